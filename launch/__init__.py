@@ -1,0 +1,1 @@
+"""Entry points: each parses its flags, calls ssm_jax and exits."""

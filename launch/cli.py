@@ -1,0 +1,212 @@
+"""What all entry points share: the flag of the experiment, and errors of one line.
+
+An entry point is::
+
+    CONFIG = cli.define_config()
+    WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
+
+
+    def main(argv):
+        ...
+
+
+    if __name__ == "__main__":
+        cli.run(main)
+
+What the caller can mend (a flag, a field, a file, a full disk) ends in ``error: ...``
+and status 2; ``--traceback`` shows where it was found. Every other exception is a bug
+and keeps its traceback.
+"""
+
+import contextlib
+import importlib.util
+import itertools
+import logging
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import app, flags
+from absl import logging as absl_logging
+from ml_collections import ConfigDict, config_flags
+from ml_collections.config_flags import config_path
+
+import ssm_jax.config
+from ssm_jax.config import Config, flatten, nearest
+
+flags.disclaim_key_flags()  # --help lists the flags under the entry point
+
+_TRACEBACK = "traceback"
+_OURS = tuple(str(Path(file).parent) for file in (__file__, ssm_jax.config.__file__))
+
+
+def define_config(
+    flag_values: flags.FlagValues = flags.FLAGS,
+) -> flags.FlagHolder[Config]:
+    """Defines ``--config=FILE[:variant]`` and ``--config.any.field=value``.
+
+    Args:
+      flag_values: Where the flag is defined; the process's own unless in a test.
+
+    Returns:
+      The flag. After parsing, its ``value`` is what ``get_config(variant)`` of the file
+      returned, overridden and locked.
+    """
+    return config_flags.DEFINE_config_file(
+        "config",
+        help_string="Experiment, FILE[:variant]; --config.FIELD=VALUE overrides.",
+        flag_values=flag_values,
+    )
+
+
+def run(main: Callable[[Sequence[str]], Any]) -> None:
+    """Parses the flags, calls ``main`` and exits: ``app.run`` with errors of one line.
+
+    Args:
+      main: Called with the name of the program, all other arguments being flags.
+
+    Raises:
+      SystemExit: With what ``main`` returns (None: 0), with 2 after an error that the
+        caller can mend, with 130 after Ctrl-C.
+    """
+    flags.DEFINE_bool(_TRACEBACK, False, "Shows where an error was found.")
+    handler = absl_logging.get_absl_handler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.python_handler.addFilter(_is_for_the_caller)
+    # Asked of the command line, because a flag may be what is wrong.
+    with one_line_errors(traceback=f"--{_TRACEBACK}" in sys.argv):
+        app.run(main, flags_parser=parse)
+
+
+@contextlib.contextmanager
+def one_line_errors(*, traceback: bool = False) -> Iterator[None]:
+    """Turns what the caller can mend into one line on stderr and an exit status.
+
+    Args:
+      traceback: Lets all exceptions through as they are.
+
+    Raises:
+      SystemExit: With 2 for a ValueError, OSError or error of a flag, with 130 for a
+        KeyboardInterrupt.
+    """
+    try:
+        yield
+    except (ValueError, OSError, flags.Error, KeyboardInterrupt) as error:
+        if traceback:
+            raise
+        if isinstance(error, KeyboardInterrupt):
+            line, status = "interrupted; the same command continues", 130
+        else:
+            line, status = f"error: {_one_line(error)}", 2
+        print(line, file=sys.stderr)
+        sys.exit(status)
+
+
+def parse(
+    argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
+) -> list[str]:
+    """Parses a command line in which everything is a flag.
+
+    Args:
+      argv: The command line, the name of the program first.
+      flag_values: The flags; the process's own unless in a test.
+
+    Returns:
+      The name of the program.
+
+    Raises:
+      FileNotFoundError: There is no such experiment.
+      ValueError: It refuses its variant or has no such field, or an argument is not a
+        flag.
+      flags.Error: A flag is unknown or its value is wrong.
+    """
+    problem, rest = None, []
+    try:
+        rest = flag_values(argv)
+    except Exception as error:  # ml_collections lets through whatever it meets
+        problem = error
+    if "config" in flag_values:
+        if problem or not isinstance(flag_values["config"].value, ConfigDict):
+            _explain(flag_values.read_flags_from_files(argv, force_gnu=False))
+    if problem:
+        raise problem
+    if rest[1:]:
+        raise ValueError(f"every argument must be --FLAG=VALUE, got {rest[1]!r}.")
+    return rest
+
+
+def load(experiment: str) -> Config:
+    """Gets the config of an experiment as ``--config`` does.
+
+    Args:
+      experiment: ``FILE`` or ``FILE:variant``.
+
+    Returns:
+      What ``get_config(variant)`` of the file returns.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: It has no ``get_config`` that returns one, or refuses the variant.
+    """
+    name, *variant = experiment.split(":", 1)
+    path = Path(name)
+    found = importlib.util.spec_from_file_location("experiment", path)
+    if not path.is_file() or found is None or found.loader is None:
+        files = {*Path("experiments").rglob("*.py"), *path.parent.glob("*.py")}
+        hint = nearest(name, sorted(map(str, files)))
+        raise FileNotFoundError(f"`--config` must be a Python file, got {name}; {hint}")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    if "get_config" not in vars(module):
+        raise ValueError(
+            f"`{name}` must define `get_config(variant)`, got no such name."
+        )
+    config = module.get_config(*variant)
+    if not isinstance(config, ConfigDict):
+        raise ValueError(
+            f"`get_config` of {name} must return a ConfigDict, got {type(config)}."
+        )
+    return config
+
+
+def _explain(argv: Sequence[str]) -> None:
+    """Raises what is wrong with the experiment or the names of its fields, if it is."""
+    experiment = None
+    for argument, following in itertools.pairwise([*argv, ""]):
+        if match := re.fullmatch(r"--?config(=.*)?", argument):
+            experiment = (match[1] or f"={following}")[1:]
+    if not experiment:
+        raise ValueError("`--config` must be given, as --config=FILE[:variant].")
+    config = load(experiment)
+    for argument in argv:
+        if match := re.match(r"--?(?:no)?config\.([^=]+)", argument):
+            _check_field(match[1], config, experiment)
+
+
+def _check_field(path: str, config: ConfigDict, experiment: str) -> None:
+    try:
+        config_path.get_value(path, config)
+    except (KeyError, IndexError, AttributeError, TypeError, ValueError):
+        known = list(flatten(config))
+        last = path.split(".")[-1]
+        namesakes = [name for name in known if name.split(".")[-1] == last]
+        raise ValueError(
+            f"`--config.{path}` must be a field of {experiment}; "
+            f"{nearest(path, namesakes or known)}"
+        ) from None
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:  # without "[Errno 28]"
+        text = error.strerror + (f": {error.filename}" if error.filename else "")
+    return " ".join(text.split()) or type(error).__name__
+
+
+def _is_for_the_caller(record: logging.LogRecord) -> bool:
+    """Leaves out what other libraries tell, unless it is a warning or was asked for."""
+    asked = absl_logging.get_verbosity() > absl_logging.INFO
+    ours = record.pathname.startswith(_OURS)
+    return ours or asked or record.levelno >= logging.WARNING

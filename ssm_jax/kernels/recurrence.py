@@ -1,0 +1,261 @@
+"""The linear recurrence ``h_t = a_t h_{t-1} + b_t``: entry, checks, derivatives."""
+
+from typing import get_args
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels import scan
+from ssm_jax.kernels.convolution import fft_solver
+from ssm_jax.kernels.powers import LogDecay, logarithm
+from ssm_jax.types import Method, State, States, Steps
+
+
+def linear_recurrence(
+    a: States | State | LogDecay,
+    b: States,
+    h0: State | None = None,
+    *,
+    reset: Steps | None = None,
+    reverse: bool = False,
+    method: Method = "auto",
+) -> tuple[States, State]:
+    """Evaluates ``h_t = a_t h_{t-1} + b_t`` elementwise over the length axis.
+
+    All methods mean the same and are differentiable any number of times, forwards and
+    backwards: the derivative of a recurrence is a recurrence, solved by the same
+    method.
+
+    Args:
+      a: Decay of each state at each step, ``(*b, l, n)``; or of each state, constant
+        in time, ``(n,)``, as numbers or as the logarithm `LogDecay`. Either is exact
+        as it stands: a constant decay is neither spread over the length nor scanned.
+      b: What enters each state at each step, ``(*b, l, n)``, real or complex.
+      h0: State before the first step, ``(*b, n)``. None means zeros.
+      reset: True where a segment starts, ``(*b, l)``: nothing passes between such a
+        step and the one before it, in either direction. None means one segment.
+      reverse: From the last step to the first, ``h_t = a_t h_{t+1} + b_t``; ``h0`` is
+        then the state after the last step.
+      method: ``"sequential"``: one step after another, the definition, best on CPUs.
+        ``"associative"``: `jax.lax.associative_scan`, depth ``log l``, the most memory.
+        ``"chunked"``: depth ``sqrt(l)``, two passes over memory. ``"fft"``:
+        convolution, constant decay without resets only. ``"auto"``: what
+        `chosen_method` says.
+
+    Returns:
+      ``(h, h_last)``: all states, ``(*b, l, n)``, and the one after the step that was
+      evaluated last, ``(*b, n)``; as the next call's ``h0`` it continues the sequence.
+      At least float32; complex if any argument is.
+
+    Raises:
+      ValueError: The shapes do not fit, the length is zero, ``method`` is unknown or
+        cannot do what is asked.
+
+    Example:
+      >>> h, h_last = linear_recurrence(jnp.array([0.5]), jnp.ones((3, 1)))
+      >>> print(h[:, 0], h_last)
+      [1.   1.5  1.75] [1.75]
+
+    References:
+      Blelloch, `Prefix Sums and Their Applications
+      <https://www.cs.cmu.edu/~guyb/papers/Ble93.pdf>`_, 1990
+    """
+    _check(a, b, h0, reset)
+    method = _resolve(method, a, reset)
+    dtype = jnp.result_type(
+        jnp.float32,
+        b,
+        *([] if h0 is None else [h0]),
+        *([_dtype_of_log(a)] if isinstance(a, LogDecay) else [a]),
+    )
+    b = jnp.asarray(b, dtype)
+    if not isinstance(a, LogDecay):
+        a = jnp.asarray(a, jnp.result_type(jnp.float32, a))
+    # Inside shard_map a parameter may be the same on all devices where `b` is not.
+    a, b, cut = as_varying_together(a, b, _links_cut(reset, reverse))
+    b = b if h0 is None else _enter(a, b, jnp.asarray(h0, dtype), cut, reverse)
+    h = _solve(a, b, cut, reverse, method)
+    return h, h[..., 0 if reverse else -1, :]
+
+
+def chosen_method(
+    a: States | State | LogDecay,
+    *,
+    reset: Steps | None = None,
+    platform: str | None = None,
+) -> Method:
+    """Says what ``method="auto"`` evaluates a recurrence by.
+
+    Args:
+      a: Decay as `linear_recurrence` takes it; only its kind is read.
+      reset: As `linear_recurrence` takes it; only whether it is None is read.
+      platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``. None means where JAX runs.
+
+    Returns:
+      ``"sequential"`` on CPUs, where a loop beats every parallel form; elsewhere
+      ``"chunked"`` for a constant decay and ``"associative"`` for one that varies.
+
+    Example:
+      >>> chosen_method(jnp.array([0.5]), platform="gpu")
+      'chunked'
+    """
+    del reset
+    if (platform or jax.default_backend()) == "cpu":
+        return "sequential"
+    return "chunked" if _is_constant(a) else "associative"
+
+
+def _solve(a, b, cut, reverse, method):
+    """The states of a zero start, as the solution of ``h - a * before(h) = b``.
+
+    `custom_linear_solve` derives every derivative from this equation; solving the
+    transposed one is the same recurrence in the other direction.
+    """
+    fixed = jax.lax.stop_gradient(a)
+    # The link between steps t - 1 and t is the same, seen from its other end.
+    links = fixed if _is_constant(a) else _shift(fixed, -1, reverse)
+    cut_links = None if cut is None else _shift(cut[..., None], -1, reverse)[..., 0]
+    there = _solver(fixed, b.shape[-2], method)
+    back = there if _is_constant(a) else _solver(links, b.shape[-2], method)
+
+    def residual(h):
+        return h - _decay_numbers(a, cut, h.dtype) * _shift(h, 1, reverse)
+
+    def solve(_, b):
+        return there(b, cut, reverse)
+
+    def solve_transposed(_, g):
+        return back(g, cut_links, not reverse)
+
+    return jax.lax.custom_linear_solve(residual, b, solve, solve_transposed)
+
+
+def _solver(a, length, method):
+    if not _is_constant(a):
+        decay = scan.Varying(a)
+    elif isinstance(a, LogDecay):
+        decay = scan.Constant(a, real=False)
+    else:
+        decay = scan.Constant(logarithm(a), real=not jnp.iscomplexobj(a))
+    if method == "sequential":
+        return scan.sequential(decay)
+    if method == "associative":
+        return scan.associative(decay)
+    if method == "chunked":
+        return scan.chunked(decay, length)
+    return fft_solver(decay.powers(jnp.arange(length)))
+
+
+def _enter(a, b, h0, cut, reverse):
+    """Lets the state before the first step enter with that step's input."""
+    first = -1 if reverse else 0
+    a_first = _decay_numbers(a, cut, b.dtype)
+    a_first = a_first[..., first, :] if a_first.ndim > 1 else a_first
+    return b.at[..., first, :].add(a_first * h0)
+
+
+def _decay_numbers(a, cut, dtype):
+    """The decay as numbers: ``(n,)``, or ``(*b, l, n)`` where it varies or is cut."""
+    if isinstance(a, LogDecay):
+        modulus = jnp.exp(a.log_abs)
+        if a.phase is None:
+            a = modulus
+        else:
+            phase = a.phase if a.phase_lo is None else a.phase + a.phase_lo
+            a = jax.lax.complex(modulus * jnp.cos(phase), modulus * jnp.sin(phase))
+    a = a.astype(dtype) if jnp.iscomplexobj(jnp.zeros((), dtype)) else a
+    return a if cut is None else jnp.where(cut[..., None], 0, a)
+
+
+def _shift(values, by, reverse):
+    """Values of the step before (``by=1``) or after (-1) in the order of evaluation."""
+    zero = jnp.zeros_like(values[..., :1, :])
+    if (by == 1) != reverse:
+        return jnp.concatenate([zero, values[..., :-1, :]], -2)
+    return jnp.concatenate([values[..., 1:, :], zero], -2)
+
+
+def as_varying_together(*trees):
+    """Marks all leaves as varying over every mesh axis that one of them varies over."""
+    leaves = jax.tree.leaves(trees)
+    axes = frozenset().union(*(_varying_axes(leaf) for leaf in leaves))
+
+    def mark(leaf):
+        missing = tuple(axes - _varying_axes(leaf))
+        return jax.lax.pcast(leaf, missing, to="varying") if missing else leaf
+
+    return jax.tree.map(mark, trees)
+
+
+def _varying_axes(leaf):
+    return frozenset(jax.typeof(leaf).manual_axis_type.varying)
+
+
+def _links_cut(reset, reverse):
+    """Steps that forget the state before them in the order of evaluation."""
+    if reset is None:
+        return None
+    reset = jnp.asarray(reset)
+    if not reverse:
+        return reset
+    return jnp.concatenate([reset[..., 1:], jnp.zeros_like(reset[..., :1])], -1)
+
+
+def _is_constant(a):
+    return isinstance(a, LogDecay) or jnp.ndim(a) == 1
+
+
+def _dtype_of_log(a):
+    return a.log_abs if a.phase is None else jax.lax.complex(a.log_abs, a.phase)
+
+
+def _resolve(method, a, reset):
+    if method not in get_args(Method):
+        raise ValueError(
+            f"`method` must be one of {list(get_args(Method))}, got {method!r}; "
+            "'auto' chooses by platform."
+        )
+    if method == "auto":
+        return chosen_method(a, reset=reset)
+    if method == "fft" and not _is_constant(a):
+        raise ValueError(
+            "`method` must not be 'fft' for a decay that varies in time, got "
+            f"{jnp.shape(a)}; use 'associative' or 'chunked'."
+        )
+    if method == "fft" and reset is not None:
+        raise ValueError(
+            "`method` must not be 'fft' where `reset` is given, got both; use "
+            "'chunked'."
+        )
+    return method
+
+
+def _check(a, b, h0, reset):
+    if jnp.ndim(b) < 2:
+        raise ValueError(
+            f"`b` must be (*b, l, n), got shape {jnp.shape(b)}; a single sequence of "
+            "single states is `b[:, None]`."
+        )
+    *batch, length, n = jnp.shape(b)
+    if length == 0:
+        raise ValueError(
+            f"`b` must have at least one step, got shape {jnp.shape(b)}; with no steps "
+            "`h_last` is `h0`."
+        )
+    shape = a.log_abs.shape if isinstance(a, LogDecay) else jnp.shape(a)
+    constant = _is_constant(a) and shape == (n,)
+    if not constant and (isinstance(a, LogDecay) or shape != jnp.shape(b)):
+        raise ValueError(
+            f"`a` must be ({n},), constant in time, or {jnp.shape(b)} like `b`, got "
+            f"{shape}; `jnp.broadcast_to` spreads it."
+        )
+    if h0 is not None and jnp.shape(h0) != (*batch, n):
+        raise ValueError(
+            f"`h0` must be {(*batch, n)}, a state of each row of `b`, got "
+            f"{jnp.shape(h0)}; `jnp.broadcast_to` spreads it."
+        )
+    if reset is not None and jnp.shape(reset) not in ((length,), (*batch, length)):
+        raise ValueError(
+            f"`reset` must be {(*batch, length)}, one flag a step, got "
+            f"{jnp.shape(reset)}; leave out the axis of the states."
+        )

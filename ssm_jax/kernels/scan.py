@@ -1,0 +1,165 @@
+"""The evaluations of ``h_t = a_t h_{t-1} + b_t`` by scans, from a zero state.
+
+Each function takes the decay and returns a solver ``(b, cut, reverse) -> h``; what
+depends on the decay alone is computed once, for the recurrence and for its adjoint.
+``b`` is ``(*b, l, n)``, ``cut`` ``(*b, l)`` is true where a step forgets the state
+before it. A constant decay is never spread over the length nor scanned: what is scanned
+is the number of steps, whose powers are exact.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.powers import LogDecay, powers, repeated, two_float_decay
+from ssm_jax.types import Array, Bool, Inexact
+
+
+class Varying(NamedTuple):
+    """A decay of each state at each step, ``(*b, l, n)``."""
+
+    a: Inexact[Array, "*b l n"]
+
+
+class Constant(NamedTuple):
+    """A decay of each state, ``(n,)`` leaves; ``real`` drops the imaginary part."""
+
+    log: LogDecay
+    real: bool
+
+    def powers(self, steps):
+        """``lam**steps``, ``(*steps, n)``, in the field the decay was given in."""
+        power = powers(self.log, steps)
+        return jnp.real(power) if self.real else power
+
+
+Decay = Varying | Constant
+Cut = Bool[Array, "*b l"] | None
+Solver = Callable[[Inexact[Array, "*b l n"], Cut, bool], Inexact[Array, "*b l n"]]
+
+
+def sequential(decay: Decay) -> Solver:
+    """One step after another with `jax.lax.scan`: the definition."""
+    if isinstance(decay, Varying):
+
+        def solve_varying(b, cut, reverse):
+            def step(h, inputs):
+                a_t, b_t = inputs
+                h = a_t * h + b_t
+                return h, h
+
+            a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
+            return _loop(step, (_time_first(a), _time_first(b)), reverse)
+
+        return solve_varying
+
+    # A decay rounded to one number would drift away from the logarithm that is held.
+    hi, lo = two_float_decay(decay.log)
+    if decay.real:
+        hi, lo = jnp.real(hi), jnp.real(lo)
+
+    def solve_constant(b, cut, reverse):
+        def step(h, inputs):
+            cut_t, b_t = inputs
+            kept = h if cut_t is None else jnp.where(cut_t[..., None], 0, h)
+            h = hi * kept + (lo * kept + b_t)
+            return h, h
+
+        cut = None if cut is None else jnp.moveaxis(cut, -1, 0)
+        return _loop(step, (cut, _time_first(b)), reverse)
+
+    return solve_constant
+
+
+def associative(decay: Decay) -> Solver:
+    """Parallel prefix with `jax.lax.associative_scan`, depth ``log l``."""
+
+    def combine(left, right):
+        return right[0] * left[0], right[0] * left[1] + right[1]
+
+    def combine_counts(left, right):
+        (n_left, cut_left, b_left), (n_right, cut_right, b_right) = left, right
+        passed = decay.powers(n_right) * b_left
+        passed = jnp.where(cut_right[..., None], 0, passed)
+        return n_left + n_right, cut_left | cut_right, passed + b_right
+
+    def solve(b, cut, reverse):
+        axis = b.ndim - 2
+        if isinstance(decay, Varying):
+            a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
+            return jax.lax.associative_scan(combine, (a, b), reverse, axis)[1]
+        cut = _nowhere(b) if cut is None else cut
+        # Batch axes that only the states have: the length is the same axis in all.
+        cut = jnp.expand_dims(cut, tuple(range(axis + 1 - cut.ndim)))
+        count = jnp.ones(cut.shape, jnp.int32)
+        elements = (count, cut, b)
+        return jax.lax.associative_scan(combine_counts, elements, reverse, axis)[2]
+
+    return solve
+
+
+def chunked(decay: Decay, length: int) -> Solver:
+    """Sequential inside a chunk, all chunks at once, then across the chunks.
+
+    Depth and number of carried states are both about ``sqrt(l)``.
+    """
+    size = math.isqrt(length)
+    if isinstance(decay, Constant):
+        inside = sequential(decay)
+        across = sequential(Constant(repeated(decay.log, size), decay.real))
+        power = decay.powers(jnp.arange(1, size + 1))
+
+    def solve(b, cut, reverse):
+        chunks = _to_chunks(b, size, reverse)
+        if isinstance(decay, Varying):
+            a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
+            a = _to_chunks(a, size, reverse)
+            local = sequential(Varying(a))(chunks, None, False)
+            passed = jnp.cumprod(a, axis=-2)
+            whole = sequential(Varying(passed[..., -1, :]))
+            carried = whole(local[..., -1, :], None, False)
+        else:
+            cut = _nowhere(b) if cut is None else cut
+            cuts = _to_chunks(cut[..., None], size, reverse)[..., 0]
+            local = inside(chunks, cuts, False)
+            seen = jnp.cumsum(cuts, axis=-1) > 0
+            passed = jnp.where(seen[..., None], 0, power)
+            carried = across(local[..., -1, :], seen[..., -1], False)
+        before = jnp.concatenate(
+            [jnp.zeros_like(carried[..., :1, :]), carried[..., :-1, :]], -2
+        )
+        h = local + passed * before[..., None, :]
+        h = h.reshape(*b.shape[:-2], -1, b.shape[-1])[..., :length, :]
+        return jnp.flip(h, -2) if reverse else h
+
+    return solve
+
+
+def _loop(step, inputs, reverse):
+    start = jnp.zeros_like(inputs[1][0])
+    _, h = jax.lax.scan(step, start, inputs, reverse=reverse)
+    return jnp.moveaxis(h, 0, -2)
+
+
+def _to_chunks(values, size, reverse):
+    """``(*b, l, n)`` as ``(*b, l / c, c, n)``, filled up with zeros at the far end."""
+    if reverse:
+        values = jnp.flip(values, -2)
+    fill = -values.shape[-2] % size
+    values = jnp.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, fill), (0, 0)])
+    return values.reshape(*values.shape[:-2], -1, size, values.shape[-1])
+
+
+def _forgetting(a, cut):
+    return a if cut is None else jnp.where(cut[..., None], 0, a)
+
+
+def _nowhere(b):
+    return jnp.zeros(b.shape[-2], bool)
+
+
+def _time_first(values):
+    return jnp.moveaxis(values, -2, 0)

@@ -1,0 +1,14 @@
+"""Tasks: where sequences and their targets come from, as numpy arrays.
+
+Data sets are opened where they are first read; importing this package loads none.
+"""
+
+from ssm_jax.tasks.base import Batch as Batch
+from ssm_jax.tasks.base import Split as Split
+from ssm_jax.tasks.base import Task as Task
+from ssm_jax.tasks.base import TaskSpec as TaskSpec
+from ssm_jax.tasks.base import n_batches as n_batches
+from ssm_jax.tasks.digits import Digits as Digits
+from ssm_jax.tasks.synthetic.cumsum import CumSum as CumSum
+from ssm_jax.tasks.synthetic.shift import Shift as Shift
+from ssm_jax.tasks.tfds.images import PixelMnist as PixelMnist

@@ -1,0 +1,1 @@
+"""Tasks whose sequences are drawn and never end."""

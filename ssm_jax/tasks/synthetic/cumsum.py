@@ -1,0 +1,79 @@
+"""CumSum: keep a running sum."""
+
+import dataclasses
+
+import numpy as np
+
+from ssm_jax.tasks import base
+from ssm_jax.tasks.synthetic import sequence
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CumSum:
+    r"""Regression: the running sum of noise, over the square root of its terms.
+
+    .. math::
+      y_i = \frac{1}{\sqrt{i + 1}} \sum_{j \le i} x_j, \qquad 0 \le i < L
+
+    The root is the standard deviation of that sum, so the targets keep one scale over
+    the whole length ``L``.
+
+    What it asks of a model: a state that forgets nothing from the first step to the
+    last, and a readout that knows how late it is.
+
+    Attributes:
+      length: Steps of a sequence.
+
+    Batch:
+      inputs: float32, ``(b, length, 3)``: standard normal noise divided by its greatest
+        absolute value in the row, then ``cos`` and ``sin`` of ``2 pi i / length``.
+      targets: float32, ``(b, length, 1)``, summed in float64.
+      mask: bool, ``(b, length)``, true everywhere.
+
+    Splits: endless, drawn from streams that differ by split, seed and index; nothing is
+    downloaded.
+
+    Raises:
+      ValueError: ``length`` is not positive.
+
+    Example:
+      >>> batch = CumSum(length=4).batch("train", 0, batch_size=1, seed=0)
+      >>> print(batch.inputs[0, :, 0].round(2))
+      [ 0.49 -1.    0.53  0.85]
+      >>> print(batch.targets[0, :, 0].round(2))
+      [ 0.49 -0.36  0.01  0.44]
+
+    References:
+      Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
+      Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1
+    """
+
+    length: int = 4096
+
+    def __post_init__(self) -> None:
+        """Checks the size."""
+        sequence.check_length(self.length)
+
+    @property
+    def spec(self) -> base.TaskSpec:
+        """What a model must know: three features in, one value a step out."""
+        return sequence.regression_spec(length=self.length, d_output=1)
+
+    def n_examples(self, split: base.Split) -> None:
+        """Gives None: every split is endless."""
+        base.check_split(split)
+
+    def batch(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> base.Batch:
+        """Draws batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        base.check_request(split, index, batch_size, seed)
+        rng = base.generator("cumsum", split, seed, index)
+        x = sequence.draw_noise(rng, batch_size, self.length)
+        n_terms = np.arange(1, self.length + 1)
+        sums = np.cumsum(x, axis=1, dtype=np.float64) / np.sqrt(n_terms)
+        return base.Batch(
+            sequence.with_positions(x),
+            targets=sums.astype(x.dtype)[..., None],
+            mask=np.ones(x.shape, bool),
+        )

@@ -1,0 +1,85 @@
+"""Shift: say again what was heard, several delays at once."""
+
+import dataclasses
+
+import numpy as np
+
+from ssm_jax.tasks import base
+from ssm_jax.tasks.synthetic import sequence
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shift:
+    r"""Regression: noise, delayed by several evenly spaced numbers of steps.
+
+    .. math::
+      y_{i,k} = x_{i - s_k}, \qquad s_k = \lfloor k L / C \rfloor, \quad 0 \le k < C
+
+    with zeros where ``i < s_k``; ``L`` is ``length`` and ``C`` is ``n_shifts``.
+
+    What it asks of a model: convolution kernels with a single spike, as far as nearly
+    the whole sequence from their origin, so a memory that is long and exact at once.
+
+    Attributes:
+      length: Steps of a sequence.
+      n_shifts: Delays to give, the first of them 0.
+
+    Batch:
+      inputs: float32, ``(b, length, 3)``: standard normal noise divided by its greatest
+        absolute value in the row, then ``cos`` and ``sin`` of ``2 pi i / length``.
+      targets: float32, ``(b, length, n_shifts)``.
+      mask: bool, ``(b, length)``, true everywhere.
+
+    Splits: endless, drawn from streams that differ by split, seed and index; nothing is
+    downloaded.
+
+    Raises:
+      ValueError: ``length`` is not positive or ``n_shifts`` not in [1, ``length``].
+
+    Example:
+      >>> batch = Shift(length=6, n_shifts=2).batch("train", 0, batch_size=1, seed=0)
+      >>> print(batch.inputs[0, :, 0].round(2))
+      [ 0.21  0.91 -1.   -0.77  0.35 -0.31]
+      >>> print(batch.targets[0, :, 1].round(2))
+      [ 0.    0.    0.    0.21  0.91 -1.  ]
+
+    References:
+      Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
+      Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1
+    """
+
+    length: int = 4096
+    n_shifts: int = 8
+
+    def __post_init__(self) -> None:
+        """Checks the sizes."""
+        sequence.check_length(self.length)
+        if not 1 <= self.n_shifts <= self.length:
+            raise ValueError(
+                f"`n_shifts` must be from 1 to `length`, {self.length}, got "
+                f"{self.n_shifts}; more delays would repeat one another."
+            )
+
+    @property
+    def spec(self) -> base.TaskSpec:
+        """What a model must know: three features in, ``n_shifts`` values a step out."""
+        return sequence.regression_spec(length=self.length, d_output=self.n_shifts)
+
+    def n_examples(self, split: base.Split) -> None:
+        """Gives None: every split is endless."""
+        base.check_split(split)
+
+    def batch(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> base.Batch:
+        """Draws batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        base.check_request(split, index, batch_size, seed)
+        rng = base.generator("shift", split, seed, index)
+        x = sequence.draw_noise(rng, batch_size, self.length)
+        targets = np.zeros((*x.shape, self.n_shifts), x.dtype)
+        for k in range(self.n_shifts):
+            delay = k * self.length // self.n_shifts
+            targets[:, delay:, k] = x[:, : self.length - delay]
+        return base.Batch(
+            sequence.with_positions(x), targets, mask=np.ones(x.shape, bool)
+        )

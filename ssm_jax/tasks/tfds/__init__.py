@@ -1,0 +1,1 @@
+"""Tasks read from sets that `tensorflow_datasets` has prepared; no TensorFlow."""

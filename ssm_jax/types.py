@@ -1,0 +1,54 @@
+"""The shape alphabet of the package, its array types and its choices.
+
+One letter stands for one axis everywhere:
+
+===  ============================================================
+b    batch; ``*b`` is any number of batch axes, none included
+l    length: steps of a sequence
+d    width: channels of a layer
+n    states of one channel (the modes of a recurrence)
+c    steps of a chunk
+===  ============================================================
+
+Sequences are ``(*b, l, d)``; inside the kernels, where only states live,
+``(*b, l, n)``. Annotations are checked by pytest and cost nothing at run time.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Key
+
+Method = Literal["auto", "sequential", "associative", "chunked", "fft"]
+"""How a recurrence is evaluated; changes cost and rounding, never the meaning."""
+
+Readout = Literal["real", "prod"]
+"""How complex modes become a real convolution kernel ``k``: ``Re k`` or ``Re k Im k``."""
+
+Eigenvalues = Literal["complex", "real"]
+"""Where the decays of a recurrence live."""
+
+Activations = Float[Array | np.ndarray, "*b l d"]
+States = Inexact[Array | np.ndarray, "*b l n"]
+State = Inexact[Array | np.ndarray, "*b n"]
+Steps = Bool[Array | np.ndarray, "*b l"]
+PRNGKey = Key[Array, ""]
+PyTree = Any
+
+__all__ = [
+    "Activations",
+    "Array",
+    "Bool",
+    "Complex",
+    "Eigenvalues",
+    "Float",
+    "Inexact",
+    "Int",
+    "Method",
+    "PRNGKey",
+    "PyTree",
+    "Readout",
+    "State",
+    "States",
+    "Steps",
+]

@@ -1,0 +1,70 @@
+"""Choosing rows, seeding streams, and what importing the package costs."""
+
+import chex
+import numpy as np
+import pytest
+
+from ssm_jax import tasks
+from ssm_jax.tasks import base
+
+
+def test_what_does_not_fill_a_train_batch_is_dropped_anew_each_epoch():
+    epochs = [
+        [base.choose_rows(10, "train", 3 * e + i, 3, seed=0)[0] for i in range(3)]
+        for e in range(40)
+    ]
+    for epoch in epochs:
+        assert len(set(np.concatenate(epoch).tolist())) == 9
+    assert set(np.ravel([epoch for epoch in epochs]).tolist()) == set(range(10))
+    dropped = {45 - int(np.sum(epoch)) for epoch in epochs}
+    assert len(dropped) > 1
+
+
+def test_train_order_is_that_of_seed_and_epoch_at_every_batch_size():
+    whole, _ = base.choose_rows(12, "train", 5, 12, seed=7)
+    parts = [base.choose_rows(12, "train", 5 * 3 + i, 4, seed=7)[0] for i in range(3)]
+    chex.assert_trees_all_equal(np.concatenate(parts), whole)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_last_evaluation_batch_is_filled_with_rows_that_do_not_count(split):
+    rows, mask = base.choose_rows(10, split, 2, 4, seed=0)
+    chex.assert_trees_all_equal(rows, np.array([8, 9, 9, 9]))
+    chex.assert_trees_all_equal(mask, np.array([True, True, False, False]))
+
+
+def test_streams_differ_by_task_split_seed_and_index():
+    arguments: list[tuple[str, tasks.Split, int, int]] = [
+        ("shift", "train", 0, 0),
+        ("cumsum", "train", 0, 0),
+        ("shift", "validation", 0, 0),
+        ("shift", "test", 0, 0),
+        ("shift", "train", 1, 0),
+        ("shift", "train", 0, 1),
+        ("shift", "train", 5, 1),
+        # As words of 32 bits, (5, 1) once more: a seed and an index must not run
+        # together.
+        ("shift", "train", 5 + 2**32, 0),
+    ]
+    first = [base.generator(*a).integers(2**62) for a in arguments]
+    assert len(set(first)) == len(arguments)
+
+
+def test_importing_the_tasks_imports_no_framework_and_no_data(run_python):
+    heavy = ("jax", "flax", "sklearn", "tensorflow_datasets", "PIL", "tqdm")
+    loaded = run_python(
+        "import sys, ssm_jax.tasks\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    assert loaded == "[]"
+
+
+def test_a_batch_is_the_same_in_another_process(run_python):
+    task = "tasks.Shift(length=5, n_shifts=1)"
+    printed = run_python(
+        "from ssm_jax import tasks\n"
+        f"print({task}.batch('test', 2, 1, 0).inputs.tobytes().hex())",
+        PYTHONHASHSEED="123",
+    )
+    here = tasks.Shift(length=5, n_shifts=1).batch("test", 2, 1, 0)
+    assert printed == here.inputs.tobytes().hex()

@@ -1,0 +1,197 @@
+"""What every task promises, checked for each of them; a new task is a new row."""
+
+import dataclasses
+
+import chex
+import numpy as np
+import pytest
+
+from ssm_jax import tasks
+
+SPLITS = ("train", "validation", "test")
+ENDLESS = {
+    "shift": lambda mnist_dir: tasks.Shift(length=32, n_shifts=4),
+    "shift_odd": lambda mnist_dir: tasks.Shift(length=13, n_shifts=5),
+    "cumsum": lambda mnist_dir: tasks.CumSum(length=33),
+}
+FINITE = {
+    "digits": lambda mnist_dir: tasks.Digits(),
+    "pixel_mnist": lambda mnist_dir: tasks.PixelMnist(
+        data_dir=mnist_dir, n_validation=10
+    ),
+    "pixel_mnist_permuted": lambda mnist_dir: tasks.PixelMnist(
+        data_dir=mnist_dir, n_validation=10, permuted=True
+    ),
+}
+
+
+def each(table):
+    return pytest.mark.parametrize("make", table.values(), ids=table.keys())
+
+
+@pytest.fixture
+def task(make, mnist_dir) -> tasks.Task:
+    return make(mnist_dir)
+
+
+def sequences(batch: tasks.Batch) -> list[bytes]:
+    """Gives the sequences whose targets count, as keys."""
+    counts = batch.mask.reshape(len(batch.mask), -1).any(axis=1)
+    return [row.tobytes() for row in batch.inputs[counts]]
+
+
+@each(ENDLESS | FINITE)
+@pytest.mark.parametrize("split", SPLITS)
+def test_batch_has_the_shapes_and_types_of_the_spec(task, split):
+    assert isinstance(task, tasks.Task)
+    spec, batch = task.spec, task.batch(split, 0, 3, seed=0)
+    outputs = (3,) if spec.l_output is None else (3, spec.l_output)
+    if spec.inputs == "vector":
+        chex.assert_shape(batch.inputs, (3, spec.length, spec.d_input))
+        chex.assert_type(batch.inputs, np.float32)
+    else:
+        chex.assert_shape(batch.inputs, (3, spec.length))
+        chex.assert_type(batch.inputs, np.int32)
+        assert 0 <= batch.inputs.min() <= batch.inputs.max() < spec.d_input
+    if spec.targets == "regression":
+        chex.assert_shape(batch.targets, (*outputs, spec.d_output))
+        chex.assert_type(batch.targets, np.float32)
+    else:
+        chex.assert_shape(batch.targets, outputs)
+        chex.assert_type(batch.targets, np.int32)
+        assert 0 <= batch.targets.min() <= batch.targets.max() < spec.d_output
+    chex.assert_shape(batch.mask, outputs)
+    chex.assert_type(batch.mask, bool)
+    if batch.valid is not None:
+        chex.assert_shape(batch.valid, (3, spec.length))
+        chex.assert_type(batch.valid, bool)
+    chex.assert_tree_all_finite((batch.inputs, batch.targets))
+
+
+@each(ENDLESS | FINITE)
+@pytest.mark.parametrize("split", SPLITS)
+def test_same_arguments_give_the_same_batch(task, split):
+    first = task.batch(split, 1, 4, seed=3)
+    task.batch(split, 0, 5, seed=4)
+    twin = dataclasses.replace(task)
+    chex.assert_trees_all_equal(first, twin.batch(split, 1, 4, seed=3))
+
+
+@each(ENDLESS | FINITE)
+@pytest.mark.parametrize("split", SPLITS)
+def test_another_index_gives_other_sequences(task, split):
+    first, second = (sequences(task.batch(split, i, 4, seed=0)) for i in (0, 1))
+    assert not set(first) & set(second)
+
+
+@each(ENDLESS | FINITE)
+def test_another_seed_gives_other_train_batches(task):
+    first, second = (sequences(task.batch("train", 0, 4, seed=s)) for s in (0, 1))
+    assert first != second
+
+
+@each(ENDLESS | FINITE)
+def test_splits_share_no_sequence(task):
+    size = {split: task.n_examples(split) or 4 for split in SPLITS}
+    rows = {split: sequences(task.batch(split, 0, size[split], 0)) for split in SPLITS}
+    together = sum(rows.values(), start=[])
+    assert len(set(together)) == len(together) == sum(size.values())
+
+
+@each(ENDLESS | FINITE)
+def test_what_a_caller_writes_into_a_batch_stays_there(task):
+    first = task.batch("test", 0, 4, seed=0)
+    kept = first.inputs.copy()
+    first.inputs[:] = -1.0
+    first.targets[:] = 0
+    chex.assert_trees_all_equal(task.batch("test", 0, 4, seed=0).inputs, kept)
+
+
+@each(ENDLESS)
+def test_endless_task_has_no_count(task):
+    for split in SPLITS:
+        assert task.n_examples(split) is None
+        assert tasks.n_batches(task, split, 4) is None
+
+
+@each(FINITE)
+def test_an_epoch_of_training_has_every_example_once(task):
+    n = task.n_examples("train")
+    size = n // 3
+    assert tasks.n_batches(task, "train", size) == 3 and n % 3 == 0
+    epochs = [
+        [row for i in range(3 * e, 3 * e + 3) for row in sequences(batch_at(task, i))]
+        for e in (0, 1)
+    ]
+    assert len(set(epochs[0])) == n
+    assert sorted(epochs[0]) == sorted(epochs[1])
+    assert epochs[0] != epochs[1]
+
+
+def batch_at(task, index):
+    return task.batch("train", index, task.n_examples("train") // 3, seed=0)
+
+
+@each(FINITE)
+@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize("batch_size", [1, 7, 1000])
+def test_evaluation_has_every_example_once_in_order(task, split, batch_size):
+    n = task.n_examples(split)
+    n_batches = tasks.n_batches(task, split, batch_size)
+    assert n_batches is not None
+    batches = [task.batch(split, i, batch_size, seed=0) for i in range(n_batches)]
+    assert all(len(batch.inputs) == batch_size for batch in batches)
+    rows = [row for batch in batches for row in sequences(batch)]
+    assert rows == sequences(task.batch(split, 0, n, seed=1))
+    assert len(set(rows)) == len(rows) == n
+
+
+@each(FINITE)
+def test_target_belongs_to_its_sequence_wherever_it_stands(task):
+    n = task.n_examples("train")
+    label_of = [
+        dict(zip(sequences(batch), batch.targets.tolist(), strict=True))
+        for batch in (task.batch("train", 0, n, seed) for seed in (0, 1))
+    ]
+    assert label_of[0] == label_of[1]
+
+
+BAD_REQUESTS = {
+    "split": (("valid", 0, 4, 0), "got 'valid'"),
+    "index": (("train", -1, 4, 0), "got -1"),
+    "batch_size": (("test", 0, 0, 0), "got 0"),
+    "seed": (("train", 0, 4, -2), "got -2"),
+}
+
+
+@each(ENDLESS | FINITE)
+@pytest.mark.parametrize("name", BAD_REQUESTS)
+def test_bad_request_is_an_error_of_one_line(task, name, unchecked):
+    arguments, got = BAD_REQUESTS[name]
+    with pytest.raises(ValueError, match=f"^`{name}` must .*, {got}; .*\\.$") as error:
+        task.batch(*arguments)
+    assert "\n" not in str(error.value)
+
+
+@each(ENDLESS | FINITE)
+def test_unknown_split_is_an_error_that_names_the_splits(task, unchecked):
+    for ask in (task.n_examples, lambda split: tasks.n_batches(task, split, 4)):
+        with pytest.raises(ValueError, match="'train', 'validation', 'test', got 'x'"):
+            ask("x")
+
+
+@each(FINITE)
+def test_batch_greater_than_the_train_split_is_an_error(task):
+    n = task.n_examples("train")
+    with pytest.raises(ValueError, match=f"at most {n}, .* train split, got {n + 1};"):
+        task.batch("train", 0, n + 1, seed=0)
+    with pytest.raises(ValueError, match=f"at most {n}, .* train split, got {n + 1};"):
+        tasks.n_batches(task, "train", n + 1)
+
+
+@each(FINITE)
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_index_beyond_the_end_is_an_error(task, split):
+    end = tasks.n_batches(task, split, 4)
+    with pytest.raises(ValueError, match=f"below {end}, .* {split} split, got {end};"):
+        task.batch(split, end, 4, seed=0)

@@ -1,0 +1,43 @@
+"""Digits against the set that scikit-learn ships."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from ssm_jax import tasks
+
+SIZES: dict[tasks.Split, int] = {"train": 1347, "validation": 150, "test": 300}
+
+
+def whole(split):
+    return tasks.Digits().batch(split, 0, SIZES[split], seed=0)
+
+
+def test_splits_have_the_sizes_of_the_docstring():
+    assert {split: tasks.Digits().n_examples(split) for split in SIZES} == SIZES
+
+
+def test_splits_together_are_the_set():
+    pixels, labels = load_digits(return_X_y=True)
+    rows = np.concatenate([whole(split).inputs[..., 0] * 16 for split in SIZES])
+    targets = np.concatenate([whole(split).targets for split in SIZES])
+    expected = sorted(zip(pixels.tolist(), labels.tolist(), strict=True))
+    assert sorted(zip(rows.tolist(), targets.tolist(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("split", SIZES)
+def test_classes_stand_in_proportion(split):
+    share = np.bincount(load_digits(return_X_y=True)[1]) / 1797
+    counts = np.bincount(whole(split).targets)
+    assert np.abs(counts - share * SIZES[split]).max() <= 1.0
+
+
+def test_pixels_lie_between_zero_and_one():
+    inputs = whole("train").inputs
+    assert inputs.min() == 0.0 and inputs.max() == 1.0
+
+
+def test_split_is_fixed():
+    # Published figures depend on it: another release of scikit-learn must not move it.
+    first = whole("test").targets[:12]
+    assert first.tolist() == [4, 0, 7, 8, 7, 2, 3, 6, 1, 5, 8, 2]

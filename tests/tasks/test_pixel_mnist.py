@@ -1,0 +1,132 @@
+"""PixelMnist on a set that TFDS prepared from images known here."""
+
+import json
+import os
+import pathlib
+import shutil
+
+import chex
+import numpy as np
+import pytest
+from PIL import Image
+
+from ssm_jax import tasks
+
+
+@pytest.fixture
+def mnist(mnist_dir) -> tasks.PixelMnist:
+    return tasks.PixelMnist(data_dir=mnist_dir, n_validation=10)
+
+
+@pytest.fixture
+def permuted(mnist_dir) -> tasks.PixelMnist:
+    return tasks.PixelMnist(data_dir=mnist_dir, n_validation=10, permuted=True)
+
+
+def numbers(batch: tasks.Batch) -> list[int]:
+    """Reads off which images these are: their number is their first pixel."""
+    return np.rint(batch.inputs[:, 0, 0] * 255).astype(int).tolist()
+
+
+def test_validation_is_the_end_of_the_train_split(mnist, mnist_dir):
+    assert [mnist.n_examples(s) for s in ("train", "validation", "test")] == [
+        24,
+        10,
+        11,
+    ]
+    less = tasks.PixelMnist(data_dir=mnist_dir, n_validation=3)
+    last = numbers(mnist.batch("validation", 0, 10, seed=0))[-3:]
+    assert numbers(less.batch("validation", 0, 3, seed=0)) == last
+
+
+def test_every_prepared_image_is_in_its_split(mnist):
+    train = numbers(mnist.batch("train", 0, 24, seed=0))
+    validation = numbers(mnist.batch("validation", 0, 10, seed=0))
+    assert sorted(train + validation) == list(range(34))
+    assert sorted(numbers(mnist.batch("test", 0, 11, seed=0))) == list(range(34, 45))
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_pixels_come_row_by_row_in_units_of_white(mnist, split, png):
+    batch = mnist.batch(split, 0, 10, seed=0)
+    for number, inputs, target in zip(
+        numbers(batch), batch.inputs, batch.targets, strict=True
+    ):
+        pixels = np.asarray(Image.open(png(number)))
+        np.testing.assert_allclose(inputs[:, 0], pixels.ravel() / 255, rtol=1e-7)
+        assert target == number % 10
+
+
+def test_permutation_is_one_for_all_images_and_splits(mnist, permuted):
+    plain, mixed = (t.batch("train", 0, 24, seed=0) for t in (mnist, permuted))
+    # 24 noise images tell all 784 positions apart.
+    column = {p.tobytes(): i for i, p in enumerate(plain.inputs[..., 0].T)}
+    order = [column[p.tobytes()] for p in mixed.inputs[..., 0].T]
+    assert sorted(order) == list(range(784))
+    assert order != list(range(784))
+    for split in ("train", "validation", "test"):
+        for index in (0, 1):
+            plain, mixed = (t.batch(split, index, 5, seed=9) for t in (mnist, permuted))
+            chex.assert_trees_all_equal(mixed.inputs, plain.inputs[:, order])
+            chex.assert_trees_all_equal(mixed.targets, plain.targets)
+
+
+def test_permutation_is_fixed(mnist, permuted):
+    # Published figures depend on it: it must be the same in every release.
+    plain, mixed = (t.batch("test", 0, 11, seed=0) for t in (mnist, permuted))
+    first = [76, 95, 417, 712, 83]
+    chex.assert_trees_all_equal(mixed.inputs[:, :5], plain.inputs[:, first])
+
+
+def test_defaults_hold_out_five_thousand_in_plain_order():
+    assert tasks.PixelMnist() == tasks.PixelMnist(
+        data_dir=None, permuted=False, n_validation=5_000
+    )
+
+
+@pytest.mark.parametrize("n_validation", [0, 34])
+def test_validation_that_leaves_a_split_empty_is_an_error(mnist_dir, n_validation):
+    task = tasks.PixelMnist(data_dir=mnist_dir, n_validation=n_validation)
+    with pytest.raises(
+        ValueError, match=f"^`n_validation` must .* 33, .*got {n_validation}; "
+    ):
+        task.n_examples("train")
+
+
+def test_without_a_folder_the_set_is_where_tfds_keeps_its_sets(mnist_dir, run_python):
+    program = "from ssm_jax import tasks; print(tasks.PixelMnist().n_examples('test'))"
+    assert run_python(program, TFDS_DATA_DIR=mnist_dir) == "11"
+
+
+def test_folder_may_start_with_a_tilde(mnist_dir, monkeypatch):
+    parent, name = os.path.split(mnist_dir)
+    monkeypatch.setenv("HOME", parent)
+    assert tasks.PixelMnist(data_dir=f"~/{name}").n_examples("test") == 11
+
+
+def check_says_how_to_prepare(error: BaseException, *parts: str) -> None:
+    message = str(error)
+    assert message.startswith("`data_dir` must hold mnist 3.0.1")
+    assert "\n" not in message and "tfds.data_source" in message
+    for part in parts:
+        assert part in message
+
+
+def test_missing_set_is_an_error_that_names_the_folder(tmp_path):
+    task = tasks.PixelMnist(data_dir=str(tmp_path))
+    with pytest.raises(FileNotFoundError) as error:
+        task.batch("test", 0, 1, seed=0)
+    check_says_how_to_prepare(error.value, str(tmp_path / "mnist" / "3.0.1"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_set_in_another_format_is_an_error(mnist_dir, tmp_path):
+    folder = pathlib.Path(shutil.copytree(mnist_dir, tmp_path / "copy"))
+    info = folder / "mnist" / "3.0.1" / "dataset_info.json"
+    info.write_text(
+        json.dumps(json.loads(info.read_text()) | {"fileFormat": "tfrecord"})
+    )
+    task = tasks.PixelMnist(data_dir=str(folder))
+    with pytest.raises(ValueError) as error:
+        task.batch("test", 0, 1, seed=0)
+    check_says_how_to_prepare(error.value, str(folder), "another format")

@@ -1,0 +1,420 @@
+"""What a config promises: every field in it, the same object from it, clear errors."""
+
+import dataclasses
+import math
+import sys
+import types
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol
+
+import flax.linen as nn
+import pytest
+from ml_collections import ConfigDict, config_dict
+
+from ssm_jax.config import (
+    Config,
+    build,
+    differences,
+    flatten,
+    from_json,
+    nearest,
+    spec,
+    to_json,
+)
+
+
+class Recurrence(Protocol):
+    @property
+    def d_out(self) -> int: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Decay:
+    d_state: int = 4
+    dt_min: float = 0.001
+    readout: Literal["real", "prod"] = "real"
+    d_out = 1
+
+    def __post_init__(self):
+        if self.d_state < 1:
+            raise ValueError(f"`d_state` must be positive, got {self.d_state}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    width: int | None = None
+    d_out = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    name: str
+    parent: str = "a field like any other, outside Flax"
+    recurrence: Recurrence = Decay()
+    widths: tuple[int, ...] = (8, 8)
+    betas: tuple[float, float] = (0.9, 0.99)
+    blocks: Sequence[Recurrence] = ()
+    d_state: int | None = None
+    scale: float | None = None
+    limit: float | int = 1
+    norm: Literal["layer", "rms"] | None = None
+    causal: bool = True
+    decay: Decay | None = None
+    tags: tuple[str, ...] = dataclasses.field(default_factory=lambda: ("x",))
+    anything: Any = None
+    cache: dict | None = dataclasses.field(default=None, init=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Odd:
+    activation: Callable = math.tanh
+
+
+class Layer(nn.Module):
+    d_model: int
+    recurrence: Recurrence = Decay()
+
+    def __call__(self, x):
+        return x
+
+
+class NotData:
+    pass
+
+
+def group(fields: dict[str, Any]) -> Config:
+    return ConfigDict(fields)
+
+
+@pytest.fixture(autouse=True)
+def example_module(monkeypatch):
+    """Lets the classes above pass for classes of ssm_jax: specs name no others."""
+    module = types.ModuleType("ssm_jax._example")
+    for cls in (Decay, Gate, Stack, Odd, Layer, NotData):
+        monkeypatch.setattr(cls, "__module__", module.__name__)
+        setattr(module, cls.__name__, cls)
+    vars(module)["ConfigDict"] = ConfigDict
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def test_spec_holds_the_class_and_every_field():
+    assert spec(Decay, d_state=2).to_dict() == {
+        "cls": "ssm_jax._example:Decay",
+        "d_state": 2,
+        "dt_min": 0.001,
+        "readout": "real",
+    }
+
+
+def test_object_with_defaults_is_what_the_constructor_makes():
+    assert build(spec(Stack, name="a")) == Stack(name="a")
+
+
+def test_every_given_value_reaches_the_object():
+    given = Stack(
+        name="a",
+        parent="b",
+        recurrence=Gate(width=3),
+        widths=(1, 2, 3),
+        betas=(0.5, 0.1),
+        blocks=(Decay(d_state=1), Gate()),
+        d_state=7,
+        scale=0.1,
+        limit=2.5,
+        norm="rms",
+        causal=False,
+        decay=Decay(dt_min=1e-30),
+        tags=(),
+        anything=(1, "x", None),
+    )
+    fields = {f.name: getattr(given, f.name) for f in dataclasses.fields(given)}
+    del fields["cache"]  # no argument of the constructor
+    assert build(spec(Stack, **fields)) == given
+
+
+def test_json_gives_back_the_same_text_and_the_same_object():
+    experiment = group({"seed": 0, "note": None, "rate": 0.1 + 0.2, "inf": math.inf})
+    experiment.model = spec(
+        Stack, name="é", widths=(1,), blocks=[Decay(), Gate()], scale=1e-300
+    )
+    again = from_json(to_json(experiment))
+    assert to_json(again) == to_json(experiment)
+    assert build(again.model) == build(experiment.model)
+    assert again.model.widths == (1,)
+    assert again.note is None
+    assert again.rate == 0.1 + 0.2
+    assert differences(experiment, again) == []
+
+
+def test_json_is_the_same_in_any_order_of_writing():
+    assert to_json(ConfigDict({"a": 1, "b": 2})) == to_json(
+        ConfigDict({"b": 2, "a": 1})
+    )
+
+
+def test_flax_module_is_written_without_parent_and_name():
+    config = spec(Layer, d_model=3)
+    assert set(config) == {"cls", "d_model", "recurrence"}
+    layer = build(config)
+    assert (layer.d_model, layer.recurrence) == (3, Decay())
+
+
+def test_flax_module_inside_a_module_is_written_too():
+    inner = spec(Stack, name="a", recurrence=Layer(d_model=2)).recurrence
+    assert inner.cls == "ssm_jax._example:Layer"
+    assert inner.d_model == 2
+
+
+def test_reference_follows_an_override():
+    task = spec(Decay, d_state=4)
+    experiment = group(
+        {
+            "task": task,
+            "model": spec(
+                Stack,
+                name="a",
+                d_state=task.get_ref("d_state"),
+                widths=(task.get_ref("d_state") * 2, 1),
+            ),
+        }
+    )
+    experiment.task.d_state = 5
+    model = build(experiment.model)
+    assert (model.d_state, model.widths) == (5, (10, 1))
+    assert from_json(to_json(experiment)).model.widths == (10, 1)
+    assert flatten(experiment)["model.widths[0]"] == 10
+
+
+@pytest.mark.parametrize(
+    "field, value, wanted",
+    [
+        ("d_state", 5, 5),
+        ("scale", 2, 2.0),
+        ("limit", 2.5, 2.5),
+        ("limit", 3, 3),
+        ("norm", "rms", "rms"),
+        ("betas", (0, 1), (0.0, 1.0)),
+        ("widths", [1, 2, 3], (1, 2, 3)),
+        ("anything", 1.5, 1.5),
+        ("decay", config_dict.ConfigDict({"cls": "ssm_jax._example:Decay"}), Decay()),
+    ],
+)
+def test_override_is_converted_as_annotated(field, value, wanted):
+    config = spec(Stack, name="a").lock()
+    config[field] = value
+    got = getattr(build(config), field)
+    assert got == wanted
+    assert type(got) is type(wanted)
+
+
+def test_whole_number_for_a_float_field_can_be_overridden_by_a_fraction():
+    config = spec(Decay, dt_min=1)
+    assert config.get_type("dt_min") is float
+
+
+def test_runtime_field_takes_the_place_of_the_config():
+    assert build(spec(Stack, name="a"), anything=math.tanh).anything is math.tanh
+    with pytest.raises(ValueError, match="`Stack.anythin` .* did you mean `anything`?"):
+        build(spec(Stack, name="a"), anythin=1)
+
+
+REFUSED_SPECS = {
+    "unknown field": (
+        lambda: spec(Decay, d_stat=1),
+        "`Decay.d_stat` must be a field of Decay; did you mean `d_state`?",
+    ),
+    "missing field": (
+        lambda: spec(Stack),
+        "`Stack.name` must be given, it has no default; it is str.",
+    ),
+    "wrong type": (
+        lambda: spec(Decay, d_state="4"),
+        "`Decay.d_state` must be int, got '4'.",
+    ),
+    "bool for a number": (
+        lambda: spec(Decay, d_state=True),
+        "`Decay.d_state` must be int, got True.",
+    ),
+    "fraction for an int": (
+        lambda: spec(Stack, name="a", d_state=2.5),
+        "`Stack.d_state` must be int | None, got 2.5.",
+    ),
+    "wrong length": (
+        lambda: spec(Stack, name="a", betas=(0.1,)),
+        "`Stack.betas` must be tuple[float, float], got (0.1,).",
+    ),
+    "wrong item": (
+        lambda: spec(Stack, name="a", widths=(1, "2")),
+        "`Stack.widths` must be tuple[int, ...], got (1, '2').",
+    ),
+    "unknown choice": (
+        lambda: spec(Decay, readout="rael"),
+        "`Decay.readout` must be Literal['real', 'prod'], got 'rael'; "
+        "did you mean `real`?",
+    ),
+    "unlike any choice": (
+        lambda: spec(Stack, name="a", norm="zzz"),
+        "got 'zzz'; known: layer, rms.",
+    ),
+    "number for an object": (
+        lambda: spec(Stack, name="a", recurrence=3),
+        "test_config.Recurrence, got 3.",
+    ),
+    "function": (
+        lambda: spec(Odd),
+        "`Odd.activation` must be numbers, strings, None, specs and tuples of these, "
+        "got builtin_function_or_method.",
+    ),
+    "function in a tuple": (
+        lambda: spec(Stack, name="a", anything=(1, math.tanh)),
+        "`Stack.anything[1]` must be numbers",
+    ),
+    "class from elsewhere": (
+        lambda: spec(types.SimpleNamespace),
+        "`SimpleNamespace` must be a dataclass or Flax module defined at the top level "
+        "of a module of ssm_jax, got 'types:SimpleNamespace'; a config can name no "
+        "other class.",
+    ),
+    "class without fields": (
+        lambda: spec(NotData),
+        "got 'ssm_jax._example:NotData'",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "write, message", REFUSED_SPECS.values(), ids=REFUSED_SPECS.keys()
+)
+def test_spec_refuses_in_one_line(write, message):
+    with pytest.raises(ValueError) as caught:
+        write()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+REFUSED_BUILDS = {
+    "unknown field": (
+        from_json('{"cls": "ssm_jax._example:Decay", "d_sate": 1}'),
+        "`config.model.d_sate` must be a field of Decay; did you mean `d_state`?",
+    ),
+    "missing field": (
+        from_json('{"cls": "ssm_jax._example:Stack"}'),
+        "`config.model.name` must be given",
+    ),
+    "not a spec": (
+        ConfigDict({"d_state": 1}),
+        "`config.model.cls` must be a dataclass",
+    ),
+    "other package": (
+        from_json('{"cls": "os:system"}'),
+        "`config.model.cls` must be a dataclass or Flax module",
+    ),
+    "package that only begins like ours": (
+        from_json('{"cls": "ssm_jax_evil.module:Name"}'),
+        "`config.model.cls` must be a dataclass or Flax module",
+    ),
+    "other package through ours": (
+        from_json('{"cls": "ssm_jax._example:ConfigDict"}'),
+        "`config.model.cls` must be a dataclass or Flax module",
+    ),
+    "dotted name": (
+        from_json('{"cls": "ssm_jax._example:Decay.__init__"}'),
+        "`config.model.cls` must be a dataclass or Flax module",
+    ),
+    "no such module": (
+        from_json('{"cls": "ssm_jax.nowhere:Decay"}'),
+        "got 'ssm_jax.nowhere:Decay'",
+    ),
+    "no such class": (
+        from_json('{"cls": "ssm_jax._example:Nothing"}'),
+        "got 'ssm_jax._example:Nothing'",
+    ),
+    "class of another module": (
+        from_json('{"cls": "ssm_jax.config:ConfigDict"}'),
+        "got 'ssm_jax.config:ConfigDict'",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "config, message", REFUSED_BUILDS.values(), ids=REFUSED_BUILDS.keys()
+)
+def test_build_refuses_in_one_line(config, message):
+    with pytest.raises(ValueError) as caught:
+        build(config, "config.model")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "path, value, message",
+    [
+        ("recurrence.d_state", "x", "`config.model.recurrence.d_state` must be int, "),
+        (
+            "recurrence.readout",
+            "x",
+            "`config.model.recurrence.readout` must be Literal",
+        ),
+        ("d_state", 2.5, "`config.model.d_state` must be int | None, got 2.5."),
+        ("causal", 1, "`config.model.causal` must be bool, got 1."),
+        (
+            "recurrence.d_state",
+            0,
+            "`config.model.recurrence`: `d_state` must be positive, got 0.",
+        ),
+    ],
+)
+def test_error_of_an_override_says_its_whole_path(path, value, message):
+    config = spec(Stack, name="a")
+    *parents, last = path.split(".")
+    holder = config
+    for parent in parents:
+        holder = holder[parent]
+    with holder.ignore_type():
+        holder[last] = value
+    with pytest.raises(ValueError) as caught:
+        build(config, "config.model")
+    assert str(caught.value).startswith(message)
+
+
+def test_error_in_a_tuple_says_the_position():
+    config = spec(Stack, name="a", blocks=(Decay(), Decay()))
+    config.blocks[1].d_state = -1
+    with pytest.raises(ValueError, match=r"`config\.model\.blocks\[1\]`: `d_state`"):
+        build(config, "config.model")
+
+
+def test_object_of_another_class_is_refused_where_a_dataclass_is_annotated():
+    with pytest.raises(ValueError, match="`Stack.decay` must be .*Decay.* got Gate"):
+        build(spec(Stack, name="a", decay=Gate()))
+
+
+def test_differences_say_path_and_both_values():
+    old = group({"model": spec(Stack, name="a", blocks=(Decay(),)), "steps": 1})
+    new = group({"model": spec(Stack, name="b", blocks=(Decay(),)), "steps": 1.0})
+    new.model.blocks[0].d_state = 9
+    assert differences(old, new) == [
+        "model.blocks[0].d_state: 4 -> 9",
+        "model.name: 'a' -> 'b'",
+        "steps: 1 -> 1.0",
+    ]
+
+
+def test_difference_of_nan_from_itself_is_none():
+    config = ConfigDict({"rate": math.nan})
+    assert differences(config, from_json(to_json(config))) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null"])
+def test_text_that_is_no_config_is_refused(text):
+    with pytest.raises(ValueError, match="`text` must be"):
+        from_json(text)
+
+
+def test_value_that_json_cannot_hold_is_refused():
+    with pytest.raises(ValueError, match="`config` must hold numbers"):
+        to_json(ConfigDict({"f": math.tanh}))
+
+
+def test_nearest_lists_names_where_none_is_near():
+    assert nearest("zzz", ["ab", "cd"]) == "known: ab, cd."
