@@ -23,7 +23,7 @@ Method = Literal["auto", "sequential", "associative", "chunked", "fft"]
 """How a recurrence is evaluated; changes cost and rounding, never the meaning."""
 
 Readout = Literal["real", "prod"]
-"""How complex modes become a real convolution kernel ``k``: ``Re k`` or ``Re k Im k``."""
+"""How complex modes make a real convolution kernel: ``Re k``, or ``Re k Im k``."""
 
 Eigenvalues = Literal["complex", "real"]
 """Where the decays of a recurrence live."""

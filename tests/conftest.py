@@ -14,3 +14,9 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 @pytest.fixture
 def key():
     return jax.random.key(0)
+
+
+@pytest.fixture
+def unchecked(monkeypatch) -> None:
+    """Lets an argument of the wrong type through to the error that users see."""
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)

@@ -158,6 +158,21 @@ def repeated(log_decay: LogDecay, count: int) -> LogDecay:
     return LogDecay(log_abs * count, high, low)
 
 
+def combined(one: LogDecay, other: LogDecay) -> LogDecay:
+    """The product of two decays that have phases, ``lam mu``, as exact as they are.
+
+    Args:
+      one: Logarithm of ``lam``, leaves ``(*n,)``.
+      other: Logarithm of ``mu``, leaves that broadcast with ``(*n,)``.
+
+    Returns:
+      Logarithm of the product; its phase is in two floats.
+    """
+    phases = [v for log in (one, other) for v in (log.phase_lo,) if v is not None]
+    high, low = _two_sum(one.phase, other.phase)
+    return LogDecay(one.log_abs + other.log_abs, high, sum(phases, low))
+
+
 def two_float_decay(
     log_decay: LogDecay,
 ) -> tuple[Inexact[Array, "*n"], Inexact[Array, "*n"]]:

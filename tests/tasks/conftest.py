@@ -78,9 +78,3 @@ def run_python() -> Callable[..., str]:
         return printed.stdout.strip()
 
     return run
-
-
-@pytest.fixture
-def unchecked(monkeypatch) -> None:
-    """Lets an argument of the wrong type through to the error that users see."""
-    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)

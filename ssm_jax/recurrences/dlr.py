@@ -1,0 +1,214 @@
+"""Diagonal linear RNNs (DLR) and the identities between their kernels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.kernels.powers import LogDecay, combined
+from ssm_jax.recurrences.base import Modes, ParamGroup, Params, TimeInvariant
+from ssm_jax.types import Array, Complex, Eigenvalues, Float, PRNGKey, Readout
+
+
+@dataclass(frozen=True, kw_only=True)
+class DLR(TimeInvariant):
+    r"""Diagonal linear RNN: one bank of decays shared by all channels.
+
+    .. math::
+      h_t = \\lambda h_{t-1} + x_t, \\qquad
+      y_t = \\operatorname{Re}\\langle w, h_t \\rangle + D x_t, \\qquad
+      \\lambda = \\exp(-p^2 + i \\theta)
+
+    Attributes:
+      d_state: States of one channel, ``N`` in the paper.
+      readout: ``"real"``: the convolution kernel is ``Re k``; ``"prod"``: ``Re k Im k``
+        (DLR-prod), better at sharp kernels over long ranges.
+      eigenvalues: ``"complex"``, or ``"real"`` for decays in (0, 1] and real weights
+        (DLR-R).
+      bidirectional: Adds a second convolution over what comes after each step, with the
+        same decays and its own weights.
+      dt_min: Least decay rate at the start; a mode loses ``dt / 2`` nats a step.
+      dt_max: Greatest decay rate at the start.
+      lr_multiplier: Factor on the learning rate of the decays and weights.
+
+    Parameters, float32, for inputs of width ``d``:
+      sqrt_decay: ``(n,)``, ``p``; its square is the decay rate in nats per step, at the
+        start half of ``dt``, log-uniform in ``[dt_min, dt_max]``.
+      phase: ``(n,)``, ``theta``, radians per step, at the start spread evenly over the
+        circle. Only if complex.
+      w_re, w_im: ``(d, n)``, normal of deviation ``1 / n``; the second only if complex.
+      w_backward_re, w_backward_im: Likewise, only if bidirectional.
+      feedthrough: ``(d,)``, ``D``, standard normal.
+
+    Raises:
+      ValueError: A size is not positive, ``dt_min`` exceeds ``dt_max``, or the product
+        readout is asked of real eigenvalues.
+
+    Example:
+      >>> dlr = DLR(d_state=4)
+      >>> params = dlr.init(jax.random.key(0), d_in=2)
+      >>> y, state = dlr.apply(params, jnp.ones((8, 2)))
+      >>> y.shape, state.shape
+      ((8, 2), (2, 4))
+
+    Note:
+      The authors' code stores ``p`` under a name that calls it a logarithm; it is a
+      square root. No weight decay acts on decays and weights, as published.
+
+    References:
+      Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
+      Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 2
+    """
+
+    d_state: int = 1024
+    readout: Readout = "real"
+    eigenvalues: Eigenvalues = "complex"
+    bidirectional: bool = False
+    dt_min: float = 1e-4
+    dt_max: float = 1e-1
+    lr_multiplier: float = 1.0
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        if self.d_state < 1:
+            raise ValueError(
+                f"`d_state` must be positive, got {self.d_state}; the published sizes "
+                "are 1024 to 4096."
+            )
+        if not 0 < self.dt_min <= self.dt_max:
+            raise ValueError(
+                f"`dt_min` must be in (0, dt_max], got {self.dt_min} with dt_max "
+                f"{self.dt_max}; equal values give all modes one decay rate."
+            )
+        if self.readout == "prod" and self.eigenvalues == "real":
+            raise ValueError(
+                "`readout` must be 'real' where the eigenvalues are, got 'prod'; the "
+                "imaginary part of a real kernel is zero."
+            )
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        key_dt, key_w, key_back, key_through = jax.random.split(key, 4)
+        bounds = (np.log(self.dt_min), np.log(self.dt_max))
+        log_dt = jax.random.uniform(key_dt, (self.d_state,), float, *bounds)
+        params = {
+            "sqrt_decay": jnp.sqrt(0.5 * jnp.exp(log_dt)),
+            "feedthrough": jax.random.normal(key_through, (d_in,)),
+        }
+        if self.eigenvalues == "complex":
+            circle = 2 * np.pi * np.arange(self.d_state) / self.d_state
+            params["phase"] = jnp.asarray(circle, jnp.float32)
+        for name, key in self._weights(key_w, key_back).items():
+            params[name] = jax.random.normal(key, (d_in, self.d_state)) / self.d_state
+        return params
+
+    def _weights(self, key_w, key_back):
+        """Names of the weights with the key that each is drawn from."""
+        names = [("w", key_w)]
+        if self.bidirectional:
+            names.append(("w_backward", key_back))
+        keys = {}
+        for name, key in names:
+            re, im = jax.random.split(key)
+            keys[f"{name}_re"] = re
+            if self.eigenvalues == "complex":
+                keys[f"{name}_im"] = im
+        return keys
+
+    def modes(self, params: Params) -> Modes:
+        """The modes that the parameters describe."""
+
+        def weight(name):
+            w = params[f"{name}_re"]
+            if self.eigenvalues == "real":
+                return w
+            return jax.lax.complex(w, params[f"{name}_im"])
+
+        return Modes(
+            log_decay=LogDecay(-jnp.square(params["sqrt_decay"]), params.get("phase")),
+            w=weight("w"),
+            feedthrough=params["feedthrough"],
+            w_backward=weight("w_backward") if self.bidirectional else None,
+            readout=self.readout,
+        )
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """Decays and weights take no weight decay, and their own learning rate."""
+        group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
+        names = ["sqrt_decay", "w_re"]
+        if self.eigenvalues == "complex":
+            names += ["phase", "w_im"]
+        if self.bidirectional:
+            names += [n.replace("w_", "w_backward_") for n in names if "w_" in n]
+        return dict.fromkeys(names, group)
+
+
+def kronecker(
+    log_1: LogDecay,
+    w_1: Complex[Array, "d m"],
+    log_2: LogDecay,
+    w_2: Complex[Array, "d n"],
+) -> tuple[LogDecay, Complex[Array, "d mn"]]:
+    """The DLR whose complex kernel is the product of two DLRs' complex kernels.
+
+    Args:
+      log_1: Logarithm of the first decays, leaves ``(m,)``.
+      w_1: Weights of the first, ``(d, m)``.
+      log_2: Logarithm of the second decays, leaves ``(n,)``.
+      w_2: Weights of the second, ``(d, n)``.
+
+    Returns:
+      ``(log_decay, w)`` of the ``m n`` products of modes, leaves ``(m n,)`` and
+      ``(d, m n)``.
+
+    References:
+      Gupta et al., 2022, appendix A.2
+    """
+    outer = combined(
+        jax.tree.map(lambda v: v[:, None], log_1),
+        jax.tree.map(lambda v: v[None, :], log_2),
+    )
+    w = w_1[:, :, None] * w_2[:, None, :]
+    return jax.tree.map(jnp.ravel, outer), w.reshape(w.shape[0], -1)
+
+
+def diagonalized(
+    A: Float[np.ndarray, "n n"],  # noqa: N803
+    B: Float[np.ndarray, "n 1"],  # noqa: N803
+    C: Float[np.ndarray, "d n"],  # noqa: N803
+) -> tuple[LogDecay, Complex[Array, "d n"]]:
+    """The DLR that computes what a linear RNN with a diagonalizable matrix computes.
+
+    ``h_t = A h_{t-1} + B x_t, y_t = C h_t`` has the kernel ``C A**l B``.
+
+    Args:
+      A: Transition matrix, ``(n, n)``.
+      B: How the input enters, ``(n, 1)``.
+      C: How the states leave, ``(d, n)``.
+
+    Returns:
+      ``(log_decay, w)``: leaves ``(n,)`` and ``(d, n)``, with the kernel
+      ``Re sum_n w_n lam_n**l``.
+
+    Raises:
+      ValueError: ``A`` has no basis of eigenvectors that float64 can tell apart.
+
+    References:
+      Gupta et al., 2022, section 2.2 and appendix A.3
+    """
+    lam, vectors = np.linalg.eig(np.asarray(A, np.float64))
+    condition = np.linalg.cond(vectors)
+    if not condition < 1e10:
+        raise ValueError(
+            "`A` must be diagonalizable, got eigenvectors of condition number "
+            f"{condition:.1e}; move `A` by a small random matrix."
+        )
+    w = (C @ vectors) * np.linalg.solve(vectors, np.asarray(B, np.complex128))[:, 0]
+    phase = np.angle(lam)
+    high = phase.astype(np.float32)
+    log_abs = np.log(np.maximum(np.abs(lam), np.exp(-200.0))).astype(np.float32)
+    low = (phase - high).astype(np.float32)
+    log_decay = LogDecay(jnp.asarray(log_abs), jnp.asarray(high), jnp.asarray(low))
+    return log_decay, jnp.asarray(w, jnp.complex64)

@@ -1,0 +1,57 @@
+"""Padding: steps that are no data are moved out of the way, and back afterwards."""
+
+import jax.numpy as jnp
+
+from ssm_jax.types import Activations, Array, Int, Steps
+
+
+def compact(
+    x: Activations, reset: Steps | None, mask: Steps | None
+) -> tuple[
+    Activations, Steps | None, Int[Array, "*b"] | None, Int[Array, "*b l"] | None
+]:
+    """Moves the data of each row to its front, in order, and zeros behind them.
+
+    Args:
+      x: Sequences, ``(*b, l, d)``.
+      reset: True where a segment starts, ``(*b, l)``, or None. A start that falls on
+        padding passes to the next data.
+      mask: True where a step is data, ``(*b, l)``. None means all are.
+
+    Returns:
+      ``(x, reset, lengths, order)``: the sequences and starts, the number of data in
+      each row, ``(*b,)``, and where each step came from, ``(*b, l)``; the last two are
+      None if ``mask`` is.
+    """
+    if mask is None:
+        return jnp.asarray(x), reset, None, None
+    mask = jnp.broadcast_to(mask, x.shape[:-1])
+    order = jnp.argsort(~mask, axis=-1, stable=True)
+    lengths = jnp.sum(mask, axis=-1)
+    x = jnp.where(mask[..., None], x, 0)
+    x = jnp.take_along_axis(x, order[..., None], -2)
+    if reset is not None:
+        segment = jnp.cumsum(jnp.broadcast_to(reset, mask.shape), -1)
+        segment = jnp.take_along_axis(segment, order, -1)
+        before = jnp.pad(segment[..., :-1], [(0, 0)] * (segment.ndim - 1) + [(1, 0)])
+        reset = segment != before
+    return x, reset, lengths, order
+
+
+def spread(
+    y: Activations, mask: Steps | None, order: Int[Array, "*b l"] | None
+) -> Activations:
+    """Moves the outputs of `compact` sequences back to their steps.
+
+    Args:
+      y: Outputs, ``(*b, l, d)``, data first.
+      mask: As `compact` took it.
+      order: As `compact` gave it.
+
+    Returns:
+      Outputs at their steps, ``(*b, l, d)``; zeros where a step is no data.
+    """
+    if mask is None or order is None:
+        return y
+    y = jnp.take_along_axis(y, jnp.argsort(order, axis=-1)[..., None], -2)
+    return jnp.where(jnp.broadcast_to(mask, y.shape[:-1])[..., None], y, 0)

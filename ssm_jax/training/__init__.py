@@ -1,0 +1,1 @@
+"""Training: the state, the step, the loop and its checkpoints."""

@@ -1,0 +1,150 @@
+"""Saves in the background, through Orbax, that end with a seal."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from logging import LogRecord
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from absl import logging
+from orbax.checkpoint import v1 as ocp
+
+from ssm_jax.training.digest import Json, leaf_digest
+from ssm_jax.training.seal import (
+    CheckpointError,
+    root_cause,
+    sealed_steps,
+    write_seal,
+)
+
+_DISK_FULL = [os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT)]
+
+
+class BackgroundSaver:
+    """Saves one step after another to a folder, each while the next one is computed.
+
+    Args:
+      directory: The folder. What Orbax left there when it was killed is removed.
+      keep_latest: Steps kept after a save.
+      keep: Returns one more step to be kept, or None.
+    """
+
+    def __init__(
+        self, directory: Path, *, keep_latest: int, keep: Callable[[], int | None]
+    ) -> None:
+        """Opens the folder, which is created if need be."""
+        self._directory = directory
+        policies = ocp.training.preservation_policies
+        context = ocp.Context()
+        context.memory.deepcopy_host_arrays = False  # the caller gave them away
+        # A failed save is raised by `wait`; Orbax logs its traceback six times more.
+        logging.get_absl_logger().addFilter(_is_not_orbax)
+        self._orbax = ocp.training.Checkpointer(
+            str(directory),
+            context=context,
+            preservation_policy=policies.AnyPreservationPolicy(  # pyright: ignore[reportArgumentType]
+                [policies.LatestN(keep_latest), _Keep(keep)]
+            ),
+            cleanup_tmp_directories=True,
+            lightweight_initialize=True,  # what a step says of itself is in its seal
+        )
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._pending: tuple[int, Future[None]] | None = None
+
+    def save(self, step: int, arrays: dict[str, np.ndarray], record: Json) -> None:
+        """Starts a save and returns.
+
+        Args:
+          step: Its number.
+          arrays: The leaves on the host; nobody may write to them any more.
+          record: What the seal shall say beside the digests.
+
+        Raises:
+          CheckpointError: The save cannot start.
+        """
+        # Orbax refuses empty arrays; the seal alone says that there is one.
+        stored = {name: array for name, array in arrays.items() if array.size}
+        try:
+            response = self._orbax.save_async(step, stored, force=True)
+        except Exception as error:
+            raise save_error(self._directory, step, error) from None
+        future = self._worker.submit(self._seal, response, step, arrays, record)
+        self._pending = step, future
+
+    def wait(self) -> None:
+        """Waits for the save under way.
+
+        Raises:
+          CheckpointError: It failed; this is said once.
+        """
+        if self._pending is None:
+            return
+        (step, future), self._pending = self._pending, None
+        try:
+            future.result()
+        except Exception as error:
+            raise save_error(self._directory, step, error) from None
+
+    def close(self) -> None:
+        """Lets go of the folder, after the save under way."""
+        self._worker.shutdown()
+        try:
+            self._orbax.close()
+        except Exception as error:  # that of the save, which `wait` has raised
+            logging.debug("Orbax on closing %s: %s", self._directory, error)
+        logging.get_absl_logger().removeFilter(_is_not_orbax)
+
+    def _seal(
+        self,
+        response: Any,
+        step: int,
+        arrays: dict[str, np.ndarray],
+        record: Json,
+    ) -> None:
+        response.result()  # the step is in its place
+        if jax.process_index() == 0:
+            for name, array in arrays.items():
+                record["leaves"][name]["digest"] = leaf_digest(array)
+            write_seal(self._directory / str(step), record)
+
+
+def save_error(directory: Path, step: int, error: Exception) -> CheckpointError:
+    """Returns what to tell of a save that failed: what is lost, and what is not."""
+    latest = max(sealed_steps(directory), default=None)
+    go_on = "anew" if latest is None else f"from step {latest}, which is whole"
+    cause = root_cause(error)
+    logging.debug("save of step %d failed", step, exc_info=error)
+    if not any(text in cause for text in _DISK_FULL):
+        return CheckpointError(
+            f"step {step} must be written to {directory}, got {cause}; mend that and "
+            f"start again: it goes on {go_on}."
+        )
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    return CheckpointError(
+        f"step {step} must fit on the disk of {directory}, got a full one, "
+        f"{shutil.disk_usage(existing).free:,} bytes free; free some and start again: "
+        f"it goes on {go_on}."
+    )
+
+
+@dataclass(frozen=True)
+class _Keep:
+    """Orbax's preservation policy that keeps the one step a function names."""
+
+    step: Callable[[], int | None]
+
+    def should_preserve(
+        self, checkpoints: Sequence[Any], *, context: Any
+    ) -> Sequence[bool]:
+        kept = self.step()
+        return [checkpoint.step == kept for checkpoint in checkpoints]
+
+
+def _is_not_orbax(record: LogRecord) -> bool:
+    return not str(record.msg).startswith("[process=")

@@ -1,0 +1,248 @@
+"""The folder of one step: sealed when it is saved, verified when it is read.
+
+When the save of a step has ended its files are read back, and their sizes and digests
+go with those of the leaves into one more file, the seal. A step without a seal was
+never finished; a size that differs says that it was cut short, a digest that differs
+says that it was changed.
+"""
+
+import json
+import os
+import shutil
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+from orbax.checkpoint import v1 as ocp
+
+from ssm_jax.training.digest import (
+    Json,
+    blake2b,
+    file_digest,
+    from_host,
+    layout,
+    leaf_digest,
+    named_leaves,
+)
+from ssm_jax.types import PyTree
+
+SEAL = "seal.json"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint could not be saved or must not be used; says why and what helps."""
+
+
+class Truncated(CheckpointError):
+    """A step was not saved to its end, or has lost files or parts of them since."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    """One step as it was saved.
+
+    Attributes:
+      step: The step; not the newest one if that was cut short.
+      state: The pytree that was asked for.
+      metrics: What ``save`` was given under this name.
+      extra: What ``save`` was given under this name.
+      config: The config of the run that saved the step.
+    """
+
+    step: int
+    state: PyTree
+    metrics: dict[str, float]
+    extra: Json
+    config: Json
+
+
+def steps(directory: Path) -> list[int]:
+    """Returns the steps in a folder, whole or not, ascending."""
+    if not directory.is_dir():
+        return []
+    names = (path.name for path in directory.iterdir() if path.is_dir())
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def sealed_steps(directory: Path) -> list[int]:
+    """Returns the steps whose save has finished, ascending."""
+    return [s for s in steps(directory) if (directory / str(s) / SEAL).exists()]
+
+
+def set_aside(folder: Path) -> None:
+    """Renames a step that is not whole, to where nobody takes it for a step."""
+    aside = folder.with_name(f"{folder.name}.unreadable")
+    shutil.rmtree(aside, ignore_errors=True)
+    folder.rename(aside)
+    logging.warning("step %s was cut short and is now %s", folder.name, aside)
+
+
+def write_seal(folder: Path, record: Json) -> None:
+    """Seals the step in ``folder`` as it now stands; the seal appears whole or not."""
+    files = {
+        path.relative_to(folder).as_posix(): {
+            "bytes": path.stat().st_size,
+            "digest": file_digest(path),
+        }
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    record = {**record, "files": files}
+    draft = folder / f"{SEAL}.tmp"
+    with draft.open("w") as file:
+        json.dump({"digest": _record_digest(record), "record": record}, file)
+        file.write("\n")  # the end: whatever comes short of it was cut
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(folder / SEAL)
+
+
+def read_seal(folder: Path) -> Json:
+    """Returns what the seal of a step says; its files are not looked at.
+
+    Raises:
+      Truncated: There is no seal, or it ends too early.
+      CheckpointError: The seal is not as it was written.
+    """
+    try:
+        text = (folder / SEAL).read_bytes()
+    except FileNotFoundError:
+        raise _truncated(folder, f"no {SEAL}") from None
+    if not text.endswith(b"\n"):
+        raise _truncated(folder, f"a {SEAL} without its end")
+    try:
+        seal = json.loads(text)
+        record, digest = seal["record"], seal["digest"]
+    except (ValueError, KeyError):
+        raise _changed(folder, f"a changed {SEAL}") from None
+    if _record_digest(record) != digest:
+        raise _changed(folder, f"a changed {SEAL}")
+    return record
+
+
+def read_step(folder: Path, target: PyTree) -> Restored:
+    """Returns what a target asks of a step, after all of the step has been verified.
+
+    Raises:
+      Truncated: A file is missing or has another size.
+      CheckpointError: A file or a leaf was changed, or a leaf of the target is not
+        what was saved.
+    """
+    wanted = named_leaves(target)
+    record = read_seal(folder)
+    _check_layouts(folder, wanted, record["leaves"])
+    _check_files(folder, record)
+    entries = {name: record["leaves"][name] for name in wanted}
+    try:
+        arrays = _load(folder, entries)
+    except Exception as error:
+        raise CheckpointError(
+            f"step {folder.name} of {folder.parent} must be readable, got "
+            f"{root_cause(error)}; its files are as they were saved, look elsewhere."
+        ) from error
+    for name, array in arrays.items():
+        if leaf_digest(array) != entries[name]["digest"]:
+            raise _changed(folder, f"a changed leaf `{name}`")
+    leaves = [
+        from_host(arrays[name], entries[name], leaf) for name, leaf in wanted.items()
+    ]
+    return Restored(
+        step=int(folder.name),
+        state=jax.tree.unflatten(jax.tree.structure(target), leaves),
+        metrics=record["metrics"],
+        extra=record["extra"],
+        config=record["config"],
+    )
+
+
+def root_cause(error: BaseException) -> str:
+    """Names what an error came of, in one line; Orbax wraps it several times."""
+    while cause := error.__cause__ or error.__context__:
+        error = cause
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 300)
+
+
+def _check_layouts(folder: Path, wanted: Json, entries: Json) -> None:
+    """Refuses a target that is not what was saved, below its top-level keys."""
+    tops = {name.split("/")[0] for name in wanted}
+    asked = {name: layout(leaf) for name, leaf in wanted.items()}
+    saved = {
+        name: entry["layout"]
+        for name, entry in entries.items()
+        if name.split("/")[0] in tops
+    }
+    for name in sorted(asked.keys() | saved.keys()):
+        if asked.get(name) != saved.get(name):
+            raise CheckpointError(
+                f"leaf `{name}` must be {saved.get(name, 'absent')} as in step "
+                f"{folder.name} of {folder.parent}, got {asked.get(name, 'none')}; "
+                "build the model from the config of that run."
+            )
+
+
+def _check_files(folder: Path, record: Json) -> None:
+    """Holds the files of a step to its seal, all sizes before any content."""
+    for name, saved in record["files"].items():
+        try:
+            size = (folder / name).stat().st_size
+        except FileNotFoundError:
+            raise _truncated(folder, f"no {name}") from None
+        if size != saved["bytes"]:
+            raise _truncated(folder, f"{size} bytes of {saved['bytes']} in {name}")
+    for name, saved in record["files"].items():
+        if file_digest(folder / name) != saved["digest"]:
+            hit = _changed_leaves(folder, record["leaves"])
+            more = f" and {len(hit) - 1} more" if len(hit) > 1 else ""
+            leaf = f", which leaf `{hit[0]}`{more} is read from" if hit else ""
+            raise _changed(folder, f"a changed {name}{leaf}")
+
+
+def _changed_leaves(folder: Path, entries: Json) -> list[str]:
+    """Returns the leaves that do not come back as they were saved."""
+    names = []
+    for name, entry in entries.items():
+        try:
+            array = _load(folder, {name: entry})[name]
+            intact = leaf_digest(array) == entry["digest"]
+        except Exception:  # whatever the decoder stumbles over: the leaf is lost
+            intact = False
+        if not intact:
+            names.append(name)
+    return names
+
+
+def _load(folder: Path, entries: Json) -> dict[str, np.ndarray]:
+    """Reads the arrays of the leaves named in ``entries`` through Orbax."""
+    like = {
+        name: np.empty(entry["shape"], jnp.dtype(entry["dtype"]))
+        for name, entry in entries.items()
+    }
+    stored = {name: array for name, array in like.items() if array.size}
+    if not stored:
+        return like
+    context = ocp.Context()
+    context.pytree.loading.partial_load = True
+    with context:
+        return like | ocp.load(str(folder), stored, checkpointable_name="state")
+
+
+def _truncated(folder: Path, got: str) -> Truncated:
+    return Truncated(
+        f"step {folder.name} of {folder.parent} must be whole, got {got}; "
+        "use the step before it."
+    )
+
+
+def _changed(folder: Path, got: str) -> CheckpointError:
+    return CheckpointError(
+        f"step {folder.name} of {folder.parent} must be as it was saved, got {got}; "
+        f"delete {folder} and the step before it is used."
+    )
+
+
+def _record_digest(record: Json) -> str:
+    return blake2b(json.dumps(record, sort_keys=True).encode()).hexdigest()
