@@ -4,7 +4,7 @@ import abc
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +53,7 @@ class ParamGroup:
     lr_multiplier: float = 1.0
 
 
+@runtime_checkable
 class Recurrence(Protocol):
     """A map of sequences with a state, as pure functions of its parameters."""
 
@@ -102,7 +103,7 @@ class Modes(NamedTuple):
 
     log_decay: LogDecay
     w: Inexact[Array, "d n"]
-    feedthrough: Float[Array, "d"]
+    feedthrough: Float[Array, " d"]
     w_backward: Inexact[Array, "d n"] | None = None
     readout: Readout = "real"
 

@@ -175,9 +175,9 @@ def kronecker(
 
 
 def diagonalized(
-    A: Float[np.ndarray, "n n"],  # noqa: N803
-    B: Float[np.ndarray, "n 1"],  # noqa: N803
-    C: Float[np.ndarray, "d n"],  # noqa: N803
+    A: Float[np.ndarray, "n n"],
+    B: Float[np.ndarray, "n 1"],
+    C: Float[np.ndarray, "d n"],
 ) -> tuple[LogDecay, Complex[Array, "d n"]]:
     """The DLR that computes what a linear RNN with a diagonalizable matrix computes.
 

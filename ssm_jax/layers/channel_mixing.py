@@ -1,0 +1,66 @@
+"""Maps over the channels of each step."""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from ssm_jax.types import Activations
+
+
+class Linear(nn.Module):
+    """``y = x W + b`` with weights and bias uniform in ``+-1 / sqrt(d_in)``.
+
+    The published models start from this, PyTorch's default; Flax's own default has
+    weights of 1.7 times its deviation and no bias.
+
+    Attributes:
+      features: Width of the output.
+
+    Parameters, float32:
+      kernel: ``(d_in, features)``.
+      bias: ``(features,)``.
+    """
+
+    features: int
+
+    @nn.compact
+    def __call__(self, x: Activations) -> Activations:
+        """Maps ``(*b, l, d_in)`` to ``(*b, l, features)``."""
+        bound = x.shape[-1] ** -0.5
+
+        def uniform(key, shape, dtype=jnp.float32):
+            return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+        dense = nn.Dense(
+            self.features, kernel_init=uniform, bias_init=uniform, name="dense"
+        )
+        return dense(x)
+
+
+class ChannelMixing(nn.Module):
+    """GELU, dropout of whole channels, and a linear map or a gated linear unit (GLU).
+
+    Attributes:
+      kind: ``"linear"``: ``W x + b``. ``"glu"``: ``(W x + b) * sigmoid(V x + c)``.
+      dropout: Probability that a channel of a sequence is dropped, at all its steps.
+
+    References:
+      Dauphin et al., `Language Modeling with Gated Convolutional Networks
+      <https://arxiv.org/abs/1612.08083>`_, 2017, for the GLU
+    """
+
+    kind: Literal["linear", "glu"] = "linear"
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, x: Activations, features: int, *, train: bool = False
+    ) -> Activations:
+        """Maps ``(*b, l, d)`` to ``(*b, l, features)``."""
+        x = nn.gelu(x, approximate=False)
+        x = nn.Dropout(self.dropout, broadcast_dims=(-2,), deterministic=not train)(x)
+        if self.kind == "linear":
+            return Linear(features, name="out")(x)
+        return nn.glu(Linear(2 * features, name="out")(x))

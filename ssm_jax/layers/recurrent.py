@@ -1,0 +1,151 @@
+"""Recurrences as Flax modules."""
+
+from typing import Any
+
+from flax import linen as nn
+from flax import struct
+from flax.core import meta
+
+from ssm_jax.layers.channel_mixing import ChannelMixing
+from ssm_jax.recurrences.base import ParamGroup, Recurrence
+from ssm_jax.types import Activations, Method, PyTree, Steps
+
+
+class Grouped(struct.PyTreeNode, meta.AxisMetadata[Any]):
+    """A parameter in a box that says how the optimizer treats it.
+
+    ``init`` of a model returns boxes, which `flax.core.meta.unbox` opens; ``apply``
+    takes parameters with and without them.
+
+    Attributes:
+      value: The parameter.
+      group: How the optimizer treats it.
+    """
+
+    value: Any
+    group: ParamGroup = struct.field(pytree_node=False)
+
+    def unbox(self) -> Any:
+        """The parameter."""
+        return self.value
+
+    def replace_boxed(self, val: Any) -> "Grouped":
+        """The same box around another value."""
+        return self.replace(value=val)
+
+    def add_axis(self, index: int, params: dict[Any, Any]) -> "Grouped":
+        """A group holds for all axes."""
+        del index, params
+        return self
+
+    def remove_axis(self, index: int, params: dict[Any, Any]) -> "Grouped":
+        """A group holds for all axes."""
+        del index, params
+        return self
+
+
+class Recurrent(nn.Module):
+    """Any recurrence as a Flax module.
+
+    Attributes:
+      recurrence: What is evaluated.
+      method: How it is evaluated; changes cost, not values.
+
+    Parameters:
+      recurrence: The dict that ``recurrence.init`` draws, each in its optimizer group.
+
+    Example:
+      >>> import jax
+      >>> from ssm_jax.recurrences import DLR
+      >>> layer = Recurrent(DLR(d_state=4))
+      >>> x = jax.numpy.ones((2, 8, 3))
+      >>> variables = layer.init(jax.random.key(0), x)
+      >>> y, state = layer.apply(variables, x)
+      >>> y.shape, state.shape
+      ((2, 8, 3), (2, 3, 4))
+    """
+
+    recurrence: Recurrence
+    method: Method = "auto"
+
+    def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
+        """The state before the first step of inputs of width ``d_model``."""
+        return self.recurrence.initial_state(batch_shape, d_model)
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Activations,
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        train: bool = False,
+    ) -> tuple[Activations, PyTree]:
+        """Maps a sequence to a sequence.
+
+        Args:
+          x: Input, ``(*b, l, d_in)``.
+          state: State before the first step. None means that of a fresh start.
+          reset: True where a segment starts, ``(*b, l)``. None means one segment.
+          mask: True where a step is data, ``(*b, l)``. None means all are.
+          train: Not read: a recurrence is the same in training.
+
+        Returns:
+          ``(y, state)``: output, ``(*b, l, d_out)``, and the state to go on from.
+        """
+        del train
+        params = self.param("recurrence", self._init, x.shape[-1])
+        return self.recurrence.apply(
+            params, x, state, reset=reset, mask=mask, method=self.method
+        )
+
+    def _init(self, key, d_in):
+        params = self.recurrence.init(key, d_in)
+        groups = self.recurrence.groups()
+        if unknown := set(groups) - set(params):
+            raise ValueError(
+                f"`groups` must name parameters of the recurrence, got {unknown}; "
+                f"{type(self.recurrence).__name__} has {sorted(params)}."
+            )
+        return {
+            name: Grouped(value, groups[name]) if name in groups else value
+            for name, value in params.items()
+        }
+
+
+class RecurrentLayer(nn.Module):
+    """A recurrence over time, then GELU, dropout and a map over channels.
+
+    Attributes:
+      recurrence: What runs over time.
+      mixing: What follows it, channel by channel; its output is as wide as ``x``.
+      method: How the recurrence is evaluated; changes cost, not values.
+
+    References:
+      Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
+      Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 2.3
+    """
+
+    recurrence: Recurrence
+    mixing: ChannelMixing
+    method: Method = "auto"
+
+    def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
+        """The state before the first step of inputs of width ``d_model``."""
+        return self.recurrence.initial_state(batch_shape, d_model)
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Activations,
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        train: bool = False,
+    ) -> tuple[Activations, PyTree]:
+        """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
+        recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
+        y, state = recurrent(x, state, reset=reset, mask=mask)
+        return self.mixing(y, x.shape[-1], train=train), state

@@ -1,0 +1,93 @@
+"""Heads: predictions from a sequence of width ``d``."""
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from ssm_jax.layers.channel_mixing import Linear
+from ssm_jax.types import Activations, Array, Float, Steps
+
+
+class StepHead(nn.Module):
+    """A prediction at each of the last steps.
+
+    Attributes:
+      d_output: Values or classes of a prediction.
+      l_output: Number of last steps that predict. None means all.
+    """
+
+    d_output: int
+    l_output: int | None = None
+
+    @nn.compact
+    def __call__(
+        self, x: Activations, *, mask: Steps | None = None, train: bool = False
+    ) -> Float[Array, "*b k o"]:
+        """Maps ``(*b, l, d)`` to ``(*b, l_output, d_output)``."""
+        del mask, train
+        if self.l_output is not None:
+            if not 0 < self.l_output <= x.shape[-2]:
+                raise ValueError(
+                    f"`l_output` must be in [1, {x.shape[-2]}], the length of the "
+                    f"sequence, got {self.l_output}; None predicts at all steps."
+                )
+            x = x[..., -self.l_output :, :]
+        return Linear(self.d_output, name="linear")(x)
+
+
+class PooledHead(nn.Module):
+    """One prediction from the mean over the steps that are data.
+
+    Attributes:
+      d_output: Values or classes of the prediction.
+    """
+
+    d_output: int
+
+    @nn.compact
+    def __call__(
+        self, x: Activations, *, mask: Steps | None = None, train: bool = False
+    ) -> Float[Array, "*b o"]:
+        """Maps ``(*b, l, d)`` to ``(*b, d_output)``."""
+        del train
+        return Linear(self.d_output, name="linear")(_mean(x, mask))
+
+
+class PairHead(nn.Module):
+    """One prediction about two sequences, from the means of both.
+
+    Attributes:
+      d_output: Values or classes of the prediction.
+      d_hidden: Width of the hidden layer.
+      dropout: Probability that a hidden channel is dropped.
+
+    References:
+      Chu and Lin, `Incorporating Exponential Smoothing into MLP
+      <https://arxiv.org/abs/2403.17445>`_, 2024, the authors' code (Retrieval)
+    """
+
+    d_output: int
+    d_hidden: int
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(
+        self, x: Activations, *, mask: Steps | None = None, train: bool = False
+    ) -> Float[Array, "*b o"]:
+        """Maps pairs ``(*b, 2, l, d)`` to ``(*b, d_output)``."""
+        if x.ndim < 3 or x.shape[-3] != 2:
+            raise ValueError(
+                f"`x` must be (*b, 2, l, d), got {x.shape}; the two sequences of a "
+                "pair stand side by side before the length."
+            )
+        mean = _mean(x, mask)
+        both = jnp.concatenate([mean[..., 0, :], mean[..., 1, :]], -1)
+        hidden = Linear(self.d_hidden, name="hidden")(both)
+        hidden = nn.Dropout(self.dropout, deterministic=not train)(hidden)
+        return Linear(self.d_output, name="linear")(nn.gelu(hidden, approximate=False))
+
+
+def _mean(x, mask):
+    if mask is None:
+        return jnp.mean(x, -2)
+    weight = jnp.broadcast_to(mask, x.shape[:-1])[..., None].astype(x.dtype)
+    return jnp.sum(weight * x, -2) / jnp.maximum(jnp.sum(weight, -2), 1)

@@ -1,0 +1,92 @@
+"""The model: an encoder, blocks, a head; the states of all layers go through it."""
+
+from flax import linen as nn
+
+from ssm_jax.models.block import Block
+from ssm_jax.models.norm import Norm
+from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
+
+
+class SequenceModel(nn.Module):
+    """Encoder, ``n_layers`` equal blocks (each with parameters of its own), head.
+
+    Attributes:
+      encoder: Maps inputs to ``(*b, l, d_model)``.
+      block: What is repeated. With ``prenorm`` a last normalisation follows the blocks.
+      n_layers: Number of blocks.
+      head: Maps ``(*b, l, d_model)`` to predictions.
+      axis_name: Mapped axes over which BatchNorm shares its moments. None: none.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from ssm_jax.layers import ChannelMixing, RecurrentLayer
+      >>> from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
+      >>> from ssm_jax.recurrences import DLR
+      >>> model = SequenceModel(
+      ...     encoder=VectorEncoder(d_model=8),
+      ...     block=Block(RecurrentLayer(DLR(d_state=16), ChannelMixing())),
+      ...     n_layers=2,
+      ...     head=StepHead(d_output=1),
+      ... )
+      >>> x = jnp.ones((2, 32, 3))
+      >>> variables = model.init(jax.random.key(0), x)
+      >>> whole, _ = model.apply(variables, x)
+      >>> first, state = model.apply(variables, x[:, :20])
+      >>> second, _ = model.apply(variables, x[:, 20:], state)
+      >>> bool(jnp.allclose(whole[:, 20:], second, atol=1e-5))
+      True
+    """
+
+    encoder: nn.Module
+    block: Block
+    n_layers: int
+    head: nn.Module
+    axis_name: str | tuple[str, ...] | None = None
+
+    def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
+        """The states of all layers before the first step, one a layer."""
+        state = self.block.layer.initial_state(batch_shape, self.encoder.d_model)
+        return (state,) * self.n_layers
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: Float[Array, "*b l f"] | Int[Array, "*b l"],
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        train: bool = False,
+    ) -> tuple[Inexact[Array, "..."], PyTree]:
+        """Maps inputs to predictions.
+
+        Args:
+          inputs: What the encoder takes, ``(*b, l, f)`` or tokens ``(*b, l)``.
+          state: States of all layers before the first step, as `initial_state` makes
+            them and the last call returned them. None means a fresh start.
+          reset: True where a segment starts, ``(*b, l)``. None means one segment.
+          mask: True where a step is data, ``(*b, l)``. None means all are.
+          train: Whether dropout drops and BatchNorm takes the batch's moments.
+
+        Returns:
+          ``(predictions, state)``: what the head makes, and the states to go on from.
+
+        Raises:
+          ValueError: ``state`` is not one state a layer.
+        """
+        states = (None,) * self.n_layers if state is None else state
+        if len(states) != self.n_layers:
+            raise ValueError(
+                f"`state` must hold {self.n_layers} states, one a layer, got "
+                f"{len(states)}; `initial_state` makes them."
+            )
+        x = self.encoder(inputs)
+        carried = []
+        for index, before in enumerate(states):
+            block = self.block.copy(name=f"block_{index}", axis_name=self.axis_name)
+            x, after = block(x, before, reset=reset, mask=mask, train=train)
+            carried.append(after)
+        if self.block.prenorm:
+            norm = Norm(self.block.norm, self.axis_name, name="norm")
+            x = norm(x, mask=mask, train=train)
+        return self.head(x, mask=mask, train=train), tuple(carried)
