@@ -29,6 +29,7 @@ Eigenvalues = Literal["complex", "real"]
 """Where the decays of a recurrence live."""
 
 Activations = Float[Array | np.ndarray, "*b l d"]
+Outputs = Float[Array | np.ndarray, "*b l o"]
 States = Inexact[Array | np.ndarray, "*b l n"]
 State = Inexact[Array | np.ndarray, "*b n"]
 Steps = Bool[Array | np.ndarray, "*b l"]
@@ -45,6 +46,7 @@ __all__ = [
     "Inexact",
     "Int",
     "Method",
+    "Outputs",
     "PRNGKey",
     "PyTree",
     "Readout",

@@ -8,7 +8,7 @@ from flax.core import meta
 
 from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.recurrences.base import ParamGroup, Recurrence
-from ssm_jax.types import Activations, Method, PyTree, Steps
+from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 
 class Grouped(struct.PyTreeNode, meta.AxisMetadata[Any]):
@@ -81,7 +81,7 @@ class Recurrent(nn.Module):
         reset: Steps | None = None,
         mask: Steps | None = None,
         train: bool = False,
-    ) -> tuple[Activations, PyTree]:
+    ) -> tuple[Outputs, PyTree]:
         """Maps a sequence to a sequence.
 
         Args:
@@ -144,7 +144,7 @@ class RecurrentLayer(nn.Module):
         reset: Steps | None = None,
         mask: Steps | None = None,
         train: bool = False,
-    ) -> tuple[Activations, PyTree]:
+    ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         y, state = recurrent(x, state, reset=reset, mask=mask)

@@ -4,7 +4,7 @@ import jax
 from flax import linen as nn
 
 from ssm_jax.layers.channel_mixing import Linear
-from ssm_jax.types import Activations, Array, Float, Int
+from ssm_jax.types import Array, Float, Int, Outputs
 
 
 class VectorEncoder(nn.Module):
@@ -17,7 +17,7 @@ class VectorEncoder(nn.Module):
     d_model: int
 
     @nn.compact
-    def __call__(self, x: Float[Array, "*b l f"]) -> Activations:
+    def __call__(self, x: Float[Array, "*b l f"]) -> Outputs:
         """Maps ``(*b, l, f)`` to ``(*b, l, d_model)``."""
         return Linear(self.d_model, name="linear")(x)
 
@@ -40,7 +40,7 @@ class ScalarEncoder(nn.Module):
     d_model: int
 
     @nn.compact
-    def __call__(self, x: Float[Array, "*b l 1"]) -> Activations:
+    def __call__(self, x: Float[Array, "*b l 1"]) -> Outputs:
         """Maps ``(*b, l, 1)`` to ``(*b, l, d_model)``."""
         if x.shape[-1] != 1:
             raise ValueError(
@@ -68,7 +68,7 @@ class TokenEncoder(nn.Module):
     deviation: float = 1.0
 
     @nn.compact
-    def __call__(self, x: Int[Array, "*b l"]) -> Activations:
+    def __call__(self, x: Int[Array, "*b l"]) -> Outputs:
         """Maps tokens ``(*b, l)`` to ``(*b, l, d_model)``."""
         table = nn.Embed(
             self.vocabulary,

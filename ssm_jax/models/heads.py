@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
-from ssm_jax.layers.channel_mixing import Linear
+from ssm_jax.layers.channel_mixing import Linear, gelu
 from ssm_jax.types import Activations, Array, Float, Steps
 
 
@@ -83,7 +83,7 @@ class PairHead(nn.Module):
         both = jnp.concatenate([mean[..., 0, :], mean[..., 1, :]], -1)
         hidden = Linear(self.d_hidden, name="hidden")(both)
         hidden = nn.Dropout(self.dropout, deterministic=not train)(hidden)
-        return Linear(self.d_output, name="linear")(nn.gelu(hidden, approximate=False))
+        return Linear(self.d_output, name="linear")(gelu(hidden))
 
 
 def _mean(x, mask):

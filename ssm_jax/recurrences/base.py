@@ -24,6 +24,7 @@ from ssm_jax.types import (
     Float,
     Inexact,
     Method,
+    Outputs,
     PRNGKey,
     PyTree,
     Readout,
@@ -74,7 +75,7 @@ class Recurrence(Protocol):
         reset: Steps | None = None,
         mask: Steps | None = None,
         method: Method = "auto",
-    ) -> tuple[Activations, PyTree]:
+    ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d_in)`` to ``(y, state)``, ``y`` ``(*b, l, d_out)``."""
         ...
 
@@ -148,7 +149,7 @@ class TimeInvariant(abc.ABC):
         reset: Steps | None = None,
         mask: Steps | None = None,
         method: Method = "auto",
-    ) -> tuple[Activations, PyTree]:
+    ) -> tuple[Outputs, PyTree]:
         """Maps a sequence to a sequence.
 
         Args:

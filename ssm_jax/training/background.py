@@ -52,7 +52,6 @@ class BackgroundSaver:
                 [policies.LatestN(keep_latest), _Keep(keep)]
             ),
             cleanup_tmp_directories=True,
-            lightweight_initialize=True,  # what a step says of itself is in its seal
         )
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: tuple[int, Future[None]] | None = None

@@ -9,7 +9,6 @@ says that it was changed.
 import json
 import os
 import shutil
-import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,10 +159,10 @@ def read_step(folder: Path, target: PyTree) -> Restored:
 
 
 def root_cause(error: BaseException) -> str:
-    """Names what an error came of, in one line; Orbax wraps it several times."""
+    """Returns what an error came of, in one line; Orbax wraps it several times."""
     while cause := error.__cause__ or error.__context__:
         error = cause
-    return textwrap.shorten(f"{type(error).__name__}: {error}", 300)
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _check_layouts(folder: Path, wanted: Json, entries: Json) -> None:

@@ -6,8 +6,6 @@ import chex
 import jax
 import numpy as np
 
-METHODS = ("sequential", "associative", "chunked", "fft")
-
 
 class Problem(NamedTuple):
     """A recurrence and the weights of its loss, ``Re(sum(c h) + sum(c_last h_last))``.

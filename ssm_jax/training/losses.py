@@ -1,0 +1,99 @@
+"""Losses and metrics as sums, which add up over devices and batches.
+
+A mean over the whole data is the ratio of two sums, whatever the sizes of batches and
+the number of devices; a mean of means is not.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import jax.numpy as jnp
+import optax
+
+from ssm_jax.types import Array, Bool, Float, Inexact, Int
+
+Targets = Literal["regression", "classification"]
+Sums = dict[str, Float[Array, ""]]
+
+
+def loss_sums(
+    targets: Targets,
+    predictions: Float[Array, "*b o"],
+    expected: Float[Array, "*b o"] | Int[Array, "*b"],
+    mask: Bool[Array, "*b"],
+) -> Sums:
+    """Sums the loss, and what the metrics need, over the targets that count.
+
+    Args:
+      targets: ``"regression"``: squared error. ``"classification"``: cross-entropy in
+        nats of the softmax of ``predictions``.
+      predictions: Values or logits, ``(*b, o)``.
+      expected: Values, ``(*b, o)``, or classes, ``(*b,)``.
+      mask: True where a target counts, ``(*b,)``.
+
+    Returns:
+      Sums by name, to be added to those of other batches: ``loss`` and ``n``, the
+      number of terms in it, and further ones that `metrics` reads.
+
+    Raises:
+      ValueError: The shapes do not fit, which broadcasting would hide.
+    """
+    wanted = (*mask.shape, predictions.shape[-1])
+    fits = expected.shape == (wanted if targets == "regression" else wanted[:-1])
+    if predictions.shape != wanted or not fits:
+        raise ValueError(
+            f"`predictions` must fit the targets {expected.shape} and their mask "
+            f"{mask.shape}, got {predictions.shape}; the head of the model sets it."
+        )
+    if targets == "classification":
+        loss = optax.softmax_cross_entropy_with_integer_labels(predictions, expected)
+        hit = jnp.argmax(predictions, -1) == expected
+        return {
+            "loss": jnp.sum(jnp.where(mask, loss, 0)),
+            "n": jnp.sum(mask, dtype=jnp.float32),
+            "correct": jnp.sum(mask & hit, dtype=jnp.float32),
+        }
+    weight = jnp.broadcast_to(mask[..., None], expected.shape)
+    expected = jnp.where(weight, expected, 0)
+    return {
+        "loss": jnp.sum(jnp.where(weight, jnp.square(predictions - expected), 0)),
+        "n": jnp.sum(weight, dtype=jnp.float32),
+        "sum": jnp.sum(expected),
+        "square": jnp.sum(jnp.square(expected)),
+    }
+
+
+def metrics(sums: Mapping[str, Inexact[Array, ""] | float]) -> dict[str, float]:
+    """The metrics that sums over some data come to.
+
+    Args:
+      sums: What `loss_sums` returned, added up.
+
+    Returns:
+      ``loss``, the mean; and ``accuracy`` in [0, 1] of a classification, ``r2`` of a
+      regression: 1 minus the mean squared error over that of the best constant, taken
+      as at least 1e-5.
+
+    Example:
+      >>> metrics({"loss": 3.0, "n": 4.0, "correct": 1.0})
+      {'loss': 0.75, 'accuracy': 0.25}
+    """
+    total = {name: float(value) for name, value in sums.items()}
+    n = max(total["n"], 1.0)
+    loss = total["loss"] / n
+    if "correct" in total:
+        return {"loss": loss, "accuracy": total["correct"] / n}
+    variance = total["square"] / n - (total["sum"] / n) ** 2
+    return {"loss": loss, "r2": 1.0 - loss / max(variance, 1e-5)}
+
+
+def main_metric(targets: Targets) -> str:
+    """The metric that says how good a model is; the greater the better.
+
+    Args:
+      targets: What the model predicts.
+
+    Returns:
+      ``"r2"`` or ``"accuracy"``.
+    """
+    return "r2" if targets == "regression" else "accuracy"

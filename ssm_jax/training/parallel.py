@@ -1,0 +1,112 @@
+"""The per-device steps mapped over devices, by ``jax.pmap`` or ``jax.shard_map``."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from ssm_jax.tasks.base import Batch
+from ssm_jax.training.losses import Sums
+from ssm_jax.training.state import Run, TrainState
+from ssm_jax.training.step import evaluation_step, train_step
+from ssm_jax.types import PyTree
+
+_AXIS = "data"
+
+
+class DataParallel:
+    """Every device holds the whole state and takes its share of each batch.
+
+    Parameters are never stacked along an axis of devices, so a state is the same
+    arrays under both maps, and on any number of devices.
+
+    Args:
+      kind: ``"pmap"`` or ``"shard_map"``: what maps the step.
+      devices: The devices. None means all of this process.
+    """
+
+    def __init__(
+        self,
+        kind: Literal["pmap", "shard_map"] = "pmap",
+        devices: Sequence[jax.Device] | None = None,
+    ):
+        """Lays the devices out along one axis."""
+        self._kind = kind
+        self._devices = list(devices or jax.local_devices())
+        self._mesh = Mesh(np.array(self._devices), (_AXIS,))
+
+    @property
+    def n_devices(self) -> int:
+        """Number of devices that share a batch."""
+        return len(self._devices)
+
+    def train_step(
+        self, run: Run
+    ) -> Callable[[TrainState, Batch], tuple[TrainState, Sums]]:
+        """The mapped step of training; it donates the state that it is given."""
+        step = partial(train_step, run, axes=(_AXIS,))
+        whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
+        state = TrainState(whole, whole, whole, whole, whole, carry=split)
+        return self._map(step, (state, split), (state, whole), donate=(0,))
+
+    def evaluation_step(self, run: Run) -> Callable[[PyTree, PyTree, Batch], Sums]:
+        """The mapped step of evaluation."""
+        step = partial(evaluation_step, run, axes=(_AXIS,))
+        whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
+        return self._map(step, (whole, whole, split), whole, donate=())
+
+    def place(self, state: TrainState) -> TrainState:
+        """Puts a state on all devices; ``carry`` by its batch axis."""
+        placed = jax.device_put(state.replace(carry=None), NamedSharding(self._mesh, P()))
+        return placed.replace(carry=self.split(state.carry))
+
+    def gather(self, state: TrainState) -> TrainState:
+        """The inverse of `place`: ``carry`` has one batch axis again."""
+        if self._kind == "shard_map":
+            return state
+        merged = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), state.carry)
+        return state.replace(carry=merged)
+
+    def split(self, batch: PyTree) -> PyTree:
+        """Gives each device its share of arrays ``(b, ...)``.
+
+        Args:
+          batch: Arrays with the batch axis first.
+
+        Returns:
+          The arrays as the mapped steps take them.
+
+        Raises:
+          ValueError: The batch does not divide by the number of devices.
+        """
+        return jax.tree.map(self._split, batch)
+
+    def _split(self, values):
+        rows, n = values.shape[0], self.n_devices
+        if rows % n:
+            raise ValueError(
+                f"`batch_size` must be a multiple of {n}, the number of devices, got "
+                f"{rows}; {rows - rows % n or n} is one."
+            )
+        if self._kind == "shard_map":
+            return jax.device_put(values, NamedSharding(self._mesh, P(_AXIS)))
+        return values.reshape(n, rows // n, *values.shape[1:])
+
+    def _map(self, step, in_axes, out_axes, donate):
+        if self._kind == "pmap":
+            return jax.pmap(
+                step,
+                axis_name=_AXIS,
+                in_axes=in_axes,
+                out_axes=out_axes,
+                devices=self._devices,
+                donate_argnums=donate,
+            )
+        mapped = jax.shard_map(
+            step, mesh=self._mesh, in_specs=in_axes, out_specs=out_axes, check_vma=True
+        )
+        return jax.jit(mapped, donate_argnums=donate)

@@ -1,0 +1,99 @@
+"""What a run is made of: all that the next step, or a resumed run, needs."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+from flax.core import meta
+
+from ssm_jax.tasks.base import Task, TaskSpec
+from ssm_jax.training.optimizer import Optimizer, describe, groups_of
+from ssm_jax.types import Array, Int, PRNGKey, PyTree
+
+
+class TrainState(struct.PyTreeNode):
+    """Everything that changes while a model is trained.
+
+    Attributes:
+      step: Steps taken; also the position in the data, ``()``, int32.
+      params: The model's parameters.
+      model_state: The model's other variables (BatchNorm's running moments).
+      opt_state: The optimizer's state.
+      key: Where dropout's random numbers come from, with the step.
+      carry: States of the recurrences after the last batch, ``(b, ...)`` leaves, where
+        they go on into the next one. None: every batch starts afresh.
+    """
+
+    step: Int[Array, ""]
+    params: PyTree
+    model_state: PyTree
+    opt_state: PyTree
+    key: PRNGKey
+    carry: PyTree = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A model, what it learns and how: the parts of a run that do not change.
+
+    Attributes:
+      model: The model.
+      spec: What the task is.
+      transform: The optimizer over the model's groups of parameters.
+      summary: What there is to say of the parameters, a line an entry.
+    """
+
+    model: nn.Module
+    spec: TaskSpec
+    transform: optax.GradientTransformation
+    summary: tuple[str, ...]
+
+
+def create(
+    model: nn.Module, task: Task, optimizer: Optimizer, *, seed: int
+) -> tuple[Run, TrainState]:
+    """Draws the parameters of a model for a task and fits an optimizer to them.
+
+    Args:
+      model: A module of the call ``(inputs, state, *, mask, train)``.
+      task: Its first training batch gives the shapes.
+      optimizer: The optimizer.
+      seed: Of parameters and dropout.
+
+    Returns:
+      The run and its state before the first step.
+
+    Raises:
+      ValueError: What the model predicts does not fit what the task expects.
+    """
+    batch = task.batch("train", 0, 1, seed)
+    key_params, key = jax.random.split(jax.random.key(seed))
+    boxed = jax.jit(model.init)(key_params, batch.inputs, mask=batch.valid)
+    _check_predictions(model, boxed, batch, task.spec)
+    groups = groups_of(boxed["params"])
+    variables = dict(meta.unbox(boxed))
+    params = variables.pop("params")
+    transform = optimizer.transform(groups)
+    state = TrainState(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        model_state=variables,
+        opt_state=transform.init(params),
+        key=key,
+    )
+    return Run(model, task.spec, transform, tuple(describe(groups, params))), state
+
+
+def _check_predictions(model, variables, batch, spec):
+    predictions, _ = jax.eval_shape(
+        lambda v: model.apply(v, batch.inputs, mask=batch.valid), variables
+    )
+    wanted = (*batch.mask.shape, spec.d_output)
+    if predictions.shape != wanted:
+        raise ValueError(
+            f"`model` must predict {wanted} for one example of the task, got "
+            f"{predictions.shape}; set `d_output` and `l_output` of its head."
+        )

@@ -1,0 +1,106 @@
+"""One step of training or evaluation, as one device of several takes it."""
+
+from collections.abc import Sequence
+
+import jax
+import optax
+
+from ssm_jax.tasks.base import Batch
+from ssm_jax.training.losses import Sums, loss_sums
+from ssm_jax.training.state import Run, TrainState
+from ssm_jax.types import PyTree
+
+
+def train_step(
+    run: Run, state: TrainState, batch: Batch, *, axes: Sequence[str] = ()
+) -> tuple[TrainState, Sums]:
+    """Takes a step along the gradient of the mean loss over all devices' targets.
+
+    ``n`` devices that share a batch take the step that one device takes with all of it.
+
+    Args:
+      run: The model and the optimizer.
+      state: The state, the same on all devices but for ``carry``.
+      batch: This device's share of the batch.
+      axes: The mapped axes that the batch is spread over.
+
+    Returns:
+      The next state, and the sums of loss and metrics over all devices.
+    """
+    sample = jax.random.fold_in(state.key, state.step)
+    for axis in axes:
+        sample = jax.random.fold_in(sample, jax.lax.axis_index(axis))
+
+    def loss(params):
+        (predictions, carry), model_state = run.model.apply(
+            {"params": params, **state.model_state},
+            batch.inputs,
+            state.carry,
+            mask=batch.valid,
+            train=True,
+            mutable=list(state.model_state),
+            rngs={"dropout": sample},
+        )
+        sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.mask)
+        total = _sum_over(sums, axes)
+        return sums["loss"] / total["n"], (total, carry, model_state)
+
+    params = _as_varying(state.params, axes)
+    gradient, (sums, carry, model_state) = jax.grad(loss, has_aux=True)(params)
+    gradient = _sum_over(gradient, axes)
+    updates, opt_state = run.transform.update(gradient, state.opt_state, state.params)
+    return (
+        state.replace(
+            step=state.step + 1,
+            params=optax.apply_updates(state.params, updates),
+            model_state=jax.lax.pmean(model_state, axes) if axes else model_state,
+            opt_state=opt_state,
+            carry=None if state.carry is None else carry,
+        ),
+        sums,
+    )
+
+
+def evaluation_step(
+    run: Run,
+    params: PyTree,
+    model_state: PyTree,
+    batch: Batch,
+    *,
+    axes: Sequence[str] = (),
+) -> Sums:
+    """Sums loss and metrics over a batch that all devices share.
+
+    Args:
+      run: The model.
+      params: Its parameters.
+      model_state: Its other variables.
+      batch: This device's share of the batch.
+      axes: The mapped axes that the batch is spread over.
+
+    Returns:
+      The sums over all devices.
+    """
+    predictions, _ = run.model.apply(
+        {"params": params, **model_state}, batch.inputs, mask=batch.valid
+    )
+    sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.mask)
+    return _sum_over(sums, axes)
+
+
+def _sum_over(tree, axes):
+    return jax.lax.psum(tree, axes) if axes else tree
+
+
+def _as_varying(tree, axes):
+    """The same values, marked as this device's own.
+
+    Without the mark `shard_map` sums the gradient over the devices by itself, and the
+    sum over devices here would count it once more for each of them.
+    """
+
+    def mark(leaf):
+        missing = set(axes) - jax.typeof(leaf).manual_axis_type.varying
+        return jax.lax.pcast(leaf, tuple(missing), to="varying") if missing else leaf
+
+    return jax.tree.map(mark, tree)

@@ -1,0 +1,151 @@
+"""What the entry promises beside its values: dtypes, its choice, its refusals."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.kernels import LogDecay, chosen_method, linear_recurrence
+from tests.kernels.cases import SCANS, each_method
+
+LOG = LogDecay(jnp.zeros(3), jnp.zeros(3))
+A, B = jnp.zeros(3), jnp.zeros((2, 5, 3))
+RESET = jnp.zeros((2, 5), bool)
+
+DTYPES = {
+    "real": (jnp.float32, jnp.float32, None, jnp.float32),
+    "complex_decay": (jnp.complex64, jnp.float32, None, jnp.complex64),
+    "complex_input": (jnp.float32, jnp.complex64, None, jnp.complex64),
+    "complex_start": (jnp.float32, jnp.float32, jnp.complex64, jnp.complex64),
+    "low_input": (jnp.float32, jnp.bfloat16, jnp.bfloat16, jnp.float32),
+    "low_all": (jnp.bfloat16, jnp.bfloat16, jnp.bfloat16, jnp.float32),
+    "low_input_complex_decay": (jnp.complex64, jnp.bfloat16, None, jnp.complex64),
+    "double_decay": (jnp.float64, jnp.float32, None, jnp.float64),
+    "double_input": (jnp.float32, jnp.float64, None, jnp.float64),
+    "double_complex": (jnp.complex64, jnp.float64, None, jnp.complex128),
+}
+
+
+@pytest.mark.parametrize("row", DTYPES.values(), ids=DTYPES.keys())
+@each_method
+def test_states_have_the_widest_dtype_and_at_least_float32(method, row):
+    a, b, h0, out = row
+    with jax.enable_x64(out in (jnp.float64, jnp.complex128)):
+        h, h_last = jax.eval_shape(
+            lambda a, b, h0: linear_recurrence(a, b, h0, method=method),
+            jax.ShapeDtypeStruct((3,), a),
+            jax.ShapeDtypeStruct((2, 5, 3), b),
+            None if h0 is None else jax.ShapeDtypeStruct((2, 3), h0),
+        )
+    assert (h.shape, h.dtype) == ((2, 5, 3), out)
+    assert (h_last.shape, h_last.dtype) == ((2, 3), out)
+
+
+@each_method
+def test_a_logarithm_is_complex_where_it_has_a_phase(method):
+    def states(log):
+        return linear_recurrence(log, B, method=method)[0]
+
+    assert jax.eval_shape(states, LOG).dtype == jnp.complex64
+    assert jax.eval_shape(states, LogDecay(jnp.zeros(3))).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("method", SCANS)
+def test_low_input_is_summed_in_float32(method):
+    # In bfloat16 the sum of ones would stop at 256.
+    h, _ = linear_recurrence(jnp.ones(1), jnp.ones((999, 1), "bfloat16"), method=method)
+    np.testing.assert_array_equal(h[:, 0], np.arange(1, 1000))
+
+
+CHOICES = [
+    ("cpu", A, "sequential"),
+    ("cpu", B, "sequential"),
+    ("gpu", A, "chunked"),
+    ("gpu", LOG, "chunked"),
+    ("gpu", B, "associative"),
+    ("tpu", A, "chunked"),
+    ("tpu", B, "associative"),
+]
+
+
+@pytest.mark.parametrize(("platform", "a", "choice"), CHOICES)
+@pytest.mark.parametrize("reset", [None, RESET], ids=["one", "packed"])
+def test_auto_is_the_method_it_says(platform, a, choice, reset, monkeypatch):
+    assert chosen_method(a, reset=reset, platform=platform) == choice
+    monkeypatch.setattr(jax, "default_backend", lambda: platform)
+    assert chosen_method(a, reset=reset) == choice
+    auto, named = (
+        jax.make_jaxpr(
+            lambda a, b, m=method: linear_recurrence(a, b, reset=reset, method=m)
+        )(a, B)
+        for method in ("auto", choice)
+    )
+    assert without_addresses(auto) == without_addresses(named)
+
+
+def without_addresses(jaxpr):
+    return re.sub(r"0x[0-9a-f]+", "", str(jaxpr))
+
+
+REFUSALS = {
+    "method": (
+        {"method": "magic"},
+        "`method` must be one of ['auto', 'sequential', 'associative', 'chunked', "
+        "'fft'], got 'magic'; 'auto' chooses by platform.",
+    ),
+    "fft_reset": (
+        {"method": "fft", "reset": RESET},
+        "`method` must not be 'fft' where `reset` is given, got both; use 'chunked'.",
+    ),
+    "fft_varying": (
+        {"method": "fft", "a": B},
+        "`method` must not be 'fft' for a decay that varies in time, got (2, 5, 3); "
+        "use 'associative' or 'chunked'.",
+    ),
+    "length": (
+        {"b": B[:, :0]},
+        "`b` must have at least one step, got shape (2, 0, 3); with no steps "
+        "`h_last` is `h0`.",
+    ),
+    "b": (
+        {"b": B[0, 0]},
+        "`b` must be (*b, l, n), got shape (3,); a single sequence of single states "
+        "is `b[:, None]`.",
+    ),
+    "a_states": (
+        {"a": A[:2]},
+        "`a` must be (3,), constant in time, or (2, 5, 3) like `b`, got (2,); "
+        "`jnp.broadcast_to` spreads it.",
+    ),
+    "a_batch": (
+        {"a": B[0]},
+        "`a` must be (3,), constant in time, or (2, 5, 3) like `b`, got (5, 3); "
+        "`jnp.broadcast_to` spreads it.",
+    ),
+    "a_log": (
+        {"a": LogDecay(B)},
+        "`a` must be (3,), constant in time, or (2, 5, 3) like `b`, got (2, 5, 3); "
+        "`jnp.broadcast_to` spreads it.",
+    ),
+    "h0": (
+        {"h0": A},
+        "`h0` must be (2, 3), a state of each row of `b`, got (3,); "
+        "`jnp.broadcast_to` spreads it.",
+    ),
+    "reset": (
+        {"reset": jnp.zeros((2, 5, 3), bool)},
+        "`reset` must be (2, 5), one flag a step, got (2, 5, 3); leave out the axis "
+        "of the states.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_refusal_says_rule_value_and_way_out(change, message, unchecked):
+    arguments = {"a": A, "b": B} | change
+    a, b = arguments.pop("a"), arguments.pop("b")
+    with pytest.raises(ValueError) as refusal:
+        linear_recurrence(a, b, **arguments)
+    assert str(refusal.value) == message
