@@ -121,8 +121,8 @@ def save_error(directory: Path, step: int, error: Exception) -> CheckpointError:
     logging.debug("save of step %d failed", step, exc_info=error)
     if not any(text in cause for text in _DISK_FULL):
         return CheckpointError(
-            f"step {step} must be written to {directory}, got {cause}; mend that and "
-            f"start again: it goes on {go_on}."
+            f"step {step} must be written to {directory}, got {cause[:300]}; mend that "
+            f"and start again: it goes on {go_on}."
         )
     existing = next(path for path in (directory, *directory.parents) if path.exists())
     return CheckpointError(

@@ -85,13 +85,22 @@ class DataParallel:
         """
         return jax.tree.map(self._split, batch)
 
-    def _split(self, values):
-        rows, n = values.shape[0], self.n_devices
-        if rows % n:
+    def check(self, batch_size: int) -> None:
+        """Checks that a batch divides among the devices, before anything is begun.
+
+        Raises:
+          ValueError: It does not.
+        """
+        n = self.n_devices
+        if batch_size % n:
             raise ValueError(
                 f"`batch_size` must be a multiple of {n}, the number of devices, got "
-                f"{rows}; {rows - rows % n or n} is one."
+                f"{batch_size}; {batch_size - batch_size % n or n} is one."
             )
+
+    def _split(self, values):
+        rows, n = values.shape[0], self.n_devices
+        self.check(rows)
         if self._kind == "shard_map":
             return jax.device_put(values, NamedSharding(self._mesh, P(_AXIS)))
         return values.reshape(n, rows // n, *values.shape[1:])

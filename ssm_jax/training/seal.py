@@ -141,7 +141,7 @@ def read_step(folder: Path, target: PyTree) -> Restored:
     except Exception as error:
         raise CheckpointError(
             f"step {folder.name} of {folder.parent} must be readable, got "
-            f"{root_cause(error)}; its files are as they were saved, look elsewhere."
+            f"{root_cause(error)[:300]}; its files are as they were saved."
         ) from error
     for name, array in arrays.items():
         if leaf_digest(array) != entries[name]["digest"]:

@@ -68,14 +68,14 @@ def test_fft_is_the_loop(kind, reverse):
 @each_method
 def test_constant_decay_of_any_length(method, length):
     decay, p = make("log_phase", (length, N))
-    check(decay, p, method, 5e-6)
+    check(decay, p, method, 1e-5)
 
 
 @each_length
 @each_scan
 def test_varying_decay_of_any_length(method, length):
     decay, p = make("varying_complex", (length, N))
-    check(decay, p, method, 5e-6)
+    check(decay, p, method, 1e-5)
 
 
 @st.composite
@@ -127,24 +127,29 @@ def test_pieces_are_the_whole(method, kind, reverse, sizes):
 
 
 MODULI = np.array([0.9, 0.99, 0.999, 0.99999, 1.0])
-PHASES = np.random.default_rng(3).uniform(-3.1, 3.1, 40).astype(np.float32)
-# Rounding each of the steps alone is a walk of sqrt(131072) * 6e-8 = 2e-5.
+PHASES = np.random.default_rng(3).uniform(-3.1, 3.1, 20).astype(np.float32)
+# Rounding each step once is already a walk of sqrt(131072) * 6e-8 = 2e-5.
 LONG = {"fft": 2e-6, "chunked": 5e-6, "associative": 5e-6, "sequential": 2e-5}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["numbers", "log"])
-@pytest.mark.parametrize("method", LONG)
-def test_long_memory_lasts_131072_steps(method, form):
-    """Within the tolerance of the largest entry among all states of one modulus."""
-    decay = LogDecay(np.log(np.repeat(MODULI, 8)).astype(np.float32), PHASES)
-    if form == "numbers":
+@pytest.fixture(scope="module", params=["numbers", "log"])
+def long_memory(request):
+    """A decay, the problem it poses over 131,072 steps, and what must come out."""
+    decay = LogDecay(np.log(np.repeat(MODULI, 4)).astype(np.float32), PHASES)
+    if request.param == "numbers":
         decay = numbers(decay).astype(np.complex64)
-    p = oracle.problem(numbers(decay), (2**17, 40), seed=3)
+    p = oracle.problem(numbers(decay), (2**17, 20), seed=3)
+    return decay, p, by_modulus(expected(decay, p))
+
+
+def by_modulus(tree):
+    """Each array as five, whose errors are then measured each by its own scale."""
+    return [np.split(leaf, len(MODULI), -1) for leaf in jax.tree.leaves(tree)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", LONG)
+def test_long_memory_lasts_131072_steps(method, long_memory):
+    decay, p, wanted = long_memory
     given = evaluate(decay, *p[1:6], reverse=False, method=method)
-    by_modulus = functools.partial(np.split, indices_or_sections=5, axis=-1)
-    oracle.assert_close(
-        jax.tree.map(by_modulus, jax.tree.leaves(given)),
-        jax.tree.map(by_modulus, jax.tree.leaves(expected(decay, p))),
-        LONG[method],
-    )
+    oracle.assert_close(by_modulus(given), wanted, LONG[method])

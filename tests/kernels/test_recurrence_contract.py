@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.kernels import LogDecay, chosen_method, linear_recurrence
-from tests.kernels.cases import SCANS, each_method
+from tests.kernels.cases import each_method
 
 LOG = LogDecay(jnp.zeros(3), jnp.zeros(3))
 A, B = jnp.zeros(3), jnp.zeros((2, 5, 3))
@@ -52,11 +52,12 @@ def test_a_logarithm_is_complex_where_it_has_a_phase(method):
     assert jax.eval_shape(states, LogDecay(jnp.zeros(3))).dtype == jnp.float32
 
 
-@pytest.mark.parametrize("method", SCANS)
+@each_method
 def test_low_input_is_summed_in_float32(method):
     # In bfloat16 the sum of ones would stop at 256.
-    h, _ = linear_recurrence(jnp.ones(1), jnp.ones((999, 1), "bfloat16"), method=method)
-    np.testing.assert_array_equal(h[:, 0], np.arange(1, 1000))
+    sums = jax.jit(lambda a, b: linear_recurrence(a, b, method=method)[0])
+    h = sums(jnp.ones(1), jnp.ones((300, 1), jnp.bfloat16))
+    np.testing.assert_allclose(h[:, 0], np.arange(1, 301), atol=1e-3)
 
 
 CHOICES = [

@@ -1,0 +1,1 @@
+"""Published experiments, one a file: experiments/PAPER/TASK.py."""

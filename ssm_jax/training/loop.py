@@ -1,0 +1,229 @@
+"""The training loop, the only one: a task, a model and an optimizer from a config."""
+
+import dataclasses
+import math
+import time
+from typing import Any, Literal
+
+import jax
+from absl import logging
+from ml_collections import ConfigDict
+
+from ssm_jax.config import build
+from ssm_jax.tasks.base import Split, Task, n_batches
+from ssm_jax.training.checkpoint import Checkpoints
+from ssm_jax.training.folder import RunFolder
+from ssm_jax.training.losses import Sums, main_metric, metrics
+from ssm_jax.training.parallel import DataParallel
+from ssm_jax.training.progress import Progress
+from ssm_jax.training.state import Run, TrainState, create
+from ssm_jax.types import PyTree
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """How long a model is trained, on what, and when that is looked at.
+
+    Attributes:
+      steps: Number of steps.
+      batch_size: Examples of a step, over all devices.
+      seed: Of parameters, dropout and data.
+      log_every: Steps between two lines of training metrics.
+      evaluate_every: Steps between two evaluations on the validation split; each is
+        followed by a checkpoint. The last step is always evaluated.
+      evaluation_batches: Batches of an evaluation. None: the whole split, which must
+        then have an end.
+      parallel: What maps the step over devices.
+      carry_state: Whether the states after a batch go into the next one.
+
+    Raises:
+      ValueError: A number is not positive.
+    """
+
+    steps: int
+    batch_size: int
+    seed: int = 0
+    log_every: int = 50
+    evaluate_every: int = 500
+    evaluation_batches: int | None = None
+    parallel: Literal["pmap", "shard_map"] = "pmap"
+    carry_state: bool = False
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        for name in ("steps", "batch_size", "log_every", "evaluate_every"):
+            if (value := getattr(self, name)) < 1:
+                raise ValueError(f"`{name}` must be positive, got {value}.")
+
+
+def train(config: ConfigDict, workdir: str) -> dict[str, Any]:
+    """Trains what a config describes, from where its work folder was left.
+
+    A run that is stopped at any moment and started again gives the numbers of the run
+    that was never stopped.
+
+    Args:
+      config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.
+      workdir: The folder for everything the run leaves; see `RunFolder`.
+
+    Returns:
+      The last line of metrics.
+
+    Raises:
+      ValueError: The config does not fit together or the folder is another run's.
+      CheckpointError: A checkpoint cannot be written or is not what was saved.
+      FloatingPointError: The loss is not finite; the error names the step.
+    """
+    folder = RunFolder(workdir)
+    training = build(config.training, "config.training")
+    task = build(config.task, "config.task")
+    model = build(config.model, "config.model", axis_name="data")
+    optimizer = build(config.optimizer, "config.optimizer")
+    run, state = create(model, task, optimizer, seed=training.seed)
+    if training.carry_state:
+        state = state.replace(carry=model.initial_state((training.batch_size,)))
+    parallel = DataParallel(training.parallel)
+    parallel.check(training.batch_size)
+    folder.claim(config)
+    for line in run.summary:
+        logging.info("%s", line)
+    best = f"validation/{main_metric(run.spec.targets)}"
+    with Checkpoints(folder.checkpoints, best_metric=best) as checkpoints:
+        elapsed_s = 0.0
+        if checkpoints.latest_step is not None:
+            restored = checkpoints.restore(jax.eval_shape(lambda: state))
+            state, elapsed_s = restored.state, restored.extra["elapsed_s"]
+            logging.info("continuing after step %d in %s", restored.step, folder.path)
+        folder.rewind(int(state.step))
+        loop = _Loop(run, task, training, parallel, folder, checkpoints)
+        loop.go(parallel.place(state), elapsed_s)
+    return folder.metrics()[-1]
+
+
+class _Loop:
+    """The steps of one run, and what is measured on the way."""
+
+    def __init__(self, run, task, training, parallel, folder, checkpoints):
+        self._run: Run = run
+        self._task: Task = task
+        self._training: Training = training
+        self._parallel: DataParallel = parallel
+        self._folder: RunFolder = folder
+        self._checkpoints: Checkpoints = checkpoints
+        self._train_step = parallel.train_step(run)
+        self._evaluation_step = parallel.evaluation_step(run)
+
+    def go(self, state: TrainState, elapsed_s: float) -> None:
+        training, start = self._training, int(state.step)
+        began = time.perf_counter() - elapsed_s
+        waiting: list[Sums] = []
+        with Progress(start, training.steps) as progress:
+            for step in range(start + 1, training.steps + 1):
+                batch = self._task.batch(
+                    "train", step - 1, training.batch_size, training.seed
+                )
+                state, sums = self._train_step(state, self._parallel.split(batch))
+                waiting.append(sums)
+                last = step == training.steps
+                evaluating = last or step % training.evaluate_every == 0
+                if evaluating or step % training.log_every == 0:
+                    measured = self._training_metrics(step, waiting)
+                    waiting = []
+                    if evaluating:
+                        measured |= self._validate(state)
+                    seconds = time.perf_counter() - began
+                    self._folder.log(step, **measured, elapsed_s=round(seconds, 3))
+                    progress.show(step, measured)
+                    if evaluating:
+                        self._save(step, state, measured, seconds)
+
+    def _training_metrics(self, step, waiting):
+        """Means over the steps since the last line; all of them must be finite."""
+        waiting = jax.device_get(waiting)
+        for index, sums in enumerate(waiting):
+            if not math.isfinite(sums["loss"]):
+                bad = step - len(waiting) + index + 1
+                kept = self._checkpoints.latest_step
+                raise FloatingPointError(
+                    f"the loss must be finite, got {sums['loss']} at step {bad}; lower "
+                    "`--config.optimizer.learning_rate` or set `clip_norm`, in a new "
+                    f"--workdir. The last checkpoint is of step {kept}."
+                )
+        return _named("train", metrics(total(waiting)))
+
+    def _validate(self, state):
+        measured = evaluate(
+            self._evaluation_step,
+            self._parallel,
+            self._task,
+            state.params,
+            state.model_state,
+            split="validation",
+            batch_size=self._training.batch_size,
+            limit=self._training.evaluation_batches,
+            seed=self._training.seed,
+        )
+        return _named("validation", measured)
+
+    def _save(self, step, state, measured, seconds):
+        self._checkpoints.save(
+            step,
+            self._parallel.gather(state),
+            metrics=measured,
+            extra={"elapsed_s": seconds},
+        )
+
+
+def evaluate(
+    step: Any,
+    parallel: DataParallel,
+    task: Task,
+    params: PyTree,
+    model_state: PyTree,
+    *,
+    split: Split,
+    batch_size: int,
+    limit: int | None,
+    seed: int,
+) -> dict[str, float]:
+    """Measures a model on a split.
+
+    Args:
+      step: What ``parallel.evaluation_step`` returned.
+      parallel: What maps the step.
+      task: The task.
+      params: The model's parameters.
+      model_state: Its other variables.
+      split: Which part of the data.
+      batch_size: Examples of a batch, over all devices.
+      limit: Batches. None means the whole split.
+      seed: Of endless data.
+
+    Returns:
+      The metrics over all targets.
+
+    Raises:
+      ValueError: The split is endless and ``limit`` is None.
+    """
+    count = n_batches(task, split, batch_size)
+    if count is None and limit is None:
+        raise ValueError(
+            f"`evaluation_batches` must be a number for {type(task).__name__}, whose "
+            "data have no end, got None; 10 is one."
+        )
+    count = min(c for c in (count, limit) if c is not None)
+    batches = (task.batch(split, index, batch_size, seed) for index in range(count))
+    sums = [step(params, model_state, parallel.split(batch)) for batch in batches]
+    return metrics(total(jax.device_get(sums)))
+
+
+def total(sums: list[Sums]) -> dict[str, float]:
+    """Adds up sums of several batches, in float64."""
+    return {
+        name: math.fsum(float(each[name]) for each in sums)
+        for name in sums[0]
+    }
+
+
+def _named(split, values):
+    return {f"{split}/{name}": value for name, value in values.items()}

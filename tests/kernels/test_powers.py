@@ -1,0 +1,182 @@
+"""Powers of decays against double precision, up to 2**24 steps."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.kernels import LogDecay, logarithm, powers, repeated
+from ssm_jax.kernels.powers import combined, two_float_decay
+
+RNG = np.random.default_rng(0)
+STEPS = np.concatenate(
+    [np.arange(130), RNG.integers(0, 2**24, 400), [2**17, 2**20, 2**24 - 1, 2**24]]
+).astype(np.int32)
+
+# Angles at which a reduction is delicate, angles of many turns, and any others.
+PHASE = np.concatenate(
+    [
+        [0.0, 1e-30, 1e-8, -1e-3, 1.0, 3.0, 30.0, -1000.0],
+        np.multiply([0.25, 0.5, 1.0, -1.0, 2.0], np.pi),
+        RNG.uniform(-np.pi, np.pi, 19),
+    ]
+).astype(np.float32)
+PHASE_LO = (PHASE * RNG.uniform(-3e-8, 3e-8, PHASE.shape)).astype(np.float32)
+LOG_ABS = np.resize([0.0, -1e-9, -1e-7, -1e-5, -1e-3, -0.5, 1e-7], PHASE.shape)
+LOG_ABS = LOG_ABS.astype(np.float32)
+LOGS = {
+    "modulus": LogDecay(LOG_ABS),
+    "phase": LogDecay(LOG_ABS, PHASE),
+    "phase_lo": LogDecay(LOG_ABS, PHASE, PHASE_LO),
+}
+NUMBERS = {
+    "circle": np.exp(1j * RNG.uniform(-np.pi, np.pi, 30)).astype(np.complex64),
+    "disc": (RNG.uniform(0.9, 1, 30) * np.exp(6j * RNG.random(30))).astype("c8"),
+    "near_one": (1 - RNG.uniform(0, 1e-5, 30) + 1e-4j * RNG.random(30)).astype("c8"),
+    "axes": np.array([1, -1, 1j, -1j, 0.5, -0.5, 0.5j, -0.5j], np.complex64),
+    "tiny": np.array([1e-30, 1e-37j, -1e-20 + 1e-25j, 1e-12], np.complex64),
+    "real": np.array([1, -1, 0.999, -0.99999, 0.5, -1e-8, 1.00001], np.float32),
+}
+# Of the larger of 1 and the power.
+TOLERANCE = 4e-7
+
+
+def exact(log, steps):
+    """``lam**l``: the products are exact in float64, whose cosine is of the product."""
+    log_abs, *phases = (np.float64(leaf) for leaf in jax.tree.leaves(log))
+    steps = np.float64(steps)[..., *[None] * log_abs.ndim]
+    modulus = np.exp(log_abs * steps)
+    if not phases:
+        return modulus
+    return modulus * np.exp(1j * phases[0] * steps) * np.exp(1j * sum(phases[1:]) * steps)
+
+
+def assert_powers(actual, expected, tolerance=TOLERANCE):
+    scale = np.maximum(1, np.abs(expected))
+    np.testing.assert_allclose(actual / scale, expected / scale, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
+def test_powers_are_right_up_to_2_to_24_steps(log):
+    assert_powers(powers(log, STEPS), exact(log, STEPS))
+
+
+COMPILED = {
+    "arguments": lambda log: jax.jit(powers)(log, STEPS),
+    "constant_steps": lambda log: jax.jit(lambda log: powers(log, STEPS))(log),
+    "constant_decay": lambda log: jax.jit(lambda l: powers(log, l))(STEPS),
+    "constants": lambda log: jax.jit(lambda: powers(log, STEPS))(),
+    "computed_steps": lambda log: jax.jit(
+        lambda log: powers(log, jnp.asarray(STEPS) * jnp.int32(1))
+    )(log),
+    "vmap_decays": lambda log: jax.jit(
+        jax.vmap(powers, in_axes=(0, None), out_axes=1)
+    )(log, STEPS),
+    "vmap_steps": lambda log: jax.jit(jax.vmap(powers, in_axes=(None, 0)))(log, STEPS),
+}
+
+
+@pytest.mark.parametrize("evaluate", COMPILED.values(), ids=COMPILED.keys())
+def test_compilation_undoes_no_arithmetic(evaluate):
+    log = LOGS["phase_lo"]
+    assert_powers(evaluate(log), exact(log, STEPS))
+
+
+def test_axes_of_steps_come_before_axes_of_decays():
+    log = LogDecay(LOG_ABS[:6].reshape(2, 3), PHASE[:6].reshape(2, 3))
+    steps = STEPS[:20].reshape(4, 5)
+    given = powers(log, steps)
+    chex.assert_shape(given, (4, 5, 2, 3))
+    assert_powers(given, exact(log, steps))
+    chex.assert_shape(powers(log, jnp.int32(3)), (2, 3))
+
+
+@pytest.mark.parametrize("a", NUMBERS.values(), ids=NUMBERS.keys())
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "constant"])
+def test_logarithm_holds_the_number_as_it_stands(a, compiled):
+    log = jax.jit(lambda: logarithm(a))() if compiled else logarithm(a)
+    wide = a.astype(complex)
+    np.testing.assert_allclose(log.log_abs, np.log(np.abs(wide)), rtol=3e-7, atol=1e-44)
+    phase = np.float64(log.phase) + np.float64(log.phase_lo)
+    np.testing.assert_allclose(phase, np.angle(wide), rtol=0, atol=2.0**-44)
+
+
+@pytest.mark.parametrize("a", NUMBERS.values(), ids=NUMBERS.keys())
+def test_powers_of_numbers_are_those_of_the_numbers(a):
+    steps = STEPS[STEPS <= 2**17]
+    given = jax.jit(lambda a: powers(logarithm(a), steps))(a)
+    wide = a.astype(complex)
+    log_abs = 0.5 * np.log1p(np.abs(wide) ** 2 - 1)
+    log = LogDecay(np.log(np.abs(wide)), np.angle(wide))
+    del log_abs
+    assert_powers(given, exact(log, steps))
+
+
+def test_zero_to_the_zero_is_one():
+    for zero in (jnp.zeros(1), jnp.zeros(1, jnp.complex64)):
+        power = powers(logarithm(zero), jnp.arange(4))
+        np.testing.assert_array_equal(power[:, 0], [1, 0, 0, 0])
+
+
+def test_derivative_at_zero_is_finite():
+    def power(a):
+        return jnp.real(powers(logarithm(a), jnp.arange(5)))
+
+    for order in (jax.jacfwd, jax.jacrev):
+        chex.assert_tree_all_finite(order(power)(jnp.zeros(2)))
+        chex.assert_tree_all_finite(order(order(power))(jnp.zeros(2)))
+
+
+@pytest.mark.parametrize("derivative", [jax.jacfwd, jax.jacrev], ids=["fwd", "rev"])
+def test_first_and_second_derivatives_of_powers(derivative):
+    log, steps = LogDecay(LOG_ABS[:8], PHASE[:8], PHASE_LO[:8]), STEPS[::20]
+
+    def parts(log_abs, phase):
+        power = powers(LogDecay(log_abs, phase, log.phase_lo), steps)
+        return jnp.sum(jnp.real(power), -1), jnp.sum(jnp.imag(power), -1)
+
+    @jax.jit
+    def jacobians(log_abs, phase):
+        first = derivative(parts, argnums=(0, 1))
+        second = derivative(lambda *args: first(*args)[0][1], argnums=(0, 1))
+        return first(log_abs, phase), second(log_abs, phase)
+
+    (real, imag), mixed = jacobians(log.log_abs, log.phase)
+    slope = steps[:, None] * exact(log, steps)
+    scale = np.maximum(1, np.float64(steps))[:, None]
+    for given, wanted in (
+        (real[0], np.real(slope)),
+        (real[1], -np.imag(slope)),
+        (imag[0], np.imag(slope)),
+        (imag[1], np.real(slope)),
+    ):
+        assert_powers(given / scale, wanted / scale)
+    bend = steps[:, None] ** 2.0 * exact(log, steps)
+    for given, wanted in zip(mixed, (-np.imag(bend), -np.real(bend)), strict=True):
+        diagonal = np.einsum("snn->sn", given)
+        assert_powers(diagonal / scale**2, wanted / scale**2)
+
+
+@pytest.mark.parametrize("a", [NUMBERS["disc"], NUMBERS["real"]], ids=["disc", "real"])
+def test_derivative_through_the_number_is_l_a_to_the_l_minus_1(a):
+    steps = jnp.arange(1, 9)
+    is_real = not np.iscomplexobj(a)
+
+    def power(a):
+        value = powers(logarithm(a), steps)
+        return jnp.real(value) if is_real else value
+
+    tangent = jax.jit(lambda a: jax.jvp(power, (a,), (jnp.ones_like(a),))[1])(a)
+    wanted = steps[:, None] * a.astype(complex) ** (steps[:, None] - 1)
+    np.testing.assert_allclose(tangent, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 2, 362, 4096, 2**17])
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
+def test_repeated_is_as_exact_as_the_decay(log, count):
+    steps = np.arange(2**20 // count, dtype=np.int32)[:50]
+    given = jax.jit(lambda log: powers(repeated(log, count), steps))(log)
+    assert_powers(given, exact(log, count * steps), 1e-6)

@@ -1,0 +1,402 @@
+"""What is restored is what was saved, or an error says which step and leaf is not."""
+
+import errno
+import json
+import logging
+import os
+import threading
+from typing import NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from ssm_jax.training import background
+from ssm_jax.training.checkpoint import CheckpointError, Checkpoints
+
+LEAVES = {
+    "float32": np.array([[1.5, -0.0, np.nan], [np.inf, 1e-45, 3.0]], np.float32),
+    "bfloat16": jnp.arange(5, dtype=jnp.bfloat16) / 3,
+    "complex64": np.array([1 + 2j, -0.0 - 3j], np.complex64),
+    "int32": jnp.int32(7),
+    "uint32": np.array([0, 2**32 - 1], np.uint32),
+    "int64": np.array([-(2**62)]),
+    "bool": np.array([True, False]),
+    "large_zeros": np.zeros((300, 300), np.float32),
+    "empty": np.zeros((0, 4), np.float32),
+    "transposed": np.arange(6.0).reshape(2, 3).T,
+    "key": jax.random.key(3),
+    "keys": jax.random.split(jax.random.key(4), (2, 3)),
+    "key_rbg": jax.random.key(5, impl="rbg"),
+    "python_number": 2.5,
+}
+
+
+class Moments(NamedTuple):
+    mean: jax.Array
+    square: jax.Array | None
+
+
+def state_of(step):
+    rng = np.random.default_rng(step)
+    w = rng.standard_normal((40, 30)).astype(np.float32)
+    return {
+        "params": {"block_0": {"w": w, "b": np.zeros(64, np.float32)}},
+        "moments": (Moments(jnp.asarray(w**2), None), {"count": jnp.int32(step)}),
+        "key": jax.random.key(step),
+    }
+
+
+def bits(tree):
+    """The tree with each leaf as bytes: what bit for bit equality compares."""
+
+    def of(leaf):
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(
+            leaf.dtype, jax.dtypes.prng_key
+        ):
+            leaf = jax.random.key_data(leaf)
+        return np.asarray(leaf).tobytes()
+
+    return jax.tree.map(of, tree)
+
+
+def data_file(folder, step):
+    """The file of a step that holds the arrays."""
+    files = [path for path in (folder / str(step)).rglob("*") if path.is_file()]
+    return max(files, key=lambda path: path.stat().st_size)
+
+
+def flip(path, position):
+    """Flips one bit of a file; the position is a part of its length, in [0, 1)."""
+    data = bytearray(path.read_bytes())
+    bit = int(position * 8 * len(data))
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def tree_of(folder):
+    return {path: path.is_file() and path.read_bytes() for path in folder.rglob("*")}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with steps 1 and 2."""
+    with Checkpoints(tmp_path / "checkpoints") as checkpoints:
+        checkpoints.save(1, state_of(1), extra={"position": 1})
+        checkpoints.save(2, state_of(2), extra={"position": 2})
+    return tmp_path / "checkpoints"
+
+
+def test_every_kind_of_leaf_comes_back_bit_for_bit(tmp_path):
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(0, LEAVES)
+    restored = checkpoints.restore(LEAVES).state
+    assert bits(restored) == bits(LEAVES)
+    for name, leaf in restored.items():
+        assert leaf.dtype == np.asarray(LEAVES[name]).dtype if name == (
+            "python_number"
+        ) else leaf.dtype == LEAVES[name].dtype
+
+
+def test_structure_and_all_that_goes_with_a_step_come_back(tmp_path):
+    metrics, extra, config = {"loss": 0.1 + 0.2}, {"seconds": [1, None]}, {"n": 3}
+    with Checkpoints(tmp_path, config=config) as checkpoints:
+        checkpoints.save(5, state_of(5), metrics=metrics, extra=extra)
+    restored = Checkpoints(tmp_path).restore(jax.eval_shape(lambda: state_of(5)))
+    assert restored.step == 5
+    assert bits(restored.state) == bits(state_of(5))
+    chex.assert_trees_all_equal_structs(restored.state, state_of(5))
+    assert restored.metrics == metrics
+    assert restored.extra == extra
+    assert restored.config == config
+
+
+def test_top_level_keys_may_be_left_out(folder):
+    target = {"params": state_of(0)["params"]}
+    restored = Checkpoints(folder).restore(target).state
+    assert bits(restored) == bits({"params": state_of(2)["params"]})
+
+
+def test_state_may_be_donated_and_overwritten_after_save(tmp_path):
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
+    on_device, on_host = jnp.zeros(200_000), np.zeros(200_000)
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, {"device": on_device, "host": on_host})
+        chex.block_until_ready(step(on_device))
+        on_host += 1
+    assert on_device.is_deleted()
+    target = {"device": np.zeros(200_000, np.float32), "host": on_host}
+    restored = checkpoints.restore(target).state
+    chex.assert_trees_all_equal(restored, jax.tree.map(np.zeros_like, target))
+
+
+def test_latest_and_best_are_both_kept(tmp_path):
+    scores = {1: 0.1, 2: 0.9, 3: 0.2, 4: float("nan"), 5: 0.9, 6: None}
+    for step, score in scores.items():  # each save by a process of its own
+        with Checkpoints(tmp_path, best_metric="accuracy") as checkpoints:
+            metrics = {} if score is None else {"accuracy": score}
+            checkpoints.save(step, state_of(step), metrics=metrics)
+    assert checkpoints.latest_step == 6
+    assert checkpoints.best_step == 2
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == [2, 5, 6]
+    restored = checkpoints.restore(state_of(0), step=checkpoints.best_step)
+    assert bits(restored.state) == bits(state_of(2))
+    lowest = Checkpoints(tmp_path, best_metric="accuracy", best_mode="min")
+    assert lowest.best_step == 2
+    assert Checkpoints(tmp_path).best_step is None
+
+
+def test_least_loss_is_kept_within_one_process(tmp_path):
+    with Checkpoints(tmp_path, best_metric="loss", best_mode="min") as checkpoints:
+        for step, loss in enumerate([3.0, 1.0, 2.0, 1.5, 4.0]):
+            checkpoints.save(step, state_of(step), metrics={"loss": loss})
+    assert checkpoints.best_step == 1
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == [1, 3, 4]
+
+
+@pytest.mark.parametrize("position", [0.01, 0.23, 0.5, 0.77, 0.999])
+def test_flipped_bit_is_refused_and_its_leaf_named(folder, position):
+    flip(data_file(folder, 2), position)
+    with pytest.raises(CheckpointError, match=r"^step 2 .* leaf `[\w/]+`") as error:
+        Checkpoints(folder).restore(state_of(0))
+    assert "\n" not in str(error.value)
+    assert f"delete {folder / '2'}" in str(error.value)
+
+
+@pytest.mark.parametrize("leaf", ["float32", "bfloat16", "large_zeros", "key"])
+def test_flipped_bit_in_a_leaf_names_that_leaf(tmp_path, leaf):
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(3, {"params": {leaf: LEAVES[leaf]}, "w": np.ones(2)})
+    flip(data_file(tmp_path, 3), 0.5)
+    with pytest.raises(CheckpointError, match=rf"step 3 .* leaf `(params/{leaf}|w)`"):
+        checkpoints.restore({"params": {leaf: LEAVES[leaf]}}, step=3)
+
+
+def test_flipped_bit_in_any_file_is_refused(folder):
+    files = [path for path in (folder / "2").rglob("*") if path.stat().st_size]
+    for number, path in enumerate(filter(os.path.isfile, files)):
+        saved = path.read_bytes()
+        flip(path, np.random.default_rng(number).random() * 0.99)
+        with pytest.raises(CheckpointError, match=f"step 2 .*{path.name}"):
+            Checkpoints(folder).restore(state_of(0))
+        path.write_bytes(saved)
+    assert bits(Checkpoints(folder).restore(state_of(0)).state) == bits(state_of(2))
+
+
+def test_any_truncated_or_missing_file_falls_back_and_says_so(folder, caplog):
+    files = [path for path in (folder / "2").rglob("*") if path.is_file()]
+    for path in files:
+        saved = path.read_bytes()
+        for cut in {0, len(saved) // 2, len(saved) - 1, None} - {len(saved), -1}:
+            path.unlink() if cut is None else path.write_bytes(saved[:cut])
+            caplog.clear()
+            restored = Checkpoints(folder).restore(state_of(0))
+            assert restored.step == 1
+            assert restored.extra == {"position": 1}
+            assert bits(restored.state) == bits(state_of(1))
+            (message,) = caplog.messages
+            assert message.startswith("step 2 ")
+            assert path.name in message
+            assert "Step 1 is used" in message
+            path.write_bytes(saved)
+
+
+def test_no_fallback_from_the_step_that_was_asked_for(folder):
+    data_file(folder, 2).write_bytes(b"")
+    with pytest.raises(CheckpointError, match="step 2 .* must be whole, got 0 bytes"):
+        Checkpoints(folder).restore(state_of(0), step=2)
+    with pytest.raises(CheckpointError, match="step 7 .* must be whole"):
+        Checkpoints(folder).restore(state_of(0), step=7)
+
+
+def test_nothing_whole_is_an_error(folder, tmp_path):
+    for step in (1, 2):
+        data_file(folder, step).write_bytes(b"")
+    for directory in (folder, tmp_path / "nowhere"):
+        with pytest.raises(CheckpointError, match="must hold a whole step"):
+            Checkpoints(directory).restore(state_of(0))
+
+
+def test_training_goes_on_over_a_truncated_step(folder):
+    data_file(folder, 2).write_bytes(b"")
+    with Checkpoints(folder) as checkpoints:
+        assert checkpoints.restore(state_of(0)).step == 1
+        checkpoints.save(2, state_of(22))
+    restored = Checkpoints(folder).restore(state_of(0))
+    assert restored.step == 2
+    assert bits(restored.state) == bits(state_of(22))
+    assert {path.name for path in folder.iterdir()} == {"1", "2", "2.unreadable"}
+
+
+OTHER_MODELS = {
+    "shape": ({"params": {"block_0": {"w": np.zeros((40, 31), np.float32)}}}, "/b`"),
+    "dtype": ({"key": np.zeros(2, np.uint32)}, "`key` must be key<fry>"),
+    "more": ({"params": state_of(0)["params"], "ema": np.ones(3)}, "`ema` must be abs"),
+    "fewer": ({"params": {"block_0": {"b": np.zeros(64, np.float32)}}}, "w` must be f"),
+}
+
+
+@pytest.mark.parametrize(
+    ("target", "message"), OTHER_MODELS.values(), ids=OTHER_MODELS.keys()
+)
+def test_another_model_is_refused_and_never_falls_back(folder, target, message):
+    with pytest.raises(CheckpointError, match=message):
+        Checkpoints(folder).restore(target)
+
+
+def test_shapes_of_a_mismatch_are_both_told(folder):
+    target = state_of(0)
+    target["params"]["block_0"]["w"] = np.zeros((40, 31), np.float32)
+    with pytest.raises(
+        CheckpointError,
+        match=r"`params/block_0/w` must be float32\(40, 30\) .* got float32\(40, 31\)",
+    ):
+        Checkpoints(folder).restore(target)
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_saved_on_eight_devices_restored_on_fewer(tmp_path, n_devices):
+    def spread(n, spec):
+        mesh = Mesh(np.array(jax.devices()[:n]), ("data",))
+        return NamedSharding(mesh, spec)
+
+    w = np.arange(16.0, dtype=np.float32)
+    state = {
+        "w": jax.device_put(w, spread(8, PartitionSpec())),
+        "carried": jax.device_put(w, spread(8, PartitionSpec("data"))),
+        "key": jax.device_put(jax.random.key(1), spread(8, PartitionSpec())),
+    }
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, state)
+    fewer = spread(n_devices, PartitionSpec())
+    target = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=fewer), state
+    )
+    restored = checkpoints.restore(target).state
+    assert bits(restored) == bits(state)
+    assert all(leaf.sharding == fewer for leaf in restored.values())
+
+
+@pytest.mark.parametrize("raised_at", ["save", "close", "restore"])
+def test_failed_background_save_is_raised_later(tmp_path, monkeypatch, raised_at):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state_of(1))
+    checkpoints.wait()
+
+    def full(folder, record):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(background, "write_seal", full)
+    checkpoints.save(2, state_of(2))
+    later = {
+        "save": lambda: checkpoints.save(3, state_of(3)),
+        "close": checkpoints.close,
+        "restore": lambda: checkpoints.restore(state_of(0)),
+    }
+    with pytest.raises(CheckpointError, match="step 2 must fit on the disk") as error:
+        later[raised_at]()
+    assert str(tmp_path) in str(error.value)
+    assert "bytes free" in str(error.value)
+    assert "from step 1, which is whole" in str(error.value)
+    assert "\n" not in str(error.value)
+
+    monkeypatch.undo()  # there is space again: the same command goes on
+    with Checkpoints(tmp_path) as again:
+        assert again.restore(state_of(0)).step == 1
+        again.save(2, state_of(2))
+    assert bits(again.restore(state_of(0)).state) == bits(state_of(2))
+
+
+def test_error_of_the_block_is_not_replaced_by_that_of_the_save(tmp_path, monkeypatch):
+    monkeypatch.setattr(background, "write_seal", lambda folder, record: 1 / 0)
+    with pytest.raises(KeyboardInterrupt), Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, state_of(1))
+        raise KeyboardInterrupt
+
+
+def test_save_returns_before_the_step_is_on_the_disk(tmp_path, monkeypatch):
+    go_on, write_seal = threading.Event(), background.write_seal
+
+    def late(folder, record):
+        go_on.wait()
+        write_seal(folder, record)
+
+    monkeypatch.setattr(background, "write_seal", late)
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, state_of(1))
+        assert checkpoints.latest_step is None
+        go_on.set()
+        checkpoints.wait()
+        assert checkpoints.latest_step == 1
+
+
+def test_leftovers_of_a_killed_save_are_ignored_then_removed(folder, caplog):
+    (folder / "3.orbax-checkpoint-tmp" / "state").mkdir(parents=True)
+    (folder / "4").mkdir()  # killed between Orbax's rename and the seal
+    before = tree_of(folder)
+    reader = Checkpoints(folder)
+    assert reader.latest_step == 2
+    assert reader.restore(state_of(0)).step == 2
+    assert "step 4" in caplog.text
+    assert tree_of(folder) == before
+    with Checkpoints(folder) as writer:
+        writer.save(4, state_of(4))
+    assert writer.restore(state_of(0)).step == 4
+    assert {path.name for path in folder.iterdir()} == {"2", "4", "4.unreadable"}
+
+
+def test_reading_changes_nothing_in_the_folder(folder, tmp_path):
+    before = tree_of(tmp_path)
+    with Checkpoints(folder, best_metric="loss") as checkpoints:
+        checkpoints.restore(state_of(0))
+    with Checkpoints(tmp_path / "nowhere") as checkpoints:
+        assert checkpoints.latest_step is None
+        assert checkpoints.best_step is None
+    assert tree_of(tmp_path) == before
+
+
+def test_step_that_is_not_newer_is_refused(folder):
+    with (
+        Checkpoints(folder) as checkpoints,
+        pytest.raises(CheckpointError, match="`step` must be greater than 2"),
+    ):
+        checkpoints.save(2, state_of(2))
+
+
+def test_what_is_not_json_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="must be JSON"):
+        Checkpoints(tmp_path).save(1, state_of(1), extra={"x": np.ones(2)})
+
+
+def test_two_leaves_of_one_path_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="`a/b` twice"):
+        Checkpoints(tmp_path).save(1, {"a/b": 1, "a": {"b": 2}})
+
+
+@pytest.mark.parametrize("options", [{"keep_latest": 1}, {"best_mode": "least"}])
+def test_options_that_cannot_be_kept_are_refused(tmp_path, options, checked_errors):
+    with pytest.raises(checked_errors, match=next(iter(options))):
+        Checkpoints(tmp_path, **options)
+
+
+def test_seal_says_what_is_stored(folder):
+    seal = json.loads((folder / "2" / "seal.json").read_text())["record"]
+    entry = seal["leaves"]["params/block_0/w"]
+    assert entry["layout"] == "float32(40, 30)"
+    assert len(entry["digest"]) == 32
+
+
+def test_orbax_is_quiet_about_what_is_raised(tmp_path, monkeypatch, caplog):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state_of(1))
+    with caplog.at_level(logging.ERROR):
+        checkpoints.wait()
+        monkeypatch.setattr(os, "strerror", str)
+        (tmp_path / "2.orbax-checkpoint-tmp").write_text("in the way")
+        with pytest.raises(CheckpointError, match="step 2 must be written"):
+            checkpoints.save(2, state_of(2))
+            checkpoints.wait()
+    assert not caplog.records
