@@ -13,9 +13,9 @@ An entry point is::
     if __name__ == "__main__":
         cli.run(main)
 
-What the caller can mend (a flag, a field, a file, a full disk) ends in ``error: ...``
-and status 2; ``--traceback`` shows where it was found. Every other exception is a bug
-and keeps its traceback.
+What the caller can mend (a flag, a field, a file, a full disk, a loss that is not
+finite) ends in ``error: ...`` and status 2; ``--traceback`` shows where it was found.
+Every other exception is a bug and keeps its traceback.
 """
 
 import contextlib
@@ -39,6 +39,7 @@ from ssm_jax.config import Config, flatten, nearest
 flags.disclaim_key_flags()  # --help lists the flags under the entry point
 
 _TRACEBACK = "traceback"
+_MENDABLE = (ValueError, OSError, FloatingPointError, flags.Error)
 _OURS = tuple(str(Path(file).parent) for file in (__file__, ssm_jax.config.__file__))
 
 
@@ -88,12 +89,12 @@ def one_line_errors(*, traceback: bool = False) -> Iterator[None]:
       traceback: Lets all exceptions through as they are.
 
     Raises:
-      SystemExit: With 2 for a ValueError, OSError or error of a flag, with 130 for a
-        KeyboardInterrupt.
+      SystemExit: With 2 for a ValueError, OSError, FloatingPointError or error of a
+        flag, with 130 for a KeyboardInterrupt.
     """
     try:
         yield
-    except (ValueError, OSError, flags.Error, KeyboardInterrupt) as error:
+    except (*_MENDABLE, KeyboardInterrupt) as error:
         if traceback:
             raise
         if isinstance(error, KeyboardInterrupt):

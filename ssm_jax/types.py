@@ -16,8 +16,12 @@ Sequences are ``(*b, l, d)``; inside the kernels, where only states live,
 
 from typing import Any, Literal
 
+import jax
 import numpy as np
-from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Key
+from jaxtyping import Bool, Complex, Float, Inexact, Int, Key
+
+Array = jax.Array | np.ndarray
+"""What functions take; what they return are `jax.Array`s."""
 
 Method = Literal["auto", "sequential", "associative", "chunked", "fft"]
 """How a recurrence is evaluated; changes cost and rounding, never the meaning."""
@@ -28,12 +32,12 @@ Readout = Literal["real", "prod"]
 Eigenvalues = Literal["complex", "real"]
 """Where the decays of a recurrence live."""
 
-Activations = Float[Array | np.ndarray, "*b l d"]
-Outputs = Float[Array | np.ndarray, "*b l o"]
-States = Inexact[Array | np.ndarray, "*b l n"]
-State = Inexact[Array | np.ndarray, "*b n"]
-Steps = Bool[Array | np.ndarray, "*b l"]
-PRNGKey = Key[Array, ""]
+Activations = Float[Array, "*b l d"]
+Outputs = Float[Array, "*b l o"]
+States = Inexact[Array, "*b l n"]
+State = Inexact[Array, "*b n"]
+Steps = Bool[Array, "*b l"]
+PRNGKey = Key[jax.Array, ""]
 PyTree = Any
 
 __all__ = [

@@ -5,6 +5,7 @@ import os
 from typing import Any, Literal
 
 import jax
+import optax
 from flax import linen as nn
 from flax.core import meta
 
@@ -106,7 +107,9 @@ def evaluate_run(
     parallel = DataParallel(training.parallel, devices)
     variables = dict(restored.variables)
     params = variables.pop("params")
-    run = Run(restored.model, restored.task.spec, transform=None, summary=())
+    run = Run(
+        restored.model, restored.task.spec, transform=optax.identity(), summary=()
+    )
     measured = evaluate(
         parallel.evaluation_step(run),
         parallel,
@@ -125,7 +128,9 @@ def evaluate_run(
 
 def _variables(model, spec):
     """The variables that a model starts with, for one sequence of a task."""
-    shape = (1, spec.length, spec.d_input) if spec.inputs == "vector" else (1, spec.length)
+    shape = (
+        (1, spec.length, spec.d_input) if spec.inputs == "vector" else (1, spec.length)
+    )
     dtype = "float32" if spec.inputs == "vector" else "int32"
     inputs = jax.numpy.zeros(shape, dtype)
     return meta.unbox(model.init(jax.random.key(0), inputs))

@@ -7,7 +7,7 @@ recurrence would have after the last step by the same tables.
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, cast
 
 import jax
 import jax.numpy as jnp
@@ -122,7 +122,7 @@ def two_sided_convolution(
     length = u.shape[-2]
     forward, backward = forward[:, :length], backward[:, :length]
     taps = forward.shape[-1]
-    size = next_fast_len(length + taps, real=True)
+    size = _fast(length + taps)
     gap = jnp.zeros((*forward.shape[:-1], size - 2 * taps), forward.dtype)
     kernel = jnp.concatenate([forward, gap, jnp.flip(backward, -1)], -1)
     return _circular(u, kernel, size)
@@ -171,7 +171,7 @@ def final_state(
 
 def fft_solver(
     kernel: Inexact[Array, "l n"],
-) -> Callable[[Inexact[Array, "*b l n"], None, bool], Inexact[Array, "*b l n"]]:
+) -> Callable[..., Inexact[Array, "*b l n"]]:
     """Evaluates a recurrence of constant decay by convolving with its powers.
 
     Args:
@@ -188,10 +188,10 @@ def fft_solver(
         del cut
         b = jnp.swapaxes(jnp.flip(b, -2) if reverse else b, -1, -2)
         if jnp.iscomplexobj(kernel) or jnp.iscomplexobj(b):
-            size = next_fast_len(2 * length - 1)
+            size = _fast(2 * length - 1)
             h = jnp.fft.ifft(jnp.fft.fft(b, size) * jnp.fft.fft(kernel, size))
         else:
-            size = next_fast_len(2 * length - 1, real=True)
+            size = _fast(2 * length - 1)
             h = jnp.fft.irfft(jnp.fft.rfft(b, size) * jnp.fft.rfft(kernel, size), size)
         h = jnp.swapaxes(h[..., :length], -1, -2)
         return jnp.flip(h, -2) if reverse else h
@@ -199,10 +199,15 @@ def fft_solver(
     return solve
 
 
+def _fast(size: int) -> int:
+    """The least length from ``size`` on with small prime factors only."""
+    return cast(int, next_fast_len(size, real=True))
+
+
 def _circular(u, kernel, size):
     """Circular convolution over ``l`` at a length of at least ``size``."""
     length, dtype = u.shape[-2], u.dtype
-    size = next_fast_len(size, real=True)
+    size = _fast(size)
     u = jnp.swapaxes(u.astype(kernel.dtype), -1, -2)
     spectrum = jnp.fft.rfft(u, size) * jnp.fft.rfft(kernel, size)
     y = jnp.fft.irfft(spectrum, size)[..., :length]

@@ -130,7 +130,7 @@ def _solve(a, b, cut, reverse, method):
     return jax.lax.custom_linear_solve(residual, b, solve, solve_transposed)
 
 
-def _solver(a, length, method):
+def _solver(a, length, method) -> scan.Solver:
     if not _is_constant(a):
         decay = scan.Varying(a)
     elif isinstance(a, LogDecay):
@@ -141,7 +141,7 @@ def _solver(a, length, method):
         return scan.sequential(decay)
     if method == "associative":
         return scan.associative(decay)
-    if method == "chunked":
+    if method == "chunked" or isinstance(decay, scan.Varying):
         return scan.chunked(decay, length)
     return fft_solver(decay.powers(jnp.arange(length)))
 

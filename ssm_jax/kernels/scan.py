@@ -76,9 +76,16 @@ def sequential(decay: Decay) -> Solver:
 
 def associative(decay: Decay) -> Solver:
     """Parallel prefix with `jax.lax.associative_scan`, depth ``log l``."""
+    if isinstance(decay, Varying):
 
-    def combine(left, right):
-        return right[0] * left[0], right[0] * left[1] + right[1]
+        def combine(left, right):
+            return right[0] * left[0], right[0] * left[1] + right[1]
+
+        def solve_varying(b, cut, reverse):
+            a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
+            return jax.lax.associative_scan(combine, (a, b), reverse, b.ndim - 2)[1]
+
+        return solve_varying
 
     def combine_counts(left, right):
         (n_left, cut_left, b_left), (n_right, cut_right, b_right) = left, right
@@ -86,19 +93,15 @@ def associative(decay: Decay) -> Solver:
         passed = jnp.where(cut_right[..., None], 0, passed)
         return n_left + n_right, cut_left | cut_right, passed + b_right
 
-    def solve(b, cut, reverse):
+    def solve_constant(b, cut, reverse):
         axis = b.ndim - 2
-        if isinstance(decay, Varying):
-            a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
-            return jax.lax.associative_scan(combine, (a, b), reverse, axis)[1]
         cut = _nowhere(b) if cut is None else cut
         # Batch axes that only the states have: the length is the same axis in all.
         cut = jnp.expand_dims(cut, tuple(range(axis + 1 - cut.ndim)))
-        count = jnp.ones(cut.shape, jnp.int32)
-        elements = (count, cut, b)
+        elements = (jnp.ones(cut.shape, jnp.int32), cut, b)
         return jax.lax.associative_scan(combine_counts, elements, reverse, axis)[2]
 
-    return solve
+    return solve_constant
 
 
 def chunked(decay: Decay, length: int) -> Solver:
@@ -107,35 +110,42 @@ def chunked(decay: Decay, length: int) -> Solver:
     Depth and number of carried states are both about ``sqrt(l)``.
     """
     size = math.isqrt(length)
-    if isinstance(decay, Constant):
-        inside = sequential(decay)
-        across = sequential(Constant(repeated(decay.log, size), decay.real))
-        power = decay.powers(jnp.arange(1, size + 1))
 
-    def solve(b, cut, reverse):
-        chunks = _to_chunks(b, size, reverse)
-        if isinstance(decay, Varying):
-            a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
-            a = _to_chunks(a, size, reverse)
-            local = sequential(Varying(a))(chunks, None, False)
-            passed = jnp.cumprod(a, axis=-2)
-            whole = sequential(Varying(passed[..., -1, :]))
-            carried = whole(local[..., -1, :], None, False)
-        else:
-            cut = _nowhere(b) if cut is None else cut
-            cuts = _to_chunks(cut[..., None], size, reverse)[..., 0]
-            local = inside(chunks, cuts, False)
-            seen = jnp.cumsum(cuts, axis=-1) > 0
-            passed = jnp.where(seen[..., None], 0, power)
-            carried = across(local[..., -1, :], seen[..., -1], False)
+    def together(local, passed, carried, reverse):
+        """Adds to each chunk what the chunk before it handed on."""
         before = jnp.concatenate(
             [jnp.zeros_like(carried[..., :1, :]), carried[..., :-1, :]], -2
         )
         h = local + passed * before[..., None, :]
-        h = h.reshape(*b.shape[:-2], -1, b.shape[-1])[..., :length, :]
+        h = h.reshape(*h.shape[:-3], -1, h.shape[-1])[..., :length, :]
         return jnp.flip(h, -2) if reverse else h
 
-    return solve
+    if isinstance(decay, Varying):
+
+        def solve_varying(b, cut, reverse):
+            a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
+            a = _to_chunks(a, size, reverse)
+            local = sequential(Varying(a))(_to_chunks(b, size, reverse), None, False)
+            passed = jnp.cumprod(a, axis=-2)
+            across = sequential(Varying(passed[..., -1, :]))
+            carried = across(local[..., -1, :], None, False)
+            return together(local, passed, carried, reverse)
+
+        return solve_varying
+
+    inside = sequential(decay)
+    across = sequential(Constant(repeated(decay.log, size), decay.real))
+    power = decay.powers(jnp.arange(1, size + 1))
+
+    def solve_constant(b, cut, reverse):
+        cut = _nowhere(b) if cut is None else cut
+        cuts = _to_chunks(cut[..., None], size, reverse)[..., 0]
+        local = inside(_to_chunks(b, size, reverse), cuts, False)
+        seen = jnp.cumsum(cuts, axis=-1) > 0
+        carried = across(local[..., -1, :], seen[..., -1], False)
+        return together(local, jnp.where(seen[..., None], 0, power), carried, reverse)
+
+    return solve_constant
 
 
 def _loop(step, inputs, reverse):

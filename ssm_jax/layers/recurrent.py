@@ -100,7 +100,7 @@ class Recurrent(nn.Module):
             params, x, state, reset=reset, mask=mask, method=self.method
         )
 
-    def _init(self, key, d_in):
+    def _init(self, key, d_in) -> Any:
         params = self.recurrence.init(key, d_in)
         groups = self.recurrence.groups()
         if unknown := set(groups) - set(params):

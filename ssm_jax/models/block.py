@@ -15,14 +15,14 @@ class Block(nn.Module):
       prenorm: Normalises what enters the layer; else what leaves the sum.
       dropout: Probability that a channel of the layer's output is dropped, at all
         steps of a sequence.
-      axis_name: Mapped axes over which BatchNorm shares its moments. None: none.
+      axis_name: Mapped axis over which BatchNorm shares its moments. None: none.
     """
 
     layer: nn.Module
     norm: NormKind = "layer"
     prenorm: bool = False
     dropout: float = 0.0
-    axis_name: str | tuple[str, ...] | None = None
+    axis_name: str | None = None
 
     @nn.compact
     def __call__(

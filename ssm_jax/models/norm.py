@@ -43,11 +43,11 @@ class Norm(nn.Module):
       kind: ``"layer"``: LayerNorm over channels. ``"batch"``: BatchNorm over batch and
         steps, moments of the data only, running moments where not in training.
         ``"scalar"``: `ScalarNorm`.
-      axis_name: Mapped axes over which batch moments are shared. None: none.
+      axis_name: Mapped axis over which batch moments are shared. None: none.
     """
 
     kind: NormKind = "layer"
-    axis_name: str | tuple[str, ...] | None = None
+    axis_name: str | None = None
 
     @nn.compact
     def __call__(
@@ -65,4 +65,4 @@ class Norm(nn.Module):
             axis_name=self.axis_name,
             name="batch",
         )
-        return norm(x, mask=None if mask is None else mask[..., None])
+        return norm(x, mask=None if mask is None else jnp.asarray(mask)[..., None])

@@ -15,7 +15,7 @@ class SequenceModel(nn.Module):
       block: What is repeated. With ``prenorm`` a last normalisation follows the blocks.
       n_layers: Number of blocks.
       head: Maps ``(*b, l, d_model)`` to predictions.
-      axis_name: Mapped axes over which BatchNorm shares its moments. None: none.
+      axis_name: Mapped axis over which BatchNorm shares its moments. None: none.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -41,7 +41,7 @@ class SequenceModel(nn.Module):
     block: Block
     n_layers: int
     head: nn.Module
-    axis_name: str | tuple[str, ...] | None = None
+    axis_name: str | None = None
 
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
         """The states of all layers before the first step, one a layer."""

@@ -31,7 +31,7 @@ from ssm_jax.types import (
     Steps,
 )
 
-Params = dict[str, Float[Array, "..."]]
+Params = Mapping[str, Float[Array, "..."]]
 
 # Bound on the states that exist at once where all states of a sequence are formed:
 # 2**24 complex64 are 128 MiB. One mode of every channel and step is the least.

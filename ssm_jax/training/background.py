@@ -20,6 +20,7 @@ from ssm_jax.training.seal import (
     CheckpointError,
     root_cause,
     sealed_steps,
+    stored_name,
     write_seal,
 )
 
@@ -43,6 +44,8 @@ class BackgroundSaver:
         policies = ocp.training.preservation_policies
         context = ocp.Context()
         context.memory.deepcopy_host_arrays = False  # the caller gave them away
+        # One folder a leaf: of each byte of data one can tell the leaf that it is of.
+        context.array.saving.use_ocdbt = context.array.saving.use_zarr3 = False
         # A failed save is raised by `wait`; Orbax logs its traceback six times more.
         logging.get_absl_logger().addFilter(_is_not_orbax)
         self._orbax = ocp.training.Checkpointer(
@@ -68,7 +71,9 @@ class BackgroundSaver:
           CheckpointError: The save cannot start.
         """
         # Orbax refuses empty arrays; the seal alone says that there is one.
-        stored = {name: array for name, array in arrays.items() if array.size}
+        stored = {
+            stored_name(name): array for name, array in arrays.items() if array.size
+        }
         try:
             response = self._orbax.save_async(step, stored, force=True)
         except Exception as error:

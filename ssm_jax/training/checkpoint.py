@@ -131,9 +131,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         record = self._record(metrics or {}, extra or {})
         leaves = named_leaves(state)
         arrays = {name: host_copy(leaf) for name, leaf in leaves.items()}
-        record["leaves"] = {
-            name: entry(leaf, arrays[name]) for name, leaf in leaves.items()
-        }
+        record["leaves"] = {name: entry(leaves[name], arrays[name]) for name in leaves}
         try:
             self._saver = self._saver or self._open(step)
             self._saver.save(step, arrays, record)

@@ -9,6 +9,7 @@ evaluation.json       what `launch.evaluate` measured
 ====================  ========================================================
 """
 
+import contextlib
 import json
 import os
 import platform
@@ -22,6 +23,7 @@ from ml_collections import ConfigDict
 
 from ssm_jax.config import differences, from_json, to_json
 
+_PART = ".part"
 _PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-datasets")
 
 
@@ -55,7 +57,7 @@ class RunFolder:
                     f"`workdir` must be new or of the same config, got {self.path}, "
                     f"where {'; '.join(different[:3])}{more}; give another --workdir."
                 )
-        elif self.path.exists() and any(self.path.iterdir()):
+        elif self.path.exists() and any(map(_is_whole, self.path.iterdir())):
             raise ValueError(
                 f"`workdir` must be new, empty or of a run, got {self.path} with other "
                 "files in it; give another --workdir."
@@ -97,7 +99,7 @@ class RunFolder:
 
     def log(self, step: int, **values: float) -> None:
         """Appends a line of metrics, named ``split/metric`` or with its unit."""
-        with self._metrics.open("a") as file:
+        with _named_errors(self._metrics), self._metrics.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
     def write(self, name: str, values: dict[str, Any]) -> Path:
@@ -136,6 +138,21 @@ def _commit():
 
 
 def _write(path, text):
-    part = path.with_name(path.name + ".part")
-    part.write_text(text)
-    part.replace(path)
+    part = path.with_name(path.name + _PART)
+    with _named_errors(path):
+        part.write_text(text)
+        part.replace(path)
+
+
+def _is_whole(path):
+    """Whether a file is not one that a kill cut short in `_write`."""
+    return path.suffix != _PART
+
+
+@contextlib.contextmanager
+def _named_errors(path):
+    """Says which file could not be written; the error of a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -51,8 +51,10 @@ class Training:
 
     def __post_init__(self):
         """Checks the numbers."""
-        for name in ("steps", "batch_size", "log_every", "evaluate_every"):
-            if (value := getattr(self, name)) < 1:
+        numbers = ("steps", "batch_size", "log_every", "evaluate_every")
+        for name in (*numbers, "evaluation_batches"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be positive, got {value}.")
 
 
@@ -84,6 +86,7 @@ def train(config: ConfigDict, workdir: str) -> dict[str, Any]:
         state = state.replace(carry=model.initial_state((training.batch_size,)))
     parallel = DataParallel(training.parallel)
     parallel.check(training.batch_size)
+    _check_batches(task, training)
     folder.claim(config)
     for line in run.summary:
         logging.info("%s", line)
@@ -130,7 +133,7 @@ class _Loop:
                     measured = self._training_metrics(step, waiting)
                     waiting = []
                     if evaluating:
-                        measured |= self._validate(state)
+                        measured |= self._validate(step, state)
                     seconds = time.perf_counter() - began
                     self._folder.log(step, **measured, elapsed_s=round(seconds, 3))
                     progress.show(step, measured)
@@ -141,17 +144,10 @@ class _Loop:
         """Means over the steps since the last line; all of them must be finite."""
         waiting = jax.device_get(waiting)
         for index, sums in enumerate(waiting):
-            if not math.isfinite(sums["loss"]):
-                bad = step - len(waiting) + index + 1
-                kept = self._checkpoints.latest_step
-                raise FloatingPointError(
-                    f"the loss must be finite, got {sums['loss']} at step {bad}; lower "
-                    "`--config.optimizer.learning_rate` or set `clip_norm`, in a new "
-                    f"--workdir. The last checkpoint is of step {kept}."
-                )
+            self._check(sums["loss"], f"at step {step - len(waiting) + index + 1}")
         return _named("train", metrics(total(waiting)))
 
-    def _validate(self, state):
+    def _validate(self, step, state):
         measured = evaluate(
             self._evaluation_step,
             self._parallel,
@@ -163,7 +159,23 @@ class _Loop:
             limit=self._training.evaluation_batches,
             seed=self._training.seed,
         )
+        # Of what this step made, which is not to be saved if it is not finite.
+        self._check(measured["loss"], f"in validation after step {step}")
         return _named("validation", measured)
+
+    def _check(self, loss, where):
+        if math.isfinite(loss):
+            return
+        self._checkpoints.wait()
+        kept = self._checkpoints.latest_step
+        last = (
+            "no checkpoint yet" if kept is None else f"the last one is of step {kept}"
+        )
+        raise FloatingPointError(
+            f"the loss must be finite, got {loss} {where}; lower "
+            "`--config.optimizer.learning_rate` or set `clip_norm`, in a new "
+            f"--workdir. Checkpoints: {last}."
+        )
 
     def _save(self, step, state, measured, seconds):
         self._checkpoints.save(
@@ -205,24 +217,33 @@ def evaluate(
     Raises:
       ValueError: The split is endless and ``limit`` is None.
     """
+    count = _n_evaluated(task, split, batch_size, limit)
+    batches = (task.batch(split, index, batch_size, seed) for index in range(count))
+    sums = [step(params, model_state, parallel.split(batch)) for batch in batches]
+    return metrics(total(jax.device_get(sums)))
+
+
+def _check_batches(task, training):
+    """Finds before anything is begun that there are no such batches."""
+    n_batches(task, "train", training.batch_size)
+    limit = training.evaluation_batches
+    _n_evaluated(task, "validation", training.batch_size, limit)
+
+
+def _n_evaluated(task, split, batch_size, limit):
+    """Batches of an evaluation."""
     count = n_batches(task, split, batch_size)
     if count is None and limit is None:
         raise ValueError(
             f"`evaluation_batches` must be a number for {type(task).__name__}, whose "
             "data have no end, got None; 10 is one."
         )
-    count = min(c for c in (count, limit) if c is not None)
-    batches = (task.batch(split, index, batch_size, seed) for index in range(count))
-    sums = [step(params, model_state, parallel.split(batch)) for batch in batches]
-    return metrics(total(jax.device_get(sums)))
+    return min(c for c in (count, limit) if c is not None)
 
 
 def total(sums: list[Sums]) -> dict[str, float]:
     """Adds up sums of several batches, in float64."""
-    return {
-        name: math.fsum(float(each[name]) for each in sums)
-        for name in sums[0]
-    }
+    return {name: math.fsum(float(each[name]) for each in sums) for name in sums[0]}
 
 
 def _named(split, values):

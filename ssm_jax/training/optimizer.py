@@ -52,7 +52,9 @@ class Optimizer:
     def __post_init__(self):
         """Checks that the schedule has an end."""
         steps = self.schedule_steps
-        if self.schedule != "constant" and (steps is None or steps <= self.warmup_steps):
+        if self.schedule != "constant" and (
+            steps is None or steps <= self.warmup_steps
+        ):
             raise ValueError(
                 f"`schedule_steps` must exceed warmup_steps = {self.warmup_steps} for "
                 f"the {self.schedule} schedule, got {steps}; it is usually the number "

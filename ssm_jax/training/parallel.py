@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -26,13 +27,13 @@ class DataParallel:
 
     Args:
       kind: ``"pmap"`` or ``"shard_map"``: what maps the step.
-      devices: The devices. None means all of this process.
+      devices: The `jax.Device`s. None means all of this process.
     """
 
     def __init__(
         self,
         kind: Literal["pmap", "shard_map"] = "pmap",
-        devices: Sequence[jax.Device] | None = None,
+        devices: Sequence[Any] | None = None,
     ):
         """Lays the devices out along one axis."""
         self._kind = kind
@@ -48,10 +49,23 @@ class DataParallel:
         self, run: Run
     ) -> Callable[[TrainState, Batch], tuple[TrainState, Sums]]:
         """The mapped step of training; it donates the state that it is given."""
-        step = partial(train_step, run, axes=(_AXIS,))
+
+        def step(state, carry, batch):
+            state, sums = train_step(
+                run, state.replace(carry=carry), batch, axes=(_AXIS,)
+            )
+            return state.replace(carry=None), state.carry, sums
+
         whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
-        state = TrainState(whole, whole, whole, whole, whole, carry=split)
-        return self._map(step, (state, split), (state, whole), donate=(0,))
+        mapped = self._map(
+            step, (whole, split, split), (whole, split, whole), donate=(0, 1)
+        )
+
+        def take(state, batch):
+            state, carry, sums = mapped(state.replace(carry=None), state.carry, batch)
+            return state.replace(carry=carry), sums
+
+        return take
 
     def evaluation_step(self, run: Run) -> Callable[[PyTree, PyTree, Batch], Sums]:
         """The mapped step of evaluation."""
@@ -60,8 +74,12 @@ class DataParallel:
         return self._map(step, (whole, whole, split), whole, donate=())
 
     def place(self, state: TrainState) -> TrainState:
-        """Puts a state on all devices; ``carry`` by its batch axis."""
-        placed = jax.device_put(state.replace(carry=None), NamedSharding(self._mesh, P()))
+        """Copies a state to all devices; ``carry`` is split by its batch axis."""
+        # `device_put` alone shares buffers, which the mapped step would donate.
+        state = jax.tree.map(jnp.copy, state)
+        placed = jax.device_put(
+            state.replace(carry=None), NamedSharding(self._mesh, P())
+        )
         return placed.replace(carry=self.split(state.carry))
 
     def gather(self, state: TrainState) -> TrainState:

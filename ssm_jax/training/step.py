@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import jax
+import jax.numpy as jnp
 import optax
 
 from ssm_jax.tasks.base import Batch
@@ -43,7 +44,8 @@ def train_step(
         )
         sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.mask)
         total = _sum_over(sums, axes)
-        return sums["loss"] / total["n"], (total, carry, model_state)
+        n = jnp.maximum(total["n"], 1)  # of a batch without targets the loss is zero
+        return sums["loss"] / n, (total, carry, model_state)
 
     params = _as_varying(state.params, axes)
     gradient, (sums, carry, model_state) = jax.grad(loss, has_aux=True)(params)

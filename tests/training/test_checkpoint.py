@@ -2,7 +2,6 @@
 
 import errno
 import json
-import logging
 import os
 import threading
 from typing import NamedTuple
@@ -13,9 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import TypeCheckError
 
 from ssm_jax.training import background
 from ssm_jax.training.checkpoint import CheckpointError, Checkpoints
+from ssm_jax.training.digest import layout
 
 LEAVES = {
     "float32": np.array([[1.5, -0.0, np.nan], [np.inf, 1e-45, 3.0]], np.float32),
@@ -63,10 +64,11 @@ def bits(tree):
     return jax.tree.map(of, tree)
 
 
-def data_file(folder, step):
-    """The file of a step that holds the arrays."""
-    files = [path for path in (folder / str(step)).rglob("*") if path.is_file()]
-    return max(files, key=lambda path: path.stat().st_size)
+def data_file(folder, step, leaf="params/block_0/w"):
+    """The file of a step that holds the data of a leaf."""
+    quoted = leaf.replace("/", "%2F")
+    (path,) = (folder / str(step) / "state" / quoted).glob("[0-9]*")
+    return path
 
 
 def flip(path, position):
@@ -96,9 +98,7 @@ def test_every_kind_of_leaf_comes_back_bit_for_bit(tmp_path):
     restored = checkpoints.restore(LEAVES).state
     assert bits(restored) == bits(LEAVES)
     for name, leaf in restored.items():
-        assert leaf.dtype == np.asarray(LEAVES[name]).dtype if name == (
-            "python_number"
-        ) else leaf.dtype == LEAVES[name].dtype
+        assert layout(leaf) == layout(LEAVES[name])
 
 
 def test_structure_and_all_that_goes_with_a_step_come_back(tmp_path):
@@ -125,7 +125,7 @@ def test_state_may_be_donated_and_overwritten_after_save(tmp_path):
     on_device, on_host = jnp.zeros(200_000), np.zeros(200_000)
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(1, {"device": on_device, "host": on_host})
-        chex.block_until_ready(step(on_device))
+        step(on_device).block_until_ready()
         on_host += 1
     assert on_device.is_deleted()
     target = {"device": np.zeros(200_000, np.float32), "host": on_host}
@@ -136,9 +136,10 @@ def test_state_may_be_donated_and_overwritten_after_save(tmp_path):
 def test_latest_and_best_are_both_kept(tmp_path):
     scores = {1: 0.1, 2: 0.9, 3: 0.2, 4: float("nan"), 5: 0.9, 6: None}
     for step, score in scores.items():  # each save by a process of its own
-        with Checkpoints(tmp_path, best_metric="accuracy") as checkpoints:
+        with Checkpoints(tmp_path, best_metric="accuracy") as process:
             metrics = {} if score is None else {"accuracy": score}
-            checkpoints.save(step, state_of(step), metrics=metrics)
+            process.save(step, state_of(step), metrics=metrics)
+    checkpoints = Checkpoints(tmp_path, best_metric="accuracy")
     assert checkpoints.latest_step == 6
     assert checkpoints.best_step == 2
     assert sorted(int(path.name) for path in tmp_path.iterdir()) == [2, 5, 6]
@@ -157,22 +158,21 @@ def test_least_loss_is_kept_within_one_process(tmp_path):
     assert sorted(int(path.name) for path in tmp_path.iterdir()) == [1, 3, 4]
 
 
-@pytest.mark.parametrize("position", [0.01, 0.23, 0.5, 0.77, 0.999])
-def test_flipped_bit_is_refused_and_its_leaf_named(folder, position):
-    flip(data_file(folder, 2), position)
-    with pytest.raises(CheckpointError, match=r"^step 2 .* leaf `[\w/]+`") as error:
-        Checkpoints(folder).restore(state_of(0))
-    assert "\n" not in str(error.value)
-    assert f"delete {folder / '2'}" in str(error.value)
-
-
-@pytest.mark.parametrize("leaf", ["float32", "bfloat16", "large_zeros", "key"])
-def test_flipped_bit_in_a_leaf_names_that_leaf(tmp_path, leaf):
+@pytest.mark.parametrize("position", [0.0, 0.3, 0.999])
+@pytest.mark.parametrize("leaf", sorted(LEAVES.keys() - {"empty"}))
+def test_flipped_bit_is_refused_and_its_leaf_named(tmp_path, leaf, position):
     with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.save(3, {"params": {leaf: LEAVES[leaf]}, "w": np.ones(2)})
-    flip(data_file(tmp_path, 3), 0.5)
-    with pytest.raises(CheckpointError, match=rf"step 3 .* leaf `(params/{leaf}|w)`"):
-        checkpoints.restore({"params": {leaf: LEAVES[leaf]}}, step=3)
+        checkpoints.save(2, {"w": np.ones(3)})
+        checkpoints.save(3, {"params": LEAVES, "w": np.ones(3)})
+    flip(data_file(tmp_path, 3, f"params/{leaf}"), position)
+    for target in ({"params": LEAVES}, {"w": np.ones(3)}):
+        with pytest.raises(CheckpointError) as error:
+            checkpoints.restore(target)
+        message = str(error.value)
+        assert message.startswith(f"step 3 of {tmp_path} must be as it was saved")
+        assert f"leaf `params/{leaf}`" in message
+        assert f"delete {tmp_path / '3'} " in message
+        assert "\n" not in message
 
 
 def test_flipped_bit_in_any_file_is_refused(folder):
@@ -377,8 +377,8 @@ def test_two_leaves_of_one_path_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"keep_latest": 1}, {"best_mode": "least"}])
-def test_options_that_cannot_be_kept_are_refused(tmp_path, options, checked_errors):
-    with pytest.raises(checked_errors, match=next(iter(options))):
+def test_options_that_cannot_be_kept_are_refused(tmp_path, options):
+    with pytest.raises((ValueError, TypeCheckError), match=next(iter(options))):
         Checkpoints(tmp_path, **options)
 
 
@@ -389,14 +389,10 @@ def test_seal_says_what_is_stored(folder):
     assert len(entry["digest"]) == 32
 
 
-def test_orbax_is_quiet_about_what_is_raised(tmp_path, monkeypatch, caplog):
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, state_of(1))
-    with caplog.at_level(logging.ERROR):
-        checkpoints.wait()
-        monkeypatch.setattr(os, "strerror", str)
-        (tmp_path / "2.orbax-checkpoint-tmp").write_text("in the way")
-        with pytest.raises(CheckpointError, match="step 2 must be written"):
-            checkpoints.save(2, state_of(2))
-            checkpoints.wait()
-    assert not caplog.records
+def test_orbax_keeps_its_tracebacks_to_itself(tmp_path, monkeypatch, caplog):
+    """What the user sees of a full disk is the one error; here a name too long."""
+    with pytest.raises(CheckpointError, match="step 1 must be written") as error:
+        with Checkpoints(tmp_path) as checkpoints:
+            checkpoints.save(1, {"w" * 300: np.ones(2)})
+    assert "\n" not in str(error.value)
+    assert not [record for record in caplog.records if record.exc_info]

@@ -1,0 +1,173 @@
+"""The table of recurrences, and one compiled evaluation that all tests of them share."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.recurrences import DLR, Recurrence
+from tests.kernels.oracle import assert_close
+from tests.recurrences import oracle
+
+METHODS = ("sequential", "associative", "chunked", "fft")
+STATEFUL = METHODS[:-1]
+WIDTH = 2
+
+# Rates at the start that are felt within few steps.
+FAST = {"d_state": 3, "dt_min": 0.02, "dt_max": 0.2}
+DLRS = {
+    "dlr": DLR(**FAST),
+    "dlr_prod": DLR(**FAST, readout="prod"),
+    "dlr_real": DLR(**FAST, eigenvalues="real"),
+    "dlr_bidirectional": DLR(**FAST, bidirectional=True),
+    "dlr_bidirectional_prod": DLR(**FAST, bidirectional=True, readout="prod"),
+}
+
+# Rows: all data, padding behind, in front, in holes, nearly everywhere.
+MASK = np.array(
+    [
+        [1, 1, 1, 1, 1, 1, 1],
+        [1, 1, 1, 1, 0, 0, 0],
+        [0, 0, 0, 1, 1, 1, 1],
+        [0, 1, 0, 0, 1, 1, 0],
+        [0, 0, 0, 0, 0, 1, 0],
+    ],
+    bool,
+)
+RESET = np.array(
+    [
+        [0, 0, 0, 1, 0, 0, 0],
+        [0, 1, 1, 0, 0, 0, 0],
+        [0, 1, 0, 0, 0, 0, 1],
+        [1, 0, 1, 1, 0, 1, 0],
+        [0, 0, 0, 0, 0, 0, 0],
+    ],
+    bool,
+)
+
+
+class Row(NamedTuple):
+    """A recurrence and what it is held to.
+
+    Attributes:
+      recurrence: What is tested.
+      run: Its definition in numpy, ``(params, x, state) -> (y, last)``.
+      directions: One, or two: then there is no state.
+      methods: The ways to evaluate it.
+      lengths: Those at which all methods are held to the definition.
+    """
+
+    recurrence: Recurrence
+    run: oracle.Run
+    directions: int = 1
+    methods: tuple[str, ...] = METHODS
+    lengths: tuple[int, ...] = (1, 2, 17, 127)
+
+
+def _dlr_row(dlr):
+    run = functools.partial(oracle.dlr, dlr)
+    # A product readout is a readout of more modes: what evaluates is the same.
+    lengths = (17,) if dlr.readout == "prod" else (1, 2, 17, 127)
+    return Row(dlr, run, directions=1 + dlr.bidirectional, lengths=lengths)
+
+
+ROWS = {name: _dlr_row(dlr) for name, dlr in DLRS.items()}
+
+
+def rows(*, methods=None, lengths=False, directions=(1, 2)):
+    """Marks a test to run on rows; also on those of their methods, and their lengths."""
+    names = ["row", *["method"] * (methods is not None), *["length"] * lengths]
+    params = [
+        pytest.param(row, *method, *length, id="-".join(map(str, label)))
+        for name, row in ROWS.items()
+        if row.directions in directions
+        for method in ([()] if methods is None else zip(methods))
+        for length in (zip(row.lengths) if lengths else [()])
+        if set(method) <= set(row.methods)
+        for label in [(name, *method, *length)]
+    ]
+    return pytest.mark.parametrize(names, params)
+
+
+class Problem(NamedTuple):
+    """Parameters, inputs and the weights of a loss.
+
+    Attributes:
+      params: Of the recurrence, for inputs of width ``d``.
+      x: Inputs, ``(b, l, d)``.
+      state: State before the first step, or None.
+      weights: ``(c, c_last)`` of the loss ``sum(c y) + Re sum(c_last last)``, like the
+        outputs and the state.
+    """
+
+    params: dict
+    x: np.ndarray
+    state: np.ndarray | None
+    weights: tuple[np.ndarray, np.ndarray | None]
+
+
+def problem(row, length, *, batch=2, start=False):
+    """A drawn problem of a row; with a drawn state before the first step or none."""
+    rng = np.random.default_rng(length)
+
+    def draw(like):
+        values = rng.normal(size=like.shape)
+        if np.iscomplexobj(like):
+            values = values + 1j * rng.normal(size=like.shape)
+        return values.astype(like.dtype)
+
+    params = row.recurrence.init(jax.random.key(1), WIDTH)
+    x = draw(np.zeros((batch, length, WIDTH), np.float32))
+    c = draw(np.zeros((batch, length, row.recurrence.d_out(WIDTH)), np.float32))
+    zero = row.recurrence.initial_state((batch,), WIDTH)
+    c_last = None if zero is None else draw(np.asarray(zero))
+    state = draw(np.asarray(zero)) if start and zero is not None else None
+    return Problem(jax.tree.map(np.asarray, params), x, state, (c, c_last))
+
+
+def loss(out, weights):
+    """The loss of a problem."""
+    (y, last), (c, c_last) = out, weights
+    total = jnp.sum(c * y)
+    return total if last is None else total + jnp.sum(jnp.real(c_last * last))
+
+
+def evaluation(apply):
+    """Compiles ``apply(params, x, state)`` to ``((y, last), gradients)``."""
+
+    def of_problem(params, x, state, weights, *args, **options):
+        def total(params, x, state):
+            out = apply(params, x, state, *args, **options)
+            return loss(out, weights), out
+
+        argnums = (0, 1) if state is None else (0, 1, 2)
+        grads, out = jax.grad(total, argnums, has_aux=True)(params, x, state)
+        return out, (*grads, None)[:3]
+
+    return of_problem
+
+
+@functools.partial(jax.jit, static_argnames=("recurrence", "method"))
+def evaluate(recurrence, problem, reset=None, mask=None, *, method):
+    """Gives ``(y, last)`` and the gradients in params, inputs and state."""
+    of_problem = evaluation(recurrence.apply)
+    return of_problem(*problem, reset=reset, mask=mask, method=method)
+
+
+def expected(row, problem, reset=None, mask=None):
+    """What `evaluate` must give."""
+    run = row.run
+    if reset is not None or mask is not None:
+        run = functools.partial(oracle.packed, row.run, reset=reset, mask=mask)
+    params, x, state, weights = problem
+    out = run(params, np.float64(x), state)
+    return out, oracle.gradients(run, params, x, state, weights)
+
+
+def check(given, wanted):
+    """Values within 1e-5 of the largest, gradients within 1e-4."""
+    assert_close(given[0], wanted[0], 1e-5)
+    assert_close(given[1], wanted[1], 1e-4)

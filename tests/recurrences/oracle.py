@@ -1,0 +1,105 @@
+"""What the recurrences are held to: plain loops in double precision, and no JAX.
+
+Parameters and inputs may have further axes in front, the same in all of them: many
+problems at once, which makes the numerical gradient one call.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Run = Callable[..., tuple[np.ndarray, Any]]
+"""``(params, x, state=None) -> (y, last)`` of inputs ``(*b, l, d)``."""
+
+
+def dlr(recurrence, params, x, state=None):
+    """Runs a DLR step by step, ``(y, last)``; ``last`` is None in two directions."""
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    lam = np.exp(-(p["sqrt_decay"] ** 2) + 1j * p.get("phase", 0))
+    w = p["w_re"] + 1j * p.get("w_im", 0)
+    first, second = np.triu_indices(w.shape[-1])
+    if recurrence.readout == "prod":
+        lam, w = lam[..., first] * lam[..., second], _square(w)
+    y, last = _run(lam, w, x, state)
+    y += p["feedthrough"][..., None, None, :] * x
+    if not recurrence.bidirectional:
+        return y, last if recurrence.eigenvalues == "complex" else last.real
+    w = p["w_backward_re"] + 1j * p.get("w_backward_im", 0)
+    w = _square(w) if recurrence.readout == "prod" else w
+    after, _ = _run(lam, w, x[..., ::-1, :], None)
+    y[..., :-1, :] += after[..., -2::-1, :]
+    return y, None
+
+
+def _run(lam, w, x, state):
+    """``h_t = lam h_{t-1} + x_t, y_t = Re sum_n w_n h_tn`` of each channel."""
+    lam, w = lam[..., None, None, :], w[..., None, :, :]
+    y, h = np.zeros(x.shape), 0 if state is None else state
+    for t in range(x.shape[-2]):
+        h = lam * h + x[..., t, :, None]
+        y[..., t, :] = np.sum(w * h, -1).real
+    return y, h
+
+
+def _square(w):
+    """Weights of the products of modes, ``Re k Im k = Re(-i k**2 / 2)``."""
+    first, second = np.triu_indices(w.shape[-1])
+    return np.where(first == second, -0.5j, -1j) * w[..., first] * w[..., second]
+
+
+def packed(run, params, x, state=None, *, reset=None, mask=None):
+    """Runs each segment of each row alone, padding left out, ``(y, last)``."""
+    *_, rows, length, _ = x.shape
+    y, last = np.zeros(x.shape), []
+    for row in range(rows):
+        data = np.arange(length) if mask is None else np.flatnonzero(mask[row])
+        starts = np.zeros(length, int) if reset is None else np.cumsum(reset[row])
+        h = None if state is None else state[..., row : row + 1, :, :]
+        segment = 0
+        for start in sorted(set(starts[data])):
+            steps = data[starts[data] == start]
+            h, segment = (h if start == segment else None), start
+            inputs = x[..., row : row + 1, steps, :]
+            y[..., row : row + 1, steps, :], h = run(params, inputs, h)
+        last.append(h)
+    return y, None if last[0] is None else np.concatenate(last, -3)
+
+
+def loss(out, weights):
+    """``sum(c y) + Re sum(c_last last)`` of each problem."""
+    (y, last), (c, c_last) = out, weights
+    total = np.sum(c * y, (-3, -2, -1))
+    if last is None:
+        return total
+    return total + np.sum(c_last * last, (-3, -2, -1)).real
+
+
+def gradients(run, params, x, state, weights, step=1e-6):
+    """The loss differentiated in ``params``, ``x`` and ``state`` by differences.
+
+    A complex gradient is JAX's: the derivative itself, not its conjugate.
+    """
+    leaves = {**params, "x": x} | ({} if state is None else {"state": state})
+    units = [
+        (name, index, unit)
+        for name, leaf in leaves.items()
+        for index in np.ndindex(leaf.shape)
+        for unit in ((1, -1j) if np.iscomplexobj(leaf) else (1,))
+    ]
+    dtypes = {name: np.result_type(leaf, np.float64) for name, leaf in leaves.items()}
+    many = {
+        name: np.broadcast_to(leaf, (len(units), 2, *leaf.shape)).astype(dtypes[name])
+        for name, leaf in leaves.items()
+    }
+    for i, (name, index, unit) in enumerate(units):
+        direction = np.conj(unit) * step
+        many[name][i, 0][index] += direction
+        many[name][i, 1][index] -= direction
+    of = {name: many[name] for name in params}
+    values = loss(run(of, many["x"], many.get("state")), weights)
+    slopes = (values[:, 0] - values[:, 1]) / (2 * step)
+    grads = {name: np.zeros(leaf.shape, dtypes[name]) for name, leaf in leaves.items()}
+    for slope, (name, index, unit) in zip(slopes, units, strict=True):
+        grads[name][index] += slope * unit
+    return {name: grads[name] for name in params}, grads["x"], grads.get("state")

@@ -1,0 +1,161 @@
+"""What every recurrence promises, checked for each of them and each evaluation."""
+
+import functools
+import re
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.recurrences import ParamGroup, Recurrence
+from tests.recurrences.cases import (
+    MASK,
+    METHODS,
+    RESET,
+    WIDTH,
+    check,
+    evaluate,
+    expected,
+    problem,
+    rows,
+)
+
+# The wanted numbers of a length are those of all methods.
+wanted = functools.cache(lambda row, length: expected(row, problem(row, length)))
+
+
+@rows(methods=METHODS, lengths=True)
+def test_every_method_equals_the_definition(row, method, length):
+    given = evaluate(row.recurrence, problem(row, length), method=method)
+    check(given, wanted(row, length))
+
+
+@rows()
+@pytest.mark.parametrize("length", [2, 17])
+def test_auto_is_one_of_the_methods(row, length):
+    p = problem(row, length)
+
+    def program(method):
+        def run(params, x):
+            return row.recurrence.apply(params, x, method=method)
+
+        jaxpr = jax.make_jaxpr(run)(p.params, p.x)
+        return re.sub(r"0x[0-9a-f]+", "", str(jaxpr))
+
+    auto = program("auto")
+    assert any(auto == program(method) for method in reversed(row.methods))
+
+
+@rows(methods=("sequential", "fft"))
+def test_padding_is_as_if_it_were_not_there(row, method):
+    p = problem(row, 7, batch=5, start=True)
+    x = np.where(MASK[..., None], p.x, np.nan)
+    given = evaluate(row.recurrence, p._replace(x=x), mask=MASK, method=method)
+    check(given, expected(row, p, mask=MASK))
+    (y, _), (_, of_x, _) = given
+    assert not np.any(y[~MASK])
+    assert not np.any(of_x[~MASK])
+
+
+@rows(methods=("sequential",))
+def test_segments_are_separate_sequences(row, method):
+    p = problem(row, 7, batch=5, start=True)
+    given = evaluate(row.recurrence, p, RESET, MASK, method=method)
+    check(given, expected(row, p, RESET, MASK))
+
+
+@rows()
+def test_parameters_are_real_float32_and_all_learn(row):
+    assert isinstance(row.recurrence, Recurrence)
+    p = problem(row, 17)
+    _, (of_params, of_x, _) = evaluate(row.recurrence, p, method="sequential")
+    params = row.recurrence.init(jax.random.key(1), WIDTH)
+    chex.assert_trees_all_equal_shapes_and_dtypes(params, of_params)
+    assert {leaf.dtype for leaf in params.values()} == {jnp.dtype(jnp.float32)}
+    chex.assert_tree_all_finite((of_params, of_x))
+    for name, grad in of_params.items():
+        assert np.all(grad != 0), name
+
+
+@rows()
+def test_groups_name_parameters(row):
+    groups = row.recurrence.groups()
+    assert groups.keys() <= row.recurrence.init(jax.random.key(0), WIDTH).keys()
+    assert all(isinstance(group, ParamGroup) for group in groups.values())
+
+
+@rows()
+def test_init_draws_from_its_key(row):
+    one, same, other = (
+        row.recurrence.init(jax.random.key(seed), WIDTH) for seed in (1, 1, 2)
+    )
+    chex.assert_trees_all_equal(one, same)
+    assert any(np.any(one[name] != other[name]) for name in one)
+
+
+@rows(methods=("sequential", "fft"))
+def test_low_precision_is_that_of_input_and_output_only(row, method):
+    p = problem(row, 17)
+    low = jnp.asarray(p.x, jnp.bfloat16)
+    (exact, _), _ = evaluate(
+        row.recurrence, p._replace(x=np.float32(low)), method=method
+    )
+
+    @jax.jit
+    def run(params, x):
+        return row.recurrence.apply(params, x, method=method)
+
+    y, last = run(p.params, low)
+    assert y.dtype == jnp.bfloat16
+    np.testing.assert_allclose(
+        np.float32(y), np.float32(exact.astype(y.dtype)), rtol=2.0**-7
+    )
+    for leaf in jax.tree.leaves(last):
+        assert leaf.dtype in (jnp.float32, jnp.complex64)
+
+
+@rows(methods=METHODS, directions=(1,))
+def test_future_does_not_reach_past(row, method):
+    p = problem(row, 17)
+    changed = p._replace(x=p.x + (np.arange(17) >= 9)[:, None].astype(np.float32))
+    (y, _), (y_changed, _) = (
+        evaluate(row.recurrence, q, method=method)[0] for q in (p, changed)
+    )
+    tolerance = 1e-5 * np.abs(y_changed).max() if method == "fft" else 0
+    np.testing.assert_allclose(y_changed[:, :9], y[:, :9], rtol=0, atol=tolerance)
+    assert np.all(np.abs(y_changed - y)[:, 9:] > 1e-3)
+
+
+@rows(directions=(2,))
+def test_future_reaches_past_in_two_directions(row):
+    p = problem(row, 17)
+    changed = p._replace(x=p.x + (np.arange(17) == 9)[:, None].astype(np.float32))
+    (y, last), (y_changed, _) = (
+        evaluate(row.recurrence, q, method="fft")[0] for q in (p, changed)
+    )
+    assert last is None
+    assert np.all(np.abs(y_changed - y) > 1e-5)
+
+
+@rows(methods=("sequential", "fft"))
+def test_transformations_compose(row, method):
+    p = problem(row, 7)
+    other = row.recurrence.init(jax.random.key(2), WIDTH)
+    both = jax.tree.map(lambda *leaves: np.stack(leaves), p.params, other)
+
+    def of_one(params):
+        def total(params):
+            apply = jax.checkpoint(
+                lambda params, x: row.recurrence.apply(params, x, method=method)
+            )
+            return jnp.vdot(apply(params, p.x)[0], p.weights[0])
+
+        return jax.value_and_grad(total)(params)
+
+    many = jax.jit(jax.vmap(of_one))(both)
+    one = jax.jit(of_one)
+    alone = [one(params) for params in (p.params, other)]
+    alone = jax.tree.map(lambda *leaves: np.stack(leaves), *alone)
+    chex.assert_trees_all_close(many, alone, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,51 @@
+"""The bound on states that exist at once: holds memory, changes nothing else."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from ssm_jax.recurrences import DLR, base
+from tests.recurrences.cases import (
+    MASK,
+    RESET,
+    check,
+    evaluation,
+    expected,
+    problem,
+    rows,
+)
+
+
+@rows()
+def test_slices_of_the_modes_change_nothing(row, monkeypatch):
+    p = problem(row, 7, batch=5, start=True)
+    # Two modes a slice, of three or six: one slice is filled up.
+    monkeypatch.setattr(base, "STATES_AT_ONCE", 2 * p.x.size)
+
+    def run(params, x, state):
+        return row.recurrence.apply(
+            params, x, state, reset=RESET, mask=MASK, method="sequential"
+        )
+
+    check(jax.jit(evaluation(run))(*p), expected(row, p, RESET, MASK))
+
+
+@pytest.mark.parametrize("method", ["sequential", "chunked", "associative"])
+def test_bound_holds_the_memory_of_the_gradient(method, monkeypatch):
+    n, length, width = 512, 512, 4
+    dlr = DLR(d_state=n)
+    all_states = length * width * n * jnp.dtype(jnp.complex64).itemsize
+
+    def memory(bound):
+        monkeypatch.setattr(base, "STATES_AT_ONCE", bound)
+
+        def total(params, x):
+            return jnp.sum(dlr.apply(params, x, method=method)[0])
+
+        params = jax.eval_shape(lambda: dlr.init(jax.random.key(0), width))
+        x = jax.ShapeDtypeStruct((length, width), jnp.float32)
+        compiled = jax.jit(jax.grad(total, (0, 1))).lower(params, x).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert memory(n * length * width) >= all_states
+    assert memory(n * length * width // 64) < all_states / 8

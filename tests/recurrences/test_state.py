@@ -1,0 +1,96 @@
+"""The state that a recurrence takes and gives goes on where the last call ended."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.kernels.oracle import assert_close
+from tests.recurrences.cases import (
+    WIDTH,
+    check,
+    evaluation,
+    expected,
+    problem,
+    rows,
+)
+
+# Every length of a piece and every method, on either side of a border.
+SPLITS = [(1, "fft", "sequential"), (3, "chunked", "fft"), (6, "sequential", "fft")]
+
+
+@rows(directions=(1,))
+@pytest.mark.parametrize(("cut", "first", "second"), SPLITS)
+def test_state_continues_the_sequence(row, cut, first, second):
+    p = problem(row, 7, start=True)
+
+    def in_pieces(params, x, state):
+        apply = row.recurrence.apply
+        left, state = apply(params, x[:, :cut], state, method=first)
+        right, state = apply(params, x[:, cut:], state, method=second)
+        return jnp.concatenate([left, right], 1), state
+
+    check(jax.jit(evaluation(in_pieces))(*p), expected(row, p))
+
+
+@rows(directions=(1,))
+def test_decoding_gives_the_sequence_token_by_token(row):
+    p = problem(row, 7, start=True)
+
+    def decode(params, x, state):
+        def step(state, token):
+            y, state = row.recurrence.apply(params, token[:, None], state)
+            return state, y[:, 0]
+
+        state, y = jax.lax.scan(step, state, jnp.swapaxes(x, 0, 1))
+        return jnp.swapaxes(y, 0, 1), state
+
+    check(jax.jit(evaluation(decode))(*p), expected(row, p))
+
+
+@rows(directions=(1,))
+def test_initial_state_is_a_fresh_start(row):
+    p = problem(row, 7)
+    start = row.recurrence.initial_state((2,), WIDTH)
+    run = jax.jit(row.recurrence.apply)
+    given = run(p.params, p.x, start)
+    assert jax.tree.map(jnp.shape, given[1]) == jax.tree.map(jnp.shape, start)
+    assert jax.tree.map(jnp.dtype, given[1]) == jax.tree.map(jnp.dtype, start)
+    assert_close(given, run(p.params, p.x), 1e-6)
+
+
+@rows(directions=(1,))
+def test_batch_axes_of_a_state_come_first(row):
+    one = row.recurrence.initial_state((), WIDTH)
+    many = row.recurrence.initial_state((3, 2), WIDTH)
+    jax.tree.map(lambda m, o: np.testing.assert_equal(m.shape, (3, 2, *o.shape)), many, one)
+
+
+@rows(directions=(1,))
+def test_a_start_on_padding_behind_the_data_holds_for_the_next_piece(row):
+    p = problem(row, 7)
+    mask = np.array([[1, 1, 1, 0, 1, 1, 1]] * 2, bool)
+    reset = np.array([[0, 0, 0, 1, 0, 0, 0]] * 2, bool)
+
+    @jax.jit
+    def run(params, x, state, reset, mask):
+        return row.recurrence.apply(params, x, state, reset=reset, mask=mask)
+
+    whole, last = run(p.params, p.x, None, reset, mask)
+    left, state = run(p.params, p.x[:, :4], None, reset[:, :4], mask[:, :4])
+    right, state = run(p.params, p.x[:, 4:], state, reset[:, 4:], mask[:, 4:])
+    assert_close((np.concatenate([left, right], 1), state), (whole, last), 1e-5)
+
+
+@rows(directions=(2,))
+def test_two_directions_take_and_give_no_state(row):
+    p = problem(row, 7)
+    assert row.recurrence.initial_state((2,), WIDTH) is None
+    _, last = jax.jit(row.recurrence.apply)(p.params, p.x)
+    assert last is None
+    with pytest.raises(ValueError) as refusal:
+        row.recurrence.apply(p.params, p.x, jnp.zeros((2, WIDTH, 3), jnp.complex64))
+    assert str(refusal.value) == (
+        "`state` must be None for a recurrence in two directions, got one; the second "
+        "direction starts where the sequence ends."
+    )

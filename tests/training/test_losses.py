@@ -1,0 +1,155 @@
+"""Sums of losses against numpy, and the metrics that they come to."""
+
+import math
+
+import chex
+import jax
+import numpy as np
+import pytest
+from jaxtyping import TypeCheckError
+
+from ssm_jax.training.losses import loss_sums, main_metric, metrics
+
+RNG = np.random.default_rng(0)
+MASK = np.array([[True, False, True], [True, True, False]])
+
+
+def regression(shape=(2, 3), d_output=4):
+    predictions, expected = RNG.standard_normal((2, *shape, d_output))
+    return predictions.astype(np.float32), expected.astype(np.float32)
+
+
+def classification(shape=(2, 3), n_classes=5):
+    logits = RNG.standard_normal((*shape, n_classes)).astype(np.float32)
+    return logits, RNG.integers(0, n_classes, shape).astype(np.int32)
+
+
+def test_regression_sums_squared_errors_of_the_targets_that_count():
+    predictions, expected = regression()
+    sums = loss_sums("regression", predictions, expected, MASK)
+    y = expected[MASK].astype(np.float64)
+    wanted = {
+        "loss": np.sum((predictions[MASK] - y) ** 2),
+        "n": 4 * 4,
+        "sum": y.sum(),
+        "square": np.sum(y**2),
+    }
+    chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
+
+
+def test_classification_sums_cross_entropy_in_nats_and_hits():
+    logits, classes = classification()
+    sums = loss_sums("classification", logits, classes, MASK)
+    x = logits.astype(np.float64)
+    log_p = x - np.log(np.exp(x).sum(-1, keepdims=True))
+    nats = -np.take_along_axis(log_p, classes[..., None], -1)[..., 0]
+    hits = (logits.argmax(-1) == classes)[MASK].sum()
+    wanted = {"loss": nats[MASK].sum(), "n": 4, "correct": hits}
+    chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
+    assert metrics(sums)["accuracy"] == pytest.approx(hits / 4)
+
+
+def test_accuracy_is_that_of_the_greatest_logit():
+    logits = np.array([[0.1, 3.0, 2.9], [5.0, -1.0, 4.9], [0.0, 0.0, 1.0]], np.float32)
+    classes, mask = np.array([1, 2, 2], np.int32), np.ones(3, bool)
+    sums = loss_sums("classification", logits, classes, mask)
+    assert metrics(sums)["accuracy"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("targets", ["regression", "classification"])
+def test_masked_targets_count_neither_in_sums_nor_in_gradients(targets):
+    predictions, expected = {
+        "regression": regression,
+        "classification": classification,
+    }[targets]()
+    spoilt, wrong = predictions.copy(), expected.copy()
+    spoilt[~MASK] = np.nan
+    wrong[~MASK] = 3 if targets == "classification" else np.inf
+
+    def loss(predictions, expected):
+        return loss_sums(targets, predictions, expected, MASK)["loss"]
+
+    chex.assert_trees_all_equal(
+        loss_sums(targets, predictions, expected, MASK),
+        loss_sums(targets, spoilt, wrong, MASK),
+    )
+    gradient = jax.grad(loss)(predictions, wrong)
+    assert not gradient[~MASK].any()
+    chex.assert_trees_all_equal(gradient, jax.grad(loss)(predictions, expected))
+
+
+def test_mean_over_unequal_batches_is_that_over_all_of_their_targets():
+    """R2 as published, over all of the data: not the mean of the batches' R2."""
+    predictions, expected = regression(shape=(5, 3), d_output=2)
+    expected += np.arange(5, dtype=np.float32)[:, None, None]  # batches that differ
+    mask = np.ones((5, 3), bool)
+    mask[1:3, 1:] = False
+    parts = [
+        loss_sums("regression", predictions[rows], expected[rows], mask[rows])
+        for rows in (slice(0, 1), slice(1, 5))
+    ]
+    measured = metrics({name: sum(p[name] for p in parts) for name in parts[0]})
+    y, error = expected[mask], (expected - predictions)[mask]
+    mse = np.mean(error**2)
+    assert measured["loss"] == pytest.approx(mse, rel=1e-5)
+    assert measured["r2"] == pytest.approx(1 - mse / np.var(y), rel=1e-5)
+    mean_of_batches = np.mean([metrics(part)["r2"] for part in parts])
+    assert abs(measured["r2"] - mean_of_batches) > 0.1
+
+
+@pytest.mark.parametrize(("scale", "wanted"), [(1e-3, 1 - 1e-6 / 1e-5), (1.0, 0.0)])
+def test_r2_takes_the_variance_as_at_least_1e_5(scale, wanted):
+    expected = scale * np.array([[[-1.0], [1.0]]], np.float32)
+    sums = loss_sums("regression", 0 * expected, expected, np.ones((1, 2), bool))
+    assert metrics(sums)["r2"] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_perfect_prediction_has_no_loss_and_r2_of_one():
+    _, expected = regression()
+    measured = metrics(loss_sums("regression", expected, expected, MASK))
+    assert measured == {"loss": 0.0, "r2": 1.0}
+
+
+def test_batch_without_targets_has_loss_zero():
+    logits, classes = classification()
+    sums = loss_sums("classification", logits, classes, np.zeros_like(MASK))
+    assert metrics(sums) == {"loss": 0.0, "accuracy": 0.0}
+
+
+def test_loss_that_is_not_finite_stays_so():
+    assert math.isnan(metrics({"loss": math.nan, "n": 1.0, "correct": 0.0})["loss"])
+
+
+@pytest.mark.parametrize(
+    ("targets", "name"), [("regression", "r2"), ("classification", "accuracy")]
+)
+def test_main_metric_is_one_of_the_metrics(targets, name):
+    predictions, expected = {"r2": regression, "accuracy": classification}[name]()
+    assert main_metric(targets) == name
+    assert name in metrics(loss_sums(targets, predictions, expected, MASK))
+
+
+MISFITS = {
+    "a value of one for two": ("regression", (2, 3, 1), (2, 3, 4), (2, 3)),
+    "no axis of values": ("regression", (2, 3, 4), (2, 3), (2, 3)),
+    "classes one hot": ("classification", (2, 3, 5), (2, 3, 5), (2, 3)),
+    "a prediction a sequence": ("classification", (2, 5), (2, 3), (2, 3)),
+    "mask of one step": ("regression", (2, 3, 4), (2, 3, 4), (2, 1)),
+}
+
+
+@pytest.mark.parametrize(
+    ("targets", "predictions", "expected", "mask"), MISFITS.values(), ids=MISFITS.keys()
+)
+def test_shapes_that_do_not_fit_are_refused(targets, predictions, expected, mask):
+    dtype = np.int32 if targets == "classification" else np.float32
+    arrays = np.zeros(predictions, np.float32), np.zeros(expected, dtype)
+    with pytest.raises((ValueError, TypeCheckError)):
+        loss_sums(targets, *arrays, np.ones(mask, bool))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_error_of_shapes_names_all_of_them():
+    predictions, mask = np.zeros((2, 3, 1), np.float32), np.ones((2, 3), bool)
+    with pytest.raises(ValueError, match=r"(?s)^[^\n]*\(2, 3, 4\)[^\n]*\(2, 3, 1\)"):
+        loss_sums("regression", predictions, np.zeros((2, 3, 4), np.float32), mask)

@@ -1,0 +1,218 @@
+"""Schedules at known steps; what each group of parameters is given."""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax.core import meta
+from jaxtyping import TypeCheckError
+
+from ssm_jax.config import build
+from ssm_jax.layers import Recurrent
+from ssm_jax.models import StepHead
+from ssm_jax.recurrences import DLR, ParamGroup
+from ssm_jax.training.optimizer import Optimizer, describe, groups_of
+from tests.training import tiny
+
+DEFAULT, PLAIN = ParamGroup(), ParamGroup(weight_decay=False)
+SLOW = ParamGroup(weight_decay=False, lr_multiplier=0.1)
+
+
+OWN = ("sqrt_decay", "phase", "w_re", "w_im")
+"""The parameters of a DLR whose group is its own."""
+
+
+@pytest.fixture(scope="module")
+def boxed():
+    """What ``init`` of a model returns; its decays and weights take SLOW."""
+    config = tiny.model(StepHead(d_output=2))
+    config.block.layer.recurrence.lr_multiplier = 0.1
+    x = jnp.zeros((1, 8, 3))
+    return jax.jit(build(config).init)(jax.random.key(0), x)["params"]
+
+
+@pytest.fixture
+def params(boxed):
+    return meta.unbox(boxed)
+
+
+def recurrence_of(tree):
+    return tree["block_0"]["layer"]["recurrent"]["recurrence"]
+
+
+def steps(transform, params, gradients):
+    """The parameters after each of the gradients."""
+    state, after = transform.init(params), []
+    for gradient in gradients:
+        updates, state = transform.update(gradient, state, params)
+        params = optax.apply_updates(params, updates)
+        after.append(params)
+    return after
+
+
+def gradients_like(params, n, scale=1.0):
+    rng = np.random.default_rng(0)
+
+    def draw(leaf):
+        return jnp.asarray(scale * rng.standard_normal(leaf.shape), jnp.float32)
+
+    return [jax.tree.map(draw, params) for _ in range(n)]
+
+
+COSINE = {"schedule": "cosine", "schedule_steps": 110}
+LINEAR = {"schedule": "linear", "schedule_steps": 110}
+WARM_UP = {"warmup_steps": 10, "warmup_from": 1e-7}
+SCHEDULES = {
+    "constant": ({}, {0: 0.02, 10**6: 0.02}),
+    "warm-up": (WARM_UP, {0: 1e-7, 5: (0.02 + 1e-7) / 2, 10: 0.02, 10**6: 0.02}),
+    "warm-up from zero": ({"warmup_steps": 10}, {0: 0.0, 1: 0.002, 9: 0.018}),
+    "linear": (LINEAR | WARM_UP, {0: 1e-7, 10: 0.02, 60: 0.01, 110: 0.0, 500: 0.0}),
+    "cosine": (
+        COSINE | WARM_UP,
+        {10: 0.02, 35: 0.01 * (1 + 0.5**0.5), 60: 0.01, 110: 0.0, 500: 0.0},
+    ),
+    "no warm-up": (COSINE, {0: 0.02, 55: 0.01, 110: 0.0}),
+}
+
+
+@pytest.mark.parametrize(("options", "known"), SCHEDULES.values(), ids=SCHEDULES.keys())
+def test_schedule_has_known_values(options, known):
+    rate = Optimizer(learning_rate=0.02, **options).rate()
+    measured = {step: float(rate(step)) for step in known}
+    assert measured == pytest.approx(known, rel=1e-5, abs=3e-9)
+
+
+@pytest.mark.parametrize("options", [{}, COSINE | WARM_UP])
+def test_multiplier_scales_the_whole_schedule(options):
+    optimizer = Optimizer(learning_rate=0.02, **options)
+    for step in (0, 3, 10, 60, 110):
+        wanted = 0.1 * float(optimizer.rate()(step))
+        rate = float(optimizer.rate(0.1)(step))
+        assert rate == pytest.approx(wanted, rel=1e-5, abs=3e-10)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schedule": "cosine"},
+        {"schedule": "linear", "schedule_steps": 10, "warmup_steps": 10},
+    ],
+)
+def test_fall_without_an_end_is_refused(options):
+    with pytest.raises(ValueError, match="`schedule_steps` must exceed"):
+        Optimizer(learning_rate=0.1, **options)
+
+
+def test_each_parameter_is_in_the_group_of_its_recurrence(boxed):
+    groups = groups_of(boxed)
+    assert recurrence_of(groups) == dict.fromkeys(OWN, SLOW) | {"feedthrough": DEFAULT}
+    recurrence_of(groups).clear()
+    rest = jax.tree.leaves(groups, is_leaf=lambda leaf: isinstance(leaf, ParamGroup))
+    assert set(rest) == {DEFAULT}
+
+
+def test_groups_together_are_all_parameters(boxed, params):
+    assert list(describe(groups_of(boxed), params)) == [
+        "58 parameters with weight decay, rate x1",
+        "40 parameters without weight decay, rate x0.1",
+    ]
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 58 + 40
+
+
+@pytest.mark.parametrize("change", [{"more": DEFAULT}, {"encoder": DEFAULT}])
+def test_groups_of_another_tree_are_refused(boxed, params, change):
+    with pytest.raises(ValueError, match="`groups` must have one group for each"):
+        list(describe(groups_of(boxed) | change, params))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Misnamed(DLR):
+    """A recurrence whose groups name what it does not have."""
+
+    def groups(self):
+        return {"log_dt": PLAIN}
+
+
+def test_group_of_an_unknown_parameter_is_refused(key):
+    with pytest.raises(ValueError, match="`groups` must name parameters .*log_dt"):
+        Recurrent(Misnamed(d_state=2)).init(key, jnp.zeros((4, 3)))
+
+
+def test_one_group_is_optax_adamw(params):
+    """All of it against the library's own, over steps of a schedule."""
+    optimizer = Optimizer(
+        learning_rate=0.01, weight_decay=0.1, b1=0.8, b2=0.95, eps=1e-6, **COSINE
+    )
+    ours = optimizer.transform(jax.tree.map(lambda _: DEFAULT, params))
+    theirs = optax.adamw(
+        optax.cosine_decay_schedule(0.01, 110),
+        b1=0.8,
+        b2=0.95,
+        eps=1e-6,
+        weight_decay=0.1,
+    )
+    gradients = gradients_like(params, 3)
+    chex.assert_trees_all_close(
+        steps(ours, params, gradients), steps(theirs, params, gradients), rtol=1e-6
+    )
+
+
+def test_only_groups_that_take_weight_decay_shrink(boxed, params):
+    optimizer = Optimizer(learning_rate=0.1, weight_decay=0.5)
+    transform = optimizer.transform(groups_of(boxed))
+    (after,) = steps(transform, params, [jax.tree.map(jnp.zeros_like, params)])
+    wanted = jax.tree.map(lambda p: p * (1 - 0.1 * 0.5), params)
+    for name in OWN:
+        recurrence_of(wanted)[name] = recurrence_of(params)[name]
+    chex.assert_trees_all_close(after, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_steps_of_a_group_are_as_long_as_its_multiplier(boxed, params, kind):
+    """Both take a step of the learning rate where the gradient is plus or minus 1."""
+    transform = Optimizer(learning_rate=0.01, kind=kind).transform(groups_of(boxed))
+    gradient = jax.tree.map(jnp.ones_like, params)
+    (after,) = steps(transform, params, [gradient])
+    moved = jax.tree.map(lambda a, b: float(jnp.mean(b - a)), after, params)
+    for name in OWN:
+        assert recurrence_of(moved).pop(name) == pytest.approx(0.001, rel=1e-3)
+    for length in jax.tree.leaves(moved):
+        assert length == pytest.approx(0.01, rel=1e-3)
+
+
+def test_sgd_is_plain(boxed, params):
+    optimizer = Optimizer(learning_rate=0.5, kind="sgd", weight_decay=0.1)
+    transform = optimizer.transform(jax.tree.map(lambda _: DEFAULT, params))
+    gradients = gradients_like(params, 2)
+    _, after = steps(transform, params, gradients)
+    wanted = jax.tree.map(lambda p, g, h: p - 0.5 * (g + h), params, *gradients)
+    chex.assert_trees_all_close(after, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("length", "kept"), [(10.0, 0.2), (0.5, 1.0)])
+def test_gradient_is_clipped_by_its_norm_over_all_groups(boxed, params, length, kept):
+    optimizer = Optimizer(learning_rate=1.0, kind="sgd", clip_norm=2.0)
+    transform = optimizer.transform(groups_of(boxed))
+    (gradient,) = gradients_like(params, 1)
+    scale = length / optax.tree.norm(gradient)
+    gradient = jax.tree.map(lambda g: scale * g, gradient)
+    (after,) = steps(transform, params, [gradient])
+    moved = jax.tree.map(jnp.subtract, params, after)
+    for name in OWN:  # their multiplier comes after the clipping
+        recurrence_of(moved)[name] /= 0.1
+    wanted = jax.tree.map(lambda g: kept * g, gradient)
+    chex.assert_trees_all_close(moved, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("kind", "adam"), ("schedule", "exponential")]
+)
+def test_unknown_choice_is_refused_when_built(field, value):
+    config = tiny.shift().optimizer
+    config[field] = value
+    with pytest.raises((ValueError, TypeCheckError), match=field):
+        build(config, "config.optimizer")

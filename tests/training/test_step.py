@@ -1,0 +1,155 @@
+"""One step on one device: what it goes along, carries on and leaves alone."""
+
+import dataclasses
+from functools import partial
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from ssm_jax.config import build
+from ssm_jax.models import PooledHead, StepHead
+from ssm_jax.tasks import Digits, Shift
+from ssm_jax.tasks.base import Batch
+from ssm_jax.training import Optimizer, create, evaluation_step, loss_sums, train_step
+from tests.training import tiny
+
+TASK = Shift(length=16, n_shifts=2)
+SGD = Optimizer(learning_rate=0.1, kind="sgd")
+
+
+@pytest.fixture(scope="module")
+def start():
+    """A run of plain SGD and its first state."""
+    return create(build(tiny.model(StepHead(d_output=2))), TASK, SGD, seed=0)
+
+
+@pytest.fixture(scope="module")
+def step(start):
+    return jax.jit(partial(train_step, start[0]))
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    """A run with dropout and BatchNorm, its step and its first state."""
+    model = tiny.model(PooledHead(d_output=10), norm="batch", dropout=0.5)
+    run, state = create(build(model), Digits(), SGD, seed=0)
+    return run, jax.jit(partial(train_step, run)), state
+
+
+@pytest.fixture(scope="module")
+def batch():
+    batch = TASK.batch("train", 0, 4, seed=0)
+    mask = np.random.default_rng(0).random(batch.mask.shape) < 0.6
+    return batch._replace(mask=mask)
+
+
+def test_step_goes_along_the_gradient_of_the_mean_loss(start, step, batch):
+    run, state = start
+
+    @jax.jit
+    @jax.value_and_grad
+    def mean_loss(params):
+        y, _ = run.model.apply({"params": params}, batch.inputs)
+        return jnp.mean(jnp.square(y - batch.targets)[np.nonzero(batch.mask)])
+
+    loss, gradient = mean_loss(state.params)
+    after, sums = step(state, batch)
+    wanted = jax.tree.map(lambda p, g: p - 0.1 * g, state.params, gradient)
+    chex.assert_trees_all_close(after.params, wanted, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(sums["loss"] / sums["n"], loss, rtol=1e-5)
+    assert sums["n"] == 2 * batch.mask.sum()
+    assert (after.step, after.carry) == (1, None)
+
+
+def test_batch_without_targets_changes_no_parameter(start, step, batch):
+    _, state = start
+    after, sums = step(state, batch._replace(mask=np.zeros_like(batch.mask)))
+    chex.assert_trees_all_equal(after.params, state.params)
+    assert sums["loss"] == sums["n"] == 0
+
+
+def test_halves_of_a_sequence_carry_on_as_the_whole(start, batch):
+    run, state = start
+    run = dataclasses.replace(run, transform=optax.set_to_zero())
+    state = state.replace(
+        opt_state=run.transform.init(state.params), carry=run.model.initial_state((4,))
+    )
+    variables = {"params": state.params}
+    y, last = jax.jit(run.model.apply)(variables, batch.inputs)
+    whole = loss_sums("regression", y, batch.targets, batch.mask)
+
+    step = jax.jit(partial(train_step, run))
+    left, right = (
+        Batch(batch.inputs[:, half], batch.targets[:, half], batch.mask[:, half])
+        for half in (slice(0, 8), slice(8, 16))
+    )
+    middle, first = step(state, left)
+    end, second = step(middle, right)
+    chex.assert_trees_all_close(end.carry, last, rtol=1e-5, atol=1e-6)
+    both = jax.tree.map(jnp.add, first, second)
+    chex.assert_trees_all_close(both, whole, rtol=1e-5)
+    _, fresh = step(state, right)
+    assert abs(fresh["loss"] - second["loss"]) > 1e-3 * second["loss"]
+
+
+def test_dropout_is_a_function_of_seed_and_step(noisy):
+    _, step, state = noisy
+    batch = Digits().batch("train", 0, 8, seed=0)
+
+    def loss(state):
+        return float(step(state, batch)[1]["loss"])
+
+    assert loss(state) == loss(state)
+    assert loss(state) != loss(state.replace(step=state.step + 1))
+    assert loss(state) != loss(state.replace(key=jax.random.key(5)))
+
+
+def test_training_moves_the_running_moments_that_evaluation_uses(noisy):
+    run, step, state = noisy
+    batch = Digits().batch("train", 0, 8, seed=0)
+    after, _ = step(state, batch)
+    for before, moved in zip(
+        jax.tree.leaves(state.model_state),
+        jax.tree.leaves(after.model_state),
+        strict=True,
+    ):
+        assert not np.array_equal(before, moved)
+    evaluate = jax.jit(partial(evaluation_step, run, state.params))
+    before, moved = (evaluate(s.model_state, batch)["loss"] for s in (state, after))
+    assert before != moved
+
+
+def test_evaluation_is_the_model_without_dropout(noisy):
+    run, _, state = noisy
+    batch = Digits().batch("validation", 9, 16, seed=0)  # 6 of the 16 rows count
+    variables = {"params": state.params, **state.model_state}
+    logits, _ = jax.jit(run.model.apply)(variables, batch.inputs)
+    wanted = loss_sums("classification", logits, batch.targets, batch.mask)
+    evaluate = jax.jit(partial(evaluation_step, run))
+    sums = evaluate(state.params, state.model_state, batch)
+    chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
+    assert sums["n"] == 6
+
+
+def test_seed_draws_the_parameters(start):
+    _, state = start
+    model = build(tiny.model(StepHead(d_output=2)))
+    _, same = create(model, TASK, SGD, seed=0)
+    _, other = create(model, TASK, SGD, seed=1)
+    chex.assert_trees_all_equal(same.params, state.params)
+    weights = (s.params["head"]["linear"]["dense"]["kernel"] for s in (state, other))
+    assert not np.allclose(*weights)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [StepHead(d_output=3), StepHead(d_output=2, l_output=4), PooledHead(d_output=2)],
+    ids=["width", "length", "pooled"],
+)
+def test_model_that_does_not_fit_the_task_is_refused(head):
+    with pytest.raises(ValueError, match=r"`model` must predict \(1, 16, 2\)"):
+        create(build(tiny.model(head)), TASK, SGD, seed=0)
