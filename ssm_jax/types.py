@@ -36,6 +36,7 @@ Activations = Float[Array, "*b l d"]
 Outputs = Float[Array, "*b l o"]
 States = Inexact[Array, "*b l n"]
 State = Inexact[Array, "*b n"]
+Decays = Inexact[Array, " n"]
 Steps = Bool[Array, "*b l"]
 PRNGKey = Key[jax.Array, ""]
 PyTree = Any
@@ -45,6 +46,7 @@ __all__ = [
     "Array",
     "Bool",
     "Complex",
+    "Decays",
     "Eigenvalues",
     "Float",
     "Inexact",

@@ -1,4 +1,4 @@
-"""JAX as the tests want it: eight CPU devices and no silent broadcasting of ranks.
+"""JAX as the tests want it: eight CPU devices.
 
 Nothing of ssm_jax is imported at the head of this file: the hook that checks the
 shape annotations is installed after it is read.
@@ -8,7 +8,6 @@ import jax
 import pytest
 
 jax.config.update("jax_num_cpu_devices", 8)
-jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 @pytest.fixture

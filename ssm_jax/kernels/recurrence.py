@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from ssm_jax.kernels import scan
 from ssm_jax.kernels.convolution import fft_solver
 from ssm_jax.kernels.powers import LogDecay, logarithm
-from ssm_jax.types import Method, State, States, Steps
+from ssm_jax.types import Decays, Method, State, States, Steps
 
 
 def linear_recurrence(
-    a: States | State | LogDecay,
+    a: States | Decays | LogDecay,
     b: States,
     h0: State | None = None,
     *,
@@ -79,7 +79,7 @@ def linear_recurrence(
 
 
 def chosen_method(
-    a: States | State | LogDecay,
+    a: States | Decays | LogDecay,
     *,
     reset: Steps | None = None,
     platform: str | None = None,

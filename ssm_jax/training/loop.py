@@ -98,8 +98,9 @@ def train(config: ConfigDict, workdir: str) -> dict[str, Any]:
             state, elapsed_s = restored.state, restored.extra["elapsed_s"]
             logging.info("continuing after step %d in %s", restored.step, folder.path)
         folder.rewind(int(state.step))
+        state = parallel.place(state)
         loop = _Loop(run, task, training, parallel, folder, checkpoints)
-        loop.go(parallel.place(state), elapsed_s)
+        loop.go(state, elapsed_s)
     return folder.metrics()[-1]
 
 

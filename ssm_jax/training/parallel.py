@@ -77,10 +77,9 @@ class DataParallel:
         """Copies a state to all devices; ``carry`` is split by its batch axis."""
         # `device_put` alone shares buffers, which the mapped step would donate.
         state = jax.tree.map(jnp.copy, state)
-        placed = jax.device_put(
-            state.replace(carry=None), NamedSharding(self._mesh, P())
-        )
-        return placed.replace(carry=self.split(state.carry))
+        whole, split = (NamedSharding(self._mesh, P(*axes)) for axes in ((), (_AXIS,)))
+        carry = jax.device_put(self.split(state.carry), split)
+        return jax.device_put(state.replace(carry=None), whole).replace(carry=carry)
 
     def gather(self, state: TrainState) -> TrainState:
         """The inverse of `place`: ``carry`` has one batch axis again."""

@@ -11,7 +11,7 @@ from flax.core import meta
 
 from ssm_jax.tasks.base import Task, TaskSpec
 from ssm_jax.training.optimizer import Optimizer, describe, groups_of
-from ssm_jax.types import Array, Int, PRNGKey, PyTree
+from ssm_jax.types import PyTree
 
 
 class TrainState(struct.PyTreeNode):
@@ -22,16 +22,17 @@ class TrainState(struct.PyTreeNode):
       params: The model's parameters.
       model_state: The model's other variables (BatchNorm's running moments).
       opt_state: The optimizer's state.
-      key: Where dropout's random numbers come from, with the step.
+      key: Where dropout's random numbers come from, with the step, ``()``.
       carry: States of the recurrences after the last batch, ``(b, ...)`` leaves, where
         they go on into the next one. None: every batch starts afresh.
     """
 
-    step: Int[Array, ""]
+    # A leaf may also be a shape or a sharding, so none is annotated as an array.
+    step: PyTree
     params: PyTree
     model_state: PyTree
     opt_state: PyTree
-    key: PRNGKey
+    key: PyTree
     carry: PyTree = None
 
 

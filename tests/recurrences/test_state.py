@@ -1,5 +1,6 @@
 """The state that a recurrence takes and gives goes on where the last call ended."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,20 +16,22 @@ from tests.recurrences.cases import (
     rows,
 )
 
-# Every length of a piece and every method, on either side of a border.
-SPLITS = [(1, "fft", "sequential"), (3, "chunked", "fft"), (6, "sequential", "fft")]
+# Borders at the first step, inside, and before the last; a method on either side.
+PIECES = [(0, 1, "fft"), (1, 4, "chunked"), (4, 6, "fft"), (6, 7, "sequential")]
 
 
 @rows(directions=(1,))
-@pytest.mark.parametrize(("cut", "first", "second"), SPLITS)
-def test_state_continues_the_sequence(row, cut, first, second):
+def test_state_continues_the_sequence(row):
     p = problem(row, 7, start=True)
 
     def in_pieces(params, x, state):
-        apply = row.recurrence.apply
-        left, state = apply(params, x[:, :cut], state, method=first)
-        right, state = apply(params, x[:, cut:], state, method=second)
-        return jnp.concatenate([left, right], 1), state
+        y = []
+        for start, stop, method in PIECES:
+            piece, state = row.recurrence.apply(
+                params, x[:, start:stop], state, method=method
+            )
+            y.append(piece)
+        return jnp.concatenate(y, 1), state
 
     check(jax.jit(evaluation(in_pieces))(*p), expected(row, p))
 
@@ -54,8 +57,7 @@ def test_initial_state_is_a_fresh_start(row):
     start = row.recurrence.initial_state((2,), WIDTH)
     run = jax.jit(row.recurrence.apply)
     given = run(p.params, p.x, start)
-    assert jax.tree.map(jnp.shape, given[1]) == jax.tree.map(jnp.shape, start)
-    assert jax.tree.map(jnp.dtype, given[1]) == jax.tree.map(jnp.dtype, start)
+    chex.assert_trees_all_equal_shapes_and_dtypes(given[1], start)
     assert_close(given, run(p.params, p.x), 1e-6)
 
 
@@ -63,7 +65,8 @@ def test_initial_state_is_a_fresh_start(row):
 def test_batch_axes_of_a_state_come_first(row):
     one = row.recurrence.initial_state((), WIDTH)
     many = row.recurrence.initial_state((3, 2), WIDTH)
-    jax.tree.map(lambda m, o: np.testing.assert_equal(m.shape, (3, 2, *o.shape)), many, one)
+    spread = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (3, 2, *leaf.shape)), one)
+    chex.assert_trees_all_equal(many, spread)
 
 
 @rows(directions=(1,))

@@ -1,0 +1,151 @@
+"""DLR: what it starts from, what it can express, what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from ssm_jax.recurrences import DLR, ParamGroup
+
+WIDTH, N = 16, 512
+PARAMS = {
+    "dlr": ({}, {"phase", "w_re", "w_im"}),
+    "prod": ({"readout": "prod"}, {"phase", "w_re", "w_im"}),
+    "real": ({"eigenvalues": "real"}, {"w_re"}),
+    "bidirectional": (
+        {"bidirectional": True},
+        {"phase", "w_re", "w_im", "w_backward_re", "w_backward_im"},
+    ),
+    "bidirectional_real": (
+        {"bidirectional": True, "eigenvalues": "real"},
+        {"w_re", "w_backward_re"},
+    ),
+}
+
+
+@pytest.fixture
+def params(key):
+    return DLR(d_state=N, dt_min=1e-3, dt_max=0.1, bidirectional=True).init(key, WIDTH)
+
+
+@pytest.mark.parametrize(("options", "names"), PARAMS.values(), ids=PARAMS.keys())
+def test_parameters_and_their_groups_are_those_of_the_variant(options, names, key):
+    dlr = DLR(d_state=N, lr_multiplier=0.5, **options)
+    params = jax.eval_shape(lambda: dlr.init(key, WIDTH))
+    shapes = dict.fromkeys(names, (WIDTH, N)) | {
+        "sqrt_decay": (N,),
+        "feedthrough": (WIDTH,),
+    }
+    if "phase" in names:
+        shapes["phase"] = (N,)
+    assert {name: leaf.shape for name, leaf in params.items()} == shapes
+    group = ParamGroup(weight_decay=False, lr_multiplier=0.5)
+    assert dlr.groups() == dict.fromkeys({"sqrt_decay"} | names, group)
+
+
+def follows(sample, distribution):
+    """Whether a sample is one of the distribution, by Kolmogorov and Smirnov."""
+    return stats.kstest(np.ravel(sample), distribution).pvalue > 0.01
+
+
+def test_twice_the_decay_rate_is_log_uniform_in_its_range(params):
+    dt = 2 * np.float64(params["sqrt_decay"]) ** 2
+    low, high = np.log([1e-3, 0.1])
+    assert np.all((dt > 0.999e-3) & (dt < 0.1001))
+    assert follows(np.log(dt), stats.uniform(low, high - low).cdf)
+
+
+def test_equal_bounds_give_all_modes_one_rate(key):
+    params = DLR(d_state=N, dt_min=1e-5, dt_max=1e-5).init(key, 1)
+    np.testing.assert_allclose(params["sqrt_decay"], np.sqrt(5e-6), rtol=1e-6)
+
+
+def test_phases_are_spread_evenly_over_the_circle(params):
+    circle = np.float32([2 * np.pi * n / N for n in range(N)])
+    np.testing.assert_array_equal(params["phase"], circle)
+
+
+def test_weights_are_normal_of_deviation_one_over_n(params):
+    names = ("w_re", "w_im", "w_backward_re", "w_backward_im")
+    weights = np.stack([params[name].ravel() for name in names])
+    for name, weight in zip(names, weights, strict=True):
+        assert follows(weight * N, "norm"), name
+    np.testing.assert_allclose(np.corrcoef(weights), np.eye(4), rtol=0, atol=0.05)
+
+
+def test_feedthrough_is_standard_normal(key):
+    feedthrough = DLR(d_state=1).init(key, 2000)["feedthrough"]
+    assert follows(feedthrough, "norm")
+
+
+def test_one_mode_for_every_lag_makes_every_shift():
+    length = 64
+    dlr = DLR(d_state=length, dt_min=1e-9, dt_max=1e-9)
+    params = dlr.init(jax.random.key(0), 1)
+    x = np.random.default_rng(0).normal(size=(length, 1)).astype(np.float32)
+
+    @jax.jit
+    @jax.vmap
+    def outputs(kernel):
+        # Without decay the modes are the basis of Fourier.
+        w = jnp.fft.fft(kernel) / length
+        solved = {"w_re": jnp.real(w)[None], "w_im": jnp.imag(w)[None]}
+        none = {"feedthrough": jnp.zeros(1)}
+        return dlr.apply(params | solved | none, x)[0]
+
+    wanted = [np.concatenate([np.zeros((s, 1)), x[: length - s]]) for s in range(length)]
+    np.testing.assert_allclose(
+        outputs(jnp.eye(length)), np.stack(wanted), rtol=0, atol=1e-5
+    )
+
+
+def test_backward_taps_meet_only_what_comes_after():
+    dlr = DLR(d_state=4, bidirectional=True)
+    params = dlr.init(jax.random.key(0), 1)
+    lam = np.exp(-np.float64(params["sqrt_decay"]) ** 2 + 1j * params["phase"])
+    impulse = np.zeros((9, 1), np.float32)
+    impulse[4] = 1
+
+    def taps(name):
+        w = params[f"{name}_re"] + 1j * params[f"{name}_im"]
+        return np.real(lam ** np.arange(5)[:, None] @ w[0])
+
+    forward, backward = taps("w"), taps("w_backward")
+    wanted = np.concatenate([backward[3::-1], forward])
+    # The present step is counted once, by the forward taps.
+    wanted[4] += params["feedthrough"][0]
+    run = jax.jit(dlr.apply, static_argnames="method")
+    for method in ("sequential", "fft"):
+        y, _ = run(params, impulse, method=method)
+        np.testing.assert_allclose(y[:, 0], wanted, rtol=0, atol=1e-6)
+
+
+REFUSALS = {
+    "d_state": (
+        {"d_state": 0},
+        "`d_state` must be positive, got 0; the published sizes are 1024 to 4096.",
+    ),
+    "dt_order": (
+        {"dt_min": 0.2, "dt_max": 0.1},
+        "`dt_min` must be in (0, dt_max], got 0.2 with dt_max 0.1; equal values give "
+        "all modes one decay rate.",
+    ),
+    "dt_sign": (
+        {"dt_min": 0.0},
+        "`dt_min` must be in (0, dt_max], got 0.0 with dt_max 0.1; equal values give "
+        "all modes one decay rate.",
+    ),
+    "prod_real": (
+        {"readout": "prod", "eigenvalues": "real"},
+        "`readout` must be 'real' where the eigenvalues are, got 'prod'; the imaginary "
+        "part of a real kernel is zero.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "message"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_refusal_says_rule_value_and_way_out(fields, message):
+    with pytest.raises(ValueError) as refusal:
+        DLR(**fields)
+    assert str(refusal.value) == message

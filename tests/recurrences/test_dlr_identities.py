@@ -1,0 +1,114 @@
+"""The identities between DLRs of the paper's appendix A, against double precision."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.kernels import LogDecay, modal_kernel
+from ssm_jax.recurrences import (
+    DLR,
+    convolution_kernel,
+    diagonalized,
+    kronecker,
+    recurrent,
+)
+
+LENGTH, WIDTH = 50, 2
+RNG = np.random.default_rng(0)
+
+
+def exact_kernel(log_decay, w):
+    """``sum_n w_n lam_n**l``, complex, ``(d, l)``."""
+    lam = np.exp(np.float64(log_decay.log_abs) + 1j * np.float64(log_decay.phase))
+    return np.complex128(w) @ lam[:, None] ** np.arange(LENGTH)
+
+
+def drawn(n):
+    """Decays and weights of ``n`` modes."""
+    log_abs = -RNG.uniform(0.01, 0.2, n)
+    log_decay = LogDecay(*np.float32([log_abs, RNG.uniform(-np.pi, np.pi, n)]))
+    w = RNG.normal(size=(WIDTH, n)) + 1j * RNG.normal(size=(WIDTH, n))
+    return log_decay, w.astype(np.complex64)
+
+
+def assert_kernel(given, wanted):
+    np.testing.assert_allclose(given, wanted, rtol=0, atol=3e-6 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("direction", ["w", "w_backward"])
+def test_product_readout_is_a_real_readout_of_pairs(direction):
+    dlr = DLR(d_state=5, readout="prod", bidirectional=True)
+    modes = dlr.modes(dlr.init(jax.random.key(0), WIDTH))
+    kernel = exact_kernel(modes.log_decay, getattr(modes, direction))
+    wanted = kernel.real * kernel.imag
+    pairs = recurrent(modes)
+    assert pairs.readout == "real"
+    assert pairs.w.shape == (WIDTH, 15)
+    for form in (modes, pairs):
+        form = form._replace(w=getattr(form, direction))
+        assert_kernel(convolution_kernel(form, LENGTH), wanted)
+
+
+def test_real_readout_is_its_own_recurrent_form():
+    dlr = DLR(d_state=5)
+    modes = dlr.modes(dlr.init(jax.random.key(0), WIDTH))
+    assert recurrent(modes) is modes
+
+
+def test_kronecker_multiplies_complex_kernels():
+    one, other = drawn(3), drawn(4)
+    log_decay, w = kronecker(*one, *other)
+    assert w.shape == (WIDTH, 12)
+    given = modal_kernel(log_decay, w, LENGTH, part="complex")
+    assert_kernel(given, exact_kernel(*one) * exact_kernel(*other))
+
+
+def shrunk(A, radius=0.97):
+    """The matrix with its greatest eigenvalue scaled to a modulus."""
+    return A * (radius / np.abs(np.linalg.eigvals(A)).max())
+
+
+MATRICES = {
+    "dense": shrunk(RNG.normal(size=(5, 5))),
+    "symmetric": shrunk((lambda M: M + M.T)(RNG.normal(size=(5, 5)))),
+    "rotation": np.array([[np.cos(2), -np.sin(2)], [np.sin(2), np.cos(2)]]),
+    "singular": np.diag([0.9, 0.0, -0.5]),
+}
+
+
+@pytest.mark.parametrize("A", MATRICES.values(), ids=MATRICES.keys())
+def test_diagonalized_is_the_dense_linear_rnn(A):
+    n = len(A)
+    B, C = RNG.normal(size=(n, 1)), RNG.normal(size=(WIDTH, n))
+    x = RNG.normal(size=LENGTH)
+    wanted, h = [], np.zeros((n, 1))
+    for x_t in x:
+        h = A @ h + B * x_t
+        wanted.append((C @ h)[:, 0])
+    kernel = modal_kernel(*diagonalized(A, B, C), LENGTH)
+    given = np.stack([np.convolve(k, x)[:LENGTH] for k in np.float64(kernel)], -1)
+    assert_kernel(given, np.stack(wanted))
+
+
+def test_matrix_without_a_basis_of_eigenvectors_is_refused():
+    jordan = np.array([[0.5, 1.0], [0.0, 0.5]])
+    with pytest.raises(ValueError) as refusal:
+        diagonalized(jordan, np.ones((2, 1)), np.ones((1, 2)))
+    assert str(refusal.value).startswith(
+        "`A` must be diagonalizable, got eigenvectors of condition number "
+    )
+    assert str(refusal.value).endswith("; move `A` by a small random matrix.")
+
+
+def test_small_move_makes_a_matrix_diagonalizable():
+    jordan = np.array([[0.5, 1.0], [0.0, 0.5]])
+    moved = jordan + 1e-4 * RNG.normal(size=(2, 2))
+    B, C = np.ones((2, 1)), np.ones((1, 2))
+    kernel = modal_kernel(*diagonalized(moved, B, C), 20)
+    power, wanted = np.eye(2), []
+    for _ in range(20):
+        wanted.append((C @ power @ B)[:, 0])
+        power = moved @ power
+    np.testing.assert_allclose(kernel, np.stack(wanted, -1), rtol=0, atol=1e-3)
+    assert jnp.iscomplexobj(diagonalized(moved, B, C)[1])

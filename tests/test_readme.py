@@ -1,0 +1,45 @@
+"""What the README says of the repository is so."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def shown_tree():
+    """Paths of the README's tree, from the root."""
+    block = README.split("## The house")[1].split("```")[1]
+    folder, paths = "", []
+    for line in block.strip().splitlines():
+        name = line.split()[0]
+        if not line.startswith(" "):
+            folder = name
+            paths.append(name)
+        else:
+            paths.append(folder + name)
+    return paths
+
+
+def test_the_tree_shown_is_the_tree():
+    shown = shown_tree()
+    package = {
+        f"ssm_jax/{path.name}" + ("/" if path.is_dir() else "")
+        for path in (ROOT / "ssm_jax").iterdir()
+        if path.name not in ("__init__.py", "__pycache__")
+    }
+    assert {path for path in shown if path.startswith("ssm_jax/")} - {
+        "ssm_jax/"
+    } == package
+    for path in shown:
+        assert (ROOT / path).exists(), path
+
+
+def test_every_command_and_file_named_exists():
+    names = re.findall(r"(?:experiments|launch|tests)/[a-z_/]+\.(?:py|sh)", README)
+    modules = re.findall(r"python -m ([\w.]+)", README)
+    assert names and modules
+    for name in names:
+        assert (ROOT / name).is_file(), name
+    for module in modules:
+        assert (ROOT / (module.replace(".", "/") + ".py")).is_file(), module

@@ -1,0 +1,127 @@
+"""A work folder belongs to one experiment and loses nothing that was measured."""
+
+import errno
+import json
+import os
+import pathlib
+
+import pytest
+
+from ssm_jax.training.folder import RunFolder
+from tests.training import tiny
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a run."""
+    folder = RunFolder(tmp_path / "run")
+    folder.claim(tiny.digits())
+    return folder
+
+
+def contents(path):
+    return {file: file.is_file() and file.read_bytes() for file in path.rglob("*")}
+
+
+def test_config_comes_back_as_it_was(folder):
+    assert folder.config().to_dict() == tiny.digits().to_dict()
+
+
+def test_circumstances_of_the_start_are_kept(folder):
+    found = folder.read("run.json")
+    assert (found["n_devices"], found["platform"]) == (8, "cpu")
+    assert {"jax", "flax", "optax", "numpy"} <= found["versions"].keys()
+    assert found["commit"] is None or len(found["commit"].rstrip("+")) >= 10
+
+
+def test_same_experiment_may_claim_again(folder):
+    folder.log(1, loss=0.5)
+    folder.claim(tiny.digits())
+    assert folder.metrics() == [{"step": 1, "loss": 0.5}]
+
+
+def test_another_experiment_is_told_the_fields_and_changes_nothing(folder):
+    folder.log(1, loss=0.5)
+    before = contents(folder.path)
+    other = tiny.digits(steps=8, seed=3)
+    other.optimizer.learning_rate = 0.5
+    with pytest.raises(ValueError, match="`workdir` must be new or of the") as error:
+        folder.claim(other)
+    for field in (
+        "optimizer.learning_rate: 0.01 -> 0.5",
+        "training.seed: 0 -> 3",
+        "training.steps: 7 -> 8",
+    ):
+        assert field in str(error.value)
+    assert "\n" not in str(error.value)
+    assert contents(folder.path) == before
+
+
+def test_many_differences_are_counted(folder):
+    with pytest.raises(ValueError, match=r"and \d+ more; give another --workdir"):
+        folder.claim(tiny.shift())
+
+
+def test_folder_with_other_files_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("text")
+    with pytest.raises(ValueError, match="`workdir` must be new, empty or of a run"):
+        RunFolder(tmp_path).claim(tiny.digits())
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_folder_that_was_killed_while_it_was_claimed_is_new(folder):
+    """Between writing the draft of config.json and giving it its name."""
+    (folder.path / "run.json").unlink()
+    config = folder.path / "config.json"
+    config.rename(config.with_name("config.json.part"))
+    folder.claim(tiny.shift())
+    assert folder.config().to_dict() == tiny.shift().to_dict()
+
+
+def test_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="must hold a run, got .*nowhere"):
+        RunFolder(tmp_path / "nowhere").config()
+
+
+def test_nothing_is_created_by_looking(tmp_path):
+    folder = RunFolder(tmp_path / "nowhere")
+    assert folder.metrics() == []
+    assert folder.read("evaluation.json") is None
+    assert not folder.path.exists()
+
+
+def test_metrics_come_back_bit_for_bit(folder):
+    lines = [{"step": 1, "loss": 0.1 + 0.2}, {"step": 2, "loss": 1e-45, "r2": -3.0}]
+    for line in lines:
+        folder.log(**line)
+    assert folder.metrics() == lines
+
+
+def test_rewind_forgets_later_steps_and_a_line_cut_short(folder):
+    for step in (1, 2, 3):
+        folder.log(step, loss=1 / step)
+    with (folder.path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "lo')
+    folder.rewind(2)
+    folder.log(3, loss=0.25)
+    text = (folder.path / "metrics.jsonl").read_text()
+    steps = [json.loads(line)["step"] for line in text.splitlines()]
+    assert steps == [1, 2, 3]
+    assert folder.metrics()[-1] == {"step": 3, "loss": 0.25}
+
+
+def test_json_is_written_whole_or_not_at_all(folder, monkeypatch):
+    folder.write("evaluation.json", {"loss": 0.5})
+    before = contents(folder.path)
+
+    def full(path, text):
+        path.open("w").write(text[:5])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pathlib.Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left on device: .*evaluation.json'$"):
+        folder.write("evaluation.json", {"loss": 0.25})
+    assert folder.read("evaluation.json") == {"loss": 0.5}
+    monkeypatch.undo()
+    (folder.path / "evaluation.json.part").unlink()
+    assert contents(folder.path) == before

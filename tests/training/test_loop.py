@@ -1,0 +1,233 @@
+"""A run that was stopped goes on to the numbers of the one that never was."""
+
+import errno
+import json
+import math
+import os
+import types
+
+import pytest
+
+from launch import cli
+from ssm_jax.evaluation import restore
+from ssm_jax.tasks import Digits, Shift
+from ssm_jax.training import CheckpointError, Training, background, folder, train
+from tests.training import tiny
+
+
+def lines(run):
+    """The metrics of a run, but for the time that they took."""
+    text = (run / "metrics.jsonl").read_text()
+    found = [json.loads(line) for line in text.splitlines()]
+    assert all(line.pop("elapsed_s") > 0 for line in found)
+    return found
+
+
+def arrays(run, step):
+    """What a checkpoint holds, byte for byte."""
+    state = run / "checkpoints" / str(step) / "state"
+    files = {
+        str(file.relative_to(state)): file.read_bytes() for file in state.glob("*/*")
+    }
+    assert {"key/0", "step/0"} <= files.keys()
+    return files
+
+
+def contents(run):
+    return {file: file.is_file() and file.read_bytes() for file in run.rglob("*")}
+
+
+class Stopping:
+    """Interrupts a task when it is asked for a batch of training."""
+
+    def __init__(self, monkeypatch, cls):
+        self.index = None
+        batch = cls.batch
+
+        def stopping(task, split, index, batch_size, seed):
+            if split == "train" and index == self.index:
+                raise KeyboardInterrupt
+            return batch(task, split, index, batch_size, seed)
+
+        monkeypatch.setattr(cls, "batch", stopping)
+
+    def __call__(self, config, run, index):
+        """Trains until that batch."""
+        self.index = index
+        with pytest.raises(KeyboardInterrupt):
+            train(config, str(run))
+        self.index = None
+
+
+def test_metrics_are_logged_when_they_are_asked_for(tmp_path):
+    last = train(tiny.shift(), str(tmp_path))
+    training, validation = ({f"{s}/loss", f"{s}/r2"} for s in ("train", "validation"))
+    evaluated = {3, 6, 7}
+    assert [line["step"] for line in lines(tmp_path)] == [2, 3, 4, 6, 7]
+    for line in lines(tmp_path):
+        names = training | (validation if line["step"] in evaluated else set())
+        assert line.keys() == {"step"} | names
+        assert all(math.isfinite(value) for value in line.values())
+    assert {n: v for n, v in last.items() if n != "elapsed_s"} == lines(tmp_path)[-1]
+
+
+RUNS = {
+    "digits": (Digits, tiny.digits()),
+    "carried by pmap": (Shift, tiny.shift(carry_state=True)),
+    "carried by shard_map": (
+        Shift,
+        tiny.shift(carry_state=True, parallel="shard_map"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("task", "config"), RUNS.values(), ids=RUNS.keys())
+def test_stopped_run_gives_the_numbers_of_one_that_never_was(
+    tmp_path, monkeypatch, task, config
+):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(config, str(whole))
+    stop = Stopping(monkeypatch, task)
+    stop(config, parts, 1)  # before there is a checkpoint
+    stop(config, parts, 5)  # after that of step 3 and the metrics of step 4
+    assert [line["step"] for line in lines(parts)] == [2, 3, 4]
+    train(config, str(parts))
+    assert lines(parts) == lines(whole)
+    assert arrays(parts, 7) == arrays(whole, 7)
+    assert arrays(parts, 6) == arrays(whole, 6)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run that was trained to its end."""
+    run = tmp_path_factory.mktemp("finished")
+    train(tiny.shift(), str(run))
+    return run
+
+
+def test_time_of_a_run_goes_on_where_it_was(finished):
+    times = [
+        json.loads(line)["elapsed_s"]
+        for line in (finished / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert times == sorted(times)
+
+
+def test_finished_run_takes_no_step(finished, monkeypatch):
+    before = contents(finished)
+    last = json.loads((finished / "metrics.jsonl").read_text().splitlines()[-1])
+    monkeypatch.setattr("ssm_jax.training.loop.evaluate", None)
+    assert train(tiny.shift(), str(finished)) == last
+    after = contents(finished)
+    assert before == after
+
+
+def test_folder_of_another_experiment_is_left_alone(finished):
+    before = contents(finished)
+    with pytest.raises(ValueError, match="training.seed: 0 -> 1; give another --work"):
+        train(tiny.shift(seed=1), str(finished))
+    assert contents(finished) == before
+
+
+def diverging(**training):
+    """A run whose parameters overflow at once: the loss of step 2 is not finite."""
+    config = tiny.shift(**training)
+    config.optimizer.update(kind="sgd", learning_rate=1e20)
+    return config
+
+
+def test_loss_that_is_not_finite_names_its_step(tmp_path):
+    with pytest.raises(FloatingPointError, match="got nan at step 2; lower") as error:
+        train(diverging(log_every=5, evaluate_every=6), str(tmp_path))
+    assert "no checkpoint yet" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_state_that_is_not_finite_is_not_saved(tmp_path):
+    """The learning rate is zero at the first step, and far too great at the second."""
+    config = diverging(log_every=1, evaluate_every=1)
+    config.optimizer.warmup_steps = 1
+    with pytest.raises(FloatingPointError, match="in validation after step 2") as error:
+        train(config, str(tmp_path))
+    assert "the last one is of step 1" in str(error.value)
+    assert [line["step"] for line in lines(tmp_path)] == [1]
+    assert restore(tmp_path, "latest").step == 1
+
+
+def test_loss_that_is_not_finite_is_one_line_to_the_caller(tmp_path, capsys):
+    with pytest.raises(SystemExit) as exit, cli.one_line_errors():
+        raise FloatingPointError("the loss must be finite, got nan at step 2")
+    assert exit.value.code == 2
+    line = "error: the loss must be finite, got nan at step 2\n"
+    assert capsys.readouterr().err == line
+
+
+def full(*args, **kwargs):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def fill_checkpoints(monkeypatch):
+    """The disk is full when the second checkpoint is sealed."""
+    write, count = background.write_seal, [0]
+
+    def once(*args):
+        count[0] += 1
+        return write(*args) if count[0] == 1 else full()
+
+    monkeypatch.setattr(background, "write_seal", once)
+    return "step 6 must fit on the disk of .* it goes on from step 3"
+
+
+def fill_metrics(monkeypatch):
+    """The disk is full when the line of step 6 is written."""
+
+    def dumps(value, **kwargs):
+        return full() if value.get("step") == 6 else json.dumps(value, **kwargs)
+
+    replaced = types.SimpleNamespace(**vars(json) | {"dumps": dumps})
+    monkeypatch.setattr(folder, "json", replaced)
+    return "No space left on device: .*metrics.jsonl"
+
+
+@pytest.mark.parametrize("fill", [fill_checkpoints, fill_metrics])
+def test_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch, finished, fill):
+    message = fill(monkeypatch)
+    with pytest.raises((OSError, CheckpointError), match=message) as error:
+        train(tiny.shift(), str(tmp_path))
+    assert "\n" not in str(error.value)
+    assert restore(tmp_path, "latest").step == 3
+    monkeypatch.undo()  # somebody made room; the same command goes on
+    train(tiny.shift(), str(tmp_path))
+    assert lines(tmp_path) == lines(finished)
+    assert arrays(tmp_path, 7) == arrays(finished, 7)
+
+
+REFUSED = {
+    "no end": ({"evaluation_batches": None}, "`evaluation_batches` must be a number"),
+    "devices": ({"batch_size": 12}, "`batch_size` must be a multiple of 8"),
+}
+
+
+@pytest.mark.parametrize(("training", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(
+    tmp_path, training, message
+):
+    with pytest.raises(ValueError, match=message):
+        train(tiny.shift(**training), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_batch_greater_than_the_train_split_is_refused_likewise(tmp_path):
+    with pytest.raises(ValueError, match="`batch_size` must be at most 1347"):
+        train(tiny.digits(batch_size=1352), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["steps", "batch_size", "log_every", "evaluate_every", "evaluation_batches"],
+)
+def test_numbers_that_are_not_positive_are_refused(name):
+    numbers = {"steps": 1, "batch_size": 1, name: 0}
+    with pytest.raises(ValueError, match=f"`{name}` must be positive, got 0"):
+        Training(**numbers)
