@@ -10,14 +10,15 @@ demo     L = 1024, 64 channels, 256 states, 800 steps              here, 2 CPU c
 =======  ================================================  ======  ==================
 """
 
-from experiments.dlr import atomic
 from ml_collections import ConfigDict
+
+from experiments.dlr import atomic
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import CumSum
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment, or its variant ``demo``, which runs in a minute on 2 CPU cores."""
+    """The experiment, or its variant ``demo`` of a minute on 2 CPU cores."""
     if variant not in ("", "demo"):
         raise atomic.unknown(variant, ["demo"])
     task = spec(CumSum, length=1024 if variant else 4096)
@@ -30,6 +31,8 @@ def get_config(variant: str = "") -> Config:
     return ConfigDict(
         {
             "experiment": "dlr/cumsum",
+            "variant": variant,
+            "paper": None if variant else 1.0,
             "task": task,
             "model": model,
             "optimizer": optimizer,

@@ -6,8 +6,9 @@ The data come with scikit-learn: 1,347 images to train on, 150 to choose the che
 by, 300 to test. A minute on 2 CPU cores.
 """
 
-from experiments.dlr import atomic, pixels
 from ml_collections import ConfigDict
+
+from experiments.dlr import atomic, pixels
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import Digits
 from ssm_jax.training import Training
@@ -21,6 +22,8 @@ def get_config(variant: str = "") -> Config:
     return ConfigDict(
         {
             "experiment": "dlr/digits",
+            "variant": variant,
+            "paper": None,
             "task": spec(Digits),
             "model": pixels.model(d_model=48, d_state=32, n_layers=2, dropout=0.1),
             "optimizer": pixels.optimizer(5e-3, training),

@@ -1,6 +1,6 @@
-"""DLR on MNIST, read one pixel at a time, 784 steps.
+r"""DLR on MNIST, read one pixel at a time, 784 steps.
 
-    python -m launch.train --config=experiments/dlr/pixel_mnist.py \\
+    python -m launch.train --config=experiments/dlr/pixel_mnist.py \
         --data_dir=FOLDER --workdir=runs/pixel_mnist
 
 ``FOLDER`` holds mnist as tensorflow_datasets prepares it in the array_record format.
@@ -14,8 +14,9 @@ small     600 steps of 2 layers of 32 channels and 64 states, for a CPU
 ========  ==============================================================
 """
 
-from experiments.dlr import atomic, pixels
 from ml_collections import ConfigDict
+
+from experiments.dlr import atomic, pixels
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import PixelMnist
 from ssm_jax.training import Training
@@ -33,6 +34,8 @@ def get_config(variant: str = "") -> Config:
     return ConfigDict(
         {
             "experiment": "dlr/pixel_mnist",
+            "variant": variant,
+            "paper": None,
             "task": spec(PixelMnist, permuted=variant == "permuted"),
             "model": model,
             "optimizer": pixels.optimizer(3e-3, training),

@@ -1,22 +1,19 @@
-"""Evaluation of a trained model from its work folder alone."""
+"""Trained models, from their work folders alone."""
 
 import dataclasses
 import os
-from typing import Any, Literal
+from typing import Literal
 
 import jax
-import optax
 from flax import linen as nn
 from flax.core import meta
 
 from ssm_jax.config import build
-from ssm_jax.tasks.base import Split, Task
+from ssm_jax.tasks.base import Task
 from ssm_jax.training.checkpoint import Checkpoints
 from ssm_jax.training.folder import RunFolder
-from ssm_jax.training.loop import Training, evaluate
+from ssm_jax.training.loop import Training
 from ssm_jax.training.losses import main_metric
-from ssm_jax.training.parallel import DataParallel
-from ssm_jax.training.state import Run
 from ssm_jax.types import PyTree
 
 
@@ -76,54 +73,6 @@ def restore(
     variables = {"params": restored.state["params"], **restored.state["model_state"]}
     training = build(config.training, "config.training")
     return Restored(model, variables, task, training, restored.step)
-
-
-def evaluate_run(
-    workdir: str | os.PathLike[str],
-    *,
-    which: Literal["best", "latest"] | int = "best",
-    split: Split = "test",
-    data_dir: str | None = None,
-) -> dict[str, Any]:
-    """Measures the model of a run on a split, and writes that to ``evaluation.json``.
-
-    Args:
-      workdir: The folder of the run.
-      which: The checkpoint, as `restore` takes it.
-      split: Which part of the data.
-      data_dir: Where the task's data are, if no longer where the run found them.
-
-    Returns:
-      What was measured, with ``step`` and ``split``.
-
-    Raises:
-      FileNotFoundError: There is no run in the folder, or no data.
-      CheckpointError: It has no such checkpoint, or one that is not what was saved.
-    """
-    restored = restore(workdir, which, data_dir=data_dir)
-    training = restored.training
-    n = jax.local_device_count()
-    devices = jax.local_devices()[: n if training.batch_size % n == 0 else 1]
-    parallel = DataParallel(training.parallel, devices)
-    variables = dict(restored.variables)
-    params = variables.pop("params")
-    run = Run(
-        restored.model, restored.task.spec, transform=optax.identity(), summary=()
-    )
-    measured = evaluate(
-        parallel.evaluation_step(run),
-        parallel,
-        restored.task,
-        params,
-        variables,
-        split=split,
-        batch_size=training.batch_size,
-        limit=training.evaluation_batches,
-        seed=training.seed,
-    )
-    result = {"split": split, "step": restored.step, **measured}
-    RunFolder(workdir).write("evaluation.json", result)
-    return result
 
 
 def _variables(model, spec):

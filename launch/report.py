@@ -1,0 +1,168 @@
+"""Gathers runs into a table, draws their figures and records them.
+
+    python -m launch.report --workdirs=runs/shift,runs/digits
+    python -m launch.report --workdirs=runs/shift --record
+    python -m launch.report --readme
+
+The first prints the table and draws into ``figures`` in each work folder. ``--record``
+writes a run's row to ``experiments/results``, which is what ``--readme`` makes the table
+of README.md of. No number passes through a hand.
+"""
+
+import datetime
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from launch import cli
+from ssm_jax import plots
+from ssm_jax.training import RunFolder
+
+WORKDIRS = flags.DEFINE_list("workdirs", [], "Folders of runs, between commas.")
+FIGURES = flags.DEFINE_bool("figures", True, "Draws the figures of the runs.")
+RECORD = flags.DEFINE_bool("record", False, "Writes the runs' rows to the results.")
+README = flags.DEFINE_bool("readme", False, "Rewrites the table in README.md.")
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "experiments" / "results"
+MARKS = ("<!-- results -->\n", "<!-- /results -->\n")
+COLUMNS = (
+    "task", "metric", "here", "paper", "steps", "seconds", "device", "commit", "date"
+)  # fmt: skip
+
+
+def row_of(folder: RunFolder) -> dict[str, Any]:
+    """The row of a run that has been evaluated.
+
+    Args:
+      folder: Its work folder.
+
+    Returns:
+      What is recorded of it, ready for JSON.
+
+    Raises:
+      ValueError: It has not been evaluated yet.
+      FileNotFoundError: It is not the folder of a run.
+    """
+    config, evaluation = folder.config(), folder.read("evaluation.json")
+    if evaluation is None:
+        raise ValueError(
+            f"`workdirs` must be evaluated, got {folder.path} without evaluation.json; "
+            f"run `python -m launch.evaluate --workdir={folder.path}`."
+        )
+    metric = "r2" if "r2" in evaluation else "accuracy"
+    run = folder.read("run.json") or {}
+    written = (folder.path / "evaluation.json").stat().st_mtime
+    return {
+        "experiment": config.experiment,
+        "variant": config.variant,
+        "metric": f"{evaluation['split']} {metric}",
+        "value": evaluation[metric],
+        "paper": config.paper,
+        "best_step": evaluation["step"],
+        "steps": config.training.steps,
+        "seconds": folder.metrics()[-1]["elapsed_s"],
+        "date": datetime.date.fromtimestamp(written).isoformat(),
+        **run,
+    }
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A Markdown table of rows, as wide as its widest cells."""
+    cells = [COLUMNS, *(_cells(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "| " + " | ".join(f"{c:{w}}" for c, w in zip(line, widths, strict=True)) + " |"
+        for line in cells
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines) + "\n"
+
+
+def readme_with(text: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """The README's text with the table of these rows between its marks."""
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    return before + MARKS[0] + "\n" + table(rows) + "\n" + MARKS[1] + after
+
+
+def records() -> list[dict[str, Any]]:
+    """All rows that were recorded, by experiment."""
+    return [json.loads(path.read_text()) for path in sorted(RESULTS.rglob("*.json"))]
+
+
+def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
+    """Draws the figures of an evaluated run into its folder; returns their paths."""
+    title = _name(row)
+    figures = {
+        "curves": plots.curves(folder.metrics(), row["metric"].split()[-1], title)
+    }
+    with np.load(folder.path / "inspection.npz") as found:
+        if "kernels" in found:
+            figures["kernels"] = plots.convolution_kernels(found["kernels"], title)
+            names = ("log_abs", "phase", "initial_log_abs", "initial_phase")
+            figures["eigenvalues"] = plots.eigenvalues(
+                *(found[name] for name in names), title
+            )
+        targets, predictions = found["targets"], found["predictions"]
+        if targets.ndim == 1:
+            draw_examples = plots.images(found["inputs"], targets, predictions, title)
+        else:
+            draw_examples = plots.sequences(targets[0], predictions[0], title)
+        figures["predictions"] = draw_examples
+    where = folder.path / "figures"
+    where.mkdir(exist_ok=True)
+    for name, figure in figures.items():
+        figure.savefig(where / f"{name}.png")
+    return [where / f"{name}.png" for name in figures]
+
+
+def main(argv):
+    """Reports."""
+    del argv
+    if not WORKDIRS.value and not README.value:
+        raise ValueError(
+            "`--workdirs` must name a run, got none; `--workdirs=runs/a,runs/b`, or "
+            "`--readme` for the table of all records."
+        )
+    folders = [RunFolder(path) for path in WORKDIRS.value]
+    rows = [row_of(folder) for folder in folders]
+    for folder, row in zip(folders, rows, strict=True):
+        if FIGURES.value:
+            print(*draw(folder, row), sep="\n")
+        if RECORD.value:
+            path = RESULTS / f"{_name(row).replace(':', '.')}.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(row, indent=2) + "\n")
+    if README.value:
+        readme = ROOT / "README.md"
+        readme.write_text(readme_with(readme.read_text(), records()))
+    if rows:
+        print(table(rows), end="")
+
+
+def _name(row):
+    return row["experiment"] + (f":{row['variant']}" if row["variant"] else "")
+
+
+def _cells(row):
+    cpus = f" ({row['cpus']} cores)" if row["platform"] == "cpu" else ""
+    return (
+        _name(row),
+        row["metric"],
+        f"{row['value']:.4f}",
+        "" if row["paper"] is None else f"{row['paper']:.2f}",
+        str(row["steps"]),
+        f"{row['seconds']:.0f}",
+        f"{row['n_devices']} x {row['device']}{cpus}",
+        row["commit"] or "",
+        row["date"],
+    )
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,88 @@
+"""What a trained model has learned, as arrays for the pictures."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+from flax.core import meta
+
+from ssm_jax.evaluation.restore import Restored
+from ssm_jax.recurrences.base import TimeInvariant, convolution_kernel
+from ssm_jax.types import PyTree
+
+_CHANNELS = 4
+_EXAMPLES = 10
+
+
+def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
+    """Writes down a model's kernels, its eigenvalues and some of its predictions.
+
+    Args:
+      restored: The model.
+      path: The ``.npz`` file to write.
+
+    Returns:
+      What was written: ``inputs``, ``targets`` and ``predictions`` of some test
+      examples (classes as probabilities); and, where the recurrence does not change in
+      time, ``kernels``, ``(layers, channels, l)``, and ``log_abs`` and ``phase`` of the
+      decays with ``initial_log_abs`` and ``initial_phase``, ``(layers, ...)``.
+    """
+    batch = restored.task.batch("test", 0, _EXAMPLES, restored.training.seed)
+    apply = jax.jit(
+        lambda v: restored.model.apply(v, batch.inputs, mask=batch.valid)[0]
+    )
+    predictions = apply(restored.variables)
+    if restored.task.spec.targets == "classification":
+        predictions = jax.nn.softmax(predictions)
+    found = {
+        "inputs": batch.inputs,
+        "targets": batch.targets,
+        "predictions": np.asarray(predictions),
+    }
+    recurrence = restored.model.block.layer.recurrence
+    if isinstance(recurrence, TimeInvariant):
+        key = jax.random.split(jax.random.key(restored.training.seed))[0]
+        initial = meta.unbox(jax.jit(restored.model.init)(key, batch.inputs))
+        found |= _decays(recurrence, restored.variables["params"], "")
+        found |= _decays(recurrence, initial["params"], "initial_")
+        found["kernels"] = _kernels(
+            recurrence, restored.variables["params"], restored.task.spec.length
+        )
+    np.savez_compressed(path, allow_pickle=False, **found)
+    return found
+
+
+def _decays(recurrence, params, prefix):
+    logs = [recurrence.modes(layer).log_decay for layer in layers_of(params)]
+    phases = [
+        np.zeros_like(log.log_abs) if log.phase is None else log.phase for log in logs
+    ]
+    return {
+        f"{prefix}log_abs": np.stack([np.asarray(log.log_abs) for log in logs]),
+        f"{prefix}phase": np.stack([np.asarray(phase) for phase in phases]),
+    }
+
+
+def _kernels(recurrence, params, length):
+    def kernel(layer):
+        modes = recurrence.modes(layer)
+        return convolution_kernel(modes._replace(w=modes.w[:_CHANNELS]), length)
+
+    return np.stack([np.asarray(kernel(layer)) for layer in layers_of(params)])
+
+
+def layers_of(params: PyTree) -> Iterator[PyTree]:
+    """Yields the parameters of each recurrence in a model, first layer first.
+
+    Args:
+      params: The model's parameters.
+    """
+    names = sorted(
+        params, key=lambda name: (len(name), name)
+    )  # block_2 before block_10
+    for name in names:
+        if name == "recurrence":
+            yield params[name]
+        elif isinstance(params[name], dict):
+            yield from layers_of(params[name])

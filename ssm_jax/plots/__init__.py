@@ -1,0 +1,7 @@
+"""Figures from the files that runs leave; matplotlib and numpy only."""
+
+from ssm_jax.plots.curves import curves as curves
+from ssm_jax.plots.eigenvalues import eigenvalues as eigenvalues
+from ssm_jax.plots.kernels import convolution_kernels as convolution_kernels
+from ssm_jax.plots.predictions import images as images
+from ssm_jax.plots.predictions import sequences as sequences

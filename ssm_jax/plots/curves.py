@@ -1,0 +1,51 @@
+"""Curves of a run over its steps."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure
+
+from ssm_jax.plots.style import BLUE, ORANGE, figure, plain
+
+_COLOURS = {"train": BLUE, "validation": ORANGE}
+_NAMES = {"r2": "R²", "accuracy": "accuracy", "loss": "loss"}
+
+
+def curves(lines: Sequence[Mapping[str, float]], metric: str, title: str) -> Figure:
+    """Draws loss and metric, in training and on the validation split.
+
+    Args:
+      lines: Lines of ``metrics.jsonl``, each with ``step`` and ``split/metric``.
+      metric: The metric beside the loss, ``"r2"`` or ``"accuracy"``.
+      title: What the run is.
+
+    Returns:
+      Two panels: loss on a logarithmic scale, metric on a linear one up to 1.
+    """
+    drawing = figure(7.2, 2.8)
+    for axes, name in zip(drawing.subplots(1, 2), ("loss", metric), strict=True):
+        lowest = 1.0
+        for split, colour in _COLOURS.items():
+            points = [
+                (line["step"], line[f"{split}/{name}"])
+                for line in lines
+                if f"{split}/{name}" in line
+            ]
+            if not points:
+                continue
+            marker = "o" if split == "validation" else None
+            axes.plot(
+                *zip(*points, strict=True),
+                color=colour,
+                marker=marker,
+                markersize=3.5,
+                linewidth=1.5,
+                label=split,
+            )
+            lowest = min(lowest, min(value for _, value in points))
+        plain(axes, title=f"{title}: {_NAMES[name]}", x="step", y=_NAMES[name])
+        if name == "loss":
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(max(0.0, lowest - 0.05), 1.02)
+        axes.legend(frameon=False, fontsize=8)
+    return drawing
