@@ -10,7 +10,9 @@ _COLOURS = {"train": BLUE, "validation": ORANGE}
 _NAMES = {"r2": "R²", "accuracy": "accuracy", "loss": "loss"}
 
 
-def curves(lines: Sequence[Mapping[str, float]], metric: str, title: str) -> Figure:
+def curves(
+    lines: Sequence[Mapping[str, float | int]], metric: str, title: str
+) -> Figure:
     """Draws loss and metric, in training and on the validation split.
 
     Args:

@@ -1,0 +1,71 @@
+"""Figures show what the files hold."""
+
+import numpy as np
+import pytest
+
+from ssm_jax import plots
+
+LINES = [
+    {"step": 10, "train/loss": 2.0, "train/accuracy": 0.2},
+    {"step": 20, "train/loss": 0.5, "train/accuracy": 0.8, "validation/loss": 0.6,
+     "validation/accuracy": 0.7},
+    {"step": 30, "train/loss": 0.1, "train/accuracy": 0.9, "validation/loss": 0.2,
+     "validation/accuracy": 0.85},
+]  # fmt: skip
+
+
+def drawn(axes):
+    """Data of each line by its label."""
+    return {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+
+
+def test_curves_are_the_metrics():
+    loss, accuracy = plots.curves(LINES, "accuracy", "x").axes
+    assert drawn(loss) == {
+        "train": [[10, 2.0], [20, 0.5], [30, 0.1]],
+        "validation": [[20, 0.6], [30, 0.2]],
+    }
+    assert drawn(accuracy)["validation"] == [[20, 0.7], [30, 0.85]]
+    assert loss.get_yscale() == "log"
+
+
+def test_kernels_have_a_panel_for_each_channel_and_layer():
+    kernels = np.random.default_rng(0).normal(size=(2, 3, 16))
+    panels = plots.convolution_kernels(kernels, "x").axes
+    shown = [panel.lines[0].get_ydata() for panel in panels]
+    np.testing.assert_array_equal(shown, kernels.transpose(1, 0, 2).reshape(6, 16))
+
+
+def test_eigenvalues_lie_where_they_are():
+    log_abs, phase = np.log([[0.5, 1.0]]), np.array([[0.0, np.pi / 2]])
+    figure = plots.eigenvalues(log_abs, phase, log_abs - 1, phase, "x")
+    disc, memory = figure.axes
+    before, after = (points.get_offsets().data for points in disc.collections)
+    np.testing.assert_allclose(after, [[0.5, 0], [0, 1]], atol=1e-12)
+    np.testing.assert_allclose(before, after / np.e, atol=1e-12)
+    steps = memory.collections[1].get_offsets().data[:, 1]
+    assert steps[0] == pytest.approx(1 / np.log(2)) and np.isfinite(steps[1])
+
+
+def test_images_say_what_was_predicted():
+    inputs = np.arange(8.0).reshape(2, 4, 1)
+    probabilities = np.array([[0.1, 0.9], [0.7, 0.3]])
+    panels = plots.images(inputs, np.array([1, 1]), probabilities, "x").axes
+    titles = [panel.get_title() for panel in panels if panel.get_title()]
+    assert titles == ["1", "0, is 1"]
+    image = panels[0].images[0].get_array()
+    np.testing.assert_array_equal(image, [[0.0, 1.0], [2.0, 3.0]])
+
+
+def test_sequences_show_target_and_prediction():
+    targets = np.random.default_rng(0).normal(size=(16, 5))
+    panels = plots.sequences(targets, targets + 1, "x").axes
+    assert len(panels) == 4
+    np.testing.assert_array_equal(panels[2].lines[0].get_ydata(), targets[:, 2])
+    np.testing.assert_array_equal(panels[2].lines[1].get_ydata(), targets[:, 2] + 1)
+
+
+def test_figures_are_saved(tmp_path):
+    path = tmp_path / "curves.png"
+    plots.curves(LINES, "accuracy", "x").savefig(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
