@@ -2,16 +2,18 @@
 
     python -m launch.evaluate --workdir=runs/digits
 
-Prints what was measured and writes it to ``evaluation.json`` in the folder, which
-`launch.report` reads.
+Prints what was measured and writes it to ``evaluation.json`` in the folder, and what
+the figures show to ``inspection.npz``; `launch.report` reads both.
 """
 
 import json
+from typing import Any, cast
 
 from absl import flags
 
 from launch import cli
 from ssm_jax.evaluation import evaluate_run
+from ssm_jax.tasks import Split
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 SPLIT = flags.DEFINE_enum(
@@ -28,7 +30,7 @@ DATA_DIR = flags.DEFINE_string(
 def main(argv):
     """Evaluates."""
     del argv
-    which = CHECKPOINT.value
+    which: Any = CHECKPOINT.value
     if which not in ("best", "latest"):
         if not which.isdigit():
             raise ValueError(
@@ -36,7 +38,10 @@ def main(argv):
             )
         which = int(which)
     result = evaluate_run(
-        WORKDIR.value, which=which, split=SPLIT.value, data_dir=DATA_DIR.value
+        WORKDIR.value,
+        which=which,
+        split=cast(Split, SPLIT.value),
+        data_dir=DATA_DIR.value,
     )
     print(json.dumps(result))
 

@@ -5,8 +5,8 @@
     python -m launch.report --readme
 
 The first prints the table and draws into ``figures`` in each work folder. ``--record``
-writes a run's row to ``experiments/results``, which is what ``--readme`` makes the table
-of README.md of. No number passes through a hand.
+writes a run's row to ``experiments/results``, of which ``--readme`` makes the table in
+README.md. No number passes through a hand.
 """
 
 import datetime
@@ -104,9 +104,12 @@ def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
     with np.load(folder.path / "inspection.npz") as found:
         if "kernels" in found:
             figures["kernels"] = plots.convolution_kernels(found["kernels"], title)
-            names = ("log_abs", "phase", "initial_log_abs", "initial_phase")
             figures["eigenvalues"] = plots.eigenvalues(
-                *(found[name] for name in names), title
+                found["log_abs"],
+                found["phase"],
+                found["initial_log_abs"],
+                found["initial_phase"],
+                title,
             )
         targets, predictions = found["targets"], found["predictions"]
         if targets.ndim == 1:

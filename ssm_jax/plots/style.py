@@ -1,4 +1,4 @@
-"""How all figures look: colours that colour-blind readers can tell apart, no clutter."""
+"""How all figures look: colours that all readers can tell apart, no clutter."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure

@@ -6,6 +6,8 @@ run.json              versions, device and commit of the last start
 metrics.jsonl         a line for each time something was measured
 checkpoints/          the latest states and the best
 evaluation.json       what `launch.evaluate` measured
+inspection.npz        kernels, eigenvalues and examples, for the figures
+figures/              what `launch.report` drew
 ====================  ========================================================
 """
 
