@@ -11,6 +11,7 @@ README.md. No number passes through a hand.
 
 import datetime
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from absl import flags
 
 from launch import cli
 from ssm_jax import plots
+from ssm_jax.config import differences
 from ssm_jax.training import RunFolder
 
 WORKDIRS = flags.DEFINE_list("workdirs", [], "Folders of runs, between commas.")
@@ -31,7 +33,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 MARKS = ("<!-- results -->\n", "<!-- /results -->\n")
 COLUMNS = (
-    "task", "metric", "here", "paper", "steps", "seconds", "device", "commit", "date"
+    "task", "metric", "here", "paper", "steps", "best at", "seconds", "device",
+    "commit", "date",
 )  # fmt: skip
 
 
@@ -49,6 +52,12 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
       FileNotFoundError: It is not the folder of a run.
     """
     config, evaluation = folder.config(), folder.read("evaluation.json")
+    last = folder.metrics()[-1] if folder.metrics() else {"step": 0}
+    if last["step"] != config.training.steps:
+        raise ValueError(
+            f"`workdirs` must be trained to the end, got {folder.path} at step "
+            f"{last['step']} of {config.training.steps}; `launch.train` continues it."
+        )
     if evaluation is None:
         raise ValueError(
             f"`workdirs` must be evaluated, got {folder.path} without evaluation.json; "
@@ -65,10 +74,30 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
         "paper": config.paper,
         "best_step": evaluation["step"],
         "steps": config.training.steps,
-        "seconds": folder.metrics()[-1]["elapsed_s"],
+        "seconds": last["elapsed_s"],
         "date": datetime.date.fromtimestamp(written).isoformat(),
         **run,
     }
+
+
+def check_published(folder: RunFolder, row: Mapping[str, Any]) -> None:
+    """Checks that a run is what the experiment's file says, but for where data lie.
+
+    Raises:
+      ValueError: It was overridden, so its row would pass for what it is not.
+    """
+    variant = f":{row['variant']}" if row["variant"] else ""
+    file = ROOT / "experiments" / f"{row['experiment']}.py"
+    different = [
+        line
+        for line in differences(cli.load(f"{file}{variant}"), folder.config())
+        if "data_dir" not in line
+    ]
+    if different:
+        raise ValueError(
+            f"`--record` must be of an experiment as it stands, got {folder.path} with "
+            f"{'; '.join(different[:3])}; make that a variant of {file.name}."
+        )
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -103,7 +132,9 @@ def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
     }
     with np.load(folder.path / "inspection.npz") as found:
         if "kernels" in found:
-            figures["kernels"] = plots.convolution_kernels(found["kernels"], title)
+            figures["kernels"] = plots.convolution_kernels(
+                found["kernels"], found["lags"], title
+            )
             figures["eigenvalues"] = plots.eigenvalues(
                 found["log_abs"],
                 found["phase"],
@@ -111,12 +142,13 @@ def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
                 found["initial_phase"],
                 title,
             )
-        targets, predictions = found["targets"], found["predictions"]
-        if targets.ndim == 1:
-            draw_examples = plots.images(found["inputs"], targets, predictions, title)
-        else:
-            draw_examples = plots.sequences(targets[0], predictions[0], title)
-        figures["predictions"] = draw_examples
+        inputs, targets, predictions = (
+            found[name] for name in ("inputs", "targets", "predictions")
+        )
+        if targets.ndim == 1 and inputs.ndim == 3 and _is_image(inputs):
+            figures["predictions"] = plots.images(inputs, targets, predictions, title)
+        if targets.ndim == 3:
+            figures["predictions"] = plots.sequences(targets[0], predictions[0], title)
     where = folder.path / "figures"
     where.mkdir(exist_ok=True)
     for name, figure in figures.items():
@@ -138,6 +170,7 @@ def main(argv):
         if FIGURES.value:
             print(*draw(folder, row), sep="\n")
         if RECORD.value:
+            check_published(folder, row)
             path = RESULTS / f"{_name(row).replace(':', '.')}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(row, indent=2) + "\n")
@@ -146,6 +179,10 @@ def main(argv):
         readme.write_text(readme_with(readme.read_text(), records()))
     if rows:
         print(table(rows), end="")
+
+
+def _is_image(inputs):
+    return inputs.shape[-1] == 1 and math.isqrt(inputs.shape[1]) ** 2 == inputs.shape[1]
 
 
 def _name(row):
@@ -160,6 +197,7 @@ def _cells(row):
         f"{row['value']:.4f}",
         "" if row["paper"] is None else f"{row['paper']:.2f}",
         str(row["steps"]),
+        str(row["best_step"]),
         f"{row['seconds']:.0f}",
         f"{row['n_devices']} x {row['device']}{cpus}",
         row["commit"] or "",

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax.core import meta
 
@@ -25,8 +26,9 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
     Returns:
       What was written: ``inputs``, ``targets`` and ``predictions`` of some test
       examples (classes as probabilities); and, where the recurrence does not change in
-      time, ``kernels``, ``(layers, channels, l)``, and ``log_abs`` and ``phase`` of the
-      decays with ``initial_log_abs`` and ``initial_phase``, ``(layers, ...)``.
+      time, ``kernels``, ``(layers, channels, lags)``, over the ``lags`` (negative ones
+      reach into the future), and ``log_abs`` and ``phase`` of the decays with
+      ``initial_log_abs`` and ``initial_phase``, ``(layers, ...)``.
     """
     batch = restored.task.batch("test", 0, _EXAMPLES, restored.training.seed)
     apply = jax.jit(
@@ -46,9 +48,10 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
         initial = meta.unbox(jax.jit(restored.model.init)(key, batch.inputs))
         found |= _decays(recurrence, restored.variables["params"], "")
         found |= _decays(recurrence, initial["params"], "initial_")
-        found["kernels"] = _kernels(
-            recurrence, restored.variables["params"], restored.task.spec.length
-        )
+        length = restored.task.spec.length
+        found["kernels"] = _kernels(recurrence, restored.variables["params"], length)
+        lags = found["kernels"].shape[-1]
+        found["lags"] = np.arange(length - lags, length)
     np.savez_compressed(path, allow_pickle=False, **found)
     return found
 
@@ -67,7 +70,11 @@ def _decays(recurrence, params, prefix):
 def _kernels(recurrence, params, length):
     def kernel(layer):
         modes = recurrence.modes(layer)
-        return convolution_kernel(modes._replace(w=modes.w[:_CHANNELS]), length)
+        taps = convolution_kernel(modes._replace(w=modes.w[:_CHANNELS]), length)
+        if modes.w_backward is None:
+            return taps
+        ahead = modes._replace(w=modes.w_backward[:_CHANNELS])
+        return jnp.concatenate([convolution_kernel(ahead, length)[:, ::-1], taps], -1)
 
     return np.stack([np.asarray(kernel(layer)) for layer in layers_of(params)])
 

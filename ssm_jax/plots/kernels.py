@@ -6,23 +6,24 @@ from matplotlib.figure import Figure
 from ssm_jax.plots.style import PALETTE, figure, plain
 
 
-def convolution_kernels(kernels: np.ndarray, title: str) -> Figure:
+def convolution_kernels(kernels: np.ndarray, lags: np.ndarray, title: str) -> Figure:
     """Draws some channels' kernels, a column a layer and a row a channel.
 
     Args:
-      kernels: ``(layers, channels, l)``.
+      kernels: ``(layers, channels, lags)``.
+      lags: Steps back in time of each tap; negative ones lie ahead.
       title: What the model is.
 
     Returns:
       Panels that share the axis of lags.
     """
-    layers, channels, length = kernels.shape
+    layers, channels, _ = kernels.shape
     drawing = figure(max(4.8, 3.6 * layers), 0.9 + 1.05 * channels)
     panels = drawing.subplots(channels, layers, sharex=True, squeeze=False)
     for (row, column), axes in np.ndenumerate(panels):
         kernel = kernels[column, row]
         colour = PALETTE[row % len(PALETTE)]
-        axes.plot(np.arange(length), kernel, color=colour, linewidth=0.9)
+        axes.plot(lags, kernel, color=colour, linewidth=0.9)
         plain(axes, y=f"channel {row}")
         if row == 0:
             axes.set_title(f"layer {column}", fontsize=9, loc="left")

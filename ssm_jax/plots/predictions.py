@@ -7,6 +7,8 @@ from matplotlib.figure import Figure
 
 from ssm_jax.plots.style import BLUE, GREEN, GREY, ORANGE, figure, plain
 
+_WINDOW = 96  # steps that can be told apart in a panel
+
 
 def images(
     inputs: np.ndarray, targets: np.ndarray, predictions: np.ndarray, title: str
@@ -49,26 +51,28 @@ def images(
 
 
 def sequences(targets: np.ndarray, predictions: np.ndarray, title: str) -> Figure:
-    """Draws an example's targets and predictions, a row an output.
+    """Draws the end of an example, and all of its predictions over their targets.
 
     Args:
-      targets: ``(l, outputs)``; the first four outputs are drawn.
+      targets: ``(l, outputs)``; the first and the last output are drawn.
       predictions: ``(l, outputs)``.
       title: What the model is.
 
     Returns:
-      Panels that share the axis of steps.
+      A row an output: its last steps on the left, prediction over target on the right.
     """
-    rows = min(4, targets.shape[1])
-    drawing = figure(7.2, 0.9 + 1.05 * rows)
-    panels = drawing.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
-    for row, axes in enumerate(panels):
-        axes.plot(targets[:, row], color=BLUE, linewidth=0.9, label="target")
-        axes.plot(
-            predictions[:, row], color=ORANGE, linewidth=0.7, ls="--", label="predicted"
-        )
-        plain(axes, y=f"output {row}")
-    panels[-1].set_xlabel("step", fontsize=9)
-    panels[0].legend(frameon=False, fontsize=8, ncols=2, loc="upper right")
+    length, outputs = targets.shape
+    chosen = sorted({0, outputs - 1})
+    end = np.arange(max(0, length - _WINDOW), length)
+    drawing = figure(7.2, 0.6 + 1.9 * len(chosen))
+    panels = drawing.subplots(len(chosen), 2, squeeze=False, width_ratios=(3, 1))
+    for output, (steps, points) in zip(chosen, panels, strict=True):
+        target, prediction = targets[:, output], predictions[:, output]
+        steps.plot(end, target[end], color=BLUE, linewidth=2.2, alpha=0.5)
+        steps.plot(end, prediction[end], color=ORANGE, linewidth=0.9)
+        plain(steps, title=f"output {output}: target (blue), prediction", x="step")
+        points.plot(target, prediction, ".", color=ORANGE, markersize=2)
+        points.axline((0, 0), slope=1, color=GREY, linewidth=0.7)
+        plain(points, x="target", y="prediction")
     drawing.suptitle(f"{title}: a test example", fontsize=10)
     return drawing

@@ -56,7 +56,13 @@ def test_inspection_is_of_the_model(run):
     params = restored.variables["params"]["block_0"]["layer"]["recurrent"]["recurrence"]
     modes = recurrence.modes(params)
     kernel = convolution_kernel(modes, 64)[:4]
-    np.testing.assert_allclose(found["kernels"][0], kernel, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        found["kernels"][0][:, 64:], kernel, rtol=1e-4, atol=1e-6
+    )
+    ahead = convolution_kernel(modes._replace(w=modes.w_backward), 64)[:4]
+    backward = found["kernels"][0][:, :64][:, ::-1]
+    np.testing.assert_allclose(backward, ahead, rtol=1e-4, atol=1e-6)
+    assert found["lags"][[0, 64]].tolist() == [-64, 0]
     np.testing.assert_array_equal(found["log_abs"][0], modes.log_decay.log_abs)
     circle = 2 * np.pi * np.arange(32) / 32
     np.testing.assert_allclose(found["initial_phase"][0], circle, rtol=1e-6)
@@ -75,6 +81,9 @@ def test_figures_are_drawn_into_the_folder(run):
 def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
     folder = RunFolder(tmp_path / "new")
     folder.claim(RunFolder(run[0]).config())
+    with pytest.raises(ValueError, match="trained to the end, got .* step 0 of 4"):
+        report.row_of(folder)
+    folder.log(4, elapsed_s=1.0)
     with pytest.raises(ValueError, match=r"launch\.evaluate --workdir="):
         report.row_of(folder)
 
@@ -84,3 +93,9 @@ def test_the_readme_has_the_table_of_the_records():
     rows = report.records()
     assert rows, "no run was recorded"
     assert text == report.readme_with(text, rows)
+
+
+def test_an_overridden_run_is_not_recorded(run):
+    folder = RunFolder(run[0])
+    with pytest.raises(ValueError, match="`--record` must be of an experiment as it"):
+        report.check_published(folder, report.row_of(folder))

@@ -31,7 +31,7 @@ def test_curves_are_the_metrics():
 
 def test_kernels_have_a_panel_for_each_channel_and_layer():
     kernels = np.random.default_rng(0).normal(size=(2, 3, 16))
-    panels = plots.convolution_kernels(kernels, "x").axes
+    panels = plots.convolution_kernels(kernels, np.arange(-8, 8), "x").axes
     shown = [panel.lines[0].get_ydata() for panel in panels]
     np.testing.assert_array_equal(shown, kernels.transpose(1, 0, 2).reshape(6, 16))
 
@@ -60,9 +60,10 @@ def test_images_say_what_was_predicted():
 def test_sequences_show_target_and_prediction():
     targets = np.random.default_rng(0).normal(size=(16, 5))
     panels = plots.sequences(targets, targets + 1, "x").axes
-    assert len(panels) == 4
-    np.testing.assert_array_equal(panels[2].lines[0].get_ydata(), targets[:, 2])
-    np.testing.assert_array_equal(panels[2].lines[1].get_ydata(), targets[:, 2] + 1)
+    assert len(panels) == 4  # the first and the last output, two panels each
+    np.testing.assert_array_equal(panels[2].lines[0].get_ydata(), targets[:, 4])
+    np.testing.assert_array_equal(panels[2].lines[1].get_ydata(), targets[:, 4] + 1)
+    np.testing.assert_array_equal(panels[1].lines[0].get_xdata(), targets[:, 0])
 
 
 def test_figures_are_saved(tmp_path):
