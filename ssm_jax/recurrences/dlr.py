@@ -17,9 +17,9 @@ class DLR(TimeInvariant):
     r"""Diagonal linear RNN: one bank of decays shared by all channels.
 
     .. math::
-      h_t = \\lambda h_{t-1} + x_t, \\qquad
-      y_t = \\operatorname{Re}\\langle w, h_t \\rangle + D x_t, \\qquad
-      \\lambda = \\exp(-p^2 + i \\theta)
+      h_t = \lambda h_{t-1} + x_t, \qquad
+      y_t = \operatorname{Re}\langle w, h_t \rangle + D x_t, \qquad
+      \lambda = \exp(-p^2 + i \theta)
 
     Attributes:
       d_state: States of one channel, ``N`` in the paper.
