@@ -4,10 +4,18 @@ Nothing of ssm_jax is imported at the head of this file: the hook that checks th
 shape annotations is installed after it is read.
 """
 
+import io
+from collections.abc import Callable
+
 import jax
+import numpy as np
 import pytest
+from PIL import Image
 
 jax.config.update("jax_num_cpu_devices", 8)
+
+N_TRAIN, N_TEST = 34, 11
+"""Images of the prepared mnist that stands in for the real one."""
 
 
 @pytest.fixture
@@ -19,3 +27,64 @@ def key():
 def unchecked(monkeypatch) -> None:
     """Lets an argument of the wrong type through to the error that users see."""
     monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
+
+
+@pytest.fixture(scope="module")
+def compiled_once(tmp_path_factory):
+    """Training the same thing again takes the program that was compiled before."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    least = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("xla")))
+    compilation_cache.reset_cache()
+    yield
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
+    jax.config.update("jax_compilation_cache_dir", None)
+    compilation_cache.reset_cache()
+
+
+def encode_image(i: int) -> io.BytesIO:
+    """Gives image ``i`` as PNG: its own noise, and its number in the first pixel."""
+    pixels = np.random.default_rng(i).integers(0, 256, (28, 28), np.uint8)
+    pixels[0, 0] = i
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    file.seek(0)
+    return file
+
+
+@pytest.fixture
+def png() -> Callable[[int], io.BytesIO]:
+    """What `mnist_dir` holds, by the number of the image."""
+    return encode_image
+
+
+@pytest.fixture(scope="session")
+def mnist_dir(tmp_path_factory) -> str:
+    """A folder with mnist 3.0.1: 34 and 11 images, the label of image i is i % 10."""
+    import tensorflow_datasets as tfds
+
+    class Mnist(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = tfds.core.Version("3.0.1")
+        url_infos = None  # Nothing is downloaded, there are no checksums to look for.
+
+        def _info(self):
+            image = tfds.features.Image(shape=(28, 28, 1))
+            label = tfds.features.ClassLabel(num_classes=10)
+            features = tfds.features.FeaturesDict({"image": image, "label": label})
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {
+                "train": self._generate_examples(range(N_TRAIN)),
+                "test": self._generate_examples(range(N_TRAIN, N_TRAIN + N_TEST)),
+            }
+
+        def _generate_examples(self, numbers):
+            for i in numbers:
+                yield i, {"image": encode_image(i), "label": i % 10}
+
+    folder = str(tmp_path_factory.mktemp("tfds"))
+    Mnist(data_dir=folder, file_format="array_record").download_and_prepare()
+    return folder

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 import jax
 from absl import logging
-from ml_collections import ConfigDict
 
-from ssm_jax.config import build
+from ssm_jax.config import Config, build
 from ssm_jax.tasks.base import Split, Task, n_batches
 from ssm_jax.training.checkpoint import Checkpoints
 from ssm_jax.training.folder import RunFolder
@@ -58,7 +57,7 @@ class Training:
                 raise ValueError(f"`{name}` must be positive, got {value}.")
 
 
-def train(config: ConfigDict, workdir: str) -> dict[str, Any]:
+def train(config: Config, workdir: str) -> dict[str, Any]:
     """Trains what a config describes, from where its work folder was left.
 
     A run that is stopped at any moment and started again gives the numbers of the run

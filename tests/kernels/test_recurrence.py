@@ -84,15 +84,15 @@ def recurrences(draw):
     kind = draw(st.sampled_from(tuple(CONSTANT) if method == "fft" else KINDS))
     batch = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
     length = draw(st.integers(1, 6))
-    flags = None if method == "fft" else draw(st.sampled_from([None, (), batch]))
-    if flags is not None:
+    reset = None
+    if method != "fft" and draw(st.booleans()):
         rng = np.random.default_rng(draw(st.integers(0, 99)))
-        flags = rng.random((*flags, length)) < 0.3
-    options = {"reset": flags, "reverse": draw(st.booleans()), "is_complex": True}
+        reset = rng.random((*batch, length)) < 0.3
+    options = {"reset": reset, "reverse": draw(st.booleans()), "is_complex": True}
     return method, *make(kind, (*batch, length, N), **options)
 
 
-@settings(deadline=None, max_examples=12, derandomize=True)
+@settings(deadline=None, max_examples=10, derandomize=True)
 @given(recurrences())
 def test_any_shape_is_the_loop(recurrence):
     method, decay, p = recurrence
@@ -104,11 +104,11 @@ def piece(decay, b, h0, *, reverse, method):
     return linear_recurrence(decay, b, h0, reverse=reverse, method=method)
 
 
-@pytest.mark.parametrize("sizes", [(1, 5), (5, 1), (1,) * 6], ids=str)
+@pytest.mark.parametrize("sizes", [(1, 3), (3, 1), (1,) * 4], ids=str)
 @each_direction
 @each_evaluation
 def test_pieces_are_the_whole(method, kind, reverse, sizes):
-    decay, p = make(kind, (6, N), reverse=reverse)
+    decay, p = make(kind, (4, N), reverse=reverse)
     ends = np.cumsum(sizes)[:-1]
 
     def loss(decay, b, h0):
@@ -143,8 +143,11 @@ def long_memory(request):
 
 
 def by_modulus(tree):
-    """Each array as five, whose errors are then measured each by its own scale."""
-    return [np.split(leaf, len(MODULI), -1) for leaf in jax.tree.leaves(tree)]
+    """Sequences as five arrays, whose errors are measured each by its own scale."""
+    return [
+        np.split(leaf, len(MODULI), -1) if leaf.ndim > 1 else leaf
+        for leaf in jax.tree.leaves(tree)
+    ]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """What the entry promises beside its values: dtypes, its choice, its refusals."""
 
 import re
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -78,9 +79,7 @@ def test_auto_is_the_method_it_says(platform, a, choice, reset, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     assert chosen_method(a, reset=reset) == choice
     auto, named = (
-        jax.make_jaxpr(
-            lambda a, b, m=method: linear_recurrence(a, b, reset=reset, method=m)
-        )(a, B)
+        jax.make_jaxpr(partial(linear_recurrence, reset=reset, method=method))(a, B)
         for method in ("auto", choice)
     )
     assert without_addresses(auto) == without_addresses(named)

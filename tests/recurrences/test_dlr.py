@@ -94,7 +94,9 @@ def test_one_mode_for_every_lag_makes_every_shift():
         none = {"feedthrough": jnp.zeros(1)}
         return dlr.apply(params | solved | none, x)[0]
 
-    wanted = [np.concatenate([np.zeros((s, 1)), x[: length - s]]) for s in range(length)]
+    wanted = [
+        np.concatenate([np.zeros((s, 1)), x[: length - s]]) for s in range(length)
+    ]
     np.testing.assert_allclose(
         outputs(jnp.eye(length)), np.stack(wanted), rtol=0, atol=1e-5
     )
@@ -103,7 +105,7 @@ def test_one_mode_for_every_lag_makes_every_shift():
 def test_backward_taps_meet_only_what_comes_after():
     dlr = DLR(d_state=4, bidirectional=True)
     params = dlr.init(jax.random.key(0), 1)
-    lam = np.exp(-np.float64(params["sqrt_decay"]) ** 2 + 1j * params["phase"])
+    lam = np.exp(-(np.float64(params["sqrt_decay"]) ** 2) + 1j * params["phase"])
     impulse = np.zeros((9, 1), np.float32)
     impulse[4] = 1
 

@@ -16,6 +16,7 @@ from ssm_jax.recurrences import (
 
 LENGTH, WIDTH = 50, 2
 RNG = np.random.default_rng(0)
+kernel_of = jax.jit(modal_kernel, static_argnames=("length", "part"))
 
 
 def exact_kernel(log_decay, w):
@@ -39,15 +40,21 @@ def assert_kernel(given, wanted):
 @pytest.mark.parametrize("direction", ["w", "w_backward"])
 def test_product_readout_is_a_real_readout_of_pairs(direction):
     dlr = DLR(d_state=5, readout="prod", bidirectional=True)
-    modes = dlr.modes(dlr.init(jax.random.key(0), WIDTH))
+    params = dlr.init(jax.random.key(0), WIDTH)
+    modes = dlr.modes(params)
     kernel = exact_kernel(modes.log_decay, getattr(modes, direction))
-    wanted = kernel.real * kernel.imag
-    pairs = recurrent(modes)
-    assert pairs.readout == "real"
-    assert pairs.w.shape == (WIDTH, 15)
-    for form in (modes, pairs):
-        form = form._replace(w=getattr(form, direction))
-        assert_kernel(convolution_kernel(form, LENGTH), wanted)
+
+    @jax.jit
+    def both_kernels(params):
+        modes = dlr.modes(params)
+        pairs = recurrent(modes)
+        assert pairs.readout == "real"
+        assert pairs.w.shape == (WIDTH, 15)
+        forms = (form._replace(w=getattr(form, direction)) for form in (modes, pairs))
+        return [convolution_kernel(form, LENGTH) for form in forms]
+
+    for given in both_kernels(params):
+        assert_kernel(given, kernel.real * kernel.imag)
 
 
 def test_real_readout_is_its_own_recurrent_form():
@@ -60,7 +67,7 @@ def test_kronecker_multiplies_complex_kernels():
     one, other = drawn(3), drawn(4)
     log_decay, w = kronecker(*one, *other)
     assert w.shape == (WIDTH, 12)
-    given = modal_kernel(log_decay, w, LENGTH, part="complex")
+    given = kernel_of(log_decay, w, length=LENGTH, part="complex")
     assert_kernel(given, exact_kernel(*one) * exact_kernel(*other))
 
 
@@ -86,7 +93,7 @@ def test_diagonalized_is_the_dense_linear_rnn(A):
     for x_t in x:
         h = A @ h + B * x_t
         wanted.append((C @ h)[:, 0])
-    kernel = modal_kernel(*diagonalized(A, B, C), LENGTH)
+    kernel = kernel_of(*diagonalized(A, B, C), length=LENGTH)
     given = np.stack([np.convolve(k, x)[:LENGTH] for k in np.float64(kernel)], -1)
     assert_kernel(given, np.stack(wanted))
 
@@ -105,7 +112,7 @@ def test_small_move_makes_a_matrix_diagonalizable():
     jordan = np.array([[0.5, 1.0], [0.0, 0.5]])
     moved = jordan + 1e-4 * RNG.normal(size=(2, 2))
     B, C = np.ones((2, 1)), np.ones((1, 2))
-    kernel = modal_kernel(*diagonalized(moved, B, C), 20)
+    kernel = kernel_of(*diagonalized(moved, B, C), length=20)
     power, wanted = np.eye(2), []
     for _ in range(20):
         wanted.append((C @ power @ B)[:, 0])

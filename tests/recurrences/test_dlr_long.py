@@ -9,7 +9,10 @@ from ssm_jax.recurrences import DLR, convolution_kernel
 
 LENGTH = 131_072
 LONG = {"dt_min": 1e-5, "dt_max": 1e-2}
-READOUTS = {"real": DLR(d_state=8, **LONG), "prod": DLR(d_state=4, **LONG, readout="prod")}
+READOUTS = {
+    "real": DLR(d_state=8, **LONG),
+    "prod": DLR(d_state=4, **LONG, readout="prod"),
+}
 METHODS = [
     "sequential",
     "chunked",
@@ -20,7 +23,10 @@ METHODS = [
 
 def exact_modes(dlr, params):
     """Decays and weights in double precision, as ``(n,)`` both."""
-    log_abs, phase = -np.float64(params["sqrt_decay"]) ** 2, np.float64(params["phase"])
+    log_abs, phase = (
+        -(np.float64(params["sqrt_decay"]) ** 2),
+        np.float64(params["phase"]),
+    )
     w = np.complex128(params["w_re"] + 1j * params["w_im"])[0]
     if dlr.readout == "real":
         return np.exp(log_abs + 1j * phase), w
@@ -35,7 +41,9 @@ def test_evaluation_of_a_long_sequence_is_right(dlr, method):
     x = np.random.default_rng(0).normal(size=(LENGTH, 1)).astype(np.float32)
     lam, w = exact_modes(dlr, params)
     inputs = x[:, 0].astype(complex)
-    states = (w_n * lfilter([1], [1, -a], inputs) for a, w_n in zip(lam, w, strict=True))
+    states = (
+        w_n * lfilter([1], [1, -a], inputs) for a, w_n in zip(lam, w, strict=True)
+    )
     wanted = sum(states).real + np.float64(params["feedthrough"]) * x[:, 0]
     y, _ = jax.jit(dlr.apply, static_argnames="method")(params, x, method=method)
     np.testing.assert_allclose(

@@ -115,7 +115,7 @@ def test_json_is_written_whole_or_not_at_all(folder, monkeypatch):
     before = contents(folder.path)
 
     def full(path, text):
-        path.open("w").write(text[:5])
+        path.write_bytes(text[:5].encode())
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(pathlib.Path, "write_text", full)

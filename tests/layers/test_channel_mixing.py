@@ -1,0 +1,98 @@
+"""Maps over channels against their formulas in double precision."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from ssm_jax.layers import ChannelMixing, Linear
+from ssm_jax.layers.channel_mixing import gelu
+
+D, FEATURES = 6, 5
+X = np.random.default_rng(0).normal(size=(3, 7, D)).astype(np.float32)
+
+
+def exact_gelu(x):
+    x = np.float64(x)
+    return x * special.ndtr(x)
+
+
+def weights(variables, name="out"):
+    dense = variables["params"][name]["dense"]
+    return np.float64(dense["kernel"]), np.float64(dense["bias"])
+
+
+def test_gelu_and_its_derivatives_are_exact():
+    x = np.linspace(-6, 6, 101).astype(np.float32)[:, None, None]
+    density = np.exp(-(np.float64(x) ** 2) / 2) / np.sqrt(2 * np.pi)
+    slope = special.ndtr(np.float64(x)) + x * density
+    bend = (2 - np.float64(x) ** 2) * density
+    first = jax.grad(lambda x: jnp.sum(gelu(x)))
+    second = jax.grad(lambda x: jnp.sum(first(x)))
+    for derivative, wanted in ((gelu, exact_gelu(x)), (first, slope), (second, bend)):
+        given = jax.jit(derivative)(x)
+        np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
+
+
+def test_linear_starts_uniform_within_one_over_root_d():
+    layer = Linear(400)
+    params = layer.init(jax.random.key(0), jnp.zeros((1, 25)))["params"]["dense"]
+    for name, shape in (("kernel", (25, 400)), ("bias", (400,))):
+        assert params[name].shape == shape
+        assert params[name].dtype == jnp.float32
+        uniform = stats.uniform(-0.2, 0.4).cdf
+        assert stats.kstest(np.ravel(params[name]), uniform).pvalue > 0.01, name
+        assert np.abs(params[name]).max() <= 0.2
+
+
+def test_linear_is_x_times_kernel_plus_bias():
+    layer = Linear(FEATURES)
+    variables = layer.init(jax.random.key(0), X)
+    dense = variables["params"]["dense"]
+    wanted = np.float64(X) @ dense["kernel"] + dense["bias"]
+    np.testing.assert_allclose(layer.apply(variables, X), wanted, rtol=0, atol=1e-6)
+
+
+def test_linear_mixing_is_a_map_of_gelu():
+    layer = ChannelMixing()
+    variables = layer.init(jax.random.key(0), X, FEATURES)
+    kernel, bias = weights(variables)
+    wanted = exact_gelu(X) @ kernel + bias
+    given = layer.apply(variables, X, FEATURES)
+    np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
+
+
+def test_glu_is_one_half_gated_by_the_other():
+    layer = ChannelMixing("glu")
+    variables = layer.init(jax.random.key(0), X, FEATURES)
+    kernel, bias = weights(variables)
+    assert kernel.shape == (D, 2 * FEATURES)
+    both = exact_gelu(X) @ kernel + bias
+    wanted = both[..., :FEATURES] * special.expit(both[..., FEATURES:])
+    given = layer.apply(variables, X, FEATURES)
+    np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
+
+
+def test_dropout_drops_whole_channels_of_a_sequence_in_training():
+    layer = ChannelMixing(dropout=0.25)
+    x = jnp.ones((40, 7, 50))
+    # An identity map shows what is left of each channel.
+    identity = {"out": {"dense": {"kernel": jnp.eye(50), "bias": jnp.zeros(50)}}}
+    rngs = {"dropout": jax.random.key(0)}
+    y = layer.apply({"params": identity}, x, 50, train=True, rngs=rngs)
+    np.testing.assert_array_equal(y, np.broadcast_to(y[:, :1], y.shape))
+    kept = y[:, 0] != 0
+    np.testing.assert_allclose(y[:, 0][kept], exact_gelu(1) / 0.75, rtol=1e-6)
+    np.testing.assert_allclose(np.mean(kept), 0.75, rtol=0, atol=0.03)
+    # Each sequence drops channels of its own.
+    assert len(np.unique(kept, axis=0)) == 40
+
+
+def test_dropout_needs_a_key_in_training_and_only_there():
+    layer = ChannelMixing(dropout=0.25)
+    variables = layer.init(jax.random.key(0), X, FEATURES)
+    plain = ChannelMixing().apply(variables, X, FEATURES)
+    np.testing.assert_array_equal(layer.apply(variables, X, FEATURES), plain)
+    with pytest.raises(Exception, match="dropout"):
+        layer.apply(variables, X, FEATURES, train=True)

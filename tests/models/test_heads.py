@@ -1,0 +1,135 @@
+"""Heads and encoders against their formulas."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from ssm_jax.models import (
+    PairHead,
+    PooledHead,
+    ScalarEncoder,
+    StepHead,
+    TokenEncoder,
+    VectorEncoder,
+)
+
+D, OUT = 4, 3
+X = np.random.default_rng(0).normal(size=(3, 9, D)).astype(np.float32)
+MASK = np.array(
+    [[1, 1, 1, 0, 0, 0, 0, 0, 0], [0, 0, 1, 0, 1, 1, 1, 1, 1], [1] * 9], bool
+)
+
+
+def mapped(variables, x, name="linear"):
+    dense = variables["params"][name]["dense"]
+    return np.float64(x) @ np.float64(dense["kernel"]) + np.float64(dense["bias"])
+
+
+def close(given, wanted, atol=1e-5):
+    np.testing.assert_allclose(given, wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("l_output", [None, 1, 4, 9])
+def test_step_head_predicts_at_the_last_steps(l_output):
+    head = StepHead(OUT, l_output)
+    variables = head.init(jax.random.key(0), X)
+    wanted = mapped(variables, X)[:, -(l_output or 9) :]
+    close(head.apply(variables, X), wanted)
+
+
+def test_pooled_head_maps_the_mean_of_the_data():
+    head = PooledHead(OUT)
+    variables = head.init(jax.random.key(0), X)
+    close(head.apply(variables, X), mapped(variables, X.mean(1)))
+    x = np.where(MASK[..., None], X, np.float32(1e3))
+    mean = np.stack([row[data].mean(0) for row, data in zip(X, MASK, strict=True)])
+    close(head.apply(variables, x, mask=MASK), mapped(variables, mean))
+
+
+def test_pooled_head_of_no_data_maps_zeros():
+    head = PooledHead(OUT)
+    variables = head.init(jax.random.key(0), X)
+    given = head.apply(variables, X, mask=np.zeros((3, 9), bool))
+    close(given, mapped(variables, np.zeros((3, D))))
+
+
+def test_pair_head_sees_both_means_in_their_order():
+    head = PairHead(OUT, d_hidden=6)
+    pairs = np.stack([X, X[::-1]], 1)
+    mask = np.stack([MASK, MASK[::-1]], 1)
+    variables = head.init(jax.random.key(0), pairs)
+    mean = np.stack([row[data].mean(0) for row, data in zip(X, MASK, strict=True)])
+    both = np.concatenate([mean, mean[::-1]], -1)
+    hidden = mapped(variables, both, "hidden")
+    wanted = mapped(variables, hidden * special.ndtr(hidden))
+    close(head.apply(variables, pairs, mask=mask), wanted)
+
+
+def test_pair_head_drops_hidden_channels_in_training():
+    head = PairHead(OUT, d_hidden=6, dropout=0.5)
+    pairs = np.stack([X, X], 1)
+    variables = head.init(jax.random.key(0), pairs)
+    calm = head.apply(variables, pairs)
+    rngs = {"dropout": jax.random.key(1)}
+    dropped = head.apply(variables, pairs, train=True, rngs=rngs)
+    assert not np.allclose(calm, dropped)
+
+
+def test_scalar_encoder_is_a_vector_times_the_number():
+    encoder = ScalarEncoder(d_model=2000)
+    x = jnp.asarray([[[2.0], [0.0]]])
+    params = encoder.init(jax.random.key(0), x)["params"]["dense"]
+    assert stats.kstest(params["kernel"][0], "norm").pvalue > 0.01
+    assert stats.kstest(params["bias"] / 0.1, "norm").pvalue > 0.01
+    given = encoder.apply({"params": {"dense": params}}, x)
+    close(given[0, 0], 2 * params["kernel"][0] + params["bias"])
+    close(given[0, 1], params["bias"])
+
+
+def test_vector_encoder_is_a_linear_map():
+    encoder = VectorEncoder(d_model=6)
+    variables = encoder.init(jax.random.key(0), X)
+    close(encoder.apply(variables, X), mapped(variables, X))
+
+
+def test_token_encoder_looks_up_rows_of_a_normal_table():
+    encoder = TokenEncoder(d_model=20, vocabulary=50, deviation=0.1)
+    tokens = np.array([[3, 0, 49], [3, 3, 1]])
+    variables = encoder.init(jax.random.key(0), tokens)
+    table = variables["params"]["table"]["embedding"]
+    assert table.shape == (50, 20)
+    assert stats.kstest(np.ravel(table) / 0.1, "norm").pvalue > 0.01
+    close(encoder.apply(variables, tokens), table[tokens], 0)
+
+
+REFUSALS = {
+    "scalar_encoder": (
+        ScalarEncoder(d_model=4),
+        "`x` must be (*b, l, 1), got (3, 9, 4); several numbers a step take a "
+        "`VectorEncoder`.",
+    ),
+    "too_long": (
+        StepHead(OUT, l_output=10),
+        "`l_output` must be in [1, 9], the length of the sequence, got 10; None "
+        "predicts at all steps.",
+    ),
+    "too_short": (
+        StepHead(OUT, l_output=0),
+        "`l_output` must be in [1, 9], the length of the sequence, got 0; None "
+        "predicts at all steps.",
+    ),
+    "pair": (
+        PairHead(OUT, d_hidden=6),
+        "`x` must be (*b, 2, l, d), got (3, 9, 4); the two sequences of a pair stand "
+        "side by side before the length.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("module", "message"), REFUSALS.values(), ids=REFUSALS.keys())
+def test_refusal_says_rule_value_and_way_out(module, message, unchecked):
+    with pytest.raises(ValueError) as refusal:
+        module.init(jax.random.key(0), X)
+    assert str(refusal.value) == message

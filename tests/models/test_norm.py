@@ -1,0 +1,102 @@
+"""Normalisations against their formulas in double precision."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.models import Norm, ScalarNorm
+
+X = np.random.default_rng(0).normal(2.0, 3.0, size=(3, 8, 5)).astype(np.float32)
+MASK = np.arange(8) < np.array([[8], [3], [5]])
+
+
+def exact_batch(x, mean, variance):
+    return (np.float64(x) - mean) / np.sqrt(variance + 1e-5)
+
+
+def moments(stats):
+    return stats["batch_stats"]["batch"]["mean"], stats["batch_stats"]["batch"]["var"]
+
+
+def test_scalar_norm_is_its_formula():
+    params = {"scale": jnp.float32(1.5), "shift": jnp.float32(-0.7)}
+    x = np.float64(X)
+    mean, deviation = x.mean(-1, keepdims=True), x.std(-1, keepdims=True)
+    wanted = 1.5 / deviation * (x - mean - 0.7)
+    given = ScalarNorm().apply({"params": params}, X)
+    np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-5)
+
+
+def test_scalar_norm_starts_as_plain_normalisation():
+    variables = ScalarNorm().init(jax.random.key(0), X)
+    chex.assert_trees_all_equal(
+        variables["params"], {"scale": jnp.ones(()), "shift": jnp.zeros(())}
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, -1e4])
+def test_scalar_norm_of_equal_channels_is_finite(value):
+    norm = ScalarNorm()
+    x = jnp.full((2, 4, 5), value)
+    variables = norm.init(jax.random.key(0), x)
+
+    def total(variables, x):
+        return jnp.sum(norm.apply(variables, x) ** 2)
+
+    chex.assert_tree_all_finite(norm.apply(variables, x))
+    chex.assert_tree_all_finite(jax.grad(total, (0, 1))(variables, x))
+
+
+def test_layer_norm_is_over_the_channels_of_a_step():
+    norm = Norm("layer")
+    variables = norm.init(jax.random.key(0), X)
+    x = np.float64(X)
+    variance = x.var(-1, keepdims=True)
+    wanted = (x - x.mean(-1, keepdims=True)) / np.sqrt(variance + 1e-5)
+    given = norm.apply(variables, X, mask=MASK)
+    np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["full", "padded"])
+def test_batch_norm_takes_the_moments_of_the_data(mask):
+    norm = Norm("batch")
+    data = np.float64(X.reshape(-1, 5) if mask is None else X[mask])
+    mean, variance = data.mean(0), data.var(0)
+    x = X if mask is None else np.where(mask[..., None], X, np.float32(1e3))
+    variables = norm.init(jax.random.key(0), x)
+    y, updated = norm.apply(variables, x, mask=mask, train=True, mutable="batch_stats")
+    wanted = exact_batch(X, mean, variance)
+    where = np.ones((3, 8), bool) if mask is None else mask
+    np.testing.assert_allclose(y[where], wanted[where], rtol=0, atol=1e-4)
+    # The running moments start at 0 and 1 and move by a tenth.
+    given_mean, given_variance = moments(updated)
+    np.testing.assert_allclose(given_mean, 0.1 * mean, rtol=1e-4)
+    np.testing.assert_allclose(given_variance, 0.9 + 0.1 * variance, rtol=1e-4)
+
+
+def test_batch_norm_uses_running_moments_outside_training():
+    norm = Norm("batch")
+    variables = norm.init(jax.random.key(0), X)
+    mean, variance = np.linspace(-1, 1, 5), np.linspace(1, 2, 5)
+    running = {"mean": jnp.float32(mean), "var": jnp.float32(variance)}
+    stats = {"batch_stats": {"batch": running}}
+    given = norm.apply(variables | stats, X)
+    np.testing.assert_allclose(given, exact_batch(X, mean, variance), rtol=0, atol=1e-5)
+
+
+def test_batch_norm_shares_moments_over_an_axis():
+    norm, alone = Norm("batch", axis_name="data"), Norm("batch")
+    variables = alone.init(jax.random.key(0), X)
+
+    def run(norm):
+        def of_shard(x):
+            return norm.apply(variables, x, train=True, mutable="batch_stats")
+
+        return of_shard
+
+    y, stats = jax.vmap(run(norm), axis_name="data")(X)
+    whole, wanted = run(alone)(X)
+    np.testing.assert_allclose(y, whole, rtol=0, atol=1e-5)
+    chex.assert_trees_all_close(jax.tree.map(lambda v: v[1], stats), wanted, rtol=1e-5)

@@ -1,0 +1,212 @@
+"""The whole model: states, masks and normalisation reach every layer."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.core import meta
+
+from ssm_jax.layers import ChannelMixing, RecurrentLayer
+from ssm_jax.models import (
+    Block,
+    PairHead,
+    PooledHead,
+    SequenceModel,
+    StepHead,
+    TokenEncoder,
+    VectorEncoder,
+)
+from ssm_jax.recurrences import DLR
+
+LENGTH, HALF, WIDTH = 12, 6, 4
+X = np.random.default_rng(0).normal(size=(3, LENGTH, 2)).astype(np.float32)
+# Rows: padding behind, in front, in holes; all of six data.
+MASK = np.array(
+    [
+        [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1],
+        [0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0],
+    ],
+    bool,
+)
+BLOCKS = {
+    "layer-post": ("layer", False),
+    "layer-pre": ("layer", True),
+    "batch-pre": ("batch", True),
+    "scalar-post": ("scalar", False),
+}
+each_block = pytest.mark.parametrize(
+    ("norm", "prenorm"), BLOCKS.values(), ids=BLOCKS.keys()
+)
+
+
+def model(norm="layer", prenorm=False, *, head=None, dropout=0.0, **options):
+    layer = RecurrentLayer(DLR(d_state=3, **options), ChannelMixing(dropout=dropout))
+    return SequenceModel(
+        encoder=VectorEncoder(WIDTH),
+        block=Block(layer, norm, prenorm=prenorm, dropout=dropout),
+        n_layers=2,
+        head=head or StepHead(2),
+    )
+
+
+@functools.cache
+def started(net):
+    """Variables of a model, running moments drawn, and its compiled ``apply``."""
+    variables = jax.jit(net.init)(jax.random.key(0), X[:, :HALF])
+    rng = np.random.default_rng(1)
+    moments = jax.tree.map(
+        lambda v: jnp.asarray(rng.uniform(0.5, 1.5, v.shape), v.dtype),
+        variables.get("batch_stats", {}),
+    )
+    variables = meta.unbox(variables) | ({"batch_stats": moments} if moments else {})
+    return variables, jax.jit(net.apply, static_argnames=("train", "mutable"))
+
+
+def assert_close(given, wanted):
+    chex.assert_trees_all_close(given, wanted, rtol=0, atol=2e-5)
+
+
+@each_block
+def test_state_of_all_layers_continues_the_sequence(norm, prenorm):
+    net = model(norm, prenorm)
+    variables, apply = started(net)
+    whole, last = apply(variables, X)
+    left, state = apply(variables, X[:, :HALF], net.initial_state((3,)))
+    right, state = apply(variables, X[:, HALF:], state)
+    assert_close((jnp.concatenate([left, right], 1), state), (whole, last))
+    assert len(state) == 2
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, net.initial_state((3,)))
+    # The second layer has a state of its own.
+    assert np.abs(state[0] - state[1]).max() > 1e-2
+
+
+def assert_padding_is_not_there(net):
+    variables, apply = started(net)
+    data = X[:, :HALF]
+    padded = np.full(X.shape, 7, np.float32)
+    padded[MASK] = data.reshape(-1, 2)
+    assert_close(apply(variables, padded, mask=MASK), apply(variables, data))
+
+
+@each_block
+def test_padding_changes_no_prediction_and_no_state(norm, prenorm):
+    assert_padding_is_not_there(model(norm, prenorm, head=PooledHead(3)))
+
+
+def test_padding_changes_no_prediction_in_two_directions():
+    assert_padding_is_not_there(model(head=PooledHead(3), bidirectional=True))
+
+
+def test_moments_of_a_batch_are_those_of_its_data():
+    net = model("batch", prenorm=True, head=PooledHead(3))
+    variables, apply = started(net)
+    step = {"train": True, "mutable": "batch_stats"}
+    data = X[:, :HALF]
+    padded = np.full(X.shape, 7, np.float32)
+    padded[MASK] = data.reshape(-1, 2)
+    given = apply(variables, padded, mask=MASK, **step)
+    wanted = apply(variables, data, **step)
+    assert_close(given, wanted)
+    # Moments that the padding entered would be others.
+    _, careless = apply(variables, padded, **step)
+    differ = jax.tree.map(lambda a, b: np.abs(a - b).max() > 1e-3, careless, wanted[1])
+    assert all(jax.tree.leaves(differ))
+
+
+def test_segments_reach_every_layer():
+    net = model()
+    variables, apply = started(net)
+    left, _ = apply(variables, X[:, :HALF])
+    right, last = apply(variables, X[:, HALF:])
+    reset = np.tile(np.arange(LENGTH) == HALF, (3, 1))
+    packed = apply(variables, X, reset=reset)
+    assert_close(packed, (jnp.concatenate([left, right], 1), last))
+
+
+def test_layers_have_parameters_of_their_own():
+    params = started(model("scalar", prenorm=True))[0]["params"]
+    assert params.keys() == {"encoder", "block_0", "block_1", "norm", "head"}
+    one, other = (params[f"block_{i}"]["layer"]["recurrent"] for i in (0, 1))
+    assert np.any(one["recurrence"]["w_re"] != other["recurrence"]["w_re"])
+
+
+def test_block_is_a_residual_around_its_layer():
+    layer = RecurrentLayer(DLR(d_state=3), ChannelMixing())
+    x = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)).astype(np.float32)
+    mean, deviation = x.mean(-1, keepdims=True), x.std(-1, keepdims=True)
+    for prenorm in (False, True):
+        block = Block(layer, "scalar", prenorm=prenorm)
+        variables = meta.unbox(jax.jit(block.init)(jax.random.key(0), x))
+        inner = {"params": variables["params"]["layer"]}
+        entering = (x - mean) / deviation if prenorm else x
+        wanted = x + jax.jit(layer.apply)(inner, entering)[0]
+        if not prenorm:
+            wanted -= wanted.mean(-1, keepdims=True)
+            wanted /= wanted.std(-1, keepdims=True)
+        assert_close(jax.jit(block.apply)(variables, x)[0], wanted)
+
+
+def test_dropout_draws_only_in_training():
+    net = model(dropout=0.5)
+    variables, apply = started(net)
+    calm = apply(variables, X)
+    assert_close(apply(variables, X), calm)
+    one, same, other = (
+        apply(variables, X, train=True, rngs={"dropout": jax.random.key(seed)})[0]
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, same)
+    assert not np.allclose(one, other)
+    assert not np.allclose(one, calm[0])
+
+
+def test_pairs_of_token_sequences_go_through_the_model():
+    net = model(head=PairHead(3, d_hidden=5)).clone(encoder=TokenEncoder(WIDTH, 11))
+    tokens = np.random.default_rng(0).integers(0, 11, (3, 2, 6))
+    variables = jax.jit(net.init)(jax.random.key(0), tokens)
+    apply = jax.jit(net.apply)
+    mask = np.broadcast_to(np.arange(6) < 4, tokens.shape)
+    padded, states = apply(variables, tokens, mask=mask)
+    wanted, last = apply(variables, tokens[..., :4])
+    assert padded.shape == (3, 3)
+    assert_close((padded, states), (wanted, last))
+    chex.assert_trees_all_equal_shapes(states, net.initial_state((3, 2)))
+
+
+PUBLISHED = {
+    "atomic_1": (128, 1, 1, 1_074_051),
+    "atomic_6": (128, 6, 1, 6_441_101),
+    "shift": (32, 1, 8, 271_818),
+}
+
+
+@pytest.mark.parametrize("row", PUBLISHED.values(), ids=PUBLISHED.keys())
+def test_published_models_have_the_published_number_of_parameters(row):
+    d_model, n_layers, d_output, published = row
+    layer = RecurrentLayer(DLR(d_state=4096), ChannelMixing())
+    net = SequenceModel(
+        encoder=VectorEncoder(d_model),
+        block=Block(layer, "scalar"),
+        n_layers=n_layers,
+        head=StepHead(d_output),
+    )
+    x = jax.ShapeDtypeStruct((1, 64, 3), jnp.float32)
+    variables = jax.eval_shape(net.init, jax.random.key(0), x)
+    assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == published
+
+
+@pytest.mark.parametrize("n_states", [0, 1, 3])
+def test_wrong_number_of_states_is_refused(n_states):
+    net = model()
+    variables, _ = started(net)
+    (state, _) = net.initial_state((3,))
+    with pytest.raises(ValueError) as refusal:
+        net.apply(variables, X, (state,) * n_states)
+    assert str(refusal.value) == (
+        f"`state` must hold 2 states, one a layer, got {n_states}; `initial_state` "
+        "makes them."
+    )
