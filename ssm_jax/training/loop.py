@@ -1,6 +1,7 @@
 """The training loop, the only one: a task, a model and an optimizer from a config."""
 
 import dataclasses
+import json
 import math
 import time
 from typing import Any, Literal
@@ -8,7 +9,7 @@ from typing import Any, Literal
 import jax
 from absl import logging
 
-from ssm_jax.config import Config, build
+from ssm_jax.config import Config, build, to_json
 from ssm_jax.tasks.base import Split, Task, n_batches
 from ssm_jax.training.checkpoint import Checkpoints
 from ssm_jax.training.folder import RunFolder
@@ -90,7 +91,10 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     for line in run.summary:
         logging.info("%s", line)
     best = f"validation/{main_metric(run.spec.targets)}"
-    with Checkpoints(folder.checkpoints, best_metric=best) as checkpoints:
+    stored = json.loads(to_json(config))
+    with Checkpoints(
+        folder.checkpoints, best_metric=best, config=stored
+    ) as checkpoints:
         elapsed_s = 0.0
         if checkpoints.latest_step is not None:
             restored = checkpoints.restore(jax.eval_shape(lambda: state))
