@@ -48,8 +48,8 @@ from ssm_jax.kernels import LogDecay, linear_recurrence, modal_kernel
 SUITE = flags.DEFINE_enum(
     "suite", None, ["modal_kernel", "recurrence"], "What to time."
 )
-LENGTHS = flags.DEFINE_list(
-    "lengths", None, "Steps, as 1024,16384; by default those of the suite."
+LENGTHS = flags.DEFINE_multi_integer(
+    "lengths", None, "Steps; repeat the flag for more. The suite has its own.", 1
 )
 REPEATS = flags.DEFINE_integer(
     "repeats", 7, "How often each is timed; the median counts.", lower_bound=1
@@ -94,20 +94,8 @@ def measure(
     return row, result
 
 
-def costs(
-    function: Callable[..., Any], *arguments: Any, exact: Any, repeats: int
-) -> Row:
-    """Measures a function of two arguments, ``forward`` and with its gradient, ``grad``.
-
-    Args:
-      function: Function whose first rows are known.
-      arguments: What it is called with.
-      exact: Its first rows, float64.
-      repeats: Number of timed runs.
-
-    Returns:
-      What `measure` says of both, and the ``error``.
-    """
+def _costs(function, *arguments, exact, repeats):
+    """Measures a function of two arguments, its gradient, and its error."""
 
     def loss(one, other):
         return jnp.sum(jnp.abs(function(one, other)) ** 2)
@@ -151,7 +139,7 @@ def modal_kernel_rows(
     for name, function in (("usual", usual), ("modal_kernel", modal_kernel)):
         logging.info("%s, %d steps", name, length)
         kernels, exact = partial(function, length=length), np.real([first])
-        found[name] = costs(kernels, log, w, exact=exact, repeats=repeats)
+        found[name] = _costs(kernels, log, w, exact=exact, repeats=repeats)
         yield {"what": name, "length": length} | found[name]
     ours = found["modal_kernel"]
     ratios = {key: value / ours[key] for key, value in found["usual"].items()}
@@ -188,7 +176,7 @@ def recurrence_rows(length: int, *, n: int = 64, repeats: int) -> Iterable[Row]:
             logging.info("%s decay, %s, %d steps", kind, method, length)
             states = partial(_states, method=method)
             row = {"what": method, "decay": kind, "length": length}
-            yield row | costs(states, a, b, exact=exact, repeats=repeats)
+            yield row | _costs(states, a, b, exact=exact, repeats=repeats)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -204,19 +192,12 @@ def table(rows: Sequence[Row]) -> str:
 def main(argv):
     """Runs a suite."""
     del argv
-    if not all(steps.isdigit() and int(steps) for steps in LENGTHS.value or []):
-        raise ValueError(
-            f"`--lengths` must be positive numbers of steps, got {LENGTHS.value}; "
-            "as in --lengths=1024,16384."
-        )
     if SUITE.value == "modal_kernel":
         suite, lengths = modal_kernel_rows, [2**14]
     else:
         suite, lengths = recurrence_rows, [2**10, 2**14, 2**17]
-    if LENGTHS.value:
-        lengths = [int(steps) for steps in LENGTHS.value]
     repeats = REPEATS.value
-    rows = [row for length in lengths for row in suite(length, repeats=repeats)]
+    rows = [row for n in LENGTHS.value or lengths for row in suite(n, repeats=repeats)]
     print(table(rows))
     if OUTPUT.value:
         found = _machine() | {"suite": SUITE.value, "repeats": repeats, "rows": rows}

@@ -1,6 +1,7 @@
 """The table of recurrences, and the compiled evaluation that their tests share."""
 
 import functools
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -86,17 +87,19 @@ ROWS = {
 
 
 def rows(*, methods=None, lengths=False, directions=(1, 2)):
-    """Marks a test to run on rows, and on their methods among these and lengths."""
+    """Marks a test to run on rows; if asked, on each of their methods and lengths."""
+    params = []
+    for name, row in ROWS.items():
+        axes = {"row": [row]}
+        if methods is not None:
+            axes["method"] = [method for method in methods if method in row.methods]
+        if lengths:
+            axes["length"] = row.lengths
+        if row.directions in directions:
+            for values in itertools.product(*axes.values()):
+                label = "-".join([name, *map(str, values[1:])])
+                params.append(pytest.param(*values, id=label))
     names = ["row", *["method"] * (methods is not None), *["length"] * lengths]
-    params = [
-        pytest.param(row, *method, *length, id="-".join(map(str, label)))
-        for name, row in ROWS.items()
-        if row.directions in directions
-        for method in ([()] if methods is None else zip(methods))
-        for length in (zip(row.lengths) if lengths else [()])
-        if set(method) <= set(row.methods)
-        for label in [(name, *method, *length)]
-    ]
     return pytest.mark.parametrize(names, params)
 
 
