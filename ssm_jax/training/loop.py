@@ -85,8 +85,10 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     if training.carry_state:
         state = state.replace(carry=model.initial_state((training.batch_size,)))
     parallel = DataParallel(training.parallel)
+    # What has no batches is refused before there is a folder.
     parallel.check(training.batch_size)
-    _check_batches(task, training)
+    n_batches(task, "train", training.batch_size)
+    _n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     folder.claim(config)
     for line in run.summary:
         logging.info("%s", line)
@@ -225,13 +227,6 @@ def evaluate(
     batches = (task.batch(split, index, batch_size, seed) for index in range(count))
     sums = [step(params, model_state, parallel.split(batch)) for batch in batches]
     return metrics(total(jax.device_get(sums)))
-
-
-def _check_batches(task, training):
-    """Finds before anything is begun that there are no such batches."""
-    n_batches(task, "train", training.batch_size)
-    limit = training.evaluation_batches
-    _n_evaluated(task, "validation", training.batch_size, limit)
 
 
 def _n_evaluated(task, split, batch_size, limit):

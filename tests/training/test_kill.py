@@ -17,7 +17,7 @@ def test_killed_run_gives_the_numbers_of_one_that_never_was(tmp_path):
             "-m",
             "tests.training.kill_trials",
             "--trials=1",
-            "--steps=40",
+            "--steps=20",
         ],
         cwd=Path(__file__).parents[2],
         env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path)},
