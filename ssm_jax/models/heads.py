@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.layers.channel_mixing import Linear, gelu
-from ssm_jax.types import Activations, Array, Float, Steps
+from ssm_jax.types import Activations, Array, Bool, Float, Steps
 
 
 class StepHead(nn.Module):
@@ -71,7 +71,11 @@ class PairHead(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Activations, *, mask: Steps | None = None, train: bool = False
+        self,
+        x: Float[Array, "*b p l d"],
+        *,
+        mask: Bool[Array, "*b p l"] | None = None,
+        train: bool = False,
     ) -> Float[Array, "*b o"]:
         """Maps pairs ``(*b, 2, l, d)`` to ``(*b, d_output)``."""
         if x.ndim < 3 or x.shape[-3] != 2:
