@@ -197,6 +197,41 @@ def two_float_decay(
     return hi, hi * jax.lax.complex(gap, ticks * np.float32(_TWO_PI / _WORD))
 
 
+def multiply_add(
+    a: Inexact[Array, "*n"], h: Inexact[Array, "*bn"], b: Inexact[Array, "*bn"]
+) -> tuple[Inexact[Array, "*bn"], Inexact[Array, "*bn"]]:
+    """``a h + b`` and its rounding error; no error is found of float64.
+
+    Args:
+      a: Factors, ``(*n,)``, real or complex.
+      h: What they multiply, ``(*b, *n)``, of the same dtype.
+      b: What is added, ``(*b, *n)``.
+
+    Returns:
+      ``(rounded, error)``, both ``(*b, *n)``.
+    """
+    if h.dtype in (jnp.float64, jnp.complex128):
+        return a * h + b, jnp.zeros_like(h)
+    a = jnp.broadcast_to(a, h.shape)
+
+    def dot(left, right, b):
+        """The sum of products and of ``b``."""
+        total = (b, jnp.zeros_like(b))
+        for x, y in zip(left, right, strict=True):
+            total = _sum(_product(x, y), total)
+        return total
+
+    if not jnp.iscomplexobj(h):
+        return dot([a], [h], b)
+    re, im = jnp.real(h), jnp.imag(h)
+    if jnp.iscomplexobj(a):
+        left, right = [jnp.real(a), -jnp.imag(a)], [jnp.imag(a), jnp.real(a)]
+        re, im = dot(left, [re, im], jnp.real(b)), dot(right, [re, im], jnp.imag(b))
+    else:
+        re, im = dot([a], [re], jnp.real(b)), dot([a], [im], jnp.imag(b))
+    return jax.lax.complex(re[0], im[0]), jax.lax.complex(re[1], im[1])
+
+
 def _modulus(log_abs, steps):
     """``exp(log_abs * steps)``; the product is carried in two floats."""
     count = steps.astype(log_abs.dtype)

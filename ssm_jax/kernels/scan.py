@@ -14,7 +14,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.powers import LogDecay, powers, repeated, two_float_decay
+from ssm_jax.kernels.powers import (
+    LogDecay,
+    multiply_add,
+    powers,
+    repeated,
+    two_float_decay,
+)
 from ssm_jax.types import Array, Bool, Inexact
 
 
@@ -52,7 +58,12 @@ def sequential(decay: Decay) -> Solver:
                 return h, h
 
             a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
-            return _loop(step, (_time_first(a), _time_first(b)), reverse)
+            return _loop(
+                step,
+                jnp.zeros_like(b[..., 0, :]),
+                (_time_first(a), _time_first(b)),
+                reverse,
+            )
 
         return solve_varying
 
@@ -62,14 +73,20 @@ def sequential(decay: Decay) -> Solver:
         hi, lo = jnp.real(hi), jnp.real(lo)
 
     def solve_constant(b, cut, reverse):
-        def step(h, inputs):
+        # The rounding errors of 1e5 steps add up where they are all alike.
+        def step(carried, inputs):
             cut_t, b_t = inputs
-            kept = h if cut_t is None else jnp.where(cut_t[..., None], 0, h)
-            h = hi * kept + (lo * kept + b_t)
-            return h, h
+            if cut_t is not None:
+                carried = tuple(jnp.where(cut_t[..., None], 0, v) for v in carried)
+            h, error = carried
+            rounded, more = multiply_add(hi, h, b_t)
+            more = more + (lo * h + hi * error)
+            h = rounded + more
+            return (h, more - (h - rounded)), h
 
         cut = None if cut is None else jnp.moveaxis(cut, -1, 0)
-        return _loop(step, (cut, _time_first(b)), reverse)
+        start = jnp.zeros_like(b[..., 0, :])
+        return _loop(step, (start, start), (cut, _time_first(b)), reverse)
 
     return solve_constant
 
@@ -148,8 +165,7 @@ def chunked(decay: Decay, length: int) -> Solver:
     return solve_constant
 
 
-def _loop(step, inputs, reverse):
-    start = jnp.zeros_like(inputs[1][0])
+def _loop(step, start, inputs, reverse):
     _, h = jax.lax.scan(step, start, inputs, reverse=reverse)
     return jnp.moveaxis(h, 0, -2)
 

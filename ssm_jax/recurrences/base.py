@@ -17,7 +17,7 @@ from ssm_jax.kernels.convolution import (
 )
 from ssm_jax.kernels.powers import LogDecay, combined, powers
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
-from ssm_jax.recurrences.padding import compact, spread
+from ssm_jax.recurrences.padding import compact, spread, starts_behind_data
 from ssm_jax.types import (
     Activations,
     Array,
@@ -176,6 +176,7 @@ class TimeInvariant(abc.ABC):
         modes = self.modes(params)
         _check(modes, x, state, reset, mask)
         dtype = x.dtype
+        fresh = starts_behind_data(reset, mask)
         x, reset, lengths, order = compact(x, reset, mask)
         if method == "auto":
             long = x.shape[-2] >= _LONG and reset is None
@@ -184,6 +185,8 @@ class TimeInvariant(abc.ABC):
         x = x.astype(modes.feedthrough.dtype)
         y, state = evaluate(modes, x, state, reset, lengths, method)
         y = spread(y + modes.feedthrough * x, mask, order)
+        if state is not None and fresh is not None:
+            state = jnp.where(fresh[..., None, None], 0, state)
         return y.astype(dtype), state
 
 

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from ssm_jax.types import Activations, Array, Int, Steps
+from ssm_jax.types import Activations, Array, Bool, Int, Steps
 
 
 def compact(
@@ -55,3 +55,21 @@ def spread(
         return y
     y = jnp.take_along_axis(y, jnp.argsort(order, axis=-1)[..., None], -2)
     return jnp.where(jnp.broadcast_to(mask, y.shape[:-1])[..., None], y, 0)
+
+
+def starts_behind_data(
+    reset: Steps | None, mask: Steps | None
+) -> Bool[Array, "*b"] | None:
+    """Whether a segment starts on padding behind the last data of a row.
+
+    Args:
+      reset: True where a segment starts, ``(*b, l)``, or None.
+      mask: True where a step is data, ``(*b, l)``, or None.
+
+    Returns:
+      ``(*b,)``; None if either is None: then no start can be lost.
+    """
+    if reset is None or mask is None:
+        return None
+    segment = jnp.cumsum(reset, -1)
+    return segment[..., -1] > jnp.max(jnp.where(mask, segment, 0), -1)

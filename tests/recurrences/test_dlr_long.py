@@ -14,12 +14,7 @@ READOUTS = {
     "prod": DLR(d_state=4, **LONG, readout="prod"),
 }
 METHODS = [
-    pytest.param(
-        "sequential",
-        marks=pytest.mark.xfail(
-            reason="131,072 roundings to float32 come to more than 2e-5"
-        ),
-    ),
+    "sequential",
     "chunked",
     pytest.param("associative", marks=pytest.mark.slow),
     "fft",
