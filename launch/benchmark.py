@@ -26,14 +26,10 @@ and the second, at 131,072 steps, constant decay (varying decay)::
 
 import json
 import logging
-import os
-import platform
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +40,7 @@ from absl import flags
 
 from launch import cli
 from ssm_jax.kernels import LogDecay, linear_recurrence, modal_kernel
+from ssm_jax.training import circumstances
 
 SUITE = flags.DEFINE_enum(
     "suite", None, ["modal_kernel", "recurrence"], "What to time."
@@ -200,8 +197,9 @@ def main(argv):
     rows = [row for n in LENGTHS.value or lengths for row in suite(n, repeats=repeats)]
     print(table(rows))
     if OUTPUT.value:
-        found = _machine() | {"suite": SUITE.value, "repeats": repeats, "rows": rows}
-        Path(OUTPUT.value).write_text(json.dumps(found, indent=2) + "\n")
+        found = {"suite": SUITE.value, "repeats": repeats, "rows": rows}
+        text = json.dumps(circumstances() | found, indent=2)
+        Path(OUTPUT.value).write_text(text + "\n")
 
 
 def _states(a, b, *, method):
@@ -220,28 +218,6 @@ def _loop(a, b):
 
 def _cell(value):
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _machine() -> Row:
-    device = jax.devices()[0]
-    return {
-        "commit": _commit(),
-        "device": device.device_kind,
-        "platform": device.platform,
-        "cpus": os.cpu_count(),
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("jax", "jaxlib", "numpy")},
-    }
-
-
-def _commit() -> str | None:
-    command = ["git", "describe", "--always", "--abbrev=10", "--dirty=+"]
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(command, cwd=here, capture_output=True, text=True)
-    except OSError:
-        return None
-    return found.stdout.strip() or None
 
 
 if __name__ == "__main__":

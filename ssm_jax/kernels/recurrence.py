@@ -32,8 +32,8 @@ def linear_recurrence(
         as it stands: a constant decay is neither spread over the length nor scanned.
       b: What enters each state at each step, ``(*b, l, n)``, real or complex.
       h0: State before the first step, ``(*b, n)``. None means zeros.
-      reset: True where a segment starts, ``(*b, l)``: nothing passes between such a
-        step and the one before it, in either direction. None means one segment.
+      reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``:
+        nothing passes between such a step and the one before it, in either direction.
       reverse: From the last step to the first, ``h_t = a_t h_{t+1} + b_t``; ``h0`` is
         then the state after the last step.
       method: ``"sequential"``: one step after another, the definition, best on CPUs.

@@ -41,7 +41,8 @@ class Norm(nn.Module):
 
     Attributes:
       kind: ``"layer"``: LayerNorm over channels. ``"batch"``: BatchNorm over batch and
-        steps, moments of the data only, running moments where not in training.
+        steps, moments of the data only, running moments where not in training;
+        devices that share a batch weigh the same, whatever they have of data.
         ``"scalar"``: `ScalarNorm`.
       axis_name: Mapped axis over which batch moments are shared. None: none.
     """

@@ -156,9 +156,10 @@ class TimeInvariant(abc.ABC):
           params: What `init` draws.
           x: Input, ``(*b, l, d)``. Sums and states are float32 also for bfloat16.
           state: State before the first step, ``(*b, d, n)``. None means zeros.
-          reset: True where a segment starts, ``(*b, l)``; nothing passes its border.
-          mask: True where a step is data, ``(*b, l)``; the others are as if they were
-            not there and give zeros. None means all are.
+          reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``;
+            nothing passes its border.
+          mask: True where a step is data, ``(*b, l)`` or ``(l,)``; the others are as if
+            they were not there and give zeros. None means all are.
           method: ``"fft"``: convolution with the modes' kernel. Others: through all
             states, by `linear_recurrence`, in slices of the modes, so that at most
             ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"``: ``"fft"``

@@ -47,13 +47,18 @@ class RunFolder:
         """Makes the folder that of an experiment, or finds that it is already.
 
         Args:
-          config: The resolved config of the experiment.
+          config: The resolved config of the experiment; ``task.data_dir`` may differ.
 
         Raises:
           ValueError: The folder is that of another experiment, or holds other files.
         """
         if self._config.exists():
-            if different := differences(self.config(), config):
+            different = [
+                line
+                for line in differences(self.config(), config)
+                if not line.startswith("task.data_dir:")  # data may move
+            ]
+            if different:
                 more = f" and {len(different) - 3} more" if len(different) > 3 else ""
                 raise ValueError(
                     f"`workdir` must be new or of the same config, got {self.path}, "
@@ -66,7 +71,7 @@ class RunFolder:
             )
         self.path.mkdir(parents=True, exist_ok=True)
         _write(self._config, to_json(config))
-        _write(self.path / "run.json", json.dumps(_circumstances(), indent=2))
+        _write(self.path / "run.json", json.dumps(circumstances(), indent=2))
 
     def config(self) -> Any:
         """The config of the run.
@@ -115,7 +120,8 @@ class RunFolder:
         return json.loads(path.read_text()) if path.exists() else None
 
 
-def _circumstances():
+def circumstances() -> dict[str, Any]:
+    """What a measurement was made on and with: device, versions, commit."""
     device = jax.devices()[0]
     return {
         "commit": _commit(),

@@ -106,7 +106,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
         state = parallel.place(state)
         loop = _Loop(run, task, training, parallel, folder, checkpoints)
         loop.go(state, elapsed_s)
-    return folder.metrics()[-1]
+    return (folder.metrics() or [{"step": training.steps}])[-1]
 
 
 class _Loop:

@@ -40,6 +40,13 @@ def test_same_experiment_may_claim_again(folder):
     assert folder.metrics() == [{"step": 1, "loss": 0.5}]
 
 
+def test_data_may_move(folder):
+    config = tiny.digits()
+    config.task.data_dir = "/elsewhere"
+    folder.claim(config)
+    assert folder.config().task.data_dir == "/elsewhere"
+
+
 def test_another_experiment_is_told_the_fields_and_changes_nothing(folder):
     folder.log(1, loss=0.5)
     before = contents(folder.path)
