@@ -232,6 +232,7 @@ def multiply_add(
     return jax.lax.complex(re[0], im[0]), jax.lax.complex(re[1], im[1])
 
 
+@jax.jit
 def _modulus(log_abs, steps):
     """``exp(log_abs * steps)``; the product is carried in two floats."""
     count = steps.astype(log_abs.dtype)
@@ -242,6 +243,7 @@ def _modulus(log_abs, steps):
     return jnp.where(power < jnp.inf, power + power * error, power)
 
 
+@jax.jit
 def _turns(phase, phase_lo):
     """Radians as turns: ``(word + rest) / 2**32``, int32 that wraps and float32."""
     parts = [*_split(phase)]
@@ -261,6 +263,7 @@ def _turns(phase, phase_lo):
     return word + carry.astype(jnp.int32), rest - carry
 
 
+@jax.jit
 def _angle(re, im):
     """``atan2(im, re)`` in two floats: a table of 257 angles and a short series."""
     x, y = jnp.abs(re), jnp.abs(im)
@@ -293,6 +296,7 @@ def _split(a):
     return hi, a - hi
 
 
+@jax.jit
 def _product(a, b):
     """The product of two float32 as an unevaluated sum of two.
 
@@ -305,6 +309,7 @@ def _product(a, b):
     return _two_sum(hi, (lo + more) + a2 * b2)
 
 
+@jax.jit
 def _two_sum(a, b):
     """The sum of two float32 and its rounding error."""
     s = a + b
@@ -312,6 +317,7 @@ def _two_sum(a, b):
     return s, (a - (s - back)) + (b - back)
 
 
+@jax.jit
 def _sum(a, b):
     """The sum of two two-float numbers."""
     hi, lo = _two_sum(a[0], b[0])
