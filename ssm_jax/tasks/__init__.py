@@ -10,5 +10,6 @@ from ssm_jax.tasks.base import TaskSpec as TaskSpec
 from ssm_jax.tasks.base import n_batches as n_batches
 from ssm_jax.tasks.digits import Digits as Digits
 from ssm_jax.tasks.synthetic.cumsum import CumSum as CumSum
+from ssm_jax.tasks.synthetic.listops import ListOps as ListOps
 from ssm_jax.tasks.synthetic.shift import Shift as Shift
 from ssm_jax.tasks.tfds.images import PixelMnist as PixelMnist

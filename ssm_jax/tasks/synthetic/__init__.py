@@ -1,1 +1,1 @@
-"""Tasks whose sequences are drawn and never end."""
+"""Tasks whose sequences are drawn: endless noise, or finite sets that a seed names."""
