@@ -76,10 +76,10 @@ def restore(
 
 
 def _variables(model, spec):
-    """The variables that a model starts with, for one sequence of a task."""
-    shape = (
-        (1, spec.length, spec.d_input) if spec.inputs == "vector" else (1, spec.length)
-    )
+    """The variables that a model starts with, for one example of a task."""
+    shape = (1, 2, spec.length) if spec.pair else (1, spec.length)
+    if spec.inputs == "vector":
+        shape = (*shape, spec.d_input)
     dtype = "float32" if spec.inputs == "vector" else "int32"
     inputs = jax.numpy.zeros(shape, dtype)
     return meta.unbox(model.init(jax.random.key(0), inputs))

@@ -12,4 +12,9 @@ from ssm_jax.tasks.digits import Digits as Digits
 from ssm_jax.tasks.synthetic.cumsum import CumSum as CumSum
 from ssm_jax.tasks.synthetic.listops import ListOps as ListOps
 from ssm_jax.tasks.synthetic.shift import Shift as Shift
+from ssm_jax.tasks.tfds.glue import Glue as Glue
+from ssm_jax.tasks.tfds.images import PixelCifar10 as PixelCifar10
 from ssm_jax.tasks.tfds.images import PixelMnist as PixelMnist
+from ssm_jax.tasks.tfds.imdb import ImdbBytes as ImdbBytes
+from ssm_jax.tasks.tfds.imdb import ImdbWords as ImdbWords
+from ssm_jax.tasks.tfds.retrieval import Retrieval as Retrieval

@@ -22,13 +22,14 @@ class Batch(NamedTuple):
     ``l_output`` and the kind of inputs and targets are those of the task's `TaskSpec`.
 
     Attributes:
-      inputs: float32 vectors ``(b, l, d_input)`` or int32 tokens ``(b, l)``.
+      inputs: float32 vectors ``(b, l, d_input)`` or int32 tokens ``(b, l)``; of pairs
+        ``(b, 2, l, d_input)`` or ``(b, 2, l)``.
       targets: float32 values ``(b, l_output, d_output)`` or int32 classes
         ``(b, l_output)``, those of the last ``l_output`` steps; without the axis
         ``l_output`` where the spec has None there.
       mask: bool, true where a target counts, ``(b, l_output)`` or ``(b,)``.
-      valid: bool ``(b, l)``, true where a step is data and not padding. None means
-        that all steps are data.
+      valid: bool ``(b, l)``, of pairs ``(b, 2, l)``, true where a step is data and not
+        padding. None means that all steps are data.
     """
 
     inputs: np.ndarray
@@ -48,7 +49,9 @@ class TaskSpec:
       targets: ``"regression"``: float32 values; ``"classification"``: int32 classes.
       d_output: Values, or classes to choose from, of one prediction.
       l_output: The model predicts the last ``l_output`` steps. None: it makes one
-        prediction a sequence.
+        prediction a sequence, or a pair.
+      pair: Whether an example is two sequences, side by side before the length, as
+        `ssm_jax.models.PairHead` takes them.
     """
 
     length: int
@@ -57,6 +60,7 @@ class TaskSpec:
     targets: Literal["regression", "classification"]
     d_output: int
     l_output: int | None
+    pair: bool = False
 
 
 @runtime_checkable
