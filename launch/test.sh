@@ -6,4 +6,4 @@ ruff format --check .
 ruff check .
 pyright --pythonpath "$(command -v python)"
 lint-imports
-pytest "$@"
+pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile "$@"

@@ -1,10 +1,13 @@
-"""JAX as the tests want it: eight CPU devices.
+"""JAX as the tests want it: eight CPU devices, and no program compiled twice.
 
 Nothing of ssm_jax is imported at the head of this file: the hook that checks the
 shape annotations is installed after it is read.
 """
 
 import io
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 
 import jax
@@ -14,8 +17,21 @@ from PIL import Image
 
 jax.config.update("jax_num_cpu_devices", 8)
 
+_COMPILED = tempfile.mkdtemp(prefix="compiled-")
+for _name, _value in (
+    ("jax_compilation_cache_dir", _COMPILED),
+    ("jax_persistent_cache_min_compile_time_secs", 0.0),
+):
+    jax.config.update(_name, _value)
+    os.environ[_name.upper()] = str(_value)  # for the processes that tests start
+
 N_TRAIN, N_TEST = 34, 11
 """Images of the prepared mnist that stands in for the real one."""
+
+
+def pytest_unconfigure() -> None:
+    """Throws the compiled programs away."""
+    shutil.rmtree(_COMPILED, ignore_errors=True)
 
 
 @pytest.fixture
@@ -27,21 +43,6 @@ def key():
 def unchecked(monkeypatch) -> None:
     """Lets an argument of the wrong type through to the error that users see."""
     monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
-
-
-@pytest.fixture(scope="module")
-def compiled_once(tmp_path_factory):
-    """Training the same thing again takes the program that was compiled before."""
-    from jax.experimental.compilation_cache import compilation_cache
-
-    least = jax.config.jax_persistent_cache_min_compile_time_secs
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_compilation_cache_dir", str(tmp_path_factory.mktemp("xla")))
-    compilation_cache.reset_cache()
-    yield
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
-    jax.config.update("jax_compilation_cache_dir", None)
-    compilation_cache.reset_cache()
 
 
 def encode_image(i: int) -> io.BytesIO:

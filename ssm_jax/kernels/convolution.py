@@ -7,6 +7,7 @@ recurrence would have after the last step by the same tables.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, cast
 
 import jax
@@ -20,6 +21,7 @@ from ssm_jax.types import Array, Float, Inexact
 _FULL = jax.lax.Precision.HIGHEST
 
 
+@partial(jax.jit, static_argnames=("length", "part"))
 def modal_kernel(
     log_decay: LogDecay,
     w: Inexact[Array, "*k n"],
@@ -77,6 +79,7 @@ def modal_kernel(
     return kernel.reshape(*w.shape[:-1], n_blocks * block)[..., :length]
 
 
+@jax.jit
 def causal_convolution(
     u: Float[Array, "*b l d"], kernel: Float[Array, "d k"]
 ) -> Float[Array, "*b l d"]:
@@ -99,6 +102,7 @@ def causal_convolution(
     return _circular(u, kernel, length + kernel.shape[-1] - 1)
 
 
+@jax.jit
 def two_sided_convolution(
     u: Float[Array, "*b l d"],
     forward: Float[Array, "d k"],
@@ -128,6 +132,7 @@ def two_sided_convolution(
     return _circular(u, kernel, size)
 
 
+@jax.jit
 def final_state(
     log_decay: LogDecay, u: Float[Array, "*b l d"]
 ) -> Inexact[Array, "*b d n"]:

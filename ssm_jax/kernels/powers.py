@@ -18,9 +18,12 @@ from ssm_jax.types import Array, Float, Inexact, Int
 # 1 / (2 pi) in binary, cut into six 12-bit digits: a product of two such digits is
 # exact in float32.
 _INVERSE_TWO_PI = 0x28BE60DB9391054A7F
-_DIGITS = tuple(
-    ((_INVERSE_TWO_PI >> (60 - 12 * i)) & 0xFFF) * 2.0 ** (-12 * (i + 1))
-    for i in range(6)
+_DIGITS = np.array(
+    [
+        ((_INVERSE_TWO_PI >> (60 - 12 * i)) & 0xFFF) * 2.0 ** (-12 * (i + 1))
+        for i in range(6)
+    ],
+    np.float32,
 )
 _WORD = 2.0**32
 _TWO_PI = 2.0 * np.pi
@@ -197,41 +200,6 @@ def two_float_decay(
     return hi, hi * jax.lax.complex(gap, ticks * np.float32(_TWO_PI / _WORD))
 
 
-def multiply_add(
-    a: Inexact[Array, "*n"], h: Inexact[Array, "*bn"], b: Inexact[Array, "*bn"]
-) -> tuple[Inexact[Array, "*bn"], Inexact[Array, "*bn"]]:
-    """``a h + b`` and its rounding error; no error is found of float64.
-
-    Args:
-      a: Factors, ``(*n,)``, real or complex.
-      h: What they multiply, ``(*b, *n)``, of the same dtype.
-      b: What is added, ``(*b, *n)``.
-
-    Returns:
-      ``(rounded, error)``, both ``(*b, *n)``.
-    """
-    if h.dtype in (jnp.float64, jnp.complex128):
-        return a * h + b, jnp.zeros_like(h)
-    a = jnp.broadcast_to(a, h.shape)
-
-    def dot(left, right, b):
-        """The sum of products and of ``b``."""
-        total = (b, jnp.zeros_like(b))
-        for x, y in zip(left, right, strict=True):
-            total = _sum(_product(x, y), total)
-        return total
-
-    if not jnp.iscomplexobj(h):
-        return dot([a], [h], b)
-    re, im = jnp.real(h), jnp.imag(h)
-    if jnp.iscomplexobj(a):
-        left, right = [jnp.real(a), -jnp.imag(a)], [jnp.imag(a), jnp.real(a)]
-        re, im = dot(left, [re, im], jnp.real(b)), dot(right, [re, im], jnp.imag(b))
-    else:
-        re, im = dot([a], [re], jnp.real(b)), dot([a], [im], jnp.imag(b))
-    return jax.lax.complex(re[0], im[0]), jax.lax.complex(re[1], im[1])
-
-
 @jax.jit
 def _modulus(log_abs, steps):
     """``exp(log_abs * steps)``; the product is carried in two floats."""
@@ -249,16 +217,13 @@ def _turns(phase, phase_lo):
     parts = [*_split(phase)]
     if phase_lo is not None:
         parts += [*_split(phase_lo)]
-    # All parts as one array: the fewer operations, the sooner XLA has compiled them.
-    stack = jnp.stack(parts)
-    word, rest = jnp.zeros(stack.shape, jnp.int32), jnp.zeros_like(stack)
-    for digit in _DIGITS:
-        turns = stack * np.float32(digit)
-        turns = turns - jnp.round(turns)
-        turns = jnp.where(turns == 0.5, np.float32(-0.5), turns) * _WORD
-        whole = jnp.round(turns)
-        word, rest = word + whole.astype(jnp.int32), rest + (turns - whole)
-    word, rest = jnp.sum(word, 0, dtype=jnp.int32), jnp.sum(rest, 0)
+    # All parts and digits as one array: the fewer operations, the sooner XLA is done.
+    turns = jnp.stack(parts) * jnp.expand_dims(_DIGITS, range(1, phase.ndim + 2))
+    turns = turns - jnp.round(turns)
+    turns = jnp.where(turns == 0.5, np.float32(-0.5), turns) * _WORD
+    whole = jnp.round(turns)
+    word = jnp.sum(whole.astype(jnp.int32), (0, 1), dtype=jnp.int32)
+    rest = jnp.sum(turns - whole, (0, 1))
     carry = jnp.round(rest)
     return word + carry.astype(jnp.int32), rest - carry
 

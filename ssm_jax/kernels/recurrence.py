@@ -1,5 +1,6 @@
 """The linear recurrence ``h_t = a_t h_{t-1} + b_t``: entry, checks, derivatives."""
 
+from functools import partial
 from typing import get_args
 
 import jax
@@ -62,20 +63,7 @@ def linear_recurrence(
     """
     _check(a, b, h0, reset)
     method = _resolve(method, a, reset)
-    dtype = jnp.result_type(
-        jnp.float32,
-        b,
-        *([] if h0 is None else [h0]),
-        *([_dtype_of_log(a)] if isinstance(a, LogDecay) else [a]),
-    )
-    b = jnp.asarray(b, dtype)
-    if not isinstance(a, LogDecay):
-        a = jnp.asarray(a, jnp.result_type(jnp.float32, a))
-    # Inside shard_map a parameter may be the same on all devices where `b` is not.
-    a, b, cut = as_varying_together(a, b, _links_cut(reset, reverse))
-    b = b if h0 is None else _enter(a, b, jnp.asarray(h0, dtype), cut, reverse)
-    h = _solve(a, b, cut, reverse, method)
-    return h, h[..., 0 if reverse else -1, :]
+    return _evaluate(a, b, h0, reset, reverse=reverse, method=method)
 
 
 def chosen_method(
@@ -103,6 +91,24 @@ def chosen_method(
     if (platform or jax.default_backend()) == "cpu":
         return "sequential"
     return "chunked" if _is_constant(a) else "associative"
+
+
+@partial(jax.jit, static_argnames=("reverse", "method"))
+def _evaluate(a, b, h0, reset, *, reverse, method):
+    dtype = jnp.result_type(
+        jnp.float32,
+        b,
+        *([] if h0 is None else [h0]),
+        *([_dtype_of_log(a)] if isinstance(a, LogDecay) else [a]),
+    )
+    b = jnp.asarray(b, dtype)
+    if not isinstance(a, LogDecay):
+        a = jnp.asarray(a, jnp.result_type(jnp.float32, a))
+    # Inside shard_map a parameter may be the same on all devices where `b` is not.
+    a, b, cut = as_varying_together(a, b, _links_cut(reset, reverse))
+    b = b if h0 is None else _enter(a, b, jnp.asarray(h0, dtype), cut, reverse)
+    h = _solve(a, b, cut, reverse, method)
+    return h, h[..., 0 if reverse else -1, :]
 
 
 def _solve(a, b, cut, reverse, method):

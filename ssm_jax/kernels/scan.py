@@ -14,13 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.powers import (
-    LogDecay,
-    multiply_add,
-    powers,
-    repeated,
-    two_float_decay,
-)
+from ssm_jax.kernels.powers import LogDecay, powers, repeated, two_float_decay
 from ssm_jax.types import Array, Bool, Inexact
 
 
@@ -45,6 +39,11 @@ class Constant(NamedTuple):
 Decay = Varying | Constant
 Cut = Bool[Array, "*b l"] | None
 Solver = Callable[[Inexact[Array, "*b l n"], Cut, bool], Inexact[Array, "*b l n"]]
+
+
+# Steps after which the sequential method begins anew from zero, and adds what was
+# before: rounding errors that are all alike add up over 1e5 steps, not over 1e3.
+_STRETCH = 1024
 
 
 def sequential(decay: Decay) -> Solver:
@@ -72,21 +71,36 @@ def sequential(decay: Decay) -> Solver:
     if decay.real:
         hi, lo = jnp.real(hi), jnp.real(lo)
 
-    def solve_constant(b, cut, reverse):
-        # The rounding errors of 1e5 steps add up where they are all alike.
-        def step(carried, inputs):
+    def solve_stretch(b, cut, reverse):
+        def step(h, inputs):
             cut_t, b_t = inputs
             if cut_t is not None:
-                carried = tuple(jnp.where(cut_t[..., None], 0, v) for v in carried)
-            h, error = carried
-            rounded, more = multiply_add(hi, h, b_t)
-            more = more + (lo * h + hi * error)
-            h = rounded + more
-            return (h, more - (h - rounded)), h
+                h = jnp.where(cut_t[..., None], 0, h)
+            h = hi * h + (lo * h + b_t)
+            return h, h
 
         cut = None if cut is None else jnp.moveaxis(cut, -1, 0)
-        start = jnp.zeros_like(b[..., 0, :])
-        return _loop(step, (start, start), (cut, _time_first(b)), reverse)
+        return _loop(step, jnp.zeros_like(b[..., 0, :]), (cut, _time_first(b)), reverse)
+
+    def solve_constant(b, cut, reverse):
+        length = b.shape[-2]
+        if length <= _STRETCH:
+            return solve_stretch(b, cut, reverse)
+        cut = _nowhere(b) if cut is None else cut
+        cuts = _to_chunks(cut[..., None], _STRETCH, reverse)[..., 0]
+        power = decay.powers(jnp.arange(1, _STRETCH + 1))
+
+        def stretch(h, inputs):
+            b, cut = inputs
+            seen = jnp.cumsum(cut, axis=-1)[..., None] > 0
+            passed = jnp.where(seen, 0, power) * h[..., None, :]
+            h = solve_stretch(b, cut, False) + passed
+            return h[..., -1, :], h
+
+        stretches = _to_chunks(b, _STRETCH, reverse)
+        inputs = jnp.moveaxis(stretches, -3, 0), jnp.moveaxis(cuts, -2, 0)
+        _, h = jax.lax.scan(stretch, jnp.zeros_like(b[..., 0, :]), inputs)
+        return _from_chunks(jnp.moveaxis(h, 0, -3), length, reverse)
 
     return solve_constant
 
@@ -133,9 +147,7 @@ def chunked(decay: Decay, length: int) -> Solver:
         before = jnp.concatenate(
             [jnp.zeros_like(carried[..., :1, :]), carried[..., :-1, :]], -2
         )
-        h = local + passed * before[..., None, :]
-        h = h.reshape(*h.shape[:-3], -1, h.shape[-1])[..., :length, :]
-        return jnp.flip(h, -2) if reverse else h
+        return _from_chunks(local + passed * before[..., None, :], length, reverse)
 
     if isinstance(decay, Varying):
 
@@ -177,6 +189,13 @@ def _to_chunks(values, size, reverse):
     fill = -values.shape[-2] % size
     values = jnp.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, fill), (0, 0)])
     return values.reshape(*values.shape[:-2], -1, size, values.shape[-1])
+
+
+def _from_chunks(values, length, reverse):
+    """Undoes `_to_chunks`."""
+    values = values.reshape(*values.shape[:-3], -1, values.shape[-1])
+    values = values[..., :length, :]
+    return jnp.flip(values, -2) if reverse else values
 
 
 def _forgetting(a, cut):

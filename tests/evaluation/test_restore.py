@@ -17,8 +17,6 @@ from ssm_jax.tasks import Digits
 from ssm_jax.training import CheckpointError, train
 from tests.training import tiny
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -12,8 +12,6 @@ from launch import cli
 from ssm_jax.config import build, differences, from_json, to_json
 from ssm_jax.training import train
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
-
 VARIANTS = {
     shift: ("", "demo"),
     cumsum: ("", "demo"),

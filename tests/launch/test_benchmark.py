@@ -38,7 +38,7 @@ def test_recurrence_has_a_row_for_each_method_and_writes_them(tmp_path, capsys):
     found = json.loads(output.read_text())
     assert len(found["rows"]) == 7
     assert all(row["error"] < 1e-6 for row in found["rows"])
-    assert found["versions"].keys() == {"jax", "jaxlib", "numpy"}
+    assert {"jax", "numpy"} <= found["versions"].keys()
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["what", "decay", "length"]
     assert [line.split()[0] for line in lines[:2]] == ["sequential", "associative"]

@@ -14,8 +14,6 @@ from ssm_jax.tasks import Digits, Shift
 from ssm_jax.training import CheckpointError, Training, background, folder, train
 from tests.training import tiny
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
-
 
 def lines(run):
     """The metrics of a run, but for the time that they took."""

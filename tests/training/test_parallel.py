@@ -21,8 +21,6 @@ from ssm_jax.training import (
 )
 from tests.training import tiny
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
-
 TASK = Shift(length=16, n_shifts=2)
 SGD = Optimizer(learning_rate=0.1, kind="sgd")
 BATCH_SIZE, STEPS = 16, 3

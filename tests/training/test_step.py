@@ -17,8 +17,6 @@ from ssm_jax.tasks.base import Batch
 from ssm_jax.training import Optimizer, create, evaluation_step, loss_sums, train_step
 from tests.training import tiny
 
-pytestmark = pytest.mark.usefixtures("compiled_once")
-
 TASK = Shift(length=16, n_shifts=2)
 SGD = Optimizer(learning_rate=0.1, kind="sgd")
 
