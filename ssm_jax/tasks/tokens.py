@@ -25,8 +25,8 @@ class Rows:
 
     Example:
       >>> rows = Rows.of([np.array([5, 6]), np.array([7])])
-      >>> len(rows), rows[1].tolist()
-      (2, [7])
+      >>> [row.tolist() for row in rows.take(np.array([1, 0, 1]))]
+      [[7], [5, 6], [7]]
     """
 
     tokens: np.ndarray
@@ -38,14 +38,11 @@ class Rows:
         rows = list(rows)
         return cls(np.concatenate(rows), np.cumsum([len(row) for row in rows]))
 
-    def __len__(self) -> int:
-        """Counts the rows."""
-        return len(self.ends)
-
-    def __getitem__(self, row: int) -> np.ndarray:
-        """Gives the tokens of one row, counted from 0."""
-        start = self.ends[row - 1] if row else 0
-        return self.tokens[start : self.ends[row]]
+    def take(self, which: np.ndarray) -> list[np.ndarray]:
+        """Gives the tokens of some rows, which are counted from 0."""
+        starts = np.where(which == 0, 0, self.ends[which - 1])
+        ends = self.ends[which]
+        return [self.tokens[a:b] for a, b in zip(starts, ends, strict=True)]
 
 
 def of_bytes(text: bytes) -> np.ndarray:
@@ -144,14 +141,11 @@ class LabelledRows:
           ValueError: As for `ssm_jax.tasks.Task.batch`.
         """
         rows, mask = base.choose_rows(len(self.labels), split, index, batch_size, seed)
-        chosen = [self.sentences[0][row] for row in rows]
-        if len(self.sentences) == 2:
-            second = [self.sentences[1][row] for row in rows]
-            chosen = [
-                join(a, b, self.separator, length)
-                for a, b in zip(chosen, second, strict=True)
-            ]
-        inputs, valid = pad(chosen, length)
+        first, *second = (sentences.take(rows) for sentences in self.sentences)
+        if second:
+            pairs = zip(first, *second, strict=True)
+            first = [join(a, b, self.separator, length) for a, b in pairs]
+        inputs, valid = pad(first, length)
         return base.Batch(inputs, self.labels[rows], mask, valid)
 
 

@@ -25,6 +25,22 @@ FINITE = {
     "pixel_mnist_permuted": lambda mnist_dir: tasks.PixelMnist(
         data_dir=mnist_dir, n_validation=10, permuted=True
     ),
+    "pixel_cifar10": lambda sets_dir: tasks.PixelCifar10(
+        data_dir=sets_dir, n_validation=10
+    ),
+    "imdb_bytes": lambda sets_dir: tasks.ImdbBytes(
+        data_dir=sets_dir, length=70, n_validation=10
+    ),
+    "imdb_words": lambda sets_dir: tasks.ImdbWords(
+        data_dir=sets_dir, length=20, vocabulary=40, n_validation=10
+    ),
+    "glue_sentence": lambda sets_dir: tasks.Glue(
+        name="cola", data_dir=sets_dir, length=20, vocabulary=40, n_validation=10
+    ),
+    "glue_pair": lambda sets_dir: tasks.Glue(
+        name="mrpc", data_dir=sets_dir, length=30, vocabulary=40, n_validation=10
+    ),
+    "retrieval": lambda sets_dir: tasks.Retrieval(data_dir=sets_dir, length=70),
 }
 
 
@@ -33,8 +49,8 @@ def each(table):
 
 
 @pytest.fixture
-def task(make, mnist_dir) -> tasks.Task:
-    return make(mnist_dir)
+def task(make, sets_dir) -> tasks.Task:
+    return make(sets_dir)
 
 
 def sequences(batch: tasks.Batch) -> list[bytes]:
@@ -49,11 +65,12 @@ def test_batch_has_the_shapes_and_types_of_the_spec(task, split):
     assert isinstance(task, tasks.Task)
     spec, batch = task.spec, task.batch(split, 0, 3, seed=0)
     outputs = (3,) if spec.l_output is None else (3, spec.l_output)
+    steps = (3, 2, spec.length) if spec.pair else (3, spec.length)
     if spec.inputs == "vector":
-        chex.assert_shape(batch.inputs, (3, spec.length, spec.d_input))
+        chex.assert_shape(batch.inputs, (*steps, spec.d_input))
         chex.assert_type(batch.inputs, np.float32)
     else:
-        chex.assert_shape(batch.inputs, (3, spec.length))
+        chex.assert_shape(batch.inputs, steps)
         chex.assert_type(batch.inputs, np.int32)
         assert 0 <= batch.inputs.min() <= batch.inputs.max() < spec.d_input
     if spec.targets == "regression":
@@ -66,7 +83,7 @@ def test_batch_has_the_shapes_and_types_of_the_spec(task, split):
     chex.assert_shape(batch.mask, outputs)
     chex.assert_type(batch.mask, bool)
     if batch.valid is not None:
-        chex.assert_shape(batch.valid, (3, spec.length))
+        chex.assert_shape(batch.valid, steps)
         chex.assert_type(batch.valid, bool)
     chex.assert_tree_all_finite((batch.inputs, batch.targets))
 

@@ -55,6 +55,7 @@ AAN = RawSet(
     counts={"train": 147_086, "validation": 18_090, "test": 17_437},
     examples=_examples,
     shuffled=False,
+    in_tfds=False,
 )
 """Pairs of papers and whether a citation relates them.
 

@@ -41,6 +41,7 @@ class RawSet:
         each in ``wanted``.
       shuffled: Whether the examples are put in the order that TFDS has them in. They
         are held in memory for that; a set of more than a gigabyte is too large.
+      in_tfds: Whether TFDS has a builder of its own for the set.
     """
 
     prepared: PreparedSet
@@ -50,6 +51,7 @@ class RawSet:
     counts: Mapping[str, int]
     examples: Callable[[str, Sequence[Path]], Examples]
     shuffled: bool = True
+    in_tfds: bool = True
 
     def describe_wanted(self) -> str:
         """Says which files are wanted and where they are published."""

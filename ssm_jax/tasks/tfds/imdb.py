@@ -37,7 +37,7 @@ class ImdbBytes:
     Splits: 22,500 train, 2,500 validation and 25,000 test reviews, from TFDS's
     imdb_reviews 1.0.0 (25,000 and 25,000; half of them good; its unlabelled reviews are
     left out). The validation split is one fixed draw from the train split; the figures
-    published for this task have none and were selected on the test split. About 100
+    published for this task have none and were selected on the test split. 123
     texts stand in both train and test. 3% of the reviews are longer than 4,096 bytes.
     Read once per process, about two seconds, into 130 MB, without TensorFlow. The
     publisher asks to be cited and names no licence. The tests prepare a few made-up
@@ -116,7 +116,7 @@ class ImdbWords:
       mask: bool, ``(b,)``, false for rows that fill up the last batch.
       valid: bool, ``(b, length)``, true where there is a word.
 
-    Splits: as for `ImdbBytes`. Half of the reviews have more than 220 words, 13% more
+    Splits: as for `ImdbBytes`. Half of the reviews have more than 220 words, 12% more
     than 512. Read once per process, about ten seconds, into 54 MB.
 
     Raises:

@@ -1,0 +1,164 @@
+"""Tiny sets as their publishers distribute them, written for the tests."""
+
+import gzip
+import io
+import pickle
+import struct
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+WORDS = ("bad", "good", "naïve")
+"""The words that tell the sentences apart: the number of each in base three."""
+
+
+def sentence(i: int) -> str:
+    """Sentence ``i``, with a quotation mark that nothing closes."""
+    digits = [WORDS[i // 3**k % 3] for k in range(4)]
+    return f"The \"film, as {' '.join(digits)} as it's long!"
+
+
+def table(path: Path, *rows: tuple) -> None:
+    """Writes rows of a table, tabs between their fields."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["\t".join(map(str, row)) + "\n" for row in rows]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def idx(path: Path, values: np.ndarray) -> None:
+    """Writes an array of bytes as LeCun's files hold it."""
+    head = struct.pack(f">{1 + values.ndim}i", 0x0800 + values.ndim, *values.shape)
+    path.write_bytes(gzip.compress(head + values.tobytes(), 1))
+
+
+def mnist(folder: Path, n_train: int = 5, n_test: int = 3) -> dict[str, np.ndarray]:
+    """Writes MNIST: noise, the label of image i is i % 10."""
+    images = {}
+    for split, prefix, n in (("train", "train", n_train), ("test", "t10k", n_test)):
+        images[split] = np.random.default_rng(n).integers(0, 256, (n, 28, 28), np.uint8)
+        idx(folder / f"{prefix}-images-idx3-ubyte.gz", images[split])
+        labels = (np.arange(n) % 10).astype(np.uint8)
+        idx(folder / f"{prefix}-labels-idx1-ubyte.gz", labels)
+    return images
+
+
+def imdb(folder: Path, n_train: int = 34, n_test: int = 11) -> Path:
+    """Writes the archive of IMDB: review i is sentence i, and good if i is odd."""
+    path = folder / "aclImdb_v1.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        put(archive, "aclImdb/README", b"Large Movie Review Dataset\n")
+        put(archive, "aclImdb/train/unsup/0_0.txt", b"no label")
+        put(archive, "aclImdb/train/urls_pos.txt", b"http://none")
+        for i in range(n_train + n_test):
+            split = "train" if i < n_train else "test"
+            label = ("neg", "pos")[i % 2]
+            content = f" {sentence(i)}\n".encode()
+            put(archive, f"aclImdb/{split}/{label}/{i}_7.txt", content)
+    return path
+
+
+def put(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    """Puts a file into an archive."""
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    archive.addfile(member, io.BytesIO(content))
+
+
+class _Python2Pickler(pickle._Pickler):
+    """Pickles bytes as Python 2 pickled its strings."""
+
+    dispatch = pickle._Pickler.dispatch.copy()
+
+    def _save_bytes(self, value):
+        self.write(pickle.BINSTRING + struct.pack("<i", len(value)) + value)
+
+    dispatch[bytes] = _save_bytes
+
+
+def pickled(value: object) -> bytes:
+    """Pickles as Python 2 did."""
+    file = io.BytesIO()
+    _Python2Pickler(file, 2).dump(value)
+    # The name that the module had when the published files were made.
+    return file.getvalue().replace(b"numpy._core.", b"numpy.core.")
+
+
+def cifar10(folder: Path, n_train: int = 34, n_test: int = 11) -> dict[str, np.ndarray]:
+    """Writes CIFAR-10: noise, the label of image i of a split is i % 10."""
+    images = {}
+    with tarfile.open(folder / "cifar-10-python.tar.gz", "w:gz") as archive:
+        put(archive, "cifar-10-batches-py/batches.meta", pickled({b"num_vis": 3072}))
+        for split, n, names in (
+            ("test", n_test, ["test_batch"]),
+            # Not in the order of their numbers.
+            ("train", n_train, [f"data_batch_{k}" for k in (3, 1, 2, 5, 4)]),
+        ):
+            rng = np.random.default_rng(n)
+            images[split] = rng.integers(0, 256, (n, 3, 32, 32), np.uint8)
+            for name, rows in zip(
+                names, np.array_split(np.arange(n), len(names)), strict=True
+            ):
+                if split == "train":
+                    number = int(name[-1]) - 1
+                    rows = np.array_split(np.arange(n), len(names))[number]
+                batch = {
+                    b"batch_label": name.encode(),
+                    b"labels": [int(row) % 10 for row in rows],
+                    b"data": images[split][rows].reshape(len(rows), 3072),
+                }
+                put(archive, f"cifar-10-batches-py/{name}", pickled(batch))
+    return images
+
+
+def cola(folder: Path, n_train: int = 34, n_test: int = 11) -> None:
+    """Writes the folder of CoLA: the label of sentence i is i % 2."""
+    rows = [("gj04", i % 2, "*", sentence(i)) for i in range(n_train + n_test)]
+    table(folder / "CoLA/train.tsv", *rows[:n_train])
+    table(folder / "CoLA/dev.tsv", *rows[n_train:])
+    table(folder / "CoLA/test.tsv", ("index", "sentence"), (0, "A test."), (1, "B."))
+
+
+def mrpc(folder: Path, n_train: int = 34, n_test: int = 11) -> None:
+    """Writes MRPC: pair i is sentence i and its end; 0, 4 ... are to validate on."""
+    columns = ("\ufeffQuality", "#1 ID", "#2 ID", "#1 String", "#2 String")
+    rows = [
+        (i % 2, i, i + 500, sentence(i), sentence(i).split("as ", 1)[1])
+        for i in range(n_train + n_test)
+    ]
+    table(folder / "msr_paraphrase_train.txt", columns, *rows)
+    table(folder / "msr_paraphrase_test.txt", columns, (0, 1, 2, "One.", "Two."))
+    table(folder / "mrpc_dev_ids.tsv", *(row[1:3] for row in rows[: 4 * n_test : 4]))
+
+
+def mnli(path: Path) -> None:
+    """Writes the zip archive of MNLI: three pairs to train on, two in each other."""
+    columns = ("index", "promptID", "sentence1", "sentence2", "label1", "gold_label")
+    classes = ("entailment", "neutral", "contradiction")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("train", "dev_matched", "dev_mismatched"):
+            rows = [columns] + [
+                (i, 7, f"{name} premise {i}", f"hypothesis {i}", "neutral", classes[i])
+                for i in range(3 if name == "train" else 2)
+            ]
+            lines = ["\t".join(map(str, row)) + "\r\n" for row in rows]
+            archive.writestr(f"MNLI/{name}.tsv", "".join(lines))
+        for name in ("test_matched", "test_mismatched"):
+            lines = "index\tsentence1\tsentence2\n0\tA premise.\tNo.\n"
+            archive.writestr(f"MNLI/{name}.tsv", lines)
+
+
+def aan(folder: Path, n: int = 45) -> list[tuple[str, str, str, str, str]]:
+    """Writes the tables of AAN: 24 pairs to train on, 10 to validate, the rest."""
+    rows = [
+        (f"{i % 2}.0", f"W{i}", f"P{i}", sentence(i), sentence(i)[::-1])
+        for i in range(n)
+    ]
+    for name, part in (
+        ("train", rows[:24]),
+        ("eval", rows[24:34]),
+        ("test", rows[34:]),
+    ):
+        table(folder / f"new_aan_pairs.{name}.tsv", *part)
+    return rows
