@@ -17,4 +17,5 @@ from ssm_jax.tasks.tfds.images import PixelCifar10 as PixelCifar10
 from ssm_jax.tasks.tfds.images import PixelMnist as PixelMnist
 from ssm_jax.tasks.tfds.imdb import ImdbBytes as ImdbBytes
 from ssm_jax.tasks.tfds.imdb import ImdbWords as ImdbWords
+from ssm_jax.tasks.tfds.pathfinder import Pathfinder as Pathfinder
 from ssm_jax.tasks.tfds.retrieval import Retrieval as Retrieval

@@ -19,6 +19,9 @@ FINITE = {
     "listops": lambda mnist_dir: tasks.ListOps(
         n_train=99, n_validation=20, n_test=30, min_length=20, max_length=60
     ),
+    "pathfinder": lambda mnist_dir: tasks.Pathfinder(
+        n_train=99, n_validation=20, n_test=30
+    ),
     "pixel_mnist": lambda mnist_dir: tasks.PixelMnist(
         data_dir=mnist_dir, n_validation=10
     ),
