@@ -9,7 +9,7 @@ import numpy as np
 from flax.core import meta
 
 from ssm_jax.evaluation.restore import Restored
-from ssm_jax.recurrences.base import TimeInvariant, convolution_kernel
+from ssm_jax.recurrences import TimeInvariant, convolution_kernel
 from ssm_jax.types import PyTree
 
 _CHANNELS = 4
@@ -68,13 +68,20 @@ def _decays(recurrence, params, prefix):
 
 
 def _kernels(recurrence, params, length):
+    def first(modes):
+        """The modes of the first channels."""
+        log = modes.log_decay
+        if log.log_abs.ndim == 2:
+            log = jax.tree.map(lambda v: v[:_CHANNELS], log)
+        return modes._replace(log_decay=log, w=modes.w[:_CHANNELS])
+
     def kernel(layer):
         modes = recurrence.modes(layer)
-        taps = convolution_kernel(modes._replace(w=modes.w[:_CHANNELS]), length)
+        taps = convolution_kernel(first(modes), length)
         if modes.w_backward is None:
             return taps
-        ahead = modes._replace(w=modes.w_backward[:_CHANNELS])
-        return jnp.concatenate([convolution_kernel(ahead, length)[:, ::-1], taps], -1)
+        ahead = convolution_kernel(first(modes.backward()), length)
+        return jnp.concatenate([ahead[:, ::-1], taps], -1)
 
     return np.stack([np.asarray(kernel(layer)) for layer in layers_of(params)])
 

@@ -2,6 +2,7 @@
 
 from ssm_jax.layers.channel_mixing import ChannelMixing as ChannelMixing
 from ssm_jax.layers.channel_mixing import Linear as Linear
+from ssm_jax.layers.ets_mlp import ETSMLP as ETSMLP
 from ssm_jax.layers.recurrent import Grouped as Grouped
 from ssm_jax.layers.recurrent import Recurrent as Recurrent
 from ssm_jax.layers.recurrent import RecurrentLayer as RecurrentLayer

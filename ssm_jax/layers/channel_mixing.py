@@ -34,14 +34,20 @@ def _gelu_jvp(primals, tangents):
     return gelu(x), (below + x * density) * x_dot
 
 
-class Linear(nn.Module):
-    """``y = x W + b`` with weights and bias uniform in ``+-1 / sqrt(d_in)``.
+Start = Literal["uniform", "xavier", "normal"]
+"""How the weights of a linear map are drawn at the start; see `Linear`."""
 
-    The published models start from this, PyTorch's default; Flax's own default has
-    weights of 1.7 times its deviation and no bias.
+
+class Linear(nn.Module):
+    """``y = x W + b``.
 
     Attributes:
       features: Width of the output.
+      start: ``"uniform"``: weights and bias uniform in ``+-1 / sqrt(d_in)``, PyTorch's
+        default. ``"xavier"``: weights uniform in ``+-sqrt(6 / (d_in + features))``.
+        ``"normal"``: weights normal of deviation 0.02, as BERT's. The bias of the last
+        two is 0.
+      use_bias: Whether there is a bias.
 
     Parameters, float32:
       kernel: ``(d_in, features)``.
@@ -49,6 +55,8 @@ class Linear(nn.Module):
     """
 
     features: int
+    start: Start = "uniform"
+    use_bias: bool = True
 
     @nn.compact
     def __call__(self, x: Activations) -> Outputs:
@@ -58,8 +66,18 @@ class Linear(nn.Module):
         def uniform(key, shape, dtype=jnp.float32):
             return jax.random.uniform(key, shape, dtype, -bound, bound)
 
+        zeros = nn.initializers.zeros
+        kernel, bias = {
+            "uniform": (uniform, uniform),
+            "xavier": (nn.initializers.xavier_uniform(), zeros),
+            "normal": (nn.initializers.normal(0.02), zeros),
+        }[self.start]
         dense = nn.Dense(
-            self.features, kernel_init=uniform, bias_init=uniform, name="dense"
+            self.features,
+            use_bias=self.use_bias,
+            kernel_init=kernel,
+            bias_init=bias,
+            name="dense",
         )
         return dense(x)
 

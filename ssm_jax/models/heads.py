@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
-from ssm_jax.layers.channel_mixing import Linear, gelu
+from ssm_jax.layers.channel_mixing import Linear, Start, gelu
 from ssm_jax.types import Activations, Array, Bool, Float, Steps
 
 
@@ -39,17 +39,29 @@ class PooledHead(nn.Module):
 
     Attributes:
       d_output: Values or classes of the prediction.
+      d_hidden: Width of a hidden layer, tanh between two linear maps. None: no such
+        layer.
+      dropout: Probability that a hidden channel is dropped.
+      start: How the linear maps start; see `Linear`.
+      use_bias: Whether the last linear map has a bias.
     """
 
     d_output: int
+    d_hidden: int | None = None
+    dropout: float = 0.0
+    start: Start = "uniform"
+    use_bias: bool = True
 
     @nn.compact
     def __call__(
         self, x: Activations, *, mask: Steps | None = None, train: bool = False
     ) -> Float[Array, "*b o"]:
         """Maps ``(*b, l, d)`` to ``(*b, d_output)``."""
-        del train
-        return Linear(self.d_output, name="linear")(_mean(x, mask))
+        x = _mean(x, mask)
+        if self.d_hidden is not None:
+            x = jnp.tanh(Linear(self.d_hidden, self.start, name="hidden")(x))
+            x = nn.Dropout(self.dropout, deterministic=not train)(x)
+        return Linear(self.d_output, self.start, self.use_bias, name="linear")(x)
 
 
 class PairHead(nn.Module):
@@ -59,6 +71,8 @@ class PairHead(nn.Module):
       d_output: Values or classes of the prediction.
       d_hidden: Width of the hidden layer.
       dropout: Probability that a hidden channel is dropped.
+      start: How the linear maps start; see `Linear`.
+      use_bias: Whether the last linear map has a bias.
 
     References:
       Chu and Lin, `Incorporating Exponential Smoothing into MLP
@@ -68,6 +82,8 @@ class PairHead(nn.Module):
     d_output: int
     d_hidden: int
     dropout: float = 0.0
+    start: Start = "uniform"
+    use_bias: bool = True
 
     @nn.compact
     def __call__(
@@ -85,9 +101,10 @@ class PairHead(nn.Module):
             )
         mean = _mean(x, mask)
         both = jnp.concatenate([mean[..., 0, :], mean[..., 1, :]], -1)
-        hidden = Linear(self.d_hidden, name="hidden")(both)
+        hidden = Linear(self.d_hidden, self.start, name="hidden")(both)
         hidden = nn.Dropout(self.dropout, deterministic=not train)(hidden)
-        return Linear(self.d_output, name="linear")(gelu(hidden))
+        last = Linear(self.d_output, self.start, self.use_bias, name="linear")
+        return last(gelu(hidden))
 
 
 def _mean(x, mask):

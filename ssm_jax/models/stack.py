@@ -15,6 +15,7 @@ class SequenceModel(nn.Module):
       block: What is repeated. With ``prenorm`` a last normalisation follows the blocks.
       n_layers: Number of blocks.
       head: Maps ``(*b, l, d_model)`` to predictions.
+      normed_encoder: Whether a normalisation as the blocks' follows the encoder.
       axis_name: Mapped axis over which BatchNorm shares its moments. None: none.
 
     Example:
@@ -41,6 +42,7 @@ class SequenceModel(nn.Module):
     block: Block
     n_layers: int
     head: nn.Module
+    normed_encoder: bool = False
     axis_name: str | None = None
 
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
@@ -81,6 +83,9 @@ class SequenceModel(nn.Module):
                 f"{len(states)}; `initial_state` makes them."
             )
         x = self.encoder(inputs)
+        if self.normed_encoder:
+            norm = Norm(self.block.norm, self.axis_name, name="encoder_norm")
+            x = norm(x, mask=mask, train=train)
         carried = []
         for index, before in enumerate(states):
             block = self.block.copy(name=f"block_{index}", axis_name=self.axis_name)

@@ -1,11 +1,12 @@
 """Recurrences: parameters and meaning, one a file; pure functions of both."""
 
-from ssm_jax.recurrences.base import Modes as Modes
 from ssm_jax.recurrences.base import ParamGroup as ParamGroup
 from ssm_jax.recurrences.base import Recurrence as Recurrence
 from ssm_jax.recurrences.base import TimeInvariant as TimeInvariant
-from ssm_jax.recurrences.base import convolution_kernel as convolution_kernel
-from ssm_jax.recurrences.base import recurrent as recurrent
 from ssm_jax.recurrences.dlr import DLR as DLR
 from ssm_jax.recurrences.dlr import diagonalized as diagonalized
 from ssm_jax.recurrences.dlr import kronecker as kronecker
+from ssm_jax.recurrences.ets import ComplexSmoothing as ComplexSmoothing
+from ssm_jax.recurrences.modes import Modes as Modes
+from ssm_jax.recurrences.modes import convolution_kernel as convolution_kernel
+from ssm_jax.recurrences.modes import recurrent as recurrent

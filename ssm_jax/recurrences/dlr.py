@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.powers import LogDecay, combined
-from ssm_jax.recurrences.base import Modes, ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.modes import Modes
 from ssm_jax.types import Array, Complex, Eigenvalues, Float, PRNGKey, Readout
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.recurrences import DLR, Recurrence
+from ssm_jax.recurrences import DLR, ComplexSmoothing, Recurrence
 from tests.kernels.oracle import assert_close
 from tests.recurrences import oracle
 
@@ -83,6 +83,28 @@ ROWS = {
         lengths=LENGTHS[name],
     )
     for name, dlr in DLRS.items()
+}
+SMOOTHINGS = {
+    "smoothing": (ComplexSmoothing(), (1, 2, 17, 127)),
+    "smoothing_real": (ComplexSmoothing(eigenvalues="real"), (17,)),
+    "smoothing_bare": (
+        ComplexSmoothing(alpha=False, beta=False, shortcut="none"),
+        (17,),
+    ),
+    "smoothing_bidirectional": (ComplexSmoothing(bidirectional=True), (1, 127)),
+    "smoothing_bidirectional_small": (
+        ComplexSmoothing(bidirectional=True, small_change=True, shortcut="sigmoid"),
+        (17,),
+    ),
+}
+ROWS |= {
+    name: Row(
+        smoothing,
+        functools.partial(oracle.smoothing, smoothing),
+        directions=2 if smoothing.bidirectional else 1,
+        lengths=lengths,
+    )
+    for name, (smoothing, lengths) in SMOOTHINGS.items()
 }
 
 

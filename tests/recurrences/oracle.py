@@ -32,9 +32,52 @@ def dlr(recurrence, params, x, state=None):
     return y, None
 
 
+def smoothing(recurrence, params, x, state=None):
+    """Runs a complex exponential smoothing step by step, as equations 7 to 14 say."""
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+
+    def mode(suffix):
+        def of(name):
+            return p[f"{name}_re{suffix}"] + 1j * p[f"{name}_im{suffix}"]
+
+        if recurrence.eigenvalues == "real":
+            part = 1 / (1 + np.exp(-p[f"logit_smoothing{suffix}"]))
+            mu = 1 - part / (1 + np.exp(-p[f"logit_damping{suffix}"]))
+            return mu[..., None], (part * p[f"gain{suffix}"])[..., None]
+        alpha = 1
+        if recurrence.alpha:
+            re, im = (p[f"log_alpha_{part}{suffix}"] for part in ("re", "im"))
+            alpha = np.exp(re) + 1j * np.exp(im)
+        log_mu = alpha * np.exp(of("loglog"))
+        excess = np.maximum(np.abs(np.exp(log_mu)) / recurrence.max_modulus, 1)
+        log_mu = (log_mu - np.log(excess)) * (0.06 if recurrence.small_change else 1)
+        w = 1 - np.exp(log_mu)
+        if recurrence.beta:
+            w = w * np.exp(of("log_gain"))
+        if recurrence.small_change:
+            w = w * np.sqrt(1 - np.abs(np.exp(log_mu)) ** 2)
+        return np.exp(log_mu)[..., None], w[..., None]
+
+    y, last = _run(*mode(""), x, state)
+    if recurrence.shortcut != "none":
+        omega = p["shortcut"][..., None, None, :]
+        y += x * (
+            omega if recurrence.shortcut == "linear" else 1 / (1 + np.exp(-omega))
+        )
+    if not recurrence.bidirectional:
+        return y, last if recurrence.eigenvalues == "complex" else last.real
+    after, _ = _run(*mode("_backward"), x[..., ::-1, :], None)
+    y[..., :-1, :] += after[..., -2::-1, :]
+    return y, None
+
+
 def _run(lam, w, x, state):
     """``h_t = lam h_{t-1} + x_t, y_t = Re sum_n w_n h_tn`` of each channel."""
-    lam, w = lam[..., None, None, :], w[..., None, :, :]
+    shared = lam.ndim < w.ndim
+    lam, w = (
+        lam[..., None, None, :] if shared else lam[..., None, :, :],
+        w[..., None, :, :],
+    )
     y, h = np.zeros(x.shape), 0 if state is None else state
     for t in range(x.shape[-2]):
         h = lam * h + x[..., t, :, None]

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from ssm_jax.recurrences import DLR, base
+from ssm_jax.recurrences import DLR
 from tests.recurrences.cases import (
     MASK,
     RESET,
@@ -20,7 +20,7 @@ from tests.recurrences.cases import (
 def test_slices_of_the_modes_change_nothing(row, monkeypatch):
     p = problem(row, 7, batch=5, start=True)
     # Two modes a slice, of three or six: one slice is filled up.
-    monkeypatch.setattr(base, "STATES_AT_ONCE", 2 * p.x.size)
+    monkeypatch.setattr(BOUND, 2 * p.x.size)
 
     def run(params, x, state):
         return row.recurrence.apply(
@@ -30,14 +30,17 @@ def test_slices_of_the_modes_change_nothing(row, monkeypatch):
     check(jax.jit(evaluation(run))(*p), expected(row, p, RESET, MASK))
 
 
-@pytest.mark.parametrize("method", ["sequential", "chunked"])
+BOUND = "ssm_jax.recurrences.evaluation.STATES_AT_ONCE"
+
+
+@pytest.mark.parametrize("method", ["sequential", "associative"])
 def test_bound_holds_the_memory_of_the_gradient(method, monkeypatch):
     n, length, width = 512, 512, 4
     dlr = DLR(d_state=n)
     all_states = length * width * n * jnp.dtype(jnp.complex64).itemsize
 
     def memory(bound):
-        monkeypatch.setattr(base, "STATES_AT_ONCE", bound)
+        monkeypatch.setattr(BOUND, bound)
 
         def total(params, x):
             return jnp.sum(dlr.apply(params, x, method=method)[0])

@@ -1,0 +1,78 @@
+"""ETSMLP: exponential smoothing between the two linear maps of an MLP."""
+
+from typing import Literal
+
+import jax
+from flax import linen as nn
+
+from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.layers.recurrent import Recurrent
+from ssm_jax.recurrences.base import Recurrence
+from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
+
+
+class ETSMLP(nn.Module):
+    """``W_2 f(smoothing(W_1 x + b_1)) + b_2``, if gated times ``sigmoid(W_3 x + b_3)``.
+
+    An MLP whose hidden layer sees the past (and the future) before its activation; it
+    mixes steps as well as channels, so a block needs no other layer.
+
+    Attributes:
+      recurrence: What smooths, usually a `ComplexSmoothing`; its output is as wide as
+        its input.
+      d_hidden: Width of the hidden layer, ``H`` in the paper.
+      gate: Whether there is a gate (ETSMLP-Gate).
+      activation: ``f``; ``"relu"`` in the long-range tasks, ``"gelu"`` in the language
+        tasks of the authors' code.
+      start: How the linear maps start; ``"normal"`` in the long-range tasks,
+        ``"xavier"`` in the language tasks.
+      dropout: Probability that a number of the output is dropped.
+      method: How the recurrence is evaluated; changes cost, not values.
+
+    Example:
+      >>> import jax
+      >>> from ssm_jax.recurrences import ComplexSmoothing
+      >>> layer = ETSMLP(ComplexSmoothing(), d_hidden=8, gate=True)
+      >>> x = jax.numpy.ones((2, 16, 4))
+      >>> variables = layer.init(jax.random.key(0), x)
+      >>> y, state = layer.apply(variables, x)
+      >>> y.shape, state.shape
+      ((2, 16, 4), (2, 8, 1))
+
+    References:
+      Chu and Lin, `Incorporating Exponential Smoothing into MLP
+      <https://arxiv.org/abs/2403.17445>`_, 2024, section 3.3, equations 14 to 18
+    """
+
+    recurrence: Recurrence
+    d_hidden: int
+    gate: bool = False
+    activation: Literal["relu", "gelu"] = "relu"
+    start: Start = "normal"
+    dropout: float = 0.0
+    method: Method = "auto"
+
+    def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
+        """The state before the first step; it does not depend on ``d_model``."""
+        del d_model
+        return self.recurrence.initial_state(batch_shape, self.d_hidden)
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Activations,
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        train: bool = False,
+    ) -> tuple[Outputs, PyTree]:
+        """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
+        hidden = Linear(self.d_hidden, self.start, name="in")(x)
+        recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
+        hidden, state = recurrent(hidden, state, reset=reset, mask=mask)
+        hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
+        y = Linear(x.shape[-1], self.start, name="out")(hidden)
+        if self.gate:
+            y = y * jax.nn.sigmoid(Linear(x.shape[-1], self.start, name="gate")(x))
+        return nn.Dropout(self.dropout, deterministic=not train)(y), state

@@ -1,0 +1,193 @@
+"""Every evaluation of a time-invariant recurrence, from its modes."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.blocks import block_convolution, block_length
+from ssm_jax.kernels.convolution import (
+    causal_convolution,
+    final_state,
+    modal_kernel,
+    two_sided_convolution,
+)
+from ssm_jax.kernels.powers import powers
+from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
+from ssm_jax.recurrences.modes import Modes, convolution_kernel, recurrent
+from ssm_jax.types import Activations, Array, Int, Method, PyTree, Steps
+
+# Bound on the states that exist at once where all states of a sequence are formed:
+# 2**24 complex64 are 128 MiB. One mode of every channel and step is the least.
+STATES_AT_ONCE = 2**24
+
+# From this length on a convolution beats forming the states, on every platform; with
+# up to so many modes a channel, on CPUs, blocks of states beat the FFT.
+_LONG = 16
+_FEW = 2
+
+
+def evaluate(
+    modes: Modes,
+    x: Activations,
+    state: PyTree,
+    reset: Steps | None,
+    lengths: Int[Array, "*b"] | None,
+    method: Method,
+) -> tuple[Activations, PyTree]:
+    """Evaluates a recurrence without its feed-through.
+
+    Args:
+      modes: The recurrence.
+      x: Input, ``(*b, l, d)``, float32; data first, zeros behind them.
+      state: State before the first step, ``(*b, d, n)``. None means zeros.
+      reset: True where a segment starts, ``(*b, l)``, or None.
+      lengths: Steps of each row that are data, ``(*b,)``. None means all.
+      method: As `TimeInvariant.apply` takes it.
+
+    Returns:
+      ``(y, state)``, as `TimeInvariant.apply` gives them.
+    """
+    if method == "auto":
+        method = _chosen(modes, x, reset)
+    convolved = method == "fft" or (method == "chunked" and _blocks_fit(modes, x))
+    if convolved and reset is None:
+        return _by_convolution(modes, x, state, lengths, method)
+    return _by_states(modes, x, state, reset, lengths, method)
+
+
+def _chosen(modes, x, reset):
+    """What ``method="auto"`` evaluates by."""
+    if x.shape[-2] < _LONG or reset is not None:
+        return chosen_method(modes.log_decay)
+    few = modes.w.shape[-1] <= _FEW and modes.readout == "real"
+    return "chunked" if few and jax.default_backend() == "cpu" else "fft"
+
+
+def _blocks_fit(modes, x):
+    """Whether the states between blocks are within the bound."""
+    n = modes.w.shape[-1]
+    n = n * (n + 1) // 2 if modes.readout == "prod" else n
+    return math.prod(x.shape) // block_length(x.shape[-2]) * n <= STATES_AT_ONCE
+
+
+def _by_convolution(modes, x, state, lengths, method):
+    length = x.shape[-2]
+    if method == "chunked":
+        y = _by_blocks(recurrent(modes), x)
+    elif modes.w_backward is None:
+        y = causal_convolution(x, convolution_kernel(modes, length))
+    else:
+        kernels = (convolution_kernel(m, length) for m in (modes, modes.backward()))
+        y = two_sided_convolution(x, *kernels)
+    if modes.w_backward is not None:
+        return y, None
+    modes = recurrent(modes)
+    entered = x
+    if lengths is not None:
+        # What is counted back from the end of the row starts at its last data.
+        shift = jnp.arange(length) - (length - lengths)[..., None]
+        entered = jnp.take_along_axis(x, jnp.maximum(shift, 0)[..., None], -2)
+        entered = jnp.where(shift[..., None] >= 0, entered, 0)
+    last = final_state(modes.log_decay, entered)
+    if state is not None:
+        one = powers(modes.log_decay, jnp.ones((), jnp.int32))
+        y = y + _response(modes, one * state, length)
+        steps = jnp.asarray(length if lengths is None else lengths)
+        passed = powers(modes.log_decay, steps)
+        passed = passed[..., None, :] if passed.ndim == steps.ndim + 1 else passed
+        last = last + passed * state
+    return y, last
+
+
+def _by_blocks(modes, x):
+    def of_channels(log_decay):
+        return jax.tree.map(lambda v: jnp.broadcast_to(v, modes.w.shape), log_decay)
+
+    if modes.w_backward is None:
+        return block_convolution(x, of_channels(modes.log_decay), modes.w)
+    behind = modes.backward()
+    return block_convolution(
+        x,
+        of_channels(modes.log_decay),
+        modes.w,
+        of_channels(behind.log_decay),
+        behind.w,
+    )
+
+
+def _response(modes, state, length):
+    """Output of what is in the modes at the first step, ``(*b, l, d)``."""
+    weights = modes.w * state
+    if modes.log_decay.log_abs.ndim == 1:
+        kernel = modal_kernel(modes.log_decay, weights, length)
+    else:
+        rows = weights.reshape(-1, *weights.shape[-2:])
+        of_row = jax.vmap(lambda row: modal_kernel(modes.log_decay, row, length))
+        kernel = of_row(rows).reshape(*weights.shape[:-1], length)
+    return jnp.swapaxes(kernel, -1, -2)
+
+
+def _by_states(modes, x, state, reset, lengths, method):
+    modes = recurrent(modes)
+    n = modes.w.shape[-1]
+    n_slice = min(n, max(1, STATES_AT_ONCE // math.prod(x.shape)))
+    n_slices = -(-n // n_slice)
+    modes = modes._replace(feedthrough=None, readout=None)
+    if n_slices == 1:
+        return _slice_by_states(modes, x, state, reset, lengths, method)
+
+    def cut(values):
+        """``(..., n)`` as ``(slices, ..., n / slices)``, filled up with zeros."""
+        fill = [(0, 0)] * (values.ndim - 1) + [(0, n_slices * n_slice - n)]
+        values = jnp.pad(values, fill)
+        values = values.reshape(*values.shape[:-1], n_slices, n_slice)
+        return jnp.moveaxis(values, -2, 0)
+
+    # Only a slice's modes are kept for the backward pass; its states are formed again.
+    @jax.checkpoint
+    def one_slice(y, inputs):
+        modes, state = inputs
+        y_slice, last = _slice_by_states(modes, x, state, reset, lengths, method)
+        return y + y_slice, last
+
+    slices = jax.tree.map(cut, (modes, state))
+    y, last = jax.lax.scan(one_slice, jnp.zeros_like(x), slices)
+    if last is None:
+        return y, None
+    last = jnp.moveaxis(last, 0, -2)
+    return y, last.reshape(*last.shape[:-2], -1)[..., :n]
+
+
+def _slice_by_states(modes, x, state, reset, lengths, method):
+    def one_channel(modes, x, state):
+        states = jnp.broadcast_to(x[..., None], (*x.shape, modes.w.shape[-1]))
+        h, last = linear_recurrence(
+            modes.log_decay, states, state, reset=reset, method=method
+        )
+        y = jnp.real(jnp.einsum("...n,n->...", h, modes.w, precision="highest"))
+        if modes.w_backward is None:
+            return y, last if lengths is None else _state_after(h, state, lengths)
+        behind = modes.backward()
+        h, _ = linear_recurrence(
+            behind.log_decay, states, reset=reset, reverse=True, method=method
+        )
+        after = jnp.concatenate([h[..., 1:, :], jnp.zeros_like(h[..., :1, :])], -2)
+        if reset is not None:
+            ends = jnp.roll(reset, -1, axis=-1)
+            after = jnp.where(ends[..., None], 0, after)
+        y += jnp.real(jnp.einsum("...n,n->...", after, behind.w, precision="highest"))
+        return y, None
+
+    own = 0 if modes.log_decay.log_abs.ndim == 2 else None
+    axes = modes._replace(log_decay=own, w=0, w_backward=0, log_decay_backward=own)
+    over_channels = jax.vmap(one_channel, in_axes=(axes, -1, -2), out_axes=(-1, -2))
+    return over_channels(modes, x, state)
+
+
+def _state_after(h, state, lengths):
+    """States after ``lengths`` steps of each row; of no steps, the one before them."""
+    index = jnp.maximum(lengths - 1, 0)[..., None, None]
+    last = jnp.take_along_axis(h, index, -2)[..., 0, :]
+    before = jnp.zeros_like(last) if state is None else state
+    return jnp.where(lengths[..., None] > 0, last, before)
