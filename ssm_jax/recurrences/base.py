@@ -144,10 +144,10 @@ class TimeInvariant(abc.ABC):
         _check(modes, x, state, reset, mask)
         dtype = x.dtype
         fresh = starts_behind_data(reset, mask)
-        x, reset, lengths, order = compact(x, reset, mask)
+        x, reset, lengths, places = compact(x, reset, mask)
         x = x.astype(modes.feedthrough.dtype)
         y, state = evaluate(modes, x, state, reset, lengths, method)
-        y = spread(y + modes.feedthrough * x, mask, order)
+        y = spread(y + modes.feedthrough * x, mask, places)
         if state is not None and fresh is not None:
             state = jnp.where(fresh[..., None, None], 0, state)
         return y.astype(dtype), state

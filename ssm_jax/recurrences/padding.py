@@ -1,5 +1,6 @@
 """Padding: steps that are no data are moved out of the way, and back afterwards."""
 
+import jax
 import jax.numpy as jnp
 
 from ssm_jax.types import Activations, Array, Bool, Int, Steps
@@ -19,42 +20,53 @@ def compact(
       mask: True where a step is data, ``(*b, l)``. None means all are.
 
     Returns:
-      ``(x, reset, lengths, order)``: the sequences and starts, the number of data in
-      each row, ``(*b,)``, and where each step came from, ``(*b, l)``; the last two are
-      None if ``mask`` is.
+      ``(x, reset, lengths, places)``: the sequences and starts, the number of data in
+      each row, ``(*b,)``, and the place that each step went to, ``(*b, l)``; the last
+      two are None if ``mask`` is.
     """
     if mask is None:
         return jnp.asarray(x), reset, None, None
     mask = jnp.broadcast_to(mask, x.shape[:-1])
-    order = jnp.argsort(~mask, axis=-1, stable=True)
     lengths = jnp.sum(mask, axis=-1)
-    x = jnp.where(mask[..., None], x, 0)
-    x = jnp.take_along_axis(x, order[..., None], -2)
+    behind = lengths[..., None] + jnp.cumsum(~mask, -1)
+    places = jnp.where(mask, jnp.cumsum(mask, -1), behind) - 1
+    x = _moved(jnp.where(mask[..., None], x, 0), places, back=False)
     if reset is not None:
         segment = jnp.cumsum(jnp.broadcast_to(reset, mask.shape), -1)
-        segment = jnp.take_along_axis(segment, order, -1)
+        segment = _moved(segment[..., None], places, back=False)[..., 0]
         before = jnp.pad(segment[..., :-1], [(0, 0)] * (segment.ndim - 1) + [(1, 0)])
         reset = segment != before
-    return x, reset, lengths, order
+    return x, reset, lengths, places
 
 
 def spread(
-    y: Activations, mask: Steps | None, order: Int[Array, "*b l"] | None
+    y: Activations, mask: Steps | None, places: Int[Array, "*b l"] | None
 ) -> Activations:
     """Moves the outputs of `compact` sequences back to their steps.
 
     Args:
       y: Outputs, ``(*b, l, d)``, data first.
       mask: As `compact` took it.
-      order: As `compact` gave it.
+      places: As `compact` gave them.
 
     Returns:
       Outputs at their steps, ``(*b, l, d)``; zeros where a step is no data.
     """
-    if mask is None or order is None:
+    if mask is None or places is None:
         return y
-    y = jnp.take_along_axis(y, jnp.argsort(order, axis=-1)[..., None], -2)
+    y = _moved(y, places, back=True)
     return jnp.where(jnp.broadcast_to(mask, y.shape[:-1])[..., None], y, 0)
+
+
+def _moved(values, places, *, back):
+    """Moves steps to their places, or back; padding behind the data costs nothing."""
+
+    def move(values):
+        index = places if back else jnp.argsort(places, axis=-1)
+        return jnp.take_along_axis(values, index[..., None], -2)
+
+    in_place = jnp.all(places == jnp.arange(places.shape[-1]))
+    return jax.lax.cond(in_place, lambda values: values, move, values)
 
 
 def starts_behind_data(

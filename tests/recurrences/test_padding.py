@@ -13,13 +13,13 @@ RESET = np.array([[1, 0, 1, 0, 0, 1], [0, 1, 0, 0, 1, 1]], bool)
 
 
 def test_data_come_first_in_their_order():
-    x, reset, lengths, order = compact(X, None, MASK)
+    x, reset, lengths, places = compact(X, None, MASK)
     assert reset is None
     np.testing.assert_array_equal(
         x[..., 0], [[2, 4, 5, 0, 0, 0], [7, 8, 9, 10, 11, 12]]
     )
     np.testing.assert_array_equal(lengths, [3, 6])
-    np.testing.assert_array_equal(order, [[1, 3, 4, 0, 2, 5], range(6)])
+    np.testing.assert_array_equal(places, [[3, 0, 4, 1, 2, 5], range(6)])
 
 
 def test_start_on_padding_passes_to_the_next_data():
@@ -30,17 +30,17 @@ def test_start_on_padding_passes_to_the_next_data():
 
 
 def test_without_a_mask_nothing_moves():
-    x, reset, lengths, order = compact(X, RESET, None)
+    x, reset, lengths, places = compact(X, RESET, None)
     np.testing.assert_array_equal(x, X)
     np.testing.assert_array_equal(reset, RESET)
     assert lengths is None
-    assert order is None
+    assert places is None
     assert spread(X, None, None) is X
 
 
 def test_spread_is_the_way_back():
-    x, _, _, order = compact(X, None, MASK)
-    y = spread(x, MASK, order)
+    x, _, _, places = compact(X, None, MASK)
+    y = spread(x, MASK, places)
     np.testing.assert_array_equal(y, np.where(MASK[..., None], X, 0))
 
 
@@ -50,9 +50,9 @@ def test_padding_may_hold_anything(value):
 
     @jax.jit
     def there_and_back(x):
-        x, _, _, order = compact(x, None, MASK)
+        x, _, _, places = compact(x, None, MASK)
         # What a later step makes of the zeros behind the data is dropped, too.
-        return spread(jnp.where(x == 0, value, x), MASK, order)
+        return spread(jnp.where(x == 0, value, x), MASK, places)
 
     np.testing.assert_array_equal(
         there_and_back(filled), np.where(MASK[..., None], X, 0)
