@@ -6,7 +6,9 @@ from ssm_jax.recurrences.base import TimeInvariant as TimeInvariant
 from ssm_jax.recurrences.dlr import DLR as DLR
 from ssm_jax.recurrences.dlr import diagonalized as diagonalized
 from ssm_jax.recurrences.dlr import kronecker as kronecker
+from ssm_jax.recurrences.dss import DSS as DSS
 from ssm_jax.recurrences.ets import ComplexSmoothing as ComplexSmoothing
 from ssm_jax.recurrences.modes import Modes as Modes
 from ssm_jax.recurrences.modes import convolution_kernel as convolution_kernel
 from ssm_jax.recurrences.modes import recurrent as recurrent
+from ssm_jax.recurrences.s4d import S4D as S4D

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.recurrences import DLR, ComplexSmoothing, Recurrence
+from ssm_jax.recurrences import DLR, DSS, S4D, ComplexSmoothing, Recurrence
 from tests.kernels.oracle import assert_close
-from tests.recurrences import oracle
+from tests.recurrences import oracle, oracle_ssm
 
 METHODS = ("sequential", "fft", "chunked", "associative")
 WIDTH = 2
@@ -105,6 +105,44 @@ ROWS |= {
         lengths=lengths,
     )
     for name, (smoothing, lengths) in SMOOTHINGS.items()
+}
+
+# Steps long enough for a sequence of the tests to reach the slow modes.
+STEPS = {"dt_min": 0.05, "dt_max": 0.5}
+SSMS = {
+    "dss": (DSS(d_state=2, **STEPS), oracle_ssm.dss),
+    "dss_softmax": (
+        DSS(
+            d_state=2,
+            kernel="softmax",
+            length=17,
+            start="lin",
+            bidirectional=True,
+            **STEPS,
+        ),
+        oracle_ssm.dss,
+    ),
+    "s4d": (S4D(d_state=4, **STEPS), oracle_ssm.s4d),
+    "s4d_bilinear": (
+        S4D(
+            d_state=4,
+            start="inv",
+            discretization="bilinear",
+            bidirectional=True,
+            **STEPS,
+        ),
+        oracle_ssm.s4d,
+    ),
+}
+ROWS |= {
+    name: Row(
+        ssm,
+        functools.partial(run, ssm),
+        directions=2 if ssm.bidirectional else 1,
+        methods=("sequential", "fft", "chunked"),
+        lengths=(17,),
+    )
+    for name, (ssm, run) in SSMS.items()
 }
 
 

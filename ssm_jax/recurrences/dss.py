@@ -1,0 +1,160 @@
+"""Diagonal state spaces (DSS), with the kernels of the paper's two propositions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.kernels.powers import powers
+from ssm_jax.recurrences import hippo
+from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.discretize import discretize, log_uniform
+from ssm_jax.recurrences.modes import Modes
+from ssm_jax.types import PRNGKey
+
+# Least square of what the softmax divides by, as the authors' code bounds it.
+_LEAST = 1e-7
+
+
+@dataclass(frozen=True, kw_only=True)
+class DSS(TimeInvariant):
+    r"""Diagonal state space: continuous modes of all channels, stepped by each its own.
+
+    .. math::
+      y_t = \operatorname{Re} \sum_n w_n g_n \sum_{k} e^{\lambda_n \Delta k} x_{t-k}
+      + D x_t, \qquad
+      g_n = \frac{e^{\lambda_n \Delta} - 1}{\lambda_n}
+      \ \text{or}\
+      \frac{e^{\lambda_n \Delta} - 1}{\lambda_n (e^{\lambda_n \Delta L} - 1)}
+
+    Attributes:
+      d_state: Modes of one channel, ``N`` in the paper.
+      kernel: ``"exp"``: the first gain. ``"softmax"``: the second; the ``length`` first
+        taps of a mode then sum to ``1 / lam``.
+      length: Steps ``L`` of the softmax, those of a training sequence; with ``"exp"``
+        None. Longer sequences go on with the same modes.
+      start: ``lam`` at the start. ``"hippo"``: the upper half of the eigenvalues of the
+        normal part of HiPPO-LegS. ``"lin"``: ``-1/2 + i pi n``.
+      bidirectional: Adds a second convolution over what comes after each step, with the
+        same modes and its own weights.
+      dt_min: Least step at the start.
+      dt_max: Greatest step at the start.
+      lr_multiplier: Factor on the learning rate of modes, steps and weights.
+
+    Parameters, float32, for inputs of width ``d``:
+      log_rate: ``(n,)``, ``Re lam = -exp(log_rate)``.
+      frequency: ``(n,)``, ``Im lam``.
+      log_dt: ``(d,)``, the step ``Delta``, log-uniform in ``[dt_min, dt_max]``.
+      w_re, w_im: ``(d, n)``, standard normal.
+      w_backward_re, w_backward_im: Likewise, only if bidirectional.
+      feedthrough: ``(d,)``, ``D``, standard normal.
+
+    Raises:
+      ValueError: A size is not positive, ``dt_min`` exceeds ``dt_max``, or ``length``
+        and ``kernel`` do not fit.
+
+    Example:
+      >>> dss = DSS(d_state=4, kernel="softmax", length=8)
+      >>> params = dss.init(jax.random.key(0), d_in=2)
+      >>> y, state = dss.apply(params, jnp.ones((8, 2)))
+      >>> y.shape, state.shape
+      ((8, 2), (2, 4))
+
+    Note:
+      The paper's softmax lets ``Re lam`` have either sign; here it is negative with
+      both kernels, so that states stay bounded beyond ``length``, and where it is the
+      kernels are equal. As in the authors' code, the softmax divides by a number ``z``
+      as ``conj(z) / (|z|**2 + 1e-7)``; ``"exp"`` divides by none. Modes, steps and
+      weights take no weight decay; their published learning rate is 1e-3.
+
+    References:
+      Gupta, Gu and Berant, `Diagonal State Spaces are as Effective as Structured State
+      Spaces <https://arxiv.org/abs/2203.14343>`_, 2022, proposition 1 and section 3
+    """
+
+    d_state: int = 64
+    kernel: Literal["exp", "softmax"] = "exp"
+    length: int | None = None
+    start: Literal["hippo", "lin"] = "hippo"
+    bidirectional: bool = False
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    lr_multiplier: float = 1.0
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        if self.d_state < 1:
+            raise ValueError(
+                f"`d_state` must be positive, got {self.d_state}; the published size "
+                "is 64."
+            )
+        if not 0 < self.dt_min <= self.dt_max:
+            raise ValueError(
+                f"`dt_min` must be in (0, dt_max], got {self.dt_min} with dt_max "
+                f"{self.dt_max}; equal values give all channels one step."
+            )
+        if (self.kernel == "softmax") != (self.length is not None) or (
+            self.length is not None and self.length < 1
+        ):
+            raise ValueError(
+                "`length` must be positive with the softmax kernel and None with the "
+                f"other, got {self.length} with {self.kernel!r}; it is the length of a "
+                "training sequence."
+            )
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        key_dt, key_w, key_through = jax.random.split(key, 3)
+        n = self.d_state
+        if self.start == "hippo":
+            frequency = np.imag(hippo.legs(2 * n).lam)
+        else:
+            frequency = np.pi * np.arange(n)
+        params = {
+            "log_rate": jnp.full((n,), np.log(0.5), jnp.float32),
+            "frequency": jnp.asarray(frequency, jnp.float32),
+            "log_dt": log_uniform(key_dt, (d_in,), self.dt_min, self.dt_max),
+            "feedthrough": jax.random.normal(key_through, (d_in,)),
+        }
+        names = self._weights()
+        drawn = jax.random.normal(key_w, (len(names), d_in, n))
+        return params | dict(zip(names, drawn, strict=True))
+
+    def _weights(self):
+        names = ["w_re", "w_im"]
+        if self.bidirectional:
+            names += ["w_backward_re", "w_backward_im"]
+        return names
+
+    def modes(self, params: Params) -> Modes:
+        """The modes that the parameters describe."""
+        lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
+        dt = jnp.exp(params["log_dt"])[:, None]
+        log_decay, gain = discretize("zoh", lam, dt)
+        if self.length is not None:
+            z, steps = lam * dt, jnp.asarray(self.length)
+            # `powers` reduces a long phase exactly, a short one needs no reduction.
+            short = jnp.abs(self.length * z) < 1
+            passed = powers(log_decay, steps) - 1
+            divisor = lam * jnp.where(short, jnp.expm1(self.length * z), passed)
+            square = jnp.square(jnp.real(divisor)) + jnp.square(jnp.imag(divisor))
+            gain = jnp.expm1(z) * jnp.conj(divisor) / (square + _LEAST)
+
+        def weight(name):
+            return gain * jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])
+
+        return Modes(
+            log_decay=log_decay,
+            w=weight("w"),
+            feedthrough=params["feedthrough"],
+            w_backward=weight("w_backward") if self.bidirectional else None,
+        )
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """Modes, steps and weights: no weight decay, and their own learning rate."""
+        group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
+        names = ["log_rate", "frequency", "log_dt", *self._weights()]
+        return dict.fromkeys(names, group)

@@ -1,0 +1,148 @@
+"""S4D: diagonal state spaces of each channel, in conjugate pairs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.recurrences import hippo
+from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.discretize import Discretization, discretize, log_uniform
+from ssm_jax.recurrences.modes import Modes
+from ssm_jax.types import PRNGKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class S4D(TimeInvariant):
+    r"""Diagonal state space with modes of each channel, in conjugate pairs.
+
+    .. math::
+      h' = \lambda h + B x, \qquad y = 2 \operatorname{Re}\langle C, h \rangle + D x
+
+    at steps of each channel's own length ``Delta``; what is kept here is the state over
+    ``B`` and its gain.
+
+    Attributes:
+      d_state: States of one channel, ``N`` in the paper, even; of each of the ``N / 2``
+        conjugate pairs one is held.
+      start: ``lam`` at the start. ``"lin"``: ``-1/2 + i pi n``. ``"inv"``: ``-1/2 + i
+        N / pi (N / (2 n + 1) - 1)``. ``"legs"``: the eigenvalues of the normal part of
+        HiPPO-LegS.
+      discretization: ``"zoh"`` or ``"bilinear"``; see `discretize`.
+      bidirectional: Adds a second convolution over what comes after each step, with the
+        same modes and its own ``C``.
+      dt_min: Least step at the start.
+      dt_max: Greatest step at the start.
+      lr_multiplier: Factor on the learning rate of modes, steps and ``B``.
+
+    Parameters, float32, for inputs of width ``d``, ``n = d_state / 2``:
+      log_rate: ``(d, n)``, ``Re lam = -exp(log_rate)``.
+      frequency: ``(d, n)``, ``Im lam``.
+      log_dt: ``(d,)``, the step ``Delta``, log-uniform in ``[dt_min, dt_max]``.
+      B_re, B_im: ``(d, n)``, 1.
+      C_re, C_im: ``(d, n)``, normal of variance 1/2.
+      C_backward_re, C_backward_im: Likewise, only if bidirectional.
+      feedthrough: ``(d,)``, ``D``, standard normal.
+
+    Raises:
+      ValueError: ``d_state`` is odd or not positive, or ``dt_min`` exceeds ``dt_max``.
+
+    Example:
+      >>> s4d = S4D(d_state=8, start="inv", discretization="bilinear")
+      >>> params = s4d.init(jax.random.key(0), d_in=2)
+      >>> y, state = s4d.apply(params, jnp.ones((8, 2)))
+      >>> y.shape, state.shape
+      ((8, 2), (2, 4))
+
+    Note:
+      As in the authors' code ``B`` is 1 at the start and learned, and all but ``C`` and
+      ``D`` take no weight decay and a learning rate of their own (1e-3).
+
+    References:
+      Gu, Gupta, Goel and Ré, `On the Parameterization and Initialization of Diagonal
+      State Space Models <https://arxiv.org/abs/2206.11893>`_, 2022, sections 3 and 4
+    """
+
+    d_state: int = 64
+    start: Literal["lin", "inv", "legs"] = "legs"
+    discretization: Discretization = "zoh"
+    bidirectional: bool = False
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    lr_multiplier: float = 1.0
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        if self.d_state < 2 or self.d_state % 2:
+            raise ValueError(
+                f"`d_state` must be even and positive, got {self.d_state}; states come "
+                "in conjugate pairs, the published size is 64."
+            )
+        if not 0 < self.dt_min <= self.dt_max:
+            raise ValueError(
+                f"`dt_min` must be in (0, dt_max], got {self.dt_min} with dt_max "
+                f"{self.dt_max}; equal values give all channels one step."
+            )
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        key_dt, key_c, key_through = jax.random.split(key, 3)
+        shape = (d_in, self.d_state // 2)
+        names = self._outputs()
+        drawn = np.sqrt(0.5) * jax.random.normal(key_c, (len(names), *shape))
+        start = {
+            "log_rate": np.log(0.5),
+            "frequency": self._frequency(),
+            "B_re": 1.0,
+            "B_im": 0.0,
+        }
+        return {
+            "log_dt": log_uniform(key_dt, (d_in,), self.dt_min, self.dt_max),
+            "feedthrough": jax.random.normal(key_through, (d_in,)),
+            **{
+                name: jnp.broadcast_to(jnp.float32(value), shape)
+                for name, value in start.items()
+            },
+            **dict(zip(names, drawn, strict=True)),
+        }
+
+    def _frequency(self):
+        """``Im lam`` of one channel at the start."""
+        n, pairs = self.d_state, np.arange(self.d_state // 2)
+        if self.start == "legs":
+            return np.imag(hippo.legs(n).lam)
+        if self.start == "lin":
+            return np.pi * pairs
+        return n / np.pi * (n / (2 * pairs + 1) - 1)
+
+    def _outputs(self):
+        names = ["C_re", "C_im"]
+        if self.bidirectional:
+            names += ["C_backward_re", "C_backward_im"]
+        return names
+
+    def modes(self, params: Params) -> Modes:
+        """The modes that the parameters describe."""
+        lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
+        dt = jnp.exp(params["log_dt"])[:, None]
+        log_decay, gain = discretize(self.discretization, lam, dt)
+        entering = 2 * gain * jax.lax.complex(params["B_re"], params["B_im"])
+
+        def weight(name):
+            C = jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])
+            return C * entering
+
+        return Modes(
+            log_decay=log_decay,
+            w=weight("C"),
+            feedthrough=params["feedthrough"],
+            w_backward=weight("C_backward") if self.bidirectional else None,
+        )
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """Modes, steps and ``B``: no weight decay, and their own learning rate."""
+        group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
+        return dict.fromkeys(["log_rate", "frequency", "log_dt", "B_re", "B_im"], group)
