@@ -89,3 +89,19 @@ def mnist_dir(tmp_path_factory) -> str:
     folder = str(tmp_path_factory.mktemp("tfds"))
     Mnist(data_dir=folder, file_format="array_record").download_and_prepare()
     return folder
+
+
+@pytest.fixture(scope="session")
+def sets_dir(mnist_dir, tmp_path_factory) -> str:
+    """A folder with tiny sets: the mnist of `mnist_dir`, the others from raw files."""
+    from ssm_jax.tasks.prepare import aan, cifar10, glue, imdb, writing
+    from tests.tasks import raw_sets
+
+    raw, data_dir = (tmp_path_factory.mktemp(name) for name in ("raw", "sets"))
+    shutil.copytree(mnist_dir, data_dir, dirs_exist_ok=True)
+    for write_raw in (raw_sets.cifar10, raw_sets.imdb, raw_sets.cola, raw_sets.mrpc):
+        write_raw(raw)
+    raw_sets.aan(raw)
+    for which in (cifar10.CIFAR10, imdb.IMDB, glue.COLA, glue.MRPC, aan.AAN):
+        writing.write(which, raw, str(data_dir), subset=True)
+    return str(data_dir)

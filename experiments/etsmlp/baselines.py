@@ -1,0 +1,54 @@
+"""The baselines of the paper's tables, as blocks in the place of its own.
+
+They have the width, the number of layers, the normalisation and the training of the
+model they stand beside: a comparison of layers, not of what each paper tuned.
+"""
+
+from typing import Any
+
+from ssm_jax.config import Config, spec
+from ssm_jax.layers import MLP, Attention, ChannelMixing, RecurrentLayer
+from ssm_jax.models import Block, Positions
+from ssm_jax.recurrences import DSS, S4D
+
+ATTENTIONS = {"transformer": "softmax", "linear_attention": "linear"}
+RECURRENCES = {
+    "dss_exp": lambda length: spec(DSS, bidirectional=True),
+    "dss_softmax": lambda length: spec(
+        DSS, bidirectional=True, kernel="softmax", length=length
+    ),
+    "s4d": lambda length: spec(S4D, bidirectional=True),
+}
+NAMES = (*ATTENTIONS, *RECURRENCES)
+"""Words of a variant."""
+
+
+def parts(name: str, setting: Any, length: int) -> dict[str, Config]:
+    """The fields of a `SequenceModel` that a baseline has its own of.
+
+    Args:
+      name: One of `NAMES`.
+      setting: The sizes, an `experiments.etsmlp.parts.Setting`.
+      length: Steps of a sequence, or a reference.
+
+    Returns:
+      ``block`` and, for attention, ``positions``.
+    """
+    around = {"norm": setting.norm, "prenorm": True}
+    if name in RECURRENCES:
+        mixing = spec(ChannelMixing, kind="glu", dropout=setting.dropout)
+        recurrence = RECURRENCES[name](length)
+        layer = spec(RecurrentLayer, recurrence=recurrence, mixing=mixing)
+        return {"block": spec(Block, layer=layer, dropout=setting.dropout, **around)}
+    attention = spec(
+        Attention,
+        n_heads=8 if setting.d_model % 128 == 0 else 4,
+        kind=ATTENTIONS[name],
+        bidirectional=True,
+        dropout=setting.dropout,
+    )
+    mlp = spec(MLP, d_hidden=2 * setting.d_model, dropout=setting.dropout)
+    return {
+        "block": spec(Block, layer=attention, feedforward=mlp, **around),
+        "positions": spec(Positions, max_length=length),
+    }

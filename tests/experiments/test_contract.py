@@ -1,0 +1,140 @@
+"""Every experiment: it is what its file says, it builds, and its step can be taken."""
+
+import math
+
+import jax
+import pytest
+from ml_collections import ConfigDict
+
+from experiments.dlr import cumsum, digits, pixel_mnist, shift
+from experiments.etsmlp import (
+    image,
+    language,
+    listops,
+    parts,
+    pathfinder,
+    pathx,
+    retrieval,
+    text,
+)
+from launch import cli
+from ssm_jax.config import build, differences, from_json, to_json
+from ssm_jax.training import train
+from ssm_jax.training.state import create
+from ssm_jax.training.step import train_step
+
+ARENA = ("", "gate", "small", "gate+small")
+BASELINES = tuple(f"{name}+small" for name in parts.baselines.NAMES)
+CHANGES = tuple(f"{name}+small" for name in (parts.ABLATIONS | parts.STARTS))
+VARIANTS = {
+    shift: ("", "demo"),
+    cumsum: ("", "demo"),
+    digits: ("",),
+    pixel_mnist: ("", "permuted", "small"),
+    listops: (*ARENA, "code", *BASELINES, *CHANGES),
+    text: ARENA,
+    retrieval: (*ARENA, *BASELINES[:1]),
+    image: ARENA,
+    pathfinder: ARENA,
+    pathx: (*ARENA, "small_change"),
+    language: (
+        "cola+transformer+small",
+        "mrpc+gate+small",
+        "imdb",
+        *(f"{name}+code" for name in language.FULL),
+    ),
+}
+TABLE = [
+    pytest.param(file, variant, id=f"{file.__name__.split('.')[-1]}-{variant}")
+    for file, variants in VARIANTS.items()
+    for variant in variants
+]
+each_experiment = pytest.mark.parametrize(("file", "variant"), TABLE)
+each_file = pytest.mark.parametrize(
+    "file", VARIANTS, ids=lambda file: file.__name__.removeprefix("experiments.")
+)
+
+
+@each_experiment
+def test_config_is_named_as_its_file_and_goes_through_json(file, variant):
+    config = file.get_config(variant)
+    path = file.__name__.removeprefix("experiments.").replace(".", "/")
+    assert config.experiment == path
+    assert config.variant == variant
+    assert differences(from_json(to_json(config)), config) == []
+
+
+@each_experiment
+def test_config_builds_and_its_parts_fit(file, variant):
+    config = file.get_config(variant)
+    task = build(config.task, "config.task")
+    model = build(config.model, "config.model", axis_name="data")
+    optimizer = build(config.optimizer, "config.optimizer")
+    training = build(config.training, "config.training")
+    assert model.head.d_output == task.spec.d_output
+    assert optimizer.schedule_steps in (None, training.steps)
+    assert training.evaluate_every <= training.steps
+
+
+def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
+    """The same experiment at a size that trains in seconds."""
+    task, training = config.task, config.training
+    small = {"n_train": 20, "n_validation": 10, "n_test": 10}
+    if config.experiment not in ("etsmlp/pathfinder", "etsmlp/pathx"):
+        small["data_dir"] = data_dir  # These two draw what they need.
+    task.update({name: value for name, value in small.items() if name in task})
+    if "length" in task:
+        task.length = 32
+    config.model.update(n_layers=1)
+    config.model.encoder.d_model = 8
+    layer = config.model.block.layer
+    if "d_hidden" in layer:
+        layer.d_hidden = 8
+    if "d_state" in layer.get("recurrence", {}):
+        layer.recurrence.d_state = 4
+    config.optimizer.warmup_steps = 0
+    training.update(steps=2, batch_size=8, evaluation_batches=1)
+    return config
+
+
+# What differs from these in numbers alone is left out.
+STEPS = {
+    **{file: ("",) for file in (shift, digits, pixel_mnist, text, retrieval, image)},
+    pathx: ("small_change",),
+    listops: ("", "gate", *BASELINES, *(f"{name}+small" for name in parts.ABLATIONS)),
+    language: ("cola+transformer", "mrpc", "imdb+gate"),
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "variant"),
+    [(file, variant) for file, variants in STEPS.items() for variant in variants],
+)
+def test_a_step_fits_the_task(file, variant, sets_dir):
+    config = shrunk(file.get_config(variant), sets_dir)
+    task, model = build(config.task), build(config.model)
+    run, state = create(model, task, build(config.optimizer), seed=0)
+    batch = task.batch("train", 0, 8, 0)
+    after, sums = jax.eval_shape(lambda s, b: train_step(run, s, b), state, batch)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    assert sums["loss"].shape == ()
+
+
+@pytest.mark.slow
+@each_file
+def test_shrunk_experiment_trains(file, sets_dir, tmp_path):
+    variant = "cola" if file is language else ""
+    config = shrunk(file.get_config(variant), sets_dir)
+    measured = train(config, str(tmp_path))
+    assert measured["step"] == 2
+    assert all(math.isfinite(value) for value in measured.values())
+
+
+@each_file
+def test_unknown_variant_is_one_line_to_the_caller(file, capsys):
+    with pytest.raises(SystemExit) as exit, cli.one_line_errors():
+        file.get_config("tiny")
+    assert exit.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: the variant must be ")
+    assert "got 'tiny'" in line

@@ -1,0 +1,87 @@
+"""The experiments on ETSMLP: the published settings, and what a variant changes."""
+
+import jax
+import pytest
+from flax.core import meta
+
+from experiments.etsmlp import image, language, listops, pathfinder, pathx, text
+from ssm_jax.config import build
+
+# Table 5: D, L, H, norm, learning rate, weight decay, dropout.
+TABLE_5 = [
+    (listops, "", (160, 12, 160, "layer", 0.01, 0.01, 0.0)),
+    (text, "", (160, 4, 160, "layer", 0.005, 0.01, 0.1)),
+    (image, "", (160, 12, 320, "batch", 0.01, 0.01, 0.0)),
+    (pathfinder, "", (128, 6, 256, "batch", 0.01, 0.01, 0.0)),
+    (pathx, "", (128, 6, 256, "batch", 0.05, 0.01, 0.0)),
+    (language, "cola", (512, 3, 512, "layer", 1e-5, 0.1, 0.1)),
+    (language, "sst2", (512, 12, 512, "layer", 1e-5, 0.1, 0.1)),
+    (language, "imdb", (512, 4, 512, "layer", 1e-5, 0.1, 0.3)),
+    (language, "mnli", (512, 6, 512, "layer", 1e-5, 0.1, 0.1)),
+]
+
+
+@pytest.mark.parametrize(("file", "variant", "published"), TABLE_5)
+def test_setting_is_that_of_table_5(file, variant, published):
+    config = file.get_config(variant)
+    block, optimizer = config.model.block, config.optimizer
+    assert published == (
+        config.model.encoder.d_model,
+        config.model.n_layers,
+        block.layer.d_hidden,
+        block.norm,
+        optimizer.learning_rate,
+        optimizer.weight_decay,
+        block.layer.dropout,
+    )
+    assert (optimizer.b1, optimizer.b2, optimizer.warmup_from) == (0.9, 0.98, 1e-7)
+    assert block.layer.recurrence.bidirectional
+    assert block.layer.recurrence.max_modulus == 0.9999
+
+
+@pytest.mark.parametrize(
+    ("variant", "field", "value"),
+    [
+        ("real", "eigenvalues", "real"),
+        ("no_alpha", "alpha", False),
+        ("no_beta+small", "beta", False),
+        ("no_omega", "shortcut", "none"),
+        ("stable_0.5", "stable", (0.5, 0.0)),
+        ("gate+ring_0.6_0.9", "r_min", 0.6),
+    ],
+)
+def test_change_changes_its_field_alone(variant, field, value):
+    words = variant.split("+")
+    plain = "+".join(word for word in words if word in ("gate", "small"))
+    changed = listops.get_config(variant).model.block.layer.recurrence.to_dict()
+    usual = listops.get_config(plain).model.block.layer.recurrence.to_dict()
+    assert changed[field] == value
+    assert {k for k in usual if usual[k] != changed[k]} == {field}
+
+
+def size(config) -> int:
+    """Parameters of a model."""
+    inputs = jax.ShapeDtypeStruct((1, 8), "int32")
+    init = build(config.model).init
+    variables = meta.unbox(jax.eval_shape(init, jax.random.key(0), inputs))
+    return sum(leaf.size for leaf in jax.tree.leaves(variables))
+
+
+def test_smoothing_adds_13_numbers_a_channel_to_the_mlp():
+    d, layers = 160, 12
+    norms = (layers + 2) * 2 * d
+    mlp = 16 * d + layers * 2 * (d * d + d) + norms + 10 * d
+    assert size(listops.get_config()) == mlp + layers * 13 * d
+    assert size(listops.get_config("gate")) == mlp + layers * (13 * d + d * d + d)
+
+
+def test_two_words_of_one_kind_are_refused():
+    with pytest.raises(ValueError, match=r"exclude each other"):
+        listops.get_config("real+no_beta")
+
+
+def test_number_of_steps_reaches_the_schedule():
+    config = listops.get_config("small")
+    config.training.steps = 500
+    optimizer = build(config.optimizer)
+    assert (optimizer.schedule_steps, optimizer.warmup_steps) == (500, 50)
