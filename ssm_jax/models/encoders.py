@@ -1,10 +1,11 @@
-"""Encoders: what a task gives, as a sequence of width ``d_model``."""
+"""Encoders: what a task gives, as a sequence of width ``d_model``; and positions."""
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.layers.channel_mixing import Linear
-from ssm_jax.types import Array, Float, Int, Outputs
+from ssm_jax.types import Activations, Array, Float, Int, Outputs, Steps
 
 
 class VectorEncoder(nn.Module):
@@ -77,3 +78,55 @@ class TokenEncoder(nn.Module):
             name="table",
         )
         return table(x)
+
+
+class Positions(nn.Module):
+    """Adds a learned vector to each step, by its place among the data of its segment.
+
+    Attributes:
+      max_length: Greatest length of a sequence.
+      deviation: Standard deviation of the vectors at the start.
+
+    Parameters, float32:
+      table: ``(max_length, d)``.
+
+    Example:
+      >>> positions = Positions(max_length=8)
+      >>> x = jnp.zeros((5, 2))
+      >>> mask = jnp.array([False, True, True, False, True])
+      >>> variables = {"params": {"table": jnp.arange(8.0)[:, None] * jnp.ones(2)}}
+      >>> positions.apply(variables, x, mask=mask)[mask, 0].tolist()
+      [0.0, 1.0, 2.0]
+    """
+
+    max_length: int
+    deviation: float = 0.02
+
+    @nn.compact
+    def __call__(
+        self, x: Activations, *, reset: Steps | None = None, mask: Steps | None = None
+    ) -> Activations:
+        """Maps ``(*b, l, d)`` to ``(*b, l, d)``.
+
+        Raises:
+          ValueError: The sequence is longer than ``max_length``.
+        """
+        length, d = x.shape[-2:]
+        if length > self.max_length:
+            raise ValueError(
+                f"`max_length` must be at least {length}, the length of the sequence, "
+                f"got {self.max_length}; there is no vector for the steps beyond it."
+            )
+        start = jax.nn.initializers.normal(self.deviation)
+        table = self.param("table", start, (self.max_length, d))
+        return x + table[_places(length, reset, mask)]
+
+
+def _places(length, reset, mask):
+    """How many data of its segment come before each step, ``(*b, l)`` or ``(l,)``."""
+    data = jnp.ones(length, jnp.int32) if mask is None else mask.astype(jnp.int32)
+    before = jnp.cumsum(data, -1) - data
+    if reset is None:
+        return before
+    at_start = jnp.where(reset, before, 0)
+    return before - jax.lax.cummax(at_start, at_start.ndim - 1)

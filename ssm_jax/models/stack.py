@@ -1,8 +1,10 @@
 """The model: an encoder, blocks, a head; the states of all layers go through it."""
 
+import jax
 from flax import linen as nn
 
 from ssm_jax.models.block import Block
+from ssm_jax.models.encoders import Positions
 from ssm_jax.models.norm import Norm
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
 
@@ -15,6 +17,7 @@ class SequenceModel(nn.Module):
       block: What is repeated. With ``prenorm`` a last normalisation follows the blocks.
       n_layers: Number of blocks.
       head: Maps ``(*b, l, d_model)`` to predictions.
+      positions: Adds learned positions to what the encoder gives. None: no positions.
       normed_encoder: Whether a normalisation as the blocks' follows the encoder.
       axis_name: Mapped axis over which BatchNorm shares its moments. None: none.
 
@@ -42,6 +45,7 @@ class SequenceModel(nn.Module):
     block: Block
     n_layers: int
     head: nn.Module
+    positions: Positions | None = None
     normed_encoder: bool = False
     axis_name: str | None = None
 
@@ -74,7 +78,8 @@ class SequenceModel(nn.Module):
           ``(predictions, state)``: what the head makes, and the states to go on from.
 
         Raises:
-          ValueError: ``state`` is not one state a layer.
+          ValueError: ``state`` is not one state a layer, or is given to a model with
+            positions, which count from the first step of a call.
         """
         states = (None,) * self.n_layers if state is None else state
         if len(states) != self.n_layers:
@@ -83,6 +88,13 @@ class SequenceModel(nn.Module):
                 f"{len(states)}; `initial_state` makes them."
             )
         x = self.encoder(inputs)
+        if self.positions is not None:
+            if jax.tree.leaves(state):
+                raise ValueError(
+                    "`state` must be None for a model with positions, got one; they "
+                    "count from the first step of a call."
+                )
+            x = self.positions(x, reset=reset, mask=mask)
         if self.normed_encoder:
             norm = Norm(self.block.norm, self.axis_name, name="encoder_norm")
             x = norm(x, mask=mask, train=train)

@@ -46,6 +46,31 @@ def test_linear_starts_uniform_within_one_over_root_d():
         assert np.abs(params[name]).max() <= 0.2
 
 
+STARTS = {
+    "normal": (stats.norm(0, 0.02).cdf, np.inf),
+    # The bound of Xavier is the root of 6 / (25 + 400).
+    "xavier": (stats.uniform(-0.1188177, 0.2376354).cdf, 0.1188178),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_linear_starts_as_it_is_told_without_bias(start):
+    layer = Linear(400, start)
+    params = layer.init(jax.random.key(0), jnp.zeros((1, 25)))["params"]["dense"]
+    distribution, greatest = STARTS[start]
+    assert stats.kstest(np.ravel(params["kernel"]), distribution).pvalue > 0.01
+    assert np.abs(params["kernel"]).max() <= greatest
+    np.testing.assert_array_equal(params["bias"], np.zeros(400))
+
+
+def test_linear_may_have_no_bias():
+    layer = Linear(FEATURES, use_bias=False)
+    variables = layer.init(jax.random.key(0), X)
+    assert variables["params"]["dense"].keys() == {"kernel"}
+    wanted = np.float64(X) @ variables["params"]["dense"]["kernel"]
+    np.testing.assert_allclose(layer.apply(variables, X), wanted, rtol=0, atol=1e-6)
+
+
 def test_linear_is_x_times_kernel_plus_bias():
     layer = Linear(FEATURES)
     variables = layer.init(jax.random.key(0), X)

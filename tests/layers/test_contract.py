@@ -1,176 +1,129 @@
-"""What every layer over time promises: one call, states, masks, parameter groups."""
-
-import functools
+"""What every layer over time promises: one call, states, masks, segments."""
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax.core import meta
 
-from ssm_jax.layers import ChannelMixing, Grouped, Recurrent, RecurrentLayer
-from ssm_jax.recurrences import DLR, ParamGroup
-from ssm_jax.recurrences.base import TimeInvariant
-
-LENGTH, HALF, WIDTH = 12, 6, 4
-PLAIN = DLR(d_state=3, lr_multiplier=0.1)
-BOTH = DLR(d_state=3, bidirectional=True)
-ONE_DIRECTION = {
-    "recurrent": Recurrent(PLAIN),
-    "linear": RecurrentLayer(PLAIN, ChannelMixing()),
-    "glu": RecurrentLayer(PLAIN, ChannelMixing("glu", dropout=0.5)),
-}
-LAYERS = ONE_DIRECTION | {"two_directions": RecurrentLayer(BOTH, ChannelMixing())}
-each_layer = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS.keys())
-each_with_state = pytest.mark.parametrize(
-    "layer", ONE_DIRECTION.values(), ids=ONE_DIRECTION.keys()
+from tests.layers.cases import (
+    BATCH,
+    HALF,
+    LENGTH,
+    MASK,
+    WEIGHTS,
+    WIDTH,
+    X,
+    evaluate,
+    evaluate_whole,
+    rows,
+    started,
+    state_of,
 )
 
 
-@pytest.fixture
-def x():
-    values = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH))
-    return jnp.asarray(values, jnp.float32)
+def close(given, wanted, atol=2e-5):
+    chex.assert_trees_all_close(given, wanted, rtol=0, atol=atol)
 
 
-@functools.cache
-def started(layer):
-    """Variables of a layer, and its compiled ``apply``."""
-    variables = jax.jit(layer.init)(jax.random.key(0), jnp.zeros((2, HALF, WIDTH)))
-    return variables, jax.jit(layer.apply)
+@rows()
+def test_output_is_like_the_input(row):
+    (y, last), _ = evaluate_whole(row)
+    chex.assert_trees_all_equal_shapes_and_dtypes(y, X)
+    chex.assert_trees_all_equal_shapes_and_dtypes(
+        last, row.layer.initial_state((BATCH,), WIDTH)
+    )
+    chex.assert_tree_all_finite((y, last))
 
 
-@each_layer
-def test_output_is_like_the_input(layer, x):
-    variables, apply = started(layer)
-    y, state = apply(variables, x)
-    chex.assert_trees_all_equal_shapes_and_dtypes(y, x)
-    chex.assert_tree_all_finite(y)
-    start = layer.initial_state((2,), WIDTH)
-    if start is None:
-        assert state is None
-    else:
-        chex.assert_trees_all_equal_shapes_and_dtypes(state, start)
+@rows()
+def test_padding_is_as_if_it_were_not_there(row):
+    x = np.where(MASK[..., None], X, np.float32(1e3))
+    weights = np.where(MASK[..., None], WEIGHTS, 0)
+    (y, last), (of_x, of_state) = evaluate_whole(row, x=x, weights=weights, mask=MASK)
+
+    def data(values):
+        return np.asarray(values)[MASK].reshape(BATCH, HALF, WIDTH)
+
+    given = (data(y), last), (data(of_x), of_state)
+    close(given, evaluate(row, data(X), state_of(row), data(WEIGHTS)))
+    np.testing.assert_array_equal(of_x[~MASK], 0)
 
 
-@each_with_state
-def test_state_continues_the_sequence(layer, x):
-    variables, apply = started(layer)
-    whole, last = apply(variables, x)
-    left, state = apply(variables, x[:, :HALF], layer.initial_state((2,), WIDTH))
-    right, state = apply(variables, x[:, HALF:], state)
-    pieces = jnp.concatenate([left, right], 1), state
-    chex.assert_trees_all_close(pieces, (whole, last), rtol=0, atol=1e-5)
+@rows()
+def test_segments_are_separate_sequences(row):
+    reset = np.tile(np.arange(LENGTH) == HALF, (BATCH, 1))
+    left, right = (np.where(reset.cumsum(-1) == i, 1, 0)[..., None] for i in (0, 1))
+    packed, (of_x, _) = evaluate_whole(row, weights=left * WEIGHTS, reset=reset)
+    np.testing.assert_array_equal(of_x[:, HALF:], 0)
+    _, (of_x, of_state) = evaluate_whole(row, weights=right * WEIGHTS, reset=reset)
+    np.testing.assert_array_equal(of_x[:, :HALF], 0)
+    chex.assert_trees_all_equal(of_state, jax.tree.map(jnp.zeros_like, of_state))
+
+    start = row.layer.initial_state((BATCH,), WIDTH)
+    (first, _), _ = evaluate(row, X[:, :HALF], state_of(row), WEIGHTS[:, :HALF])
+    (second, last), _ = evaluate(row, X[:, HALF:], start, WEIGHTS[:, HALF:])
+    close(packed, (jnp.concatenate([first, second], 1), last))
 
 
-@each_with_state
-def test_future_does_not_reach_past(layer, x):
-    variables, apply = started(layer)
-    y, _ = apply(variables, x)
-    changed, _ = apply(variables, x.at[:, HALF:].add(1.0))
-    np.testing.assert_allclose(changed[:, :HALF], y[:, :HALF], rtol=0, atol=1e-5)
+@rows(has_state=True)
+def test_state_continues_the_sequence(row):
+    whole, _ = evaluate_whole(row)
+    (left, state), _ = evaluate(row, X[:, :HALF], state_of(row), WEIGHTS[:, :HALF])
+    (right, last), _ = evaluate(row, X[:, HALF:], state, WEIGHTS[:, HALF:])
+    close((jnp.concatenate([left, right], 1), last), whole)
+
+
+@rows(has_state=False)
+def test_state_is_refused_where_there_is_none(row):
+    with pytest.raises(ValueError, match="`state` must be None"):
+        row.layer.apply(started(row), X, np.zeros((BATCH, 2, 2, 3), np.float32))
+
+
+@rows(directions=1)
+def test_future_does_not_reach_past(row):
+    (y, _), _ = evaluate_whole(row)
+    x = X.copy()
+    x[:, HALF:] += 1
+    (changed, _), _ = evaluate_whole(row, x=x)
+    close(changed[:, :HALF], y[:, :HALF])
     assert np.all(np.any(np.abs(changed - y)[:, HALF:] > 1e-3, -1))
 
 
-@each_layer
-def test_padding_changes_no_data_and_no_state(layer, x):
-    variables, apply = started(layer)
-    mask = np.tile(np.arange(LENGTH) < HALF, (2, 1))
-    alone, state = apply(variables, x[:, :HALF])
-    y, last = apply(variables, x, mask=mask)
-    chex.assert_trees_all_close((y[:, :HALF], last), (alone, state), rtol=0, atol=1e-5)
+@rows(directions=2)
+def test_future_reaches_past_in_two_directions(row):
+    last_only = np.where(np.arange(LENGTH) == LENGTH - 1, 1, 0)[:, None] * WEIGHTS
+    first_only = last_only[:, ::-1]
+    for weights in (first_only, last_only):
+        _, (of_x, _) = evaluate_whole(row, weights=weights)
+        assert np.all(np.any(of_x != 0, -1))
 
 
-@each_layer
-def test_segments_are_separate_sequences(layer, x):
-    variables, apply = started(layer)
-    reset = np.tile(np.arange(LENGTH) == HALF, (2, 1))
-    left, _ = apply(variables, x[:, :HALF])
-    right, last = apply(variables, x[:, HALF:])
-    pieces = jnp.concatenate([left, right], 1), last
-    packed = apply(variables, x, reset=reset)
-    chex.assert_trees_all_close(packed, pieces, rtol=0, atol=1e-5)
+@rows()
+def test_rows_of_a_batch_are_independent(row):
+    (y, last), _ = evaluate_whole(row)
+    x = X.copy()
+    x[1] *= -2
+    changed, _ = evaluate_whole(row, x=x)
+
+    def others(tree):
+        return jax.tree.map(lambda leaf: leaf[np.array([0, 2])], tree)
+
+    chex.assert_trees_all_equal(others(changed), others((y, last)))
+    assert np.all(np.any(changed[0][1] != y[1], -1))
 
 
-@each_layer
-def test_parameters_are_boxed_in_their_groups(layer):
-    variables, _ = started(layer)
-    params = variables["params"]
-    params = params.get("recurrent", params)["recurrence"]
-    recurrence = layer.recurrence
-    for name, leaf in params.items():
-        group = recurrence.groups().get(name)
-        assert (leaf.group if isinstance(leaf, Grouped) else None) == group, name
-    plain = meta.unbox(params)
-    chex.assert_trees_all_equal_shapes_and_dtypes(
-        plain, recurrence.init(jax.random.key(0), WIDTH)
-    )
+@rows(drops=True)
+def test_dropout_draws_only_in_training(row):
+    # Outside of training no key is given.
+    (calm, _), _ = evaluate_whole(row)
 
+    @jax.jit
+    def train(seed):
+        rngs = {"dropout": jax.random.key(seed)}
+        return row.layer.apply(started(row), X, state_of(row), train=True, rngs=rngs)[0]
 
-@each_layer
-def test_parameters_apply_with_and_without_boxes(layer, x):
-    variables, apply = started(layer)
-    plain = meta.unbox(variables)
-    boxes = jax.tree.leaves(plain, is_leaf=lambda leaf: isinstance(leaf, Grouped))
-    assert not any(isinstance(leaf, Grouped) for leaf in boxes)
-    chex.assert_trees_all_equal(apply(variables, x), apply(plain, x))
-
-
-def test_recurrent_is_the_recurrence(x):
-    variables, apply = started(Recurrent(PLAIN))
-    params = meta.unbox(variables)["params"]["recurrence"]
-    wanted = jax.jit(PLAIN.apply)(params, x)
-    chex.assert_trees_all_close(apply(variables, x), wanted, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("make", [Recurrent, RecurrentLayer])
-def test_method_reaches_the_recurrence(make, x):
-    mixing = (ChannelMixing(),) if make is RecurrentLayer else ()
-
-    def program(method):
-        layer = make(PLAIN, *mixing, method=method)
-        return str(jax.make_jaxpr(layer.apply)(variables, x))
-
-    variables, _ = started(make(PLAIN, *mixing))
-    assert "fft" in program("fft")
-    assert "fft" not in program("sequential")
-
-
-def test_layer_mixes_what_the_recurrence_gives(x):
-    layer = RecurrentLayer(PLAIN, ChannelMixing("glu"))
-    variables, apply = started(layer)
-    params = meta.unbox(variables)["params"]
-    y, _ = jax.jit(PLAIN.apply)(params["recurrent"]["recurrence"], x)
-    mixed = ChannelMixing("glu").apply({"params": params["mixing"]}, y, WIDTH)
-    given, _ = apply(variables, x)
-    np.testing.assert_allclose(given, mixed, rtol=0, atol=1e-5)
-
-
-def test_box_keeps_its_group_through_maps():
-    box = Grouped(jnp.ones(3), ParamGroup(weight_decay=False))
-    doubled = jax.tree.map(lambda leaf: 2 * leaf, box)
-    assert doubled.group == box.group
-    np.testing.assert_array_equal(doubled.unbox(), [2, 2, 2])
-    replaced = box.replace_boxed(jnp.zeros(1))
-    assert replaced.group == box.group
-    assert replaced.unbox().shape == (1,)
-    assert box.add_axis(0, {}) is box
-    assert box.remove_axis(0, {}) is box
-
-
-class Misnamed(DLR):
-    """A recurrence that gives a group to a parameter that it does not have."""
-
-    def groups(self):
-        return {"speed": ParamGroup()}
-
-
-def test_group_of_no_parameter_is_refused(x, key):
-    assert issubclass(Misnamed, TimeInvariant)
-    with pytest.raises(ValueError) as refusal:
-        Recurrent(Misnamed(d_state=3, eigenvalues="real")).init(key, x)
-    assert str(refusal.value) == (
-        "`groups` must name parameters of the recurrence, got {'speed'}; Misnamed has "
-        "['feedthrough', 'sqrt_decay', 'w_re']."
-    )
+    one, same, other = map(train, (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.allclose(one, other)
+    assert not np.allclose(one, calm)

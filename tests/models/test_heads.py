@@ -67,14 +67,40 @@ def test_pair_head_sees_both_means_in_their_order():
     close(head.apply(variables, pairs, mask=mask), wanted)
 
 
-def test_pair_head_drops_hidden_channels_in_training():
-    head = PairHead(OUT, d_hidden=6, dropout=0.5)
-    pairs = np.stack([X, X], 1)
-    variables = head.init(jax.random.key(0), pairs)
-    calm = head.apply(variables, pairs)
+def test_pooled_head_may_have_a_hidden_layer():
+    head = PooledHead(OUT, d_hidden=6)
+    variables = head.init(jax.random.key(0), X)
+    hidden = np.tanh(mapped(variables, X.mean(1), "hidden"))
+    assert hidden.shape == (3, 6)
+    close(head.apply(variables, X), mapped(variables, hidden))
+
+
+@pytest.mark.parametrize("make", [PooledHead, PairHead])
+def test_hidden_channels_are_dropped_in_training(make):
+    x = np.stack([X, X], 1) if make is PairHead else X
+    head = make(OUT, d_hidden=200, dropout=0.25)
+    variables = jax.tree.map(jnp.ones_like, head.init(jax.random.key(0), x))
+    calm = head.apply(variables, x)
     rngs = {"dropout": jax.random.key(1)}
-    dropped = head.apply(variables, pairs, train=True, rngs=rngs)
-    assert not np.allclose(calm, dropped)
+    dropped = head.apply(variables, x, train=True, rngs=rngs)
+    # All hidden channels are equal: what is left is the share of those kept.
+    share = dropped / calm
+    close(share, np.broadcast_to(share[..., :1], share.shape))
+    assert np.all(np.abs(share - 1) < 0.2)
+    assert len(np.unique(share[..., 0].round(5))) == len(X)
+
+
+@pytest.mark.parametrize("make", [PooledHead, PairHead])
+def test_heads_start_as_they_are_told(make):
+    x = np.stack([X, X], 1) if make is PairHead else X
+    head = make(100, d_hidden=100, start="normal", use_bias=False)
+    params = head.init(jax.random.key(0), x)["params"]
+    last, hidden = params["linear"]["dense"], params["hidden"]["dense"]
+    assert last.keys() == {"kernel"}
+    np.testing.assert_array_equal(hidden["bias"], np.zeros(100))
+    for kernel in (last["kernel"], hidden["kernel"]):
+        normal = stats.norm(0, 0.02).cdf
+        assert stats.kstest(np.ravel(kernel), normal).pvalue > 0.01
 
 
 def test_scalar_encoder_is_a_vector_times_the_number():

@@ -1,0 +1,43 @@
+"""The multi-layer perceptron of one hidden layer, step by step."""
+
+from typing import Literal
+
+import jax
+from flax import linen as nn
+
+from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.types import Activations, Outputs
+
+
+class MLP(nn.Module):
+    """``W_2 f(W_1 x + b_1) + b_2``, the feed-forward part of a Transformer's block.
+
+    Attributes:
+      d_hidden: Width of the hidden layer.
+      activation: ``f``.
+      start: How the linear maps start; see `Linear`.
+      dropout: Probability that a number of the output is dropped.
+
+    Example:
+      >>> layer = MLP(d_hidden=32)
+      >>> x = jax.numpy.ones((2, 16, 8))
+      >>> layer.apply(layer.init(jax.random.key(0), x), x).shape
+      (2, 16, 8)
+
+    References:
+      Vaswani et al., `Attention Is All You Need <https://arxiv.org/abs/1706.03762>`_,
+      2017, section 3.3
+    """
+
+    d_hidden: int
+    activation: Literal["relu", "gelu"] = "gelu"
+    start: Start = "xavier"
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(self, x: Activations, *, train: bool = False) -> Outputs:
+        """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
+        hidden = Linear(self.d_hidden, self.start, name="in")(x)
+        hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
+        y = Linear(x.shape[-1], self.start, name="out")(hidden)
+        return nn.Dropout(self.dropout, deterministic=not train)(y)

@@ -1,0 +1,56 @@
+"""Linear attention by chunks against its quadratic form in double precision."""
+
+import jax
+import numpy as np
+import pytest
+
+from ssm_jax.kernels import linear_attention
+
+LENGTH, HEADS, K, V = 150, 2, 3, 4
+
+
+def problem(length=LENGTH):
+    rng = np.random.default_rng(0)
+    q, k = rng.random((2, 2, length, HEADS, K), np.float32)
+    return q, k, rng.normal(size=(2, length, HEADS, V)).astype(np.float32)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_chunks_are_the_quadratic_form(bidirectional):
+    q, k, v = problem()
+    weights = np.einsum("bihk,bjhk->bhij", np.float64(q), k)
+    weights *= 1 if bidirectional else np.tri(LENGTH)
+    weights /= weights.sum(-1, keepdims=True)
+    wanted = np.einsum("bhij,bjhv->bihv", weights, v)
+    run = jax.jit(linear_attention, static_argnames="bidirectional")
+    # A start at the first step changes nothing, but goes by chunks in both directions.
+    for reset in (None, np.tile(np.arange(LENGTH) == 0, (2, 1))):
+        y, state = run(q, k, v, bidirectional=bidirectional, reset=reset)
+        np.testing.assert_allclose(y, wanted, rtol=0, atol=1e-5)
+    if bidirectional:
+        assert state is None
+    else:
+        sums = np.einsum("blhk,blhv->bhkv", np.float64(k), v)
+        np.testing.assert_allclose(state[..., :-1], sums, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(state[..., -1], k.sum(1), rtol=1e-5)
+
+
+def test_what_sees_nothing_gets_zeros():
+    q, k, v = problem(5)
+    mask = np.array([[0, 0, 1, 0, 1], [0, 0, 0, 0, 0]], bool)
+    y, state = jax.jit(linear_attention)(q, k, v, mask=mask)
+    np.testing.assert_array_equal(y[0, :2], 0)
+    np.testing.assert_allclose(y[0, 2:4], v[0, [2, 2]], rtol=1e-5)
+    np.testing.assert_array_equal(y[1], 0)
+    np.testing.assert_array_equal(state[1], 0)
+
+
+def test_state_in_two_directions_is_refused():
+    q, k, v = problem(5)
+    state = np.zeros((2, HEADS, K, V + 1), np.float32)
+    with pytest.raises(ValueError) as refusal:
+        linear_attention(q, k, v, state, bidirectional=True)
+    assert str(refusal.value) == (
+        "`state` must be None for linear attention in two directions, got one; the "
+        "second direction starts where the sequence ends."
+    )

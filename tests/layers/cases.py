@@ -1,0 +1,120 @@
+"""The table of layers over time, and the compiled evaluation that their tests share."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from ssm_jax.layers import ETSMLP, Attention, ChannelMixing, Recurrent, RecurrentLayer
+from ssm_jax.recurrences import DLR, ComplexSmoothing
+
+BATCH, LENGTH, HALF, WIDTH = 3, 10, 5, 4
+
+
+class Row(NamedTuple):
+    """A layer and what it is held to.
+
+    Attributes:
+      layer: What is tested.
+      directions: One: the future does not reach the past. Two: it does.
+      drops: Whether it drops numbers in training.
+    """
+
+    layer: nn.Module
+    directions: int = 1
+    drops: bool = False
+
+    @property
+    def has_state(self):
+        """Whether the layer hands on a state."""
+        return self.layer.initial_state((BATCH,), WIDTH) is not None
+
+
+PLAIN = DLR(d_state=3, lr_multiplier=0.1)
+BOTH = DLR(d_state=3, bidirectional=True)
+# Smoothing that is felt within few steps.
+FAST = {"r_min": 0.5, "dt_min": 0.1, "dt_max": 0.5}
+AHEAD, ALL_AROUND = (ComplexSmoothing(**FAST, bidirectional=b) for b in (False, True))
+ROWS = {
+    "recurrent": Row(Recurrent(PLAIN)),
+    "glu": Row(RecurrentLayer(PLAIN, ChannelMixing("glu", dropout=0.5)), drops=True),
+    "bidirectional": Row(RecurrentLayer(BOTH, ChannelMixing()), directions=2),
+    "ets_mlp": Row(ETSMLP(AHEAD, 6, start="xavier", dropout=0.5), drops=True),
+    "ets_mlp_gate": Row(ETSMLP(AHEAD, 6, gate=True, start="uniform")),
+    "ets_mlp_bidirectional": Row(
+        ETSMLP(ALL_AROUND, 6, activation="gelu", start="xavier"), directions=2
+    ),
+    "softmax": Row(Attention(2, bidirectional=True, dropout=0.5), 2, drops=True),
+    "softmax_causal": Row(Attention(2)),
+    "linear": Row(Attention(2, "linear", bidirectional=True), directions=2),
+    "linear_causal": Row(Attention(2, "linear")),
+}
+
+
+def rows(**wanted):
+    """Marks a test to run on the rows whose attributes are as wanted."""
+    params = [
+        pytest.param(row, id=name)
+        for name, row in ROWS.items()
+        if all(getattr(row, key) == value for key, value in wanted.items())
+    ]
+    return pytest.mark.parametrize("row", params)
+
+
+def _drawn(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+X = _drawn(0, BATCH, LENGTH, WIDTH)
+WEIGHTS = _drawn(1, BATCH, LENGTH, WIDTH)
+ALL, NONE = np.ones((BATCH, LENGTH), bool), np.zeros((BATCH, LENGTH), bool)
+# Rows: padding behind, in front, in holes; all of five data.
+MASK = np.array(
+    [
+        [1, 1, 1, 1, 1, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 1, 1, 1, 1, 1],
+        [0, 1, 1, 0, 1, 0, 0, 1, 1, 0],
+    ],
+    bool,
+)
+
+
+@functools.cache
+def started(row):
+    """Variables of a layer, drawn once."""
+    return jax.jit(row.layer.init)(jax.random.key(0), X[:, :HALF])
+
+
+def state_of(row):
+    """A drawn state of a layer; positive, as those of linear attention are."""
+    zero = row.layer.initial_state((BATCH,), WIDTH)
+    if zero is None:
+        return None
+    return np.abs(_drawn(2, *zero.shape)).astype(zero.dtype)
+
+
+@functools.cache
+def _evaluation(row):
+    @jax.jit
+    def run(variables, x, state, weights, flags):
+        def apply(x, state):
+            return row.layer.apply(variables, x, state, **flags)
+
+        out, pull = jax.vjp(apply, x, state)
+        return out, pull((weights, jax.tree.map(jnp.zeros_like, out[1])))
+
+    return run
+
+
+def evaluate(row, x, state, weights, **flags):
+    """``((y, last), (of_x, of_state))``; the gradient is that of ``sum(weights y)``."""
+    return _evaluation(row)(started(row), x, state, weights, flags)
+
+
+def evaluate_whole(row, *, x=X, weights=WEIGHTS, reset=NONE, mask=ALL):
+    """`evaluate` at the full length with all arguments: one program for all tests."""
+    return evaluate(row, x, state_of(row), weights, reset=reset, mask=mask)

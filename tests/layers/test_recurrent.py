@@ -1,0 +1,119 @@
+"""Recurrences as Flax modules: their parameters, their groups, their methods."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax.core import meta
+
+from ssm_jax.layers import ETSMLP, ChannelMixing, Grouped, Recurrent, RecurrentLayer
+from ssm_jax.recurrences import DLR, ParamGroup
+from ssm_jax.recurrences.base import TimeInvariant
+
+LENGTH, WIDTH = 6, 4
+PLAIN = DLR(d_state=3, lr_multiplier=0.1)
+LAYERS = {
+    "recurrent": Recurrent(PLAIN),
+    "layer": RecurrentLayer(PLAIN, ChannelMixing("glu")),
+    "ets_mlp": ETSMLP(PLAIN, d_hidden=WIDTH),
+}
+each_layer = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS.keys())
+
+
+@pytest.fixture
+def x():
+    values = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH))
+    return jnp.asarray(values, jnp.float32)
+
+
+@functools.cache
+def started(layer):
+    """Variables of a layer, and its compiled ``apply``."""
+    variables = jax.jit(layer.init)(jax.random.key(0), jnp.zeros((2, LENGTH, WIDTH)))
+    return variables, jax.jit(layer.apply)
+
+
+@each_layer
+def test_parameters_are_boxed_in_their_groups(layer):
+    variables, _ = started(layer)
+    params = variables["params"]
+    params = params.get("recurrent", params)["recurrence"]
+    recurrence = layer.recurrence
+    for name, leaf in params.items():
+        group = recurrence.groups().get(name)
+        assert (leaf.group if isinstance(leaf, Grouped) else None) == group, name
+    plain = meta.unbox(params)
+    chex.assert_trees_all_equal_shapes_and_dtypes(
+        plain, recurrence.init(jax.random.key(0), WIDTH)
+    )
+
+
+@each_layer
+def test_parameters_apply_with_and_without_boxes(layer, x):
+    variables, apply = started(layer)
+    plain = meta.unbox(variables)
+    boxes = jax.tree.leaves(plain, is_leaf=lambda leaf: isinstance(leaf, Grouped))
+    assert not any(isinstance(leaf, Grouped) for leaf in boxes)
+    chex.assert_trees_all_equal(apply(variables, x), apply(plain, x))
+
+
+def test_recurrent_is_the_recurrence(x):
+    variables, apply = started(Recurrent(PLAIN))
+    params = meta.unbox(variables)["params"]["recurrence"]
+    wanted = jax.jit(PLAIN.apply)(params, x)
+    chex.assert_trees_all_close(apply(variables, x), wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [Recurrent, RecurrentLayer])
+def test_method_reaches_the_recurrence(make, x):
+    mixing = (ChannelMixing(),) if make is RecurrentLayer else ()
+
+    def program(method):
+        layer = make(PLAIN, *mixing, method=method)
+        return str(jax.make_jaxpr(layer.apply)(variables, x))
+
+    variables, _ = started(make(PLAIN, *mixing))
+    assert "fft" in program("fft")
+    assert "fft" not in program("sequential")
+
+
+def test_layer_mixes_what_the_recurrence_gives(x):
+    layer = RecurrentLayer(PLAIN, ChannelMixing("glu"))
+    variables, apply = started(layer)
+    params = meta.unbox(variables)["params"]
+    y, _ = jax.jit(PLAIN.apply)(params["recurrent"]["recurrence"], x)
+    mixed = ChannelMixing("glu").apply({"params": params["mixing"]}, y, WIDTH)
+    given, _ = apply(variables, x)
+    np.testing.assert_allclose(given, mixed, rtol=0, atol=1e-5)
+
+
+def test_box_keeps_its_group_through_maps():
+    box = Grouped(jnp.ones(3), ParamGroup(weight_decay=False))
+    doubled = jax.tree.map(lambda leaf: 2 * leaf, box)
+    assert doubled.group == box.group
+    np.testing.assert_array_equal(doubled.unbox(), [2, 2, 2])
+    replaced = box.replace_boxed(jnp.zeros(1))
+    assert replaced.group == box.group
+    assert replaced.unbox().shape == (1,)
+    assert box.add_axis(0, {}) is box
+    assert box.remove_axis(0, {}) is box
+
+
+class Misnamed(DLR):
+    """A recurrence that gives a group to a parameter that it does not have."""
+
+    def groups(self):
+        return {"speed": ParamGroup()}
+
+
+def test_group_of_no_parameter_is_refused(x, key):
+    assert issubclass(Misnamed, TimeInvariant)
+    with pytest.raises(ValueError) as refusal:
+        Recurrent(Misnamed(d_state=3, eigenvalues="real")).init(key, x)
+    assert str(refusal.value) == (
+        "`groups` must name parameters of the recurrence, got {'speed'}; Misnamed has "
+        "['feedthrough', 'sqrt_decay', 'w_re']."
+    )

@@ -1,0 +1,191 @@
+"""A Transformer out of the same parts: two sublayers a block, and positions."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from ssm_jax.layers import MLP, Attention
+from ssm_jax.models import (
+    Block,
+    PooledHead,
+    Positions,
+    SequenceModel,
+    StepHead,
+    TokenEncoder,
+    VectorEncoder,
+)
+
+LENGTH, HALF, WIDTH = 12, 6, 4
+X = np.random.default_rng(0).normal(size=(3, LENGTH, 2)).astype(np.float32)
+# Rows: padding behind, in front, in holes; all of six data.
+MASK = np.array(
+    [
+        [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1],
+        [0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 1, 0],
+    ],
+    bool,
+)
+
+
+def transformer(attention, *, prenorm=True, **options):
+    block = Block(attention, prenorm=prenorm, feedforward=MLP(8))
+    return SequenceModel(VectorEncoder(WIDTH), block, 2, StepHead(2), **options)
+
+
+BOTH_WAYS = Attention(2, bidirectional=True)
+POSITIONS = Positions(LENGTH, deviation=1.0)
+
+
+@functools.cache
+def started(net):
+    variables = jax.jit(net.init)(jax.random.key(0), X)
+    return variables, jax.jit(net.apply)
+
+
+def close(given, wanted):
+    chex.assert_trees_all_close(given, wanted, rtol=0, atol=2e-5)
+
+
+def normed(x):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+@pytest.mark.parametrize("prenorm", [True, False])
+def test_block_is_two_sublayers_each_in_its_residual(prenorm):
+    layer, feedforward = Attention(2), MLP(8)
+    block = Block(layer, prenorm=prenorm, feedforward=feedforward)
+    x = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)).astype(np.float32)
+    variables = jax.jit(block.init)(jax.random.key(0), x)
+
+    def attended(x):
+        return layer.apply({"params": variables["params"]["layer"]}, x)[0]
+
+    def mapped(x):
+        return feedforward.apply({"params": variables["params"]["feedforward"]}, x)
+
+    wanted = x
+    for sublayer in map(jax.jit, (attended, mapped)):
+        if prenorm:
+            wanted = wanted + sublayer(normed(wanted))
+        else:
+            wanted = normed(wanted + sublayer(wanted))
+    close(jax.jit(block.apply)(variables, x)[0], wanted)
+
+
+def test_without_positions_order_means_nothing():
+    order = np.random.default_rng(0).permutation(LENGTH)
+    for options, equal in (({}, True), ({"positions": POSITIONS}, False)):
+        variables, apply = started(transformer(BOTH_WAYS, **options))
+        (y, _), (permuted, _) = apply(variables, X), apply(variables, X[:, order])
+        assert np.allclose(permuted, y[:, order], rtol=0, atol=2e-5) == equal
+
+
+@pytest.mark.parametrize("attention", [BOTH_WAYS, Attention(2, "linear")])
+def test_padding_and_other_segments_are_as_if_not_there(attention):
+    net = transformer(attention, positions=POSITIONS)
+    variables, apply = started(net)
+    alone, _ = apply(variables, X[:, :HALF])
+    after, _ = apply(variables, X[:, HALF:])
+
+    padded = np.full(X.shape, 7, np.float32)
+    padded[MASK] = X[:, :HALF].reshape(-1, 2)
+    y, _ = apply(variables, padded, mask=MASK)
+    close(np.asarray(y)[MASK].reshape(alone.shape), alone)
+
+    reset = np.tile(np.arange(LENGTH) == HALF, (3, 1))
+    packed, _ = apply(variables, X, reset=reset)
+    close(packed, jnp.concatenate([alone, after], 1))
+
+
+def test_state_of_linear_attention_continues_the_sequence():
+    net = transformer(Attention(2, "linear"))
+    variables, apply = started(net)
+    whole, last = apply(variables, X)
+    left, state = apply(variables, X[:, :HALF], net.initial_state((3,)))
+    right, state = apply(variables, X[:, HALF:], state)
+    close((jnp.concatenate([left, right], 1), state), (whole, last))
+
+
+def test_bert_base_has_its_published_number_of_parameters():
+    # 109,482,240 with the two vectors of token types, without a classifier.
+    block = Block(Attention(12, bidirectional=True), feedforward=MLP(3072))
+    net = SequenceModel(
+        encoder=TokenEncoder(768, 30_522),
+        block=block,
+        n_layers=12,
+        head=PooledHead(2, d_hidden=768),
+        positions=Positions(512),
+        normed_encoder=True,
+    )
+    tokens = jax.ShapeDtypeStruct((1, 8), jnp.int32)
+    variables = jax.eval_shape(net.init, jax.random.key(0), tokens)
+    n_params = sum(leaf.size for leaf in jax.tree.leaves(variables))
+    assert n_params == 109_482_240 - 2 * 768 + (2 * 768 + 2)
+
+
+PLACES = {
+    "plain": ({}, [0, 1, 2, 3, 4, 5, 6]),
+    "padded": ({"mask": [0, 1, 1, 0, 0, 1, 1]}, [None, 0, 1, None, None, 2, 3]),
+    "packed": ({"reset": [1, 0, 0, 1, 0, 1, 0]}, [0, 1, 2, 0, 1, 0, 1]),
+    # A segment may start on padding.
+    "both": (
+        {"mask": [1, 1, 0, 0, 1, 1, 1], "reset": [0, 0, 0, 1, 0, 0, 1]},
+        [0, 1, None, None, 0, 1, 0],
+    ),
+}
+
+
+@pytest.mark.parametrize(("flags", "places"), PLACES.values(), ids=PLACES.keys())
+def test_positions_count_the_data_of_a_segment(flags, places):
+    positions = Positions(max_length=7)
+    x = np.random.default_rng(0).normal(size=(2, 7, 3)).astype(np.float32)
+    flags = {name: np.array([row, row], bool) for name, row in flags.items()}
+    variables = positions.init(jax.random.key(0), x)
+    y = positions.apply(variables, x, **flags)
+    for step, place in enumerate(places):
+        if place is not None:
+            wanted = x[:, step] + variables["params"]["table"][place]
+            np.testing.assert_array_equal(y[:, step], wanted)
+
+
+def test_positions_start_normal():
+    x = jnp.zeros((1, 100))
+    params = Positions(50, deviation=0.3).init(jax.random.key(0), x)["params"]
+    assert params["table"].shape == (50, 100)
+    assert stats.kstest(np.ravel(params["table"]) / 0.3, "norm").pvalue > 0.01
+
+
+def test_sequence_beyond_the_positions_is_refused():
+    with pytest.raises(ValueError) as refusal:
+        Positions(max_length=8).init(jax.random.key(0), jnp.zeros((2, 9, 3)))
+    assert str(refusal.value) == (
+        "`max_length` must be at least 9, the length of the sequence, got 8; there is "
+        "no vector for the steps beyond it."
+    )
+
+
+def test_state_is_refused_where_positions_would_start_anew():
+    net = transformer(Attention(2, "linear"), positions=POSITIONS)
+    variables, _ = started(net)
+    with pytest.raises(ValueError) as refusal:
+        net.apply(variables, X, net.initial_state((3,)))
+    assert str(refusal.value) == (
+        "`state` must be None for a model with positions, got one; they count from "
+        "the first step of a call."
+    )
+
+
+def test_feedforward_drops_in_training_only():
+    block = Block(Attention(2), feedforward=MLP(8, dropout=0.5))
+    x = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)).astype(np.float32)
+    variables = jax.jit(block.init)(jax.random.key(0), x)
+    calm, _ = jax.jit(block.apply)(variables, x)
+    train = jax.jit(functools.partial(block.apply, train=True))
+    dropped, _ = train(variables, x, rngs={"dropout": jax.random.key(1)})
+    assert not np.allclose(calm, dropped)
