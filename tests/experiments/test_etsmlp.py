@@ -1,10 +1,19 @@
 """The experiments on ETSMLP: the published settings, and what a variant changes."""
 
 import jax
+import numpy as np
 import pytest
 from flax.core import meta
 
-from experiments.etsmlp import image, language, listops, pathfinder, pathx, text
+from experiments.etsmlp import (
+    image,
+    language,
+    listops,
+    pathfinder,
+    pathx,
+    proposition_1,
+    text,
+)
 from ssm_jax.config import build
 
 # Table 5: D, L, H, norm, learning rate, weight decay, dropout.
@@ -73,6 +82,28 @@ def test_smoothing_adds_13_numbers_a_channel_to_the_mlp():
     mlp = 16 * d + layers * 2 * (d * d + d) + norms + 10 * d
     assert size(listops.get_config()) == mlp + layers * 13 * d
     assert size(listops.get_config("gate")) == mlp + layers * (13 * d + d * d + d)
+
+
+NEAR_ONE = 1 - np.geomspace(1e-2, 2e-4, 5)
+
+
+def test_gradients_by_loglog_stay_where_those_by_lambda_explode():
+    """Proposition 1, towards 1 and towards 0."""
+    to_one = proposition_1.gradients(NEAR_ONE, angle=0.0)
+    np.testing.assert_allclose(to_one["lambda"] * (1 - NEAR_ONE), 0.5, rtol=0.02)
+    assert np.max(to_one["real"]) < 1 and np.max(to_one["imaginary"]) < 1
+    for angle in proposition_1.ANGLES[1:]:
+        to_zero = proposition_1.gradients(np.geomspace(0.1, 1e-6, 5), angle)
+        assert np.max(to_zero["real"]) < 1 and np.max(to_zero["imaginary"]) < 1
+
+
+@pytest.mark.parametrize("angle", [0.1, 1.6])
+def test_gradients_towards_the_rest_of_the_circle(angle):
+    """The real part stays; the imaginary one grows, which proposition 1 denies."""
+    found = proposition_1.gradients(NEAR_ONE[2:], angle)
+    assert np.max(found["real"]) < 1
+    growth = found["imaginary"] * 2 * (1 - NEAR_ONE[2:]) / angle
+    np.testing.assert_allclose(growth, 1, rtol=0.1)
 
 
 def test_two_words_of_one_kind_are_refused():

@@ -21,13 +21,13 @@ def dlr(recurrence, params, x, state=None):
     first, second = np.triu_indices(w.shape[-1])
     if recurrence.readout == "prod":
         lam, w = lam[..., first] * lam[..., second], _square(w)
-    y, last = _run(lam, w, x, state)
+    y, last = run(lam, w, x, state)
     y += p["feedthrough"][..., None, None, :] * x
     if not recurrence.bidirectional:
         return y, last if recurrence.eigenvalues == "complex" else last.real
     w = p["w_backward_re"] + 1j * p.get("w_backward_im", 0)
     w = _square(w) if recurrence.readout == "prod" else w
-    after, _ = _run(lam, w, x[..., ::-1, :], None)
+    after, _ = run(lam, w, x[..., ::-1, :], None)
     y[..., :-1, :] += after[..., -2::-1, :]
     return y, None
 
@@ -58,7 +58,7 @@ def smoothing(recurrence, params, x, state=None):
             w = w * np.sqrt(1 - np.abs(np.exp(log_mu)) ** 2)
         return np.exp(log_mu)[..., None], w[..., None]
 
-    y, last = _run(*mode(""), x, state)
+    y, last = run(*mode(""), x, state)
     if recurrence.shortcut != "none":
         omega = p["shortcut"][..., None, None, :]
         y += x * (
@@ -66,12 +66,12 @@ def smoothing(recurrence, params, x, state=None):
         )
     if not recurrence.bidirectional:
         return y, last if recurrence.eigenvalues == "complex" else last.real
-    after, _ = _run(*mode("_backward"), x[..., ::-1, :], None)
+    after, _ = run(*mode("_backward"), x[..., ::-1, :], None)
     y[..., :-1, :] += after[..., -2::-1, :]
     return y, None
 
 
-def _run(lam, w, x, state):
+def run(lam, w, x, state=None):
     """``h_t = lam h_{t-1} + x_t, y_t = Re sum_n w_n h_tn`` of each channel."""
     shared = lam.ndim < w.ndim
     lam, w = (
@@ -98,7 +98,7 @@ def packed(run, params, x, state=None, *, reset=None, mask=None):
     for row in range(rows):
         data = np.arange(length) if mask is None else np.flatnonzero(mask[row])
         starts = np.zeros(length, int) if reset is None else np.cumsum(reset[row])
-        h = None if state is None else state[..., row : row + 1, :, :]
+        h = None if state is None else np.take(state, [row], x.ndim - 3)
         segment = 0
         for start in sorted(set(starts[data])):
             steps = data[starts[data] == start]
@@ -106,7 +106,7 @@ def packed(run, params, x, state=None, *, reset=None, mask=None):
             inputs = x[..., row : row + 1, steps, :]
             y[..., row : row + 1, steps, :], h = run(params, inputs, h)
         last.append(h)
-    return y, None if last[0] is None else np.concatenate(last, -3)
+    return y, None if last[0] is None else np.concatenate(last, x.ndim - 3)
 
 
 def loss(out, weights):
@@ -115,7 +115,8 @@ def loss(out, weights):
     total = np.sum(c * y, (-3, -2, -1))
     if last is None:
         return total
-    return total + np.sum(c_last * last, (-3, -2, -1)).real
+    many = total.ndim + np.ndim(c_last)
+    return total + np.sum(c_last * last, tuple(range(total.ndim, many))).real
 
 
 def gradients(run, params, x, state, weights, step=1e-6):
