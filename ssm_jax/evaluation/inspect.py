@@ -69,19 +69,21 @@ def _decays(recurrence, params, prefix):
 
 def _kernels(recurrence, params, length):
     def first(modes):
-        """The modes of the first channels."""
+        """Kernels of the first channels; where channels mix, each on itself."""
         log = modes.log_decay
         if log.log_abs.ndim == 2:
             log = jax.tree.map(lambda v: v[:_CHANNELS], log)
-        return modes._replace(log_decay=log, w=modes.w[:_CHANNELS])
+        B = None if modes.B is None else modes.B[:, :_CHANNELS]
+        modes = modes._replace(log_decay=log, w=modes.w[:_CHANNELS], B=B)
+        taps = convolution_kernel(modes, length)
+        return taps if B is None else jnp.einsum("ddl->dl", taps)
 
     def kernel(layer):
         modes = recurrence.modes(layer)
-        taps = convolution_kernel(first(modes), length)
+        taps = first(modes)
         if modes.w_backward is None:
             return taps
-        ahead = convolution_kernel(first(modes.backward()), length)
-        return jnp.concatenate([ahead[:, ::-1], taps], -1)
+        return jnp.concatenate([first(modes.backward())[:, ::-1], taps], -1)
 
     return np.stack([np.asarray(kernel(layer)) for layer in layers_of(params)])
 

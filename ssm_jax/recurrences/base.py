@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.powers import powers
 from ssm_jax.recurrences.evaluation import evaluate
 from ssm_jax.recurrences.modes import Modes, recurrent
-from ssm_jax.recurrences.padding import compact, spread, starts_behind_data
+from ssm_jax.recurrences.padding import on_data
 from ssm_jax.types import (
     Activations,
     Array,
@@ -93,13 +93,14 @@ class TimeInvariant(abc.ABC):
         return d_in
 
     def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
-        """Zeros ``(*batch_shape, d_in, n)``; None if it runs in two directions."""
+        """Zeros, batch axes first; None if it runs in two directions."""
 
         def one_state():
             modes = recurrent(self.modes(self.init(jax.random.key(0), d_in)))
             if modes.w_backward is not None:
                 return None
-            return modes.w * powers(modes.log_decay, jnp.zeros((), jnp.int32))
+            w = modes.w if modes.B is None else modes.w[0]
+            return w * powers(modes.log_decay, jnp.zeros((), jnp.int32))
 
         one = jax.eval_shape(one_state)
         return one and jnp.zeros((*batch_shape, *one.shape), one.dtype)
@@ -119,7 +120,8 @@ class TimeInvariant(abc.ABC):
         Args:
           params: What `init` draws.
           x: Input, ``(*b, l, d)``. Sums and states are float32 also for bfloat16.
-          state: State before the first step, ``(*b, d, n)``. None means zeros.
+          state: State before the first step, ``(*b, d, n)``, or ``(*b, n)`` where
+            channels share their modes. None means zeros.
           reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``;
             nothing passes its border.
           mask: True where a step is data, ``(*b, l)`` or ``(l,)``; the others are as if
@@ -141,20 +143,39 @@ class TimeInvariant(abc.ABC):
             state, or ``method`` cannot do what is asked.
         """
         modes = self.modes(params)
-        _check(modes, x, state, reset, mask)
-        dtype = x.dtype
-        fresh = starts_behind_data(reset, mask)
-        x, reset, lengths, places = compact(x, reset, mask)
-        x = x.astype(modes.feedthrough.dtype)
-        y, state = evaluate(modes, x, state, reset, lengths, method)
-        y = spread(y + modes.feedthrough * x, mask, places)
-        if state is not None and fresh is not None:
-            state = jnp.where(fresh[..., None, None], 0, state)
-        return y.astype(dtype), state
+        shape = modes.state_shape if modes.w_backward is None else None
+        check(x, state, reset, mask, d=len(modes.w), state_shape=shape)
+
+        def run(x, state, reset, lengths):
+            x = x.astype(modes.feedthrough.dtype)
+            y, state = evaluate(modes, x, state, reset, lengths, method)
+            return y + modes.feedthrough * x, state
+
+        return on_data(run, x, state, reset, mask)
 
 
-def _check(modes, x, state, reset, mask):
-    d, n = modes.w.shape
+def check(
+    x: Array,
+    state: Array | None,
+    reset: Array | None,
+    mask: Array | None,
+    *,
+    d: int,
+    state_shape: tuple[int, ...] | None,
+) -> None:
+    """Checks the arguments of a recurrence by their shapes.
+
+    Args:
+      x: As `Recurrence.apply` takes it.
+      state: Likewise.
+      reset: Likewise.
+      mask: Likewise.
+      d: Width that the parameters were drawn for.
+      state_shape: Of the state of one sequence; None in two directions.
+
+    Raises:
+      ValueError: A shape does not fit, or there is a state and must be none.
+    """
     if x.ndim < 2 or x.shape[-1] != d or x.shape[-2] == 0:
         raise ValueError(
             f"`x` must be (*b, l, {d}) with l > 0, got {x.shape}; the width is the one "
@@ -168,14 +189,13 @@ def _check(modes, x, state, reset, mask):
             )
     if state is None:
         return
-    if modes.w_backward is not None:
+    if state_shape is None:
         raise ValueError(
             "`state` must be None for a recurrence in two directions, got one; the "
             "second direction starts where the sequence ends."
         )
-    n = n * (n + 1) // 2 if modes.readout == "prod" else n
-    if state.shape != (*x.shape[:-2], d, n):
+    if state.shape != (*x.shape[:-2], *state_shape):
         raise ValueError(
-            f"`state` must be {(*x.shape[:-2], d, n)}, got {state.shape}; "
+            f"`state` must be {(*x.shape[:-2], *state_shape)}, got {state.shape}; "
             "`initial_state` makes one."
         )

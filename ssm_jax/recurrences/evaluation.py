@@ -40,7 +40,8 @@ def evaluate(
     Args:
       modes: The recurrence.
       x: Input, ``(*b, l, d)``, float32; data first, zeros behind them.
-      state: State before the first step, ``(*b, d, n)``. None means zeros.
+      state: State before the first step, ``(*b, d, n)``, or ``(*b, n)`` where channels
+        share it. None means zeros.
       reset: True where a segment starts, ``(*b, l)``, or None.
       lengths: Steps of each row that are data, ``(*b,)``. None means all.
       method: As `TimeInvariant.apply` takes it.
@@ -48,6 +49,8 @@ def evaluate(
     Returns:
       ``(y, state)``, as `TimeInvariant.apply` gives them.
     """
+    if modes.B is not None:
+        return _by_shared_states(modes, x, state, reset, lengths, method)
     if method == "auto":
         method = _chosen(modes, x, reset)
     convolved = method == "fft" or (method == "chunked" and _blocks_fit(modes, x))
@@ -66,8 +69,7 @@ def _chosen(modes, x, reset):
 
 def _blocks_fit(modes, x):
     """Whether the states between blocks are within the bound."""
-    n = modes.w.shape[-1]
-    n = n * (n + 1) // 2 if modes.readout == "prod" else n
+    n = modes.state_shape[-1]
     return math.prod(x.shape) // block_length(x.shape[-2]) * n <= STATES_AT_ONCE
 
 
@@ -161,28 +163,48 @@ def _by_states(modes, x, state, reset, lengths, method):
 
 def _slice_by_states(modes, x, state, reset, lengths, method):
     def one_channel(modes, x, state):
-        states = jnp.broadcast_to(x[..., None], (*x.shape, modes.w.shape[-1]))
-        h, last = linear_recurrence(
-            modes.log_decay, states, state, reset=reset, method=method
-        )
-        y = jnp.real(jnp.einsum("...n,n->...", h, modes.w, precision="highest"))
-        if modes.w_backward is None:
-            return y, last if lengths is None else _state_after(h, state, lengths)
-        behind = modes.backward()
-        h, _ = linear_recurrence(
-            behind.log_decay, states, reset=reset, reverse=True, method=method
-        )
-        after = jnp.concatenate([h[..., 1:, :], jnp.zeros_like(h[..., :1, :])], -2)
-        if reset is not None:
-            ends = jnp.roll(reset, -1, axis=-1)
-            after = jnp.where(ends[..., None], 0, after)
-        y += jnp.real(jnp.einsum("...n,n->...", after, behind.w, precision="highest"))
-        return y, None
+        entering = jnp.broadcast_to(x[..., None], (*x.shape, modes.w.shape[-1]))
+        return _through_states(modes, entering, state, reset, lengths, method)
 
     own = 0 if modes.log_decay.log_abs.ndim == 2 else None
     axes = modes._replace(log_decay=own, w=0, w_backward=0, log_decay_backward=own)
     over_channels = jax.vmap(one_channel, in_axes=(axes, -1, -2), out_axes=(-1, -2))
     return over_channels(modes, x, state)
+
+
+def _by_shared_states(modes, x, state, reset, lengths, method):
+    """No more states than modes for all channels: all of them exist at once."""
+    parts = (jnp.real(modes.B), jnp.imag(modes.B))
+    entering = jax.lax.complex(*(_product(x, part) for part in parts))
+    return _through_states(modes, entering, state, reset, lengths, method)
+
+
+def _through_states(modes, entering, state, reset, lengths, method):
+    """What enters ``(*b, l, n)`` leaves as ``(*b, l, *o)`` by ``w``, ``(*o, n)``."""
+    h, last = linear_recurrence(
+        modes.log_decay, entering, state, reset=reset, method=method
+    )
+    y = _leaving(h, modes.w)
+    if modes.w_backward is None:
+        return y, last if lengths is None else _state_after(h, state, lengths)
+    behind = modes.log_decay_backward or modes.log_decay
+    h, _ = linear_recurrence(behind, entering, reset=reset, reverse=True, method=method)
+    if modes.B is None:
+        h = jnp.concatenate([h[..., 1:, :], jnp.zeros_like(h[..., :1, :])], -2)
+        if reset is not None:
+            ends = jnp.roll(reset, -1, axis=-1)
+            h = jnp.where(ends[..., None], 0, h)
+    return y + _leaving(h, modes.w_backward), None
+
+
+def _leaving(h, w):
+    """``Re sum_n w_n h_n``, ``(*b, l, *o)``, by real products only."""
+    y = _product(jnp.real(h), jnp.real(w))
+    return y - _product(jnp.imag(h), jnp.imag(w)) if jnp.iscomplexobj(w) else y
+
+
+def _product(values, weights):
+    return jnp.tensordot(values, weights, (-1, -1), precision="highest")
 
 
 def _state_after(h, state, lengths):

@@ -6,12 +6,15 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.convolution import modal_kernel
-from ssm_jax.kernels.powers import LogDecay, combined
-from ssm_jax.types import Array, Float, Inexact, Readout
+from ssm_jax.kernels.powers import LogDecay, combined, powers
+from ssm_jax.types import Array, Complex, Float, Inexact, Readout
 
 
 class Modes(NamedTuple):
-    """A time-invariant recurrence: every channel's input enters every one of its modes.
+    """A time-invariant recurrence: what enters its modes, and how they leave.
+
+    Every channel's input enters every one of its modes; or, with `B`, all channels
+    drive the same modes together.
 
     Attributes:
       log_decay: Logarithm of the decays, leaves ``(n,)``, modes that all channels
@@ -24,6 +27,9 @@ class Modes(NamedTuple):
         same as ``log_decay``.
       readout: ``"real"``: the convolution kernel is ``Re k``, ``k_l = sum_n w_n
         lam_n**l``. ``"prod"``: ``Re k Im k``.
+      B: What enters the modes, ``B x``, ``(n, d)``. The modes are then ``(n,)``, their
+        state too, and ``w_backward`` weighs the step itself and what comes after it.
+        None: each channel its own.
     """
 
     log_decay: LogDecay
@@ -32,12 +38,24 @@ class Modes(NamedTuple):
     w_backward: Inexact[Array, "d n"] | None = None
     log_decay_backward: LogDecay | None = None
     readout: Readout = "real"
+    B: Complex[Array, "n d"] | None = None
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """Of one sequence's state: ``(d, n)``, or ``(n,)`` if channels share it."""
+        d, n = self.w.shape
+        if self.B is not None:
+            return (n,)
+        return (d, n * (n + 1) // 2 if self.readout == "prod" else n)
 
     def backward(self) -> "Modes":
         """What comes after a step, as modes of one direction."""
+        log_decay, w = self.log_decay_backward or self.log_decay, self.w_backward
+        if self.B is not None and w is not None:
+            w = w * powers(log_decay, jnp.ones((), jnp.int32))
         return self._replace(
-            log_decay=self.log_decay_backward or self.log_decay,
-            w=self.w_backward,
+            log_decay=log_decay,
+            w=w,
             w_backward=None,
             log_decay_backward=None,
         )
@@ -55,12 +73,20 @@ def recurrent(modes: Modes) -> Modes:
     Returns:
       Modes with ``readout="real"``.
 
+    Raises:
+      ValueError: The readout is a product and channels share their modes.
+
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
       Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, appendix A.2
     """
     if modes.readout == "real":
         return modes
+    if modes.B is not None:
+        raise ValueError(
+            "`readout` must be 'real' where channels share their modes, got 'prod'; "
+            "the product of sums over channels is no sum over modes."
+        )
     first, second = jnp.triu_indices(modes.w.shape[-1])
     scale = jnp.where(first == second, -0.5j, -1j).astype(modes.w.dtype)
 
@@ -80,7 +106,9 @@ def recurrent(modes: Modes) -> Modes:
     )
 
 
-def convolution_kernel(modes: Modes, length: int) -> Float[Array, "d l"]:
+def convolution_kernel(
+    modes: Modes, length: int
+) -> Float[Array, "d l"] | Float[Array, "d d l"]:
     """The kernel that a recurrence convolves each channel with, without feed-through.
 
     Args:
@@ -88,8 +116,11 @@ def convolution_kernel(modes: Modes, length: int) -> Float[Array, "d l"]:
       length: Steps ``l`` of the kernel.
 
     Returns:
-      Kernel over the past and the present, ``(d, l)``.
+      Kernel over the past and the present, ``(d, l)``; with `B`, from each channel to
+      each, ``(d, d, l)``, the output's channel first.
     """
+    if modes.B is not None:
+        modes = modes._replace(w=modes.w[:, None] * modes.B.T[None])
     if modes.readout == "real":
         return modal_kernel(modes.log_decay, modes.w, length)
     kernel = modal_kernel(modes.log_decay, modes.w, length, part="complex")

@@ -1,9 +1,43 @@
 """Padding: steps that are no data are moved out of the way, and back afterwards."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.types import Activations, Array, Bool, Int, Steps
+from ssm_jax.types import Activations, Array, Bool, Int, PyTree, Steps
+
+
+def on_data(
+    run: Callable[..., tuple[Activations, PyTree]],
+    x: Activations,
+    state: Array | None,
+    reset: Steps | None,
+    mask: Steps | None,
+) -> tuple[Activations, Array | None]:
+    """Runs a recurrence on the data of each row, as if the padding were not there.
+
+    Args:
+      run: ``(x, state, reset, lengths) -> (y, state)``, of sequences with the data
+        first, zeros behind them, and ``lengths`` ``(*b,)`` of them or None for all; the
+        state is the one after the last data.
+      x: Sequences, ``(*b, l, d)``.
+      state: State before the first step, batch axes first, or None.
+      reset: True where a segment starts, ``(*b, l)``, or None.
+      mask: True where a step is data, ``(*b, l)``. None means all are.
+
+    Returns:
+      ``(y, state)``: outputs at their steps, in the dtype of ``x``, zeros on padding,
+      and the state that ``run`` gives, zeros where a segment starts behind the data.
+    """
+    fresh = starts_behind_data(reset, mask)
+    data, reset, lengths, places = compact(x, reset, mask)
+    y, state = run(data, state, reset, lengths)
+    y = spread(y, mask, places)
+    if state is not None and fresh is not None:
+        fresh = jnp.expand_dims(fresh, tuple(range(fresh.ndim, state.ndim)))
+        state = jnp.where(fresh, 0, state)
+    return y.astype(x.dtype), state
 
 
 def compact(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.recurrences import DLR, DSS, S4D, ComplexSmoothing, Recurrence
+from ssm_jax.recurrences import DLR, DSS, S4D, S5, ComplexSmoothing, Recurrence
 from tests.kernels.oracle import assert_close
 from tests.recurrences import oracle, oracle_ssm
 
@@ -133,13 +133,25 @@ SSMS = {
         ),
         oracle_ssm.s4d,
     ),
+    "s5": (S5(d_state=4, blocks=1, real_part="exp", **STEPS), oracle_ssm.s5),
+    "s5_bidirectional": (
+        S5(
+            d_state=4,
+            blocks=2,
+            conjugate_pairs=False,
+            discretization="bilinear",
+            bidirectional=True,
+            **STEPS,
+        ),
+        oracle_ssm.s5,
+    ),
 }
 ROWS |= {
     name: Row(
         ssm,
         functools.partial(run, ssm),
         directions=2 if ssm.bidirectional else 1,
-        methods=("sequential", "fft", "chunked"),
+        methods=METHODS if isinstance(ssm, S5) else ("sequential", "fft", "chunked"),
         lengths=(17,),
     )
     for name, (ssm, run) in SSMS.items()

@@ -15,29 +15,59 @@ def dss(recurrence, params, x, state=None):
     lam = -np.exp(p["log_rate"]) + 1j * p["frequency"]
     lam, dt = lam[..., None, :], np.exp(p["log_dt"])[..., None]
     lam, dt = np.broadcast_arrays(lam, dt)
-    A, B = discretized("zoh", diagonal(lam), np.ones_like(lam), dt[..., 0])
+    A, B = discretized("zoh", diagonal(lam * dt), dt)
     if recurrence.length is not None:
         taps = np.exp((lam * dt)[..., None] * np.arange(recurrence.length))
         B = 1 / (lam * np.sum(taps, -1))
-    return _outputs(A, B, p, "w", x, state)
+    C = [_complex(p, name) for name in _weights(p, "w")]
+    return _outputs(A, B, C, p, x, state)
 
 
 def s4d(recurrence, params, x, state=None):
     """Runs an S4D with both halves of every conjugate pair."""
     p = _float64(params)
-    p |= {
-        name: np.concatenate([value, sign * value], -1)
-        for name, value in p.items()
-        for sign in (-1 if name.endswith("_im") or name == "frequency" else 1,)
-        if name not in ("log_dt", "feedthrough")
-    }
-    A = diagonal(-np.exp(p["log_rate"]) + 1j * p["frequency"])
-    B = _complex(p, "B")
-    A, B = discretized(recurrence.discretization, A, B, np.exp(p["log_dt"]))
-    if state is not None:
-        state = np.concatenate([state, np.conj(state)], -1)
-    y, last = _outputs(A, B, p, "C", x, state)
+    dt = np.exp(p["log_dt"])[..., None]
+    lam = _pair(-np.exp(p["log_rate"]) + 1j * p["frequency"])
+    A, B = diagonal(lam * dt), _pair(_complex(p, "B")) * dt
+    A, B = discretized(recurrence.discretization, A, B)
+    C = [_pair(_complex(p, name)) for name in _weights(p, "C")]
+    y, last = _outputs(A, B, C, p, x, None if state is None else _pair(state))
     return y, None if last is None else last[..., : last.shape[-1] // 2]
+
+
+def s5(recurrence, params, x, state=None):
+    """Runs an S5 with all of its states and full matrices."""
+    p = _float64(params)
+    if recurrence.real_part == "exp":
+        lam = -np.exp(p["log_rate"]) + 1j * p["frequency"]
+    else:
+        lam = np.minimum(p["lam_re"], -1e-4) + 1j * p["frequency"]
+    dt, B = np.exp(p["log_dt"]), np.swapaxes(_complex(p, "B"), -1, -2)
+    C = [_complex(p, name) for name in _weights(p, "C")]
+    if recurrence.conjugate_pairs:
+        state = None if state is None else _pair(state)
+        lam, dt, B, *C = (_pair(value) for value in (lam, dt, B, *C))
+    A, B = discretized(
+        recurrence.discretization,
+        diagonal(lam * dt),
+        np.swapaxes(B, -1, -2) * dt[..., None],
+    )
+
+    def times(matrix, vectors):
+        return (matrix[..., None, :, :] @ vectors[..., None])[..., 0]
+
+    def run(C, x, h):
+        y, h = np.zeros(x.shape), np.zeros(A.shape[-1]) if h is None else h
+        for t in range(x.shape[-2]):
+            h = times(A, h) + times(B, x[..., t, :])
+            y[..., t, :] = times(C, h).real
+        return y, h
+
+    y, last = run(C[0], x, state)
+    y += p["feedthrough"][..., None, None, :] * x
+    if recurrence.bidirectional:
+        return y + run(C[1], x[..., ::-1, :], None)[0][..., ::-1, :], None
+    return y, last[..., : p["log_dt"].shape[-1]]
 
 
 def diagonal(values):
@@ -45,27 +75,30 @@ def diagonal(values):
     return values[..., None] * np.eye(values.shape[-1])
 
 
-def discretized(rule, A, B, dt):
-    """Steps of length ``dt``, ``(*s,)``, of ``h' = A h + B x``, by full matrices."""
-    n = A.shape[-1]
-    A, B = A * dt[..., None, None], B * dt[..., None]
+def discretized(rule, A, B):
+    """Steps of ``h' = A h + B x``, ``A`` ``(*s, n, n)``, of length one."""
+    vector = B.ndim < A.ndim
+    B = B[..., None] if vector else B
+    n, width = B.shape[-2:]
     if rule == "bilinear":
         inverse = np.linalg.inv(np.eye(n) - A / 2)
-        return inverse @ (np.eye(n) + A / 2), (inverse @ B[..., None])[..., 0]
-    both = np.zeros((*A.shape[:-2], n + 1, n + 1), complex)
-    both[..., :n, :n], both[..., :n, n] = A, B
-    both = expm(both)
-    return both[..., :n, :n], both[..., :n, n]
+        A, B = inverse @ (np.eye(n) + A / 2), inverse @ B
+    else:
+        both = np.zeros((*A.shape[:-2], n + width, n + width), complex)
+        both[..., :n, :n], both[..., :n, n:] = A, B
+        both = expm(both)
+        A, B = both[..., :n, :n], both[..., :n, n:]
+    return A, B[..., 0] if vector else B
 
 
-def _outputs(A, B, p, name, x, state):
+def _outputs(A, B, C, p, x, state):
     """Both directions and the feed-through; the state is the one over ``B``."""
     h = None if state is None else state * B[..., None, :, :]
-    y, h = _run(A, B, _complex(p, name), x, h)
+    y, h = _run(A, B, C[0], x, h)
     y += p["feedthrough"][..., None, None, :] * x
-    if f"{name}_backward_re" not in p:
+    if len(C) == 1:
         return y, h / B[..., None, :, :]
-    after, _ = _run(A, B, _complex(p, f"{name}_backward"), x[..., ::-1, :], None)
+    after, _ = _run(A, B, C[1], x[..., ::-1, :], None)
     y[..., :-1, :] += after[..., -2::-1, :]
     return y, None
 
@@ -78,6 +111,15 @@ def _run(A, B, C, x, h):
         h = (A @ h[..., None])[..., 0] + B * x[..., t, :, None]
         y[..., t, :] = np.sum(C * h, -1).real
     return y, h
+
+
+def _weights(p, name):
+    return [name, f"{name}_backward"] if f"{name}_backward_re" in p else [name]
+
+
+def _pair(values):
+    """Both halves of conjugate pairs."""
+    return np.concatenate([values, np.conj(values)], -1)
 
 
 def _complex(p, name):

@@ -1,0 +1,182 @@
+"""S5: one state space that all channels drive together, and all read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.recurrences import hippo
+from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.discretize import Discretization, discretize, log_uniform
+from ssm_jax.recurrences.modes import Modes
+from ssm_jax.types import PRNGKey
+
+# Greatest real part of an eigenvalue, as the authors' code clips it.
+_GREATEST = -1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class S5(TimeInvariant):
+    r"""Diagonal state space of many inputs and many outputs.
+
+    .. math::
+      h' = \lambda h + B x, \qquad y = 2 \operatorname{Re}(C h) + D x
+
+    at steps of each state's own length ``Delta``. The state is ``(*b, n)``; what is
+    evaluated are ``n`` recurrences, not ``d n``, through all of their states, so that
+    ``method`` is that of `linear_recurrence`.
+
+    Attributes:
+      d_state: States, ``P`` in the paper, a multiple of ``2 blocks``.
+      blocks: At the start the states are as many copies of HiPPO-LegS, ``J`` in the
+        paper.
+      conjugate_pairs: Whether states come in conjugate pairs, of which one is held;
+        else all are held and ``y = Re(C h) + D x``.
+      real_part: ``"clip"``: ``Re lam = min(lam_re, -1e-4)``. ``"exp"``: ``Re lam =
+        -exp(log_rate)``.
+      discretization: ``"zoh"`` or ``"bilinear"``; see `discretize`.
+      C_start: ``C`` before it is rotated into the eigenbasis, real and imaginary part
+        normal of deviation, for ``"trunc_standard_normal"``, ``1 / sqrt(d_state)``; for
+        ``"lecun_normal"``, ``1 / sqrt(d d_state)``; for ``"complex_normal"``, ``1 /
+        sqrt(2)``, and it is not rotated.
+      bidirectional: Adds a second pass from the end, with the same states and its own
+        ``C``. Both passes see the present step.
+      dt_min: Least step at the start.
+      dt_max: Greatest step at the start.
+      lr_multiplier: Factor on the learning rate of modes, steps and ``B``.
+
+    Parameters, float32, for inputs of width ``d``, ``n`` states held:
+      lam_re: ``(n,)``, or with ``"exp"`` log_rate, at the start -1/2.
+      frequency: ``(n,)``, ``Im lam``, of the normal part of HiPPO-LegS.
+      log_dt: ``(n,)``, the step ``Delta``, log-uniform in ``[dt_min, dt_max]``.
+      B_re, B_im: ``(n, d)``, normal of deviation ``1 / sqrt(d_state)``, rotated.
+      C_re, C_im: ``(d, n)``.
+      C_backward_re, C_backward_im: Likewise, only if bidirectional.
+      feedthrough: ``(d,)``, ``D``, standard normal.
+
+    Raises:
+      ValueError: ``d_state`` and ``blocks`` do not fit, or ``dt_min`` exceeds
+        ``dt_max``.
+
+    Example:
+      >>> s5 = S5(d_state=8, blocks=2)
+      >>> params = s5.init(jax.random.key(0), d_in=3)
+      >>> y, state = s5.apply(params, jnp.ones((6, 3)))
+      >>> y.shape, state.shape
+      ((6, 3), (4,))
+
+    Note:
+      The authors' names for the starts of ``C`` are kept, though their
+      ``trunc_standard_normal`` is no standard normal. They clip only on request. All
+      but ``C`` and ``D`` take no weight decay and a learning rate of their own.
+
+    References:
+      Smith, Warrington and Linderman, `Simplified State Space Layers for Sequence
+      Modeling <https://arxiv.org/abs/2208.04933>`_, 2022, section 3 and appendix B.1
+    """
+
+    d_state: int = 256
+    blocks: int = 8
+    conjugate_pairs: bool = True
+    real_part: Literal["clip", "exp"] = "clip"
+    discretization: Discretization = "zoh"
+    C_start: Literal["trunc_standard_normal", "lecun_normal", "complex_normal"] = (
+        "trunc_standard_normal"
+    )
+    bidirectional: bool = False
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    lr_multiplier: float = 1.0
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        if self.blocks < 1 or self.d_state < 1 or self.d_state % (2 * self.blocks):
+            raise ValueError(
+                f"`d_state` must be a multiple of 2 blocks, got {self.d_state} with "
+                f"{self.blocks} blocks; a block is made of conjugate pairs."
+            )
+        if not 0 < self.dt_min <= self.dt_max:
+            raise ValueError(
+                f"`dt_min` must be in (0, dt_max], got {self.dt_min} with dt_max "
+                f"{self.dt_max}; equal values give all states one step."
+            )
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        key_dt, key_b, key_through, *keys_c = jax.random.split(key, 5)
+        frequency, V = self._start()
+        drawn = jax.nn.initializers.lecun_normal()(key_b, (self.d_state, d_in))
+        drawn = drawn.reshape(self.blocks, -1, d_in)
+        B = jnp.einsum("mk,bmd->bkd", np.conj(V), drawn, precision="highest")
+        params = {
+            "frequency": jnp.asarray(frequency, jnp.float32),
+            "log_dt": log_uniform(key_dt, frequency.shape, self.dt_min, self.dt_max),
+            "feedthrough": jax.random.normal(key_through, (d_in,)),
+            **_named("B", B.reshape(-1, d_in)),
+        }
+        if self.real_part == "exp":
+            params["log_rate"] = jnp.full(frequency.shape, np.log(0.5), jnp.float32)
+        else:
+            params["lam_re"] = jnp.full(frequency.shape, -0.5)
+        for name, key_c in zip(self._outputs(), keys_c, strict=False):
+            params |= _named(name, self._C(key_c, d_in, V))
+        return params
+
+    def _start(self):
+        """``Im lam`` of all states, and the eigenvectors of one block."""
+        legs = hippo.legs(self.d_state // self.blocks)
+        frequency, V = np.imag(legs.lam), np.complex64(legs.V)
+        if not self.conjugate_pairs:
+            frequency = np.concatenate([frequency, -frequency])
+            V = np.concatenate([V, np.conj(V)], -1)
+        return np.tile(frequency, self.blocks), V
+
+    def _C(self, key, d, V):
+        if self.C_start == "complex_normal":
+            parts = jax.random.normal(key, (2, d, self.blocks * V.shape[-1]))
+            return np.sqrt(0.5) * jax.lax.complex(*parts)
+        draw = jax.nn.initializers.lecun_normal(in_axis=-1, out_axis=-2, batch_axis=0)
+        parts = draw(key, (2, d, self.d_state)).reshape(2, d, self.blocks, -1)
+        if self.C_start == "lecun_normal":
+            parts /= np.sqrt(d)
+        C = jnp.einsum("dbm,mk->dbk", jax.lax.complex(*parts), V, precision="highest")
+        return C.reshape(d, -1)
+
+    def _outputs(self):
+        return ["C", "C_backward"] if self.bidirectional else ["C"]
+
+    def modes(self, params: Params) -> Modes:
+        """The modes that the parameters describe."""
+        if self.real_part == "exp":
+            lam_re = -jnp.exp(params["log_rate"])
+        else:
+            lam_re = jnp.minimum(params["lam_re"], _GREATEST)
+        lam = jax.lax.complex(lam_re, params["frequency"])
+        dt = jnp.exp(params["log_dt"])
+        log_decay, gain = discretize(self.discretization, lam, dt)
+
+        def matrix(name):
+            return jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])
+
+        both = 2 if self.conjugate_pairs else 1
+        return Modes(
+            log_decay=log_decay,
+            w=both * matrix("C"),
+            feedthrough=params["feedthrough"],
+            w_backward=both * matrix("C_backward") if self.bidirectional else None,
+            B=gain[:, None] * matrix("B"),
+        )
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """Modes, steps and ``B``: no weight decay, and their own learning rate."""
+        group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
+        real_part = "log_rate" if self.real_part == "exp" else "lam_re"
+        names = [real_part, "frequency", "log_dt", "B_re", "B_im"]
+        return dict.fromkeys(names, group)
+
+
+def _named(name, values):
+    return {f"{name}_re": jnp.real(values), f"{name}_im": jnp.imag(values)}
