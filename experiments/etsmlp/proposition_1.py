@@ -69,7 +69,7 @@ def gradients(modulus: np.ndarray, angle: float) -> dict[str, np.ndarray]:
 
 def draw() -> Figure:
     """Draws the gradients towards the circle and towards 0."""
-    drawing = figure(9, 5.4)
+    drawing = figure(9.0, 5.4)
     panels = drawing.subplots(2, 3, sharey="row")
     near = {
         "distance to the circle, 1 - |lambda|": np.geomspace(2e-4, 0.5, 24),

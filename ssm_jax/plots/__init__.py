@@ -5,3 +5,4 @@ from ssm_jax.plots.eigenvalues import eigenvalues as eigenvalues
 from ssm_jax.plots.kernels import convolution_kernels as convolution_kernels
 from ssm_jax.plots.predictions import images as images
 from ssm_jax.plots.predictions import sequences as sequences
+from ssm_jax.plots.throughput import throughput as throughput

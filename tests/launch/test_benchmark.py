@@ -2,12 +2,17 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from absl import flags
 from absl.testing import flagsaver
+from flax.core import meta
 
 from launch import benchmark
+from launch.suites import kernels, smoothing, throughput
+from launch.suites.measure import measure
 
 
 @pytest.fixture(autouse=True)
@@ -17,14 +22,14 @@ def parsed():
 
 
 def test_bytes_are_of_temporaries_and_results():
-    row, y = benchmark.measure("forward", jnp.sin, jnp.zeros(1000), repeats=1)
+    row, y = measure("forward", jnp.sin, jnp.zeros(1000), repeats=1)
     assert y.shape == (1000,)
     assert 4000 <= row["forward_bytes"] < 8000
     assert row["forward_s"] > 0 and row["forward_compile_s"] > 0
 
 
 def test_both_forms_of_the_kernel_are_exact_and_their_ratio_is_taken():
-    usual, ours, ratio = benchmark.modal_kernel_rows(64, d=2, n=3, repeats=1)
+    usual, ours, ratio = kernels.modal_kernel_rows(64, d=2, n=3, repeats=1)
     assert usual["error"] < 1e-5 and ours["error"] < 1e-6
     assert ratio["grad_bytes"] == usual["grad_bytes"] / ours["grad_bytes"]
 
@@ -42,3 +47,45 @@ def test_recurrence_has_a_row_for_each_method_and_writes_them(tmp_path, capsys):
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["what", "decay", "length"]
     assert [line.split()[0] for line in lines[:2]] == ["sequential", "associative"]
+
+
+def test_the_usual_smoothing_is_the_same_mathematics(key):
+    params = smoothing._OURS.init(key, 3)
+    x = jnp.sin(jnp.arange(42.0)).reshape(2, 7, 3)
+    ours, _ = smoothing._OURS.apply(params, x)
+    usual, _ = smoothing._USUAL.apply(params, x)
+    np.testing.assert_allclose(usual, ours, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_smoothing_is_compared_with_what_is_named():
+    rows = {
+        row["what"]: row
+        for row in smoothing.smoothing_rows(16, batch=1, width=8, repeats=1)
+    }
+    ratio = rows["Transformer / ETSMLP"]["grad_s"]
+    assert ratio == rows["Transformer"]["grad_s"] / rows["ETSMLP"]["grad_s"]
+
+
+def test_models_of_the_throughput_have_one_size():
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    sizes = []
+    for model in throughput.models(512, 12, 8192).values():
+        variables = meta.unbox(jax.eval_shape(model.init, jax.random.key(0), tokens))
+        sizes.append(sum(leaf.size for leaf in jax.tree.leaves(variables)))
+    assert 30e6 < min(sizes) and max(sizes) < 1.3 * min(sizes)
+
+
+@pytest.mark.slow
+def test_throughput_has_a_row_for_each_model():
+    rows = list(throughput.throughput_rows(8, width=64, n_layers=1, repeats=1))
+    assert [row["what"] for row in rows] == ["ETSMLP-Gate", "S4D", "Transformer"]
+    assert all(row["tokens_a_second"] > 0 for row in rows)
+
+
+def test_figure_of_another_suite_is_refused():
+    with (
+        flagsaver.flagsaver(suite="recurrence", figure="a.png"),
+        pytest.raises(ValueError, match="`--figure` must be left out"),
+    ):
+        benchmark.main(["benchmark"])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from experiments.etsmlp import proposition_1
 from ssm_jax import plots
 
 LINES = [
@@ -70,3 +71,24 @@ def test_figures_are_saved(tmp_path):
     path = tmp_path / "curves.png"
     plots.curves(LINES, "accuracy", "x").savefig(path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_throughput_has_a_line_for_each_model_by_length():
+    rows = [
+        {"what": what, "length": n, "tokens_a_second": n * k, "step_bytes": n * 2**20}
+        for what, k in (("a", 1), ("b", 2))
+        for n in (512, 256)
+    ]
+    speed, memory = plots.throughput(rows, "cpu").axes
+    assert drawn(speed) == {
+        "a": [[256, 256], [512, 512]],
+        "b": [[256, 512], [512, 1024]],
+    }
+    assert drawn(memory)["a"] == [[256, 256], [512, 512]]
+
+
+def test_gradients_of_proposition_1_are_drawn():
+    panels = proposition_1.draw().axes
+    assert len(panels) == 6
+    (by_lambda, by_real, _) = (drawn(axes)["angle 0"] for axes in panels[:3])
+    assert by_lambda[0][1] > 1000 > 1 > by_real[0][1]

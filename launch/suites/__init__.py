@@ -1,0 +1,1 @@
+"""What `launch.benchmark` can measure: one subject a file, a function a suite."""

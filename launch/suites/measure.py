@@ -1,0 +1,78 @@
+"""Time, memory and error of a compiled function."""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Row = dict[str, Any]
+"""What was measured of one thing, by name."""
+
+
+def measure(
+    name: str, function: Callable[..., Any], *arguments: Any, repeats: int
+) -> tuple[Row, Any]:
+    """Compiles a function and times it.
+
+    Args:
+      name: Begins the keys of what is measured.
+      function: Function of arrays.
+      arguments: What it is called with.
+      repeats: Number of timed runs, after one that is not.
+
+    Returns:
+      ``name_s``, ``name_bytes`` and ``name_compile_s``, and what the function returns.
+    """
+    start = time.perf_counter()
+    compiled = jax.jit(function).lower(*arguments).compile()
+    compile_s = time.perf_counter() - start
+    memory = compiled.memory_analysis()
+    held = float("nan")  # where the platform does not say
+    if memory:
+        held = memory.temp_size_in_bytes + memory.output_size_in_bytes
+    result = jax.block_until_ready(compiled(*arguments))
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(compiled(*arguments))
+        seconds.append(time.perf_counter() - start)
+    row = {
+        f"{name}_s": statistics.median(seconds),
+        f"{name}_bytes": held,
+        f"{name}_compile_s": compile_s,
+    }
+    return row, result
+
+
+def costs(
+    function: Callable[..., Any], *arguments: Any, exact: np.ndarray, repeats: int
+) -> Row:
+    """Measures a function of two arguments, its gradient by both, and its error.
+
+    Args:
+      function: Function of two trees of arrays, to an array.
+      arguments: The two.
+      exact: What it should give, in double precision; of its first rows alone.
+      repeats: Number of timed runs.
+
+    Returns:
+      What `measure` gives for ``forward`` and ``grad``, and ``error``.
+    """
+
+    def loss(one, other):
+        return jnp.sum(jnp.abs(function(one, other)) ** 2)
+
+    gradient = jax.value_and_grad(loss, argnums=(0, 1))
+    forward, values = measure("forward", function, *arguments, repeats=repeats)
+    backward, _ = measure("grad", gradient, *arguments, repeats=repeats)
+    gap = np.abs(np.asarray(values)[: len(exact)] - exact).max()
+    return forward | backward | {"error": float(gap / np.abs(exact).max())}
+
+
+def ratios(of: Row, over: Row) -> Row:
+    """Divides every number of a row by that of another."""
+    return {name: value / over[name] for name, value in of.items()}
