@@ -57,8 +57,8 @@ def gradients(modulus: np.ndarray, angle: float) -> dict[str, np.ndarray]:
 
     found = gradient(
         {
-            "loglog_re": jnp.asarray(loglog.real, jnp.float32),
-            "loglog_im": jnp.asarray(loglog.imag, jnp.float32),
+            "loglog_re": jnp.asarray(np.real(loglog), jnp.float32),
+            "loglog_im": jnp.asarray(np.imag(loglog), jnp.float32),
         }
     )
     real, imaginary = (np.abs(found[name]) for name in ("loglog_re", "loglog_im"))
