@@ -153,23 +153,19 @@ class Attention(nn.Module):
 
 def _softmax_attention(q, k, v, *, bidirectional, reset, mask):
     """Softmax attention of ``q``, ``k`` and ``v``, all ``(*b, l, h, k)``."""
-    visible = None
+    # Not `jax.nn.dot_product_attention`: it takes twice the time on CPUs, and scales
+    # the product, which XLA may then round differently from its greatest value: where
+    # they are great, a difference that overflows.
+    length = q.shape[-3]
+    visible = jnp.ones((1, 1), bool) if bidirectional else jnp.tri(length, dtype=bool)
     if mask is not None:
-        visible = mask[..., None, :]
+        visible &= mask[..., None, None, :]
     if reset is not None:
-        segment = jnp.cumsum(reset, -1)
-        same = segment[..., :, None] == segment[..., None, :]
-        visible = same if visible is None else same & visible
-    if visible is not None:
-        visible = visible.reshape(-1, 1, *visible.shape[-2:])
-    # Scaled before the product: behind it XLA may round the product and its greatest
-    # value differently, which in great numbers is a difference to exponentiate.
-    q = q * q.shape[-1] ** -0.5
-    rows = (values.reshape(-1, *values.shape[-3:]) for values in (q, k, v))
-    y = jax.nn.dot_product_attention(
-        *rows, mask=visible, scale=1.0, is_causal=not bidirectional
-    )
-    return y.reshape(q.shape)
+        segment = jnp.cumsum(reset, -1)[..., None, :]
+        visible &= segment[..., :, None] == segment[..., None, :]
+    logits = jnp.einsum("...ihk,...jhk->...hij", q * q.shape[-1] ** -0.5, k)
+    weights = jax.nn.softmax(logits, where=visible)
+    return jnp.einsum("...hij,...jhk->...ihk", weights, v)
 
 
 def _features(x):
