@@ -11,5 +11,6 @@ from ssm_jax.recurrences.ets import ComplexSmoothing as ComplexSmoothing
 from ssm_jax.recurrences.modes import Modes as Modes
 from ssm_jax.recurrences.modes import convolution_kernel as convolution_kernel
 from ssm_jax.recurrences.modes import recurrent as recurrent
+from ssm_jax.recurrences.s4 import S4 as S4
 from ssm_jax.recurrences.s4d import S4D as S4D
 from ssm_jax.recurrences.s5 import S5 as S5

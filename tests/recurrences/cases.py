@@ -1,4 +1,4 @@
-"""The table of recurrences, and the compiled evaluation that their tests share."""
+"""What the tests of all rows of the table share, the compiled evaluation first."""
 
 import functools
 import itertools
@@ -9,22 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.recurrences import DLR, DSS, S4D, S5, ComplexSmoothing, Recurrence
 from tests.kernels.oracle import assert_close
-from tests.recurrences import oracle, oracle_ssm
+from tests.recurrences import oracle
+from tests.recurrences.table import METHODS as METHODS
+from tests.recurrences.table import ROWS
 
-METHODS = ("sequential", "fft", "chunked", "associative")
 WIDTH = 2
-
-# Rates at the start that are felt within few steps.
-FAST = {"d_state": 3, "dt_min": 0.02, "dt_max": 0.2}
-DLRS = {
-    "dlr": DLR(**FAST),
-    "dlr_prod": DLR(**FAST, readout="prod"),
-    "dlr_real": DLR(**FAST, eigenvalues="real"),
-    "dlr_bidirectional": DLR(**FAST, bidirectional=True),
-    "dlr_bidirectional_prod": DLR(**FAST, bidirectional=True, readout="prod"),
-}
 
 # Rows: all data, padding behind, in front, in holes, nearly everywhere.
 MASK = np.array(
@@ -47,115 +37,6 @@ RESET = np.array(
     ],
     bool,
 )
-
-
-class Row(NamedTuple):
-    """A recurrence and what it is held to.
-
-    Attributes:
-      recurrence: What is tested.
-      run: Its definition in numpy, ``(params, x, state) -> (y, last)``.
-      directions: One, or two: then there is no state.
-      methods: The ways to evaluate it.
-      lengths: Those at which all methods are held to the definition.
-    """
-
-    recurrence: Recurrence
-    run: oracle.Run
-    directions: int = 1
-    methods: tuple[str, ...] = METHODS
-    lengths: tuple[int, ...] = (1, 2, 17, 127)
-
-
-# Where a row shares its code with the first, fewer lengths show it.
-LENGTHS = {
-    "dlr": (1, 2, 17, 127),
-    "dlr_prod": (17,),
-    "dlr_real": (1, 127),
-    "dlr_bidirectional": (2, 127),
-    "dlr_bidirectional_prod": (17,),
-}
-ROWS = {
-    name: Row(
-        dlr,
-        functools.partial(oracle.dlr, dlr),
-        directions=2 if dlr.bidirectional else 1,
-        lengths=LENGTHS[name],
-    )
-    for name, dlr in DLRS.items()
-}
-SMOOTHINGS = {
-    "smoothing": (ComplexSmoothing(), (1, 2, 17, 127)),
-    "smoothing_real": (ComplexSmoothing(eigenvalues="real"), (17,)),
-    "smoothing_bare": (
-        ComplexSmoothing(alpha=False, beta=False, shortcut="none"),
-        (17,),
-    ),
-    "smoothing_bidirectional": (ComplexSmoothing(bidirectional=True), (1, 127)),
-    "smoothing_bidirectional_small": (
-        ComplexSmoothing(bidirectional=True, small_change=True, shortcut="sigmoid"),
-        (17,),
-    ),
-}
-ROWS |= {
-    name: Row(
-        smoothing,
-        functools.partial(oracle.smoothing, smoothing),
-        directions=2 if smoothing.bidirectional else 1,
-        lengths=lengths,
-    )
-    for name, (smoothing, lengths) in SMOOTHINGS.items()
-}
-
-# Steps long enough for a sequence of the tests to reach the slow modes.
-STEPS = {"dt_min": 0.05, "dt_max": 0.5}
-SSMS = {
-    "dss": (DSS(d_state=2, **STEPS), oracle_ssm.dss),
-    "dss_softmax": (
-        DSS(
-            d_state=2,
-            kernel="softmax",
-            length=17,
-            start="lin",
-            bidirectional=True,
-            **STEPS,
-        ),
-        oracle_ssm.dss,
-    ),
-    "s4d": (S4D(d_state=4, **STEPS), oracle_ssm.s4d),
-    "s4d_bilinear": (
-        S4D(
-            d_state=4,
-            start="inv",
-            discretization="bilinear",
-            bidirectional=True,
-            **STEPS,
-        ),
-        oracle_ssm.s4d,
-    ),
-    "s5": (S5(d_state=4, blocks=1, real_part="exp", **STEPS), oracle_ssm.s5),
-    "s5_bidirectional": (
-        S5(
-            d_state=4,
-            blocks=2,
-            conjugate_pairs=False,
-            discretization="bilinear",
-            bidirectional=True,
-            **STEPS,
-        ),
-        oracle_ssm.s5,
-    ),
-}
-ROWS |= {
-    name: Row(
-        ssm,
-        functools.partial(run, ssm),
-        directions=2 if ssm.bidirectional else 1,
-        methods=METHODS if isinstance(ssm, S5) else ("sequential", "fft", "chunked"),
-        lengths=(17,),
-    )
-    for name, (ssm, run) in SSMS.items()
-}
 
 
 def rows(*, methods=None, lengths=False, directions=(1, 2)):

@@ -35,6 +35,24 @@ def s4d(recurrence, params, x, state=None):
     return y, None if last is None else last[..., : last.shape[-1] // 2]
 
 
+def s4(recurrence, params, x, state=None):
+    """Runs an S4 with both halves of every conjugate pair."""
+    p = _float64(params)
+    dt = np.exp(p["log_dt"])[..., None]
+    lam = _pair(-np.exp(p["log_rate"]) + 1j * p["frequency"])
+    low_rank, B = _pair(_complex(p, "p")), _pair(_complex(p, "B"))
+    A = diagonal(lam) - low_rank[..., None] * np.conj(low_rank[..., None, :])
+    A, B = discretized("bilinear", A * dt[..., None], B * dt)
+    C = [_pair(_complex(p, name)) for name in _weights(p, "C")]
+    n = recurrence.d_state // 2
+    if state is not None:
+        state = _pair(state[..., :n] + 1j * state[..., n:])
+    y, last = _outputs(A, B, C, p, x, state, over_b=False)
+    if last is None:
+        return y, None
+    return y, np.concatenate([last[..., :n].real, last[..., :n].imag], -1)
+
+
 def s5(recurrence, params, x, state=None):
     """Runs an S5 with all of its states and full matrices."""
     p = _float64(params)
@@ -91,13 +109,13 @@ def discretized(rule, A, B):
     return A, B[..., 0] if vector else B
 
 
-def _outputs(A, B, C, p, x, state):
-    """Both directions and the feed-through; the state is the one over ``B``."""
-    h = None if state is None else state * B[..., None, :, :]
-    y, h = _run(A, B, C[0], x, h)
+def _outputs(A, B, C, p, x, state, *, over_b=True):
+    """Both directions and the feed-through; the state is the one over ``B``, or not."""
+    scale = B[..., None, :, :] if over_b else 1
+    y, h = _run(A, B, C[0], x, None if state is None else state * scale)
     y += p["feedthrough"][..., None, None, :] * x
     if len(C) == 1:
-        return y, h / B[..., None, :, :]
+        return y, h / scale
     after, _ = _run(A, B, C[1], x[..., ::-1, :], None)
     y[..., :-1, :] += after[..., -2::-1, :]
     return y, None

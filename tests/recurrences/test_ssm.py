@@ -8,12 +8,12 @@ from scipy import stats
 
 from ssm_jax.recurrences import (
     DSS,
+    S4,
     S4D,
     S5,
     ParamGroup,
     convolution_kernel,
     hippo,
-    recurrent,
 )
 
 WIDTH = 16
@@ -24,6 +24,7 @@ FREQUENCIES = {
     "s4d_inv": (S4D(d_state=4, start="inv"), [12 / np.pi, 4 / 3 / np.pi]),
     "dss_hippo": (DSS(d_state=4), np.imag(hippo.legs(8).lam)),
     "s4d_legs": (S4D(d_state=8, start="legs"), np.imag(hippo.legs(8).lam)),
+    "s4": (S4(d_state=8), np.imag(hippo.legs(8).lam)),
     "s5": (S5(d_state=8, blocks=2, real_part="exp"), [*HALVES, *HALVES]),
     "s5_all": (
         S5(d_state=8, blocks=2, conjugate_pairs=False, real_part="exp"),
@@ -46,7 +47,9 @@ def test_eigenvalues_start_where_the_papers_say(ssm, wanted, key):
 
 
 @pytest.mark.parametrize(
-    "ssm", [DSS(), S4D(), S5(d_state=2000, blocks=500)], ids=["dss", "s4d", "s5"]
+    "ssm",
+    [DSS(), S4D(), S4(), S5(d_state=2000, blocks=500)],
+    ids=["dss", "s4d", "s4", "s5"],
 )
 def test_steps_are_log_uniform(ssm, key):
     """Of each channel; S5's of each state."""
@@ -60,9 +63,10 @@ def test_weights_start_normal(key):
     dss = DSS(bidirectional=True).init(key, WIDTH)
     for name in ("w_re", "w_im", "w_backward_re", "w_backward_im", "feedthrough"):
         assert follows(dss[name], "norm"), name
-    s4d = S4D(bidirectional=True).init(key, WIDTH)
+    s4d, s4 = (ssm(bidirectional=True).init(key, WIDTH) for ssm in (S4D, S4))
     for name in ("C_re", "C_im", "C_backward_re", "C_backward_im"):
         assert follows(np.sqrt(2) * s4d[name], "norm"), name
+        assert follows(np.sqrt(2) * s4[name], "norm"), name
     np.testing.assert_array_equal(s4d["B_re"], 1)
     np.testing.assert_array_equal(s4d["B_im"], 0)
 
@@ -75,7 +79,7 @@ def test_dss_has_the_published_number_of_parameters(key):
     assert sum(leaf.size for leaf in params.values()) == 1_074_179 - others
 
 
-@pytest.mark.parametrize("ssm", [DSS, S4D, S5])
+@pytest.mark.parametrize("ssm", [DSS, S4, S4D, S5])
 def test_all_but_output_and_feedthrough_keep_their_learning_rate(ssm, key):
     ssm = ssm(lr_multiplier=0.5, bidirectional=True)
     names = ssm.init(key, WIDTH).keys() - {"feedthrough"}
@@ -117,69 +121,6 @@ def test_softmax_is_finite_and_learns_where_it_divides_by_least(frequency, key):
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(grads))
 
 
-@pytest.mark.parametrize("blocks", [1, 4])
-def test_s5_starts_from_real_matrices_in_the_eigenbasis(blocks, key):
-    n, d = 64, 8
-    params = S5(d_state=n, blocks=blocks).init(key, d)
-    V = hippo.legs(n // blocks).V
-    B = (params["B_re"] + 1j * params["B_im"]).reshape(blocks, -1, d)
-    B = 2 * np.real(V @ B)
-    np.testing.assert_allclose(np.std(B), 1 / np.sqrt(n), rtol=0.1)
-    # Truncated at two deviations of what it is cut from.
-    assert np.abs(B).max() <= 2 / 0.8796 / np.sqrt(n)
-
-
-DEVIATIONS = {
-    "trunc_standard_normal": 1 / np.sqrt(64),
-    "lecun_normal": 1 / np.sqrt(64 * WIDTH),
-    "complex_normal": np.sqrt(0.5),
-}
-
-
-@pytest.mark.parametrize(("start", "wanted"), DEVIATIONS.items())
-def test_s5_outputs_start_with_the_deviations_of_the_code(start, wanted, key):
-    params = S5(d_state=64, C_start=start, bidirectional=True).init(key, WIDTH)
-    for name in ("C_re", "C_im", "C_backward_re", "C_backward_im"):
-        np.testing.assert_allclose(np.std(params[name]), wanted, rtol=0.1)
-    assert np.any(params["C_re"] != params["C_backward_re"])
-
-
-def test_s5_never_grows(key):
-    s5 = S5(d_state=4, blocks=1, dt_min=0.01, dt_max=0.01)
-    params = dict(s5.init(key, 2), lam_re=jnp.array([0.3, -0.3]))
-    log_decay = s5.modes(params).log_decay
-    np.testing.assert_allclose(log_decay.log_abs, [-1e-6, -3e-3], rtol=1e-5)
-
-
-def test_s5_kernel_is_what_a_pulse_gives(key):
-    length, at = 15, 7
-    s5 = S5(d_state=4, blocks=1, bidirectional=True, dt_min=0.1)
-    params = dict(s5.init(key, 3), feedthrough=jnp.zeros(3))
-
-    @jax.jit
-    def run(params):
-        pulses = jnp.zeros((3, length, 3)).at[jnp.arange(3), at, jnp.arange(3)].set(1)
-        y, _ = s5.apply(params, pulses)
-        modes = s5.modes(params)
-        return y, [convolution_kernel(m, at) for m in (modes, modes.backward())]
-
-    y, (ahead, behind) = run(params)
-    y = np.moveaxis(y, 0, -1)
-    np.testing.assert_allclose(y[at + 1 : -1], np.moveaxis(ahead, -1, 0)[1:], atol=1e-6)
-    np.testing.assert_allclose(y[:at][::-1], np.moveaxis(behind, -1, 0), atol=1e-6)
-
-
-def test_shared_modes_have_no_product_readout(key):
-    s5 = S5(d_state=4, blocks=1)
-    modes = s5.modes(s5.init(key, 2))._replace(readout="prod")
-    with pytest.raises(ValueError) as refusal:
-        recurrent(modes)
-    assert str(refusal.value) == (
-        "`readout` must be 'real' where channels share their modes, got 'prod'; the "
-        "product of sums over channels is no sum over modes."
-    )
-
-
 REFUSALS = {
     "dss_size": (DSS, {"d_state": 0}, "`d_state` must be positive, got 0; "),
     "dss_dt": (
@@ -198,6 +139,12 @@ REFUSALS = {
         {"length": 8},
         "`length` must be positive with the softmax kernel and None with the other, "
         "got 8 with 'exp'; ",
+    ),
+    "s4_size": (S4, {"d_state": 0}, "`d_state` must be even and positive, got 0; "),
+    "s4_dt": (
+        S4,
+        {"dt_min": 0.2},
+        "`dt_min` must be in (0, dt_max], got 0.2 with dt_max 0.1; ",
     ),
     "s4d_size": (S4D, {"d_state": 3}, "`d_state` must be even and positive, got 3; "),
     "s4d_dt": (

@@ -1,0 +1,223 @@
+"""S4: the structured state space with the whole of HiPPO-LegS."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.kernels.convolution import causal_convolution
+from ssm_jax.kernels.dense import block_by_block, step_by_step
+from ssm_jax.recurrences import hippo, nplr
+from ssm_jax.recurrences.base import ParamGroup, Params, check
+from ssm_jax.recurrences.discretize import log_uniform
+from ssm_jax.recurrences.padding import on_data
+from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
+
+# Shorter sequences are stepped through.
+_LONG = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class S4:
+    r"""State space of each channel, its matrix normal plus a rank-one part.
+
+    .. math::
+      h' = (\operatorname{diag}(\lambda) - p p^*) h + B x, \qquad
+      y = 2 \operatorname{Re}(C h) + D x
+
+    at bilinear steps of each channel's own length ``Delta``. The state is ``(*b, d,
+    d_state)``, float32: the real parts of the pairs, then the imaginary ones.
+
+    Attributes:
+      d_state: States of one channel, ``N`` in the paper, even; of each of the ``N / 2``
+        conjugate pairs one is held.
+      bidirectional: Adds a second convolution over what comes after each step, with the
+        same matrix and its own ``C``.
+      dt_min: Least step at the start.
+      dt_max: Greatest step at the start.
+      lr_multiplier: Factor on the learning rate of matrix, steps and ``B``.
+
+    Parameters, float32, for inputs of width ``d``, ``n = d_state / 2``:
+      log_rate: ``(d, n)``, ``Re lam = -exp(log_rate)``, at the start -1/2.
+      frequency: ``(d, n)``, ``Im lam``, at the start of HiPPO-LegS.
+      p_re, p_im: ``(d, n)``, likewise.
+      B_re, B_im: ``(d, n)``, likewise.
+      log_dt: ``(d,)``, the step ``Delta``, log-uniform in ``[dt_min, dt_max]``.
+      C_re, C_im: ``(d, n)``, normal of variance 1/2.
+      C_backward_re, C_backward_im: Likewise, only if bidirectional.
+      feedthrough: ``(d,)``, ``D``, standard normal.
+
+    Raises:
+      ValueError: ``d_state`` is odd or not positive, or ``dt_min`` exceeds ``dt_max``.
+
+    Example:
+      >>> s4 = S4(d_state=8)
+      >>> params = s4.init(jax.random.key(0), d_in=2)
+      >>> y, state = s4.apply(params, jnp.ones((8, 2)))
+      >>> y.shape, state.shape
+      ((8, 2), (2, 8))
+
+    Note:
+      The authors learn ``C (I - A_bar**L)`` for one length ``L``; here ``C`` itself is
+      learned, which means the same at every length. All but ``C`` and ``D`` take no
+      weight decay and a learning rate of their own (1e-3), as published.
+
+    References:
+      Gu, Goel and Ré, `Efficiently Modeling Long Sequences with Structured State Spaces
+      <https://arxiv.org/abs/2111.00396>`_, 2021, section 3
+    """
+
+    d_state: int = 64
+    bidirectional: bool = False
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    lr_multiplier: float = 1.0
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        if self.d_state < 2 or self.d_state % 2:
+            raise ValueError(
+                f"`d_state` must be even and positive, got {self.d_state}; states come "
+                "in conjugate pairs, the published size is 64."
+            )
+        if not 0 < self.dt_min <= self.dt_max:
+            raise ValueError(
+                f"`dt_min` must be in (0, dt_max], got {self.dt_min} with dt_max "
+                f"{self.dt_max}; equal values give all channels one step."
+            )
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        key_dt, key_c, key_through = jax.random.split(key, 3)
+        legs = hippo.legs(self.d_state)
+        start = {"frequency": np.imag(legs.lam), "log_rate": np.log(0.5)}
+        for name, values in (("p", legs.p), ("B", legs.B)):
+            start |= {f"{name}_re": np.real(values), f"{name}_im": np.imag(values)}
+        shape = (d_in, self.d_state // 2)
+        names = [f"{name}_{part}" for name in self._outputs() for part in ("re", "im")]
+        drawn = np.sqrt(0.5) * jax.random.normal(key_c, (len(names), *shape))
+        return {
+            "log_dt": log_uniform(key_dt, (d_in,), self.dt_min, self.dt_max),
+            "feedthrough": jax.random.normal(key_through, (d_in,)),
+            **{
+                name: jnp.broadcast_to(jnp.float32(value), shape)
+                for name, value in start.items()
+            },
+            **dict(zip(names, drawn, strict=True)),
+        }
+
+    def _outputs(self):
+        return ["C", "C_backward"] if self.bidirectional else ["C"]
+
+    def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
+        """Zeros ``(*batch_shape, d_in, d_state)``; None in two directions."""
+        if self.bidirectional:
+            return None
+        return jnp.zeros((*batch_shape, d_in, self.d_state))
+
+    def systems(self, params: Params) -> list[nplr.NPLR]:
+        """The systems that the parameters describe, one of each direction."""
+
+        def values(name):
+            return jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])
+
+        lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
+        dt = jnp.exp(params["log_dt"])
+        p, B = values("p"), values("B")
+        return [nplr.NPLR(lam, p, B, values(name), dt) for name in self._outputs()]
+
+    def apply(
+        self,
+        params: Params,
+        x: Activations,
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        method: Method = "auto",
+    ) -> tuple[Outputs, PyTree]:
+        """Maps a sequence to a sequence.
+
+        Args:
+          params: What `init` draws.
+          x: Input, ``(*b, l, d)``. Sums and states are float32 also for bfloat16.
+          state: State before the first step, ``(*b, d, d_state)``. None means zeros.
+          reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``;
+            nothing passes its border.
+          mask: True where a step is data, ``(*b, l)`` or ``(l,)``; the others are as if
+            they were not there and give zeros. None means all are.
+          method: ``"sequential"``: step by step. ``"chunked"``: matrix products by
+            blocks; step by step where there are resets. ``"fft"``: convolution with the
+            kernel by its generating function, as published. ``"auto"``: short sequences
+            step by step, others ``"chunked"``.
+
+        Returns:
+          ``(y, state)``: output, ``(*b, l, d)`` in the dtype of ``x``, and the state
+          after the last step; None in two directions.
+
+        Raises:
+          ValueError: A shape does not fit, a recurrence of two directions is given a
+            state, or ``method`` cannot do what is asked.
+        """
+        d, feedthrough = len(params["log_dt"]), params["feedthrough"]
+        shape = None if self.bidirectional else (d, self.d_state)
+        check(x, state, reset, mask, d=d, state_shape=shape)
+        method = _resolved(method, x, reset)
+
+        def run(x, state, reset, lengths):
+            x = x.astype(feedthrough.dtype)
+            reset = None if reset is None else jnp.broadcast_to(reset, x.shape[:-1])
+            ahead, *behind = self.systems(params)
+            y, state = _evaluated(ahead, x, state, reset, lengths, method)
+            y += feedthrough * x
+            for system in behind:
+                y, state = y + _after(system, x, reset, method), None
+            return y, state
+
+        return on_data(run, x, state, reset, mask)
+
+    def d_out(self, d_in: int) -> int:
+        """The output is as wide as the input."""
+        return d_in
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """Matrix, steps and ``B``: no weight decay, and their own learning rate."""
+        group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
+        names = ["log_rate", "frequency", "log_dt", "p_re", "p_im", "B_re", "B_im"]
+        return dict.fromkeys(names, group)
+
+
+def _resolved(method, x, reset):
+    if method == "associative" or (method == "fft" and reset is not None):
+        raise ValueError(
+            "`method` must be 'sequential' or 'chunked' for a dense matrix, or 'fft' "
+            f"without `reset`, got {method!r}; 'auto' chooses by length."
+        )
+    if reset is not None or (method == "auto" and x.shape[-2] < _LONG):
+        return "sequential"
+    return "chunked" if method == "auto" else method
+
+
+def _evaluated(system, x, state, reset, lengths, method):
+    steps = nplr.stepped(system)
+    if method == "sequential":
+        return step_by_step(steps, x, state, reset=reset, lengths=lengths)
+    y, last = block_by_block(steps, x, state, lengths=lengths)
+    if method == "chunked":
+        return y, last
+    y = causal_convolution(x, nplr.kernel(system, x.shape[-2]))
+    if state is not None:
+        y += block_by_block(steps, jnp.zeros_like(x), state)[0]
+    return y, last
+
+
+def _after(system, x, reset, method):
+    """What comes after each step, from the end: padding there leaves zeros zero."""
+    ends = None if reset is None else jnp.roll(reset, -1, -1)
+    cut = None if ends is None else jnp.flip(ends, -1)
+    y, _ = _evaluated(system, jnp.flip(x, -2), None, cut, None, method)
+    y = jnp.flip(y, -2)[..., 1:, :]
+    y = jnp.concatenate([y, jnp.zeros_like(x[..., :1, :])], -2)
+    return y if ends is None else jnp.where(ends[..., None], 0, y)

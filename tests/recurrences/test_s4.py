@@ -1,0 +1,45 @@
+"""S4: that it starts as HiPPO-LegS itself, and what it refuses."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.signal import cont2discrete
+
+from ssm_jax.recurrences import S4, hippo, nplr
+
+
+@pytest.mark.parametrize("length", [1, 2, 64, 1023])
+@pytest.mark.parametrize("dt", [1e-3, 0.1])
+def test_s4_starts_as_hippo_itself(length, dt, key):
+    """Its kernel is that of the real matrices, stepped by scipy in their own basis."""
+    n = 16
+    s4 = S4(d_state=n, dt_min=dt, dt_max=dt)
+    params = s4.init(key, 1)
+    C = (params["C_re"][0] + 1j * np.complex128(params["C_im"][0])) @ (
+        hippo.legs(n).V.conj().T
+    )
+    A, B = hippo.matrices(n)
+    system = (A, B[:, None], 2 * np.real(C)[None], np.zeros((1, 1)))
+    A, B, *_ = cont2discrete(
+        system, np.exp(np.float64(params["log_dt"][0])), "bilinear"
+    )
+    wanted, h = [], B
+    for _ in range(length):
+        wanted.append((2 * np.real(C) @ h)[0])
+        h = A @ h
+    given = jax.jit(lambda params: nplr.kernel(s4.systems(params)[0], length))(params)
+    atol = 5e-6 * np.abs(wanted).max()
+    np.testing.assert_allclose(given[0], wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize(("method", "reset"), [("associative", None), ("fft", True)])
+def test_s4_says_which_methods_it_knows(method, reset, key):
+    s4, x = S4(d_state=4), jnp.ones((3, 2))
+    flags = None if reset is None else jnp.zeros(3, bool)
+    with pytest.raises(ValueError) as refusal:
+        s4.apply(s4.init(key, 2), x, reset=flags, method=method)
+    assert str(refusal.value) == (
+        "`method` must be 'sequential' or 'chunked' for a dense matrix, or 'fft' "
+        f"without `reset`, got {method!r}; 'auto' chooses by length."
+    )

@@ -1,0 +1,73 @@
+"""S5: its start in the eigenbasis, its modes that all channels share."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.recurrences import S5, convolution_kernel, hippo, recurrent
+
+WIDTH = 16
+
+
+@pytest.mark.parametrize("blocks", [1, 4])
+def test_s5_starts_from_real_matrices_in_the_eigenbasis(blocks, key):
+    n, d = 64, 8
+    params = S5(d_state=n, blocks=blocks).init(key, d)
+    V = hippo.legs(n // blocks).V
+    B = (params["B_re"] + 1j * params["B_im"]).reshape(blocks, -1, d)
+    B = 2 * np.real(V @ B)
+    np.testing.assert_allclose(np.std(B), 1 / np.sqrt(n), rtol=0.1)
+    # Truncated at two deviations of what it is cut from.
+    assert np.abs(B).max() <= 2 / 0.8796 / np.sqrt(n)
+
+
+DEVIATIONS = {
+    "trunc_standard_normal": 1 / np.sqrt(64),
+    "lecun_normal": 1 / np.sqrt(64 * WIDTH),
+    "complex_normal": np.sqrt(0.5),
+}
+
+
+@pytest.mark.parametrize(("start", "wanted"), DEVIATIONS.items())
+def test_s5_outputs_start_with_the_deviations_of_the_code(start, wanted, key):
+    params = S5(d_state=64, C_start=start, bidirectional=True).init(key, WIDTH)
+    for name in ("C_re", "C_im", "C_backward_re", "C_backward_im"):
+        np.testing.assert_allclose(np.std(params[name]), wanted, rtol=0.1)
+    assert np.any(params["C_re"] != params["C_backward_re"])
+
+
+def test_s5_never_grows(key):
+    s5 = S5(d_state=4, blocks=1, dt_min=0.01, dt_max=0.01)
+    params = dict(s5.init(key, 2), lam_re=jnp.array([0.3, -0.3]))
+    log_decay = s5.modes(params).log_decay
+    np.testing.assert_allclose(log_decay.log_abs, [-1e-6, -3e-3], rtol=1e-5)
+
+
+def test_s5_kernel_is_what_a_pulse_gives(key):
+    length, at = 15, 7
+    s5 = S5(d_state=4, blocks=1, bidirectional=True, dt_min=0.1)
+    params = dict(s5.init(key, 3), feedthrough=jnp.zeros(3))
+
+    @jax.jit
+    def run(params):
+        pulses = jnp.zeros((3, length, 3)).at[jnp.arange(3), at, jnp.arange(3)].set(1)
+        y, _ = s5.apply(params, pulses)
+        modes = s5.modes(params)
+        return y, [convolution_kernel(m, at) for m in (modes, modes.backward())]
+
+    y, (ahead, behind) = run(params)
+    y = np.moveaxis(y, 0, -1)
+    np.testing.assert_allclose(y[at + 1 : -1], np.moveaxis(ahead, -1, 0)[1:], atol=1e-6)
+    np.testing.assert_allclose(y[:at][::-1], np.moveaxis(behind, -1, 0), atol=1e-6)
+
+
+def test_shared_modes_have_no_product_readout(key):
+    s5 = S5(d_state=4, blocks=1)
+    modes = s5.modes(s5.init(key, 2))._replace(readout="prod")
+    with pytest.raises(ValueError) as refusal:
+        recurrent(modes)
+    assert str(refusal.value) == (
+        "`readout` must be 'real' where channels share their modes, got 'prod'; the "
+        "product of sums over channels is no sum over modes."
+    )
