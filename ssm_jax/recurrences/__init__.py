@@ -7,6 +7,8 @@ from ssm_jax.recurrences.dlr import DLR as DLR
 from ssm_jax.recurrences.dlr import diagonalized as diagonalized
 from ssm_jax.recurrences.dlr import kronecker as kronecker
 from ssm_jax.recurrences.dss import DSS as DSS
+from ssm_jax.recurrences.ema import DampedEMA as DampedEMA
+from ssm_jax.recurrences.ema import ExponentialSmoothing as ExponentialSmoothing
 from ssm_jax.recurrences.ets import ComplexSmoothing as ComplexSmoothing
 from ssm_jax.recurrences.modes import Modes as Modes
 from ssm_jax.recurrences.modes import convolution_kernel as convolution_kernel

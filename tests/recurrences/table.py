@@ -3,8 +3,18 @@
 import functools
 from typing import NamedTuple
 
-from ssm_jax.recurrences import DLR, DSS, S4, S4D, S5, ComplexSmoothing, Recurrence
-from tests.recurrences import oracle, oracle_ssm
+from ssm_jax.recurrences import (
+    DLR,
+    DSS,
+    S4,
+    S4D,
+    S5,
+    ComplexSmoothing,
+    DampedEMA,
+    ExponentialSmoothing,
+    Recurrence,
+)
+from tests.recurrences import oracle, oracle_ema, oracle_ssm
 
 METHODS = ("sequential", "fft", "chunked", "associative")
 
@@ -77,6 +87,21 @@ ROWS |= {
     for name, (smoothing, lengths) in SMOOTHINGS.items()
 }
 
+AVERAGES = {
+    "ema": (
+        ExponentialSmoothing(least=0.1, greatest=0.5),
+        oracle_ema.exponential_smoothing,
+    ),
+    "ema_bidirectional": (
+        ExponentialSmoothing(least=0.1, greatest=0.5, bidirectional=True),
+        oracle_ema.exponential_smoothing,
+    ),
+    "damped_ema": (DampedEMA(d_state=3), oracle_ema.damped_ema),
+    "damped_ema_bidirectional": (
+        DampedEMA(d_state=2, bidirectional=True),
+        oracle_ema.damped_ema,
+    ),
+}
 # Steps long enough for a sequence of the tests to reach the slow modes.
 STEPS = {"dt_min": 0.05, "dt_max": 0.5}
 SSMS = {
@@ -126,5 +151,5 @@ ROWS |= {
         methods=METHODS if isinstance(ssm, S5) else ("sequential", "fft", "chunked"),
         lengths=(17,),
     )
-    for name, (ssm, run) in SSMS.items()
+    for name, (ssm, run) in (AVERAGES | SSMS).items()
 }

@@ -1,0 +1,197 @@
+"""Exponential moving averages: the simple one, and Mega's damped one of many sizes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.kernels.powers import LogDecay
+from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.discretize import log_uniform
+from ssm_jax.recurrences.modes import Modes
+from ssm_jax.types import PRNGKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentialSmoothing(TimeInvariant):
+    r"""Simple exponential smoothing with a learned factor, one number a channel.
+
+    .. math::
+      y_t = \lambda x_t + (1 - \lambda) y_{t-1}
+
+    The state is ``y / lambda``, ``(*b, d, 1)``.
+
+    Attributes:
+      bidirectional: Adds a smoothing of what comes after each step, with its own
+        factor.
+      least: Least ``lambda`` at the start.
+      greatest: Greatest ``lambda`` at the start.
+
+    Parameters, float32, for inputs of width ``d``:
+      logit_smoothing: ``(d,)``, ``lambda = sigmoid(logit_smoothing)``, at the start
+        log-uniform in ``[least, greatest]``.
+      logit_smoothing_backward: Likewise, only if bidirectional.
+
+    Raises:
+      ValueError: The bounds are not in ``(0, 1)`` or out of order.
+
+    Example:
+      >>> ema = ExponentialSmoothing(least=0.5, greatest=0.5)
+      >>> params = ema.init(jax.random.key(0), d_in=1)
+      >>> y, _ = ema.apply(params, jnp.ones((3, 1)))
+      >>> print(y[:, 0])
+      [0.5   0.75  0.875]
+
+    References:
+      Chu and Lin, `Incorporating Exponential Smoothing into MLP: A Simple but Effective
+      Sequence Model <https://arxiv.org/abs/2403.17445>`_, 2024, equation 6
+    """
+
+    bidirectional: bool = False
+    least: float = 1e-3
+    greatest: float = 1e-1
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        if not 0 < self.least <= self.greatest < 1:
+            raise ValueError(
+                "`least` and `greatest` must be in (0, 1) and in order, got "
+                f"{self.least} and {self.greatest}; equal values give all channels one "
+                "factor."
+            )
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's start."""
+        directions = zip(_suffixes(self), jax.random.split(key), strict=False)
+        params = {}
+        for suffix, key_direction in directions:
+            log = log_uniform(key_direction, (d_in,), self.least, self.greatest)
+            params[f"logit_smoothing{suffix}"] = log - jnp.log(-jnp.expm1(log))
+        return params
+
+    def modes(self, params: Params) -> Modes:
+        """The modes that the parameters describe."""
+
+        def mode(suffix):
+            logit = params[f"logit_smoothing{suffix}"][:, None]
+            return LogDecay(jax.nn.log_sigmoid(-logit)), jax.nn.sigmoid(logit)
+
+        log_decay, w = mode("")
+        modes = Modes(log_decay, w, feedthrough=jnp.zeros(len(w)))
+        if not self.bidirectional:
+            return modes
+        log_decay, w = mode("_backward")
+        return modes._replace(w_backward=w, log_decay_backward=log_decay)
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """All parameters are treated alike."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DampedEMA(TimeInvariant):
+    r"""Multi-dimensional damped exponential moving average, the recurrence of Mega.
+
+    .. math::
+      h_t = \alpha \beta x_t + (1 - \alpha \delta) h_{t-1}, \qquad
+      y_t = \eta^T h_t / \sqrt{n} + \omega x_t
+
+    of ``n`` numbers a channel. What is kept here is the state over ``alpha beta``.
+
+    Attributes:
+      d_state: Numbers of one channel, ``h`` in the paper.
+      bidirectional: Adds an average of what comes after each step, with its own
+        parameters; ``omega`` is shared.
+
+    Parameters, float32, for inputs of width ``d``; all but ``feedthrough`` once more as
+    ``..._backward`` if bidirectional:
+      logit_smoothing: ``(d, n)``, ``alpha = sigmoid(logit_smoothing)``, normal of
+        deviation 0.2.
+      logit_damping: ``(d, n)``, ``delta`` likewise.
+      expansion: ``(d, n)``, ``beta``, normal of deviation 0.02 around 1, -1, 1, ...
+      projection: ``(d, n)``, ``eta``, standard normal.
+      feedthrough: ``(d,)``, ``omega``, standard normal.
+
+    Raises:
+      ValueError: ``d_state`` is not positive.
+
+    Example:
+      >>> ema = DampedEMA(d_state=4, bidirectional=True)
+      >>> params = ema.init(jax.random.key(0), d_in=2)
+      >>> ema.apply(params, jnp.ones((8, 2)))[0].shape
+      (8, 2)
+
+    Note:
+      ``1 / sqrt(n)``, ``omega`` and the start are those of the authors' code, whose
+      SiLU behind the sum is left to the layer. Its kernel of what comes after starts
+      with ``(1 - alpha delta)``, so that the present step is counted once.
+
+    References:
+      Ma et al., `Mega: Moving Average Equipped Gated Attention
+      <https://arxiv.org/abs/2209.10655>`_, 2022, section 3.1
+    """
+
+    d_state: int = 16
+    bidirectional: bool = False
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        if self.d_state < 1:
+            raise ValueError(
+                f"`d_state` must be positive, got {self.d_state}; the published size "
+                "is 16."
+            )
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's start."""
+        key_through, *keys = jax.random.split(key, 3)
+        params = {"feedthrough": jax.random.normal(key_through, (d_in,))}
+        signs = jnp.asarray((-1.0) ** np.arange(self.d_state), jnp.float32)
+        for suffix, key_direction in zip(_suffixes(self), keys, strict=False):
+            drawn = jax.random.normal(key_direction, (4, d_in, self.d_state))
+            params |= {
+                f"logit_smoothing{suffix}": 0.2 * drawn[0],
+                f"logit_damping{suffix}": 0.2 * drawn[1],
+                f"expansion{suffix}": signs[None] + 0.02 * drawn[2],
+                f"projection{suffix}": drawn[3],
+            }
+        return params
+
+    def modes(self, params: Params) -> Modes:
+        """The modes that the parameters describe."""
+
+        def mode(suffix):
+            smoothing = params[f"logit_smoothing{suffix}"]
+            log_abs = _log_damped(smoothing, params[f"logit_damping{suffix}"])
+            w = params[f"expansion{suffix}"] * params[f"projection{suffix}"]
+            w = w * jax.nn.sigmoid(smoothing) / np.sqrt(self.d_state)
+            return LogDecay(log_abs), w
+
+        log_decay, w = mode("")
+        modes = Modes(log_decay, w, params["feedthrough"])
+        if not self.bidirectional:
+            return modes
+        log_decay, w = mode("_backward")
+        w = w * jnp.exp(log_decay.log_abs)
+        return modes._replace(w_backward=w, log_decay_backward=log_decay)
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """All parameters are treated alike, weight decay included, as published."""
+        return {}
+
+
+def _suffixes(ema):
+    return ["", "_backward"] if ema.bidirectional else [""]
+
+
+def _log_damped(smoothing, damping):
+    """``log(1 - sigmoid(a) sigmoid(b))``, without loss near 0 and where both are 1."""
+    product = jax.nn.sigmoid(smoothing) * jax.nn.sigmoid(damping)
+    slow = jnp.log1p(-jnp.minimum(product, 0.5))
+    fast = jnp.logaddexp(
+        jax.nn.log_sigmoid(-smoothing),
+        jax.nn.log_sigmoid(smoothing) + jax.nn.log_sigmoid(-damping),
+    )
+    return jnp.where(product < 0.5, slow, fast)
