@@ -6,12 +6,16 @@
 
 The first prints the table and draws into ``figures`` in each work folder. ``--record``
 writes a run's row to ``experiments/results``, of which ``--readme`` makes the table in
-README.md. No number passes through a hand.
+README.md. No number passes through a hand. Runs that differ in their seed alone
+(``--config.training.seed``) share a line: the mean and, after ±, the deviation between
+seeds (of n - 1).
 """
 
 import datetime
+import itertools
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,8 +37,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
 MARKS = ("<!-- results -->\n", "<!-- /results -->\n")
 COLUMNS = (
-    "task", "metric", "here", "paper", "steps", "best at", "seconds", "device",
-    "commit", "date",
+    "task", "metric", "here", "seeds", "paper", "steps", "seconds", "device", "commit",
+    "date",
 )  # fmt: skip
 
 
@@ -69,6 +73,7 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
     return {
         "experiment": config.experiment,
         "variant": config.variant,
+        "seed": config.training.seed,
         "metric": f"{evaluation['split']} {metric}",
         "value": evaluation[metric],
         "paper": config.paper,
@@ -81,7 +86,7 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
 
 
 def check_published(folder: RunFolder, row: Mapping[str, Any]) -> None:
-    """Checks that a run is what the experiment's file says, but for where data lie.
+    """Checks that a run is what the experiment's file says, but for seed and folder.
 
     Raises:
       ValueError: It was overridden, so its row would pass for what it is not.
@@ -91,7 +96,7 @@ def check_published(folder: RunFolder, row: Mapping[str, Any]) -> None:
     different = [
         line
         for line in differences(cli.load(f"{file}{variant}"), folder.config())
-        if "data_dir" not in line
+        if not line.startswith(("task.data_dir", "training.seed"))
     ]
     if different:
         raise ValueError(
@@ -101,8 +106,9 @@ def check_published(folder: RunFolder, row: Mapping[str, Any]) -> None:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table of rows, as wide as its widest cells."""
-    cells = [COLUMNS, *(_cells(row) for row in rows)]
+    """A Markdown table of rows, those of one experiment in one line."""
+    lines = [_cells(list(of)) for _, of in itertools.groupby(rows, _name)]
+    cells = [COLUMNS, *lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "| " + " | ".join(f"{c:{w}}" for c, w in zip(line, widths, strict=True)) + " |"
@@ -120,8 +126,9 @@ def readme_with(text: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def records() -> list[dict[str, Any]]:
-    """All rows that were recorded, by experiment."""
-    return [json.loads(path.read_text()) for path in sorted(RESULTS.rglob("*.json"))]
+    """All rows that were recorded, by experiment and seed."""
+    rows = [json.loads(path.read_text()) for path in RESULTS.rglob("*.json")]
+    return sorted(rows, key=lambda row: (_name(row), row["seed"]))
 
 
 def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
@@ -171,14 +178,15 @@ def main(argv):
             print(*draw(folder, row), sep="\n")
         if RECORD.value:
             check_published(folder, row)
-            path = RESULTS / f"{_name(row).replace(':', '.')}.json"
+            name = _name(row).replace(":", ".")
+            path = RESULTS / f"{name}.seed{row['seed']}.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(row, indent=2) + "\n")
     if README.value:
         readme = ROOT / "README.md"
         readme.write_text(readme_with(readme.read_text(), records()))
     if rows:
-        print(table(rows), end="")
+        print(table(sorted(rows, key=_name)), end="")
 
 
 def _is_image(inputs):
@@ -189,16 +197,20 @@ def _name(row):
     return row["experiment"] + (f":{row['variant']}" if row["variant"] else "")
 
 
-def _cells(row):
+def _cells(rows):
+    """The line of an experiment, from the runs of all its seeds; the last dates it."""
+    row = max(rows, key=lambda row: row["date"])
+    values = [row["value"] for row in rows]
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
     cpus = f" ({row['cpus']} cores)" if row["platform"] == "cpu" else ""
     return (
         _name(row),
         row["metric"],
-        f"{row['value']:.4f}",
-        "" if row["paper"] is None else f"{row['paper']:.2f}",
+        f"{statistics.mean(values):.4f}{spread}",
+        str(len(rows)),
+        "" if row["paper"] is None else f"{row['paper']:.4g}",
         str(row["steps"]),
-        str(row["best_step"]),
-        f"{row['seconds']:.0f}",
+        f"{statistics.mean(row['seconds'] for row in rows):.0f}",
         f"{row['n_devices']} x {row['device']}{cpus}",
         row["commit"] or "",
         row["date"],

@@ -42,7 +42,7 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
         "targets": batch.targets,
         "predictions": np.asarray(predictions),
     }
-    recurrence = restored.model.block.layer.recurrence
+    recurrence = getattr(restored.model.block.layer, "recurrence", None)
     if isinstance(recurrence, TimeInvariant):
         key = jax.random.split(jax.random.key(restored.training.seed))[0]
         initial = meta.unbox(jax.jit(restored.model.init)(key, batch.inputs))

@@ -85,7 +85,16 @@ def create(
         opt_state=transform.init(params),
         key=key,
     )
-    return Run(model, task.spec, transform, tuple(describe(groups, params))), state
+    summary = (_sizes(params), *describe(groups, params))
+    return Run(model, task.spec, transform, summary), state
+
+
+def _sizes(params):
+    """How large the model is, with its recurrences and without."""
+    found = jax.tree_util.tree_leaves_with_path(params)
+    total = sum(leaf.size for _, leaf in found)
+    own = sum(leaf.size for path, leaf in found if "['recurrence']" in map(str, path))
+    return f"{total:,} parameters, {total - own:,} but for the recurrences' {own:,}"
 
 
 def _check_predictions(model, variables, batch, spec):

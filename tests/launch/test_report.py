@@ -40,12 +40,21 @@ def test_a_row_is_what_the_folder_holds(run):
     json.dumps(row)
 
 
-def test_the_table_has_a_line_a_row(run):
+def test_the_table_has_a_line_an_experiment(run):
     row = report.row_of(RunFolder(run[0]))
-    head, rule, line, another = report.table([row, row]).splitlines()
+    other = row | {"variant": "small"}
+    head, rule, line, another = report.table([row, other]).splitlines()
     assert head.split(" | ")[0].strip("| ") == "task"
-    assert set(rule) == {"|", "-"} and line == another
-    assert f"{row['value']:.4f}" in line and "dlr/digits" in line
+    assert set(rule) == {"|", "-"} and another.startswith("| dlr/digits:small ")
+    assert f"{row['value']:.4f} " in line and "dlr/digits" in line
+
+
+def test_seeds_share_a_line_with_mean_and_deviation(run):
+    row = report.row_of(RunFolder(run[0]))
+    rows = [row | {"seed": i, "value": v} for i, v in enumerate((0.5, 0.6, 0.7))]
+    (line,) = report.table(rows).splitlines()[2:]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[2:4] == ["0.6000 ± 0.1000", "3"]
 
 
 def test_inspection_is_of_the_model(run):

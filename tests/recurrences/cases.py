@@ -39,8 +39,11 @@ RESET = np.array(
 )
 
 
-def rows(*, methods=None, lengths=False, directions=(1, 2)):
-    """Marks a test to run on rows; if asked, on each of their methods and lengths."""
+def rows(*, methods=None, lengths=False, directions=(1, 2), brief=False):
+    """Marks a test to run on rows; if asked, on each of their methods and lengths.
+
+    ``brief`` takes the brief rows in, too: for what each row has of its own.
+    """
     params = []
     for name, row in ROWS.items():
         axes = {"row": [row]}
@@ -48,7 +51,7 @@ def rows(*, methods=None, lengths=False, directions=(1, 2)):
             axes["method"] = [method for method in methods if method in row.methods]
         if lengths:
             axes["length"] = row.lengths
-        if row.directions in directions:
+        if row.directions in directions and brief >= row.brief:
             for values in itertools.product(*axes.values()):
                 label = "-".join([name, *map(str, values[1:])])
                 params.append(pytest.param(*values, id=label))

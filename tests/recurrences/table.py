@@ -38,6 +38,8 @@ class Row(NamedTuple):
       directions: One, or two: then there is no state.
       methods: The ways to evaluate it.
       lengths: Those at which all methods are held to the definition.
+      brief: Whether it shares its evaluation with another row: then the tests of the
+        evaluation leave it out.
     """
 
     recurrence: Recurrence
@@ -45,6 +47,7 @@ class Row(NamedTuple):
     directions: int = 1
     methods: tuple[str, ...] = METHODS
     lengths: tuple[int, ...] = (1, 2, 17, 127)
+    brief: bool = False
 
 
 # Where a row shares its code with the first, fewer lengths show it.
@@ -65,13 +68,13 @@ ROWS = {
     for name, dlr in DLRS.items()
 }
 SMOOTHINGS = {
-    "smoothing": (ComplexSmoothing(), (1, 2, 17, 127)),
+    "smoothing": (ComplexSmoothing(), (1, 127)),
     "smoothing_real": (ComplexSmoothing(eigenvalues="real"), (17,)),
     "smoothing_bare": (
         ComplexSmoothing(alpha=False, beta=False, shortcut="none"),
         (17,),
     ),
-    "smoothing_bidirectional": (ComplexSmoothing(bidirectional=True), (1, 127)),
+    "smoothing_bidirectional": (ComplexSmoothing(bidirectional=True), (127,)),
     "smoothing_bidirectional_small": (
         ComplexSmoothing(bidirectional=True, small_change=True, shortcut="sigmoid"),
         (17,),
@@ -152,4 +155,22 @@ ROWS |= {
         lengths=(17,),
     )
     for name, (ssm, run) in (AVERAGES | SSMS).items()
+}
+BRIEF = (
+    "dlr_real",
+    "dlr_bidirectional_prod",
+    "smoothing_real",
+    "smoothing_bare",
+    "smoothing_bidirectional_small",
+    "ema",
+    "ema_bidirectional",
+    "damped_ema_bidirectional",
+    "dss",
+    "dss_softmax",
+    "s4d",
+    "s4d_bilinear",
+)
+ROWS |= {
+    name: ROWS[name]._replace(brief=True, methods=("sequential", "fft"))
+    for name in BRIEF
 }

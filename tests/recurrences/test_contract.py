@@ -27,7 +27,7 @@ from tests.recurrences.cases import (
 wanted = functools.cache(lambda row, length: expected(row, problem(row, length)))
 
 
-@rows(methods=METHODS, lengths=True)
+@rows(methods=METHODS, lengths=True, brief=True)
 def test_every_method_equals_the_definition(row, method, length):
     given = evaluate(row.recurrence, problem(row, length), method=method)
     check(given, wanted(row, length))
@@ -67,7 +67,7 @@ def test_segments_are_separate_sequences(row, method):
     check(given, expected(row, p, RESET, MASK))
 
 
-@rows()
+@rows(brief=True)
 def test_parameters_are_real_float32_and_all_learn(row):
     assert isinstance(row.recurrence, Recurrence)
     p = problem(row, row.lengths[-1])
@@ -80,14 +80,14 @@ def test_parameters_are_real_float32_and_all_learn(row):
         assert np.any(grad != 0), name
 
 
-@rows()
+@rows(brief=True)
 def test_groups_name_parameters(row):
     groups = row.recurrence.groups()
     assert groups.keys() <= row.recurrence.init(jax.random.key(0), WIDTH).keys()
     assert all(isinstance(group, ParamGroup) for group in groups.values())
 
 
-@rows()
+@rows(brief=True)
 def test_init_draws_from_its_key(row):
     one, same, other = (
         row.recurrence.init(jax.random.key(seed), WIDTH) for seed in (1, 1, 2)
@@ -96,7 +96,7 @@ def test_init_draws_from_its_key(row):
     assert any(np.any(one[name] != other[name]) for name in one)
 
 
-@rows(methods=("sequential", "fft"))
+@rows(methods=("fft",))
 def test_low_precision_is_that_of_input_and_output_only(row, method):
     p = problem(row, row.lengths[-1])
     low = jnp.asarray(p.x, jnp.bfloat16)
