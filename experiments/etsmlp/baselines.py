@@ -9,7 +9,7 @@ from typing import Any
 from ssm_jax.config import Config, spec
 from ssm_jax.layers import MLP, Attention, ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, Positions
-from ssm_jax.recurrences import DSS, S4D
+from ssm_jax.recurrences import DSS, S4, S4D, S5
 
 ATTENTIONS = {"transformer": "softmax", "linear_attention": "linear"}
 RECURRENCES = {
@@ -17,7 +17,9 @@ RECURRENCES = {
     "dss_softmax": lambda length: spec(
         DSS, bidirectional=True, kernel="softmax", length=length
     ),
+    "s4": lambda length: spec(S4, bidirectional=True),
     "s4d": lambda length: spec(S4D, bidirectional=True),
+    "s5": lambda length: spec(S5, bidirectional=True),
 }
 NAMES = (*ATTENTIONS, *RECURRENCES)
 """Words of a variant."""

@@ -3,6 +3,7 @@
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
@@ -68,6 +69,8 @@ class ETSMLP(nn.Module):
         train: bool = False,
     ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
+        if mask is not None:
+            x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
         hidden = Linear(self.d_hidden, self.start, name="in")(x)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         hidden, state = recurrent(hidden, state, reset=reset, mask=mask)

@@ -110,5 +110,6 @@ class PairHead(nn.Module):
 def _mean(x, mask):
     if mask is None:
         return jnp.mean(x, -2)
-    weight = jnp.broadcast_to(mask, x.shape[:-1])[..., None].astype(x.dtype)
-    return jnp.sum(weight * x, -2) / jnp.maximum(jnp.sum(weight, -2), 1)
+    data = jnp.broadcast_to(mask, x.shape[:-1])[..., None]
+    n = jnp.sum(data, -2, dtype=x.dtype)
+    return jnp.sum(jnp.where(data, x, 0), -2) / jnp.maximum(n, 1)

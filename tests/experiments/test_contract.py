@@ -90,8 +90,9 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
     layer = config.model.block.layer
     if "d_hidden" in layer:
         layer.d_hidden = 8
-    if "d_state" in layer.get("recurrence", {}):
-        layer.recurrence.d_state = 4
+    recurrence = layer.get("recurrence", {})
+    small = {"d_state": 4, "blocks": 1}
+    recurrence.update({name: n for name, n in small.items() if name in recurrence})
     config.optimizer.warmup_steps = 0
     training.update(steps=2, batch_size=8, evaluation_batches=1)
     return config
