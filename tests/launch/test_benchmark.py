@@ -76,11 +76,12 @@ def test_models_of_the_throughput_have_one_size():
     assert 30e6 < min(sizes) and max(sizes) < 1.3 * min(sizes)
 
 
-@pytest.mark.slow
-def test_throughput_has_a_row_for_each_model():
-    rows = list(throughput.throughput_rows(8, width=64, n_layers=1, repeats=1))
-    assert [row["what"] for row in rows] == ["ETSMLP-Gate", "S4D", "Transformer"]
-    assert all(row["tokens_a_second"] > 0 for row in rows)
+def test_throughput_is_that_of_each_model(monkeypatch):
+    transformer = throughput.models(64, 1, 8)["Transformer"]
+    monkeypatch.setattr(throughput, "models", lambda *sizes: {"one": transformer})
+    (row,) = throughput.throughput_rows(8, width=64, n_layers=1, repeats=1)
+    assert row["what"] == "one" and row["length"] == 8
+    assert row["tokens_a_second"] > 0 and row["step_bytes"] > 0
 
 
 def test_figure_of_another_suite_is_refused():

@@ -94,7 +94,7 @@ MISTAKES = {
     ),
     "missing data": (
         ["--config=experiments/dlr/pixel_mnist.py", "--data_dir=/nowhere"],
-        "`data_dir` must hold mnist 3.0.1 prepared by TFDS",
+        "`data_dir` must hold mnist/3.0.1 prepared as array_record, got /nowhere",
     ),
 }
 
