@@ -16,6 +16,14 @@ that other work shared (jax 0.10.2, float32) the first command gave::
         0.005       18026496  0.0596    37416484  1.64e-07   modal_kernel
           381           61.9      32        58.5      40.9   ratio
 
+the second, at 131,072 steps, constant decay (varying decay)::
+
+    forward_s        grad_s        error
+    0.094 (0.054)    0.29 (0.28)   9.4e-6 (1.2e-5)  sequential
+     0.43 (0.23)      1.2 (0.75)   9.6e-7 (7.2e-6)  associative
+     0.38 (0.37)      1.2 (1.1)    7.3e-7 (6.7e-6)  chunked
+      1.8             3.1          4.3e-7           fft
+
 and ``smoothing``, batch 8, 160 channels, two directions, beside the same mathematics
 with an array of exponentials and an FFT of twice the length::
 
