@@ -5,7 +5,6 @@ import math
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.blocks import block_convolution, block_length
 from ssm_jax.kernels.convolution import (
     causal_convolution,
     final_state,
@@ -15,16 +14,14 @@ from ssm_jax.kernels.convolution import (
 from ssm_jax.kernels.powers import powers
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 from ssm_jax.recurrences.modes import Modes, convolution_kernel, recurrent
-from ssm_jax.types import Activations, Array, Int, Method, PyTree, Steps
+from ssm_jax.types import Activations, Array, Inexact, Int, Method, PyTree, Steps
 
 # Bound on the states that exist at once where all states of a sequence are formed:
 # 2**24 complex64 are 128 MiB. One mode of every channel and step is the least.
 STATES_AT_ONCE = 2**24
 
-# From this length on a convolution beats forming the states, on every platform; with
-# up to so many modes a channel, on CPUs, blocks of states beat the FFT.
+# From this length on a convolution beats forming the states, on every platform.
 _LONG = 16
-_FEW = 2
 
 
 def evaluate(
@@ -52,38 +49,19 @@ def evaluate(
     if modes.B is not None:
         return _by_shared_states(modes, x, state, reset, lengths, method)
     if method == "auto":
-        method = _chosen(modes, x, reset)
-    convolved = method == "fft" or (method == "chunked" and _blocks_fit(modes, x))
-    if convolved and reset is None:
-        return _by_convolution(modes, x, state, lengths, method)
+        long = x.shape[-2] >= _LONG and reset is None
+        method = "fft" if long else chosen_method(modes.log_decay)
+    if method == "fft" and reset is None:
+        return _by_convolution(modes, x, state, lengths)
     return _by_states(modes, x, state, reset, lengths, method)
 
 
-def _chosen(modes, x, reset):
-    """What ``method="auto"`` evaluates by."""
-    if x.shape[-2] < _LONG or reset is not None:
-        return chosen_method(modes.log_decay)
-    few = modes.w.shape[-1] <= _FEW and modes.readout == "real"
-    return "chunked" if few and jax.default_backend() == "cpu" else "fft"
-
-
-def _blocks_fit(modes, x):
-    """Whether the states between blocks are within the bound."""
-    n = modes.state_shape[-1]
-    return math.prod(x.shape) // block_length(x.shape[-2]) * n <= STATES_AT_ONCE
-
-
-def _by_convolution(modes, x, state, lengths, method):
+def _by_convolution(modes, x, state, lengths):
     length = x.shape[-2]
-    if method == "chunked":
-        y = _by_blocks(recurrent(modes), x)
-    elif modes.w_backward is None:
-        y = causal_convolution(x, convolution_kernel(modes, length))
-    else:
-        kernels = (convolution_kernel(m, length) for m in (modes, modes.backward()))
-        y = two_sided_convolution(x, *kernels)
     if modes.w_backward is not None:
-        return y, None
+        kernels = (convolution_kernel(m, length) for m in (modes, modes.backward()))
+        return two_sided_convolution(x, *kernels), None
+    y = causal_convolution(x, convolution_kernel(modes, length))
     modes = recurrent(modes)
     entered = x
     if lengths is not None:
@@ -100,22 +78,6 @@ def _by_convolution(modes, x, state, lengths, method):
         passed = passed[..., None, :] if passed.ndim == steps.ndim + 1 else passed
         last = last + passed * state
     return y, last
-
-
-def _by_blocks(modes, x):
-    def of_channels(log_decay):
-        return jax.tree.map(lambda v: jnp.broadcast_to(v, modes.w.shape), log_decay)
-
-    if modes.w_backward is None:
-        return block_convolution(x, of_channels(modes.log_decay), modes.w)
-    behind = modes.backward()
-    return block_convolution(
-        x,
-        of_channels(modes.log_decay),
-        modes.w,
-        of_channels(behind.log_decay),
-        behind.w,
-    )
 
 
 def _response(modes, state, length):
@@ -190,11 +152,26 @@ def _through_states(modes, entering, state, reset, lengths, method):
     behind = modes.log_decay_backward or modes.log_decay
     h, _ = linear_recurrence(behind, entering, reset=reset, reverse=True, method=method)
     if modes.B is None:
-        h = jnp.concatenate([h[..., 1:, :], jnp.zeros_like(h[..., :1, :])], -2)
-        if reset is not None:
-            ends = jnp.roll(reset, -1, axis=-1)
-            h = jnp.where(ends[..., None], 0, h)
+        h = strictly_after(h, reset)
     return y + _leaving(h, modes.w_backward), None
+
+
+def strictly_after(
+    values: Inexact[Array, "*b l n"], reset: Steps | None
+) -> Inexact[Array, "*b l n"]:
+    """Of each step what the next one holds; zeros where a segment ends.
+
+    Args:
+      values: What each step holds, ``(*b, l, n)``.
+      reset: True where a segment starts, ``(*b, l)``, or None.
+    """
+    values = jnp.concatenate(
+        [values[..., 1:, :], jnp.zeros_like(values[..., :1, :])], -2
+    )
+    if reset is None:
+        return values
+    ends = jnp.roll(reset, -1, axis=-1)
+    return jnp.where(ends[..., None], 0, values)
 
 
 def _leaving(h, w):
