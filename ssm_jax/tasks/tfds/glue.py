@@ -33,7 +33,7 @@ SETS: dict[GlueName, sentences.SentenceSet] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Glue:
+class Glue(sentences.WordTask):
     """Classification: what is so of a sentence, or of two, word by word.
 
     ========  =====================================================  =======  ======
@@ -122,23 +122,6 @@ class Glue:
             vocabulary=self.vocabulary,
             n_classes=SETS[self.name].n_classes,
         )
-
-    def words(self) -> words.Vocabulary:
-        """The words that have a token, for sentences of one's own."""
-        return self._read()[0]
-
-    def n_examples(self, split: base.Split) -> int:
-        """Counts the examples of a split."""
-        base.check_split(split)
-        return len(self._read()[1][split].labels)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_split(split)
-        part = self._read()[1][split]
-        return part.batch(split, index, batch_size, seed, self.length)
 
     def _read(self):
         return sentences.read_words(

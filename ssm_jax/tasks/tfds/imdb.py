@@ -94,7 +94,7 @@ class ImdbBytes:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ImdbWords:
+class ImdbWords(sentences.WordTask):
     """Classification: whether a review praises its film, word by word.
 
     What it asks of a model: to weigh some hundred words, of which a few decide.
@@ -152,23 +152,6 @@ class ImdbWords:
         return tokens.token_spec(
             length=self.length, vocabulary=self.vocabulary, n_classes=2
         )
-
-    def words(self) -> words.Vocabulary:
-        """The words that have a token, for texts of one's own."""
-        return self._read()[0]
-
-    def n_examples(self, split: base.Split) -> int:
-        """Counts the reviews of a split."""
-        base.check_split(split)
-        return len(self._read()[1][split].labels)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_split(split)
-        part = self._read()[1][split]
-        return part.batch(split, index, batch_size, seed, self.length)
 
     def _read(self):
         return sentences.read_words(

@@ -1,5 +1,6 @@
 """Sentences and their classes, from sets in TFDS's folder format."""
 
+import abc
 import dataclasses
 import functools
 
@@ -56,6 +57,33 @@ class SentenceSet:
                 " remove that folder and prepare the set again."
             )
         return texts, np.array(labels, np.int32)
+
+
+class WordTask(abc.ABC):
+    """What tasks that `read_words` reads have in common."""
+
+    length: int
+
+    @abc.abstractmethod
+    def _read(self) -> tuple[words.Vocabulary, dict[base.Split, tokens.LabelledRows]]:
+        """What `read_words` gives."""
+
+    def words(self) -> words.Vocabulary:
+        """The words that have a token, for sentences of one's own."""
+        return self._read()[0]
+
+    def n_examples(self, split: base.Split) -> int:
+        """Counts the examples of a split."""
+        base.check_split(split)
+        return len(self._read()[1][split].labels)
+
+    def batch(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> base.Batch:
+        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        base.check_split(split)
+        part = self._read()[1][split]
+        return part.batch(split, index, batch_size, seed, self.length)
 
 
 def hold_out(n: int, n_validation: int, usual: str) -> dict[base.Split, np.ndarray]:
