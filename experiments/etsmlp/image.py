@@ -45,7 +45,7 @@ def get_config(variant: str = "") -> Config:
     return parts.experiment(
         "etsmlp/image",
         variant,
-        PAPER,
+        PAPER.get(variant),
         setting,
         task=spec(PixelCifar10),
         length=1024,

@@ -86,11 +86,10 @@ def get_config(variant: str = "sst2") -> Config:
     task = spec(ImdbWords) if of_set == "imdb" else spec(Glue, name=of_set)
     if small:
         task.update(length=256 if of_set == "imdb" else 64, vocabulary=20_000)
-    paper = PAPER[of_set].get(model)
     return parts.experiment(
         "etsmlp/language",
         variant,
-        {} if paper is None or code or small else {variant: paper},
+        None if code or small else PAPER[of_set][model],
         setting,
         task=task,
         length=task.get_ref("length"),

@@ -61,7 +61,7 @@ def get_config(variant: str = "") -> Config:
     return parts.experiment(
         "etsmlp/listops",
         variant,
-        PAPER,
+        PAPER.get(variant),
         setting,
         task=task,
         length=task.get_ref("max_length"),

@@ -4,7 +4,6 @@ A variant is words joined by ``+``: ``gate+small``, ``real``, ``transformer+smal
 """
 
 import dataclasses
-from collections.abc import Mapping
 
 from ml_collections import ConfigDict
 
@@ -109,7 +108,7 @@ def chosen(variant: str, *groups: tuple[str, ...]) -> list[str]:
 def experiment(
     name: str,
     variant: str,
-    paper: Mapping[str, float],
+    paper: float | None,
     setting: Setting,
     *,
     task: Config,
@@ -125,7 +124,7 @@ def experiment(
     Args:
       name: As the file is called, ``"etsmlp/..."``.
       variant: As it was asked for.
-      paper: The published figures by variant, as a part of 1.
+      paper: The published figure, as a part of 1. None: there is none.
       setting: The sizes.
       task: Spec of the task.
       length: Steps of a sequence, which some baselines must know, or a reference.
@@ -152,7 +151,7 @@ def experiment(
         {
             "experiment": name,
             "variant": variant,
-            "paper": paper.get(variant),
+            "paper": paper,
             "task": task,
             "model": spec(
                 SequenceModel,

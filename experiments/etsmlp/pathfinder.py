@@ -49,7 +49,7 @@ def get_config(variant: str = "") -> Config:
     return parts.experiment(
         "etsmlp/pathfinder",
         variant,
-        PAPER,
+        PAPER.get(variant),
         setting,
         task=task,
         length=1024,

@@ -57,7 +57,7 @@ def get_config(variant: str = "") -> Config:
     return parts.experiment(
         "etsmlp/pathx",
         variant,
-        PAPER,
+        PAPER.get(variant),
         setting,
         task=task,
         length=128 * 128,

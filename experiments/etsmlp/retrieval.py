@@ -48,7 +48,7 @@ def get_config(variant: str = "") -> Config:
     return parts.experiment(
         "etsmlp/retrieval",
         variant,
-        PAPER,
+        PAPER.get(variant),
         setting,
         task=task,
         length=task.get_ref("length"),

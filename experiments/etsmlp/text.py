@@ -52,7 +52,7 @@ def get_config(variant: str = "") -> Config:
     return parts.experiment(
         "etsmlp/text",
         variant,
-        PAPER,
+        PAPER.get(variant),
         setting,
         task=task,
         length=task.get_ref("length"),
