@@ -107,7 +107,8 @@ def check_published(folder: RunFolder, row: Mapping[str, Any]) -> None:
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """A Markdown table of rows, those of one experiment in one line."""
-    lines = [_cells(list(of)) for _, of in itertools.groupby(rows, _name)]
+    ordered = sorted(rows, key=_name)
+    lines = [_cells(list(of)) for _, of in itertools.groupby(ordered, _name)]
     cells = [COLUMNS, *lines]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
@@ -126,9 +127,8 @@ def readme_with(text: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def records() -> list[dict[str, Any]]:
-    """All rows that were recorded, by experiment and seed."""
-    rows = [json.loads(path.read_text()) for path in RESULTS.rglob("*.json")]
-    return sorted(rows, key=lambda row: (_name(row), row["seed"]))
+    """All rows that were recorded, in the order of their files."""
+    return [json.loads(path.read_text()) for path in sorted(RESULTS.rglob("*.json"))]
 
 
 def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
@@ -186,7 +186,7 @@ def main(argv):
         readme = ROOT / "README.md"
         readme.write_text(readme_with(readme.read_text(), records()))
     if rows:
-        print(table(sorted(rows, key=_name)), end="")
+        print(table(rows), end="")
 
 
 def _is_image(inputs):
