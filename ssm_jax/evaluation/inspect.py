@@ -1,6 +1,5 @@
 """What a trained model has learned, as arrays for the pictures."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -9,8 +8,8 @@ import numpy as np
 from flax.core import meta
 
 from ssm_jax.evaluation.restore import Restored
+from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.recurrences import TimeInvariant, convolution_kernel
-from ssm_jax.types import PyTree
 
 _CHANNELS = 4
 _EXAMPLES = 10
@@ -57,7 +56,7 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
 
 
 def _decays(recurrence, params, prefix):
-    logs = [recurrence.modes(layer).log_decay for layer in layers_of(params)]
+    logs = [recurrence.modes(layer).log_decay for layer in recurrences_of(params)]
     phases = [
         np.zeros_like(log.log_abs) if log.phase is None else log.phase for log in logs
     ]
@@ -85,20 +84,4 @@ def _kernels(recurrence, params, length):
             return taps
         return jnp.concatenate([first(modes.backward())[:, ::-1], taps], -1)
 
-    return np.stack([np.asarray(kernel(layer)) for layer in layers_of(params)])
-
-
-def layers_of(params: PyTree) -> Iterator[PyTree]:
-    """Yields the parameters of each recurrence in a model, first layer first.
-
-    Args:
-      params: The model's parameters.
-    """
-    names = sorted(
-        params, key=lambda name: (len(name), name)
-    )  # block_2 before block_10
-    for name in names:
-        if name == "recurrence":
-            yield params[name]
-        elif isinstance(params[name], dict):
-            yield from layers_of(params[name])
+    return np.stack([np.asarray(kernel(layer)) for layer in recurrences_of(params)])

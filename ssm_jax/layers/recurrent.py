@@ -1,5 +1,6 @@
 """Recurrences as Flax modules."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from flax import linen as nn
@@ -149,3 +150,19 @@ class RecurrentLayer(nn.Module):
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         y, state = recurrent(x, state, reset=reset, mask=mask)
         return self.mixing(y, x.shape[-1], train=train), state
+
+
+def recurrences_of(params: PyTree) -> Iterator[PyTree]:
+    """Yields the parameters of each recurrence in a model, first layer first.
+
+    Args:
+      params: The model's parameters.
+    """
+    names = sorted(
+        params, key=lambda name: (len(name), name)
+    )  # block_2 before block_10
+    for name in names:
+        if name == "recurrence":
+            yield params[name]
+        elif isinstance(params[name], dict):
+            yield from recurrences_of(params[name])

@@ -9,6 +9,7 @@ from flax import linen as nn
 from flax import struct
 from flax.core import meta
 
+from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.tasks.base import Task, TaskSpec
 from ssm_jax.training.optimizer import Optimizer, describe, groups_of
 from ssm_jax.types import PyTree
@@ -91,9 +92,9 @@ def create(
 
 def _sizes(params):
     """How large the model is, with its recurrences and without."""
-    found = jax.tree_util.tree_leaves_with_path(params)
-    total = sum(leaf.size for _, leaf in found)
-    own = sum(leaf.size for path, leaf in found if "['recurrence']" in map(str, path))
+    total = sum(leaf.size for leaf in jax.tree.leaves(params))
+    own = jax.tree.leaves(list(recurrences_of(params)))
+    own = sum(leaf.size for leaf in own)
     return f"{total:,} parameters, {total - own:,} but for the recurrences' {own:,}"
 
 
