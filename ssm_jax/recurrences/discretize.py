@@ -7,11 +7,10 @@ for every ``lam dt`` with ``Re lam <= 0``, zero included, in value and derivativ
 import math
 from typing import Literal
 
-import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.powers import LogDecay
-from ssm_jax.types import Array, Complex, Float, PRNGKey
+from ssm_jax.types import Array, Complex, Float
 
 Discretization = Literal["zoh", "bilinear"]
 """What is held between two steps: the input (zero-order hold), or nothing: the slope
@@ -65,21 +64,3 @@ def expm1_ratio(z: Complex[Array, "*n"]) -> Complex[Array, "*n"]:
     for k in range(11, 0, -1):
         series = series * small + 1 / math.factorial(k)
     return jnp.where(near, series, jnp.expm1(large) / large)
-
-
-def log_uniform(
-    key: PRNGKey, shape: tuple[int, ...], least: float, greatest: float
-) -> Float[jax.Array, "..."]:
-    """Logarithms of numbers whose logarithm is uniform in ``[least, greatest]``.
-
-    Args:
-      key: Where the randomness comes from.
-      shape: Shape of the result.
-      least: Least number, positive.
-      greatest: Greatest number.
-
-    Returns:
-      The logarithms, float32.
-    """
-    low, high = math.log(least), math.log(greatest)
-    return jax.random.uniform(key, shape, minval=low, maxval=high)

@@ -10,6 +10,7 @@ import numpy as np
 from ssm_jax.kernels.powers import LogDecay, combined
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.modes import Modes
+from ssm_jax.recurrences.parameters import check_steps, from_parts, log_uniform
 from ssm_jax.types import Array, Complex, Eigenvalues, Float, PRNGKey, Readout
 
 
@@ -78,11 +79,7 @@ class DLR(TimeInvariant):
                 f"`d_state` must be positive, got {self.d_state}; the published sizes "
                 "are 1024 to 4096."
             )
-        if not 0 < self.dt_min <= self.dt_max:
-            raise ValueError(
-                f"`dt_min` must be in (0, dt_max], got {self.dt_min} with dt_max "
-                f"{self.dt_max}; equal values give all modes one decay rate."
-            )
+        check_steps(self.dt_min, self.dt_max, "all modes one decay rate")
         if self.readout == "prod" and self.eigenvalues == "real":
             raise ValueError(
                 "`readout` must be 'real' where the eigenvalues are, got 'prod'; the "
@@ -92,8 +89,7 @@ class DLR(TimeInvariant):
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
         key_dt, key_w, key_back, key_through = jax.random.split(key, 4)
-        bounds = (np.log(self.dt_min), np.log(self.dt_max))
-        log_dt = jax.random.uniform(key_dt, (self.d_state,), float, *bounds)
+        log_dt = log_uniform(key_dt, (self.d_state,), self.dt_min, self.dt_max)
         params = {
             "sqrt_decay": jnp.sqrt(0.5 * jnp.exp(log_dt)),
             "feedthrough": jax.random.normal(key_through, (d_in,)),
@@ -122,10 +118,9 @@ class DLR(TimeInvariant):
         """The modes that the parameters describe."""
 
         def weight(name):
-            w = params[f"{name}_re"]
             if self.eigenvalues == "real":
-                return w
-            return jax.lax.complex(w, params[f"{name}_im"])
+                return params[f"{name}_re"]
+            return from_parts(params, name)
 
         return Modes(
             log_decay=LogDecay(-jnp.square(params["sqrt_decay"]), params.get("phase")),

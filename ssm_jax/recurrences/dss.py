@@ -11,8 +11,9 @@ import numpy as np
 from ssm_jax.kernels.powers import powers
 from ssm_jax.recurrences import hippo
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.discretize import discretize, log_uniform
+from ssm_jax.recurrences.discretize import discretize
 from ssm_jax.recurrences.modes import Modes
+from ssm_jax.recurrences.parameters import check_steps, from_parts, log_uniform
 from ssm_jax.types import PRNGKey
 
 # Least square of what the softmax divides by, as the authors' code bounds it.
@@ -91,11 +92,7 @@ class DSS(TimeInvariant):
                 f"`d_state` must be positive, got {self.d_state}; the published size "
                 "is 64."
             )
-        if not 0 < self.dt_min <= self.dt_max:
-            raise ValueError(
-                f"`dt_min` must be in (0, dt_max], got {self.dt_min} with dt_max "
-                f"{self.dt_max}; equal values give all channels one step."
-            )
+        check_steps(self.dt_min, self.dt_max, "all channels one step")
         if (self.kernel == "softmax") != (self.length is not None) or (
             self.length is not None and self.length < 1
         ):
@@ -144,7 +141,7 @@ class DSS(TimeInvariant):
             gain = jnp.expm1(z) * jnp.conj(divisor) / (square + _LEAST)
 
         def weight(name):
-            return gain * jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])
+            return gain * from_parts(params, name)
 
         return Modes(
             log_decay=log_decay,

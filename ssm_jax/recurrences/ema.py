@@ -9,9 +9,9 @@ import numpy as np
 
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.discretize import log_uniform
 from ssm_jax.recurrences.modes import Modes
-from ssm_jax.types import PRNGKey
+from ssm_jax.recurrences.parameters import log_uniform
+from ssm_jax.types import Array, Float, PRNGKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,7 @@ class DampedEMA(TimeInvariant):
 
         def mode(suffix):
             smoothing = params[f"logit_smoothing{suffix}"]
-            log_abs = _log_damped(smoothing, params[f"logit_damping{suffix}"])
+            log_abs = log_damped(smoothing, params[f"logit_damping{suffix}"])
             w = params[f"expansion{suffix}"] * params[f"projection{suffix}"]
             w = w * jax.nn.sigmoid(smoothing) / np.sqrt(self.d_state)
             return LogDecay(log_abs), w
@@ -186,8 +186,15 @@ def _suffixes(ema):
     return ["", "_backward"] if ema.bidirectional else [""]
 
 
-def _log_damped(smoothing, damping):
-    """``log(1 - sigmoid(a) sigmoid(b))``, without loss near 0 and where both are 1."""
+def log_damped(
+    smoothing: Float[Array, "*n"], damping: Float[Array, "*n"]
+) -> Float[Array, "*n"]:
+    """``log(1 - sigmoid(a) sigmoid(b))``, without loss near 0 and where both are 1.
+
+    Args:
+      smoothing: ``a``.
+      damping: ``b``.
+    """
     product = jax.nn.sigmoid(smoothing) * jax.nn.sigmoid(damping)
     slow = jnp.log1p(-jnp.minimum(product, 0.5))
     fast = jnp.logaddexp(

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.discretize import log_uniform
+from ssm_jax.recurrences.ema import log_damped
 from ssm_jax.recurrences.modes import Modes
-from ssm_jax.types import Array, Complex, Eigenvalues, Float, PRNGKey
+from ssm_jax.recurrences.parameters import as_parts, check_steps, log_uniform
+from ssm_jax.types import Array, Eigenvalues, Float, PRNGKey
 
 Shortcut = Literal["linear", "sigmoid", "none"]
 
@@ -107,11 +108,7 @@ class ComplexSmoothing(TimeInvariant):
                 "`r_min` must be in (0, r_max] and `r_max` at most 1, got "
                 f"{self.r_min} and {self.r_max}; equal values draw from a circle."
             )
-        if not 0 < self.dt_min <= self.dt_max:
-            raise ValueError(
-                f"`dt_min` must be in (0, dt_max], got {self.dt_min} with dt_max "
-                f"{self.dt_max}; equal values give all channels one `alpha`."
-            )
+        check_steps(self.dt_min, self.dt_max, "all channels one `alpha`")
         if not 0 < self.max_modulus <= 1:
             raise ValueError(
                 f"`max_modulus` must be in (0, 1], got {self.max_modulus}; beyond 1 "
@@ -144,13 +141,13 @@ class ComplexSmoothing(TimeInvariant):
             log = jax.lax.complex(0.5 * jnp.log(square), phase)
         else:
             log = jnp.full((d,), jnp.log(jnp.asarray(complex(*self.stable))))
-        params = _named("loglog", jnp.log(log))
+        params = as_parts("loglog", jnp.log(log))
         if self.alpha:
             log_dt = log_uniform(key_dt, (d,), self.dt_min, self.dt_max)
-            params |= _named("log_alpha", jax.lax.complex(log_dt, log_dt))
+            params |= as_parts("log_alpha", jax.lax.complex(log_dt, log_dt))
         if self.beta:
             gain = 0.2 * jax.random.normal(key_gain, (2, d))
-            params |= _named("log_gain", jax.lax.complex(*gain))
+            params |= as_parts("log_gain", jax.lax.complex(*gain))
         return params
 
     def modes(self, params: Params) -> Modes:
@@ -220,15 +217,10 @@ def _real(key, d):
 
 
 def _real_mode(params, suffix):
-    smoothing = jax.nn.sigmoid(params[f"logit_smoothing{suffix}"])
-    damping = jax.nn.sigmoid(params[f"logit_damping{suffix}"])
-    # Where both saturate the product rounds to 1, and its logarithm has no derivative.
-    log_abs = jnp.log1p(-jnp.minimum(smoothing * damping, 1 - 2.0**-20))
-    return LogDecay(log_abs[:, None]), (smoothing * params[f"gain{suffix}"])[:, None]
-
-
-def _named(name, values: Complex[Array, " d"]):
-    return {f"{name}_re": jnp.real(values), f"{name}_im": jnp.imag(values)}
+    smoothing = params[f"logit_smoothing{suffix}"]
+    log_abs = log_damped(smoothing, params[f"logit_damping{suffix}"])
+    w = jax.nn.sigmoid(smoothing) * params[f"gain{suffix}"]
+    return LogDecay(log_abs[:, None]), w[:, None]
 
 
 def _bounded_exp(exponent):

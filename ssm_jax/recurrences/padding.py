@@ -64,10 +64,13 @@ def compact(
     lengths = jnp.sum(mask, axis=-1)
     behind = lengths[..., None] + jnp.cumsum(~mask, -1)
     places = jnp.where(mask, jnp.cumsum(mask, -1), behind) - 1
-    x = _moved(jnp.where(mask[..., None], x, 0), places, back=False)
-    if reset is not None:
+    x = jnp.where(mask[..., None], x, 0)
+    if reset is None:
+        x = _moved(x, places, back=False)
+    else:
         segment = jnp.cumsum(jnp.broadcast_to(reset, mask.shape), -1)
-        segment = _moved(segment[..., None], places, back=False)[..., 0]
+        x, segment = _moved((x, segment[..., None]), places, back=False)
+        segment = segment[..., 0]
         before = jnp.pad(segment[..., :-1], [(0, 0)] * (segment.ndim - 1) + [(1, 0)])
         reset = segment != before
     return x, reset, lengths, places
@@ -96,8 +99,8 @@ def _moved(values, places, *, back):
     """Moves steps to their places, or back; padding behind the data costs nothing."""
 
     def move(values):
-        index = places if back else jnp.argsort(places, axis=-1)
-        return jnp.take_along_axis(values, index[..., None], -2)
+        index = (places if back else jnp.argsort(places, axis=-1))[..., None]
+        return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, index, -2), values)
 
     in_place = jnp.all(places == jnp.arange(places.shape[-1]))
     return jax.lax.cond(in_place, lambda values: values, move, values)

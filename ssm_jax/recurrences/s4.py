@@ -11,8 +11,14 @@ from ssm_jax.kernels.convolution import causal_convolution
 from ssm_jax.kernels.dense import block_by_block, step_by_step
 from ssm_jax.recurrences import hippo, nplr
 from ssm_jax.recurrences.base import ParamGroup, Params, check
-from ssm_jax.recurrences.discretize import log_uniform
+from ssm_jax.recurrences.evaluation import strictly_after
 from ssm_jax.recurrences.padding import on_data
+from ssm_jax.recurrences.parameters import (
+    check_pairs,
+    check_steps,
+    from_parts,
+    log_uniform,
+)
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
 # Shorter sequences are stepped through.
@@ -77,16 +83,8 @@ class S4:
 
     def __post_init__(self):
         """Checks the numbers."""
-        if self.d_state < 2 or self.d_state % 2:
-            raise ValueError(
-                f"`d_state` must be even and positive, got {self.d_state}; states come "
-                "in conjugate pairs, the published size is 64."
-            )
-        if not 0 < self.dt_min <= self.dt_max:
-            raise ValueError(
-                f"`dt_min` must be in (0, dt_max], got {self.dt_min} with dt_max "
-                f"{self.dt_max}; equal values give all channels one step."
-            )
+        check_pairs(self.d_state)
+        check_steps(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
@@ -119,14 +117,12 @@ class S4:
 
     def systems(self, params: Params) -> list[nplr.NPLR]:
         """The systems that the parameters describe, one of each direction."""
-
-        def values(name):
-            return jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])
-
         lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
         dt = jnp.exp(params["log_dt"])
-        p, B = values("p"), values("B")
-        return [nplr.NPLR(lam, p, B, values(name), dt) for name in self._outputs()]
+        p, B, *outputs = (
+            from_parts(params, name) for name in ("p", "B", *self._outputs())
+        )
+        return [nplr.NPLR(lam, p, B, C, dt) for C in outputs]
 
     def apply(
         self,
@@ -215,9 +211,6 @@ def _evaluated(system, x, state, reset, lengths, method):
 
 def _after(system, x, reset, method):
     """What comes after each step, from the end: padding there leaves zeros zero."""
-    ends = None if reset is None else jnp.roll(reset, -1, -1)
-    cut = None if ends is None else jnp.flip(ends, -1)
+    cut = None if reset is None else jnp.flip(jnp.roll(reset, -1, -1), -1)
     y, _ = _evaluated(system, jnp.flip(x, -2), None, cut, None, method)
-    y = jnp.flip(y, -2)[..., 1:, :]
-    y = jnp.concatenate([y, jnp.zeros_like(x[..., :1, :])], -2)
-    return y if ends is None else jnp.where(ends[..., None], 0, y)
+    return strictly_after(jnp.flip(y, -2), reset)

@@ -10,8 +10,14 @@ import numpy as np
 
 from ssm_jax.recurrences import hippo
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.discretize import Discretization, discretize, log_uniform
+from ssm_jax.recurrences.discretize import Discretization, discretize
 from ssm_jax.recurrences.modes import Modes
+from ssm_jax.recurrences.parameters import (
+    check_pairs,
+    check_steps,
+    from_parts,
+    log_uniform,
+)
 from ssm_jax.types import PRNGKey
 
 
@@ -76,16 +82,8 @@ class S4D(TimeInvariant):
 
     def __post_init__(self):
         """Checks the numbers."""
-        if self.d_state < 2 or self.d_state % 2:
-            raise ValueError(
-                f"`d_state` must be even and positive, got {self.d_state}; states come "
-                "in conjugate pairs, the published size is 64."
-            )
-        if not 0 < self.dt_min <= self.dt_max:
-            raise ValueError(
-                f"`dt_min` must be in (0, dt_max], got {self.dt_min} with dt_max "
-                f"{self.dt_max}; equal values give all channels one step."
-            )
+        check_pairs(self.d_state)
+        check_steps(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
@@ -129,11 +127,10 @@ class S4D(TimeInvariant):
         lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
         dt = jnp.exp(params["log_dt"])[:, None]
         log_decay, gain = discretize(self.discretization, lam, dt)
-        entering = 2 * gain * jax.lax.complex(params["B_re"], params["B_im"])
+        entering = 2 * gain * from_parts(params, "B")
 
         def weight(name):
-            C = jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])
-            return C * entering
+            return from_parts(params, name) * entering
 
         return Modes(
             log_decay=log_decay,

@@ -10,8 +10,14 @@ import numpy as np
 
 from ssm_jax.recurrences import hippo
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.discretize import Discretization, discretize, log_uniform
+from ssm_jax.recurrences.discretize import Discretization, discretize
 from ssm_jax.recurrences.modes import Modes
+from ssm_jax.recurrences.parameters import (
+    as_parts,
+    check_steps,
+    from_parts,
+    log_uniform,
+)
 from ssm_jax.types import PRNGKey
 
 # Greatest real part of an eigenvalue, as the authors' code clips it.
@@ -98,11 +104,7 @@ class S5(TimeInvariant):
                 f"`d_state` must be a multiple of 2 blocks, got {self.d_state} with "
                 f"{self.blocks} blocks; a block is made of conjugate pairs."
             )
-        if not 0 < self.dt_min <= self.dt_max:
-            raise ValueError(
-                f"`dt_min` must be in (0, dt_max], got {self.dt_min} with dt_max "
-                f"{self.dt_max}; equal values give all states one step."
-            )
+        check_steps(self.dt_min, self.dt_max, "all states one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
@@ -115,14 +117,14 @@ class S5(TimeInvariant):
             "frequency": jnp.asarray(frequency, jnp.float32),
             "log_dt": log_uniform(key_dt, frequency.shape, self.dt_min, self.dt_max),
             "feedthrough": jax.random.normal(key_through, (d_in,)),
-            **_named("B", B.reshape(-1, d_in)),
+            **as_parts("B", B.reshape(-1, d_in)),
         }
         if self.real_part == "exp":
             params["log_rate"] = jnp.full(frequency.shape, np.log(0.5), jnp.float32)
         else:
             params["lam_re"] = jnp.full(frequency.shape, -0.5)
         for name, key_c in zip(self._outputs(), keys_c, strict=False):
-            params |= _named(name, self._C(key_c, d_in, V))
+            params |= as_parts(name, self._C(key_c, d_in, V))
         return params
 
     def _start(self):
@@ -157,17 +159,14 @@ class S5(TimeInvariant):
         lam = jax.lax.complex(lam_re, params["frequency"])
         dt = jnp.exp(params["log_dt"])
         log_decay, gain = discretize(self.discretization, lam, dt)
-
-        def matrix(name):
-            return jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])
-
         both = 2 if self.conjugate_pairs else 1
+        behind = both * from_parts(params, "C_backward") if self.bidirectional else None
         return Modes(
             log_decay=log_decay,
-            w=both * matrix("C"),
+            w=both * from_parts(params, "C"),
             feedthrough=params["feedthrough"],
-            w_backward=both * matrix("C_backward") if self.bidirectional else None,
-            B=gain[:, None] * matrix("B"),
+            w_backward=behind,
+            B=gain[:, None] * from_parts(params, "B"),
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:
@@ -176,7 +175,3 @@ class S5(TimeInvariant):
         real_part = "log_rate" if self.real_part == "exp" else "lam_re"
         names = [real_part, "frequency", "log_dt", "B_re", "B_im"]
         return dict.fromkeys(names, group)
-
-
-def _named(name, values):
-    return {f"{name}_re": jnp.real(values), f"{name}_im": jnp.imag(values)}
