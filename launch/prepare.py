@@ -8,8 +8,8 @@ error says which and where to get it. Without ``--manual_dir`` the set is downlo
 TFDS's own builder, which takes TensorFlow, the extra ``[prepare]`` of this package. The
 pathfinder sets are drawn here. Training then takes the same ``--data_dir``.
 
-A set is written beside its place and moved there when it is whole; what was begun and
-never ended is begun anew.
+A set is written beside its place and moved there when it is whole. What was begun and
+never ended is begun anew; of the pathfinder sets the parts that are whole stay.
 """
 
 import importlib.util
