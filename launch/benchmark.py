@@ -28,11 +28,11 @@ and ``smoothing``, batch 8, 160 channels, two directions, beside the same mathem
 with an array of exponentials and an FFT of twice the length::
 
     forward_s  grad_s   4096 steps
-         0.13    0.38   usual smoothing
-        0.126   0.406   smoothing
-        0.156   0.401   ETSMLP's layer, usual smoothing
-        0.161    0.42   ETSMLP's layer
-         4.16    9.98   a Transformer's block
+        0.121   0.249   usual smoothing
+        0.042   0.214   smoothing
+        0.176   0.439   ETSMLP's layer, usual smoothing
+          0.1   0.321   ETSMLP's layer
+         4.11    12.1   a Transformer's block
 
 ``throughput``: training steps of language models of one size, with ``--figure`` drawn.
 """

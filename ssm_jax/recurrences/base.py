@@ -126,11 +126,13 @@ class TimeInvariant(abc.ABC):
             nothing passes its border.
           mask: True where a step is data, ``(*b, l)`` or ``(l,)``; the others are as if
             they were not there and give zeros. None means all are.
-          method: ``"fft"``: convolution with the modes' kernel. Others: through all
-            states, by `linear_recurrence`, in slices of the modes, so that at most
-            ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"``: ``"fft"``
-            unless the sequence is short or has resets; modes that channels share
-            always run through their states.
+          method: ``"fft"``: convolution with the modes' kernel. ``"chunked"``: the same
+            by blocks, where there are no resets and the states of a step of all blocks
+            fit. Others: through all states, by `linear_recurrence`, in slices of the
+            modes, so that at most ``max(STATES_AT_ONCE, b l d)`` states exist at once.
+            ``"auto"``: short sequences and such with resets through the states; few
+            modes a channel, on CPUs, ``"chunked"``; else ``"fft"``. Modes that
+            channels share always run through their states.
 
         Returns:
           ``(y, state)``: output, ``(*b, l, d)`` in the dtype of ``x``, and the state

@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.blocks import block_convolution, block_length
 from ssm_jax.kernels.convolution import (
     causal_convolution,
     final_state,
@@ -20,8 +21,10 @@ from ssm_jax.types import Activations, Array, Inexact, Int, Method, PyTree, Step
 # 2**24 complex64 are 128 MiB. One mode of every channel and step is the least.
 STATES_AT_ONCE = 2**24
 
-# From this length on a convolution beats forming the states, on every platform.
+# From this length on a convolution beats forming the states, on every platform; with
+# up to so many modes a channel, on CPUs, stepping through blocks beats the FFT.
 _LONG = 16
+_FEW = 2
 
 
 def evaluate(
@@ -49,19 +52,38 @@ def evaluate(
     if modes.B is not None:
         return _by_shared_states(modes, x, state, reset, lengths, method)
     if method == "auto":
-        long = x.shape[-2] >= _LONG and reset is None
-        method = "fft" if long else chosen_method(modes.log_decay)
-    if method == "fft" and reset is None:
-        return _by_convolution(modes, x, state, lengths)
+        method = _chosen(modes, x, reset)
+    convolved = method == "fft" or (method == "chunked" and _blocks_fit(modes, x))
+    if convolved and reset is None:
+        return _by_convolution(modes, x, state, lengths, method)
     return _by_states(modes, x, state, reset, lengths, method)
 
 
-def _by_convolution(modes, x, state, lengths):
+def _chosen(modes, x, reset):
+    """What ``method="auto"`` evaluates by."""
+    if x.shape[-2] < _LONG or reset is not None:
+        return chosen_method(modes.log_decay)
+    few = modes.w.shape[-1] <= _FEW and modes.readout == "real"
+    return "chunked" if few and jax.default_backend() == "cpu" else "fft"
+
+
+def _blocks_fit(modes, x):
+    """Whether the states of a step of all blocks are within the bound."""
+    blocks = math.prod(x.shape) // block_length(x.shape[-2])
+    return blocks * modes.state_shape[-1] <= STATES_AT_ONCE
+
+
+def _by_convolution(modes, x, state, lengths, method):
     length = x.shape[-2]
-    if modes.w_backward is not None:
+    if method == "chunked":
+        y = _by_blocks(recurrent(modes), x)
+    elif modes.w_backward is None:
+        y = causal_convolution(x, convolution_kernel(modes, length))
+    else:
         kernels = (convolution_kernel(m, length) for m in (modes, modes.backward()))
-        return two_sided_convolution(x, *kernels), None
-    y = causal_convolution(x, convolution_kernel(modes, length))
+        y = two_sided_convolution(x, *kernels)
+    if modes.w_backward is not None:
+        return y, None
     modes = recurrent(modes)
     entered = x
     if lengths is not None:
@@ -78,6 +100,22 @@ def _by_convolution(modes, x, state, lengths):
         passed = passed[..., None, :] if passed.ndim == steps.ndim + 1 else passed
         last = last + passed * state
     return y, last
+
+
+def _by_blocks(modes, x):
+    def of_channels(log_decay):
+        return jax.tree.map(lambda v: jnp.broadcast_to(v, modes.w.shape), log_decay)
+
+    if modes.w_backward is None:
+        return block_convolution(x, of_channels(modes.log_decay), modes.w)
+    behind = modes.backward()
+    return block_convolution(
+        x,
+        of_channels(modes.log_decay),
+        modes.w,
+        of_channels(behind.log_decay),
+        behind.w,
+    )
 
 
 def _response(modes, state, length):

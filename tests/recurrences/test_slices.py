@@ -33,7 +33,7 @@ def test_slices_of_the_modes_change_nothing(row, monkeypatch):
 BOUND = "ssm_jax.recurrences.evaluation.STATES_AT_ONCE"
 
 
-@pytest.mark.parametrize("method", ["sequential", "chunked", "associative"])
+@pytest.mark.parametrize("method", ["sequential", "associative"])
 def test_bound_holds_the_memory_of_the_gradient(method, monkeypatch):
     n, length, width = 512, 512, 4
     dlr = DLR(d_state=n)
