@@ -10,9 +10,16 @@ from ssm_jax.recurrences.dss import DSS as DSS
 from ssm_jax.recurrences.ema import DampedEMA as DampedEMA
 from ssm_jax.recurrences.ema import ExponentialSmoothing as ExponentialSmoothing
 from ssm_jax.recurrences.ets import ComplexSmoothing as ComplexSmoothing
+from ssm_jax.recurrences.fru import FRU as FRU
+from ssm_jax.recurrences.fru import log_spaced as log_spaced
 from ssm_jax.recurrences.modes import Modes as Modes
 from ssm_jax.recurrences.modes import convolution_kernel as convolution_kernel
 from ssm_jax.recurrences.modes import recurrent as recurrent
+from ssm_jax.recurrences.nonlinear import Nonlinear as Nonlinear
+from ssm_jax.recurrences.rnn import GRU as GRU
+from ssm_jax.recurrences.rnn import LSTM as LSTM
+from ssm_jax.recurrences.rnn import RNN as RNN
 from ssm_jax.recurrences.s4 import S4 as S4
 from ssm_jax.recurrences.s4d import S4D as S4D
 from ssm_jax.recurrences.s5 import S5 as S5
+from ssm_jax.recurrences.sru import SRU as SRU

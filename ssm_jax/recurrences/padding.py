@@ -5,16 +5,16 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.types import Activations, Array, Bool, Int, PyTree, Steps
+from ssm_jax.types import Activations, Array, Bool, Int, Outputs, PyTree, Steps
 
 
 def on_data(
-    run: Callable[..., tuple[Activations, PyTree]],
+    run: Callable[..., tuple[Outputs, PyTree]],
     x: Activations,
     state: Array | None,
     reset: Steps | None,
     mask: Steps | None,
-) -> tuple[Activations, Array | None]:
+) -> tuple[Outputs, Array | None]:
     """Runs a recurrence on the data of each row, as if the padding were not there.
 
     Args:
@@ -77,8 +77,8 @@ def compact(
 
 
 def spread(
-    y: Activations, mask: Steps | None, places: Int[Array, "*b l"] | None
-) -> Activations:
+    y: Outputs, mask: Steps | None, places: Int[Array, "*b l"] | None
+) -> Outputs:
     """Moves the outputs of `compact` sequences back to their steps.
 
     Args:

@@ -94,7 +94,7 @@ def _square(w):
 def packed(run, params, x, state=None, *, reset=None, mask=None):
     """Runs each segment of each row alone, padding left out, ``(y, last)``."""
     *_, rows, length, _ = x.shape
-    y, last = np.zeros(x.shape), []
+    y, last = None, []
     for row in range(rows):
         data = np.arange(length) if mask is None else np.flatnonzero(mask[row])
         starts = np.zeros(length, int) if reset is None else np.cumsum(reset[row])
@@ -104,7 +104,9 @@ def packed(run, params, x, state=None, *, reset=None, mask=None):
             steps = data[starts[data] == start]
             h, segment = (h if start == segment else None), start
             inputs = x[..., row : row + 1, steps, :]
-            y[..., row : row + 1, steps, :], h = run(params, inputs, h)
+            out, h = run(params, inputs, h)
+            y = np.zeros((*x.shape[:-1], out.shape[-1])) if y is None else y
+            y[..., row : row + 1, steps, :] = out
         last.append(h)
     return y, None if last[0] is None else np.concatenate(last, x.ndim - 3)
 

@@ -6,17 +6,24 @@ from typing import NamedTuple
 from ssm_jax.recurrences import (
     DLR,
     DSS,
+    FRU,
+    GRU,
+    LSTM,
+    RNN,
     S4,
     S4D,
     S5,
+    SRU,
     ComplexSmoothing,
     DampedEMA,
     ExponentialSmoothing,
     Recurrence,
 )
-from tests.recurrences import oracle, oracle_ema, oracle_ssm
+from tests.recurrences import oracle, oracle_ema, oracle_rnn, oracle_ssm
 
 METHODS = ("sequential", "fft", "chunked", "associative")
+
+NEWTON = ("sequential", "chunked", "associative")
 
 # Rates at the start that are felt within few steps.
 FAST = {"d_state": 3, "dt_min": 0.02, "dt_max": 0.2}
@@ -155,6 +162,26 @@ ROWS |= {
         lengths=(17,),
     )
     for name, (ssm, run) in (AVERAGES | SSMS).items()
+}
+# Smooth, for the numerical gradient.
+SIZES = {"d_statistic": 2, "d_feedback": 3, "d_output": 3, "activation": "tanh"}
+WAVES = {"frequencies": (0.0, 0.25, 3.0), "horizon": 8}
+STATISTICS = {
+    "sru": SRU(scales=(0.0, 0.5, 0.99), **SIZES),
+    "fru": FRU(**WAVES, **SIZES),
+    "fru_summed": FRU(**WAVES, **SIZES, zero_frequency="summed"),
+}
+GATED = {"rnn": RNN(d_state=3), "gru": GRU(d_state=3), "lstm": LSTM(d_state=2)}
+ROWS |= {
+    name: Row(
+        unit,
+        functools.partial(
+            oracle_rnn.statistics if name in STATISTICS else oracle_rnn.gated, unit
+        ),
+        methods=METHODS if name in STATISTICS else NEWTON,
+        lengths=(1, 17) if name in ("fru", "gru") else (17,),
+    )
+    for name, unit in (STATISTICS | GATED).items()
 }
 BRIEF = (
     "dlr_real",

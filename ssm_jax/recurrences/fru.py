@@ -1,0 +1,145 @@
+"""Fourier recurrent units: sums modulated by waves of fixed frequencies."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.kernels.powers import LogDecay, powers
+from ssm_jax.recurrences.base import Params
+from ssm_jax.recurrences.sru import Statistics, truncated
+from ssm_jax.types import Float, PRNGKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class FRU(Statistics):
+    r"""Fourier recurrent unit: sums of a statistic times waves, over a horizon.
+
+    The sums of `Statistics` with
+
+    .. math::
+      c_t^k = \tfrac 1 T \cos(2 \pi f_k t / T + 2 \pi \theta_k), \qquad a_k = 1,
+
+    the number ``t`` of a step counted from 0. It is the last number of the state.
+
+    Attributes:
+      frequencies: ``f``, waves over the horizon, fixed; `log_spaced` gives the
+        published ones.
+      horizon: ``T``, steps, those of a training sequence.
+      zero_frequency: What the sum of frequency 0 is beside others. ``"held"``: its
+        ``a`` is 0, so that it remembers one step, as the authors' code has it.
+        ``"summed"``: 1 like the others', as the paper has it. Alone it is always
+        summed.
+
+    Parameters, float32: those of `SRU`, ``k`` the number of frequencies, and
+      phase: ``(k,)``, ``theta``, turns, normal of deviation 0.1, cut at two deviations.
+
+    Raises:
+      ValueError: A size is not positive, there is no frequency, or one is negative.
+
+    Example:
+      >>> fru = FRU(frequencies=log_spaced(5, 8.0), horizon=8, d_statistic=4)
+      >>> params = fru.init(jax.random.key(0), d_in=2)
+      >>> y, state = fru.apply(params, jnp.ones((8, 2)))
+      >>> y.shape, state.shape, float(state[-1])
+      ((8, 200), (21,), 8.0)
+
+    Note:
+      The paper counts steps from 1 and shows the statistic the input of the step
+      before; its code, as here, counts from 0 and shows it that of the step.
+
+    References:
+      Zhang, Lin, Song and Dhillon, `Learning Long Term Dependencies via Fourier
+      Recurrent Units <https://arxiv.org/abs/1803.06585>`_, 2018, equations 3 to 5
+    """
+
+    frequencies: tuple[float, ...]
+    horizon: int
+    zero_frequency: Literal["held", "summed"] = "held"
+    d_statistic: int = 10
+    counts = True
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        super().__post_init__()
+        if self.horizon < 1 or not self.frequencies or min(self.frequencies) < 0:
+            raise ValueError(
+                "`frequencies` must be numbers from 0 on and `horizon` positive, got "
+                f"{self.frequencies} and {self.horizon}; `log_spaced` gives some."
+            )
+
+    @property
+    def n_sums(self) -> int:
+        """Number of frequencies."""
+        return len(self.frequencies)
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        key, key_phase = jax.random.split(key)
+        return dict(super().init(key, d_in)) | {
+            "phase": truncated(key_phase, (self.n_sums,))
+        }
+
+    def decay(self, params):
+        """1, and 0 for a frequency of 0 that is held."""
+        del params
+        held = self.zero_frequency == "held" and self.n_sums > 1
+        a = [float(not (held and f == 0)) for f in self.frequencies]
+        return jnp.repeat(jnp.asarray(a), self.d_statistic)
+
+    def weights(self, params, steps):
+        """The waves at each step, right to float32 rounding however many passed."""
+        angle = 2 * np.pi * np.asarray(self.frequencies) / self.horizon
+        high = np.float32(angle)
+        log = LogDecay(*map(jnp.asarray, (0 * high, high, np.float32(angle - high))))
+        turned = 2 * np.pi * params["phase"]
+        start = jax.lax.complex(jnp.cos(turned), jnp.sin(turned))
+        return jnp.real(powers(log, steps) * start) / self.horizon
+
+
+def log_spaced(n: int, greatest: float) -> tuple[float, ...]:
+    """The published frequencies: 0, and others even in their logarithm from 1/4 on.
+
+    Args:
+      n: How many, 0 included.
+      greatest: The last one; published are the steps of a sequence, or a third.
+
+    Returns:
+      ``n`` frequencies, rising.
+
+    Raises:
+      ValueError: ``n`` is not positive, or ``greatest`` less than 1/4.
+
+    Example:
+      >>> [round(f, 2) for f in log_spaced(5, 100.0)]
+      [0.0, 0.25, 1.84, 13.57, 100.0]
+    """
+    if n < 1 or greatest < 0.25:
+        raise ValueError(
+            f"`n` must be positive and `greatest` at least 1/4, got {n} and "
+            f"{greatest}; one frequency is 0."
+        )
+    waves = np.logspace(-2, np.log2(greatest), n - 1, base=2)
+    return (0.0, *map(float, waves))
+
+
+def rotating(fru: FRU) -> LogDecay:
+    """The decays of the same sums seen from frames that turn with their waves.
+
+    ``u_t^k = Re(e^{i (2 pi f_k t / T + 2 pi theta_k)} v_t^k) / T`` with ``v_t =
+    e^{-2 pi i f_k / T} v_{t-1} + s_t``: what enters is then the statistic itself, and
+    the recurrence one of constant decay on the unit circle.
+
+    Args:
+      fru: The unit; only its frequencies and its horizon are read.
+
+    Returns:
+      Logarithm of the decays, leaves ``(k,)``.
+    """
+    angle = -2 * np.pi * np.asarray(fru.frequencies) / fru.horizon
+    high = np.float32(angle)
+    low = np.float32(angle - high)
+    zeros: Float[np.ndarray, " k"] = np.zeros_like(high)
+    return LogDecay(jnp.asarray(zeros), jnp.asarray(high), jnp.asarray(low))

@@ -1,0 +1,240 @@
+"""Recurrent networks with a matrix between states: RNN, GRU and LSTM."""
+
+import abc
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.recurrences.base import Params
+from ssm_jax.recurrences.nonlinear import Nonlinear
+from ssm_jax.types import Array, Float, PRNGKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Gated(Nonlinear):
+    """What the three share: gates that are affine in input and state.
+
+    Attributes:
+      d_state: Numbers of the output, ``n``.
+    """
+
+    d_state: int = 200
+    n_gates = 1
+
+    def __post_init__(self):
+        """Checks the size."""
+        if self.d_state < 1:
+            raise ValueError(
+                f"`d_state` must be positive, got {self.d_state}; the published size "
+                "is 200."
+            )
+
+    @property
+    def d_hidden(self) -> int:
+        """Numbers of the state."""
+        return self.d_state
+
+    def d_out(self, d_in: int) -> int:
+        """``d_state``, whatever ``d_in``."""
+        del d_in
+        return self.d_state
+
+    def d_in(self, params: Params) -> int:
+        """The width that parameters were drawn for."""
+        return len(params["input_kernel"])
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        n = self.d_state
+        shape = (d_in + n, self.n_gates * n)
+        kernel = jax.nn.initializers.glorot_uniform()(key, shape, jnp.float32)
+        return {
+            "input_kernel": kernel[:d_in],
+            "recurrent_kernel": kernel[d_in:],
+            "bias": jnp.zeros(self.n_gates * n),
+        }
+
+    def entering(self, params, x, steps):
+        """The part of the gates that is the input's."""
+        del steps
+        return _product(x, params["input_kernel"]) + params["bias"]
+
+    def leaving(self, params, h):
+        """The state itself."""
+        del params
+        return h
+
+    @abc.abstractmethod
+    def _step(self, params, h, gates) -> tuple[Array, Array]:
+        """The next state, and the diagonal of its Jacobian."""
+
+    def drive(self, params, h, entering):
+        """The next state."""
+        return self._step(params, h, entering)[0]
+
+    def diagonal(self, params, h, entering):
+        """The diagonal of the Jacobian."""
+        return self._step(params, h, entering)[1]
+
+    def _own(self, params, gate) -> Float[Array, " n"]:
+        """Weight of each number of the state in its own gate."""
+        n = self.d_state
+        return jnp.diagonal(params["recurrent_kernel"][:, gate * n : (gate + 1) * n])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RNN(_Gated):
+    r"""Elman's network, ``h_t = tanh(W x_t + U h_{t-1} + b)``.
+
+    Attributes:
+      d_state: Numbers of the state, ``n``.
+
+    Parameters, float32, for inputs of width ``d``; matrices start as one, uniform after
+    Glorot, biases at zero:
+      input_kernel: ``(d, n)``, ``W``.
+      recurrent_kernel: ``(n, n)``, ``U``.
+      bias: ``(n,)``.
+
+    Raises:
+      ValueError: ``d_state`` is not positive.
+
+    Example:
+      >>> rnn = RNN(d_state=4)
+      >>> y, state = rnn.apply(rnn.init(jax.random.key(0), d_in=2), jnp.ones((8, 2)))
+      >>> y.shape, state.shape
+      ((8, 4), (4,))
+
+    References:
+      Elman, `Finding Structure in Time <https://doi.org/10.1207/s15516709cog1402_1>`_,
+      1990
+    """
+
+    def _step(self, params, h, gates):
+        h = jnp.tanh(gates + _product(h, params["recurrent_kernel"]))
+        return h, (1 - jnp.square(h)) * self._own(params, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRU(_Gated):
+    r"""Gated recurrent unit.
+
+    .. math::
+      r, z = \sigma(W x_t + U h_{t-1} + b), \quad
+      c = \tanh(W_c x_t + b_c + r (U_c h_{t-1} + b_u)), \quad
+      h_t = (1 - z) c + z h_{t-1}
+
+    Attributes:
+      d_state: Numbers of the state, ``n``.
+
+    Parameters, float32, for inputs of width ``d``; matrices start as one, uniform after
+    Glorot, biases at zero:
+      input_kernel: ``(d, 3 n)``, ``W`` of ``r``, ``z`` and ``c``.
+      recurrent_kernel: ``(n, 3 n)``, ``U`` likewise.
+      bias: ``(3 n,)``, ``b`` and ``b_c``.
+      recurrent_bias: ``(n,)``, ``b_u``.
+
+    Raises:
+      ValueError: ``d_state`` is not positive.
+
+    Example:
+      >>> gru = GRU(d_state=4)
+      >>> y, state = gru.apply(gru.init(jax.random.key(0), d_in=2), jnp.ones((8, 2)))
+      >>> y.shape, state.shape
+      ((8, 4), (4,))
+
+    References:
+      Cho et al., `Learning Phrase Representations using RNN Encoder-Decoder
+      <https://arxiv.org/abs/1406.1078>`_, 2014, section 2.3; the reset after the
+      product, as cuDNN and Flax have it
+    """
+
+    n_gates = 3
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        return dict(super().init(key, d_in)) | {
+            "recurrent_bias": jnp.zeros(self.d_state)
+        }
+
+    def _step(self, params, h, gates):
+        r, z, c = jnp.split(gates, 3, -1)
+        of_r, of_z, of_c = jnp.split(_product(h, params["recurrent_kernel"]), 3, -1)
+        of_c = of_c + params["recurrent_bias"]
+        r, z = jax.nn.sigmoid(r + of_r), jax.nn.sigmoid(z + of_z)
+        c = jnp.tanh(c + r * of_c)
+        own_r, own_z, own_c = (self._own(params, gate) for gate in range(3))
+        slope_c = (1 - c * c) * (r * own_c + r * (1 - r) * own_r * of_c)
+        slope = z + (h - c) * z * (1 - z) * own_z + (1 - z) * slope_c
+        return (1 - z) * c + z * h, slope
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSTM(_Gated):
+    r"""Long short-term memory.
+
+    .. math::
+      i, f, o = \sigma(W x_t + U h_{t-1} + b), \quad
+      c_t = f c_{t-1} + i \tanh(W_g x_t + U_g h_{t-1} + b_g), \quad
+      h_t = o \tanh(c_t)
+
+    The state is ``(*b, 2 n)``: ``c``, then ``h``.
+
+    Attributes:
+      d_state: Numbers of ``h``, ``n``.
+      forget_bias: Added to ``b`` of ``f``.
+
+    Parameters, float32, for inputs of width ``d``; matrices start as one, uniform after
+    Glorot, biases at zero:
+      input_kernel: ``(d, 4 n)``, ``W`` of ``i``, ``f``, ``g`` and ``o``.
+      recurrent_kernel: ``(n, 4 n)``, ``U`` likewise.
+      bias: ``(4 n,)``.
+
+    Raises:
+      ValueError: ``d_state`` is not positive.
+
+    Example:
+      >>> lstm = LSTM(d_state=4)
+      >>> y, state = lstm.apply(lstm.init(jax.random.key(0), d_in=2), jnp.ones((8, 2)))
+      >>> y.shape, state.shape
+      ((8, 4), (8,))
+
+    References:
+      Hochreiter and Schmidhuber, `Long Short-Term Memory
+      <https://doi.org/10.1162/neco.1997.9.8.1735>`_, 1997; Gers, Schmidhuber and
+      Cummins, `Learning to Forget <https://doi.org/10.1162/089976600300015015>`_, 2000
+    """
+
+    forget_bias: float = 1.0
+    n_gates = 4
+
+    @property
+    def d_hidden(self) -> int:
+        """Numbers of ``c`` and ``h``."""
+        return 2 * self.d_state
+
+    def leaving(self, params, h):
+        """``h``."""
+        del params
+        return h[..., self.d_state :]
+
+    def _step(self, params, h, gates):
+        before, h = jnp.split(h, 2, -1)
+        gates = gates + _product(h, params["recurrent_kernel"])
+        i, f, g, o = jnp.split(gates, 4, -1)
+        i, f, o = map(jax.nn.sigmoid, (i, f + self.forget_bias, o))
+        g = jnp.tanh(g)
+        c = f * before + i * g
+        seen = jnp.tanh(c)
+        own_i, own_f, own_g, own_o = (self._own(params, gate) for gate in range(4))
+        slope_c = (
+            f * (1 - f) * own_f * before
+            + i * (1 - i) * own_i * g
+            + i * (1 - g * g) * own_g
+        )
+        slope_h = o * (1 - o) * own_o * seen + o * (1 - seen * seen) * slope_c
+        return jnp.concatenate([c, o * seen], -1), jnp.concatenate([f, slope_h], -1)
+
+
+def _product(x, kernel):
+    return jnp.matmul(x, kernel, precision="highest")

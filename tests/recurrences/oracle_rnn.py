@@ -1,0 +1,85 @@
+"""Recurrences that are not linear, as plain loops in double precision."""
+
+import numpy as np
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _relu(x):
+    return np.maximum(x, 0)
+
+
+def _prepared(params, x, state, n):
+    """Parameters in double precision with an axis for the rows, and a state."""
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    p = {k: v[..., None, :] if "kernel" not in k else v for k, v in p.items()}
+    if state is None:
+        state = np.zeros((*x.shape[:-2], n))
+    return p, np.asarray(state, np.float64)
+
+
+def _loop(step, x, state):
+    y = []
+    for t in range(x.shape[-2]):
+        state, out = step(state, x[..., t, :])
+        y.append(out)
+    return np.stack(y, -2), state
+
+
+def statistics(unit, params, x, state=None):
+    """Runs an SRU or an FRU step by step."""
+    d, n = unit.d_statistic, unit.d_hidden
+    fourier = hasattr(unit, "frequencies")
+    p, state = _prepared(params, x, state, n + fourier)
+    phi = {"relu": _relu, "tanh": np.tanh, "identity": lambda v: v}[unit.activation]
+
+    def step(state, x):
+        u = state[..., :n]
+        s = x @ p["input_kernel"] + p["input_bias"]
+        if unit.d_feedback:
+            g = phi(u @ p["feedback_kernel"] + p["feedback_bias"])
+            s = s + g @ p["seen_kernel"]
+        s = phi(s)
+        if fourier:
+            f = np.asarray(unit.frequencies)
+            t = np.maximum(np.round(state[..., n:]), 0)
+            c = np.cos(2 * np.pi * (f * t / unit.horizon + p["phase"])) / unit.horizon
+            held = unit.zero_frequency == "held" and len(f) > 1
+            a = np.where((f == 0) & held, 0.0, 1.0)
+        else:
+            a = np.asarray(unit.scales)
+            c = 1 - a
+        sums = (c[..., :, None] * s[..., None, :]).reshape(*s.shape[:-1], n)
+        u = np.repeat(a, d) * u + sums
+        y = phi(u @ p["output_kernel"] + p["output_bias"])
+        return (np.concatenate([u, t + 1], -1) if fourier else u), y
+
+    return _loop(step, x, state)
+
+
+def gated(unit, params, x, state=None):
+    """Runs an RNN, a GRU or an LSTM step by step."""
+    p, state = _prepared(params, x, state, unit.d_hidden)
+    kind = type(unit).__name__
+
+    def step(state, x):
+        gates = x @ p["input_kernel"] + p["bias"]
+        if kind == "RNN":
+            h = np.tanh(gates + state @ p["recurrent_kernel"])
+            return h, h
+        if kind == "GRU":
+            r, z, c = np.split(gates, 3, -1)
+            of_r, of_z, of_c = np.split(state @ p["recurrent_kernel"], 3, -1)
+            r, z = _sigmoid(r + of_r), _sigmoid(z + of_z)
+            c = np.tanh(c + r * (of_c + p["recurrent_bias"]))
+            h = (1 - z) * c + z * state
+            return h, h
+        c, h = np.split(state, 2, -1)
+        i, f, g, o = np.split(gates + h @ p["recurrent_kernel"], 4, -1)
+        c = _sigmoid(f + unit.forget_bias) * c + _sigmoid(i) * np.tanh(g)
+        h = _sigmoid(o) * np.tanh(c)
+        return np.concatenate([c, h], -1), h
+
+    return _loop(step, x, state)
