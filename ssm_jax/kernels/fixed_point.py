@@ -28,7 +28,7 @@ import numpy as np
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.types import Array, Bool, Float, Int, Method, PyTree, Steps
 
-Drive = Callable[[Any, Array, Any], jax.Array]
+Drive = Callable[[Any, Any, Any], Array]
 """``(params, h, x) -> f``: states ``(*b, n)`` and inputs with the same leading axes, of
 any number, to ``(*b, n)``."""
 
@@ -40,12 +40,12 @@ class Sweeps(NamedTuple):
     """What an evaluation took.
 
     Attributes:
-      count: Sweeps that were made; 0 if it was sequential from the start.
+      n_sweeps: Sweeps that were made; 0 if it was sequential from the start.
       converged: Whether they met the tolerance; if not, the recurrence was evaluated
         sequentially after all.
     """
 
-    count: Int[Array, ""]
+    n_sweeps: Int[Array, ""]
     converged: Bool[Array, ""]
 
 
@@ -326,10 +326,10 @@ def _in_chunks(how, values, reset, start, chunk):
     h0, (h, sweeps) = jax.lax.scan(solve, h0, jax.tree.map(chunks, along))
     h = jnp.moveaxis(h, 0, axis)
     h = h.reshape(*h.shape[:axis], -1, h.shape[-1])
-    sweeps = Sweeps(jnp.max(sweeps.count), jnp.all(sweeps.converged))
+    sweeps = Sweeps(jnp.max(sweeps.n_sweeps), jnp.all(sweeps.converged))
     if whole == length:
         return h, sweeps
     rest = jax.tree.map(lambda leaf: cut(leaf, whole, length), along)
     _, (h_rest, last) = solve(h0, rest)
-    both = jnp.maximum(sweeps.count, last.count), sweeps.converged & last.converged
+    both = jnp.maximum(sweeps.n_sweeps, last.n_sweeps), sweeps.converged & last.converged
     return jnp.concatenate([h, h_rest], axis), Sweeps(*both)

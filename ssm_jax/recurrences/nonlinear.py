@@ -197,8 +197,10 @@ class Nonlinear(abc.ABC):
 def _steps(start, x, reset):
     """Number of each step since the start or since its segment's, ``(*b, l)``."""
     steps = jnp.broadcast_to(jnp.arange(x.shape[-2]), x.shape[:-1])
-    first = 0 if start is None else jnp.maximum(jnp.round(start), 0).astype(jnp.int32)
-    counted = steps + (first if start is None else first[..., None])
+    counted = steps
+    if start is not None:
+        first = jnp.maximum(jnp.round(start), 0).astype(jnp.int32)
+        counted = steps + first[..., None]
     if reset is None:
         return counted
     begun = jax.lax.cummax(jnp.where(reset, steps, -1), axis=steps.ndim - 1)

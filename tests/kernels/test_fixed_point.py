@@ -1,0 +1,136 @@
+"""Nonlinear recurrences by sweeps, against the same recurrence step by step."""
+
+import math
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.kernels.fixed_point import nonlinear_recurrence
+from tests.kernels.oracle import assert_close
+
+B, L, N = 2, 23, 3
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(B, L, N)).astype(np.float32)
+H0 = RNG.normal(size=(B, N)).astype(np.float32)
+RESET = RNG.random((B, L)) < 0.2
+DECAY = np.array([0.0, 0.5, 1.0], np.float32)
+PARAMS = {"kernel": RNG.normal(size=(N, N)).astype(np.float32) / 2, "rate": 0.3}
+
+
+def drive(params, h, x):
+    return params["rate"] * jnp.tanh(h @ params["kernel"] + x)
+
+
+def diagonal(params, h, x):
+    slope = 1 - jnp.tanh(h @ params["kernel"] + x) ** 2
+    return params["rate"] * slope * jnp.diagonal(params["kernel"])
+
+
+def solved(params, x, h0, decay, **options):
+    return nonlinear_recurrence(
+        drive, params, x, h0, decay=decay, diagonal=diagonal, **options
+    )
+
+
+def values_and_gradients(**options):
+    def loss(params, x, h0, decay):
+        h, sweeps = solved(params, x, h0, decay, **options)
+        return jnp.sum(jnp.sin(3 * h)), (h, sweeps)
+
+    run = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True))
+    (_, (h, sweeps)), grads = run(PARAMS, X, H0, DECAY)
+    return h, grads, sweeps
+
+
+@pytest.mark.parametrize("reset", [None, RESET], ids=["one", "segments"])
+@pytest.mark.parametrize(
+    ("method", "inner", "chunk"),
+    [
+        ("picard", "associative", None),
+        ("picard", "sequential", 7),
+        ("newton", "chunked", None),
+        ("newton", "associative", 23),
+        ("newton", "sequential", 10),
+    ],
+)
+def test_sweeps_end_at_the_recurrence(method, inner, chunk, reset):
+    h, grads, _ = values_and_gradients(method="sequential", reset=reset)
+    options = {"method": method, "inner": inner, "chunk": chunk, "reset": reset}
+    found, of_found, sweeps = values_and_gradients(**options)
+    assert sweeps.converged
+    assert 1 < sweeps.n_sweeps < L
+    assert_close(found, np.asarray(h), 2e-6)
+    chex.assert_trees_all_close(of_found, grads, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["picard", "newton"])
+def test_what_does_not_converge_is_stepped_through(method):
+    """One sweep is not enough for the states, nor for their derivatives."""
+    h, grads, _ = values_and_gradients(method="sequential", reset=RESET)
+    options = {"method": method, "max_sweeps": 1, "reset": RESET}
+    found, of_found, sweeps = values_and_gradients(**options)
+    assert not sweeps.converged
+    assert_close(found, np.asarray(h), 1e-6)
+    chex.assert_trees_all_close(of_found, grads, rtol=1e-5, atol=1e-5)
+
+
+def test_a_good_guess_saves_sweeps():
+    h, cold = solved(PARAMS, X, H0, DECAY)
+    moved = PARAMS | {"rate": 0.3001}
+    _, warm = solved(moved, X, H0, DECAY, start=h)
+    assert warm.converged
+    assert warm.n_sweeps < cold.n_sweeps
+
+
+def test_damping_ends_at_the_same_states():
+    h, _ = solved(PARAMS, X, H0, DECAY, method="newton")
+    damped, sweeps = solved(PARAMS, X, H0, DECAY, method="newton", damping=0.5)
+    assert sweeps.converged
+    assert_close(damped, np.asarray(h), 1e-6)
+
+
+@pytest.mark.parametrize("method", ["picard", "newton"])
+def test_second_derivatives_are_those_of_the_recurrence(method):
+    def curvature(method):
+        def loss(rate):
+            params = PARAMS | {"rate": rate}
+            h, _ = solved(params, X, H0, DECAY, method=method)
+            return jnp.sum(jnp.sin(3 * h))
+
+        reverse = jax.jit(jax.grad(jax.grad(loss)))(0.3)
+        forward = jax.jit(jax.jvp, static_argnums=0)(jax.grad(loss), (0.3,), (1.0,))
+        return reverse, forward[1]
+
+    chex.assert_trees_all_close(curvature(method), curvature("sequential"), rtol=1e-3)
+
+
+@pytest.mark.parametrize("length", [50, 500])
+def test_sums_over_a_horizon_converge_as_an_exponential_series(length):
+    """After ``k`` sweeps an error is at most ``s**k / k!``, whatever the length."""
+    s = 2.0
+    x = np.ones((length, 1), np.float32)
+
+    def step(params, h, x):
+        return s / length * jnp.sin(h + x)
+
+    exact, _ = nonlinear_recurrence(
+        step, (), x, jnp.zeros(1), decay=jnp.ones(1), method="sequential"
+    )
+    h, errors = jnp.zeros((length, 1)), []
+    for _ in range(8):
+        h = jnp.cumsum(step((), jnp.concatenate([jnp.zeros((1, 1)), h[:-1]]), x), 0)
+        errors.append(float(jnp.max(jnp.abs(h - exact))))
+    first = float(jnp.max(jnp.abs(exact)))
+    for k, error in enumerate(errors, 1):
+        assert error <= first * s**k / math.factorial(k) + 2e-6
+    _, sweeps = nonlinear_recurrence(step, (), x, jnp.zeros(1), decay=jnp.ones(1))
+    assert sweeps.n_sweeps <= 14
+
+
+def test_newton_says_what_it_lacks():
+    x, h0 = jnp.ones((4, 1)), jnp.zeros(1)
+    with pytest.raises(ValueError, match="^`diagonal` must be given for 'newton'"):
+        nonlinear_recurrence(drive, (), x, h0, method="newton")
