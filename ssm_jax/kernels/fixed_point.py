@@ -331,5 +331,8 @@ def _in_chunks(how, values, reset, start, chunk):
         return h, sweeps
     rest = jax.tree.map(lambda leaf: cut(leaf, whole, length), along)
     _, (h_rest, last) = solve(h0, rest)
-    both = jnp.maximum(sweeps.n_sweeps, last.n_sweeps), sweeps.converged & last.converged
+    both = (
+        jnp.maximum(sweeps.n_sweeps, last.n_sweeps),
+        sweeps.converged & last.converged,
+    )
     return jnp.concatenate([h, h_rest], axis), Sweeps(*both)

@@ -34,6 +34,34 @@ class StepHead(nn.Module):
         return Linear(self.d_output, name="linear")(x)
 
 
+class LastHead(nn.Module):
+    """One prediction from the last step that is data.
+
+    Attributes:
+      d_output: Values or classes of the prediction.
+      start: How the linear map starts; see `Linear`.
+    """
+
+    d_output: int
+    start: Start = "uniform"
+
+    @nn.compact
+    def __call__(
+        self, x: Activations, *, mask: Steps | None = None, train: bool = False
+    ) -> Float[Array, "*b o"]:
+        """Maps ``(*b, l, d)`` to ``(*b, d_output)``; a row of no data as zeros."""
+        del train
+        if mask is None:
+            last = x[..., -1, :]
+        else:
+            mask = jnp.broadcast_to(mask, x.shape[:-1])
+            steps = jnp.where(mask, jnp.arange(x.shape[-2]), -1)
+            index = jnp.max(steps, -1)[..., None, None]
+            last = jnp.take_along_axis(x, jnp.maximum(index, 0), -2)
+            last = jnp.where(index >= 0, last, 0)[..., 0, :]
+        return Linear(self.d_output, self.start, name="linear")(last)
+
+
 class PooledHead(nn.Module):
     """One prediction from the mean over the steps that are data.
 

@@ -11,6 +11,7 @@ from ssm_jax.tasks.base import n_batches as n_batches
 from ssm_jax.tasks.digits import Digits as Digits
 from ssm_jax.tasks.synthetic.cumsum import CumSum as CumSum
 from ssm_jax.tasks.synthetic.listops import ListOps as ListOps
+from ssm_jax.tasks.synthetic.mixture import Mixture as Mixture
 from ssm_jax.tasks.synthetic.shift import Shift as Shift
 from ssm_jax.tasks.tfds.glue import Glue as Glue
 from ssm_jax.tasks.tfds.images import PixelCifar10 as PixelCifar10

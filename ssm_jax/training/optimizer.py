@@ -11,7 +11,7 @@ from ssm_jax.layers.recurrent import Grouped
 from ssm_jax.recurrences.base import ParamGroup
 from ssm_jax.types import PyTree
 
-Schedule = Literal["constant", "cosine", "linear"]
+Schedule = Literal["constant", "cosine", "linear", "staircase"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +21,13 @@ class Optimizer:
     Attributes:
       learning_rate: The greatest learning rate, of a group of multiplier 1.
       kind: ``"adamw"``, with decoupled weight decay; or ``"sgd"``, plain.
-      schedule: What follows the warm-up: a constant, or a fall to zero along a half
-        cosine or a line.
+      schedule: What follows the warm-up: a constant, a fall to zero along a half cosine
+        or a line, or a ``"staircase"`` that falls every 1,000 steps, without end.
       warmup_steps: Steps of the linear rise from ``warmup_from``.
       warmup_from: Learning rate at the first step of a warm-up.
       schedule_steps: Steps to the end of the fall, warm-up included; read where there
         is a fall.
+      stair: Factor on the learning rate every 1,000 steps of a staircase.
       weight_decay: Decay per unit of learning rate, of the groups that take it.
       b1: Adam's decay of the first moment.
       b2: Adam's decay of the second moment.
@@ -43,6 +44,7 @@ class Optimizer:
     warmup_steps: int = 0
     warmup_from: float = 0.0
     schedule_steps: int | None = None
+    stair: float = 0.9
     weight_decay: float = 0.0
     b1: float = 0.9
     b2: float = 0.999
@@ -52,7 +54,7 @@ class Optimizer:
     def __post_init__(self):
         """Checks that the schedule has an end."""
         steps = self.schedule_steps
-        if self.schedule != "constant" and (
+        if self.schedule in ("cosine", "linear") and (
             steps is None or steps <= self.warmup_steps
         ):
             raise ValueError(
@@ -69,6 +71,9 @@ class Optimizer:
             "constant": lambda: optax.constant_schedule(peak),
             "cosine": lambda: optax.cosine_decay_schedule(peak, rest),
             "linear": lambda: optax.linear_schedule(peak, 0.0, rest),
+            "staircase": lambda: optax.exponential_decay(
+                peak, 1000, self.stair, staircase=True
+            ),
         }[self.schedule]()
         if self.warmup_steps == 0:
             return after

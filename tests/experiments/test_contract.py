@@ -18,6 +18,7 @@ from experiments.etsmlp import (
     retrieval,
     text,
 )
+from experiments.fru import mixture
 from launch import cli
 from ssm_jax.config import build, differences, from_json, to_json
 from ssm_jax.training import train
@@ -38,6 +39,10 @@ VARIANTS = {
     image: ARENA,
     pathfinder: ARENA,
     pathx: (*ARENA, "small_change"),
+    mixture: (
+        "sines+fru",
+        *(f"poly5+{name}+small" for name in ("fru", "sru", "lstm", "rnn")),
+    ),
     language: (
         "cola+transformer+small",
         "mrpc+gate+small",
@@ -84,8 +89,12 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
     if config.experiment not in ("etsmlp/pathfinder", "etsmlp/pathx"):
         small["data_dir"] = data_dir  # These two draw what they need.
     task.update({name: value for name, value in small.items() if name in task})
-    if "length" in task:
+    if "length" in task and "block" in config.model:
         task.length = 32
+    config.optimizer.warmup_steps = 0
+    training.update(steps=2, batch_size=8, evaluation_batches=1)
+    if "block" not in config.model:
+        return config  # One recurrence, small as it is.
     config.model.update(n_layers=1)
     config.model.encoder.d_model = 8
     layer = config.model.block.layer
@@ -94,8 +103,6 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
     recurrence = layer.get("recurrence", {})
     small = {"d_state": 4, "blocks": 1}
     recurrence.update({name: n for name, n in small.items() if name in recurrence})
-    config.optimizer.warmup_steps = 0
-    training.update(steps=2, batch_size=8, evaluation_batches=1)
     return config
 
 
@@ -103,6 +110,7 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
 STEPS = {
     **{file: ("",) for file in (shift, digits, pixel_mnist, text, retrieval, image)},
     pathx: ("small_change",),
+    mixture: VARIANTS[mixture],
     listops: ("", "gate", *BASELINES, *(f"{name}+small" for name in parts.ABLATIONS)),
     language: ("cola+transformer", "mrpc", "imdb+gate"),
 }

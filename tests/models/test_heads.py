@@ -7,6 +7,7 @@ import pytest
 from scipy import special, stats
 
 from ssm_jax.models import (
+    LastHead,
     PairHead,
     PooledHead,
     ScalarEncoder,
@@ -29,6 +30,14 @@ def mapped(variables, x, name="linear"):
 
 def close(given, wanted, atol=1e-5):
     np.testing.assert_allclose(given, wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "mask"])
+def test_last_head_predicts_after_the_last_data(mask):
+    head = LastHead(OUT)
+    variables = head.init(jax.random.key(0), X)
+    last = X[:, -1] if mask is None else X[np.arange(3), [2, 8, 8]]
+    close(head.apply(variables, X, mask=mask), mapped(variables, last))
 
 
 @pytest.mark.parametrize("l_output", [None, 1, 4, 9])

@@ -19,6 +19,12 @@ FINITE = {
     "listops": lambda mnist_dir: tasks.ListOps(
         n_train=99, n_validation=20, n_test=30, min_length=20, max_length=60
     ),
+    "mixture_sines": lambda mnist_dir: tasks.Mixture(
+        length=20, n_train=99, n_validation=20, n_test=30
+    ),
+    "mixture_polynomials": lambda mnist_dir: tasks.Mixture(
+        degree=5, target="next", length=20, n_train=99, n_validation=20, n_test=30
+    ),
     "pathfinder": lambda mnist_dir: tasks.Pathfinder(
         n_train=99, n_validation=20, n_test=30
     ),

@@ -1,0 +1,1 @@
+"""Zhang et al., Fourier Recurrent Units: mixtures of curves."""

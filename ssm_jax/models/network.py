@@ -1,0 +1,56 @@
+"""The plain network: one recurrence, and a head on what it puts out."""
+
+from flax import linen as nn
+
+from ssm_jax.layers.recurrent import Recurrent
+from ssm_jax.recurrences.base import Recurrence
+from ssm_jax.types import Array, Float, Inexact, Int, Method, PyTree, Steps
+
+
+class RecurrentNetwork(nn.Module):
+    """Inputs, a recurrence, a head: the models of the FRU's paper.
+
+    Attributes:
+      recurrence: What runs over the sequence.
+      head: Maps ``(*b, l, d_out)`` to predictions.
+      encoder: Maps inputs to ``(*b, l, d_in)``. None: they are that already.
+      method: How the recurrence is evaluated; changes cost, not values.
+      axis_name: As every model takes it; nothing here is shared over devices.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from ssm_jax.models import LastHead
+      >>> from ssm_jax.recurrences import GRU
+      >>> model = RecurrentNetwork(GRU(d_state=8), LastHead(d_output=3))
+      >>> x = jnp.ones((2, 32, 1))
+      >>> variables = model.init(jax.random.key(0), x)
+      >>> predictions, state = model.apply(variables, x)
+      >>> predictions.shape, state.shape
+      ((2, 3), (2, 8))
+
+    References:
+      Zhang, Lin, Song and Dhillon, `Learning Long Term Dependencies via Fourier
+      Recurrent Units <https://arxiv.org/abs/1803.06585>`_, 2018, section 6
+    """
+
+    recurrence: Recurrence
+    head: nn.Module
+    encoder: nn.Module | None = None
+    method: Method = "auto"
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(
+        self,
+        inputs: Float[Array, "*b l f"] | Int[Array, "*b l"],
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        train: bool = False,
+    ) -> tuple[Inexact[Array, "..."], PyTree]:
+        """Maps inputs to ``(predictions, state)``, as `SequenceModel` does."""
+        x = inputs if self.encoder is None else self.encoder(inputs)
+        recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
+        y, state = recurrent(x, state, reset=reset, mask=mask)
+        return self.head(y, mask=mask, train=train), state

@@ -1,0 +1,134 @@
+"""Mixtures of curves: sines, or polynomials, that all samples share."""
+
+import dataclasses
+import functools
+from typing import Literal
+
+import numpy as np
+
+from ssm_jax.tasks import base
+from ssm_jax.tasks.synthetic import drawn, sequence
+
+N_COMPONENTS = 5
+N_FREQUENCIES = 15
+
+# Deviation of a sample's offset and of its weights.
+_DEVIATION = np.sqrt(0.1)
+
+Target = Literal["curve", "next"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mixture:
+    r"""Regression: a curve that is a random mixture of five fixed ones.
+
+    .. math::
+      x(s) = b + \sum_{i=1}^{5} \delta_i c_i(s), \qquad s = 2 t / L - 1
+
+    with ``b`` and ``delta`` of each sample normal of variance 0.1, and the components
+    drawn once for all samples: sums of 15 sines of frequencies 0.1 to 2.9, or
+    polynomials, with coefficients and phases uniform in [-1, 1].
+
+    What it asks of a model: to keep a smooth curve in few numbers, all of it to the
+    end, as waves can and decays cannot.
+
+    Attributes:
+      degree: Of the polynomials, without a constant. None: sines.
+      target: ``"curve"``: after the last step all values but the first, as the authors'
+        code has it. ``"next"``: at each step the value of the next, as the paper says.
+      length: Steps of a sequence, ``L``.
+      n_train: Samples of the train split.
+      n_validation: Samples of the validation split.
+      n_test: Samples of the test split.
+
+    Batch:
+      inputs: float32, ``(b, length, 1)``; of ``"next"`` without the last step.
+      targets: float32, ``(b, length - 1)``, or of ``"next"`` ``(b, length - 1, 1)``.
+      mask: bool, ``(b,)``, or of ``"next"`` ``(b, length - 1)``; false for rows that
+        fill up the last batch.
+
+    Splits: 3,200 train and 800 test samples as published, and 400 for validation, which
+    the authors have not; other draws of the same components. Nothing is downloaded.
+
+    Raises:
+      ValueError: ``length`` is less than 2, or ``degree`` or a number of samples not
+        positive.
+
+    Example:
+      >>> batch = Mixture(length=6).batch("train", 0, batch_size=2, seed=0)
+      >>> batch.inputs.shape, batch.targets.shape
+      ((2, 6, 1), (2, 5))
+
+    References:
+      Zhang, Lin, Song and Dhillon, `Learning Long Term Dependencies via Fourier
+      Recurrent Units <https://arxiv.org/abs/1803.06585>`_, 2018, section 6.1,
+      algorithms 1 and 2; where a phase is drawn for each component and one offset for
+      each sample, the authors' code
+    """
+
+    degree: int | None = None
+    target: Target = "curve"
+    length: int = 176
+    n_train: int = 3200
+    n_validation: int = 400
+    n_test: int = 800
+
+    def __post_init__(self) -> None:
+        """Checks the sizes."""
+        sequence.check_length(self.length - 1)
+        drawn.check_sizes(self.n_train, self.n_validation, self.n_test)
+        if self.degree is not None and self.degree < 1:
+            raise ValueError(
+                f"`degree` must be positive or None, got {self.degree}; the published "
+                "ones are 5, 10 and 15."
+            )
+
+    @property
+    def spec(self) -> base.TaskSpec:
+        """What a model must know: one value in, a curve or a value a step out."""
+        whole = self.target == "curve"
+        return base.TaskSpec(
+            length=self.length if whole else self.length - 1,
+            inputs="vector",
+            d_input=1,
+            targets="regression",
+            d_output=self.length - 1 if whole else 1,
+            l_output=None if whole else self.length - 1,
+        )
+
+    def n_examples(self, split: base.Split) -> int:
+        """Counts the samples of a split."""
+        return drawn.split_size(split, self.n_train, self.n_validation, self.n_test)
+
+    def batch(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> base.Batch:
+        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        n = self.n_examples(split)
+        rows, mask = base.choose_rows(n, split, index, batch_size, seed)
+        x = _samples(self.degree, self.length, split, n)[rows]
+        if self.target == "curve":
+            return base.Batch(x[..., None], x[:, 1:], mask)
+        counts = np.broadcast_to(mask[:, None], x[:, 1:].shape)
+        return base.Batch(x[:, :-1, None], x[:, 1:, None], np.array(counts))
+
+
+@functools.cache
+def _samples(degree, length, split, n):
+    rng = base.generator("mixture", split, 0, 0)
+    offset = _DEVIATION * rng.normal(size=(n, 1))
+    weights = _DEVIATION * rng.normal(size=(n, N_COMPONENTS))
+    return (offset + weights @ _components(degree, length)).astype(np.float32)
+
+
+def _components(degree, length):
+    """The five curves, ``(5, length)``, the same for every split."""
+    rng = np.random.default_rng(1000)
+    s = 2 * np.arange(length) / length - 1
+    if degree is not None:
+        terms = s ** np.arange(1, degree + 1)[:, None]
+        return rng.uniform(-1, 1, (N_COMPONENTS, degree)) @ terms
+    frequency = rng.integers(1, 30, N_FREQUENCIES) * 0.1
+    amplitude, phase = rng.uniform(-1, 1, (2, N_COMPONENTS, N_FREQUENCIES, 1))
+    waves = np.sin(2 * np.pi * (frequency[:, None] * s + phase))
+    return np.sum(amplitude * waves, 1)
