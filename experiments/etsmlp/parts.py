@@ -54,6 +54,8 @@ class Setting:
       weight_decay: Decoupled, of all parameters.
       dropout: Of each block's output.
       ring: ``(r_min, r_max, max_phase)`` of the start.
+      alpha: Least and greatest part of the exponent at the start.
+      deviation: Of the numbers that tokens start as.
       steps: Updates.
       warmup_parts: The learning rate rises in the first of so many parts of them.
       batch_size: Examples of an update.
@@ -68,6 +70,8 @@ class Setting:
     weight_decay: float = 0.01
     dropout: float = 0.0
     ring: tuple[float, float, float] = (0.1, 0.9, 3.14)
+    alpha: tuple[float, float] = (1e-3, 1e-1)
+    deviation: float = 0.02
     steps: int
     warmup_parts: int = 10
     batch_size: int
@@ -170,7 +174,7 @@ def experiment(
 def tokens(setting: Setting, vocabulary: int, *, language: bool = False) -> Config:
     """The spec of the encoder of tokens, started as the authors' code starts it."""
     d = setting.d_model
-    deviation = d**-0.5 if language else 0.02
+    deviation = d**-0.5 if language else setting.deviation
     return spec(TokenEncoder, d_model=d, vocabulary=vocabulary, deviation=deviation)
 
 
@@ -187,10 +191,13 @@ def pooled(n_classes: int) -> Config:
 def _block(setting, gate, language, smoothing):
     r_min, r_max, max_phase = setting.ring
     ring = {"r_min": r_min, "r_max": r_max, "max_phase": max_phase}
+    dt_min, dt_max = setting.alpha
     recurrence = spec(
         ComplexSmoothing,
         bidirectional=True,
         small_change=setting.small_change,
+        dt_min=dt_min,
+        dt_max=dt_max,
         **(ring | smoothing),
     )
     layer = spec(
