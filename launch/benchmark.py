@@ -34,6 +34,16 @@ with an array of exponentials and an FFT of twice the length::
           0.1   0.321   ETSMLP's layer
          4.11    12.1   a Transformer's block
 
+``sweeps``: an FRU of 60 waves, its weights at their start and greater, and a GRU, all
+steps at once against step by step, which is the faster here, where nothing is parallel;
+the number of sweeps does not depend on the length::
+
+    sweeps    error  steps_s  sweeps_s   4096 steps
+         6  1.2e-06    0.189      1.08   FRU
+         9  1.3e-06     0.18      1.51   FRU, weights doubled
+        15  1.6e-06    0.222      2.38   FRU, weights fourfold
+        15  2.4e-07    0.052     0.375   GRU
+
 ``throughput``: training steps of language models of one size, with ``--figure`` drawn.
 """
 
@@ -44,7 +54,7 @@ from pathlib import Path
 from absl import flags
 
 from launch import cli
-from launch.suites import kernels, smoothing, throughput
+from launch.suites import kernels, smoothing, sweeps, throughput
 from launch.suites.measure import Row
 from ssm_jax import plots
 from ssm_jax.training import circumstances
@@ -53,6 +63,7 @@ SUITES = {
     "modal_kernel": (kernels.modal_kernel_rows, (2**14,)),
     "recurrence": (kernels.recurrence_rows, (2**10, 2**14, 2**17)),
     "smoothing": (smoothing.smoothing_rows, (4096,)),
+    "sweeps": (sweeps.sweep_rows, (176, 784, 4096, 16384)),
     "throughput": (throughput.throughput_rows, (512, 1024, 2048, 4096)),
 }
 """The suites, and the lengths that each measures if not told others."""

@@ -11,7 +11,7 @@ from absl.testing import flagsaver
 from flax.core import meta
 
 from launch import benchmark
-from launch.suites import kernels, smoothing, throughput
+from launch.suites import kernels, smoothing, sweeps, throughput
 from launch.suites.measure import measure
 
 
@@ -47,6 +47,14 @@ def test_recurrence_has_a_row_for_each_method_and_writes_them(tmp_path, capsys):
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["what", "decay", "length"]
     assert [line.split()[0] for line in lines[:2]] == ["sequential", "associative"]
+
+
+def test_sweeps_end_where_steps_do():
+    rows = list(sweeps.sweep_rows(12, batch=1, frequencies=3, repeats=1))
+    assert [row["what"].split(",")[0] for row in rows] == ["FRU"] * 3 + ["GRU"]
+    for row in rows:
+        assert row["converged"] and 1 < row["sweeps"] <= 14
+        assert row["error"] < 1e-5
 
 
 def test_the_usual_smoothing_is_the_same_mathematics(key):
