@@ -23,9 +23,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from ssm_jax.kernels.recurrence import linear_recurrence
+from ssm_jax.kernels.recurrence import as_varying_together, linear_recurrence
 from ssm_jax.types import Array, Bool, Float, Int, Method, PyTree, Steps
 
 Drive = Callable[[Any, Any, Any], Array]
@@ -122,15 +121,18 @@ def nonlinear_recurrence(
         )
     decay = jnp.zeros(h0.shape[-1], h0.dtype) if decay is None else jnp.asarray(decay)
     how = _How(drive, diagonal, method, inner, damping, tolerance, max_sweeps)
-    values = params, x, h0, decay
+    # Inside shard_map parameters may be the same on all devices where `x` is not.
+    params, x, h0, decay = values = as_varying_together(params, x, h0, decay)
     length = jax.tree.leaves(x)[0].shape[h0.ndim - 1]
     reset = None if reset is None else jnp.broadcast_to(reset, (*h0.shape[:-1], length))
     if method == "sequential":
         h = _step_by_step(how, values, reset)
         return h, Sweeps(jnp.zeros((), jnp.int32), jnp.ones((), bool))
     if chunk is None or chunk >= length:
-        return _solved(how, values, reset, start)
-    return _in_chunks(how, values, reset, start, chunk)
+        h, count, converged = _solved(how, values, reset, start)
+    else:
+        h, count, converged = _in_chunks(how, values, reset, start, chunk)
+    return h, Sweeps(count.astype(jnp.int32), converged > 0)
 
 
 class _How(NamedTuple):
@@ -174,19 +176,20 @@ def _solved(how, values, reset, start):
 
     if start is None:
         length = jax.tree.leaves(x)[0].shape[h0.ndim - 1]
-        start = jnp.zeros((*h0.shape[:-1], length, h0.shape[-1]), h0.dtype)
+        start = jnp.repeat(jnp.zeros_like(h0)[..., None, :], length, -2)
     h, count, converged = _swept(how, sweep, start)
     h = jax.lax.cond(
         converged, lambda h: h, lambda _: _step_by_step(how, values, reset), h
     )
-    return h, Sweeps(count, converged)
+    # As float32, whose tangents are plain zeros.
+    return h, count.astype(jnp.float32), converged.astype(jnp.float32)
 
 
 @_solved.defjvp
 def _solved_jvp(how, primals, tangents):
     values, reset, start = primals
     params, x, h0, decay = values
-    h, sweeps = _solved(how, values, reset, start)
+    h, *taken = _solved(how, values, reset, start)
 
     def after(values, h):
         params, x, h0, decay = values
@@ -206,8 +209,7 @@ def _solved_jvp(how, primals, tangents):
         return _linear(how, *fixed, reset, right, transposed=True)
 
     h_dot = jax.lax.custom_linear_solve(system, right, solve, solve_transposed)
-    nothing = jax.tree.map(lambda leaf: np.zeros(leaf.shape, jax.dtypes.float0), sweeps)
-    return (h, sweeps), (h_dot, nothing)
+    return (h, *taken), (h_dot, *map(jnp.zeros_like, taken))
 
 
 def _linear(how, values, h, reset, right, *, transposed):
@@ -278,13 +280,14 @@ def _swept(how, sweep, start):
         h, count, _ = carry
         after = sweep(h)
         change = jnp.max(jnp.abs(after - h))
-        return after, count + 1, change <= how.tolerance * jnp.max(jnp.abs(after))
+        converged = change <= how.tolerance * jnp.max(jnp.abs(after))
+        return after, count + 1, converged
 
     def goes_on(carry):
         _, count, converged = carry
         return ~converged & (count < how.max_sweeps)
 
-    first = (start, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
+    first = once((start, jnp.zeros((), jnp.int32), None))
     return jax.lax.while_loop(goes_on, once, first)
 
 
@@ -315,24 +318,21 @@ def _in_chunks(how, values, reset, start, chunk):
 
     def solve(h0, along):
         x, reset, start = along
-        h, sweeps = _solved(how, (params, x, h0, decay), reset, start)
-        return h[..., -1, :], (h, sweeps)
+        h, *taken = _solved(how, (params, x, h0, decay), reset, start)
+        return h[..., -1, :], (h, *taken)
 
     def chunks(leaf):
         leaf = cut(leaf, 0, whole)
         shape = (*leaf.shape[:axis], -1, chunk, *leaf.shape[axis + 1 :])
         return jnp.moveaxis(leaf.reshape(shape), axis, 0)
 
-    h0, (h, sweeps) = jax.lax.scan(solve, h0, jax.tree.map(chunks, along))
+    h0, (h, count, converged) = jax.lax.scan(solve, h0, jax.tree.map(chunks, along))
     h = jnp.moveaxis(h, 0, axis)
     h = h.reshape(*h.shape[:axis], -1, h.shape[-1])
-    sweeps = Sweeps(jnp.max(sweeps.n_sweeps), jnp.all(sweeps.converged))
+    count, converged = jnp.max(count), jnp.min(converged)
     if whole == length:
-        return h, sweeps
+        return h, count, converged
     rest = jax.tree.map(lambda leaf: cut(leaf, whole, length), along)
-    _, (h_rest, last) = solve(h0, rest)
-    both = (
-        jnp.maximum(sweeps.n_sweeps, last.n_sweeps),
-        sweeps.converged & last.converged,
-    )
-    return jnp.concatenate([h, h_rest], axis), Sweeps(*both)
+    _, (h_rest, *last) = solve(h0, rest)
+    h = jnp.concatenate([h, h_rest], axis)
+    return h, jnp.maximum(count, last[0]), jnp.minimum(converged, last[1])

@@ -130,6 +130,27 @@ def test_sums_over_a_horizon_converge_as_an_exponential_series(length):
     assert sweeps.n_sweeps <= 14
 
 
+@pytest.mark.parametrize("method", ["sequential", "picard", "newton"])
+def test_sweeps_run_where_devices_hold_different_rows(method):
+    """With `jax.shard_map` checking what varies over devices and what does not."""
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((1,), ("data",), axis_types=auto)
+    rows, same = jax.P("data"), jax.P()
+
+    def loss(params, x, h0):
+        h, _ = solved(params, x, h0, DECAY, method=method)
+        return jax.lax.psum(jnp.sum(jnp.sin(h)), "data")
+
+    of_rows = jax.shard_map(
+        jax.grad(loss), mesh=mesh, in_specs=(same, rows, rows), out_specs=same
+    )
+    chex.assert_trees_all_close(
+        jax.jit(of_rows)(PARAMS, X, H0),
+        jax.grad(lambda p: jnp.sum(jnp.sin(solved(p, X, H0, DECAY)[0])))(PARAMS),
+        rtol=1e-4,
+    )
+
+
 def test_newton_says_what_it_lacks():
     x, h0 = jnp.ones((4, 1)), jnp.zeros(1)
     with pytest.raises(ValueError, match="^`diagonal` must be given for 'newton'"):
