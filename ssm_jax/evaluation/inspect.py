@@ -41,7 +41,7 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
         "targets": batch.targets,
         "predictions": np.asarray(predictions),
     }
-    recurrence = getattr(restored.model.block.layer, "recurrence", None)
+    recurrence = restored.model.recurrence
     if isinstance(recurrence, TimeInvariant):
         key = jax.random.split(jax.random.key(restored.training.seed))[0]
         initial = meta.unbox(jax.jit(restored.model.init)(key, batch.inputs))

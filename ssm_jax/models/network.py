@@ -39,6 +39,19 @@ class RecurrentNetwork(nn.Module):
     method: Method = "auto"
     axis_name: str | None = None
 
+    def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
+        """The state before the first step.
+
+        Raises:
+          ValueError: There is no encoder, which alone says how wide inputs are.
+        """
+        if self.encoder is None:
+            raise ValueError(
+                "`encoder` must be given where states are carried, got None; a "
+                "`VectorEncoder` or a `TokenEncoder` says how wide inputs are."
+            )
+        return self.recurrence.initial_state(batch_shape, self.encoder.d_model)
+
     @nn.compact
     def __call__(
         self,

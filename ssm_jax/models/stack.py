@@ -6,6 +6,7 @@ from flax import linen as nn
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import Positions
 from ssm_jax.models.norm import Norm
+from ssm_jax.recurrences.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
 
 
@@ -48,6 +49,11 @@ class SequenceModel(nn.Module):
     positions: Positions | None = None
     normed_encoder: bool = False
     axis_name: str | None = None
+
+    @property
+    def recurrence(self) -> Recurrence | None:
+        """That of each layer; None where layers have none."""
+        return getattr(self.block.layer, "recurrence", None)
 
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
         """The states of all layers before the first step, one a layer."""

@@ -21,6 +21,7 @@ from experiments.etsmlp import (
 from experiments.fru import mixture
 from launch import cli
 from ssm_jax.config import build, differences, from_json, to_json
+from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import train
 from ssm_jax.training.state import create
 from ssm_jax.training.step import train_step
@@ -145,6 +146,13 @@ def test_shrunk_experiment_trains(file, variant, sets_dir, tmp_path):
     measured = train(config, str(tmp_path))
     assert measured["step"] == 2
     assert all(math.isfinite(value) for value in measured.values())
+
+
+@pytest.mark.slow
+def test_network_of_one_recurrence_trains_and_is_evaluated(tmp_path):
+    config = shrunk(mixture.get_config("poly5+rnn+small"), "")
+    train(config, str(tmp_path))
+    assert math.isfinite(evaluate_run(tmp_path)["loss"])
 
 
 @each_file
