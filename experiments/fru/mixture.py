@@ -18,6 +18,7 @@ from ssm_jax.config import Config, spec
 from ssm_jax.tasks import Mixture
 from ssm_jax.training import Training
 
+WAVES = {"n": 120, "greatest": 58.0, "horizon": 176, "d_statistic": 5}
 DEGREES = {"sines": None, "poly5": 5, "poly10": 10, "poly15": 15}
 
 
@@ -37,9 +38,7 @@ def get_config(variant: str = "sines+fru") -> Config:
             "variant": variant,
             "paper": None,
             "task": spec(Mixture, degree=DEGREES[curves]),
-            "model": units.network(
-                unit, d_output=175, frequencies=120, greatest=58.0, horizon=176
-            ),
+            "model": units.network(unit, d_output=175, waves=WAVES),
             "optimizer": units.optimizer(
                 1e-3, 0.7 if curves == "sines" else 0.9, 5.0 if clipped else None
             ),

@@ -1,5 +1,7 @@
 """The four units that the paper compares, each with the sizes of its configurations."""
 
+from typing import Any
+
 from ssm_jax.config import Config, nearest, spec
 from ssm_jax.models import LastHead, RecurrentNetwork
 from ssm_jax.recurrences import FRU, LSTM, RNN, SRU, log_spaced
@@ -30,26 +32,33 @@ def chosen(variant: str, tasks: tuple[str, ...]) -> tuple[str, str, bool]:
 
 
 def network(
-    unit: str, *, d_output: int, frequencies: int, greatest: float, horizon: int
+    unit: str,
+    *,
+    d_output: int,
+    waves: dict[str, Any],
+    d_unit: int = 200,
+    encoder: Config | None = None,
 ) -> Config:
     """The spec of a network of one unit and a linear map of its last output.
 
     Args:
       unit: One of `NAMES`.
       d_output: Values or classes to predict.
-      frequencies: Waves of the FRU, 0 included.
-      greatest: The last of them, over the horizon.
-      horizon: Steps of a sequence.
+      waves: Of the FRU: ``n`` and ``greatest`` of `log_spaced`, ``horizon`` and
+        ``d_statistic``.
+      d_unit: Numbers that the unit puts out.
+      encoder: Spec of what comes before the unit. None: nothing.
     """
-    waves = log_spaced(frequencies, greatest)
+    waves = dict(waves)
+    frequencies = log_spaced(waves.pop("n"), waves.pop("greatest"))
     recurrence = {
-        "fru": lambda: spec(FRU, frequencies=waves, horizon=horizon, d_statistic=5),
-        "sru": lambda: spec(SRU),
-        "lstm": lambda: spec(LSTM),
-        "rnn": lambda: spec(RNN),
+        "fru": lambda: spec(FRU, frequencies=frequencies, d_output=d_unit, **waves),
+        "sru": lambda: spec(SRU, d_output=d_unit),
+        "lstm": lambda: spec(LSTM, d_state=d_unit),
+        "rnn": lambda: spec(RNN, d_state=d_unit),
     }[unit]()
     head = spec(LastHead, d_output=d_output)
-    return spec(RecurrentNetwork, recurrence=recurrence, head=head)
+    return spec(RecurrentNetwork, recurrence=recurrence, head=head, encoder=encoder)
 
 
 def optimizer(learning_rate: float, stair: float, clip_norm: float | None) -> Config:

@@ -18,7 +18,8 @@ from experiments.etsmlp import (
     retrieval,
     text,
 )
-from experiments.fru import mixture
+from experiments.fru import imdb, mixture
+from experiments.fru import pixel_mnist as fru_pixel_mnist
 from launch import cli
 from ssm_jax.config import build, differences, from_json, to_json
 from ssm_jax.evaluation import evaluate_run
@@ -29,7 +30,14 @@ from ssm_jax.training.step import train_step
 ARENA = ("", "gate", "small", "gate+small")
 BASELINES = tuple(f"{name}+small" for name in parts.baselines.NAMES)
 CHANGES = tuple(f"{name}+small" for name in (parts.ABLATIONS | parts.STARTS))
+UNITS = ("fru", "sru", "lstm", "rnn")
 VARIANTS = {
+    imdb: ("words+fru", "words1+fru+small", *(f"words+{name}" for name in UNITS[1:])),
+    fru_pixel_mnist: tuple(
+        f"{name}{size}"
+        for size, task in (("", "permuted"), ("+small", "pixels"))
+        for name in (f"{task}+{unit}" for unit in UNITS)
+    ),
     shift: ("", "demo"),
     cumsum: ("", "demo"),
     digits: ("",),
@@ -42,7 +50,7 @@ VARIANTS = {
     pathx: (*ARENA, "small_change"),
     mixture: (
         "sines+fru",
-        *(f"poly5+{name}+small" for name in ("fru", "sru", "lstm", "rnn")),
+        *(f"poly5+{name}+small" for name in UNITS),
     ),
     language: (
         "cola+transformer+small",
@@ -112,6 +120,8 @@ STEPS = {
     **{file: ("",) for file in (shift, digits, pixel_mnist, text, retrieval, image)},
     pathx: ("small_change",),
     mixture: VARIANTS[mixture],
+    imdb: ("words+fru",),
+    fru_pixel_mnist: ("permuted+fru",),
     listops: ("", "gate", *BASELINES, *(f"{name}+small" for name in parts.ABLATIONS)),
     language: ("cola+transformer", "mrpc", "imdb+gate"),
 }
