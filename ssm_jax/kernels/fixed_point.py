@@ -101,8 +101,8 @@ def nonlinear_recurrence(
       >>> x, h0 = jnp.ones((4, 1)), jnp.zeros(1)
       >>> drive = lambda rate, h, x: rate * jnp.sin(h) + x
       >>> h, sweeps = nonlinear_recurrence(drive, 0.5, x, h0)
-      >>> print(h[:, 0].round(3), bool(sweeps.converged))
-      [1.    1.421 1.494 1.499] True
+      >>> print([round(float(value), 3) for value in h[:, 0]], bool(sweeps.converged))
+      [1.0, 1.421, 1.494, 1.499] True
 
     References:
       Lim et al., `Parallelizing non-linear sequential models over the sequence length
