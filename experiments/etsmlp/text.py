@@ -5,7 +5,7 @@ r"""ETSMLP on Text: whether a review praises its film, byte by byte; table 1.
 
 ``FOLDER`` holds imdb_reviews, as ``python -m launch.prepare`` makes it. The variant is
 ``gate`` or a baseline or nothing, and ``small`` for a size that two CPU cores train in
-half an hour, on the first 1,024 bytes of a review: ``gate+small``.
+an hour, on the first 1,024 bytes of a review: ``gate+small``.
 
 The model with a gate has six layers and the wide ring, as the authors' code; table 5
 has four layers.
@@ -48,7 +48,7 @@ SMALL = dataclasses.replace(
     dropout=0.0,
     alpha=(0.1, 3.0),
     deviation=0.2,
-    steps=5_000,
+    steps=10_000,
     batch_size=16,
 )
 
