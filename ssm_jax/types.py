@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Complex, Float, Inexact, Int, Key
+from jaxtyping import Bool, Complex, Float, Inexact, Int, Key, Shaped
 
 Array = jax.Array | np.ndarray
 """What functions take; what they return are `jax.Array`s."""
@@ -56,6 +56,7 @@ __all__ = [
     "PRNGKey",
     "PyTree",
     "Readout",
+    "Shaped",
     "State",
     "States",
     "Steps",

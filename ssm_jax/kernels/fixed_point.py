@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.neighbours import after, before
 from ssm_jax.kernels.recurrence import as_varying_together, linear_recurrence
 from ssm_jax.types import Array, Bool, Float, Int, Method, PyTree, Steps
 
@@ -147,18 +148,12 @@ class _How(NamedTuple):
     max_sweeps: int
 
 
-def _before(h, h0, reset):
-    """The state before each step."""
-    before = jnp.concatenate([h0[..., None, :], h[..., :-1, :]], -2)
-    return before if reset is None else jnp.where(reset[..., None], 0, before)
-
-
-def _slope(how, values, before):
+def _slope(how, values, seen):
     """The diagonal of the drive's Jacobian that sweeps take in, or None for none."""
     if how.method == "picard" or how.diagonal is None:
         return None
     params, x, _, _ = values
-    return (1 - how.damping) * jax.lax.stop_gradient(how.diagonal(params, before, x))
+    return (1 - how.damping) * jax.lax.stop_gradient(how.diagonal(params, seen, x))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -166,11 +161,11 @@ def _solved(how, values, reset, start):
     params, x, h0, decay = values
 
     def sweep(h):
-        before = _before(h, h0, reset)
-        f, slope = how.drive(params, before, x), _slope(how, values, before)
+        seen = before(h, h0, reset)
+        f, slope = how.drive(params, seen, x), _slope(how, values, seen)
         if slope is None:
             return linear_recurrence(decay, f, h0, reset=reset, method=how.inner)[0]
-        f = f - slope * before
+        f = f - slope * seen
         a = jnp.broadcast_to(decay, f.shape) + slope
         return linear_recurrence(a, f, h0, reset=reset, method=how.inner)[0]
 
@@ -191,16 +186,16 @@ def _solved_jvp(how, primals, tangents):
     params, x, h0, decay = values
     h, *taken = _solved(how, values, reset, start)
 
-    def after(values, h):
+    def advanced(values, h):
         params, x, h0, decay = values
-        before = _before(h, h0, reset)
-        return decay * before + how.drive(params, before, x)
+        seen = before(h, h0, reset)
+        return decay * seen + how.drive(params, seen, x)
 
-    _, right = jax.jvp(lambda values: after(values, h), (values,), (tangents[0],))
+    _, right = jax.jvp(lambda values: advanced(values, h), (values,), (tangents[0],))
     fixed = jax.lax.stop_gradient((values, h))
 
     def system(v):
-        return v - jax.jvp(lambda h: after(values, h), (h,), (v,))[1]
+        return v - jax.jvp(lambda h: advanced(values, h), (h,), (v,))[1]
 
     def solve(_, right):
         return _linear(how, *fixed, reset, right, transposed=False)
@@ -215,27 +210,27 @@ def _solved_jvp(how, primals, tangents):
 def _linear(how, values, h, reset, right, *, transposed):
     """Solves ``v_t - (decay + J_t) v_{t-1} = right_t``, or the transposed system."""
     params, x, h0, decay = values
-    before = _before(h, h0, reset)
-    slope = _slope(how, values, before)
+    seen = before(h, h0, reset)
+    slope = _slope(how, values, seen)
     zero = jnp.zeros_like(h0)
 
-    def drive(before):
-        return how.drive(params, before, x)
+    def drive(seen):
+        return how.drive(params, seen, x)
 
     def turned(v):
         """What a sweep adds to the right side: the Jacobian without its slope."""
         if transposed:
-            _, back = jax.vjp(drive, before)
+            _, back = jax.vjp(drive, seen)
             out = back(v)[0] if slope is None else back(v)[0] - slope * v
-            return _after(out, reset)
-        v = _before(v, zero, reset)
-        out = jax.jvp(drive, (before,), (v,))[1]
+            return after(out, reset)
+        v = before(v, zero, reset)
+        out = jax.jvp(drive, (seen,), (v,))[1]
         return out if slope is None else out - slope * v
 
     a = decay
     if slope is not None:
         a = jnp.broadcast_to(decay, h.shape) + slope
-        a = _after(a, None) if transposed else a
+        a = after(a) if transposed else a
 
     def sweep(v):
         return linear_recurrence(
@@ -246,19 +241,19 @@ def _linear(how, values, h, reset, right, *, transposed):
 
     def one_by_one(_):
         def step(v, inputs):
-            before, x, keep, right = inputs
+            seen, x, keep, right = inputs
 
             def advance(h):
                 return decay * h + how.drive(params, h, x)
 
             if transposed:
                 g = right + v
-                return jax.vjp(advance, before)[1](g)[0] * keep, g
-            v = right + jax.jvp(advance, (before,), (v * keep,))[1]
+                return jax.vjp(advance, seen)[1](g)[0] * keep, g
+            v = right + jax.jvp(advance, (seen,), (v * keep,))[1]
             return v, v
 
         keep = jnp.ones(right.shape[:-1]) if reset is None else ~reset
-        inputs = before, x, keep[..., None].astype(right.dtype), right
+        inputs = seen, x, keep[..., None].astype(right.dtype), right
         inputs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, h0.ndim - 1, 0), inputs)
         _, v = jax.lax.scan(step, zero, inputs, reverse=transposed)
         return jnp.moveaxis(v, 0, h0.ndim - 1)
@@ -266,22 +261,15 @@ def _linear(how, values, h, reset, right, *, transposed):
     return jax.lax.cond(converged, lambda v: v, one_by_one, v)
 
 
-def _after(values, reset):
-    """Of each step what the next one holds; nothing where that starts a segment."""
-    if reset is not None:
-        values = jnp.where(reset[..., None], 0, values)
-    return jnp.concatenate([values[..., 1:, :], jnp.zeros_like(values[..., :1, :])], -2)
-
-
 def _swept(how, sweep, start):
     """Sweeps until one changes next to nothing: ``(h, count, converged)``."""
 
     def once(carry):
         h, count, _ = carry
-        after = sweep(h)
-        change = jnp.max(jnp.abs(after - h))
-        converged = change <= how.tolerance * jnp.max(jnp.abs(after))
-        return after, count + 1, converged
+        mended = sweep(h)
+        change = jnp.max(jnp.abs(mended - h))
+        converged = change <= how.tolerance * jnp.max(jnp.abs(mended))
+        return mended, count + 1, converged
 
     def goes_on(carry):
         _, count, converged = carry

@@ -6,7 +6,7 @@ from typing import get_args
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels import scan
+from ssm_jax.kernels import neighbours, scan
 from ssm_jax.kernels.convolution import fft_solver
 from ssm_jax.kernels.powers import LogDecay, logarithm
 from ssm_jax.types import Decays, Method, State, States, Steps
@@ -119,13 +119,16 @@ def _solve(a, b, cut, reverse, method):
     """
     fixed = jax.lax.stop_gradient(a)
     # The link between steps t - 1 and t is the same, seen from its other end.
-    links = fixed if _is_constant(a) else _shift(fixed, -1, reverse)
-    cut_links = None if cut is None else _shift(cut[..., None], -1, reverse)[..., 0]
+    earlier, later = neighbours.before, neighbours.after
+    if reverse:
+        earlier, later = later, earlier
+    links = fixed if _is_constant(a) else later(fixed)
+    cut_links = None if cut is None else later(cut[..., None])[..., 0]
     there = _solver(fixed, b.shape[-2], method)
     back = there if _is_constant(a) else _solver(links, b.shape[-2], method)
 
     def residual(h):
-        return h - _decay_numbers(a, cut, h.dtype) * _shift(h, 1, reverse)
+        return h - _decay_numbers(a, cut, h.dtype) * earlier(h)
 
     def solve(_, b):
         return there(b, cut, reverse)
@@ -173,14 +176,6 @@ def _decay_numbers(a, cut, dtype):
     return a if cut is None else jnp.where(cut[..., None], 0, a)
 
 
-def _shift(values, by, reverse):
-    """Values of the step before (``by=1``) or after (-1) in the order of evaluation."""
-    zero = jnp.zeros_like(values[..., :1, :])
-    if (by == 1) != reverse:
-        return jnp.concatenate([zero, values[..., :-1, :]], -2)
-    return jnp.concatenate([values[..., 1:, :], zero], -2)
-
-
 def as_varying_together(*trees):
     """Marks all leaves as varying over every mesh axis that one of them varies over."""
     leaves = jax.tree.leaves(trees)
@@ -202,9 +197,7 @@ def _links_cut(reset, reverse):
     if reset is None:
         return None
     reset = jnp.asarray(reset)
-    if not reverse:
-        return reset
-    return jnp.concatenate([reset[..., 1:], jnp.zeros_like(reset[..., :1])], -1)
+    return neighbours.after(reset[..., None])[..., 0] if reverse else reset
 
 
 def _is_constant(a):

@@ -61,7 +61,29 @@ class Recurrence(Protocol):
         mask: Steps | None = None,
         method: Method = "auto",
     ) -> tuple[Outputs, PyTree]:
-        """Maps ``x`` ``(*b, l, d_in)`` to ``(y, state)``, ``y`` ``(*b, l, d_out)``."""
+        """Maps a sequence to a sequence.
+
+        Args:
+          params: What `init` draws.
+          x: Input, ``(*b, l, d_in)``. Sums and states are float32 also for bfloat16.
+          state: State before the first step, as `initial_state` makes it and the last
+            call returned it. None means that of a fresh start, zeros.
+          reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``;
+            nothing passes its border.
+          mask: True where a step is data, ``(*b, l)`` or ``(l,)``; the others are as if
+            they were not there and give zeros. None means all are.
+          method: How it is evaluated; changes cost, not values. Each recurrence says
+            what it knows, and what ``"auto"`` chooses.
+
+        Returns:
+          ``(y, state)``: output, ``(*b, l, d_out)`` in the dtype of ``x``, and the
+          state after the last step; as the next call's ``state`` it continues the
+          sequence. None in its place where the recurrence runs in two directions.
+
+        Raises:
+          ValueError: A shape does not fit, a recurrence of two directions is given a
+            state, or ``method`` cannot do what is asked.
+        """
         ...
 
     def d_out(self, d_in: int) -> int:
@@ -115,33 +137,16 @@ class TimeInvariant(abc.ABC):
         mask: Steps | None = None,
         method: Method = "auto",
     ) -> tuple[Outputs, PyTree]:
-        """Maps a sequence to a sequence.
+        """Maps a sequence to a sequence, as `Recurrence.apply` says.
 
-        Args:
-          params: What `init` draws.
-          x: Input, ``(*b, l, d)``. Sums and states are float32 also for bfloat16.
-          state: State before the first step, ``(*b, d, n)``, or ``(*b, n)`` where
-            channels share their modes. None means zeros.
-          reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``;
-            nothing passes its border.
-          mask: True where a step is data, ``(*b, l)`` or ``(l,)``; the others are as if
-            they were not there and give zeros. None means all are.
-          method: ``"fft"``: convolution with the modes' kernel. ``"chunked"``: the same
-            by blocks, where there are no resets and the states of a step of all blocks
-            fit. Others: through all states, by `linear_recurrence`, in slices of the
-            modes, so that at most ``max(STATES_AT_ONCE, b l d)`` states exist at once.
-            ``"auto"``: short sequences and such with resets through the states; few
-            modes a channel, on CPUs, ``"chunked"``; else ``"fft"``. Modes that
-            channels share always run through their states.
-
-        Returns:
-          ``(y, state)``: output, ``(*b, l, d)`` in the dtype of ``x``, and the state
-          after the last step; as the next call's ``state`` it continues the sequence.
-          None in place of the state where the recurrence runs in two directions.
-
-        Raises:
-          ValueError: A shape does not fit, a recurrence of two directions is given a
-            state, or ``method`` cannot do what is asked.
+        The state is ``(*b, d, n)``, or ``(*b, n)`` where channels share their modes. Of
+        the methods ``"fft"`` is a convolution with the modes' kernel, and ``"chunked"``
+        the same by blocks, where there are no resets and the states of a step of all
+        blocks fit. The others go through all states, by `linear_recurrence`, in slices
+        of the modes, so that at most ``max(STATES_AT_ONCE, b l d)`` states exist at
+        once. ``"auto"``: short sequences and such with resets through the states; few
+        modes a channel, on CPUs, ``"chunked"``; else ``"fft"``. Modes that channels
+        share always run through their states.
         """
         modes = self.modes(params)
         shape = modes.state_shape if modes.w_backward is None else None

@@ -12,10 +12,12 @@ from ssm_jax.kernels.convolution import (
     modal_kernel,
     two_sided_convolution,
 )
+from ssm_jax.kernels.neighbours import after
 from ssm_jax.kernels.powers import powers
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 from ssm_jax.recurrences.modes import Modes, convolution_kernel, recurrent
-from ssm_jax.types import Activations, Array, Inexact, Int, Method, PyTree, Steps
+from ssm_jax.recurrences.padding import state_after
+from ssm_jax.types import Activations, Array, Int, Method, PyTree, Steps
 
 # Bound on the states that exist at once where all states of a sequence are formed:
 # 2**24 complex64 are 128 MiB. One mode of every channel and step is the least.
@@ -186,30 +188,12 @@ def _through_states(modes, entering, state, reset, lengths, method):
     )
     y = _leaving(h, modes.w)
     if modes.w_backward is None:
-        return y, last if lengths is None else _state_after(h, state, lengths)
+        return y, last if lengths is None else state_after(h, state, lengths)
     behind = modes.log_decay_backward or modes.log_decay
     h, _ = linear_recurrence(behind, entering, reset=reset, reverse=True, method=method)
     if modes.B is None:
-        h = strictly_after(h, reset)
+        h = after(h, reset)
     return y + _leaving(h, modes.w_backward), None
-
-
-def strictly_after(
-    values: Inexact[Array, "*b l n"], reset: Steps | None
-) -> Inexact[Array, "*b l n"]:
-    """Of each step what the next one holds; zeros where a segment ends.
-
-    Args:
-      values: What each step holds, ``(*b, l, n)``.
-      reset: True where a segment starts, ``(*b, l)``, or None.
-    """
-    values = jnp.concatenate(
-        [values[..., 1:, :], jnp.zeros_like(values[..., :1, :])], -2
-    )
-    if reset is None:
-        return values
-    ends = jnp.roll(reset, -1, axis=-1)
-    return jnp.where(ends[..., None], 0, values)
 
 
 def _leaving(h, w):
@@ -220,11 +204,3 @@ def _leaving(h, w):
 
 def _product(values, weights):
     return jnp.tensordot(values, weights, (-1, -1), precision="highest")
-
-
-def _state_after(h, state, lengths):
-    """States after ``lengths`` steps of each row; of no steps, the one before them."""
-    index = jnp.maximum(lengths - 1, 0)[..., None, None]
-    last = jnp.take_along_axis(h, index, -2)[..., 0, :]
-    before = jnp.zeros_like(last) if state is None else state
-    return jnp.where(lengths[..., None] > 0, last, before)

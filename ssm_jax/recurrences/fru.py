@@ -10,7 +10,7 @@ import numpy as np
 from ssm_jax.kernels.powers import LogDecay, powers
 from ssm_jax.recurrences.base import Params
 from ssm_jax.recurrences.sru import Statistics, truncated
-from ssm_jax.types import Float, PRNGKey
+from ssm_jax.types import PRNGKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +91,9 @@ class FRU(Statistics):
 
     def weights(self, params, steps):
         """The waves at each step, right to float32 rounding however many passed."""
-        angle = 2 * np.pi * np.asarray(self.frequencies) / self.horizon
-        high = np.float32(angle)
-        log = LogDecay(*map(jnp.asarray, (0 * high, high, np.float32(angle - high))))
         turned = 2 * np.pi * params["phase"]
         start = jax.lax.complex(jnp.cos(turned), jnp.sin(turned))
-        return jnp.real(powers(log, steps) * start) / self.horizon
+        return jnp.real(powers(_waves(self), steps) * start) / self.horizon
 
 
 def log_spaced(n: int, greatest: float) -> tuple[float, ...]:
@@ -138,8 +135,11 @@ def rotating(fru: FRU) -> LogDecay:
     Returns:
       Logarithm of the decays, leaves ``(k,)``.
     """
-    angle = -2 * np.pi * np.asarray(fru.frequencies) / fru.horizon
+    return jax.tree.map(jnp.negative, _waves(fru))
+
+
+def _waves(fru):
+    """Logarithm of ``e^{2 pi i f / T}``, its phase in two floats."""
+    angle = 2 * np.pi * np.asarray(fru.frequencies) / fru.horizon
     high = np.float32(angle)
-    low = np.float32(angle - high)
-    zeros: Float[np.ndarray, " k"] = np.zeros_like(high)
-    return LogDecay(jnp.asarray(zeros), jnp.asarray(high), jnp.asarray(low))
+    return LogDecay(*map(jnp.asarray, (0 * high, high, np.float32(angle - high))))

@@ -9,11 +9,10 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.fixed_point import Sweeps, nonlinear_recurrence
 from ssm_jax.recurrences.base import ParamGroup, Params, check
-from ssm_jax.recurrences.padding import on_data
+from ssm_jax.recurrences.padding import on_data, state_after
 from ssm_jax.types import (
     Activations,
     Array,
-    Bool,
     Float,
     Int,
     Method,
@@ -27,8 +26,8 @@ from ssm_jax.types import (
 class Nonlinear(abc.ABC):
     """A recurrence ``h_t = a h_{t-1} + drive(h_{t-1}, x_t)``, and every evaluation.
 
-    The state of one sequence is one row of numbers, `d_state` of them: ``h``, and the
-    number of steps since the start where `counts` is true.
+    The state of one sequence is one row of numbers: ``h``, `d_hidden` of them, and
+    the number of steps since the start where `counts` is true.
     """
 
     counts: bool = False
@@ -92,27 +91,12 @@ class Nonlinear(abc.ABC):
         mask: Steps | None = None,
         method: Method = "auto",
     ) -> tuple[Outputs, PyTree]:
-        """Maps a sequence to a sequence.
+        """Maps a sequence to a sequence, as `Recurrence.apply` says.
 
-        Args:
-          params: What `init` draws.
-          x: Input, ``(*b, l, d)``. States are float32 also for bfloat16.
-          state: State before the first step, ``(*b, n)``. None means zeros.
-          reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``;
-            nothing passes its border.
-          mask: True where a step is data, ``(*b, l)`` or ``(l,)``; the others are as if
-            they were not there and give zeros. None means all are.
-          method: ``"sequential"``: step after step. Others: all steps at once, mended
-            by sweeps of a linear recurrence, which is evaluated as the method says;
-            ``"fft"`` where its decay is constant and there are no resets. ``"auto"``:
-            ``"sequential"`` on CPUs, else ``"associative"``.
-
-        Returns:
-          ``(y, state)``: output, ``(*b, l, d_out)`` in the dtype of ``x``, and the
-          state after the last step.
-
-        Raises:
-          ValueError: A shape does not fit, or ``method`` cannot do what is asked.
+        Of the methods ``"sequential"`` goes step by step. The others solve all steps at
+        once by sweeps of a linear recurrence, which is evaluated as the method says;
+        by ``"fft"`` where its decay is constant and there are no resets. ``"auto"``:
+        ``"sequential"`` on CPUs, else ``"associative"``.
         """
         return self.solve(params, x, state, reset=reset, mask=mask, method=method)[:2]
 
@@ -132,15 +116,15 @@ class Nonlinear(abc.ABC):
         """As `apply`, with what the sweeps took, and the numbers that bound them.
 
         Args:
-          params: As `apply` takes it.
-          x: Likewise.
-          state: Likewise.
-          reset: Likewise.
-          mask: Likewise.
-          method: Likewise.
-          tolerance: As `nonlinear_recurrence` takes it.
-          max_sweeps: Likewise.
-          chunk: Likewise.
+          params: This and the next five as `apply` takes them.
+          x: Input.
+          state: State before the first step.
+          reset: Where segments start.
+          mask: Where data are.
+          method: How it is evaluated.
+          tolerance: This and the next two as `nonlinear_recurrence` takes them.
+          max_sweeps: The most sweeps.
+          chunk: Steps that are solved together.
 
         Returns:
           ``(y, state, sweeps)``.
@@ -155,7 +139,6 @@ class Nonlinear(abc.ABC):
                 "`method` must not be 'fft' where `reset` is given or decays vary, as "
                 f"in a {type(self).__name__}; use 'associative' or 'chunked'."
             )
-        taken = []
 
         def run(x, state, reset, lengths):
             x = x.astype(jnp.float32)
@@ -179,15 +162,14 @@ class Nonlinear(abc.ABC):
                 max_sweeps=max_sweeps,
                 chunk=chunk,
             )
-            taken.append(sweeps)
-            after = h
+            states = h
             if self.counts:
                 done = (steps + 1).astype(h.dtype)
-                after = jnp.concatenate([h, done[..., None]], -1)
-            return self.leaving(params, h), _last(after, state, lengths)
+                states = jnp.concatenate([h, done[..., None]], -1)
+            y = self.leaving(params, h)
+            return y, state_after(states, state, lengths), sweeps
 
-        y, state = on_data(run, x, state, reset, mask)
-        return y, state, taken[0]
+        return on_data(run, x, state, reset, mask)
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """All parameters are treated alike."""
@@ -207,11 +189,8 @@ def _steps(start, x, reset):
     return jnp.where(begun >= 0, steps - begun, counted)
 
 
-def _last(after, before, lengths: Int[Array, "*b"] | None):
-    """The state after the data of each row; of no data, the one before them."""
-    if lengths is None:
-        return after[..., -1, :]
-    index = jnp.maximum(lengths - 1, 0)[..., None, None]
-    last = jnp.take_along_axis(after, index, -2)[..., 0, :]
-    empty: Bool[Array, "*b"] = lengths == 0
-    return jnp.where(empty[..., None], before, last)
+def product(
+    x: Float[Array, "... d"], kernel: Float[Array, "d n"]
+) -> Float[Array, "... n"]:
+    """The matrix product in full float32, on GPUs and TPUs too."""
+    return jnp.matmul(x, kernel, precision="highest")

@@ -1,43 +1,54 @@
 """Padding: steps that are no data are moved out of the way, and back afterwards."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.types import Activations, Array, Bool, Int, Outputs, PyTree, Steps
+from ssm_jax.types import (
+    Activations,
+    Array,
+    Bool,
+    Int,
+    Outputs,
+    State,
+    States,
+    Steps,
+)
 
 
 def on_data(
-    run: Callable[..., tuple[Outputs, PyTree]],
+    run: Callable[..., tuple[Any, ...]],
     x: Activations,
     state: Array | None,
     reset: Steps | None,
     mask: Steps | None,
-) -> tuple[Outputs, Array | None]:
+) -> tuple[Any, ...]:
     """Runs a recurrence on the data of each row, as if the padding were not there.
 
     Args:
-      run: ``(x, state, reset, lengths) -> (y, state)``, of sequences with the data
-        first, zeros behind them, and ``lengths`` ``(*b,)`` of them or None for all; the
-        state is the one after the last data.
+      run: ``(x, state, reset, lengths) -> (y, state, *more)``, of sequences with the
+        data first, zeros behind them, and ``lengths`` ``(*b,)`` of them or None for
+        all; the state is the one after the last data.
       x: Sequences, ``(*b, l, d)``.
       state: State before the first step, batch axes first, or None.
       reset: True where a segment starts, ``(*b, l)``, or None.
       mask: True where a step is data, ``(*b, l)``. None means all are.
 
     Returns:
-      ``(y, state)``: outputs at their steps, in the dtype of ``x``, zeros on padding,
-      and the state that ``run`` gives, zeros where a segment starts behind the data.
+      ``(y, state, *more)``: outputs at their steps, in the dtype of ``x``, zeros on
+      padding; the state that ``run`` gives, zeros where a segment starts behind the
+      data; and whatever else ``run`` gives.
     """
     fresh = starts_behind_data(reset, mask)
     data, reset, lengths, places = compact(x, reset, mask)
-    y, state = run(data, state, reset, lengths)
+    y, state, *more = run(data, state, reset, lengths)
     y = spread(y, mask, places)
     if state is not None and fresh is not None:
         fresh = jnp.expand_dims(fresh, tuple(range(fresh.ndim, state.ndim)))
         state = jnp.where(fresh, 0, state)
-    return y.astype(x.dtype), state
+    return y.astype(x.dtype), state, *more
 
 
 def compact(
@@ -122,3 +133,24 @@ def starts_behind_data(
         return None
     segment = jnp.cumsum(reset, -1)
     return segment[..., -1] > jnp.max(jnp.where(mask, segment, 0), -1)
+
+
+def state_after(
+    h: States, before: State | None, lengths: Int[Array, "*b"] | None
+) -> State:
+    """The state after the data of each row.
+
+    Args:
+      h: States after each step, ``(*b, l, n)``, data first.
+      before: The one before the first step, ``(*b, n)``. None means zeros.
+      lengths: Steps of each row that are data, ``(*b,)``. None means all.
+
+    Returns:
+      ``(*b, n)``; of a row without data the state before it.
+    """
+    if lengths is None:
+        return h[..., -1, :]
+    index = jnp.maximum(lengths - 1, 0)[..., None, None]
+    last = jnp.take_along_axis(h, index, -2)[..., 0, :]
+    before = jnp.zeros_like(last) if before is None else before
+    return jnp.where(lengths[..., None] > 0, last, before)

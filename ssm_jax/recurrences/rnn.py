@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.recurrences.base import Params
-from ssm_jax.recurrences.nonlinear import Nonlinear
+from ssm_jax.recurrences.nonlinear import Nonlinear, product
 from ssm_jax.types import Array, Float, PRNGKey
 
 
@@ -58,7 +58,7 @@ class _Gated(Nonlinear):
     def entering(self, params, x, steps):
         """The part of the gates that is the input's."""
         del steps
-        return _product(x, params["input_kernel"]) + params["bias"]
+        return product(x, params["input_kernel"]) + params["bias"]
 
     def leaving(self, params, h):
         """The state itself."""
@@ -111,7 +111,7 @@ class RNN(_Gated):
     """
 
     def _step(self, params, h, gates):
-        h = jnp.tanh(gates + _product(h, params["recurrent_kernel"]))
+        h = jnp.tanh(gates + product(h, params["recurrent_kernel"]))
         return h, (1 - jnp.square(h)) * self._own(params, 0)
 
 
@@ -159,7 +159,7 @@ class GRU(_Gated):
 
     def _step(self, params, h, gates):
         r, z, c = jnp.split(gates, 3, -1)
-        of_r, of_z, of_c = jnp.split(_product(h, params["recurrent_kernel"]), 3, -1)
+        of_r, of_z, of_c = jnp.split(product(h, params["recurrent_kernel"]), 3, -1)
         of_c = of_c + params["recurrent_bias"]
         r, z = jax.nn.sigmoid(r + of_r), jax.nn.sigmoid(z + of_z)
         c = jnp.tanh(c + r * of_c)
@@ -220,7 +220,7 @@ class LSTM(_Gated):
 
     def _step(self, params, h, gates):
         before, h = jnp.split(h, 2, -1)
-        gates = gates + _product(h, params["recurrent_kernel"])
+        gates = gates + product(h, params["recurrent_kernel"])
         i, f, g, o = jnp.split(gates, 4, -1)
         i, f, o = map(jax.nn.sigmoid, (i, f + self.forget_bias, o))
         g = jnp.tanh(g)
@@ -234,7 +234,3 @@ class LSTM(_Gated):
         )
         slope_h = o * (1 - o) * own_o * seen + o * (1 - seen * seen) * slope_c
         return jnp.concatenate([c, o * seen], -1), jnp.concatenate([f, slope_h], -1)
-
-
-def _product(x, kernel):
-    return jnp.matmul(x, kernel, precision="highest")

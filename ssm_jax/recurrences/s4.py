@@ -9,9 +9,9 @@ import numpy as np
 
 from ssm_jax.kernels.convolution import causal_convolution
 from ssm_jax.kernels.dense import block_by_block, step_by_step
+from ssm_jax.kernels.neighbours import after
 from ssm_jax.recurrences import hippo, nplr
 from ssm_jax.recurrences.base import ParamGroup, Params, check
-from ssm_jax.recurrences.evaluation import strictly_after
 from ssm_jax.recurrences.padding import on_data
 from ssm_jax.recurrences.parameters import (
     check_pairs,
@@ -134,28 +134,12 @@ class S4:
         mask: Steps | None = None,
         method: Method = "auto",
     ) -> tuple[Outputs, PyTree]:
-        """Maps a sequence to a sequence.
+        """Maps a sequence to a sequence, as `Recurrence.apply` says.
 
-        Args:
-          params: What `init` draws.
-          x: Input, ``(*b, l, d)``. Sums and states are float32 also for bfloat16.
-          state: State before the first step, ``(*b, d, d_state)``. None means zeros.
-          reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``;
-            nothing passes its border.
-          mask: True where a step is data, ``(*b, l)`` or ``(l,)``; the others are as if
-            they were not there and give zeros. None means all are.
-          method: ``"sequential"``: step by step. ``"chunked"``: matrix products by
-            blocks; step by step where there are resets. ``"fft"``: convolution with the
-            kernel by its generating function, as published. ``"auto"``: short sequences
-            step by step, others ``"chunked"``.
-
-        Returns:
-          ``(y, state)``: output, ``(*b, l, d)`` in the dtype of ``x``, and the state
-          after the last step; None in two directions.
-
-        Raises:
-          ValueError: A shape does not fit, a recurrence of two directions is given a
-            state, or ``method`` cannot do what is asked.
+        Of the methods ``"sequential"`` goes step by step; ``"chunked"`` takes matrix
+        products by blocks, and goes step by step where there are resets; ``"fft"``
+        convolves with the kernel by its generating function, as published. ``"auto"``:
+        short sequences step by step, others ``"chunked"``.
         """
         d, feedthrough = len(params["log_dt"]), params["feedthrough"]
         shape = None if self.bidirectional else (d, self.d_state)
@@ -213,4 +197,4 @@ def _after(system, x, reset, method):
     """What comes after each step, from the end: padding there leaves zeros zero."""
     cut = None if reset is None else jnp.flip(jnp.roll(reset, -1, -1), -1)
     y, _ = _evaluated(system, jnp.flip(x, -2), None, cut, None, method)
-    return strictly_after(jnp.flip(y, -2), reset)
+    return after(jnp.flip(y, -2), reset)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.recurrences.base import Params
-from ssm_jax.recurrences.nonlinear import Nonlinear
+from ssm_jax.recurrences.nonlinear import Nonlinear, product
 from ssm_jax.types import Array, Float, PRNGKey
 
 Activation = Literal["relu", "tanh", "identity"]
@@ -95,7 +95,7 @@ class Statistics(Nonlinear):
 
     def entering(self, params, x, steps):
         """The part of the statistic before ``phi`` that is the input's, and ``c``."""
-        own = _affine(x, params["input_kernel"], params["input_bias"])
+        own = product(x, params["input_kernel"]) + params["input_bias"]
         return own, self.weights(params, steps)
 
     def drive(self, params, h, entering):
@@ -103,14 +103,14 @@ class Statistics(Nonlinear):
         phi = ACTIVATIONS[self.activation]
         statistic, weights = entering
         if self.d_feedback:
-            g = phi(_affine(h, params["feedback_kernel"], params["feedback_bias"]))
-            statistic = statistic + _affine(g, params["seen_kernel"], 0)
+            g = product(h, params["feedback_kernel"]) + params["feedback_bias"]
+            statistic = statistic + product(phi(g), params["seen_kernel"])
         sums = weights[..., :, None] * phi(statistic)[..., None, :]
         return sums.reshape(*sums.shape[:-2], -1)
 
     def leaving(self, params, h):
         """``o``."""
-        o = _affine(h, params["output_kernel"], params["output_bias"])
+        o = product(h, params["output_kernel"]) + params["output_bias"]
         return ACTIVATIONS[self.activation](o)
 
 
@@ -177,7 +177,3 @@ class SRU(Statistics):
 def truncated(key: PRNGKey, shape: tuple[int, ...]) -> Float[jax.Array, "..."]:
     """Normal numbers of deviation 0.1 before the cut at two deviations."""
     return DEVIATION * jax.random.truncated_normal(key, -2, 2, shape)
-
-
-def _affine(x, kernel, bias):
-    return jnp.matmul(x, kernel, precision="highest") + bias
