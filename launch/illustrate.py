@@ -7,6 +7,7 @@ stands at the head of that file.
 """
 
 import importlib
+import inspect
 from pathlib import Path
 
 from absl import flags
@@ -16,8 +17,9 @@ from ssm_jax.config import nearest
 
 FIGURE = flags.DEFINE_string("figure", None, "Which figure.", required=True)
 OUTPUT = flags.DEFINE_string("output", "figure.png", "File for the picture.")
+DATA = flags.DEFINE_string("data", None, "File of what is drawn, where one is needed.")
 
-FIGURES = ("etsmlp/proposition_1",)
+FIGURES = ("etsmlp/proposition_1", "fru/expressive", "fru/temperatures")
 
 
 def main(argv):
@@ -30,9 +32,15 @@ def main(argv):
             f"{nearest(name, FIGURES)}"
         )
     module = importlib.import_module(f"experiments.{name.replace('/', '.')}")
+    needed = inspect.signature(module.draw).parameters
+    if bool(needed) != (DATA.value is not None):
+        raise ValueError(
+            f"`--data` must be {'a file' if needed else 'left out'} for {name}, got "
+            f"{DATA.value!r}; the head of experiments/{name}.py says of what."
+        )
     output = Path(OUTPUT.value)
     output.parent.mkdir(parents=True, exist_ok=True)
-    module.draw().savefig(output)
+    module.draw(*filter(None, [DATA.value])).savefig(output)
     print(output)
 
 

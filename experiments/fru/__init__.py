@@ -1,1 +1,1 @@
-"""Zhang et al., Fourier Recurrent Units: mixtures of curves."""
+"""Zhang et al., Fourier Recurrent Units: curves, pixels, reviews, and the theory."""

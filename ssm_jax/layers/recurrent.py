@@ -3,13 +3,19 @@
 from collections.abc import Iterator
 from typing import Any
 
+import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
 from flax.core import meta
 
 from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.recurrences.base import ParamGroup, Recurrence
+from ssm_jax.recurrences.nonlinear import Nonlinear
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
+
+MONITORS = "monitors"
+"""The collection that layers sow in what training should show of them: ``sweeps``, as
+many as a nonlinear recurrence took, and ``fallbacks``, 1 where they did not suffice."""
 
 
 class Grouped(struct.PyTreeNode, meta.AxisMetadata[Any]):
@@ -97,9 +103,14 @@ class Recurrent(nn.Module):
         """
         del train
         params = self.param("recurrence", self._init, x.shape[-1])
-        return self.recurrence.apply(
-            params, x, state, reset=reset, mask=mask, method=self.method
-        )
+        options = {"reset": reset, "mask": mask, "method": self.method}
+        if not isinstance(self.recurrence, Nonlinear):
+            return self.recurrence.apply(params, x, state, **options)
+        y, state, sweeps = self.recurrence.solve(params, x, state, **options)
+        if not self.is_initializing():
+            self.sow(MONITORS, "sweeps", jnp.float32(sweeps.n_sweeps))
+            self.sow(MONITORS, "fallbacks", jnp.float32(~sweeps.converged))
+        return y, state
 
     def _init(self, key, d_in) -> Any:
         params = self.recurrence.init(key, d_in)
@@ -158,10 +169,8 @@ def recurrences_of(params: PyTree) -> Iterator[PyTree]:
     Args:
       params: The model's parameters.
     """
-    names = sorted(
-        params, key=lambda name: (len(name), name)
-    )  # block_2 before block_10
-    for name in names:
+    # block_2 comes before block_10.
+    for name in sorted(params, key=lambda name: (len(name), name)):
         if name == "recurrence":
             yield params[name]
         elif isinstance(params[name], dict):

@@ -7,10 +7,11 @@ the number of devices; a mean of means is not.
 from collections.abc import Mapping
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import optax
 
-from ssm_jax.types import Array, Bool, Float, Inexact, Int
+from ssm_jax.types import Array, Bool, Float, Inexact, Int, PyTree
 
 Targets = Literal["regression", "classification"]
 Sums = dict[str, Float[Array, ""]]
@@ -63,6 +64,25 @@ def loss_sums(
     }
 
 
+def monitor_sums(sown: PyTree) -> Sums:
+    """Sums what layers sowed in the collection of monitors.
+
+    Args:
+      sown: The collection: tuples of numbers, named by their last key.
+
+    Returns:
+      Sums by name, and their number as ``monitored``, that of one name; empty if
+      nothing was sown.
+    """
+    sums: dict[str, list[Array]] = {}
+    for path, leaf in jax.tree.leaves_with_path(sown):
+        sums.setdefault(path[-2].key, []).append(leaf)
+    if not sums:
+        return {}
+    total = {name: jnp.sum(jnp.stack(each)) for name, each in sums.items()}
+    return total | {"monitored": jnp.float32(max(map(len, sums.values())))}
+
+
 def metrics(sums: Mapping[str, Inexact[Array, ""] | float]) -> dict[str, float]:
     """The metrics that sums over some data come to.
 
@@ -72,7 +92,8 @@ def metrics(sums: Mapping[str, Inexact[Array, ""] | float]) -> dict[str, float]:
     Returns:
       ``loss``, the mean; and ``accuracy`` in [0, 1] of a classification, ``r2`` of a
       regression: 1 minus the mean squared error over that of the best constant, taken
-      as at least 1e-5.
+      as at least 1e-5. Where recurrences were solved by sweeps also their mean number,
+      ``sweeps``, and the share of ``fallbacks``, whose sweeps did not suffice.
 
     Example:
       >>> metrics({"loss": 3.0, "n": 4.0, "correct": 1.0})
@@ -81,10 +102,14 @@ def metrics(sums: Mapping[str, Inexact[Array, ""] | float]) -> dict[str, float]:
     total = {name: float(value) for name, value in sums.items()}
     n = max(total["n"], 1.0)
     loss = total["loss"] / n
+    seen = {}
+    if total.get("sweeps"):
+        names = ("sweeps", "fallbacks")
+        seen = {name: total[name] / total["monitored"] for name in names}
     if "correct" in total:
-        return {"loss": loss, "accuracy": total["correct"] / n}
+        return {"loss": loss, "accuracy": total["correct"] / n} | seen
     variance = total["square"] / n - (total["sum"] / n) ** 2
-    return {"loss": loss, "r2": 1.0 - loss / max(variance, 1e-5)}
+    return {"loss": loss, "r2": 1.0 - loss / max(variance, 1e-5)} | seen
 
 
 def main_metric(targets: Targets) -> str:

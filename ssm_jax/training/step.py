@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ssm_jax.layers.recurrent import MONITORS
 from ssm_jax.tasks.base import Batch
-from ssm_jax.training.losses import Sums, loss_sums
+from ssm_jax.training.losses import Sums, loss_sums, monitor_sums
 from ssm_jax.training.state import Run, TrainState
 from ssm_jax.types import PyTree
 
@@ -39,11 +40,13 @@ def train_step(
             state.carry,
             mask=batch.valid,
             train=True,
-            mutable=list(state.model_state),
+            mutable=[*state.model_state, MONITORS],
             rngs={"dropout": sample},
         )
         sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.mask)
-        total = _sum_over(sums, axes)
+        model_state = dict(model_state)
+        monitored = monitor_sums(model_state.pop(MONITORS, {}))
+        total = _sum_over(sums | monitored, axes)
         n = jnp.maximum(total["n"], 1)  # of a batch without targets the loss is zero
         return sums["loss"] / n, (total, carry, model_state)
 

@@ -11,10 +11,13 @@ import optax
 import pytest
 
 from ssm_jax.config import build
-from ssm_jax.models import PooledHead, StepHead
-from ssm_jax.tasks import Digits, Shift
+from ssm_jax.models import LastHead, PooledHead, RecurrentNetwork, StepHead
+from ssm_jax.recurrences import RNN
+from ssm_jax.tasks import Digits, Mixture, Shift
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training import Optimizer, create, evaluation_step, loss_sums, train_step
+from ssm_jax.training.losses import metrics
+from ssm_jax.training.parallel import DataParallel
 from tests.training import tiny
 
 TASK = Shift(length=16, n_shifts=2)
@@ -153,3 +156,32 @@ def test_seed_draws_the_parameters(start):
 def test_model_that_does_not_fit_the_task_is_refused(head):
     with pytest.raises(ValueError, match=r"`model` must predict \(1, 16, 2\)"):
         create(build(tiny.model(head)), TASK, SGD, seed=0)
+
+
+@pytest.mark.parametrize(("scale", "fallbacks"), [(0.3, 0), (200, 1)])
+def test_sweeps_and_what_they_did_not_solve_are_among_the_metrics(scale, fallbacks):
+    task = Mixture(length=96, n_train=8)
+    model = RecurrentNetwork(RNN(d_state=4), LastHead(d_output=95), method="chunked")
+    run, state = create(model, task, SGD, seed=0)
+    params = jax.tree.map(lambda leaf: scale * leaf, state.params)
+    _, sums = jax.jit(partial(train_step, run))(
+        state.replace(params=params), task.batch("train", 0, 4, seed=0)
+    )
+    seen = metrics(sums)
+    assert seen["fallbacks"] == fallbacks
+    assert seen["sweeps"] == 50 if fallbacks else 1 < seen["sweeps"] < 50
+    assert metrics(sums | {"sweeps": 0.0}).keys() == {"loss", "r2"}
+
+
+def test_sweeps_of_two_devices_are_shared():
+    task = Mixture(length=96, n_train=8)
+    model = RecurrentNetwork(RNN(d_state=4), LastHead(d_output=95), method="chunked")
+    batch = task.batch("train", 0, 4, seed=0)
+    seen = []
+    for kind, n in (("pmap", 1), ("pmap", 2), ("shard_map", 2)):
+        run, state = create(model, task, SGD, seed=0)
+        parallel = DataParallel(kind, jax.local_devices()[:n])
+        _, sums = parallel.train_step(run)(parallel.place(state), parallel.split(batch))
+        seen.append(metrics(sums))
+    chex.assert_trees_all_close(seen[0], seen[1], rtol=1e-4, atol=1.1)
+    chex.assert_trees_all_close(seen[1], seen[2], rtol=1e-4)
