@@ -6,8 +6,7 @@ r"""FRU, SRU, LSTM and RNN on the words of film reviews; table 3.
 The variant is ``words`` with five waves, or ``words1`` with the frequency 0 alone, then
 ``+`` and ``fru``, ``sru``, ``lstm`` or ``rnn``; with ``+small`` two of the twenty
 epochs. ``FOLDER`` holds imdb_reviews, as ``python -m launch.prepare`` makes it. The
-authors run over the padding behind a review; here the last word is the last step. Their
-dropout around the unit is left out.
+authors run over the padding behind a review; here the last word is the last step.
 """
 
 from ml_collections import ConfigDict
@@ -53,6 +52,7 @@ def get_config(variant: str = "words+fru") -> Config:
                 waves=WAVES | {"n": 5 if words == "words" else 1},
                 d_unit=128,
                 encoder=encoder,
+                dropout=0.2,
             ),
             "optimizer": units.optimizer(*RATES[unit]),
             "training": spec(

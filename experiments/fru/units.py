@@ -38,6 +38,7 @@ def network(
     waves: dict[str, Any],
     d_unit: int = 200,
     encoder: Config | None = None,
+    dropout: float = 0.0,
 ) -> Config:
     """The spec of a network of one unit and a linear map of its last output.
 
@@ -48,6 +49,7 @@ def network(
         ``d_statistic``.
       d_unit: Numbers that the unit puts out.
       encoder: Spec of what comes before the unit. None: nothing.
+      dropout: Of what enters and leaves the unit.
     """
     waves = dict(waves)
     frequencies = log_spaced(waves.pop("n"), waves.pop("greatest"))
@@ -58,7 +60,13 @@ def network(
         "rnn": lambda: spec(RNN, d_state=d_unit),
     }[unit]()
     head = spec(LastHead, d_output=d_output)
-    return spec(RecurrentNetwork, recurrence=recurrence, head=head, encoder=encoder)
+    return spec(
+        RecurrentNetwork,
+        recurrence=recurrence,
+        head=head,
+        encoder=encoder,
+        dropout=dropout,
+    )
 
 
 def optimizer(learning_rate: float, stair: float, clip_norm: float | None) -> Config:

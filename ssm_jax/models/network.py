@@ -14,6 +14,8 @@ class RecurrentNetwork(nn.Module):
       recurrence: What runs over the sequence.
       head: Maps ``(*b, l, d_out)`` to predictions.
       encoder: Maps inputs to ``(*b, l, d_in)``. None: they are that already.
+      dropout: Probability that a number which enters or leaves the recurrence is
+        dropped.
       method: How the recurrence is evaluated; changes cost, not values.
       axis_name: As every model takes it; nothing here is shared over devices.
 
@@ -36,6 +38,7 @@ class RecurrentNetwork(nn.Module):
     recurrence: Recurrence
     head: nn.Module
     encoder: nn.Module | None = None
+    dropout: float = 0.0
     method: Method = "auto"
     axis_name: str | None = None
 
@@ -65,5 +68,6 @@ class RecurrentNetwork(nn.Module):
         """Maps inputs to ``(predictions, state)``, as `SequenceModel` does."""
         x = inputs if self.encoder is None else self.encoder(inputs)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
-        y, state = recurrent(x, state, reset=reset, mask=mask)
-        return self.head(y, mask=mask, train=train), state
+        dropout = nn.Dropout(self.dropout, deterministic=not train)
+        y, state = recurrent(dropout(x), state, reset=reset, mask=mask)
+        return self.head(dropout(y), mask=mask, train=train), state

@@ -96,29 +96,31 @@ class FRU(Statistics):
         return jnp.real(powers(_waves(self), steps) * start) / self.horizon
 
 
-def log_spaced(n: int, greatest: float) -> tuple[float, ...]:
-    """The published frequencies: 0, and others even in their logarithm from 1/4 on.
+def log_spaced(n: int, greatest: float, least: float = 0.25) -> tuple[float, ...]:
+    """The published frequencies: 0, and others even in their logarithm.
 
     Args:
       n: How many, 0 included.
       greatest: The last one; published are the steps of a sequence, or a third.
+      least: The first one after 0.
 
     Returns:
       ``n`` frequencies, rising.
 
     Raises:
-      ValueError: ``n`` is not positive, or ``greatest`` less than 1/4.
+      ValueError: ``n`` or ``least`` is not positive, or ``greatest`` less than
+        ``least``.
 
     Example:
       >>> [round(f, 2) for f in log_spaced(5, 100.0)]
       [0.0, 0.25, 1.84, 13.57, 100.0]
     """
-    if n < 1 or greatest < 0.25:
+    if n < 1 or not 0 < least <= greatest:
         raise ValueError(
-            f"`n` must be positive and `greatest` at least 1/4, got {n} and "
-            f"{greatest}; one frequency is 0."
+            f"`n` and `least` must be positive and `greatest` at least `least`, got "
+            f"{n}, {least} and {greatest}; the frequency 0 is always there."
         )
-    waves = np.logspace(-2, np.log2(greatest), n - 1, base=2)
+    waves = np.logspace(np.log2(least), np.log2(greatest), n - 1, base=2)
     return (0.0, *map(float, waves))
 
 

@@ -49,12 +49,12 @@ class LabelledImages(NamedTuple):
         return base.Batch(inputs, self.labels[rows], mask)
 
 
-def pixel_spec(*, length: int, n_classes: int) -> base.TaskSpec:
+def pixel_spec(*, length: int, n_classes: int, d_input: int = 1) -> base.TaskSpec:
     """Describes a task that names the class of an image after its last pixel."""
     return base.TaskSpec(
         length=length,
         inputs="vector",
-        d_input=1,
+        d_input=d_input,
         targets="classification",
         d_output=n_classes,
         l_output=None,

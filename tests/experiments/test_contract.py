@@ -18,7 +18,7 @@ from experiments.etsmlp import (
     retrieval,
     text,
 )
-from experiments.fru import imdb, mixture
+from experiments.fru import frequencies, imdb, mixture
 from experiments.fru import pixel_mnist as fru_pixel_mnist
 from launch import cli
 from ssm_jax.config import build, differences, from_json, to_json
@@ -35,9 +35,10 @@ VARIANTS = {
     imdb: ("words+fru", "words1+fru+small", *(f"words+{name}" for name in UNITS[1:])),
     fru_pixel_mnist: tuple(
         f"{name}{size}"
-        for size, task in (("", "permuted"), ("+small", "pixels"))
+        for size, task in (("", "permuted"), ("+small", "pixels"), ("", "rows"))
         for name in (f"{task}+{unit}" for unit in UNITS)
     ),
+    frequencies: ("rows+20+0.25+25", "pixels+10+1+784+small"),
     shift: ("", "demo"),
     cumsum: ("", "demo"),
     digits: ("",),
@@ -121,7 +122,8 @@ STEPS = {
     pathx: ("small_change",),
     mixture: VARIANTS[mixture],
     imdb: ("words+fru",),
-    fru_pixel_mnist: ("permuted+fru",),
+    fru_pixel_mnist: ("permuted+fru", "rows+rnn", "pixels+fru+small"),
+    frequencies: ("rows+20+0.25+25",),
     listops: ("", "gate", *BASELINES, *(f"{name}+small" for name in parts.ABLATIONS)),
     language: ("cola+transformer", "mrpc", "imdb+gate"),
 }

@@ -34,6 +34,9 @@ FINITE = {
     "pixel_mnist_permuted": lambda mnist_dir: tasks.PixelMnist(
         data_dir=mnist_dir, n_validation=10, permuted=True
     ),
+    "pixel_mnist_rows": lambda mnist_dir: tasks.PixelMnist(
+        data_dir=mnist_dir, n_validation=12, rows=True, size=14, pooled=True
+    ),
     "pixel_cifar10": lambda sets_dir: tasks.PixelCifar10(
         data_dir=sets_dir, n_validation=10
     ),

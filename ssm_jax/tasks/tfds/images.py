@@ -12,13 +12,13 @@ from ssm_jax.tasks.tfds import reading
 MNIST = reading.PreparedSet("mnist", "mnist/3.0.1", ("image", "label"))
 CIFAR10 = reading.PreparedSet("cifar10", "cifar10/3.0.2", ("image", "label"))
 
-# One order for everybody, so that figures of different runs can be compared.
-_PERMUTATION = np.random.default_rng(1803).permutation(28 * 28)
+_SIZE = 28  # Pixels of a side of an image of MNIST.
+_SEED = 1803
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PixelMnist:
-    """Classification: which digit an image of 28 by 28 pixels shows, pixel by pixel.
+    """Classification: which digit an image shows, read pixel by pixel or row by row.
 
     What it asks of a model: to gather evidence over 784 steps, most of them blank, and
     judge once, at the end. Permuted, neighbours in the image are far apart in time, and
@@ -31,27 +31,29 @@ class PixelMnist:
         ``TFDS_DATA_DIR``, else ``~/tensorflow_datasets``.
       permuted: Whether the pixels come in one fixed random order, the same for every
         image, every seed and every run.
-      n_validation: Images held out for validation, the last ones of TFDS's train split.
+      rows: Whether a step is a row of pixels, and not one.
+      size: Pixels of a side; less than 28, a divisor of it: means of squares of pixels.
+      pooled: Whether all 70,000 images are pooled, mixed in one fixed order, and a
+        fifth of them taken for the test, as the code of the paper below does.
+      n_validation: Images held out for validation, the last ones of the train split.
 
     Batch:
-      inputs: float32, ``(b, 784, 1)``: pixels row by row from the top left, divided by
-        255, not centred, then permuted if asked for.
+      inputs: float32, ``(b, 784, 1)``, or of rows ``(b, 28, 28)``: pixels row by row
+        from the top left, divided by 255, not centred, then permuted if asked for.
       targets: int32, ``(b,)``, the digit, 0 to 9.
       mask: bool, ``(b,)``, false for rows that fill up the last batch.
 
     Splits: 55,000 train, 5,000 validation and 10,000 test images, from TFDS's mnist
-    3.0.1 (60,000 and 10,000, in the fixed order that TFDS shuffled them to). Read once
-    per process, a few seconds for all, into 55 MB, without TensorFlow. Licence CC BY-SA
-    3.0. The tests prepare a few images of noise in its place.
-
-    Note:
-      The code of the paper below pools all 70,000 images and tests on 14,000 of them;
-      this is the usual test set of 10,000.
+    3.0.1 (60,000 and 10,000, in the fixed order that TFDS shuffled them to); pooled,
+    51,000, 5,000 and 14,000. Read once per process, a few seconds for all, into 55 MB,
+    without TensorFlow. Licence CC BY-SA 3.0. The tests prepare a few images of noise in
+    its place.
 
     Raises:
       FileNotFoundError: At the first batch or count, where the set is not there.
-      ValueError: At the first batch or count, where the set is there in another format
-        than array_record or damaged, or ``n_validation`` leaves nothing to train on.
+      ValueError: ``size`` is no divisor of 28; at the first batch or count, where the
+        set is there in another format than array_record or damaged, or
+        ``n_validation`` leaves nothing to train on.
 
     Example:
       >>> task = PixelMnist(data_dir="~/tensorflow_datasets", permuted=True)
@@ -65,26 +67,46 @@ class PixelMnist:
 
     data_dir: str | None = None
     permuted: bool = False
+    rows: bool = False
+    size: int = _SIZE
+    pooled: bool = False
     n_validation: int = 5_000
+
+    def __post_init__(self) -> None:
+        """Checks the size."""
+        if self.size < 1 or _SIZE % self.size:
+            raise ValueError(
+                f"`size` must be a divisor of {_SIZE}, got {self.size}; 14 is one."
+            )
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: one feature in, one of ten classes out."""
-        return images.pixel_spec(length=28 * 28, n_classes=10)
+        """What a model must know: pixels in, one of ten classes out."""
+        length, d_input = (self.size, self.size) if self.rows else (self.size**2, 1)
+        return images.pixel_spec(length=length, n_classes=10, d_input=d_input)
 
     def n_examples(self, split: base.Split) -> int:
         """Counts the images of a split."""
-        return len(_part(MNIST, self.data_dir, split, self.n_validation).labels)
+        return len(self._part(split).labels)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
         """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
-        part = _part(MNIST, self.data_dir, split, self.n_validation)
-        batch = part.batch(split, index, batch_size, seed)
+        batch = self._part(split).batch(split, index, batch_size, seed)
+        n, size = len(batch.inputs), self.size
+        squares = batch.inputs.reshape(n, size, _SIZE // size, size, _SIZE // size)
+        pixels = squares.mean((2, 4)).reshape(n, size**2)
         if self.permuted:
-            return batch._replace(inputs=batch.inputs[:, _PERMUTATION])
-        return batch
+            # One order for everybody, so that figures of different runs compare.
+            pixels = pixels[:, np.random.default_rng(_SEED).permutation(size**2)]
+        return batch._replace(inputs=pixels.reshape(n, self.spec.length, -1))
+
+    def _part(self, split):
+        if not self.pooled:
+            return _part(MNIST, self.data_dir, split, self.n_validation)
+        base.check_split(split)
+        return _pooled(self.data_dir, self.n_validation)[split]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,6 +186,24 @@ def _part(
     reading.check_held_out(len(labels), n_validation, "5,000")
     part = slice(n_train) if split == "train" else slice(n_train, None)
     return images.LabelledImages(pixels[part], labels[part], white)
+
+
+@functools.cache
+def _pooled(data_dir, n_validation):
+    """All images of both splits of MNIST in one order; a fifth is for the test."""
+    pixels, labels, white = (
+        [getattr(_read(MNIST, data_dir, split), field) for split in ("train", "test")]
+        for field in images.LabelledImages._fields
+    )
+    order = np.random.default_rng(_SEED).permutation(sum(map(len, labels)))
+    pixels, labels = np.concatenate(pixels)[order], np.concatenate(labels)[order]
+    n = len(labels) - len(labels) // 5
+    reading.check_held_out(n, n_validation, "5,000")
+    ends = {"train": (0, n - n_validation), "validation": (n - n_validation, n)}
+    return {
+        split: images.LabelledImages(pixels[a:b], labels[a:b], white[0])
+        for split, (a, b) in (ends | {"test": (n, len(labels))}).items()
+    }
 
 
 @functools.cache
