@@ -137,6 +137,8 @@ def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
     figures = {
         "curves": plots.curves(folder.metrics(), row["metric"].split()[-1], title)
     }
+    if (figure := plots.gradients(folder.metrics(), title)) is not None:
+        figures["gradients"] = figure
     with np.load(folder.path / "inspection.npz") as found:
         if "kernels" in found:
             figures["kernels"] = plots.convolution_kernels(

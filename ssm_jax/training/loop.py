@@ -13,6 +13,7 @@ from ssm_jax.config import Config, build, to_json
 from ssm_jax.tasks.base import Split, Task, n_batches
 from ssm_jax.training.checkpoint import Checkpoints
 from ssm_jax.training.folder import RunFolder
+from ssm_jax.training.gradients import check_gradient_steps, state_gradients
 from ssm_jax.training.losses import Sums, main_metric, metrics
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
@@ -35,6 +36,9 @@ class Training:
         then have an end.
       parallel: What maps the step over devices.
       carry_state: Whether the states after a batch go into the next one.
+      gradient_steps: Steps ``t`` of a sequence: how much the initial state moves the
+        loss there is measured at the start and with each evaluation, on its first
+        batch, as ``gradient/t``; see `state_gradients`.
 
     Raises:
       ValueError: A number is not positive.
@@ -48,6 +52,7 @@ class Training:
     evaluation_batches: int | None = None
     parallel: Literal["pmap", "shard_map"] = "pmap"
     carry_state: bool = False
+    gradient_steps: tuple[int, ...] = ()
 
     def __post_init__(self):
         """Checks the numbers."""
@@ -89,6 +94,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     parallel.check(training.batch_size)
     n_batches(task, "train", training.batch_size)
     _n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
+    check_gradient_steps(task.spec, training.gradient_steps)
     folder.claim(config)
     for line in run.summary:
         logging.info("%s", line)
@@ -121,11 +127,14 @@ class _Loop:
         self._checkpoints: Checkpoints = checkpoints
         self._train_step = parallel.train_step(run)
         self._evaluation_step = parallel.evaluation_step(run)
+        self._state_gradients = state_gradients(run, training.gradient_steps)
 
     def go(self, state: TrainState, elapsed_s: float) -> None:
         training, start = self._training, int(state.step)
         began = time.perf_counter() - elapsed_s
         waiting: list[Sums] = []
+        if start == 0 and training.gradient_steps:
+            self._folder.log(0, **self._gradients(state))
         with Progress(start, training.steps) as progress:
             for step in range(start + 1, training.steps + 1):
                 batch = self._task.batch(
@@ -141,7 +150,10 @@ class _Loop:
                     if evaluating:
                         measured |= self._validate(step, state)
                     seconds = time.perf_counter() - began
-                    self._folder.log(step, **measured, elapsed_s=round(seconds, 3))
+                    seen = self._gradients(state) if evaluating else {}
+                    self._folder.log(
+                        step, **measured, **seen, elapsed_s=round(seconds, 3)
+                    )
                     progress.show(step, measured)
                     if evaluating:
                         self._save(step, state, measured, seconds)
@@ -168,6 +180,16 @@ class _Loop:
         # Of what this step made, which is not to be saved if it is not finite.
         self._check(measured["loss"], f"in validation after step {step}")
         return _named("validation", measured)
+
+    def _gradients(self, state):
+        """Of the loss at some steps by the initial state."""
+        training = self._training
+        if not training.gradient_steps:
+            return {}
+        batch = self._task.batch("validation", 0, training.batch_size, training.seed)
+        found = self._state_gradients(state.params, state.model_state, batch)
+        names = (f"gradient/{step}" for step in training.gradient_steps)
+        return dict(zip(names, map(float, found), strict=True))
 
     def _check(self, loss, where):
         if math.isfinite(loss):

@@ -1,0 +1,88 @@
+"""Gradients of the loss at a step by the initial state, against the definition."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.config import build
+from ssm_jax.models import LastHead, RecurrentNetwork, StepHead
+from ssm_jax.recurrences import GRU
+from ssm_jax.tasks import Mixture, Shift
+from ssm_jax.training import Optimizer, create, train
+from ssm_jax.training.folder import RunFolder
+from ssm_jax.training.gradients import state_gradients
+from tests.training import tiny
+
+SGD = Optimizer(learning_rate=0.1, kind="sgd")
+
+
+def measured(model, task, steps):
+    run, state = create(model, task, SGD, seed=0)
+    batch = task.batch("validation", 0, 3, seed=0)
+    found = state_gradients(run, steps)(state.params, state.model_state, batch)
+    return found, state.params, batch
+
+
+@pytest.mark.parametrize("t", [1, 4, 9])
+def test_one_prediction_is_that_of_the_steps_so_far(t):
+    model = RecurrentNetwork(GRU(d_state=4), LastHead(d_output=8))
+    (found,), params, batch = measured(model, Mixture(length=9), (t,))
+
+    def loss(state, x, target):
+        y, _ = model.apply({"params": params}, x[None, :t], state[None])
+        return jnp.mean(jnp.square(y[0] - target))
+
+    of_rows = jax.jit(jax.vmap(jax.grad(loss)))(
+        jnp.zeros((3, 4)), batch.inputs, batch.targets
+    )
+    np.testing.assert_allclose(found, np.linalg.norm(of_rows, axis=1).mean(), rtol=1e-4)
+
+
+def test_prediction_at_each_step_is_that_of_the_step():
+    model = build(tiny.model(StepHead(d_output=2)))
+    task = Shift(length=16, n_shifts=2)
+    steps = (8 + 1, 16)
+    found, params, batch = measured(model, task, steps)
+
+    def losses(state, x, target):
+        states = jax.tree.map(lambda leaf: leaf[None], state)
+        y, _ = model.apply({"params": params}, x[None], states)
+        return jnp.mean(jnp.square(y[0, -task.spec.l_output :] - target), -1)
+
+    zero = jax.tree.map(lambda leaf: jnp.zeros_like(leaf), model.initial_state((3,)))
+    for t, norm in zip(steps, found, strict=True):
+        place = t - 1 - (16 - task.spec.l_output)
+
+        def loss(*row, place=place):
+            return losses(*row)[place]
+
+        (state,) = jax.vmap(jax.grad(loss))(zero, batch.inputs, batch.targets)
+        norms = np.linalg.norm(np.abs(state).reshape(3, -1), axis=1)
+        np.testing.assert_allclose(norm, norms.mean(), rtol=1e-4)
+
+
+def test_they_are_recorded_from_the_start_and_with_each_evaluation(tmp_path):
+    config = tiny.shift(gradient_steps=(16,))
+    train(config, str(tmp_path))
+    lines = RunFolder(tmp_path).metrics()
+    found = {
+        line["step"]: line["gradient/16"] for line in lines if "gradient/16" in line
+    }
+    assert list(found) == [0, 3, 6, 7]
+    assert len(set(found.values())) == 4
+
+
+@pytest.mark.parametrize("step", [0, 17])
+def test_step_without_a_loss_is_an_error_before_there_is_a_folder(step, tmp_path):
+    config = tiny.shift(gradient_steps=(step,))
+    with pytest.raises(ValueError, match="^`gradient_steps` must be from 1 to 16"):
+        train(config, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_model_without_a_state_is_an_error(tmp_path):
+    config = tiny.shift(gradient_steps=(9,))
+    config.model.block.layer.recurrence.bidirectional = True
+    with pytest.raises(ValueError, match="must be left out for a model that runs in"):
+        train(config, str(tmp_path))
