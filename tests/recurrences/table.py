@@ -201,3 +201,7 @@ ROWS |= {
     name: ROWS[name]._replace(brief=True, methods=("sequential", "fft"))
     for name in BRIEF
 }
+ROWS |= {
+    name: ROWS[name]._replace(brief=True, methods=("sequential", "associative"))
+    for name in ("sru", "fru_summed", "rnn", "lstm")
+}
