@@ -4,7 +4,7 @@ r"""FRU, SRU, LSTM and RNN on the words of film reviews; table 3.
         --data_dir=FOLDER --workdir=runs/words_fru
 
 The variant is ``words`` with five waves, or ``words1`` with the frequency 0 alone, then
-``+`` and ``fru``, ``sru``, ``lstm`` or ``rnn``; with ``+small`` two of the twenty
+``+`` and ``fru``, ``sru``, ``lstm`` or ``rnn``; with ``+small`` four of the twenty
 epochs. ``FOLDER`` holds imdb_reviews, as ``python -m launch.prepare`` makes it. The
 authors run over the padding behind a review; here the last word is the last step.
 """
@@ -39,7 +39,7 @@ def get_config(variant: str = "words+fru") -> Config:
     task = spec(ImdbWords, length=300, vocabulary=10_000)
     tokens = task.get_ref("vocabulary")
     encoder = spec(TokenEncoder, d_model=128, vocabulary=tokens, deviation=0.02)
-    steps = 1_400 if small else 14_000
+    steps = 2_800 if small else 14_000
     return ConfigDict(
         {
             "experiment": "fru/imdb",
