@@ -22,4 +22,5 @@ from ssm_jax.recurrences.rnn import RNN as RNN
 from ssm_jax.recurrences.s4 import S4 as S4
 from ssm_jax.recurrences.s4d import S4D as S4D
 from ssm_jax.recurrences.s5 import S5 as S5
+from ssm_jax.recurrences.selective import Selective as Selective
 from ssm_jax.recurrences.sru import SRU as SRU

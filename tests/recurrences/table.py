@@ -18,12 +18,20 @@ from ssm_jax.recurrences import (
     DampedEMA,
     ExponentialSmoothing,
     Recurrence,
+    Selective,
 )
-from tests.recurrences import oracle, oracle_ema, oracle_rnn, oracle_ssm
+from tests.recurrences import (
+    oracle,
+    oracle_ema,
+    oracle_rnn,
+    oracle_selective,
+    oracle_ssm,
+)
 
 METHODS = ("sequential", "fft", "chunked", "associative")
 
-NEWTON = ("sequential", "chunked", "associative")
+# Those of decays that vary in time.
+VARYING = ("sequential", "chunked", "associative")
 
 # Rates at the start that are felt within few steps.
 FAST = {"d_state": 3, "dt_min": 0.02, "dt_max": 0.2}
@@ -178,11 +186,18 @@ ROWS |= {
         functools.partial(
             oracle_rnn.statistics if name in STATISTICS else oracle_rnn.gated, unit
         ),
-        methods=METHODS if name in STATISTICS else NEWTON,
+        methods=METHODS if name in STATISTICS else VARYING,
         lengths=(1, 17) if name in ("fru", "gru") else (17,),
     )
     for name, unit in (STATISTICS | GATED).items()
 }
+SELECTIVE = Selective(d_state=3, dt_rank=2, **STEPS)
+ROWS["selective"] = Row(
+    SELECTIVE,
+    functools.partial(oracle_selective.selective, SELECTIVE),
+    methods=VARYING,
+    lengths=(1, 17, 127),
+)
 BRIEF = (
     "dlr_real",
     "dlr_bidirectional_prod",

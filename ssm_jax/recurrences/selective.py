@@ -1,0 +1,221 @@
+"""The selective recurrence of Mamba: its decays and inputs depend on the sequence."""
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.recurrence import as_varying_together, linear_recurrence
+from ssm_jax.recurrences.base import ParamGroup, Params, check
+from ssm_jax.recurrences.nonlinear import product
+from ssm_jax.recurrences.padding import on_data
+from ssm_jax.recurrences.parameters import check_steps, log_uniform
+from ssm_jax.types import Activations, Array, Float, Method, Outputs, PRNGKey, Steps
+
+# Most steps whose states exist at once.
+CHUNK = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selective:
+    r"""Diagonal state space whose steps, inputs and readouts the sequence chooses.
+
+    .. math::
+      h_t = \exp(\Delta_t A) h_{t-1} + \Delta_t B_t x_t, \qquad
+      y_t = \langle C_t, h_t \rangle + D x_t
+
+    .. math::
+      (r_t, B_t, C_t) = x_t W, \qquad \Delta_t = \operatorname{softplus}(r_t V + b)
+
+    A channel has a step ``Delta`` and decay rates ``A`` of its own; ``B`` and ``C`` are
+    the same for all channels of a step. The state is ``(*b, d, n)``.
+
+    Attributes:
+      d_state: States of one channel, ``N`` in the paper.
+      dt_rank: Rank of the map to the steps, ``r``. None: ``ceil(d / 16)``.
+      dt_min: Least step at the start.
+      dt_max: Greatest step at the start.
+      dt_floor: Steps drawn below it start there.
+
+    Parameters, float32, for inputs of width ``d``:
+      input_kernel: ``(d, r + 2 n)``, ``W``, uniform in ``+-1 / sqrt(d)``.
+      step_kernel: ``(r, d)``, ``V``, uniform in ``+-1 / sqrt(r)``.
+      step_bias: ``(d,)``, ``b``; its softplus is log-uniform in ``[dt_min, dt_max]``.
+      log_rate: ``(d, n)``, ``A = -exp(log_rate)``, at the start ``-1`` to ``-n``.
+      feedthrough: ``(d,)``, ``D``, 1.
+
+    Raises:
+      ValueError: A size is not positive, or ``dt_min`` exceeds ``dt_max``.
+
+    Example:
+      >>> selective = Selective(d_state=4)
+      >>> params = selective.init(jax.random.key(0), d_in=2)
+      >>> y, state = selective.apply(params, jnp.ones((8, 2)))
+      >>> y.shape, state.shape
+      ((8, 2), (2, 4))
+
+    Note:
+      As in the authors' code what enters is ``Delta B x``, Euler's rule, where the
+      paper writes a zero-order hold; rates and ``D`` take no weight decay. Here the
+      bias ``b`` takes none either, for it sets time scales.
+
+    References:
+      Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
+      <https://arxiv.org/abs/2312.00752>`_, 2023, section 3 and algorithm 2
+    """
+
+    d_state: int = 16
+    dt_rank: int | None = None
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    dt_floor: float = 1e-4
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        if self.d_state < 1:
+            raise ValueError(
+                f"`d_state` must be positive, got {self.d_state}; the published size "
+                "is 16."
+            )
+        if self.dt_rank is not None and self.dt_rank < 1:
+            raise ValueError(
+                f"`dt_rank` must be positive, got {self.dt_rank}; None is a sixteenth "
+                "of the width."
+            )
+        check_steps(self.dt_min, self.dt_max, "all channels one step")
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        key_in, key_step, key_dt = jax.random.split(key, 3)
+        n, rank = self.d_state, self.dt_rank or math.ceil(d_in / 16)
+
+        def uniform(key, rows, columns):
+            bound = rows**-0.5
+            return jax.random.uniform(key, (rows, columns), minval=-bound, maxval=bound)
+
+        log_dt = log_uniform(key_dt, (d_in,), self.dt_min, self.dt_max)
+        dt = jnp.maximum(jnp.exp(log_dt), self.dt_floor)
+        rates = jnp.arange(1, n + 1, dtype=jnp.float32)
+        return {
+            "input_kernel": uniform(key_in, d_in, rank + 2 * n),
+            "step_kernel": uniform(key_step, rank, d_in),
+            # The inverse of softplus, without a difference of like numbers.
+            "step_bias": dt + jnp.log(-jnp.expm1(-dt)),
+            "log_rate": jnp.broadcast_to(jnp.log(rates), (d_in, n)),
+            "feedthrough": jnp.ones(d_in),
+        }
+
+    def initial_state(
+        self, batch_shape: tuple[int, ...], d_in: int
+    ) -> Float[jax.Array, "*b d n"]:
+        """Zeros, batch axes first."""
+        return jnp.zeros((*batch_shape, d_in, self.d_state))
+
+    def d_out(self, d_in: int) -> int:
+        """The output is as wide as the input."""
+        return d_in
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """Rates, steps' bias and feed-through take no weight decay."""
+        group = ParamGroup(weight_decay=False)
+        return dict.fromkeys(["log_rate", "step_bias", "feedthrough"], group)
+
+    def apply(
+        self,
+        params: Params,
+        x: Activations,
+        state: Float[Array, "*b d n"] | None = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        method: Method = "auto",
+    ) -> tuple[Outputs, Float[jax.Array, "*b d n"]]:
+        """Maps a sequence to a sequence, as `Recurrence.apply` says.
+
+        States are formed by chunks of the length, one chunk after another, and formed
+        again for the gradient: of what is kept only one state a chunk grows with ``d
+        n``. Inside a chunk ``method`` is that of `linear_recurrence`; ``"fft"`` is none
+        for decays that vary.
+        """
+        d, n = params["log_rate"].shape
+        check(x, state, reset, mask, d=d, state_shape=(d, n))
+        if method == "fft":
+            raise ValueError(
+                "`method` must not be 'fft' where decays vary, as in a Selective; use "
+                "'associative' or 'chunked'."
+            )
+
+        def run(x, state, reset, lengths):
+            data = None
+            if lengths is not None:
+                data = jnp.arange(x.shape[-2]) < lengths[..., None]
+            if reset is not None:
+                reset = jnp.broadcast_to(reset, x.shape[:-1])
+                # Behind the data nothing happens: the state there is the last one.
+                reset = reset if data is None else reset & data
+            if state is None:
+                state = self.initial_state(x.shape[:-2], d)
+            x, state = x.astype(jnp.float32), state.astype(jnp.float32)
+            return _by_chunks(params, x, state, reset, data, method)
+
+        return on_data(run, x, state, reset, mask)
+
+
+def _by_chunks(params, x, state, reset, data, method):
+    """Output and last state; steps that are no ``data`` leave the state as it is."""
+    # Inside shard_map parameters may be the same on all devices where `x` is not.
+    values = as_varying_together(params, x, state, reset, data)
+    params, x, state, reset, data = values
+    length = x.shape[-2]
+    d, n = params["log_rate"].shape
+    size = _chunk_size(length, n)
+    fill = -length % size
+    if fill and data is None:
+        data = jnp.ones(x.shape[:-1], bool)
+
+    def cut(values):
+        """``(*b, l, ...)`` as ``(l / c, *b, c, ...)``, filled up with zeros."""
+        batch = x.ndim - 2
+        pad = [(0, 0)] * values.ndim
+        pad[batch] = (0, fill)
+        shape = (*values.shape[:batch], -1, size, *values.shape[batch + 1 :])
+        return jnp.moveaxis(jnp.pad(values, pad).reshape(shape), batch, 0)
+
+    # Only what enters a chunk is kept for the backward pass; its states are formed
+    # again. The scan keeps the two passes apart, there is nothing to merge.
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def chunk(state, inputs):
+        x, chosen, reset, data = inputs
+        rank = chosen.shape[-1] - 2 * n
+        step, B, C = jnp.split(chosen, [rank, rank + n], -1)
+        dt = jax.nn.softplus(product(step, params["step_kernel"]) + params["step_bias"])
+        # A step of length zero decays nothing and lets nothing in.
+        dt = dt if data is None else jnp.where(data[..., None], dt, 0)
+        decay = jnp.exp(-dt[..., None] * jnp.exp(params["log_rate"]))
+        entering = (dt * x)[..., None] * B[..., None, :]
+        shape = (*x.shape[:-1], d * n)
+        h, last = linear_recurrence(
+            decay.reshape(shape),
+            entering.reshape(shape),
+            state.reshape(*state.shape[:-2], d * n),
+            reset=reset,
+            method=method,
+        )
+        h = h.reshape(decay.shape)
+        y = jnp.einsum("...dn,...n->...d", h, C, precision="highest")
+        return last.reshape(state.shape), y + params["feedthrough"] * x
+
+    chosen = product(x, params["input_kernel"])
+    inputs = jax.tree.map(cut, (x, chosen, reset, data))
+    state, y = jax.lax.scan(chunk, state, inputs)
+    y = jnp.moveaxis(y, 0, -3)
+    return y.reshape(*y.shape[:-3], -1, d)[..., :length, :], state
+
+
+def _chunk_size(length, n):
+    """Steps of a chunk: its states and those between chunks stay few."""
+    # With l / n steps the states of a chunk are as many numbers as the input has.
+    return min(CHUNK, max(math.isqrt(length), -(-length // n)))

@@ -1,0 +1,21 @@
+"""The selective recurrence as a plain loop in double precision."""
+
+import numpy as np
+
+
+def selective(recurrence, params, x, state=None):
+    """Runs a selective recurrence step by step, ``(y, last)``."""
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    n = recurrence.d_state
+    A = -np.exp(p["log_rate"])[..., None, :, :]
+    h = np.zeros((*x.shape[:-2], *A.shape[-2:])) if state is None else state
+    y = np.zeros(x.shape)
+    for t in range(x.shape[-2]):
+        x_t = x[..., t, :]
+        chosen = x_t @ p["input_kernel"]
+        B, C = chosen[..., None, -2 * n : -n], chosen[..., None, -n:]
+        step = chosen[..., : -2 * n] @ p["step_kernel"] + p["step_bias"][..., None, :]
+        dt = np.log1p(np.exp(step))[..., None]
+        h = np.exp(dt * A) * h + dt * B * x_t[..., None]
+        y[..., t, :] = np.sum(C * h, -1) + p["feedthrough"][..., None, :] * x_t
+    return y, h
