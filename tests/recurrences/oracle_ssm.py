@@ -71,21 +71,21 @@ def s5(recurrence, params, x, state=None):
         np.swapaxes(B, -1, -2) * dt[..., None],
     )
 
-    def times(matrix, vectors):
-        return (matrix[..., None, :, :] @ vectors[..., None])[..., 0]
-
-    def run(C, x, h):
-        y, h = np.zeros(x.shape), np.zeros(A.shape[-1]) if h is None else h
-        for t in range(x.shape[-2]):
-            h = times(A, h) + times(B, x[..., t, :])
-            y[..., t, :] = times(C, h).real
-        return y, h
-
-    y, last = run(C[0], x, state)
+    y, last = _run_shared(A, B, C[0], x, state)
     y += p["feedthrough"][..., None, None, :] * x
     if recurrence.bidirectional:
-        return y + run(C[1], x[..., ::-1, :], None)[0][..., ::-1, :], None
+        behind, _ = _run_shared(A, B, C[1], x[..., ::-1, :], None)
+        return y + behind[..., ::-1, :], None
     return y, last[..., : p["log_dt"].shape[-1]]
+
+
+def lru(recurrence, params, x, state=None):
+    """Runs an LRU with full matrices."""
+    p = _float64(params)
+    A = diagonal(np.exp(-np.exp(p["log_rate"]) + 1j * np.exp(p["log_phase"])))
+    B = np.exp(p["log_gain"])[..., None] * _complex(p, "B")
+    y, last = _run_shared(A, B, _complex(p, "C"), x, state)
+    return y + p["feedthrough"][..., None, None, :] * x, last
 
 
 def diagonal(values):
@@ -128,6 +128,19 @@ def _run(A, B, C, x, h):
     for t in range(x.shape[-2]):
         h = (A @ h[..., None])[..., 0] + B * x[..., t, :, None]
         y[..., t, :] = np.sum(C * h, -1).real
+    return y, h
+
+
+def _run_shared(A, B, C, x, h):
+    """``h_t = A h_{t-1} + B x_t, y_t = Re C h_t`` of all channels together."""
+
+    def times(matrix, vectors):
+        return (matrix[..., None, :, :] @ vectors[..., None])[..., 0]
+
+    y, h = np.zeros(x.shape), np.zeros(A.shape[-1]) if h is None else h
+    for t in range(x.shape[-2]):
+        h = times(A, h) + times(B, x[..., t, :])
+        y[..., t, :] = times(C, h).real
     return y, h
 
 

@@ -8,6 +8,7 @@ from ssm_jax.recurrences import (
     DSS,
     FRU,
     GRU,
+    LRU,
     LSTM,
     RNN,
     S4,
@@ -191,6 +192,8 @@ ROWS |= {
     )
     for name, unit in (STATISTICS | GATED).items()
 }
+UNIT = LRU(d_state=3, r_min=0.5, r_max=0.99)
+ROWS["lru"] = Row(UNIT, functools.partial(oracle_ssm.lru, UNIT), lengths=(17,))
 SELECTIVE = Selective(d_state=3, dt_rank=2, **STEPS)
 ROWS["selective"] = Row(
     SELECTIVE,
@@ -209,6 +212,7 @@ BRIEF = (
     "damped_ema_bidirectional",
     "dss",
     "dss_softmax",
+    "lru",
     "s4d",
     "s4d_bilinear",
 )

@@ -1,0 +1,130 @@
+"""LRU: a linear recurrence whose eigenvalues start on a ring."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.powers import LogDecay
+from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.modes import Modes
+from ssm_jax.recurrences.parameters import as_parts, from_parts
+from ssm_jax.types import PRNGKey
+
+# Least of what is drawn uniformly in (0, 1), for its logarithm.
+_LEAST = 2.0**-23
+
+
+@dataclass(frozen=True, kw_only=True)
+class LRU(TimeInvariant):
+    r"""Linear recurrent unit: complex states that all channels drive and all read.
+
+    .. math::
+      h_t = \lambda h_{t-1} + \gamma B x_t, \qquad
+      y_t = \operatorname{Re}(C h_t) + D x_t, \qquad
+      \lambda = \exp(-e^\nu + i e^\theta)
+
+    The state is ``(*b, n)``; what is evaluated are ``n`` recurrences, not ``d n``,
+    through all of their states, so that ``method`` is that of `linear_recurrence`.
+
+    Attributes:
+      d_state: States, ``N`` in the paper.
+      r_min: Least modulus of an eigenvalue at the start.
+      r_max: Greatest modulus of an eigenvalue at the start.
+      max_phase: Greatest phase of an eigenvalue at the start, radians per step; small
+        ones for long sequences.
+      lr_multiplier: Factor on the learning rate of eigenvalues, gains and ``B``.
+
+    Parameters, float32, for inputs of width ``d``:
+      log_rate: ``(n,)``, ``nu``; the modulus ``exp(-exp(nu))`` starts as that of points
+        spread uniformly over the ring ``[r_min, r_max]``.
+      log_phase: ``(n,)``, ``theta``; the phase starts uniform in ``[0, max_phase]``.
+      log_gain: ``(n,)``, the logarithm of ``gamma``, at the start ``sqrt(1 -
+        abs(lam)**2)``: white noise then gives every state the same variance.
+      B_re, B_im: ``(n, d)``, normal of deviation ``1 / sqrt(2 d)``.
+      C_re, C_im: ``(d, n)``, normal of deviation ``1 / sqrt(n)``.
+      feedthrough: ``(d,)``, ``D``, standard normal.
+
+    Raises:
+      ValueError: ``d_state`` or ``max_phase`` is not positive, or the ring is none.
+
+    Example:
+      >>> lru = LRU(d_state=4, r_min=0.9, r_max=0.999)
+      >>> params = lru.init(jax.random.key(0), d_in=2)
+      >>> y, state = lru.apply(params, jnp.ones((8, 2)))
+      >>> y.shape, state.shape
+      ((8, 2), (4,))
+
+    Note:
+      The paper reads ``Re(C h)``, not twice that: states come in no conjugate pairs.
+      Gains are learned apart from the eigenvalues. All but ``C`` and ``D`` take no
+      weight decay and a learning rate of their own, as in an `S5`.
+
+    References:
+      Orvieto et al., `Resurrecting Recurrent Neural Networks for Long Sequences
+      <https://arxiv.org/abs/2303.06349>`_, 2023, section 3 and appendix A
+    """
+
+    d_state: int = 256
+    r_min: float = 0.0
+    r_max: float = 1.0
+    max_phase: float = 2 * math.pi
+    lr_multiplier: float = 1.0
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        if self.d_state < 1:
+            raise ValueError(
+                f"`d_state` must be positive, got {self.d_state}; the default is 256."
+            )
+        if not 0 <= self.r_min < self.r_max <= 1:
+            raise ValueError(
+                f"`r_min` must be in [0, r_max) with r_max at most 1, got {self.r_min} "
+                f"with r_max {self.r_max}; 0 and 1 are the whole disk."
+            )
+        if not self.max_phase > 0:
+            raise ValueError(
+                f"`max_phase` must be positive, got {self.max_phase}; 2 pi is the "
+                "whole circle."
+            )
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        key_ring, key_phase, key_b, key_c, key_through = jax.random.split(key, 5)
+        n = self.d_state
+
+        def uniform(key):
+            return jax.random.uniform(key, (n,), minval=_LEAST)
+
+        def normal(key, *shape):
+            return jax.lax.complex(*jax.random.normal(key, (2, *shape)))
+
+        # 1 - abs(lam)**2, in which moduli near one keep their digits.
+        gap = (1 - self.r_max**2) + uniform(key_ring) * (self.r_max**2 - self.r_min**2)
+        return {
+            "log_rate": jnp.log(-jnp.log1p(-gap) / 2),
+            "log_phase": jnp.log(uniform(key_phase) * self.max_phase),
+            "log_gain": jnp.log(gap) / 2,
+            **as_parts("B", normal(key_b, n, d_in) / math.sqrt(2 * d_in)),
+            **as_parts("C", normal(key_c, d_in, n) / math.sqrt(n)),
+            "feedthrough": jax.random.normal(key_through, (d_in,)),
+        }
+
+    def modes(self, params: Params) -> Modes:
+        """The modes that the parameters describe."""
+        phase = jnp.exp(params["log_phase"])
+        gain = jnp.exp(params["log_gain"])
+        return Modes(
+            log_decay=LogDecay(-jnp.exp(params["log_rate"]), phase),
+            w=from_parts(params, "C"),
+            feedthrough=params["feedthrough"],
+            B=gain[:, None] * from_parts(params, "B"),
+        )
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """Eigenvalues, gains, ``B``: no weight decay, and their own learning rate."""
+        group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
+        names = ["log_rate", "log_phase", "log_gain", "B_re", "B_im"]
+        return dict.fromkeys(names, group)
