@@ -8,3 +8,4 @@ from ssm_jax.layers.mlp import MLP as MLP
 from ssm_jax.layers.recurrent import Grouped as Grouped
 from ssm_jax.layers.recurrent import Recurrent as Recurrent
 from ssm_jax.layers.recurrent import RecurrentLayer as RecurrentLayer
+from ssm_jax.layers.short_convolution import ShortConvolution as ShortConvolution

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from flax import linen as nn
 
-from ssm_jax.layers import ETSMLP, Attention, ChannelMixing, Recurrent, RecurrentLayer
+from ssm_jax.layers import (
+    ETSMLP,
+    Attention,
+    ChannelMixing,
+    Recurrent,
+    RecurrentLayer,
+    ShortConvolution,
+)
 from ssm_jax.recurrences import DLR, ComplexSmoothing
 
 BATCH, LENGTH, HALF, WIDTH = 3, 10, 5, 4
@@ -52,6 +59,7 @@ ROWS = {
     "softmax_causal": Row(Attention(2)),
     "linear": Row(Attention(2, "linear", bidirectional=True), directions=2),
     "linear_causal": Row(Attention(2, "linear")),
+    "short_convolution": Row(ShortConvolution(d_conv=4)),
 }
 
 
@@ -94,7 +102,7 @@ def state_of(row):
     zero = row.layer.initial_state((BATCH,), WIDTH)
     if zero is None:
         return None
-    return np.abs(_drawn(2, *zero.shape)).astype(zero.dtype)
+    return jax.tree.map(lambda v: np.abs(_drawn(2, *v.shape)).astype(v.dtype), zero)
 
 
 @functools.cache

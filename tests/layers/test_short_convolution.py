@@ -1,0 +1,55 @@
+"""The short convolution against a loop over its taps, in every piece and segment."""
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from ssm_jax.layers import ShortConvolution
+from tests.recurrences import oracle
+from tests.recurrences.cases import MASK, RESET
+
+WIDTH = 3
+
+
+def convolution(params, x, window=None):
+    """Sums the taps of every step; the window is what the next call sees."""
+    kernel, bias = (np.float64(params[name]) for name in ("kernel", "bias"))
+    past, length = len(kernel) - 1, x.shape[-2]
+    if window is None:
+        window = np.zeros((len(x), past, x.shape[-1]))
+    seen = np.concatenate([window, x], -2)
+    taps = [kernel[j] * seen[:, j : j + length] for j in range(past + 1)]
+    return sum(taps) + bias, seen[:, length:]
+
+
+@pytest.mark.parametrize("d_conv", [1, 2, 4, 9])
+def test_taps_see_the_window_and_their_own_segment(d_conv):
+    """With windows shorter than a segment, and longer than the whole sequence."""
+    rng = np.random.default_rng(d_conv)
+    rows, length = MASK.shape
+    x = rng.normal(size=(rows, length, WIDTH)).astype(np.float32)
+    window = rng.normal(size=(rows, d_conv - 1, WIDTH)).astype(np.float32)
+    layer = ShortConvolution(d_conv)
+    variables = layer.init(jax.random.key(0), x)
+    apply = jax.jit(layer.apply)
+    for flags in ({}, {"mask": MASK}, {"reset": RESET}, {"reset": RESET, "mask": MASK}):
+        wanted = oracle.packed(convolution, variables["params"], x, window, **flags)
+        given = apply(variables, x, window, **flags)
+        chex.assert_trees_all_close(given, wanted, rtol=0, atol=1e-6)
+
+
+def test_taps_start_uniform_within_one_over_root_k(key):
+    params = ShortConvolution().init(key, np.zeros((1, 1000), np.float32))["params"]
+    assert params["kernel"].shape == (4, 1000) and params["bias"].shape == (1000,)
+    for values in params.values():
+        assert np.abs(values).max() <= 0.5
+        np.testing.assert_allclose(np.std(values), 0.5 / np.sqrt(3), rtol=0.05)
+
+
+def test_a_convolution_has_a_tap(key):
+    with pytest.raises(ValueError) as refusal:
+        ShortConvolution(0).init(key, np.zeros((2, WIDTH), np.float32))
+    assert str(refusal.value) == (
+        "`d_conv` must be positive, got 0; 1 sees the present step alone."
+    )
