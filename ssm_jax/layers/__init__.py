@@ -4,6 +4,7 @@ from ssm_jax.layers.attention import Attention as Attention
 from ssm_jax.layers.channel_mixing import ChannelMixing as ChannelMixing
 from ssm_jax.layers.channel_mixing import Linear as Linear
 from ssm_jax.layers.ets_mlp import ETSMLP as ETSMLP
+from ssm_jax.layers.mamba import Mamba as Mamba
 from ssm_jax.layers.mlp import MLP as MLP
 from ssm_jax.layers.recurrent import Grouped as Grouped
 from ssm_jax.layers.recurrent import Recurrent as Recurrent

@@ -48,6 +48,7 @@ class Linear(nn.Module):
         ``"normal"``: weights normal of deviation 0.02, as BERT's. The bias of the last
         two is 0.
       use_bias: Whether there is a bias.
+      scale: Factor on the weights at the start.
 
     Parameters, float32:
       kernel: ``(d_in, features)``.
@@ -57,6 +58,7 @@ class Linear(nn.Module):
     features: int
     start: Start = "uniform"
     use_bias: bool = True
+    scale: float = 1.0
 
     @nn.compact
     def __call__(self, x: Activations) -> Outputs:
@@ -75,7 +77,7 @@ class Linear(nn.Module):
         dense = nn.Dense(
             self.features,
             use_bias=self.use_bias,
-            kernel_init=kernel,
+            kernel_init=lambda *shape: self.scale * kernel(*shape),
             bias_init=bias,
             name="dense",
         )

@@ -13,11 +13,12 @@ from ssm_jax.layers import (
     ETSMLP,
     Attention,
     ChannelMixing,
+    Mamba,
     Recurrent,
     RecurrentLayer,
     ShortConvolution,
 )
-from ssm_jax.recurrences import DLR, ComplexSmoothing
+from ssm_jax.recurrences import DLR, ComplexSmoothing, Selective
 
 BATCH, LENGTH, HALF, WIDTH = 3, 10, 5, 4
 
@@ -60,6 +61,7 @@ ROWS = {
     "linear": Row(Attention(2, "linear", bidirectional=True), directions=2),
     "linear_causal": Row(Attention(2, "linear")),
     "short_convolution": Row(ShortConvolution(d_conv=4)),
+    "mamba": Row(Mamba(Selective(d_state=3, dt_min=0.05, dt_max=0.5))),
 }
 
 

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from flax.core import meta
 
-from ssm_jax.layers import ETSMLP, ChannelMixing, Grouped, Recurrent, RecurrentLayer
+from ssm_jax.layers import (
+    ETSMLP,
+    ChannelMixing,
+    Grouped,
+    Mamba,
+    Recurrent,
+    RecurrentLayer,
+)
 from ssm_jax.recurrences import DLR, ParamGroup
 from ssm_jax.recurrences.base import TimeInvariant
 
@@ -19,6 +26,7 @@ LAYERS = {
     "recurrent": Recurrent(PLAIN),
     "layer": RecurrentLayer(PLAIN, ChannelMixing("glu")),
     "ets_mlp": ETSMLP(PLAIN, d_hidden=WIDTH),
+    "mamba": Mamba(PLAIN, expand=1),
 }
 each_layer = pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS.keys())
 

@@ -1,0 +1,100 @@
+"""Mamba: a gated recurrence over a short convolution, in one block."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from ssm_jax.layers.channel_mixing import Linear
+from ssm_jax.layers.recurrent import Recurrent
+from ssm_jax.layers.short_convolution import ShortConvolution
+from ssm_jax.recurrences.base import Recurrence
+from ssm_jax.recurrences.selective import Selective
+from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
+
+
+class Mamba(nn.Module):
+    r"""A recurrence behind a short convolution, gated by the input.
+
+    .. math::
+      (u, z) = W_{in} x, \quad
+      y = W_{out} (r(f(k * u)) \, f(z)), \quad f = \operatorname{SiLU}
+
+    with ``r`` the recurrence and ``k *`` the convolution, of width ``d_inner = expand
+    d``. It mixes steps as well as channels, so a block needs no other layer. The state
+    is ``(window, h)``: the last ``d_conv - 1`` of ``u``, and the recurrence's.
+
+    Attributes:
+      recurrence: What runs over time; its output is as wide as its input. A `Selective`
+        without a rank takes ``ceil(d / 16)``, of the width outside, as published.
+      expand: Width inside over the width outside, ``E`` in the paper.
+      d_conv: Taps of the convolution.
+      n_layers: Layers of the model; ``W_out`` starts divided by its root.
+      method: How the recurrence is evaluated; changes cost, not values.
+
+    Parameters, float32:
+      in: `Linear` without bias, ``(d, 2 d_inner)``.
+      convolution: `ShortConvolution`, ``(d_conv, d_inner)`` and ``(d_inner,)``.
+      recurrent: `Recurrent`, for inputs of width ``d_inner``.
+      out: `Linear` without bias, ``(d_inner, d)``.
+
+    Example:
+      >>> layer = Mamba()
+      >>> x = jnp.ones((2, 16, 8))
+      >>> variables = layer.init(jax.random.key(0), x)
+      >>> y, (window, h) = layer.apply(variables, x)
+      >>> y.shape, window.shape, h.shape
+      ((2, 16, 8), (2, 3, 16), (2, 16, 16))
+
+    References:
+      Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
+      <https://arxiv.org/abs/2312.00752>`_, 2023, section 3.4
+    """
+
+    recurrence: Recurrence = Selective()
+    expand: int = 2
+    d_conv: int = 4
+    n_layers: int = 1
+    method: Method = "auto"
+
+    def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
+        """The window and the recurrence's state before the first step."""
+        d_inner = self.expand * d_model
+        convolution = ShortConvolution(self.d_conv, parent=None)
+        window = convolution.initial_state(batch_shape, d_inner)
+        return window, self.recurrence.initial_state(batch_shape, d_inner)
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Activations,
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        train: bool = False,
+    ) -> tuple[Outputs, PyTree]:
+        """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
+        del train
+        d = x.shape[-1]
+        window, h = (None, None) if state is None else state
+        if mask is not None:
+            x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
+        entering = Linear(2 * self.expand * d, use_bias=False, name="in")(x)
+        u, z = jnp.split(entering, 2, -1)
+        convolution = ShortConvolution(self.d_conv, name="convolution")
+        u, window = convolution(u, window, reset=reset, mask=mask)
+        recurrent = Recurrent(self._of_width(d), self.method, name="recurrent")
+        y, h = recurrent(jax.nn.silu(u), h, reset=reset, mask=mask)
+        scale = self.n_layers**-0.5
+        out = Linear(d, use_bias=False, scale=scale, name="out")
+        return out(y * jax.nn.silu(z)), (window, h)
+
+    def _of_width(self, d):
+        """The recurrence with the rank that the width outside gives it."""
+        recurrence = self.recurrence
+        if isinstance(recurrence, Selective) and recurrence.dt_rank is None:
+            return dataclasses.replace(recurrence, dt_rank=math.ceil(d / 16))
+        return recurrence
