@@ -93,7 +93,10 @@ def mnist_dir(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def sets_dir(mnist_dir, tmp_path_factory) -> str:
-    """A folder with tiny sets: the mnist of `mnist_dir`, the others from raw files."""
+    """A folder with tiny sets: the mnist of `mnist_dir`, the others from raw files.
+
+    In its folder ``novels`` there is text.
+    """
     from ssm_jax.tasks.prepare import aan, cifar10, glue, imdb, writing
     from tests.tasks import raw_sets
 
@@ -104,4 +107,5 @@ def sets_dir(mnist_dir, tmp_path_factory) -> str:
     raw_sets.aan(raw)
     for which in (cifar10.CIFAR10, imdb.IMDB, glue.COLA, glue.MRPC, aan.AAN):
         writing.write(which, raw, str(data_dir), subset=True)
+    raw_sets.novels(data_dir / "novels", 29)
     return str(data_dir)

@@ -13,6 +13,7 @@ from ssm_jax.tasks.synthetic.cumsum import CumSum as CumSum
 from ssm_jax.tasks.synthetic.listops import ListOps as ListOps
 from ssm_jax.tasks.synthetic.mixture import Mixture as Mixture
 from ssm_jax.tasks.synthetic.shift import Shift as Shift
+from ssm_jax.tasks.text import TextFolder as TextFolder
 from ssm_jax.tasks.tfds.glue import Glue as Glue
 from ssm_jax.tasks.tfds.images import PixelCifar10 as PixelCifar10
 from ssm_jax.tasks.tfds.images import PixelMnist as PixelMnist

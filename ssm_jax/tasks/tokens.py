@@ -1,7 +1,8 @@
 """Rows of tokens, cut or padded to one length: what all text tasks share.
 
-Token 0 is padding everywhere. A byte is the token one greater; the tokens of words are
-those of a `ssm_jax.tasks.words.Vocabulary`.
+Token 0 is no text anywhere: it is padding or, between bytes that have none, the border
+of two documents. A byte is the token one greater; the tokens of words are those of a
+`ssm_jax.tasks.words.Vocabulary`.
 """
 
 import dataclasses
@@ -12,7 +13,7 @@ import numpy as np
 from ssm_jax.tasks import base
 
 N_BYTES = 257
-"""Tokens of a task that reads bytes: the bytes and the padding."""
+"""Tokens of a task that reads bytes: the bytes, and the one that is no byte."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 PADDING, UNKNOWN, SEPARATOR = range(3)
 """The tokens before those of words: no step, a word not in the vocabulary, and what
-stands between the two sentences of a pair."""
+stands between the two sentences of a pair, or between documents."""
 
 _N_SPECIAL = 3
 _WORD = re.compile(r"\w+|[^\w\s]")

@@ -162,3 +162,16 @@ def aan(folder: Path, n: int = 45) -> list[tuple[str, str, str, str, str]]:
     ):
         table(folder / f"new_aan_pairs.{name}.tsv", *part)
     return rows
+
+
+def novels(folder: Path, n: int) -> list[str]:
+    """Writes documents of a few words each; gives what they say, in order."""
+    rng = np.random.default_rng(0)
+    words = np.array([*WORDS, *(f"w{i}" for i in range(17))])
+    texts = [
+        " ".join(words[rng.integers(0, 20, rng.integers(9, 15))]) for _ in range(n)
+    ]
+    folder.mkdir(exist_ok=True)
+    for i, text in enumerate(texts):
+        (folder / f"{i:02}.txt").write_text(text, encoding="utf-8")
+    return texts

@@ -53,7 +53,23 @@ FINITE = {
         name="mrpc", data_dir=sets_dir, length=30, vocabulary=40, n_validation=10
     ),
     "retrieval": lambda sets_dir: tasks.Retrieval(data_dir=sets_dir, length=70),
+    "text_shuffled": lambda sets_dir: text(sets_dir, layout="shuffled", length=20),
+    "text_packed": lambda sets_dir: text(sets_dir, layout="packed", length=20),
+    "text_words": lambda sets_dir: text(
+        sets_dir, layout="shuffled", tokenizer="words", vocabulary=30, length=5
+    ),
 }
+# Their rows go on from batch to batch, so no seed draws an order.
+STREAMS = {
+    "text_stream": lambda sets_dir: text(sets_dir, length=20),
+    "text_stream_words": lambda sets_dir: text(
+        sets_dir, tokenizer="words", vocabulary=30, length=5
+    ),
+}
+
+
+def text(sets_dir, **fields):
+    return tasks.TextFolder(data_dir=f"{sets_dir}/novels", **fields)
 
 
 def each(table):
@@ -71,7 +87,7 @@ def sequences(batch: tasks.Batch) -> list[bytes]:
     return [row.tobytes() for row in batch.inputs[counts]]
 
 
-@each(ENDLESS | FINITE)
+@each(ENDLESS | FINITE | STREAMS)
 @pytest.mark.parametrize("split", SPLITS)
 def test_batch_has_the_shapes_and_types_of_the_spec(task, split):
     assert isinstance(task, tasks.Task)
@@ -97,10 +113,13 @@ def test_batch_has_the_shapes_and_types_of_the_spec(task, split):
     if batch.valid is not None:
         chex.assert_shape(batch.valid, steps)
         chex.assert_type(batch.valid, bool)
+    if batch.reset is not None:
+        chex.assert_shape(batch.reset, steps)
+        chex.assert_type(batch.reset, bool)
     chex.assert_tree_all_finite((batch.inputs, batch.targets))
 
 
-@each(ENDLESS | FINITE)
+@each(ENDLESS | FINITE | STREAMS)
 @pytest.mark.parametrize("split", SPLITS)
 def test_same_arguments_give_the_same_batch(task, split):
     first = task.batch(split, 1, 4, seed=3)
@@ -109,7 +128,7 @@ def test_same_arguments_give_the_same_batch(task, split):
     chex.assert_trees_all_equal(first, twin.batch(split, 1, 4, seed=3))
 
 
-@each(ENDLESS | FINITE)
+@each(ENDLESS | FINITE | STREAMS)
 @pytest.mark.parametrize("split", SPLITS)
 def test_another_index_gives_other_sequences(task, split):
     first, second = (sequences(task.batch(split, i, 4, seed=0)) for i in (0, 1))
@@ -122,7 +141,7 @@ def test_another_seed_gives_other_train_batches(task):
     assert first != second
 
 
-@each(ENDLESS | FINITE)
+@each(ENDLESS | FINITE | STREAMS)
 def test_splits_share_no_sequence(task):
     size = {split: task.n_examples(split) or 4 for split in SPLITS}
     rows = {split: sequences(task.batch(split, 0, size[split], 0)) for split in SPLITS}
@@ -130,7 +149,7 @@ def test_splits_share_no_sequence(task):
     assert len(set(together)) == len(together) == sum(size.values())
 
 
-@each(ENDLESS | FINITE)
+@each(ENDLESS | FINITE | STREAMS)
 def test_what_a_caller_writes_into_a_batch_stays_there(task):
     first = task.batch("test", 0, 4, seed=0)
     kept = first.inputs.copy()
@@ -146,7 +165,7 @@ def test_endless_task_has_no_count(task):
         assert tasks.n_batches(task, split, 4) is None
 
 
-@each(FINITE)
+@each(FINITE | STREAMS)
 def test_an_epoch_of_training_has_every_example_once(task):
     n = task.n_examples("train")
     size = n // 3
@@ -157,14 +176,22 @@ def test_an_epoch_of_training_has_every_example_once(task):
     ]
     assert len(set(epochs[0])) == n
     assert sorted(epochs[0]) == sorted(epochs[1])
-    assert epochs[0] != epochs[1]
+
+
+@each(FINITE)
+def test_each_epoch_of_training_has_an_order_of_its_own(task):
+    first, second = (
+        [row for i in range(3 * e, 3 * e + 3) for row in sequences(batch_at(task, i))]
+        for e in (0, 1)
+    )
+    assert first != second
 
 
 def batch_at(task, index):
     return task.batch("train", index, task.n_examples("train") // 3, seed=0)
 
 
-@each(FINITE)
+@each(FINITE | STREAMS)
 @pytest.mark.parametrize("split", ["validation", "test"])
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
 def test_evaluation_has_every_example_once_in_order(task, split, batch_size):
@@ -174,11 +201,13 @@ def test_evaluation_has_every_example_once_in_order(task, split, batch_size):
     batches = [task.batch(split, i, batch_size, seed=0) for i in range(n_batches)]
     assert all(len(batch.inputs) == batch_size for batch in batches)
     rows = [row for batch in batches for row in sequences(batch)]
-    assert rows == sequences(task.batch(split, 0, n, seed=1))
+    whole = sequences(task.batch(split, 0, n, seed=1))
+    ordered = sorted if getattr(task, "layout", None) == "stream" else list
+    assert ordered(rows) == ordered(whole)
     assert len(set(rows)) == len(rows) == n
 
 
-@each(FINITE)
+@each(FINITE | STREAMS)
 def test_target_belongs_to_its_sequence_wherever_it_stands(task):
     n = task.n_examples("train")
     label_of = [
@@ -196,7 +225,7 @@ BAD_REQUESTS = {
 }
 
 
-@each(ENDLESS | FINITE)
+@each(ENDLESS | FINITE | STREAMS)
 @pytest.mark.parametrize("name", BAD_REQUESTS)
 def test_bad_request_is_an_error_of_one_line(task, name, unchecked):
     arguments, got = BAD_REQUESTS[name]
@@ -205,14 +234,14 @@ def test_bad_request_is_an_error_of_one_line(task, name, unchecked):
     assert "\n" not in str(error.value)
 
 
-@each(ENDLESS | FINITE)
+@each(ENDLESS | FINITE | STREAMS)
 def test_unknown_split_is_an_error_that_names_the_splits(task, unchecked):
     for ask in (task.n_examples, lambda split: tasks.n_batches(task, split, 4)):
         with pytest.raises(ValueError, match="'train', 'validation', 'test', got 'x'"):
             ask("x")
 
 
-@each(FINITE)
+@each(FINITE | STREAMS)
 def test_batch_greater_than_the_train_split_is_an_error(task):
     n = task.n_examples("train")
     with pytest.raises(ValueError, match=f"at most {n}, .* train split, got {n + 1};"):
@@ -221,7 +250,7 @@ def test_batch_greater_than_the_train_split_is_an_error(task):
         tasks.n_batches(task, "train", n + 1)
 
 
-@each(FINITE)
+@each(FINITE | STREAMS)
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_index_beyond_the_end_is_an_error(task, split):
     end = tasks.n_batches(task, split, 4)

@@ -1,0 +1,149 @@
+"""Folders of text, to be read on: at each step the next byte, or the next word."""
+
+import dataclasses
+from typing import Literal, get_args
+
+import numpy as np
+
+from ssm_jax.tasks import base, documents, tokens, words
+
+Tokenizer = Literal["bytes", "words"]
+Layout = Literal["stream", "shuffled", "packed"]
+
+_BORDER = {"bytes": documents.BYTE_BORDER, "words": documents.WORD_BORDER}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextFolder:
+    """Classification: at each step the next token of a text.
+
+    A document is a file. All of a split stand one after another, a border before each
+    and one behind the last, and this text is cut into windows, each of which starts
+    where the one before it ends: the next token is asked for once at every place.
+
+    What it asks of a model: for the most part the last few tokens; for the rest, what
+    was said pages ago. With ``"stream"`` a model that carries its states from batch to
+    batch has read all of it.
+
+    Attributes:
+      data_dir: Folder with files that end in ``.txt``, also in folders of it.
+      length: Tokens of a window, steps of a sequence.
+      tokenizer: ``"bytes"``, or ``"words"`` as `ssm_jax.tasks.words` splits texts that
+        it reads as UTF-8.
+      vocabulary: Tokens. Of ``"bytes"`` 257; of ``"words"`` the first three are no
+        words, then come the most frequent ones of the train split.
+      layout: ``"stream"``: row ``r`` of a batch goes on where row ``r`` of the batch
+        before it ended, through equal parts of the text; after ``n_batches`` batches
+        an epoch begins at their starts again. ``"shuffled"``: the same windows, for
+        training in an order drawn each epoch. ``"packed"``: as ``"shuffled"``, and
+        documents are strangers: a segment starts with each.
+
+    Batch:
+      inputs: int32, ``(b, length)``: with bytes 0 is the border and each byte is the
+        token one greater; with words 2 is the border.
+      targets: int32, ``(b, length)``, the input of the next step. Before the first
+        token of a document stands the border, behind its last one the next border.
+      mask: bool, ``(b, length)``, false in rows that fill up a batch.
+      reset: bool, ``(b, length)``, true at borders, with which a document starts; only
+        where ``layout`` is ``"packed"``, so that no prediction there depends on another
+        document than its own.
+
+    Splits: by file. Of the folders ``train``, ``validation`` and ``test`` where one of
+    them is there; else, in the order of their names, of each ten files the first is for
+    validation, the second for tests. Read once per process: two bytes a token.
+
+    Raises:
+      FileNotFoundError: At the first batch or count, where the folder is not there.
+      ValueError: A number is too small, or bytes are to have another vocabulary; at the
+        first batch or count, where a split has no file, a file no text, or a split not
+        enough for a window.
+
+    Example:
+      >>> import tempfile
+      >>> from pathlib import Path
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     for name in ("a.txt", "b.txt", "c.txt"):
+      ...         _ = Path(folder, name).write_text("abacus!")
+      ...     batch = TextFolder(data_dir=folder, length=4).batch("train", 0, 2, seed=0)
+      >>> batch.inputs.tolist()
+      [[0, 98, 99, 98], [100, 118, 116, 34]]
+      >>> batch.targets.tolist()
+      [[98, 99, 98, 100], [118, 116, 34, 0]]
+
+    References:
+      Wang, `LongSSM: On the Length Extension of State-space Models in Language
+      Modelling <https://arxiv.org/abs/2406.02080>`_, 2024, which asks for batches that
+      go on; their layout is that of Merity, Keskar and Socher, `Regularizing and
+      Optimizing LSTM Language Models <https://arxiv.org/abs/1708.02182>`_, 2017
+    """
+
+    data_dir: str | None = None
+    length: int = 1024
+    tokenizer: Tokenizer = "bytes"
+    vocabulary: int = tokens.N_BYTES
+    layout: Layout = "stream"
+
+    def __post_init__(self) -> None:
+        """Checks the numbers and the names."""
+        for name, names in (("tokenizer", Tokenizer), ("layout", Layout)):
+            if (value := getattr(self, name)) not in get_args(names):
+                raise ValueError(
+                    f"`{name}` must be one of {', '.join(get_args(names))}, got "
+                    f"{value!r}; these are all there are."
+                )
+        if self.length < 1:
+            raise ValueError(
+                f"`length` must be at least 1, got {self.length}; 1024 is usual."
+            )
+        if self.tokenizer == "words":
+            words.check_vocabulary(self.vocabulary, min_count=1)
+        elif self.vocabulary != tokens.N_BYTES:
+            raise ValueError(
+                f"`vocabulary` must be {tokens.N_BYTES} with bytes, got "
+                f"{self.vocabulary}; `tokenizer` may be 'words'."
+            )
+
+    @property
+    def spec(self) -> base.TaskSpec:
+        """What a model must know: a token a step in, and one out."""
+        return base.TaskSpec(
+            length=self.length,
+            inputs="token",
+            d_input=self.vocabulary,
+            targets="classification",
+            d_output=self.vocabulary,
+            l_output=self.length,
+            language=True,
+        )
+
+    def n_examples(self, split: base.Split) -> int:
+        """Counts the windows of a split."""
+        n_targets = len(self._text(split)) - 1
+        if n_targets < self.length:
+            raise ValueError(
+                f"`length` must be at most {n_targets}, the tokens of the {split} "
+                f"split, got {self.length}; put more text into {self.data_dir}, or "
+                "read shorter sequences."
+            )
+        return n_targets // self.length
+
+    def batch(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> base.Batch:
+        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        n = self.n_examples(split)
+        choose = base.continue_rows if self.layout == "stream" else base.choose_rows
+        rows, counts = choose(n, split, index, batch_size, seed)
+        places = self.length * rows[:, None] + np.arange(self.length + 1)
+        text = self._text(split)[places].astype(np.int32)
+        inputs, targets = text[:, :-1].copy(), text[:, 1:].copy()
+        mask = np.repeat(counts[:, None], self.length, axis=1)
+        packed = self.layout == "packed"
+        reset = inputs == _BORDER[self.tokenizer] if packed else None
+        return base.Batch(inputs, targets, mask, reset=reset)
+
+    def _text(self, split: base.Split) -> np.ndarray:
+        base.check_split(split)
+        if self.tokenizer == "bytes":
+            return documents.read_bytes(self.data_dir, split)
+        return documents.read_words(self.data_dir, split, self.vocabulary)
