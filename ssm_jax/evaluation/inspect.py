@@ -30,9 +30,8 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
       ``initial_log_abs`` and ``initial_phase``, ``(layers, ...)``.
     """
     batch = restored.task.batch("test", 0, _EXAMPLES, restored.training.seed)
-    apply = jax.jit(
-        lambda v: restored.model.apply(v, batch.inputs, mask=batch.valid)[0]
-    )
+    flags = {"reset": batch.reset, "mask": batch.valid}
+    apply = jax.jit(lambda v: restored.model.apply(v, batch.inputs, **flags)[0])
     predictions = apply(restored.variables)
     if restored.task.spec.targets == "classification":
         predictions = jax.nn.softmax(predictions)

@@ -64,7 +64,8 @@ def state_gradients(
 
         def apply(state, valid):
             variables = {"params": params, **model_state}
-            return run.model.apply(variables, batch.inputs, state, mask=valid)
+            flags = {"reset": batch.reset, "mask": valid}
+            return run.model.apply(variables, batch.inputs, state, **flags)
 
         def loss(state, step):
             seen = jnp.broadcast_to(places < step, (rows, spec.length))

@@ -60,7 +60,7 @@ def create(
     """Draws the parameters of a model for a task and fits an optimizer to them.
 
     Args:
-      model: A module of the call ``(inputs, state, *, mask, train)``.
+      model: A module of the call ``(inputs, state, *, reset, mask, train)``.
       task: Its first training batch gives the shapes.
       optimizer: The optimizer.
       seed: Of parameters and dropout.
@@ -73,7 +73,8 @@ def create(
     """
     batch = task.batch("train", 0, 1, seed)
     key_params, key = jax.random.split(jax.random.key(seed))
-    boxed = jax.jit(model.init)(key_params, batch.inputs, mask=batch.valid)
+    flags = {"reset": batch.reset, "mask": batch.valid}
+    boxed = jax.jit(model.init)(key_params, batch.inputs, **flags)
     _check_predictions(model, boxed, batch, task.spec)
     groups = groups_of(boxed["params"])
     variables = dict(meta.unbox(boxed))
@@ -99,8 +100,9 @@ def _sizes(params):
 
 
 def _check_predictions(model, variables, batch, spec):
+    flags = {"reset": batch.reset, "mask": batch.valid}
     predictions, _ = jax.eval_shape(
-        lambda v: model.apply(v, batch.inputs, mask=batch.valid), variables
+        lambda v: model.apply(v, batch.inputs, **flags), variables
     )
     wanted = (*batch.mask.shape, spec.d_output)
     if predictions.shape != wanted:

@@ -38,6 +38,7 @@ def train_step(
             {"params": params, **state.model_state},
             batch.inputs,
             state.carry,
+            reset=batch.reset,
             mask=batch.valid,
             train=True,
             mutable=[*state.model_state, MONITORS],
@@ -87,7 +88,10 @@ def evaluation_step(
       The sums over all devices.
     """
     predictions, _ = run.model.apply(
-        {"params": params, **model_state}, batch.inputs, mask=batch.valid
+        {"params": params, **model_state},
+        batch.inputs,
+        reset=batch.reset,
+        mask=batch.valid,
     )
     sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.mask)
     return _sum_over(sums, axes)
