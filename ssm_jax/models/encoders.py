@@ -56,28 +56,43 @@ class ScalarEncoder(nn.Module):
 
 
 class TokenEncoder(nn.Module):
-    """A table of vectors.
+    """A table of vectors, which may also be read the other way round.
 
     Attributes:
       d_model: Width of the output.
       vocabulary: Number of tokens.
       deviation: Standard deviation of the table at the start.
+
+    Example:
+      >>> encoder = TokenEncoder(d_model=2, vocabulary=3)
+      >>> embedding = jnp.array([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]])
+      >>> variables = {"params": {"table": {"embedding": embedding}}}
+      >>> encoder.apply(variables, jnp.array([1])).tolist()
+      [[0.0, 2.0]]
+      >>> x = jnp.array([[3.0, 4.0]])
+      >>> encoder.apply(variables, x, method="attend").tolist()
+      [[3.0, 8.0, 7.0]]
     """
 
     d_model: int
     vocabulary: int
     deviation: float = 1.0
 
-    @nn.compact
+    def setup(self) -> None:
+        """Makes the table, which both directions share."""
+        start = jax.nn.initializers.normal(self.deviation)
+        self.table = nn.Embed(self.vocabulary, self.d_model, embedding_init=start)
+
     def __call__(self, x: Int[Array, "*b l"]) -> Outputs:
         """Maps tokens ``(*b, l)`` to ``(*b, l, d_model)``."""
-        table = nn.Embed(
-            self.vocabulary,
-            self.d_model,
-            embedding_init=jax.nn.initializers.normal(self.deviation),
-            name="table",
-        )
-        return table(x)
+        return self.table(x)
+
+    def attend(self, x: Activations) -> Outputs:
+        """Maps ``(*b, l, d_model)`` to logits ``(*b, l, vocabulary)``.
+
+        They are the inner products with the vectors of all tokens.
+        """
+        return self.table.attend(x)
 
 
 class Positions(nn.Module):

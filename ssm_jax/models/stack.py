@@ -4,7 +4,7 @@ import jax
 from flax import linen as nn
 
 from ssm_jax.models.block import Block
-from ssm_jax.models.encoders import Positions
+from ssm_jax.models.encoders import Positions, TokenEncoder
 from ssm_jax.models.norm import Norm
 from ssm_jax.recurrences.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
@@ -17,7 +17,9 @@ class SequenceModel(nn.Module):
       encoder: Maps inputs to ``(*b, l, d_model)``.
       block: What is repeated. With ``prenorm`` a last normalisation follows the blocks.
       n_layers: Number of blocks.
-      head: Maps ``(*b, l, d_model)`` to predictions.
+      head: Maps ``(*b, l, d_model)`` to predictions. None: the encoder's own table does,
+        as `TokenEncoder.attend` says, at every step; after a normalisation its logits
+        start with the deviation 1 if the table does with ``d_model ** -0.5``.
       positions: Adds learned positions to what the encoder gives. None: no positions.
       normed_encoder: Whether a normalisation as the blocks' follows the encoder.
       axis_name: Mapped axis over which BatchNorm shares its moments. None: none.
@@ -45,7 +47,7 @@ class SequenceModel(nn.Module):
     encoder: nn.Module
     block: Block
     n_layers: int
-    head: nn.Module
+    head: nn.Module | None
     positions: Positions | None = None
     normed_encoder: bool = False
     axis_name: str | None = None
@@ -85,7 +87,8 @@ class SequenceModel(nn.Module):
 
         Raises:
           ValueError: ``state`` is not one state a layer, or is given to a model with
-            positions, which count from the first step of a call.
+            positions, which count from the first step of a call; or there is no head,
+            and no table either.
         """
         states = (None,) * self.n_layers if state is None else state
         if len(states) != self.n_layers:
@@ -112,4 +115,14 @@ class SequenceModel(nn.Module):
         if self.block.prenorm:
             norm = Norm(self.block.norm, self.axis_name, name="norm")
             x = norm(x, mask=mask, train=train)
-        return self.head(x, mask=mask, train=train), tuple(carried)
+        return self._predictions(x, mask, train), tuple(carried)
+
+    def _predictions(self, x, mask, train):
+        if self.head is not None:
+            return self.head(x, mask=mask, train=train)
+        if not isinstance(self.encoder, TokenEncoder):
+            raise ValueError(
+                "`head` must be given unless the encoder is a `TokenEncoder`, got None "
+                f"with {type(self.encoder).__name__}; `StepHead` predicts at each step."
+            )
+        return self.encoder.attend(x)

@@ -127,6 +127,40 @@ def test_segments_reach_every_layer():
     assert_close(packed, (jnp.concatenate([left, right], 1), last))
 
 
+def test_without_a_head_the_table_of_the_encoder_gives_the_logits():
+    tokens = np.random.default_rng(0).integers(0, 7, (2, LENGTH))
+    layer = RecurrentLayer(DLR(d_state=3), ChannelMixing())
+    block = Block(layer, prenorm=True)
+    tied = SequenceModel(TokenEncoder(WIDTH, vocabulary=7), block, 1, head=None)
+    params = meta.unbox(jax.jit(tied.init)(jax.random.key(0), tokens))["params"]
+    assert params.keys() == {"encoder", "block_0", "norm"}
+
+    def found(net, params):
+        @functools.partial(jax.value_and_grad, has_aux=True)
+        def of(params):
+            y, state = net.apply({"params": params}, tokens)
+            return jnp.sum(y[..., 2]), (y, state)
+
+        return jax.jit(of)(params)
+
+    # The same model with a head of its own, whose matrix is the table's transpose.
+    table = params["encoder"]["table"]["embedding"]
+    head = {"linear": {"dense": {"kernel": table.T, "bias": np.zeros(7, np.float32)}}}
+    given, of_tied = found(tied, params)
+    wanted, of_both = found(tied.clone(head=StepHead(7)), params | {"head": head})
+    chex.assert_trees_all_close(given, wanted, rtol=1e-5, atol=2e-5)
+    of_table = of_both["encoder"]["table"]["embedding"]
+    of_head = of_both["head"]["linear"]["dense"]["kernel"].T
+    given = of_tied["encoder"]["table"]["embedding"]
+    np.testing.assert_allclose(given, of_table + of_head, rtol=1e-4, atol=1e-4)
+
+
+def test_model_without_a_head_and_without_a_table_is_an_error():
+    net = model().clone(head=None)
+    with pytest.raises(ValueError, match="`head` must be given .* with VectorEncoder;"):
+        jax.eval_shape(net.init, jax.random.key(0), X)
+
+
 def test_layers_have_parameters_of_their_own():
     params = started(model("scalar", prenorm=True))[0]["params"]
     assert params.keys() == {"encoder", "block_0", "block_1", "norm", "head"}
