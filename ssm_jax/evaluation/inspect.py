@@ -24,10 +24,11 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
 
     Returns:
       What was written: ``inputs``, ``targets`` and ``predictions`` of some test
-      examples (classes as probabilities); and, where the recurrence does not change in
-      time, ``kernels``, ``(layers, channels, lags)``, over the ``lags`` (negative ones
-      reach into the future), and ``log_abs`` and ``phase`` of the decays with
-      ``initial_log_abs`` and ``initial_phase``, ``(layers, ...)``.
+      examples (classes as probabilities, of a text that of each target alone); and,
+      where the recurrence does not change in time, ``kernels``, ``(layers, channels,
+      lags)``, over the ``lags`` (negative ones reach into the future), and ``log_abs``
+      and ``phase`` of the decays with ``initial_log_abs`` and ``initial_phase``,
+      ``(layers, ...)``.
     """
     batch = restored.task.batch("test", 0, _EXAMPLES, restored.training.seed)
     flags = {"reset": batch.reset, "mask": batch.valid}
@@ -35,6 +36,10 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
     predictions = apply(restored.variables)
     if restored.task.spec.targets == "classification":
         predictions = jax.nn.softmax(predictions)
+    if restored.task.spec.language:
+        # Thousands of tokens at each of thousands of steps would fill the disk.
+        of_targets = jnp.asarray(batch.targets)[..., None]
+        predictions = jnp.take_along_axis(predictions, of_targets, -1)[..., 0]
     found = {
         "inputs": batch.inputs,
         "targets": batch.targets,

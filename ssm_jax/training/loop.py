@@ -158,12 +158,15 @@ class _Loop:
                     if evaluating:
                         self._save(step, state, measured, seconds)
 
+    def _metrics(self, sums):
+        return metrics(sums, language=self._run.spec.language)
+
     def _training_metrics(self, step, waiting):
         """Means over the steps since the last line; all of them must be finite."""
         waiting = jax.device_get(waiting)
         for index, sums in enumerate(waiting):
             self._check(sums["loss"], f"at step {step - len(waiting) + index + 1}")
-        return _named("train", metrics(total(waiting)))
+        return _named("train", self._metrics(total(waiting)))
 
     def _validate(self, step, state):
         measured = evaluate(
@@ -248,7 +251,7 @@ def evaluate(
     count = _n_evaluated(task, split, batch_size, limit)
     batches = (task.batch(split, index, batch_size, seed) for index in range(count))
     sums = [step(params, model_state, parallel.split(batch)) for batch in batches]
-    return metrics(total(jax.device_get(sums)))
+    return metrics(total(jax.device_get(sums)), language=task.spec.language)
 
 
 def _n_evaluated(task, split, batch_size, limit):

@@ -4,6 +4,7 @@ A mean over the whole data is the ratio of two sums, whatever the sizes of batch
 the number of devices; a mean of means is not.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -83,21 +84,28 @@ def monitor_sums(sown: PyTree) -> Sums:
     return total | {"monitored": jnp.float32(max(map(len, sums.values())))}
 
 
-def metrics(sums: Mapping[str, Inexact[Array, ""] | float]) -> dict[str, float]:
+def metrics(
+    sums: Mapping[str, Inexact[Array, ""] | float], *, language: bool = False
+) -> dict[str, float]:
     """The metrics that sums over some data come to.
 
     Args:
       sums: What `loss_sums` returned, added up.
+      language: Whether the classes are the tokens of a text.
 
     Returns:
       ``loss``, the mean; and ``accuracy`` in [0, 1] of a classification, ``r2`` of a
       regression: 1 minus the mean squared error over that of the best constant, taken
       as at least 1e-5. Where recurrences were solved by sweeps also their mean number,
-      ``sweeps``, and the share of ``fallbacks``, whose sweeps did not suffice.
+      ``sweeps``, and the share of ``fallbacks``, whose sweeps did not suffice. Of
+      language also ``perplexity``, the exponential of the loss, and ``bits_per_token``.
 
     Example:
       >>> metrics({"loss": 3.0, "n": 4.0, "correct": 1.0})
       {'loss': 0.75, 'accuracy': 0.25}
+      >>> sums = {"loss": 4 * math.log(8), "n": 4.0, "correct": 1.0}
+      >>> {name: round(x, 6) for name, x in metrics(sums, language=True).items()}
+      {'loss': 2.079442, 'accuracy': 0.25, 'perplexity': 8.0, 'bits_per_token': 3.0}
     """
     total = {name: float(value) for name, value in sums.items()}
     n = max(total["n"], 1.0)
@@ -106,6 +114,10 @@ def metrics(sums: Mapping[str, Inexact[Array, ""] | float]) -> dict[str, float]:
     if total.get("sweeps"):
         names = ("sweeps", "fallbacks")
         seen = {name: total[name] / total["monitored"] for name in names}
+    if language:
+        # A float64 has no room for e^710; such a loss says enough by itself.
+        seen["perplexity"] = math.exp(min(loss, 700.0))
+        seen["bits_per_token"] = loss / math.log(2)
     if "correct" in total:
         return {"loss": loss, "accuracy": total["correct"] / n} | seen
     variance = total["square"] / n - (total["sum"] / n) ** 2

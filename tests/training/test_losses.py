@@ -117,7 +117,23 @@ def test_batch_without_targets_has_loss_zero():
 
 
 def test_loss_that_is_not_finite_stays_so():
-    assert math.isnan(metrics({"loss": math.nan, "n": 1.0, "correct": 0.0})["loss"])
+    sums = {"loss": math.nan, "n": 1.0, "correct": 0.0}
+    found = metrics(sums, language=True)
+    names = ("loss", "perplexity", "bits_per_token")
+    assert all(math.isnan(found[name]) for name in names)
+
+
+def test_perplexity_is_the_number_of_tokens_that_a_guess_is_among():
+    logits = np.zeros((2, 3, 5), np.float32)
+    classes = np.zeros((2, 3), np.int32)
+    sums = loss_sums("classification", logits, classes, MASK)
+    found = metrics(sums, language=True)
+    assert found["perplexity"] == pytest.approx(5, rel=1e-6)
+    assert found["bits_per_token"] == pytest.approx(math.log2(5), rel=1e-6)
+    assert math.isfinite(
+        metrics({"loss": 1e9, "n": 1, "correct": 0}, language=True)["perplexity"]
+    )
+    assert metrics(sums).keys() == {"loss", "accuracy"}
 
 
 @pytest.mark.parametrize(
