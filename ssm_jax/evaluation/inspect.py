@@ -31,8 +31,11 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
       ``(layers, ...)``.
     """
     batch = restored.task.batch("test", 0, _EXAMPLES, restored.training.seed)
-    flags = {"reset": batch.reset, "mask": batch.valid}
-    apply = jax.jit(lambda v: restored.model.apply(v, batch.inputs, **flags)[0])
+    apply = jax.jit(
+        lambda v: restored.model.apply(
+            v, batch.inputs, reset=batch.reset, mask=batch.valid
+        )[0]
+    )
     predictions = apply(restored.variables)
     if restored.task.spec.targets == "classification":
         predictions = jax.nn.softmax(predictions)

@@ -10,7 +10,7 @@ from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.restore import restore
 from ssm_jax.tasks.base import Split
 from ssm_jax.training.folder import RunFolder
-from ssm_jax.training.loop import evaluate
+from ssm_jax.training.loop import carried_in_evaluation, evaluate
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import Run
 
@@ -60,6 +60,7 @@ def evaluate_run(
         batch_size=training.batch_size,
         limit=training.evaluation_batches,
         seed=training.seed,
+        carry=carried_in_evaluation(restored.model, training),
     )
     result = {"split": split, "step": restored.step, **measured}
     folder = RunFolder(workdir)

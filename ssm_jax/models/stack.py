@@ -17,9 +17,9 @@ class SequenceModel(nn.Module):
       encoder: Maps inputs to ``(*b, l, d_model)``.
       block: What is repeated. With ``prenorm`` a last normalisation follows the blocks.
       n_layers: Number of blocks.
-      head: Maps ``(*b, l, d_model)`` to predictions. None: the encoder's own table does,
-        as `TokenEncoder.attend` says, at every step; after a normalisation its logits
-        start with the deviation 1 if the table does with ``d_model ** -0.5``.
+      head: Maps ``(*b, l, d_model)`` to predictions. None: the encoder's own table does
+        so at every step, as `TokenEncoder.attend` says; after a normalisation its
+        logits start with the deviation 1 if the table does with ``d_model ** -0.5``.
       positions: Adds learned positions to what the encoder gives. None: no positions.
       normed_encoder: Whether a normalisation as the blocks' follows the encoder.
       axis_name: Mapped axis over which BatchNorm shares its moments. None: none.

@@ -83,7 +83,7 @@ def files(data_dir: str | None) -> dict[Split, list[Path]]:
         )
     splits: tuple[Split, ...] = get_args(Split)
     if any((folder / split).is_dir() for split in splits):
-        found = {split: _texts(folder / split) for split in splits}
+        found: dict[Split, list[Path]] = {s: _texts(folder / s) for s in splits}
     else:
         texts = _texts(folder)
         train = [file for i, file in enumerate(texts) if i % 10 > 1]

@@ -14,6 +14,7 @@ from ssm_jax.tasks.base import Split, Task, n_batches
 from ssm_jax.training.checkpoint import Checkpoints
 from ssm_jax.training.folder import RunFolder
 from ssm_jax.training.gradients import check_gradient_steps, state_gradients
+from ssm_jax.training.initial import Kind, Start, fresh_states
 from ssm_jax.training.losses import Sums, main_metric, metrics
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
@@ -35,13 +36,17 @@ class Training:
       evaluation_batches: Batches of an evaluation. None: the whole split, which must
         then have an end.
       parallel: What maps the step over devices.
-      carry_state: Whether the states after a batch go into the next one.
+      initial_state: What the recurrences start a batch from; `Start` says what each
+        is. With ``"previous"`` they start afresh with each epoch, and evaluation hands
+        its states on from batch to batch too; else it starts each batch afresh.
+      initial_noise: Standard deviation of ``"noise"``. None: as of the states after the
+        last batch.
       gradient_steps: Steps ``t`` of a sequence: how much the initial state moves the
         loss there is measured at the start and with each evaluation, on its first
         batch, as ``gradient/t``; see `state_gradients`.
 
     Raises:
-      ValueError: A number is not positive.
+      ValueError: A number is not positive, or there is noise that nothing reads.
     """
 
     steps: int
@@ -51,7 +56,8 @@ class Training:
     evaluate_every: int = 500
     evaluation_batches: int | None = None
     parallel: Literal["pmap", "shard_map"] = "pmap"
-    carry_state: bool = False
+    initial_state: Kind = "zero"
+    initial_noise: float | None = None
     gradient_steps: tuple[int, ...] = ()
 
     def __post_init__(self):
@@ -61,6 +67,13 @@ class Training:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be positive, got {value}.")
+        if (noise := self.initial_noise) is None:
+            return
+        if self.initial_state != "noise" or noise <= 0:
+            raise ValueError(
+                "`initial_noise` must be positive with the initial state 'noise', and "
+                f"None with others, got {noise} with {self.initial_state!r}."
+            )
 
 
 def train(config: Config, workdir: str) -> dict[str, Any]:
@@ -87,12 +100,14 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     model = build(config.model, "config.model", axis_name="data")
     optimizer = build(config.optimizer, "config.optimizer")
     run, state = create(model, task, optimizer, seed=training.seed)
-    if training.carry_state:
-        state = state.replace(carry=model.initial_state((training.batch_size,)))
     parallel = DataParallel(training.parallel)
     # What has no batches is refused before there is a folder.
     parallel.check(training.batch_size)
-    n_batches(task, "train", training.batch_size)
+    epoch = n_batches(task, "train", training.batch_size)
+    start = Start(training.initial_state, training.initial_noise, epoch)
+    run = dataclasses.replace(run, start=start)
+    if training.initial_state != "zero":
+        state = state.replace(carry=fresh_states(model, training.batch_size))
     _n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
     folder.claim(config)
@@ -179,6 +194,7 @@ class _Loop:
             batch_size=self._training.batch_size,
             limit=self._training.evaluation_batches,
             seed=self._training.seed,
+            carry=carried_in_evaluation(self._run.model, self._training),
         )
         # Of what this step made, which is not to be saved if it is not finite.
         self._check(measured["loss"], f"in validation after step {step}")
@@ -228,6 +244,7 @@ def evaluate(
     batch_size: int,
     limit: int | None,
     seed: int,
+    carry: PyTree = None,
 ) -> dict[str, float]:
     """Measures a model on a split.
 
@@ -241,6 +258,8 @@ def evaluate(
       batch_size: Examples of a batch, over all devices.
       limit: Batches. None means the whole split.
       seed: Of endless data.
+      carry: States that the first batch starts from, ``(batch_size, ...)`` leaves, and
+        each further one from what the last left of them. None: all start afresh.
 
     Returns:
       The metrics over all targets.
@@ -249,9 +268,19 @@ def evaluate(
       ValueError: The split is endless and ``limit`` is None.
     """
     count = _n_evaluated(task, split, batch_size, limit)
-    batches = (task.batch(split, index, batch_size, seed) for index in range(count))
-    sums = [step(params, model_state, parallel.split(batch)) for batch in batches]
+    carry, sums = parallel.split(carry), []
+    for index in range(count):
+        batch = parallel.split(task.batch(split, index, batch_size, seed))
+        found, carry = step(params, model_state, batch, carry)
+        sums.append(found)
     return metrics(total(jax.device_get(sums)), language=task.spec.language)
+
+
+def carried_in_evaluation(model: Any, training: Training) -> PyTree:
+    """The states that `evaluate` is to hand on; None where training hands none on."""
+    if training.initial_state != "previous":
+        return None
+    return fresh_states(model, training.batch_size)
 
 
 def _n_evaluated(task, split, batch_size, limit):

@@ -67,11 +67,13 @@ class DataParallel:
 
         return take
 
-    def evaluation_step(self, run: Run) -> Callable[[PyTree, PyTree, Batch], Sums]:
-        """The mapped step of evaluation."""
+    def evaluation_step(
+        self, run: Run
+    ) -> Callable[[PyTree, PyTree, Batch, PyTree], tuple[Sums, PyTree]]:
+        """The mapped step of evaluation; its states are split as the batch is."""
         step = partial(evaluation_step, run, axes=(_AXIS,))
         whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
-        return self._map(step, (whole, whole, split), whole, donate=())
+        return self._map(step, (whole, whole, split, split), (whole, split), donate=())
 
     def place(self, state: TrainState) -> TrainState:
         """Copies a state to all devices; ``carry`` is split by its batch axis."""

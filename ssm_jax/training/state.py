@@ -11,6 +11,7 @@ from flax.core import meta
 
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.tasks.base import Task, TaskSpec
+from ssm_jax.training.initial import Start
 from ssm_jax.training.optimizer import Optimizer, describe, groups_of
 from ssm_jax.types import PyTree
 
@@ -25,7 +26,7 @@ class TrainState(struct.PyTreeNode):
       opt_state: The optimizer's state.
       key: Where dropout's random numbers come from, with the step, ``()``.
       carry: States of the recurrences after the last batch, ``(b, ...)`` leaves, where
-        they go on into the next one. None: every batch starts afresh.
+        the next one starts from them, as `Run.start` says. None: it starts afresh.
     """
 
     # A leaf may also be a shape or a sharding, so none is annotated as an array.
@@ -46,12 +47,14 @@ class Run:
       spec: What the task is.
       transform: The optimizer over the model's groups of parameters.
       summary: What there is to say of the parameters, a line an entry.
+      start: What becomes of the states after a batch, where they are carried on.
     """
 
     model: nn.Module
     spec: TaskSpec
     transform: optax.GradientTransformation
     summary: tuple[str, ...]
+    start: Start = Start()
 
 
 def create(

@@ -33,11 +33,15 @@ def train_step(
     for axis in axes:
         sample = jax.random.fold_in(sample, jax.lax.axis_index(axis))
 
+    # A stream of its own: what dropout draws is the same whatever a batch starts from.
+    key = jax.random.fold_in(sample, 1)
+    before = run.start(state.carry, step=state.step, key=key, axes=axes)
+
     def loss(params):
         (predictions, carry), model_state = run.model.apply(
             {"params": params, **state.model_state},
             batch.inputs,
-            state.carry,
+            before,
             reset=batch.reset,
             mask=batch.valid,
             train=True,
@@ -72,9 +76,10 @@ def evaluation_step(
     params: PyTree,
     model_state: PyTree,
     batch: Batch,
+    carry: PyTree = None,
     *,
     axes: Sequence[str] = (),
-) -> Sums:
+) -> tuple[Sums, PyTree]:
     """Sums loss and metrics over a batch that all devices share.
 
     Args:
@@ -82,19 +87,22 @@ def evaluation_step(
       params: Its parameters.
       model_state: Its other variables.
       batch: This device's share of the batch.
+      carry: States to start from, ``(b, ...)`` leaves. None: those of a fresh start.
       axes: The mapped axes that the batch is spread over.
 
     Returns:
-      The sums over all devices.
+      The sums over all devices, and the states after the batch; None in their place
+      where ``carry`` is.
     """
-    predictions, _ = run.model.apply(
+    predictions, after = run.model.apply(
         {"params": params, **model_state},
         batch.inputs,
+        carry,
         reset=batch.reset,
         mask=batch.valid,
     )
     sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.mask)
-    return _sum_over(sums, axes)
+    return _sum_over(sums, axes), None if carry is None else after
 
 
 def _sum_over(tree, axes):

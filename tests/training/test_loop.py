@@ -81,8 +81,14 @@ def test_metrics_are_logged_when_they_are_asked_for(finished):
 # there is no checkpoint yet, after step 5 one of step 3 and metrics of step 4.
 RUNS = {
     "digits": (Digits, tiny.digits(), (1, 5)),
-    "carried": (Shift, tiny.shift(carry_state=True), (5,)),
-    "shard_map": (Shift, tiny.shift(carry_state=True, parallel="shard_map"), (5,)),
+    "carried": (Shift, tiny.shift(initial_state="previous"), (5,)),
+    "noise": (Shift, tiny.shift(initial_state="noise", parallel="shard_map"), (5,)),
+    "other": (Shift, tiny.shift(initial_state="other"), (5,)),
+    "shard_map": (
+        Shift,
+        tiny.shift(initial_state="previous", parallel="shard_map"),
+        (5,),
+    ),
 }
 
 
@@ -210,6 +216,14 @@ def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(
     assert not (tmp_path / "run").exists()
 
 
+def test_model_without_a_state_has_none_to_carry(tmp_path):
+    config = tiny.shift(initial_state="previous")
+    config.model.block.layer.recurrence.bidirectional = True
+    with pytest.raises(ValueError, match="`initial_state` must be 'zero' for a model"):
+        train(config, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_batch_greater_than_the_train_split_is_refused_likewise(tmp_path):
     with pytest.raises(ValueError, match="`batch_size` must be at most 1347"):
         train(tiny.digits(batch_size=1352), str(tmp_path / "run"))
@@ -224,3 +238,9 @@ def test_numbers_that_are_not_positive_are_refused(name):
     numbers = {"steps": 1, "batch_size": 1, name: 0}
     with pytest.raises(ValueError, match=f"`{name}` must be positive, got 0"):
         Training(**numbers)
+
+
+@pytest.mark.parametrize(("kind", "noise"), [("previous", 0.5), ("noise", 0.0)])
+def test_noise_that_nothing_reads_is_refused(kind, noise):
+    with pytest.raises(ValueError, match=f"^`initial_noise` .* got {noise} with"):
+        Training(steps=1, batch_size=1, initial_state=kind, initial_noise=noise)

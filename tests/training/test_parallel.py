@@ -19,6 +19,7 @@ from ssm_jax.training import (
     evaluation_step,
     train_step,
 )
+from ssm_jax.training.initial import Start
 from tests.training import tiny
 
 TASK = Shift(length=16, n_shifts=2)
@@ -35,12 +36,14 @@ class Row(NamedTuple):
     norm: str = "layer"
     padded: bool = False
     carried: bool = False
+    start: Start = Start()
     atol: float = 1e-6
 
 
 ROWS = {
     "padded": Row(SGD, padded=True),
     "carried": Row(SGD, carried=True, norm="scalar"),
+    "other": Row(SGD, carried=True, norm="scalar", start=Start("other")),
     "batch norm": Row(SGD, norm="batch"),
     # Adam divides by the gradient's own size, so rounding weighs more.
     "adam": Row(Optimizer(learning_rate=1e-3, clip_norm=0.5), atol=1e-5),
@@ -67,6 +70,7 @@ def case(request):
     row = request.param
     model = build(tiny.model(StepHead(d_output=2), norm=row.norm))
     run, start = create(model, TASK, row.optimizer, seed=0)
+    run = dataclasses.replace(run, start=row.start)
     if row.carried:
         start = start.replace(carry=model.initial_state((BATCH_SIZE,)))
     step = jax.jit(partial(train_step, run))
@@ -140,12 +144,17 @@ def test_gather_undoes_place(start, kind, n):
 def test_evaluation_on_eight_devices_is_that_on_one(start, kind):
     run, state = start
     batch = batches(padded=True)[0]
-    wanted = jax.jit(partial(evaluation_step, run))(state.params, {}, batch)
+    wanted, after = jax.jit(partial(evaluation_step, run))(
+        state.params, {}, batch, state.carry
+    )
     parallel = DataParallel(kind)
     evaluate = parallel.evaluation_step(run)
-    sums = evaluate(state.params, {}, parallel.split(batch))
+    carry = parallel.split(state.carry)
+    sums, carry = evaluate(state.params, {}, parallel.split(batch), carry)
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
     assert sums["n"] == 2 * batch.mask.sum()
+    after = parallel.split(after)
+    chex.assert_trees_all_close(carry, after, rtol=0, atol=5e-5)
 
 
 @each_kind

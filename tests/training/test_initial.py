@@ -1,0 +1,168 @@
+"""What a batch starts from: its own states, others', noise; and what they come to."""
+
+import dataclasses
+from functools import partial
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from ssm_jax.layers import ChannelMixing, RecurrentLayer
+from ssm_jax.models import Block, SequenceModel, TokenEncoder
+from ssm_jax.recurrences import DLR
+from ssm_jax.tasks import TextFolder, n_batches
+from ssm_jax.training import DataParallel, Optimizer, create, loss_sums, train_step
+from ssm_jax.training.initial import Start, fresh_states
+from ssm_jax.training.loop import evaluate
+from tests.tasks.raw_sets import novels
+
+LENGTH, ROWS = 8, 2
+KEY = jax.random.key(0)
+RNG = np.random.default_rng(0)
+STATES = (
+    RNG.normal(size=(8, 3)).astype(np.float32),
+    (np.ones((8, 2)) + 3j * RNG.normal(size=(8, 2))).astype(np.complex64),
+)
+
+
+def test_states_go_on_until_an_epoch_ends():
+    start = Start("previous", epoch=3)
+    for step in range(7):
+        given = start(STATES, step=jnp.int32(step), key=KEY)
+        zeros = jax.tree.map(np.zeros_like, STATES)
+        chex.assert_trees_all_equal(given, STATES if step % 3 else zeros)
+    chex.assert_trees_all_equal(Start()(STATES, step=0, key=KEY), STATES)
+
+
+def test_fresh_start_has_no_states():
+    assert Start("zero")(STATES, step=1, key=KEY) is None
+    assert Start("previous")(None, step=1, key=KEY) is None
+
+
+def test_states_of_others_are_those_of_the_row_before():
+    given = Start("other")(STATES, step=1, key=KEY)
+    wanted = jax.tree.map(lambda leaf: np.roll(leaf, 1, axis=0), STATES)
+    chex.assert_trees_all_equal(given, wanted)
+
+
+def many(scale):
+    """Rows enough to measure a deviation."""
+    shapes = ((20_000, 1), (20_000, 1))
+    real, imag = (np.full(shape, s) for shape, s in zip(shapes, scale, strict=True))
+    return real.astype(np.float32), (1j * imag).astype(np.complex64)
+
+
+@pytest.mark.parametrize(
+    ("deviation", "wanted"), [(None, (0.5, 7.0)), (2.0, (2.0, 2.0))]
+)
+def test_noise_is_as_great_as_states_were_or_as_told(deviation, wanted):
+    start = Start("noise", deviation=deviation)
+    given = start(many((0.5, 7.0)), step=1, key=KEY)
+    for leaf, size in zip(given, wanted, strict=True):
+        assert np.sqrt(np.mean(np.abs(leaf) ** 2)) == pytest.approx(size, rel=0.03)
+        assert abs(np.mean(leaf)) < 0.03 * size
+    assert [leaf.dtype for leaf in given] == ["float32", "complex64"]
+    other = start(many((0.5, 7.0)), step=1, key=jax.random.key(1))
+    assert not np.allclose(given[0], other[0])
+
+
+@pytest.mark.parametrize("kind", ["other", "noise"])
+def test_devices_share_the_rows(kind):
+    start = Start(kind)
+
+    @partial(jax.pmap, axis_name="data")
+    def mapped(states):
+        key = jax.random.fold_in(KEY, jax.lax.axis_index("data"))
+        return start(states, step=1, key=key, axes=("data",))
+
+    given = mapped(jax.tree.map(lambda leaf: leaf[:, None], STATES))
+    given = jax.tree.map(lambda leaf: leaf[:, 0], given)
+    if kind == "other":
+        chex.assert_trees_all_equal(given, start(STATES, step=1, key=KEY))
+        return
+    for leaf, of in zip(given, STATES, strict=True):
+        size = np.sqrt(np.mean(np.abs(of) ** 2, axis=0))
+        assert np.all(np.abs(leaf) < 4 * size)
+        assert len(np.unique(leaf)) == leaf.size
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    novels(folder, 5)
+    return TextFolder(data_dir=str(folder), length=LENGTH)
+
+
+@pytest.fixture(scope="module")
+def start(task):
+    """A run that learns nothing, so that all of its batches see the same model."""
+    layer = RecurrentLayer(DLR(d_state=4), ChannelMixing())
+    encoder = TokenEncoder(d_model=4, vocabulary=257)
+    model = SequenceModel(encoder, Block(layer, prenorm=True), 1, head=None)
+    run, state = create(model, task, Optimizer(learning_rate=0.1), seed=0)
+    run = dataclasses.replace(run, transform=optax.set_to_zero())
+    opt_state = run.transform.init(state.params)
+    return run, state.replace(opt_state=opt_state)
+
+
+def of_whole(start, task, split):
+    """The loss of each batch, from one call on the sequences that they are cut from."""
+    run, state = start
+    count = n_batches(task, split, ROWS)
+    batches = [task.batch(split, index, ROWS, seed=0) for index in range(count)]
+    inputs, targets, mask = (
+        np.concatenate(parts, axis=1)
+        for parts in zip(*(batch[:3] for batch in batches), strict=True)
+    )
+    logits, _ = jax.jit(run.model.apply)({"params": state.params}, inputs)
+    losses = [
+        loss_sums("classification", logits[:, part], targets[:, part], mask[:, part])
+        for part in (slice(i * LENGTH, (i + 1) * LENGTH) for i in range(count))
+    ]
+    return [float(sums["loss"]) for sums in losses], mask.sum()
+
+
+def test_carried_training_is_that_of_one_long_sequence_an_epoch(start, task):
+    wanted, _ = of_whole(start, task, "train")
+    run, state = start
+    run = dataclasses.replace(run, start=Start("previous", epoch=len(wanted)))
+    state = state.replace(carry=fresh_states(run.model, ROWS))
+    step = jax.jit(partial(train_step, run))
+    losses = []
+    for index in range(2 * len(wanted)):
+        state, sums = step(state, task.batch("train", index, ROWS, seed=0))
+        losses.append(float(sums["loss"]))
+    np.testing.assert_allclose(losses, 2 * wanted, rtol=1e-5)
+    fresh = state.replace(carry=jax.tree.map(jnp.zeros_like, state.carry))
+    _, sums = step(fresh, task.batch("train", 1, ROWS, seed=0))
+    assert len(wanted) > 2
+    assert abs(float(sums["loss"]) - wanted[1]) > 1e-3 * wanted[1]
+
+
+def test_evaluation_hands_its_states_on(start, task):
+    wanted, n = of_whole(start, task, "validation")
+    run, state = start
+    parallel = DataParallel("pmap", jax.devices()[:ROWS])
+    step = parallel.evaluation_step(run)
+
+    def measured(carry):
+        return evaluate(
+            step,
+            parallel,
+            task,
+            state.params,
+            {},
+            split="validation",
+            batch_size=ROWS,
+            limit=None,
+            seed=0,
+            carry=carry,
+        )
+
+    carried = measured(fresh_states(run.model, ROWS))
+    assert carried["loss"] == pytest.approx(sum(wanted) / n, rel=1e-5)
+    assert carried["perplexity"] == pytest.approx(np.exp(sum(wanted) / n), rel=1e-4)
+    assert measured(None)["loss"] != pytest.approx(sum(wanted) / n, rel=1e-3)
