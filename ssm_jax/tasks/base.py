@@ -265,7 +265,7 @@ def _place(n, split, index, batch_size, seed):
     return n_of_epoch, *divmod(index, n_of_epoch)
 
 
-# Drawing it for each batch takes under a millisecond for 60,000 examples, and 30 for
+# Drawing it for each batch takes a millisecond for 60,000 examples, and a hundred for
 # the two million windows of a text; so one is kept.
 @functools.lru_cache(maxsize=1)
 def _order(n, split, seed, epoch):

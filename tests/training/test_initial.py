@@ -10,14 +10,24 @@ import numpy as np
 import optax
 import pytest
 
+from ssm_jax.config import spec
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import DLR
 from ssm_jax.tasks import TextFolder, n_batches
-from ssm_jax.training import DataParallel, Optimizer, create, loss_sums, train_step
+from ssm_jax.training import (
+    DataParallel,
+    Optimizer,
+    RunFolder,
+    create,
+    loss_sums,
+    train,
+    train_step,
+)
 from ssm_jax.training.initial import Start, fresh_states
 from ssm_jax.training.loop import evaluate
 from tests.tasks.raw_sets import novels
+from tests.training import tiny
 
 LENGTH, ROWS = 8, 2
 KEY = jax.random.key(0)
@@ -140,6 +150,42 @@ def test_carried_training_is_that_of_one_long_sequence_an_epoch(start, task):
     _, sums = step(fresh, task.batch("train", 1, ROWS, seed=0))
     assert len(wanted) > 2
     assert abs(float(sums["loss"]) - wanted[1]) > 1e-3 * wanted[1]
+
+
+def test_run_that_is_stopped_knows_where_its_epoch_began(task, tmp_path, monkeypatch):
+    """Nothing is learned, so each epoch has the losses of the first."""
+    batch, stop = TextFolder.batch, 3
+
+    def stopping(task, split, index, batch_size, seed):
+        if (split, index) == ("train", stop):
+            raise KeyboardInterrupt
+        return batch(task, split, index, batch_size, seed)
+
+    monkeypatch.setattr(TextFolder, "batch", stopping)
+    config = tiny.shift(
+        steps=5,
+        batch_size=8,
+        log_every=1,
+        evaluate_every=2,
+        initial_state="previous",
+    )
+    config.task = spec(TextFolder, **vars(task))
+    encoder = spec(TokenEncoder, d_model=4, vocabulary=257)
+    config.model.encoder, config.model.head = encoder, None
+    config.optimizer = spec(Optimizer, learning_rate=1e-30, kind="sgd")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, str(tmp_path))
+    stop = None
+    train(config, str(tmp_path))
+    losses = [line["train/loss"] for line in RunFolder(tmp_path).metrics()]
+    assert n_batches(task, "train", 8) == 2
+    first, second = losses[:2]
+    np.testing.assert_allclose(losses, [first, second, first, second, first], rtol=1e-6)
+    # A second batch that started afresh would have another loss.
+    config.training.initial_state = "zero"
+    train(config, str(tmp_path / "zero"))
+    afresh = RunFolder(tmp_path / "zero").metrics()[1]["train/loss"]
+    assert abs(afresh - second) > 1e-4 * second
 
 
 def test_evaluation_hands_its_states_on(start, task):
