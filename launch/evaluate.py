@@ -2,8 +2,12 @@
 
     python -m launch.evaluate --workdir=runs/digits
 
+    python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
+
 Prints what was measured and writes it to ``evaluation.json`` in the folder, and what
-the figures show to ``inspection.npz``; `launch.report` reads both.
+the figures show to ``inspection.npz``; `launch.report` reads both. The second measures
+a language model at each of ``--lengths``, in memory that does not grow with them: into
+``length_extension.jsonl``, which `launch.report` draws.
 """
 
 import json
@@ -12,7 +16,7 @@ from typing import Any, cast
 from absl import flags
 
 from launch import cli
-from ssm_jax.evaluation import evaluate_run
+from ssm_jax.evaluation import evaluate_lengths, evaluate_run
 from ssm_jax.tasks import Split
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
@@ -24,6 +28,12 @@ CHECKPOINT = flags.DEFINE_string(
 )
 DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Folder of prepared data sets, if the run's has moved."
+)
+MODE = flags.DEFINE_enum(
+    "mode", "metrics", ["metrics", "length_extension"], "What is measured."
+)
+LENGTHS = flags.DEFINE_list(
+    "lengths", [str(2**k) for k in range(4, 16)], "Tokens of a window, between commas."
 )
 
 
@@ -37,13 +47,16 @@ def main(argv):
                 f"`--checkpoint` must be best, latest or a step, got {which!r}."
             )
         which = int(which)
-    result = evaluate_run(
-        WORKDIR.value,
-        which=which,
-        split=cast(Split, SPLIT.value),
-        data_dir=DATA_DIR.value,
-    )
-    print(json.dumps(result))
+    split = cast(Split, SPLIT.value)
+    options = {"which": which, "split": split, "data_dir": DATA_DIR.value}
+    if MODE.value == "metrics":
+        print(json.dumps(evaluate_run(WORKDIR.value, **options)))
+        return
+    if not all(length.isdigit() for length in LENGTHS.value):
+        raise ValueError(f"`--lengths` must be numbers, got {LENGTHS.value}.")
+    lengths = sorted(int(length) for length in LENGTHS.value)
+    for row in evaluate_lengths(WORKDIR.value, lengths, **options):
+        print(json.dumps(row))
 
 
 if __name__ == "__main__":

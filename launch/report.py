@@ -26,6 +26,7 @@ from absl import flags
 from launch import cli
 from ssm_jax import plots
 from ssm_jax.config import differences
+from ssm_jax.evaluation.run import LENGTHS_FILE
 from ssm_jax.training import RunFolder
 
 WORKDIRS = flags.DEFINE_list("workdirs", [], "Folders of runs, between commas.")
@@ -139,6 +140,10 @@ def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
     }
     if (figure := plots.gradients(folder.metrics(), title)) is not None:
         figures["gradients"] = figure
+    by_length = folder.path / LENGTHS_FILE
+    if by_length.exists():
+        lines = by_length.read_text().splitlines()
+        figures["lengths"] = plots.lengths([json.loads(line) for line in lines], title)
     with np.load(folder.path / "inspection.npz") as found:
         if "kernels" in found:
             figures["kernels"] = plots.convolution_kernels(

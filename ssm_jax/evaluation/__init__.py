@@ -8,4 +8,5 @@ from ssm_jax.evaluation.length_extension import losses_by_length as losses_by_le
 from ssm_jax.evaluation.length_extension import verdict as verdict
 from ssm_jax.evaluation.restore import Restored as Restored
 from ssm_jax.evaluation.restore import restore as restore
+from ssm_jax.evaluation.run import evaluate_lengths as evaluate_lengths
 from ssm_jax.evaluation.run import evaluate_run as evaluate_run

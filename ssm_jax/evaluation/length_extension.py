@@ -46,6 +46,12 @@ class Measured:
         return float(np.mean(self.windows))
 
     @property
+    def error(self) -> float:
+        """Standard error of `loss` over the windows; 0 for a single one."""
+        n = len(self.windows)
+        return float(np.std(self.windows, ddof=1) / math.sqrt(n)) if n > 1 else 0.0
+
+    @property
     def perplexity(self) -> float:
         """``exp(loss)``; infinite where that overflows."""
         return math.exp(self.loss) if self.loss < 700 else math.inf

@@ -1,18 +1,27 @@
 """Evaluation of a run: metrics on a split, and a look at what was learned."""
 
+import itertools
+import json
 import os
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import jax
 import optax
+from absl import logging
 
 from ssm_jax.evaluation.inspect import inspect
+from ssm_jax.evaluation.length_extension import Order, losses_by_length, verdict
+from ssm_jax.evaluation.length_extension import Start as LengthStart
 from ssm_jax.evaluation.restore import restore
 from ssm_jax.tasks.base import Split
+from ssm_jax.tasks.text import TextFolder
 from ssm_jax.training.folder import RunFolder
 from ssm_jax.training.loop import carried_in_evaluation, evaluate
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import Run
+
+LENGTHS_FILE = "length_extension.jsonl"
 
 
 def evaluate_run(
@@ -67,3 +76,67 @@ def evaluate_run(
     inspect(restored, folder.path / "inspection.npz")
     folder.write("evaluation.json", result)
     return result
+
+
+def evaluate_lengths(
+    workdir: str | os.PathLike[str],
+    lengths: Sequence[int],
+    *,
+    which: Literal["best", "latest"] | int = "best",
+    split: Split = "validation",
+    data_dir: str | None = None,
+) -> list[dict[str, Any]]:
+    """Measures a language model at many lengths; see `losses_by_length`.
+
+    From fresh states and from those of the window before, on the text as it is and with
+    its windows mixed. Writes a line for each to ``length_extension.jsonl`` in the work
+    folder.
+
+    Args:
+      workdir: The folder of the run.
+      lengths: Tokens of a window, rising; each must divide the greatest.
+      which: The checkpoint, as `restore` takes it.
+      split: Which part of the text.
+      data_dir: Where the text is, if no longer where the run found it.
+
+    Returns:
+      A row for each: ``start``, ``order``, ``length``, ``loss`` (nats a token),
+      ``error`` (its deviation over windows), ``perplexity``; and ``extends``, the
+      `verdict` on all lengths from the one it was trained at on.
+
+    Raises:
+      ValueError: The run is not of a language model, or a length does not fit.
+    """
+    restored = restore(workdir, which, data_dir=data_dir)
+    if not isinstance(restored.task, TextFolder):
+        raise ValueError(
+            "`workdir` must be of a run on a `TextFolder` to be measured by length, "
+            f"got one on {type(restored.task).__name__}."
+        )
+    text, trained = restored.task.text(split), restored.task.length
+    rows = []
+    for start, order in itertools.product(get_args(LengthStart), get_args(Order)):
+        found = []
+        for each in losses_by_length(
+            restored.model, restored.variables, text, lengths, start=start, order=order
+        ):
+            found.append(each)
+            logging.info("%s, %s, %d: %.4f", start, order, each.length, each.loss)
+        beyond = [each for each in found if each.length >= trained]
+        extends = verdict(found, beyond=trained) if len(beyond) > 1 else None
+        rows += [
+            {
+                "start": start,
+                "order": order,
+                "length": each.length,
+                "loss": each.loss,
+                "error": each.error,
+                "perplexity": each.perplexity,
+                "trained": trained,
+                "extends": extends,
+            }
+            for each in found
+        ]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (RunFolder(workdir).path / LENGTHS_FILE).write_text(lines)
+    return rows

@@ -38,13 +38,13 @@ def read_bytes(data_dir: str | None, split: Split) -> np.ndarray:
 
 
 @functools.cache
-def read_words(data_dir: str | None, split: Split, vocabulary: int) -> np.ndarray:
+def read_words(data_dir: str | None, split: Split, size: int) -> np.ndarray:
     """Reads the documents of a split as words; once per process.
 
     Args:
       data_dir: Folder of text files, in UTF-8.
       split: Part of the files; `files` says which.
-      vocabulary: Tokens, of which the most frequent words of the train split get those
+      size: Tokens, of which the most frequent words of the train split get those
         that `ssm_jax.tasks.words` leaves to words.
 
     Returns:
@@ -55,9 +55,15 @@ def read_words(data_dir: str | None, split: Split, vocabulary: int) -> np.ndarra
       ValueError: As for `read_bytes`.
     """
     found = files(data_dir)[split]
-    rows = _frequent(data_dir, vocabulary).encode(map(_decoded, found))
-    dtype = np.uint16 if vocabulary <= 2**16 else np.int32
+    rows = vocabulary(data_dir, size).encode(map(_decoded, found))
+    dtype = np.uint16 if size <= 2**16 else np.int32
     return _joined(found, rows, np.array([WORD_BORDER], dtype))
+
+
+@functools.cache
+def vocabulary(data_dir: str | None, size: int) -> words.Vocabulary:
+    """The most frequent words of the train split, ``size`` tokens with the others."""
+    return words.Vocabulary.of(map(_decoded, files(data_dir)["train"]), size)
 
 
 def files(data_dir: str | None) -> dict[Split, list[Path]]:
@@ -101,11 +107,6 @@ def files(data_dir: str | None) -> dict[Split, list[Path]]:
 def _texts(folder: Path) -> list[Path]:
     paths = (path for path in folder.rglob("*.txt") if path.is_file())
     return sorted(paths, key=lambda path: path.relative_to(folder).as_posix())
-
-
-@functools.cache
-def _frequent(data_dir, size):
-    return words.Vocabulary.of(map(_decoded, files(data_dir)["train"]), size)
 
 
 def _decoded(file: Path) -> str:

@@ -118,7 +118,7 @@ class TextFolder:
 
     def n_examples(self, split: base.Split) -> int:
         """Counts the windows of a split."""
-        n_targets = len(self._text(split)) - 1
+        n_targets = len(self.text(split)) - 1
         if n_targets < self.length:
             raise ValueError(
                 f"`length` must be at most {n_targets}, the tokens of the {split} "
@@ -135,15 +135,36 @@ class TextFolder:
         choose = base.continue_rows if self.layout == "stream" else base.choose_rows
         rows, counts = choose(n, split, index, batch_size, seed)
         places = self.length * rows[:, None] + np.arange(self.length + 1)
-        text = self._text(split)[places].astype(np.int32)
+        text = self.text(split)[places].astype(np.int32)
         inputs, targets = text[:, :-1].copy(), text[:, 1:].copy()
         mask = np.repeat(counts[:, None], self.length, axis=1)
         packed = self.layout == "packed"
         reset = inputs == _BORDER[self.tokenizer] if packed else None
         return base.Batch(inputs, targets, mask, reset=reset)
 
-    def _text(self, split: base.Split) -> np.ndarray:
+    def text(self, split: base.Split) -> np.ndarray:
+        """The tokens of a split, all documents with a border around each, ``(n,)``."""
         base.check_split(split)
         if self.tokenizer == "bytes":
             return documents.read_bytes(self.data_dir, split)
         return documents.read_words(self.data_dir, split, self.vocabulary)
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a document's beginning, the border before it included."""
+        if self.tokenizer == "bytes":
+            row = tokens.of_bytes(text.encode())
+        else:
+            (row,) = documents.vocabulary(self.data_dir, self.vocabulary).encode([text])
+        return [_BORDER[self.tokenizer], *row.tolist()]
+
+    def spell(self, token: int) -> bytes:
+        """What a token writes, in UTF-8: of bytes one byte, of words one and a space.
+
+        A border is an empty line.
+        """
+        if token == _BORDER[self.tokenizer]:
+            return b"\n\n"
+        if self.tokenizer == "bytes":
+            return bytes([token - 1])
+        known = documents.vocabulary(self.data_dir, self.vocabulary).words
+        return (words.spell(token, known) + " ").encode()

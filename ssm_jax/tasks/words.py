@@ -94,6 +94,17 @@ class _Pieces(dict[str, bytes]):
         return self.setdefault(piece, tokens.tobytes())
 
 
+def spell(token: int, known: tuple[str, ...]) -> str:
+    """The word of a token; ``<unknown>`` if it is that of no word.
+
+    Example:
+      >>> spell(3, ("b", "a")), spell(1, ("b", "a"))
+      ('b', '<unknown>')
+    """
+    place = token - _N_SPECIAL
+    return known[place] if 0 <= place < len(known) else "<unknown>"
+
+
 def check_vocabulary(vocabulary: int, min_count: int) -> None:
     """Raises a ValueError unless there can be words in a vocabulary."""
     if vocabulary <= _N_SPECIAL:

@@ -20,6 +20,7 @@ from experiments.etsmlp import (
 )
 from experiments.fru import frequencies, imdb, mixture
 from experiments.fru import pixel_mnist as fru_pixel_mnist
+from experiments.longssm import text as longssm_text
 from launch import cli
 from ssm_jax.config import build, differences, from_json, to_json
 from ssm_jax.evaluation import evaluate_run
@@ -53,6 +54,7 @@ VARIANTS = {
         "sines+fru",
         *(f"poly5+{name}+small" for name in UNITS),
     ),
+    longssm_text: tuple(f"{name}+16+previous+small" for name in longssm_text.MODELS),
     language: (
         "cola+transformer+small",
         "mrpc+gate+small",
@@ -87,7 +89,8 @@ def test_config_builds_and_its_parts_fit(file, variant):
     model = build(config.model, "config.model", axis_name="data")
     optimizer = build(config.optimizer, "config.optimizer")
     training = build(config.training, "config.training")
-    assert model.head.d_output == task.spec.d_output
+    predicting = model.encoder.vocabulary if model.head is None else model.head.d_output
+    assert predicting == task.spec.d_output
     assert optimizer.schedule_steps in (None, training.steps)
     assert training.evaluate_every <= training.steps
 
@@ -121,6 +124,7 @@ STEPS = {
     **{file: ("",) for file in (shift, digits, pixel_mnist, text, retrieval, image)},
     pathx: ("small_change",),
     mixture: VARIANTS[mixture],
+    longssm_text: VARIANTS[longssm_text],
     imdb: ("words+fru",),
     fru_pixel_mnist: ("permuted+fru", "rows+rnn", "pixels+fru+small"),
     frequencies: ("rows+20+0.25+25",),

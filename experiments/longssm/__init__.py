@@ -1,0 +1,1 @@
+"""Wang, LongSSM: what states carried between batches do to length."""

@@ -1,0 +1,126 @@
+r"""Language models trained on short windows, with states that go on or start afresh.
+
+    python -m launch.train --config=experiments/longssm/text.py:s5+16+previous+small \
+        --data_dir=FOLDER --workdir=runs/s5
+    python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
+
+Figures 4 to 10 of the paper. ``FOLDER`` holds text files. The variant is ``s5``,
+``mamba`` or ``gru``, or beyond the paper ``dlr``, ``ets`` or ``fru``; the length of a
+window; and what a batch starts from: ``zero``, ``previous``, ``noise`` or ``other``.
+With ``shuffled`` windows come in no order; with ``small`` tokens are bytes and the size
+one that two CPU cores train in minutes. A batch has 32,768 tokens (small 2,048)
+whatever the length, so that all lengths see the same text in the same number of steps.
+
+The paper names models and lengths, and no sizes, no rates and no batch; those here are
+ours: of width 384 in 6 layers, which are its 30M parameters with the words' table.
+"""
+
+import math
+
+from ml_collections import ConfigDict
+
+from ssm_jax.config import Config, nearest, spec
+from ssm_jax.layers import ETSMLP, MLP, ChannelMixing, Mamba, RecurrentLayer
+from ssm_jax.models import Block, SequenceModel, TokenEncoder
+from ssm_jax.recurrences import DLR, FRU, GRU, S5, ComplexSmoothing, log_spaced
+from ssm_jax.tasks import TextFolder
+from ssm_jax.training import Optimizer, Training
+
+MODELS = ("s5", "mamba", "gru", "dlr", "ets", "fru")
+STARTS = ("zero", "previous", "noise", "other")
+VOCABULARY = 30_000
+HORIZON = 1024  # Of the FRU's waves, which the paper above has not.
+
+
+def get_config(variant: str = "s5+16+previous") -> Config:
+    """The experiment in one of its variants."""
+    model, length, start, small, shuffled = _chosen(variant)
+    d_model, n_layers = (64, 2) if small else (384, 6)
+    steps = 2_000 if small else 20_000
+    task = spec(
+        TextFolder,
+        length=length,
+        tokenizer="bytes" if small else "words",
+        vocabulary=257 if small else VOCABULARY,
+        layout="shuffled" if shuffled else "stream",
+    )
+    tokens = task.get_ref("vocabulary")
+    encoder = spec(
+        TokenEncoder, d_model=d_model, vocabulary=tokens, deviation=d_model**-0.5
+    )
+    training = spec(
+        Training,
+        steps=steps,
+        batch_size=max(1, (2_048 if small else 32_768) // length),
+        initial_state=start,
+        evaluate_every=steps // 4,
+        evaluation_batches=50,
+    )
+    return ConfigDict(
+        {
+            "experiment": "longssm/text",
+            "variant": variant,
+            "paper": None,
+            "task": task,
+            "model": spec(
+                SequenceModel,
+                encoder=encoder,
+                block=_block(model, d_model, n_layers),
+                n_layers=n_layers,
+                head=None,
+            ),
+            "optimizer": spec(
+                Optimizer,
+                learning_rate=3e-3 if small else 1e-3,
+                schedule="cosine",
+                warmup_steps=training.get_ref("steps") // 20,
+                schedule_steps=training.get_ref("steps"),
+                weight_decay=0.05,
+                clip_norm=1.0,
+            ),
+            "training": training,
+        }
+    )
+
+
+def _chosen(variant):
+    words = variant.split("+")
+    known = (*MODELS, *STARTS, "small", "shuffled")
+    numbers = [int(word) for word in words if word.isdigit()]
+    for word in words:
+        if word not in known and not word.isdigit():
+            raise ValueError(
+                f"the variant must be words of {', '.join(known)} and a length, joined "
+                f"by +, got {word!r}; {nearest(word, known)}"
+            )
+    models, starts = ([w for w in words if w in group] for group in (MODELS, STARTS))
+    if len(models) != 1 or len(starts) != 1 or len(numbers) != 1 or not numbers[0]:
+        raise ValueError(
+            "the variant must have one model, one length and one start, as "
+            f"s5+16+previous, got {variant!r}."
+        )
+    return models[0], numbers[0], starts[0], "small" in words, "shuffled" in words
+
+
+def _block(model, d, n_layers):
+    """A block of width ``d``: what runs over time, then an MLP but for Mamba."""
+    if model == "mamba":
+        return Block(Mamba(n_layers=n_layers), prenorm=True)
+    mixing = ChannelMixing()
+    layer = {
+        "s5": lambda: RecurrentLayer(
+            S5(d_state=d, blocks=math.gcd(d, 32) // 2), mixing
+        ),
+        "gru": lambda: RecurrentLayer(GRU(d_state=d), mixing),
+        "dlr": lambda: RecurrentLayer(DLR(d_state=64), mixing),
+        "ets": lambda: ETSMLP(ComplexSmoothing(), d_hidden=d, gate=True),
+        "fru": lambda: RecurrentLayer(
+            FRU(
+                frequencies=log_spaced(20, HORIZON / 4),
+                horizon=HORIZON,
+                d_output=d,
+            ),
+            mixing,
+        ),
+    }[model]()
+    return Block(layer, prenorm=True, feedforward=MLP(d_hidden=4 * d))
