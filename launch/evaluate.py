@@ -35,6 +35,9 @@ MODE = flags.DEFINE_enum(
 LENGTHS = flags.DEFINE_list(
     "lengths", [str(2**k) for k in range(4, 16)], "Tokens of a window, between commas."
 )
+MAX_TOKENS = flags.DEFINE_integer(
+    "max_tokens", 2**19, "Tokens of the text that are read for each length.", 1
+)
 
 
 def main(argv):
@@ -55,6 +58,7 @@ def main(argv):
     if not all(length.isdigit() for length in LENGTHS.value):
         raise ValueError(f"`--lengths` must be numbers, got {LENGTHS.value}.")
     lengths = sorted(int(length) for length in LENGTHS.value)
+    options["max_tokens"] = MAX_TOKENS.value
     for row in evaluate_lengths(WORKDIR.value, lengths, **options):
         print(json.dumps(row))
 

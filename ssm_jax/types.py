@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Complex, Float, Inexact, Int, Key, Shaped
+from jaxtyping import Bool, Complex, Float, Inexact, Int, Integer, Key, Shaped
 
 Array = jax.Array | np.ndarray
 """What functions take; what they return are `jax.Array`s."""
@@ -51,6 +51,7 @@ __all__ = [
     "Float",
     "Inexact",
     "Int",
+    "Integer",
     "Method",
     "Outputs",
     "PRNGKey",

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 from flax import linen as nn
 
-from ssm_jax.types import Array, Float, Int, PyTree
+from ssm_jax.types import Array, Float, Integer, PyTree
 
 Start = Literal["zero", "previous"]
 Order = Literal["text", "shuffled"]
@@ -60,7 +60,7 @@ class Measured:
 def losses_by_length(
     model: nn.Module,
     variables: PyTree,
-    text: Int[Array, " n"],
+    text: Integer[Array, " n"],
     lengths: Sequence[int],
     *,
     start: Start = "zero",

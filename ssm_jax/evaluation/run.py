@@ -1,10 +1,9 @@
 """Evaluation of a run: metrics on a split, and a look at what was learned."""
 
-import itertools
 import json
 import os
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import jax
 import optax
@@ -22,6 +21,13 @@ from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import Run
 
 LENGTHS_FILE = "length_extension.jsonl"
+
+# From fresh states it is all the same how windows follow each other.
+WAYS: tuple[tuple[LengthStart, Order], ...] = (
+    ("zero", "text"),
+    ("previous", "text"),
+    ("previous", "shuffled"),
+)
 
 
 def evaluate_run(
@@ -84,19 +90,21 @@ def evaluate_lengths(
     *,
     which: Literal["best", "latest"] | int = "best",
     split: Split = "validation",
+    max_tokens: int = 2**19,
     data_dir: str | None = None,
 ) -> list[dict[str, Any]]:
     """Measures a language model at many lengths; see `losses_by_length`.
 
-    From fresh states and from those of the window before, on the text as it is and with
-    its windows mixed. Writes a line for each to ``length_extension.jsonl`` in the work
-    folder.
+    From fresh states, and from those of the window before, then also with the windows
+    mixed. Writes a line for each to ``length_extension.jsonl`` in the work folder.
 
     Args:
       workdir: The folder of the run.
       lengths: Tokens of a window, rising; each must divide the greatest.
       which: The checkpoint, as `restore` takes it.
       split: Which part of the text.
+      max_tokens: Tokens from its start on that are read, if not the greatest length
+        takes more.
       data_dir: Where the text is, if no longer where the run found it.
 
     Returns:
@@ -114,8 +122,9 @@ def evaluate_lengths(
             f"got one on {type(restored.task).__name__}."
         )
     text, trained = restored.task.text(split), restored.task.length
+    text = text[: max(max_tokens, *lengths) + 1]
     rows = []
-    for start, order in itertools.product(get_args(LengthStart), get_args(Order)):
+    for start, order in WAYS:
         found = []
         for each in losses_by_length(
             restored.model, restored.variables, text, lengths, start=start, order=order
