@@ -41,6 +41,9 @@ class Training:
         its states on from batch to batch too; else it starts each batch afresh.
       initial_noise: Standard deviation of ``"noise"``. None: as of the states after the
         last batch.
+      state_penalty: Factor on the mean square of the states after a batch, which is
+        added to the loss that is trained on, not to the one that is shown: against
+        states that grow from batch to batch.
       gradient_steps: Steps ``t`` of a sequence: how much the initial state moves the
         loss there is measured at the start and with each evaluation, on its first
         batch, as ``gradient/t``; see `state_gradients`.
@@ -58,6 +61,7 @@ class Training:
     parallel: Literal["pmap", "shard_map"] = "pmap"
     initial_state: Kind = "zero"
     initial_noise: float | None = None
+    state_penalty: float = 0.0
     gradient_steps: tuple[int, ...] = ()
 
     def __post_init__(self):
@@ -67,6 +71,10 @@ class Training:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be positive, got {value}.")
+        if self.state_penalty < 0:
+            raise ValueError(
+                f"`state_penalty` must be at least 0, got {self.state_penalty}."
+            )
         if (noise := self.initial_noise) is None:
             return
         if self.initial_state != "noise" or noise <= 0:
@@ -105,7 +113,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     parallel.check(training.batch_size)
     epoch = n_batches(task, "train", training.batch_size)
     start = Start(training.initial_state, training.initial_noise, epoch)
-    run = dataclasses.replace(run, start=start)
+    run = dataclasses.replace(run, start=start, state_penalty=training.state_penalty)
     if training.initial_state != "zero":
         state = state.replace(carry=fresh_states(model, training.batch_size))
     _n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)

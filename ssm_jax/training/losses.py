@@ -80,8 +80,32 @@ def monitor_sums(sown: PyTree) -> Sums:
         sums.setdefault(path[-2].key, []).append(leaf)
     if not sums:
         return {}
-    total = {name: jnp.sum(jnp.stack(each)) for name, each in sums.items()}
-    return total | {"monitored": jnp.float32(max(map(len, sums.values())))}
+    total: Sums = {name: jnp.sum(jnp.stack(each)) for name, each in sums.items()}
+    total["monitored"] = jnp.float32(max(map(len, sums.values())))
+    return total
+
+
+def largest_number(states: PyTree) -> Float[Array, ""]:
+    """The largest modulus among the numbers of some states."""
+    return jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in jax.tree.leaves(states)]))
+
+
+def mean_square(states: PyTree) -> Float[Array, ""]:
+    """The mean squared modulus of the numbers of some states.
+
+    Raises:
+      ValueError: There are no states.
+    """
+    leaves = jax.tree.leaves(states)
+    if not leaves:
+        raise ValueError(
+            "`state_penalty` must be 0 for a model without states, got another; "
+            "recurrences in one direction have some."
+        )
+    squares = [
+        jnp.sum(jnp.square(jnp.real(x)) + jnp.square(jnp.imag(x))) for x in leaves
+    ]
+    return jnp.sum(jnp.stack(squares)) / sum(leaf.size for leaf in leaves)
 
 
 def metrics(
@@ -97,7 +121,9 @@ def metrics(
       ``loss``, the mean; and ``accuracy`` in [0, 1] of a classification, ``r2`` of a
       regression: 1 minus the mean squared error over that of the best constant, taken
       as at least 1e-5. Where recurrences were solved by sweeps also their mean number,
-      ``sweeps``, and the share of ``fallbacks``, whose sweeps did not suffice. Of
+      ``sweeps``, and the share of ``fallbacks``, whose sweeps did not suffice. Of steps
+      of training the mean ``gradient_norm`` (before it is clipped), and where states go
+      on into the next batch ``largest_state``, the mean of their largest number. Of
       language also ``perplexity``, the exponential of the loss, and ``bits_per_token``.
 
     Example:
@@ -114,6 +140,8 @@ def metrics(
     if total.get("sweeps"):
         names = ("sweeps", "fallbacks")
         seen = {name: total[name] / total["monitored"] for name in names}
+    names = ("gradient_norm", "largest_state")
+    seen |= {name: total[name] / total["steps"] for name in names if name in total}
     if language:
         # A float64 has no room for e^710; such a loss says enough by itself.
         seen["perplexity"] = math.exp(min(loss, 700.0))

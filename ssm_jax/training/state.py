@@ -48,6 +48,7 @@ class Run:
       transform: The optimizer over the model's groups of parameters.
       summary: What there is to say of the parameters, a line an entry.
       start: What becomes of the states after a batch, where they are carried on.
+      state_penalty: Factor on their mean square in the loss.
     """
 
     model: nn.Module
@@ -55,6 +56,7 @@ class Run:
     transform: optax.GradientTransformation
     summary: tuple[str, ...]
     start: Start = Start()
+    state_penalty: float = 0.0
 
 
 def create(

@@ -8,7 +8,13 @@ import optax
 
 from ssm_jax.layers.recurrent import MONITORS
 from ssm_jax.tasks.base import Batch
-from ssm_jax.training.losses import Sums, loss_sums, monitor_sums
+from ssm_jax.training.losses import (
+    Sums,
+    largest_number,
+    loss_sums,
+    mean_square,
+    monitor_sums,
+)
 from ssm_jax.training.state import Run, TrainState
 from ssm_jax.types import PyTree
 
@@ -53,11 +59,19 @@ def train_step(
         monitored = monitor_sums(model_state.pop(MONITORS, {}))
         total = _sum_over(sums | monitored, axes)
         n = jnp.maximum(total["n"], 1)  # of a batch without targets the loss is zero
-        return sums["loss"] / n, (total, carry, model_state)
+        value = sums["loss"] / n
+        if run.state_penalty:
+            n_devices = jax.lax.axis_size(tuple(axes)) if axes else 1
+            value += run.state_penalty * mean_square(carry) / n_devices
+        return value, (total, carry, model_state)
 
     params = _as_varying(state.params, axes)
     gradient, (sums, carry, model_state) = jax.grad(loss, has_aux=True)(params)
     gradient = _sum_over(gradient, axes)
+    sums |= {"steps": jnp.float32(1), "gradient_norm": optax.tree.norm(gradient)}
+    if state.carry is not None:
+        largest = largest_number(carry)
+        sums["largest_state"] = jax.lax.pmax(largest, axes) if axes else largest
     updates, opt_state = run.transform.update(gradient, state.opt_state, state.params)
     return (
         state.replace(

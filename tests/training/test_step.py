@@ -93,7 +93,7 @@ def test_halves_of_a_sequence_carry_on_as_the_whole(start, batch):
     middle, first = step(state, left)
     end, second = step(middle, right)
     chex.assert_trees_all_close(end.carry, last, rtol=1e-5, atol=1e-6)
-    both = jax.tree.map(jnp.add, first, second)
+    both = {name: first[name] + second[name] for name in whole}
     chex.assert_trees_all_close(both, whole, rtol=1e-5)
     _, fresh = step(state, right)
     assert abs(fresh["loss"] - second["loss"]) > 1e-3 * second["loss"]
@@ -170,7 +170,7 @@ def test_sweeps_and_what_they_did_not_solve_are_among_the_metrics(scale, fallbac
     seen = metrics(sums)
     assert seen["fallbacks"] == fallbacks
     assert seen["sweeps"] == 50 if fallbacks else 1 < seen["sweeps"] < 50
-    assert metrics(sums | {"sweeps": 0.0}).keys() == {"loss", "r2"}
+    assert metrics(sums | {"sweeps": 0.0}).keys() == {"loss", "r2", "gradient_norm"}
 
 
 def test_sweeps_of_two_devices_are_shared():
@@ -185,3 +185,36 @@ def test_sweeps_of_two_devices_are_shared():
         seen.append(metrics(sums))
     chex.assert_trees_all_close(seen[0], seen[1], rtol=1e-4, atol=1.1)
     chex.assert_trees_all_close(seen[1], seen[2], rtol=1e-4)
+
+
+def test_gradient_and_states_are_measured(start, batch):
+    run, state = start
+    state = state.replace(carry=run.model.initial_state((4,)))
+    after, sums = jax.jit(partial(train_step, run))(state, batch)
+    moved = jax.tree.map(lambda a, b: (a - b) / 0.1, state.params, after.params)
+    seen = metrics(jax.tree.map(lambda a: 2 * a, sums))  # of two such steps
+    np.testing.assert_allclose(seen["gradient_norm"], optax.tree.norm(moved), 1e-4)
+    largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(after.carry))
+    np.testing.assert_allclose(seen["largest_state"], largest, 1e-6)
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_penalty_adds_the_mean_square_of_the_states(start, batch, n_devices):
+    run, state = start
+    penalized = dataclasses.replace(run, state_penalty=0.3)
+    parallel = DataParallel("pmap", jax.local_devices()[:n_devices])
+    taken = parallel.train_step(penalized)(parallel.place(state), parallel.split(batch))
+
+    @jax.jit
+    @jax.grad
+    def loss(params):
+        y, after = run.model.apply({"params": params}, batch.inputs)
+        errors = jnp.square(y - batch.targets)[np.nonzero(batch.mask)]
+        states = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(after)])
+        return jnp.mean(errors) + 0.3 * jnp.mean(jnp.square(jnp.abs(states)))
+
+    wanted = jax.tree.map(lambda p, g: p - 0.1 * g, state.params, loss(state.params))
+    chex.assert_trees_all_close(taken[0].params, wanted, rtol=1e-4, atol=1e-6)
+    shown = metrics(taken[1])["loss"]
+    plain = parallel.train_step(run)(parallel.place(state), parallel.split(batch))
+    np.testing.assert_allclose(shown, metrics(plain[1])["loss"], rtol=1e-6)
