@@ -12,6 +12,9 @@ from ssm_jax.recurrences.ema import ExponentialSmoothing as ExponentialSmoothing
 from ssm_jax.recurrences.ets import ComplexSmoothing as ComplexSmoothing
 from ssm_jax.recurrences.fru import FRU as FRU
 from ssm_jax.recurrences.fru import log_spaced as log_spaced
+from ssm_jax.recurrences.gated_attention import (
+    GatedLinearAttention as GatedLinearAttention,
+)
 from ssm_jax.recurrences.lru import LRU as LRU
 from ssm_jax.recurrences.modes import Modes as Modes
 from ssm_jax.recurrences.modes import convolution_kernel as convolution_kernel

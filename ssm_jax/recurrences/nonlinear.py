@@ -187,10 +187,3 @@ def _steps(start, x, reset):
         return counted
     begun = jax.lax.cummax(jnp.where(reset, steps, -1), axis=steps.ndim - 1)
     return jnp.where(begun >= 0, steps - begun, counted)
-
-
-def product(
-    x: Float[Array, "... d"], kernel: Float[Array, "d n"]
-) -> Float[Array, "... n"]:
-    """The matrix product in full float32, on GPUs and TPUs too."""
-    return jnp.matmul(x, kernel, precision="highest")

@@ -69,3 +69,10 @@ def as_parts(name: str, values: Complex[Array, "..."]) -> dict[str, Array]:
 def from_parts(params: Mapping[str, Array], name: str) -> Complex[Array, "..."]:
     """The complex numbers that `as_parts` split."""
     return jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])
+
+
+def product(
+    x: Float[Array, "... d"], kernel: Float[Array, "d n"]
+) -> Float[Array, "... n"]:
+    """The matrix product in full float32, on GPUs and TPUs too."""
+    return jnp.matmul(x, kernel, precision="highest")

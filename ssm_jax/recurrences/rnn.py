@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.recurrences.base import Params
-from ssm_jax.recurrences.nonlinear import Nonlinear, product
+from ssm_jax.recurrences.nonlinear import Nonlinear
+from ssm_jax.recurrences.parameters import product
 from ssm_jax.types import Array, Float, PRNGKey
 
 

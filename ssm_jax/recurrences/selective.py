@@ -1,6 +1,5 @@
 """The selective recurrence of Mamba: its decays and inputs depend on the sequence."""
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,15 +7,12 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.recurrence import as_varying_together, linear_recurrence
+from ssm_jax.kernels.recurrence import as_varying_together
 from ssm_jax.recurrences.base import ParamGroup, Params, check
-from ssm_jax.recurrences.nonlinear import product
+from ssm_jax.recurrences.chunks import by_chunks, check_method, chunk_size
 from ssm_jax.recurrences.padding import on_data
-from ssm_jax.recurrences.parameters import check_steps, log_uniform
+from ssm_jax.recurrences.parameters import check_steps, log_uniform, product
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PRNGKey, Steps
-
-# Most steps whose states exist at once.
-CHUNK = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,80 +138,52 @@ class Selective:
         """
         d, n = params["log_rate"].shape
         check(x, state, reset, mask, d=d, state_shape=(d, n))
-        if method == "fft":
-            raise ValueError(
-                "`method` must not be 'fft' where decays vary, as in a Selective; use "
-                "'associative' or 'chunked'."
-            )
+        check_method(method, "Selective")
 
         def run(x, state, reset, lengths):
-            data = None
-            if lengths is not None:
-                data = jnp.arange(x.shape[-2]) < lengths[..., None]
-            if reset is not None:
-                reset = jnp.broadcast_to(reset, x.shape[:-1])
-                # Behind the data nothing happens: the state there is the last one.
-                reset = reset if data is None else reset & data
             if state is None:
                 state = self.initial_state(x.shape[:-2], d)
+            if reset is not None:
+                reset = jnp.broadcast_to(reset, x.shape[:-1])
             x, state = x.astype(jnp.float32), state.astype(jnp.float32)
-            return _by_chunks(params, x, state, reset, data, method)
+            y, last = _by_chunks(params, x, state, reset, lengths, method)
+            return y + params["feedthrough"] * x, last
 
         return on_data(run, x, state, reset, mask)
 
 
-def _by_chunks(params, x, state, reset, data, method):
-    """Output and last state; steps that are no ``data`` leave the state as it is."""
+def _by_chunks(params, x, state, reset, lengths, method):
     # Inside shard_map parameters may be the same on all devices where `x` is not.
-    values = as_varying_together(params, x, state, reset, data)
-    params, x, state, reset, data = values
-    length = x.shape[-2]
+    values = as_varying_together(params, x, state, reset, lengths)
+    params, x, state, reset, lengths = values
     d, n = params["log_rate"].shape
-    size = _chunk_size(length, n)
-    fill = -length % size
-    if fill and data is None:
-        data = jnp.ones(x.shape[:-1], bool)
 
-    def cut(values):
-        """``(*b, l, ...)`` as ``(l / c, *b, c, ...)``, filled up with zeros."""
-        batch = x.ndim - 2
-        pad = [(0, 0)] * values.ndim
-        pad[batch] = (0, fill)
-        shape = (*values.shape[:batch], -1, size, *values.shape[batch + 1 :])
-        return jnp.moveaxis(jnp.pad(values, pad).reshape(shape), batch, 0)
-
-    # Only what enters a chunk is kept for the backward pass; its states are formed
-    # again. The scan keeps the two passes apart, there is nothing to merge.
-    @functools.partial(jax.checkpoint, prevent_cse=False)
-    def chunk(state, inputs):
-        x, chosen, reset, data = inputs
+    def split(chosen):
         rank = chosen.shape[-1] - 2 * n
-        step, B, C = jnp.split(chosen, [rank, rank + n], -1)
+        return jnp.split(chosen, [rank, rank + n], -1)
+
+    def form(inputs):
+        x, chosen = inputs
+        step, B, _ = split(chosen)
         dt = jax.nn.softplus(product(step, params["step_kernel"]) + params["step_bias"])
-        # A step of length zero decays nothing and lets nothing in.
-        dt = dt if data is None else jnp.where(data[..., None], dt, 0)
         decay = jnp.exp(-dt[..., None] * jnp.exp(params["log_rate"]))
         entering = (dt * x)[..., None] * B[..., None, :]
         shape = (*x.shape[:-1], d * n)
-        h, last = linear_recurrence(
-            decay.reshape(shape),
-            entering.reshape(shape),
-            state.reshape(*state.shape[:-2], d * n),
-            reset=reset,
-            method=method,
-        )
-        h = h.reshape(decay.shape)
-        y = jnp.einsum("...dn,...n->...d", h, C, precision="highest")
-        return last.reshape(state.shape), y + params["feedthrough"] * x
+        return decay.reshape(shape), entering.reshape(shape)
 
-    chosen = product(x, params["input_kernel"])
-    inputs = jax.tree.map(cut, (x, chosen, reset, data))
-    state, y = jax.lax.scan(chunk, state, inputs)
-    y = jnp.moveaxis(y, 0, -3)
-    return y.reshape(*y.shape[:-3], -1, d)[..., :length, :], state
+    def read(inputs, h):
+        x, chosen = inputs
+        h = h.reshape(*x.shape, n)
+        return jnp.einsum("...dn,...n->...d", h, split(chosen)[-1], precision="highest")
 
-
-def _chunk_size(length, n):
-    """Steps of a chunk: its states and those between chunks stay few."""
-    # With l / n steps the states of a chunk are as many numbers as the input has.
-    return min(CHUNK, max(math.isqrt(length), -(-length // n)))
+    y, last = by_chunks(
+        form,
+        read,
+        (x, product(x, params["input_kernel"])),
+        state.reshape(*state.shape[:-2], d * n),
+        reset=reset,
+        lengths=lengths,
+        size=chunk_size(x.shape[-2], n),
+        method=method,
+    )
+    return y, last.reshape(state.shape)

@@ -18,6 +18,7 @@ from ssm_jax.recurrences import (
     ComplexSmoothing,
     DampedEMA,
     ExponentialSmoothing,
+    GatedLinearAttention,
     Recurrence,
     Selective,
 )
@@ -201,6 +202,13 @@ ROWS["selective"] = Row(
     methods=VARYING,
     lengths=(1, 17, 127),
 )
+GATED_ATTENTION = GatedLinearAttention(n_heads=2, d_key=2, rank=2, temperature=2.0)
+ROWS["gated_attention"] = Row(
+    GATED_ATTENTION,
+    functools.partial(oracle_selective.gated_attention, GATED_ATTENTION),
+    methods=VARYING,
+    lengths=(17,),
+)
 BRIEF = (
     "dlr_real",
     "dlr_bidirectional_prod",
@@ -222,5 +230,5 @@ ROWS |= {
 }
 ROWS |= {
     name: ROWS[name]._replace(brief=True, methods=("sequential", "associative"))
-    for name in ("sru", "fru_summed", "rnn", "lstm")
+    for name in ("sru", "fru_summed", "rnn", "lstm", "gated_attention")
 }
