@@ -19,7 +19,12 @@ FIGURE = flags.DEFINE_string("figure", None, "Which figure.", required=True)
 OUTPUT = flags.DEFINE_string("output", "figure.png", "File for the picture.")
 DATA = flags.DEFINE_string("data", None, "File of what is drawn, where one is needed.")
 
-FIGURES = ("etsmlp/proposition_1", "fru/expressive", "fru/temperatures")
+FIGURES = (
+    "etsmlp/proposition_1",
+    "fru/expressive",
+    "fru/temperatures",
+    "longssm/extrapolation",
+)
 
 
 def main(argv):
