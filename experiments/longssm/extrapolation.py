@@ -30,7 +30,7 @@ FAR = 64 * WINDOW
 
 def memory(s: Float[Array, " t"]) -> Float[np.ndarray, " t"]:
     """The memory that is wanted: it fades as a power, slower than any decay."""
-    return 1 / (1 + s / 4)
+    return 1 / (1 + np.asarray(s) / 4)
 
 
 def fitted(m: int, seen: int) -> Float[np.ndarray, " t"]:

@@ -105,7 +105,7 @@ def _chosen(variant):
 def _block(model, d, n_layers):
     """A block of width ``d``: what runs over time, then an MLP but for Mamba."""
     if model == "mamba":
-        return Block(Mamba(n_layers=n_layers), prenorm=True)
+        return Block(Mamba(n_layers=n_layers), norm="rms", prenorm=True)
     mixing = ChannelMixing()
     layer = {
         "s5": lambda: RecurrentLayer(

@@ -8,7 +8,7 @@ from flax import linen as nn
 
 from ssm_jax.types import Activations, Steps
 
-NormKind = Literal["layer", "batch", "scalar"]
+NormKind = Literal["layer", "rms", "batch", "scalar"]
 
 
 class ScalarNorm(nn.Module):
@@ -40,7 +40,8 @@ class Norm(nn.Module):
     """One of the normalisations that the published models use.
 
     Attributes:
-      kind: ``"layer"``: LayerNorm over channels. ``"batch"``: BatchNorm over batch and
+      kind: ``"layer"``: LayerNorm over channels. ``"rms"``: the same without mean and
+        shift, as in Mamba. ``"batch"``: BatchNorm over batch and
         steps, moments of the data only, running moments where not in training;
         devices that share a batch weigh the same, whatever they have of data.
         ``"scalar"``: `ScalarNorm`.
@@ -59,6 +60,8 @@ class Norm(nn.Module):
             return ScalarNorm(name="scalar")(x)
         if self.kind == "layer":
             return nn.LayerNorm(epsilon=1e-5, name="layer")(x)
+        if self.kind == "rms":
+            return nn.RMSNorm(epsilon=1e-5, name="rms")(x)
         norm = nn.BatchNorm(
             use_running_average=not train,
             momentum=0.9,
