@@ -217,6 +217,7 @@ BRIEF = (
     "smoothing_bidirectional_small",
     "ema",
     "ema_bidirectional",
+    "damped_ema",
     "damped_ema_bidirectional",
     "dss",
     "dss_softmax",
