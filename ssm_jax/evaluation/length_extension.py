@@ -25,6 +25,7 @@ Verdict = Literal["strong", "weak", "none"]
 
 ROWS = 16  # Windows that are read side by side, where there are so many.
 PIECE = 2048  # Steps of a piece.
+LEAST = 1e-5  # Nats a token; smaller changes are rounding.
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ def verdict(
     stretches = [each.windows.reshape(n, -1).mean(1) for each in measured]
     changes = np.diff(stretches, axis=0)
     error = changes.std(1, ddof=1) / math.sqrt(n) if n > 1 else np.abs(changes[:, 0])
-    mean = changes.mean(1)
-    if np.any(mean > deviations * error):
+    mean, bound = changes.mean(1), np.maximum(deviations * error, LEAST)
+    if np.any(mean > bound):
         return "none"
-    return "strong" if np.all(mean < -deviations * error) else "weak"
+    return "strong" if np.all(mean < -bound) else "weak"

@@ -84,6 +84,10 @@ def test_verdict_is_that_of_the_definition(means, wanted):
     assert verdict(at(*means), beyond=16) == wanted
 
 
+def test_rounding_is_no_change():
+    assert verdict(at(2.0, 2.000001, 2.000002, spread=0.0), beyond=16) == "weak"
+
+
 def test_lengths_up_to_the_trained_one_do_not_count():
     assert verdict(at(1.0, 2.0, 1.5, 1.4), beyond=32) == "strong"
 
