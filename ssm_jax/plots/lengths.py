@@ -28,7 +28,7 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
         of_line = [
             row for row in rows if (row["start"], row["order"]) == (start, order)
         ]
-        axes.loglog(
+        axes.semilogx(
             [row["length"] for row in of_line],
             [row["perplexity"] for row in of_line],
             color=_COLOURS[start],
@@ -38,7 +38,7 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
             label=f"{_STARTS[start]}, {order}",
         )
     axes.axvline(rows[0]["trained"], color=GREY, linestyle="--", linewidth=1)
-    ticks = sorted({row["length"] for row in rows})[::2]
+    ticks = sorted({row["length"] for row in rows})[::-2]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.minorticks_off()
     plain(axes, title=title, x="tokens of a window", y="perplexity")

@@ -30,6 +30,31 @@ def test_curves_are_the_metrics():
     assert loss.get_yscale() == "log"
 
 
+def test_gradients_have_a_curve_for_each_time():
+    lines = [
+        {"step": 0, "gradient/16": 0.5, "gradient/4": 0.25},
+        {"step": 10, "train/loss": 2.0},
+        {"step": 20, "gradient/16": 1.0, "gradient/4": 2.0},
+    ]
+    figure = plots.gradients(lines, "x")
+    assert figure is not None
+    assert drawn(figure.axes[0]) == {
+        "step 0": [[4, 0.25], [16, 0.5]],
+        "step 20": [[4, 2.0], [16, 1.0]],
+    }
+    assert plots.gradients(lines[1:2], "x") is None
+
+
+def test_lengths_have_a_line_for_each_way_of_reading():
+    rows = [
+        {"start": s, "order": "text", "length": n, "perplexity": p, "trained": 16}
+        for s, n, p in (("zero", 16, 3.0), ("zero", 64, 4.0), ("previous", 16, 2.0))
+    ]
+    shown = drawn(plots.lengths(rows, "x").axes[0])
+    assert shown["fresh states, text"] == [[16, 3.0], [64, 4.0]]
+    assert shown["states go on, text"] == [[16, 2.0]]
+
+
 def test_kernels_have_a_panel_for_each_channel_and_layer():
     kernels = np.random.default_rng(0).normal(size=(2, 3, 16))
     panels = plots.convolution_kernels(kernels, np.arange(-8, 8), "x").axes
