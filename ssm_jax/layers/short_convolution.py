@@ -97,7 +97,7 @@ def _convolved(x, window, kernel, reset, lengths):
     seen = jnp.concatenate([window.astype(x.dtype), x], -2)
     segment = None
     if reset is not None:
-        segment = jnp.cumsum(jnp.broadcast_to(reset, x.shape[:-1]), -1)
+        segment = jnp.cumsum(reset, -1)
         # The window is of the segment that goes on, number 0.
         segment = jnp.pad(segment, [(0, 0)] * (x.ndim - 2) + [(past, 0)])
 

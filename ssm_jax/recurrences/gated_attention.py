@@ -135,8 +135,6 @@ class GatedLinearAttention:
         def run(x, state, reset, lengths):
             if state is None:
                 state = self.initial_state(x.shape[:-2], d)
-            if reset is not None:
-                reset = jnp.broadcast_to(reset, x.shape[:-1])
             x, state = x.astype(jnp.float32), state.astype(jnp.float32)
             return self._by_chunks(params, x, state, reset, lengths, method)
 

@@ -144,8 +144,6 @@ class Nonlinear(abc.ABC):
             x = x.astype(jnp.float32)
             if state is None:
                 state = self.initial_state(x.shape[:-2], x.shape[-1])
-            if reset is not None:
-                reset = jnp.broadcast_to(reset, x.shape[:-1])
             h0 = state[..., : self.d_hidden]
             steps = _steps(state[..., -1] if self.counts else None, x, reset)
             h, sweeps = nonlinear_recurrence(

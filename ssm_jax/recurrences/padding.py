@@ -33,7 +33,8 @@ def on_data(
         all; the state is the one after the last data.
       x: Sequences, ``(*b, l, d)``.
       state: State before the first step, batch axes first, or None.
-      reset: True where a segment starts, ``(*b, l)``, or None.
+      reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``, or
+        None; ``run`` gets it of all rows.
       mask: True where a step is data, ``(*b, l)``. None means all are.
 
     Returns:
@@ -60,8 +61,8 @@ def compact(
 
     Args:
       x: Sequences, ``(*b, l, d)``.
-      reset: True where a segment starts, ``(*b, l)``, or None. A start that falls on
-        padding passes to the next data.
+      reset: True where a segment starts, ``(*b, l)`` or ``(l,)``, or None. A start
+        that falls on padding passes to the next data.
       mask: True where a step is data, ``(*b, l)``. None means all are.
 
     Returns:
@@ -69,6 +70,8 @@ def compact(
       each row, ``(*b,)``, and the place that each step went to, ``(*b, l)``; the last
       two are None if ``mask`` is.
     """
+    if reset is not None:
+        reset = jnp.broadcast_to(reset, x.shape[:-1])
     if mask is None:
         return jnp.asarray(x), reset, None, None
     mask = jnp.broadcast_to(mask, x.shape[:-1])
@@ -79,7 +82,7 @@ def compact(
     if reset is None:
         x = _moved(x, places, back=False)
     else:
-        segment = jnp.cumsum(jnp.broadcast_to(reset, mask.shape), -1)
+        segment = jnp.cumsum(reset, -1)
         x, segment = _moved((x, segment[..., None]), places, back=False)
         segment = segment[..., 0]
         before = jnp.pad(segment[..., :-1], [(0, 0)] * (segment.ndim - 1) + [(1, 0)])

@@ -148,7 +148,6 @@ class S4:
 
         def run(x, state, reset, lengths):
             x = x.astype(feedthrough.dtype)
-            reset = None if reset is None else jnp.broadcast_to(reset, x.shape[:-1])
             ahead, *behind = self.systems(params)
             y, state = _evaluated(ahead, x, state, reset, lengths, method)
             y += feedthrough * x

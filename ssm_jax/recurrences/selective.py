@@ -143,8 +143,6 @@ class Selective:
         def run(x, state, reset, lengths):
             if state is None:
                 state = self.initial_state(x.shape[:-2], d)
-            if reset is not None:
-                reset = jnp.broadcast_to(reset, x.shape[:-1])
             x, state = x.astype(jnp.float32), state.astype(jnp.float32)
             y, last = _by_chunks(params, x, state, reset, lengths, method)
             return y + params["feedthrough"] * x, last
