@@ -117,11 +117,10 @@ def generate(
             f"`prompts` must each have a token, got {len(prompts)} of lengths "
             f"{lengths.tolist()}; a border between documents is one."
         )
-    inputs = np.zeros((len(prompts), -(-lengths.max() // _MULTIPLE) * _MULTIPLE), int)
+    width = -(-lengths.max() // _MULTIPLE) * _MULTIPLE
+    inputs = np.zeros((len(prompts), width), np.int32)
     for row, prompt in zip(inputs, prompts, strict=True):
         row[: len(prompt)] = prompt
-    inputs = np.int32(inputs)
-
     logits, state = _read(model, variables, inputs, lengths, state)
     for count in itertools.count():
         tokens = _drawn(sampling, seed, logits, count)

@@ -106,12 +106,11 @@ def losses_by_length(
     rows = min(ROWS, n_longest)
     used = rows * (n_longest // rows) * longest
     text = np.asarray(text[: used + 1], np.int32)
-    step = partial(_step, model)
     for length in lengths:
         places = np.arange(used // length)
         if order == "shuffled":
             places = np.random.default_rng((seed, length)).permutation(places)
-        losses = _windows(step, variables, text, length, places, rows, start)
+        losses = _windows(model, variables, text, length, places, rows, start)
         yield Measured(length, losses[np.argsort(places)])
 
 
@@ -124,7 +123,7 @@ def _step(model, variables, inputs, targets, state, fresh):
     return jnp.sum(loss, -1), state
 
 
-def _windows(step, variables, text, length, places, rows, start):
+def _windows(model, variables, text, length, places, rows, start):
     """Mean loss of each window, in the order in which they are read."""
     of_rows = places.reshape(rows, -1)
     if start == "zero":
@@ -134,23 +133,17 @@ def _windows(step, variables, text, length, places, rows, start):
             side_by_side -= 1
         of_rows = places.reshape(rows * side_by_side, -1)
     found = np.zeros(of_rows.shape)
-    state = None
+    state = model.initial_state((len(of_rows),))
     for column in range(of_rows.shape[1]):
         first = length * of_rows[:, column, None]
         for begin in range(0, length, PIECE):
             end = min(begin + PIECE, length)
             at = first + np.arange(begin, end)
             fresh = begin == 0 and (start == "zero" or column == 0)
-            if state is None:
-                state = _zeros(step, variables, text[at])
-            loss, state = step(variables, text[at], text[at + 1], state, fresh)
+            inputs, targets = text[at], text[at + 1]
+            loss, state = _step(model, variables, inputs, targets, state, fresh)
             found[:, column] += np.asarray(loss, np.float64)
     return found.reshape(-1) / length
-
-
-def _zeros(step, variables, inputs):
-    state = jax.eval_shape(step, variables, inputs, inputs, None, True)[1]
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), state)
 
 
 def verdict(
