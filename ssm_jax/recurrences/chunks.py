@@ -1,15 +1,28 @@
 """Recurrences whose states are too many to keep: by chunks of the length."""
 
+import abc
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.recurrence import linear_recurrence
-from ssm_jax.types import Array, Float, Int, Method, Outputs, PyTree, State, Steps
+from ssm_jax.kernels.recurrence import as_varying_together, linear_recurrence
+from ssm_jax.recurrences.base import Params, check
+from ssm_jax.recurrences.padding import on_data
+from ssm_jax.types import (
+    Activations,
+    Array,
+    Float,
+    Int,
+    Method,
+    Outputs,
+    PyTree,
+    State,
+    Steps,
+)
 
 # Most steps whose states exist at once.
 CHUNK = 256
@@ -20,6 +33,88 @@ n)``."""
 
 Read = Callable[[Any, Array], Array]
 """Inputs of a chunk and its states ``(*b, c, n)`` to outputs ``(*b, c, o)``."""
+
+
+class Parts(NamedTuple):
+    """A recurrence of one sequence, as `by_chunks` takes it."""
+
+    form: Form
+    read: Read
+    inputs: PyTree
+
+
+class ByChunks(abc.ABC):
+    """A recurrence whose decays the sequence chooses, of states too many to keep.
+
+    It says how steps are formed from the inputs and how states are read; the state may
+    have any shape.
+    """
+
+    @abc.abstractmethod
+    def initial_state(
+        self, batch_shape: tuple[int, ...], d_in: int
+    ) -> Float[jax.Array, "..."]:
+        """Zeros, batch axes first."""
+
+    @abc.abstractmethod
+    def parts(self, params: Params, x: Activations) -> Parts:
+        """How the steps of ``x``, ``(*b, l, d)`` and float32, are formed and read."""
+
+    @abc.abstractmethod
+    def d_in(self, params: Params) -> int:
+        """The width that parameters were drawn for."""
+
+    def d_out(self, d_in: int) -> int:
+        """The output is as wide as the input."""
+        return d_in
+
+    def apply(
+        self,
+        params: Params,
+        x: Activations,
+        state: Float[Array, "..."] | None = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        method: Method = "auto",
+    ) -> tuple[Outputs, Float[jax.Array, "..."]]:
+        """Maps a sequence to a sequence, as `Recurrence.apply` says.
+
+        States are formed by chunks of the length, one chunk after another, and formed
+        again for the gradient: of what is kept only one state a chunk has all the
+        numbers of a state. Inside a chunk ``method`` is that of `linear_recurrence`;
+        ``"fft"`` is none for decays that vary.
+        """
+        d = self.d_in(params)
+        shape = jax.eval_shape(lambda: self.initial_state((), d)).shape
+        check(x, state, reset, mask, d=d, state_shape=shape)
+        if method == "fft":
+            raise ValueError(
+                "`method` must not be 'fft' where decays vary, as in a "
+                f"{type(self).__name__}; use 'associative' or 'chunked'."
+            )
+
+        def run(x, state, reset, lengths):
+            if state is None:
+                state = self.initial_state(x.shape[:-2], d)
+            x, state = x.astype(jnp.float32), state.astype(jnp.float32)
+            # In shard_map parameters may be the same on all devices where `x` is not.
+            varying = as_varying_together(params, x, state, reset, lengths)
+            of_all, x, state, reset, lengths = varying
+            form, read, inputs = self.parts(of_all, x)
+            y, last = by_chunks(
+                form,
+                read,
+                inputs,
+                state.reshape(*x.shape[:-2], -1),
+                reset=reset,
+                lengths=lengths,
+                size=chunk_size(x.shape[-2], math.prod(shape) // d),
+                method=method,
+            )
+            return y, last.reshape(state.shape)
+
+        return on_data(run, x, state, reset, mask)
 
 
 def by_chunks(
@@ -96,12 +191,3 @@ def chunk_size(length: int, n: int) -> int:
     """
     # With l / n steps the states of a chunk are as many numbers as the input has.
     return min(CHUNK, max(math.isqrt(length), -(-length // n)))
-
-
-def check_method(method: Method, name: str) -> None:
-    """Raises a ValueError for the method that decays which vary cannot have."""
-    if method == "fft":
-        raise ValueError(
-            f"`method` must not be 'fft' where decays vary, as in a {name}; use "
-            "'associative' or 'chunked'."
-        )

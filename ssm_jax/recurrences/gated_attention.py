@@ -6,16 +6,14 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.recurrence import as_varying_together
-from ssm_jax.recurrences.base import ParamGroup, Params, check
-from ssm_jax.recurrences.chunks import by_chunks, check_method, chunk_size
-from ssm_jax.recurrences.padding import on_data
+from ssm_jax.recurrences.base import ParamGroup, Params
+from ssm_jax.recurrences.chunks import ByChunks, Parts
 from ssm_jax.recurrences.parameters import product
-from ssm_jax.types import Activations, Array, Float, Method, Outputs, PRNGKey, Steps
+from ssm_jax.types import Activations, Float, PRNGKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatedLinearAttention:
+class GatedLinearAttention(ByChunks):
     r"""Linear attention in several heads, with a decay for each number of a key.
 
     .. math::
@@ -105,46 +103,17 @@ class GatedLinearAttention:
         """Zeros, batch axes first."""
         return jnp.zeros((*batch_shape, *self._sizes(d_in)))
 
-    def d_out(self, d_in: int) -> int:
-        """The output is as wide as the input."""
-        return d_in
+    def d_in(self, params: Params) -> int:
+        """The width that parameters were drawn for."""
+        return len(params["value_kernel"])
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """The decays' bias takes no weight decay, for it sets time scales."""
         return {"decay_bias": ParamGroup(weight_decay=False)}
 
-    def apply(
-        self,
-        params: Params,
-        x: Activations,
-        state: Float[Array, "*b h k v"] | None = None,
-        *,
-        reset: Steps | None = None,
-        mask: Steps | None = None,
-        method: Method = "auto",
-    ) -> tuple[Outputs, Float[jax.Array, "*b h k v"]]:
-        """Maps a sequence to a sequence, as `Recurrence.apply` says.
-
-        States are formed by chunks of the length, as in a `Selective`.
-        """
-        d = len(params["value_kernel"])
-        sizes = self._sizes(d)
-        check(x, state, reset, mask, d=d, state_shape=sizes)
-        check_method(method, "GatedLinearAttention")
-
-        def run(x, state, reset, lengths):
-            if state is None:
-                state = self.initial_state(x.shape[:-2], d)
-            x, state = x.astype(jnp.float32), state.astype(jnp.float32)
-            return self._by_chunks(params, x, state, reset, lengths, method)
-
-        return on_data(run, x, state, reset, mask)
-
-    def _by_chunks(self, params, x, state, reset, lengths, method):
-        # Inside shard_map parameters may be the same on all devices where `x` is not.
-        values = as_varying_together(params, x, state, reset, lengths)
-        params, x, state, reset, lengths = values
-        heads, d_key, d_value = state.shape[-3:]
+    def parts(self, params: Params, x: Activations) -> Parts:
+        """Keys and values as what enters, read by queries."""
+        heads, d_key, d_value = self._sizes(x.shape[-1])
 
         def split(values):
             return values.reshape(*values.shape[:-1], heads, -1)
@@ -165,14 +134,4 @@ class GatedLinearAttention:
             return y.reshape(*y.shape[:-2], -1) * d_key**-0.5
 
         names = ("query_kernel", "key_kernel", "value_kernel", "decay_in")
-        y, last = by_chunks(
-            form,
-            read,
-            tuple(product(x, params[name]) for name in names),
-            state.reshape(*state.shape[:-3], -1),
-            reset=reset,
-            lengths=lengths,
-            size=chunk_size(x.shape[-2], d_key),
-            method=method,
-        )
-        return y, last.reshape(state.shape)
+        return Parts(form, read, tuple(product(x, params[name]) for name in names))

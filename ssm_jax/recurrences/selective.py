@@ -7,16 +7,14 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.recurrence import as_varying_together
-from ssm_jax.recurrences.base import ParamGroup, Params, check
-from ssm_jax.recurrences.chunks import by_chunks, check_method, chunk_size
-from ssm_jax.recurrences.padding import on_data
+from ssm_jax.recurrences.base import ParamGroup, Params
+from ssm_jax.recurrences.chunks import ByChunks, Parts
 from ssm_jax.recurrences.parameters import check_steps, log_uniform, product
-from ssm_jax.types import Activations, Array, Float, Method, Outputs, PRNGKey, Steps
+from ssm_jax.types import Activations, Float, PRNGKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selective:
+class Selective(ByChunks):
     r"""Diagonal state space whose steps, inputs and readouts the sequence chooses.
 
     .. math::
@@ -110,78 +108,37 @@ class Selective:
         """Zeros, batch axes first."""
         return jnp.zeros((*batch_shape, d_in, self.d_state))
 
-    def d_out(self, d_in: int) -> int:
-        """The output is as wide as the input."""
-        return d_in
+    def d_in(self, params: Params) -> int:
+        """The width that parameters were drawn for."""
+        return len(params["log_rate"])
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Rates, steps' bias and feed-through take no weight decay."""
         group = ParamGroup(weight_decay=False)
         return dict.fromkeys(["log_rate", "step_bias", "feedthrough"], group)
 
-    def apply(
-        self,
-        params: Params,
-        x: Activations,
-        state: Float[Array, "*b d n"] | None = None,
-        *,
-        reset: Steps | None = None,
-        mask: Steps | None = None,
-        method: Method = "auto",
-    ) -> tuple[Outputs, Float[jax.Array, "*b d n"]]:
-        """Maps a sequence to a sequence, as `Recurrence.apply` says.
-
-        States are formed by chunks of the length, one chunk after another, and formed
-        again for the gradient: of what is kept only one state a chunk grows with ``d
-        n``. Inside a chunk ``method`` is that of `linear_recurrence`; ``"fft"`` is none
-        for decays that vary.
-        """
+    def parts(self, params: Params, x: Activations) -> Parts:
+        """Steps, inputs and readouts that ``x`` chooses."""
         d, n = params["log_rate"].shape
-        check(x, state, reset, mask, d=d, state_shape=(d, n))
-        check_method(method, "Selective")
 
-        def run(x, state, reset, lengths):
-            if state is None:
-                state = self.initial_state(x.shape[:-2], d)
-            x, state = x.astype(jnp.float32), state.astype(jnp.float32)
-            y, last = _by_chunks(params, x, state, reset, lengths, method)
-            return y + params["feedthrough"] * x, last
+        def split(chosen):
+            rank = chosen.shape[-1] - 2 * n
+            return jnp.split(chosen, [rank, rank + n], -1)
 
-        return on_data(run, x, state, reset, mask)
+        def form(inputs):
+            x, chosen = inputs
+            step, B, _ = split(chosen)
+            step = product(step, params["step_kernel"]) + params["step_bias"]
+            dt = jax.nn.softplus(step)
+            decay = jnp.exp(-dt[..., None] * jnp.exp(params["log_rate"]))
+            entering = (dt * x)[..., None] * B[..., None, :]
+            shape = (*x.shape[:-1], d * n)
+            return decay.reshape(shape), entering.reshape(shape)
 
+        def read(inputs, h):
+            x, chosen = inputs
+            h, C = h.reshape(*x.shape, n), split(chosen)[-1]
+            y = jnp.einsum("...dn,...n->...d", h, C, precision="highest")
+            return y + params["feedthrough"] * x
 
-def _by_chunks(params, x, state, reset, lengths, method):
-    # Inside shard_map parameters may be the same on all devices where `x` is not.
-    values = as_varying_together(params, x, state, reset, lengths)
-    params, x, state, reset, lengths = values
-    d, n = params["log_rate"].shape
-
-    def split(chosen):
-        rank = chosen.shape[-1] - 2 * n
-        return jnp.split(chosen, [rank, rank + n], -1)
-
-    def form(inputs):
-        x, chosen = inputs
-        step, B, _ = split(chosen)
-        dt = jax.nn.softplus(product(step, params["step_kernel"]) + params["step_bias"])
-        decay = jnp.exp(-dt[..., None] * jnp.exp(params["log_rate"]))
-        entering = (dt * x)[..., None] * B[..., None, :]
-        shape = (*x.shape[:-1], d * n)
-        return decay.reshape(shape), entering.reshape(shape)
-
-    def read(inputs, h):
-        x, chosen = inputs
-        h = h.reshape(*x.shape, n)
-        return jnp.einsum("...dn,...n->...d", h, split(chosen)[-1], precision="highest")
-
-    y, last = by_chunks(
-        form,
-        read,
-        (x, product(x, params["input_kernel"])),
-        state.reshape(*state.shape[:-2], d * n),
-        reset=reset,
-        lengths=lengths,
-        size=chunk_size(x.shape[-2], n),
-        method=method,
-    )
-    return y, last.reshape(state.shape)
+        return Parts(form, read, (x, product(x, params["input_kernel"])))

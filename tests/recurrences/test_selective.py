@@ -10,7 +10,7 @@ from ssm_jax.recurrences import Selective
 from tests.recurrences.cases import MASK, RESET, check, evaluation, expected, problem
 from tests.recurrences.table import ROWS
 
-CHUNK_SIZE = "ssm_jax.recurrences.selective.chunk_size"
+CHUNK_SIZE = "ssm_jax.recurrences.chunks.chunk_size"
 ROW = ROWS["selective"]
 
 
