@@ -7,7 +7,7 @@
 Prints what was measured and writes it to ``evaluation.json`` in the folder, and what
 the figures show to ``inspection.npz``; `launch.report` reads both. The second measures
 a language model at each of ``--lengths``, in memory that does not grow with them: into
-``length_extension.jsonl``, which `launch.report` draws.
+``length_extension.jsonl``, which `launch.report` draws, tabulates and records.
 """
 
 import json

@@ -5,25 +5,25 @@
     python -m launch.report --readme
 
 The first prints the table and draws into ``figures`` in each work folder. ``--record``
-writes a run's row to ``experiments/results``, of which ``--readme`` makes the table in
-README.md. No number passes through a hand. Runs that differ in their seed alone
-(``--config.training.seed``) share a line: the mean and, after ±, the deviation between
-seeds (of n - 1).
+writes a run's row to ``experiments/results``, and beside it what was measured by
+length, of which ``--readme`` makes the table in README.md and that of lengths in
+``experiments/results/README.md``. No number passes through a hand. Runs that differ in
+their seed alone (``--config.training.seed``) share a line: the mean and, after ±, the
+deviation between seeds (of n - 1). Of language it is the perplexity, and the bits per
+token after it.
 """
 
 import datetime
-import itertools
 import json
 import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import flags
 
-from launch import cli
+from launch import cli, tables
 from ssm_jax import plots
 from ssm_jax.config import differences
 from ssm_jax.evaluation.run import LENGTHS_FILE
@@ -32,15 +32,12 @@ from ssm_jax.training import RunFolder
 WORKDIRS = flags.DEFINE_list("workdirs", [], "Folders of runs, between commas.")
 FIGURES = flags.DEFINE_bool("figures", True, "Draws the figures of the runs.")
 RECORD = flags.DEFINE_bool("record", False, "Writes the runs' rows to the results.")
-README = flags.DEFINE_bool("readme", False, "Rewrites the table in README.md.")
+README = flags.DEFINE_bool("readme", False, "Rewrites the tables in the READMEs.")
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
-MARKS = ("<!-- results -->\n", "<!-- /results -->\n")
-COLUMNS = (
-    "task", "metric", "here", "seeds", "paper", "steps", "seconds", "device", "commit",
-    "date",
-)  # fmt: skip
+METRICS = ("r2", "perplexity", "accuracy")
+"""What a table shows of an evaluation: the first of these that it has."""
 
 
 def row_of(folder: RunFolder) -> dict[str, Any]:
@@ -50,7 +47,8 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
       folder: Its work folder.
 
     Returns:
-      What is recorded of it, ready for JSON.
+      What is recorded of it, ready for JSON. ``lengths`` are the lines of its
+      ``length_extension.jsonl``, none where it has not been measured by length.
 
     Raises:
       ValueError: It has not been evaluated yet.
@@ -68,7 +66,7 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
             f"`workdirs` must be evaluated, got {folder.path} without evaluation.json; "
             f"run `python -m launch.evaluate --workdir={folder.path}`."
         )
-    metric = "r2" if "r2" in evaluation else "accuracy"
+    metric = next(name for name in METRICS if name in evaluation)
     run = folder.read("run.json") or {}
     written = (folder.path / "evaluation.json").stat().st_mtime
     return {
@@ -83,6 +81,7 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
         "seconds": last["elapsed_s"],
         "date": datetime.date.fromtimestamp(written).isoformat(),
         **run,
+        "lengths": _lines(folder.path / LENGTHS_FILE),
     }
 
 
@@ -106,44 +105,36 @@ def check_published(folder: RunFolder, row: Mapping[str, Any]) -> None:
         )
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table of rows, those of one experiment in one line."""
-    ordered = sorted(rows, key=_name)
-    lines = [_cells(list(of)) for _, of in itertools.groupby(ordered, _name)]
-    cells = [COLUMNS, *lines]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        "| " + " | ".join(f"{c:{w}}" for c, w in zip(line, widths, strict=True)) + " |"
-        for line in cells
-    ]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(lines) + "\n"
+def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:
+    """Writes a row to a folder of results, and its lines by length to a file beside."""
+    path = results / f"{tables.name_of(row).replace(':', '.')}.seed{row['seed']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stored = {name: value for name, value in row.items() if name != "lengths"}
+    path.write_text(json.dumps(stored, indent=2) + "\n")
+    beside = path.with_suffix(".jsonl")
+    beside.unlink(missing_ok=True)
+    if row["lengths"]:
+        beside.write_text("".join(json.dumps(line) + "\n" for line in row["lengths"]))
 
 
-def readme_with(text: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """The README's text with the table of these rows between its marks."""
-    before, rest = text.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    return before + MARKS[0] + "\n" + table(rows) + "\n" + MARKS[1] + after
-
-
-def records() -> list[dict[str, Any]]:
+def records(results: Path = RESULTS) -> list[dict[str, Any]]:
     """All rows that were recorded, in the order of their files."""
-    return [json.loads(path.read_text()) for path in sorted(RESULTS.rglob("*.json"))]
+    return [
+        json.loads(path.read_text()) | {"lengths": _lines(path.with_suffix(".jsonl"))}
+        for path in sorted(results.rglob("*.json"))
+    ]
 
 
 def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
     """Draws the figures of an evaluated run into its folder; returns their paths."""
-    title = _name(row)
+    title = tables.name_of(row)
     figures = {
         "curves": plots.curves(folder.metrics(), row["metric"].split()[-1], title)
     }
     if (figure := plots.gradients(folder.metrics(), title)) is not None:
         figures["gradients"] = figure
-    by_length = folder.path / LENGTHS_FILE
-    if by_length.exists():
-        lines = by_length.read_text().splitlines()
-        figures["lengths"] = plots.lengths([json.loads(line) for line in lines], title)
+    if row["lengths"]:
+        figures["lengths"] = plots.lengths(row["lengths"], title)
     with np.load(folder.path / "inspection.npz") as found:
         if "kernels" in found:
             figures["kernels"] = plots.convolution_kernels(
@@ -185,43 +176,24 @@ def main(argv):
             print(*draw(folder, row), sep="\n")
         if RECORD.value:
             check_published(folder, row)
-            name = _name(row).replace(":", ".")
-            path = RESULTS / f"{name}.seed{row['seed']}.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(row, indent=2) + "\n")
+            record(row)
     if README.value:
-        readme = ROOT / "README.md"
-        readme.write_text(readme_with(readme.read_text(), records()))
+        readme, recorded = ROOT / "README.md", records()
+        readme.write_text(tables.readme_with(readme.read_text(), recorded))
+        (RESULTS / "README.md").write_text(tables.by_length_page(recorded))
     if rows:
-        print(table(rows), end="")
+        print(tables.results(rows), tables.by_length(rows), sep="\n", end="")
+
+
+def _lines(path):
+    """The lines of a JSONL file, none where it is not there."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def _is_image(inputs):
     return inputs.shape[-1] == 1 and math.isqrt(inputs.shape[1]) ** 2 == inputs.shape[1]
-
-
-def _name(row):
-    return row["experiment"] + (f":{row['variant']}" if row["variant"] else "")
-
-
-def _cells(rows):
-    """The line of an experiment, from the runs of all its seeds; the last dates it."""
-    row = max(rows, key=lambda row: row["date"])
-    values = [row["value"] for row in rows]
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    cpus = f" ({row['cpus']} cores)" if row["platform"] == "cpu" else ""
-    return (
-        _name(row),
-        row["metric"],
-        f"{statistics.mean(values):.4f}{spread}",
-        str(len(rows)),
-        "" if row["paper"] is None else f"{row['paper']:.4g}",
-        str(row["steps"]),
-        f"{statistics.mean(row['seconds'] for row in rows):.0f}",
-        f"{row['n_devices']} x {row['device']}{cpus}",
-        row["commit"] or "",
-        row["date"],
-    )
 
 
 if __name__ == "__main__":

@@ -108,9 +108,10 @@ def evaluate_lengths(
       data_dir: Where the text is, if no longer where the run found it.
 
     Returns:
-      A row for each: ``start``, ``order``, ``length``, ``loss`` (nats a token),
-      ``error`` (its deviation over windows), ``perplexity``; and ``extends``, the
-      `verdict` on all lengths from the one it was trained at on.
+      A row for each: ``split``, ``start``, ``order``, ``length``, ``loss`` (nats a
+      token), ``error`` (its deviation over windows), ``perplexity``; ``trained``, the
+      length it was trained at; and ``extends``, the `verdict` on all lengths from that
+      one on.
 
     Raises:
       ValueError: The run is not of a language model, or a length does not fit.
@@ -135,6 +136,7 @@ def evaluate_lengths(
         extends = verdict(found, beyond=trained) if len(beyond) > 1 else None
         rows += [
             {
+                "split": split,
                 "start": start,
                 "order": order,
                 "length": each.length,

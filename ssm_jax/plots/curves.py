@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 from ssm_jax.plots.style import BLUE, ORANGE, figure, plain
 
 _COLOURS = {"train": BLUE, "validation": ORANGE}
-_NAMES = {"r2": "R²", "accuracy": "accuracy", "loss": "loss"}
+_NAMES = {"r2": "R²"}
+_LOGARITHMIC = ("loss", "perplexity")
 
 
 def curves(
@@ -17,11 +18,12 @@ def curves(
 
     Args:
       lines: Lines of ``metrics.jsonl``, each with ``step`` and ``split/metric``.
-      metric: The metric beside the loss, ``"r2"`` or ``"accuracy"``.
+      metric: The metric beside the loss, ``"r2"``, ``"accuracy"`` or ``"perplexity"``.
       title: What the run is.
 
     Returns:
-      Two panels: loss on a logarithmic scale, metric on a linear one up to 1.
+      Two panels: loss and perplexity on a logarithmic scale, the other metrics on a
+      linear one up to 1.
     """
     drawing = figure(7.2, 2.8)
     for axes, name in zip(drawing.subplots(1, 2), ("loss", metric), strict=True):
@@ -44,8 +46,9 @@ def curves(
                 label=split,
             )
             lowest = min(lowest, min(value for _, value in points))
-        plain(axes, title=f"{title}: {_NAMES[name]}", x="step", y=_NAMES[name])
-        if name == "loss":
+        shown = _NAMES.get(name, name)
+        plain(axes, title=f"{title}: {shown}", x="step", y=shown)
+        if name in _LOGARITHMIC:
             axes.set_yscale("log")
         else:
             axes.set_ylim(max(0.0, lowest - 0.05), 1.02)

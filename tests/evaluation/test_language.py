@@ -52,6 +52,7 @@ def test_lengths_are_measured_and_written_down(trained):
         ("previous", "shuffled"),
     ]
     assert [row["length"] for row in rows[:3]] == [4, 8, 16]
+    assert {row["split"] for row in rows} == {"validation"}
     for row in rows:
         np.testing.assert_allclose(row["perplexity"], np.exp(row["loss"]))
         assert row["extends"] in ("strong", "weak", "none")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import report
+from launch import report, tables
 from launch.cli import load
 from ssm_jax.config import build
 from ssm_jax.evaluation import evaluate_run, restore
@@ -38,23 +38,6 @@ def test_a_row_is_what_the_folder_holds(run):
     assert row["steps"] == 4 and row["best_step"] in (2, 4)
     assert row["seconds"] == RunFolder(path).metrics()[-1]["elapsed_s"]
     json.dumps(row)
-
-
-def test_the_table_has_a_line_an_experiment(run):
-    row = report.row_of(RunFolder(run[0]))
-    other = row | {"variant": "small"}
-    head, rule, line, another = report.table([row, other]).splitlines()
-    assert head.split(" | ")[0].strip("| ") == "task"
-    assert set(rule) == {"|", "-"} and another.startswith("| dlr/digits:small ")
-    assert f"{row['value']:.4f} " in line and "dlr/digits" in line
-
-
-def test_seeds_share_a_line_with_mean_and_deviation(run):
-    row = report.row_of(RunFolder(run[0]))
-    rows = [row | {"seed": i, "value": v} for i, v in enumerate((0.5, 0.6, 0.7))]
-    (line,) = report.table(rows).splitlines()[2:]
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[2:4] == ["0.6000 ± 0.1000", "3"]
 
 
 def test_inspection_is_of_the_model(run):
@@ -97,11 +80,24 @@ def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
         report.row_of(folder)
 
 
-def test_the_readme_has_the_table_of_the_records():
-    text = (ROOT / "README.md").read_text()
+def test_the_readmes_have_the_tables_of_the_records():
     rows = report.records()
     assert rows, "no run was recorded"
-    assert text == report.readme_with(text, rows)
+    text = (ROOT / "README.md").read_text()
+    assert text == tables.readme_with(text, rows)
+    assert any(row["lengths"] for row in rows), "no run was recorded by length"
+    by_length = (report.RESULTS / "README.md").read_text()
+    assert by_length == tables.by_length_page(rows)
+
+
+def test_records_are_the_rows(run, tmp_path):
+    row = report.row_of(RunFolder(run[0])) | {"variant": "a+16"}
+    measured = row | {"seed": 1, "lengths": [{"length": 16}, {"length": 64}]}
+    for each in (row, measured):
+        report.record(each, tmp_path)
+    assert report.records(tmp_path) == [row, measured]
+    report.record(measured | {"lengths": []}, tmp_path)
+    assert not report.records(tmp_path)[1]["lengths"]
 
 
 def test_an_overridden_run_is_not_recorded(run):

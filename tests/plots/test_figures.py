@@ -30,6 +30,13 @@ def test_curves_are_the_metrics():
     assert loss.get_yscale() == "log"
 
 
+def test_perplexity_is_drawn_on_a_logarithmic_scale():
+    lines = [{"step": 1, "train/loss": 2.0, "train/perplexity": 7.4}]
+    _, perplexity = plots.curves(lines, "perplexity", "x").axes
+    assert drawn(perplexity) == {"train": [[1, 7.4]]}
+    assert perplexity.get_yscale() == "log"
+
+
 def test_gradients_have_a_curve_for_each_time():
     lines = [
         {"step": 0, "gradient/16": 0.5, "gradient/4": 0.25},

@@ -1,0 +1,91 @@
+"""Tables say what the rows of runs say."""
+
+from launch import tables
+
+ROW = {
+    "experiment": "longssm/text",
+    "variant": "s5",
+    "seed": 0,
+    "metric": "test perplexity",
+    "value": 4.0,
+    "paper": None,
+    "steps": 10,
+    "seconds": 2.4,
+    "date": "2026-11-22",
+    "commit": "abc",
+    "device": "cpu",
+    "n_devices": 1,
+    "platform": "cpu",
+    "cpus": 2,
+    "lengths": [],
+}
+
+
+def cells(table):
+    """The cells of each line of a table, without the rule under the head."""
+    head, rule, *lines = table.splitlines()
+    assert set(rule) == {"|", "-"} and len({len(line) for line in (head, *lines)}) == 1
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in (head, *lines)]
+
+
+def measured(lengths, extends: str | None = "strong", start="zero", order="text"):
+    """Lines of a run that was measured by length: perplexities by length."""
+    way = {"split": "validation", "start": start, "order": order, "trained": 16}
+    return [
+        {**way, "length": length, "perplexity": value, "extends": extends}
+        for length, value in lengths.items()
+    ]
+
+
+def test_the_table_has_a_line_an_experiment():
+    accuracy = ROW | {"variant": "", "metric": "test accuracy", "value": 0.5}
+    head, first, second = cells(tables.results([ROW, accuracy]))
+    assert head == list(tables.COLUMNS)
+    assert first[:3] == ["longssm/text", "test accuracy", "0.5000"]
+    assert second[:3] == ["longssm/text:s5", "test perplexity", "4.0000 (2.0000 bits)"]
+    assert second[3:] == [
+        "1", "", "10", "2", "1 x cpu (2 cores)", "abc", "2026-11-22"
+    ]  # fmt: skip
+
+
+def test_seeds_share_a_line_with_mean_and_deviation():
+    rows = [ROW | {"seed": i, "value": v} for i, v in enumerate((2.0, 4.0, 8.0))]
+    _, line = cells(tables.results(rows))
+    assert line[2:4] == ["4.6667 ± 3.0551 (2.0000 bits)", "3"]
+
+
+def test_what_was_measured_otherwise_is_another_line():
+    other = ROW | {"seed": 1, "metric": "test accuracy", "value": 0.5}
+    assert [line[2] for line in cells(tables.results([ROW, other]))[1:]] == [
+        "0.5000",
+        "4.0000 (2.0000 bits)",
+    ]
+
+
+def test_each_way_of_reading_has_a_table_by_length():
+    rows = [
+        ROW | {"lengths": measured({64: 3.0, 1024: 2.0}) + measured(
+            {64: 2.5}, "weak", "previous", "shuffled")},
+        ROW | {"seed": 1, "lengths": measured({64: 4.0, 1024: 2.5}, "none")},
+        ROW | {"variant": "gru", "lengths": measured({16: 12.3456}, None)},
+        ROW | {"variant": "dlr"},
+    ]  # fmt: skip
+    fresh, shuffled = tables.by_length(rows).split("Split validation, ")[1:]
+    title, _, table = fresh.partition("\n\n")
+    assert title == "each window from a fresh state:"
+    assert cells(table.strip()) == [
+        ["task", "trained", "16", "64", "1,024", "extends"],
+        ["longssm/text:gru", "16", "12.35", "", "", ""],
+        ["longssm/text:s5", "16", "", "3.5", "2.25", "strong, none"],
+    ]
+    assert shuffled.startswith("states go on, and the windows come in no order")
+    assert cells(shuffled.partition("\n\n")[2])[1:] == [
+        ["longssm/text:s5", "16", "2.5", "weak"]
+    ]
+
+
+def test_the_table_goes_between_the_marks():
+    begin, end = tables.MARKS
+    text = f"before\n{begin}old\n{end}after\n"
+    new = tables.readme_with(text, [ROW])
+    assert new == f"before\n{begin}\n{tables.results([ROW])}\n{end}after\n"
