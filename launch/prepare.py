@@ -1,12 +1,15 @@
-"""Makes a data set ready for the tasks that read it.
+r"""Makes a data set ready for the tasks that read it.
 
     python -m launch.prepare --dataset=glue/sst2 --manual_dir=downloads --data_dir=data
     python -m launch.prepare --dataset=pathfinder32 --data_dir=data
+    python -m launch.prepare --dataset=wikitext103 --manual_dir=wikitext-103 \
+        --data_dir=data
 
 ``--manual_dir`` holds files as their publisher distributes them; if one is missing, the
 error says which and where to get it. Without ``--manual_dir`` the set is downloaded by
 TFDS's own builder, which takes TensorFlow, the extra ``[prepare]`` of this package. The
-pathfinder sets are drawn here. Training then takes the same ``--data_dir``.
+pathfinder sets are drawn here. Training then takes the same ``--data_dir``; on the
+texts ``wikitext103``, ``wikitext103_raw`` and ``pg19`` the folder of that name in it.
 
 A set is written beside its place and moved there when it is whole. What was begun and
 never ended is begun anew; of the pathfinder sets the parts that are whole stay.
@@ -20,7 +23,7 @@ from tqdm import tqdm
 
 from launch import cli
 from ssm_jax.config import nearest
-from ssm_jax.tasks.prepare import aan, cifar10, glue, imdb, mnist, writing
+from ssm_jax.tasks.prepare import aan, cifar10, glue, imdb, mnist, texts, writing
 from ssm_jax.tasks.prepare.pathfinder import write_pathfinder
 from ssm_jax.tasks.tfds.pathfinder import PATHFINDER, Size
 
@@ -32,7 +35,7 @@ MANUAL_DIR = flags.DEFINE_string(
     "manual_dir", None, "Folder of the files that the publisher distributes."
 )
 SUBSET = flags.DEFINE_bool(
-    "subset", False, "Takes other numbers of examples than the published ones."
+    "subset", False, "Takes other numbers of examples, or less text, than published."
 )
 
 RAW = {
@@ -50,6 +53,11 @@ RAW = {
         glue.QNLI,
     )
 }
+TEXTS = {
+    raw.prepared.name: raw
+    for raw in (texts.WIKITEXT103, texts.WIKITEXT103_RAW, texts.PG19)
+}
+PUBLISHED = RAW | TEXTS
 DRAWN: dict[str, Size] = {"pathfinder32": 32, "pathfinder128": 128, "pathx": 128}
 
 
@@ -79,10 +87,10 @@ def prepare(
     """
     if dataset in DRAWN:
         prepared = PATHFINDER[DRAWN[dataset]]
-    elif dataset in RAW:
-        prepared = RAW[dataset].prepared
+    elif dataset in PUBLISHED:
+        prepared = PUBLISHED[dataset].prepared
     else:
-        hint = nearest(dataset, [*RAW, *DRAWN])
+        hint = nearest(dataset, [*PUBLISHED, *DRAWN])
         raise ValueError(f"`--dataset` must be a set known here, got {dataset}; {hint}")
     folder = prepared.path(data_dir)
     if prepared.is_there(data_dir):
@@ -91,10 +99,13 @@ def prepare(
     if dataset in DRAWN:
         _draw(dataset, folder.removesuffix(prepared.folder))
     elif manual_dir is not None:
-        folder_of_files = Path(manual_dir).expanduser()
-        writing.write(RAW[dataset], folder_of_files, data_dir, subset=subset)
+        files = Path(manual_dir).expanduser()
+        if dataset in TEXTS:
+            texts.write(TEXTS[dataset], files, data_dir, subset=subset)
+        else:
+            writing.write(RAW[dataset], files, data_dir, subset=subset)
     else:
-        _download(RAW[dataset], data_dir)
+        _download(PUBLISHED[dataset], data_dir)
     logging.info("%s is prepared in %s", dataset, folder)
     return folder
 
@@ -111,9 +122,9 @@ def _draw(dataset: str, data_dir: str) -> None:
         write_pathfinder(data_dir, size=DRAWN[dataset], progress=show)
 
 
-def _download(raw: writing.RawSet, data_dir: str | None) -> None:
+def _download(raw: writing.RawSet | texts.RawTexts, data_dir: str | None) -> None:
     if not raw.in_tfds:
-        cause = "TFDS does not know this set"
+        cause = "TFDS does not download this set"
     elif importlib.util.find_spec("tensorflow") is None:
         cause = "TensorFlow, the extra [prepare] of this package, would download it"
     else:

@@ -4,12 +4,13 @@ r"""Language models trained on short windows, with states that go on or start af
         --data_dir=FOLDER --workdir=runs/s5
     python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
 
-Figures 4 to 10 of the paper. ``FOLDER`` holds text files. The variant is ``s5``,
-``mamba`` or ``gru``, or beyond the paper ``dlr``, ``ets`` or ``fru``; the length of a
-window; and what a batch starts from: ``zero``, ``previous``, ``noise`` or ``other``.
-With ``shuffled`` windows come in no order; with ``small`` tokens are bytes and the size
-one that two CPU cores train in minutes. A batch has 32,768 tokens (small 2,048)
-whatever the length, so that all lengths see the same text in the same number of steps.
+Figures 4 to 10 of the paper. ``FOLDER`` holds text files: the paper's are WikiText-103,
+which ``launch.prepare`` makes such a folder of. The variant is ``s5``, ``mamba`` or
+``gru``, or beyond the paper ``dlr``, ``ets`` or ``fru``; the length of a window; and
+what a batch starts from: ``zero``, ``previous``, ``noise`` or ``other``. With
+``shuffled`` windows come in no order; with ``small`` tokens are bytes and the size one
+that two CPU cores train in minutes. A batch has 32,768 tokens (small 2,048) whatever
+the length, so that all lengths see the same text in the same number of steps.
 
 The paper names models and lengths, and no sizes, no rates and no batch; those here are
 ours: of width 384 in 6 layers, which are its 30M parameters with the words' table.

@@ -5,9 +5,51 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What a publisher distributes.
+
+    Attributes:
+      publisher: Where the files are published.
+      wanted: The files; of each, the names that it may have, in the order in which they
+        are looked for.
+      in_tfds: Whether TFDS has a builder of its own that downloads them.
+    """
+
+    publisher: str
+    wanted: tuple[tuple[str, ...], ...]
+    in_tfds: bool = True
+
+    def describe_wanted(self) -> str:
+        """Says which files are wanted and where they are published."""
+        names = ", ".join(" or ".join(names) for names in self.wanted)
+        return f"{names} (from {self.publisher})"
+
+    def find(self, manual_dir: Path) -> list[Path]:
+        """Finds the files in a folder.
+
+        Raises:
+          FileNotFoundError: One of them is not there under any of its names.
+        """
+        found, missing = [], []
+        for names in self.wanted:
+            there = [
+                manual_dir / name for name in names if (manual_dir / name).exists()
+            ]
+            found += there[:1]
+            missing += [] if there else [names[0]]
+        if missing:
+            raise FileNotFoundError(
+                f"`--manual_dir` must hold {self.describe_wanted()}, got {manual_dir} "
+                f"without {', '.join(missing)}; put them there as they are distributed."
+            )
+        return found
 
 
 def bad(place: object, rule: str, got: object) -> ValueError:

@@ -8,75 +8,45 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow_datasets as tfds
 from absl import logging
 from tqdm import tqdm
 
+from ssm_jax.tasks.prepare.files import Published
 from ssm_jax.tasks.tfds.reading import PreparedSet
 
 _LOG_EVERY_S = 10
 _SHARD = 25_000
+_T = TypeVar("_T")
 
 Examples = Iterator[tuple[int | str, dict[str, Any]]]
 """Examples, each with the key that TFDS sorts them by the hash of."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RawSet:
+class RawSet(Published):
     """A set as its publisher distributes it.
 
     Attributes:
       prepared: Where it lies when it is prepared.
-      publisher: Where its files are published.
-      wanted: Its files; of each, the names that it may have, in the order in which they
-        are looked for.
       features: What an example holds.
       counts: Published numbers of examples, by split.
       examples: Gives the examples of a split from the files that were found, one for
         each in ``wanted``.
       shuffled: Whether the examples are put in the order that TFDS has them in. They
         are held in memory for that; a set of more than a gigabyte is too large.
-      in_tfds: Whether TFDS has a builder of its own for the set.
     """
 
     prepared: PreparedSet
-    publisher: str
-    wanted: tuple[tuple[str, ...], ...]
     features: Mapping[str, Any]
     counts: Mapping[str, int]
     examples: Callable[[str, Sequence[Path]], Examples]
     shuffled: bool = True
-    in_tfds: bool = True
-
-    def describe_wanted(self) -> str:
-        """Says which files are wanted and where they are published."""
-        names = ", ".join(" or ".join(names) for names in self.wanted)
-        return f"{names} (from {self.publisher})"
-
-    def find(self, manual_dir: Path) -> list[Path]:
-        """Finds the files in a folder.
-
-        Raises:
-          FileNotFoundError: One of them is not there under any of its names.
-        """
-        found, missing = [], []
-        for names in self.wanted:
-            there = [
-                manual_dir / name for name in names if (manual_dir / name).exists()
-            ]
-            found += there[:1]
-            missing += [] if there else [names[0]]
-        if missing:
-            raise FileNotFoundError(
-                f"`--manual_dir` must hold {self.describe_wanted()}, got {manual_dir} "
-                f"without {', '.join(missing)}; put them there as they are distributed."
-            )
-        return found
 
 
 def write(
@@ -100,7 +70,7 @@ def write(
     """
     files = raw.find(manual_dir)
     counts = {} if subset else raw.counts
-    with _staging(raw.prepared, data_dir) as staging:
+    with staged(raw.prepared, data_dir) as staging:
         tfds.disable_progress_bar()  # what is read is shown below
         builder = _Builder(raw, files, counts, data_dir=str(staging))
         if raw.shuffled:
@@ -129,7 +99,7 @@ def download(prepared: PreparedSet, data_dir: str | None) -> str:
     """
     *name, version = prepared.folder.split("/")
     tfds.display_progress_bar(sys.stderr.isatty())
-    with _staging(prepared, data_dir) as staging:
+    with staged(prepared, data_dir) as staging:
         try:
             builder = tfds.builder(
                 f"{'/'.join(name)}:{version}",
@@ -146,11 +116,18 @@ def download(prepared: PreparedSet, data_dir: str | None) -> str:
 
 
 @contextlib.contextmanager
-def _staging(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
+def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
     """Gives an empty folder to write in; what is there at the end is moved at once.
 
     What a killed process left there is removed. The folder is locked, and the lock
     goes with the process, however it ends.
+
+    Args:
+      prepared: The set, which is to be written to its folder in the one given.
+      data_dir: Folder of all sets; None means TFDS's own.
+
+    Raises:
+      ValueError: Another process prepares the set.
     """
     target = Path(prepared.path(data_dir))
     depth = len(Path(prepared.folder).parts)
@@ -176,6 +153,47 @@ def _staging(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
             shutil.rmtree(staging, ignore_errors=True)
     finally:
         os.close(handle)
+
+
+def followed(items: Iterable[_T], what: str, total: int | None) -> Iterator[_T]:
+    """Gives what it is given and shows how far it is: a bar, or a line now and then.
+
+    Args:
+      items: What is to be gone through.
+      what: What it is, for the reader.
+      total: How many there are, if that is known.
+    """
+    logged = time.monotonic()
+    with tqdm(items, what, total, disable=None) as bar:
+        for n, item in enumerate(bar, 1):
+            if bar.disable and time.monotonic() - logged > _LOG_EVERY_S:
+                logged = time.monotonic()
+                logging.info("%s: %d so far", what, n)
+            yield item
+
+
+def check_count(
+    name: str, split: str, n: int, counts: Mapping[str, int], unit: str
+) -> None:
+    """Checks that a split is whole, at its end.
+
+    Args:
+      name: The set.
+      split: The split.
+      n: What it has.
+      counts: What it should have, where that is known.
+      unit: Of what.
+
+    Raises:
+      ValueError: It has something else, or nothing.
+    """
+    expected = counts.get(split, n)
+    if n != expected or not n:
+        raise ValueError(
+            f"{name} must have {expected or 'some'} {unit} in its split {split}, got "
+            f"{n}; get its files anew, or give --subset to take what is there."
+        )
+    logging.info("%s %s: %d %s", name, split, n, unit)
 
 
 class _Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
@@ -210,23 +228,11 @@ class _Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         """Gives the examples of a split, and raises at their end if it is not whole."""
         name, counts = self.raw.prepared.name, self.counts
         examples = self.raw.examples(split, self.files)
-        n, logged = 0, time.monotonic()
-        with tqdm(
-            examples, f"{name} {split}", counts.get(split), disable=None
-        ) as followed:
-            for example in followed:
-                n += 1
-                if followed.disable and time.monotonic() - logged > _LOG_EVERY_S:
-                    logged = time.monotonic()
-                    logging.info("%s %s: %d examples so far", name, split, n)
-                yield example
-        expected = counts.get(split, n)
-        if n != expected or not n:
-            raise ValueError(
-                f"{name} must have {expected or 'some'} examples in its split {split}, "
-                f"got {n}; get its files anew, or give --subset to take what is there."
-            )
-        logging.info("%s %s: %d examples", name, split, n)
+        n = 0
+        for example in followed(examples, f"{name} {split}", counts.get(split)):
+            n += 1
+            yield example
+        check_count(name, split, n, counts, "examples")
 
 
 def _write_in_order(builder: _Builder) -> None:
