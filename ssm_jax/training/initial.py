@@ -16,7 +16,7 @@ Kind = Literal["zero", "previous", "noise", "other"]
 class Start:
     """What becomes of the states after a batch before the next one starts from them.
 
-    No gradient passes: the states enter a step as its data do.
+    No gradient passes: the states enter a step as its data do. (`Past` lets one pass.)
 
     Attributes:
       kind: ``"zero"``: every batch starts afresh. ``"previous"``: each row goes on from

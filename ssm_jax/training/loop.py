@@ -19,6 +19,7 @@ from ssm_jax.training.losses import Sums, main_metric, metrics
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
 from ssm_jax.training.state import Run, TrainState, create
+from ssm_jax.training.truncation import Past
 from ssm_jax.types import PyTree
 
 
@@ -41,6 +42,9 @@ class Training:
         its states on from batch to batch too; else it starts each batch afresh.
       initial_noise: Standard deviation of ``"noise"``. None: as of the states after the
         last batch.
+      gradient_windows: Batches that a gradient flows through, that of the step among
+        them, where states go on with ``"previous"``; `Past` says how. 1: states enter a
+        batch as its data do.
       state_penalty: Factor on the mean square of the states after a batch, which is
         added to the loss that is trained on, not to the one that is shown: against
         states that grow from batch to batch.
@@ -49,7 +53,8 @@ class Training:
         batch, as ``gradient/t``; see `state_gradients`.
 
     Raises:
-      ValueError: A number is not positive, or there is noise that nothing reads.
+      ValueError: A number is not positive, or there is noise that nothing reads, or
+        gradients are to flow where states do not.
     """
 
     steps: int
@@ -61,19 +66,26 @@ class Training:
     parallel: Literal["pmap", "shard_map"] = "pmap"
     initial_state: Kind = "zero"
     initial_noise: float | None = None
+    gradient_windows: int = 1
     state_penalty: float = 0.0
     gradient_steps: tuple[int, ...] = ()
 
     def __post_init__(self):
         """Checks the numbers."""
         numbers = ("steps", "batch_size", "log_every", "evaluate_every")
-        for name in (*numbers, "evaluation_batches"):
+        for name in (*numbers, "evaluation_batches", "gradient_windows"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be positive, got {value}.")
         if self.state_penalty < 0:
             raise ValueError(
                 f"`state_penalty` must be at least 0, got {self.state_penalty}."
+            )
+        if self.gradient_windows > 1 and self.initial_state != "previous":
+            raise ValueError(
+                "`gradient_windows` must be 1 unless the initial state is 'previous', "
+                f"got {self.gradient_windows} with {self.initial_state!r}; there a "
+                "longer window does it."
             )
         if (noise := self.initial_noise) is None:
             return
@@ -115,7 +127,11 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     start = Start(training.initial_state, training.initial_noise, epoch)
     run = dataclasses.replace(run, start=start, state_penalty=training.state_penalty)
     if training.initial_state != "zero":
-        state = state.replace(carry=fresh_states(model, training.batch_size))
+        carry = fresh_states(model, training.batch_size)
+        if (k := training.gradient_windows) > 1:
+            first = task.batch("train", 0, training.batch_size, training.seed)
+            carry = Past.before(first, carry, k)
+        state = state.replace(carry=carry)
     _n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
     folder.claim(config)

@@ -26,7 +26,8 @@ class TrainState(struct.PyTreeNode):
       opt_state: The optimizer's state.
       key: Where dropout's random numbers come from, with the step, ``()``.
       carry: States of the recurrences after the last batch, ``(b, ...)`` leaves, where
-        the next one starts from them, as `Run.start` says. None: it starts afresh.
+        the next one starts from them, as `Run.start` says; a `Past`, where gradients
+        flow through several batches. None: it starts afresh.
     """
 
     # A leaf may also be a shape or a sharding, so none is annotated as an array.

@@ -16,6 +16,7 @@ from ssm_jax.training.losses import (
     monitor_sums,
 )
 from ssm_jax.training.state import Run, TrainState
+from ssm_jax.training.truncation import Past, Window
 from ssm_jax.types import PyTree
 
 
@@ -25,6 +26,7 @@ def train_step(
     """Takes a step along the gradient of the mean loss over all devices' targets.
 
     ``n`` devices that share a batch take the step that one device takes with all of it.
+    Where ``state.carry`` is a `Past`, the gradient flows through its windows too.
 
     Args:
       run: The model and the optimizer.
@@ -41,18 +43,31 @@ def train_step(
 
     # A stream of its own: what dropout draws is the same whatever a batch starts from.
     key = jax.random.fold_in(sample, 1)
-    before = run.start(state.carry, step=state.step, key=key, axes=axes)
 
-    def loss(params):
-        (predictions, carry), model_state = run.model.apply(
+    def start(states, step):
+        return run.start(states, step=step, key=key, axes=axes)
+
+    def apply(params, window, before, key):
+        return run.model.apply(
             {"params": params, **state.model_state},
-            batch.inputs,
+            window.inputs,
             before,
-            reset=batch.reset,
-            mask=batch.valid,
+            reset=window.reset,
+            mask=window.mask,
             train=True,
             mutable=[*state.model_state, MONITORS],
-            rngs={"dropout": sample},
+            rngs={"dropout": key},
+        )
+
+    def loss(params):
+        if isinstance(state.carry, Past):
+            before, past = state.carry.read(
+                batch, state.step, start, lambda *of: apply(params, *of)[0][1], key
+            )
+        else:
+            before, past = start(state.carry, state.step), None
+        (predictions, after), model_state = apply(
+            params, Window.of(batch), before, sample
         )
         sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.mask)
         model_state = dict(model_state)
@@ -62,15 +77,16 @@ def train_step(
         value = sums["loss"] / n
         if run.state_penalty:
             n_devices = jax.lax.axis_size(tuple(axes)) if axes else 1
-            value += run.state_penalty * mean_square(carry) / n_devices
-        return value, (total, carry, model_state)
+            value += run.state_penalty * mean_square(after) / n_devices
+        return value, (total, after, past, model_state)
 
     params = _as_varying(state.params, axes)
-    gradient, (sums, carry, model_state) = jax.grad(loss, has_aux=True)(params)
+    gradient, aux = jax.grad(loss, has_aux=True)(params)
+    sums, after, past, model_state = aux
     gradient = _sum_over(gradient, axes)
     sums |= {"steps": jnp.float32(1), "gradient_norm": optax.tree.norm(gradient)}
     if state.carry is not None:
-        largest = largest_number(carry)
+        largest = largest_number(after)
         sums["largest_state"] = jax.lax.pmax(largest, axes) if axes else largest
     updates, opt_state = run.transform.update(gradient, state.opt_state, state.params)
     return (
@@ -79,7 +95,7 @@ def train_step(
             params=optax.apply_updates(state.params, updates),
             model_state=jax.lax.pmean(model_state, axes) if axes else model_state,
             opt_state=opt_state,
-            carry=None if state.carry is None else carry,
+            carry=None if state.carry is None else past or after,
         ),
         sums,
     )

@@ -87,7 +87,7 @@ RUNS = {
     "other": (Shift, tiny.shift(initial_state="other"), (5,)),
     "shard_map": (
         Shift,
-        tiny.shift(initial_state="previous", parallel="shard_map"),
+        tiny.shift(initial_state="previous", gradient_windows=3, parallel="shard_map"),
         (5,),
     ),
 }
@@ -233,7 +233,14 @@ def test_batch_greater_than_the_train_split_is_refused_likewise(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["steps", "batch_size", "log_every", "evaluate_every", "evaluation_batches"],
+    [
+        "steps",
+        "batch_size",
+        "log_every",
+        "evaluate_every",
+        "evaluation_batches",
+        "gradient_windows",
+    ],
 )
 def test_numbers_that_are_not_positive_are_refused(name):
     numbers = {"steps": 1, "batch_size": 1, name: 0}

@@ -20,6 +20,7 @@ from ssm_jax.training import (
     train_step,
 )
 from ssm_jax.training.initial import Start
+from ssm_jax.training.truncation import Past
 from tests.training import tiny
 
 TASK = Shift(length=16, n_shifts=2)
@@ -37,12 +38,13 @@ class Row(NamedTuple):
     padded: bool = False
     carried: bool = False
     start: Start = Start()
+    windows: int = 1
     atol: float = 1e-6
 
 
 ROWS = {
     "padded": Row(SGD, padded=True),
-    "carried": Row(SGD, carried=True, norm="scalar"),
+    "carried": Row(SGD, carried=True, norm="scalar", windows=2),
     "other": Row(SGD, carried=True, norm="scalar", start=Start("other")),
     "batch norm": Row(SGD, norm="batch"),
     # Adam divides by the gradient's own size, so rounding weighs more.
@@ -72,7 +74,10 @@ def case(request):
     run, start = create(model, TASK, row.optimizer, seed=0)
     run = dataclasses.replace(run, start=row.start)
     if row.carried:
-        start = start.replace(carry=model.initial_state((BATCH_SIZE,)))
+        carry = model.initial_state((BATCH_SIZE,))
+        if row.windows > 1:
+            carry = Past.before(batches(row.padded)[0], carry, row.windows)
+        start = start.replace(carry=carry)
     step = jax.jit(partial(train_step, run))
     state, sums = start, []
     for batch in batches(row.padded):
