@@ -12,6 +12,10 @@ what a batch starts from: ``zero``, ``previous``, ``noise`` or ``other``. With
 that two CPU cores train in minutes. A batch has 32,768 tokens (small 2,048) whatever
 the length, so that all lengths see the same text in the same number of steps.
 
+Training that carries states may become unstable (section 4.3): ``s5_bounded`` bounds
+them by its eigenvalues, ``--config.training.state_penalty`` by the loss, and with
+``--config.training.gradient_windows`` the gradient flows from batch to batch too.
+
 The paper names models and lengths, and no sizes, no rates and no batch; those here are
 ours: of width 384 in 6 layers, which are its 30M parameters with the words' table.
 """
@@ -23,14 +27,23 @@ from ml_collections import ConfigDict
 from ssm_jax.config import Config, nearest, spec
 from ssm_jax.layers import ETSMLP, MLP, ChannelMixing, Mamba, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
-from ssm_jax.recurrences import DLR, FRU, GRU, S5, ComplexSmoothing, log_spaced
+from ssm_jax.recurrences import (
+    DLR,
+    FRU,
+    GRU,
+    S5,
+    Bounded,
+    ComplexSmoothing,
+    log_spaced,
+)
 from ssm_jax.tasks import TextFolder
 from ssm_jax.training import Optimizer, Training
 
-MODELS = ("s5", "mamba", "gru", "dlr", "ets", "fru")
+MODELS = ("s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru")
 STARTS = ("zero", "previous", "noise", "other")
 VOCABULARY = 30_000
 HORIZON = 1024  # Of the FRU's waves, which the paper above has not.
+LARGEST_STATE = 100.0  # Where it is bounded, for inputs within 1.
 
 
 def get_config(variant: str = "s5+16+previous") -> Config:
@@ -108,9 +121,11 @@ def _block(model, d, n_layers):
     if model == "mamba":
         return Block(Mamba(n_layers=n_layers), norm="rms", prenorm=True)
     mixing = ChannelMixing()
+    s5 = S5(d_state=d, blocks=math.gcd(d, 32) // 2)
     layer = {
-        "s5": lambda: RecurrentLayer(
-            S5(d_state=d, blocks=math.gcd(d, 32) // 2), mixing
+        "s5": lambda: RecurrentLayer(s5, mixing),
+        "s5_bounded": lambda: RecurrentLayer(
+            Bounded(recurrence=s5, largest_state=LARGEST_STATE), mixing
         ),
         "gru": lambda: RecurrentLayer(GRU(d_state=d), mixing),
         "dlr": lambda: RecurrentLayer(DLR(d_state=64), mixing),

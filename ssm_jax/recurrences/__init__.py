@@ -3,6 +3,7 @@
 from ssm_jax.recurrences.base import ParamGroup as ParamGroup
 from ssm_jax.recurrences.base import Recurrence as Recurrence
 from ssm_jax.recurrences.base import TimeInvariant as TimeInvariant
+from ssm_jax.recurrences.bounded import Bounded as Bounded
 from ssm_jax.recurrences.dlr import DLR as DLR
 from ssm_jax.recurrences.dlr import diagonalized as diagonalized
 from ssm_jax.recurrences.dlr import kronecker as kronecker

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ssm_jax.layers.recurrent import recurrences_of
+from ssm_jax.recurrences import Recurrence, TimeInvariant
 from ssm_jax.types import Array, Bool, Float, Inexact, Int, PyTree
 
 Targets = Literal["regression", "classification"]
@@ -90,6 +92,24 @@ def largest_number(states: PyTree) -> Float[Array, ""]:
     return jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in jax.tree.leaves(states)]))
 
 
+def largest_modulus(
+    recurrence: Recurrence | None, params: PyTree
+) -> Float[Array, ""] | None:
+    """The largest modulus of an eigenvalue of a model.
+
+    Args:
+      recurrence: That of its layers.
+      params: The model's parameters.
+
+    Returns:
+      A number; None where the recurrence changes in time.
+    """
+    if not isinstance(recurrence, TimeInvariant):
+        return None
+    logs = [recurrence.modes(of).log_decay.log_abs for of in recurrences_of(params)]
+    return jnp.exp(jnp.max(jnp.stack([jnp.max(log) for log in logs])))
+
+
 def mean_square(states: PyTree) -> Float[Array, ""]:
     """The mean squared modulus of the numbers of some states.
 
@@ -122,9 +142,11 @@ def metrics(
       regression: 1 minus the mean squared error over that of the best constant, taken
       as at least 1e-5. Where recurrences were solved by sweeps also their mean number,
       ``sweeps``, and the share of ``fallbacks``, whose sweeps did not suffice. Of steps
-      of training the mean ``gradient_norm`` (before it is clipped), and where states go
-      on into the next batch ``largest_state``, the mean of their largest number. Of
-      language also ``perplexity``, the exponential of the loss, and ``bits_per_token``.
+      of training the mean ``gradient_norm`` (before it is clipped), where the
+      recurrence does not change in time ``largest_modulus``, that of its eigenvalues,
+      and where states go on into the next batch ``largest_state``, the mean of their
+      largest number. Of language also ``perplexity``, the exponential of the loss, and
+      ``bits_per_token``.
 
     Example:
       >>> metrics({"loss": 3.0, "n": 4.0, "correct": 1.0})
@@ -140,7 +162,7 @@ def metrics(
     if total.get("sweeps"):
         names = ("sweeps", "fallbacks")
         seen = {name: total[name] / total["monitored"] for name in names}
-    names = ("gradient_norm", "largest_state")
+    names = ("gradient_norm", "largest_modulus", "largest_state")
     seen |= {name: total[name] / total["steps"] for name in names if name in total}
     if language:
         # A float64 has no room for e^710; such a loss says enough by itself.

@@ -10,6 +10,7 @@ from ssm_jax.layers.recurrent import MONITORS
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training.losses import (
     Sums,
+    largest_modulus,
     largest_number,
     loss_sums,
     mean_square,
@@ -85,6 +86,9 @@ def train_step(
     sums, after, past, model_state = aux
     gradient = _sum_over(gradient, axes)
     sums |= {"steps": jnp.float32(1), "gradient_norm": optax.tree.norm(gradient)}
+    modulus = largest_modulus(run.model.recurrence, state.params)
+    if modulus is not None:
+        sums["largest_modulus"] = modulus
     if state.carry is not None:
         largest = largest_number(after)
         sums["largest_state"] = jax.lax.pmax(largest, axes) if axes else largest

@@ -196,6 +196,9 @@ def test_gradient_and_states_are_measured(start, batch):
     np.testing.assert_allclose(seen["gradient_norm"], optax.tree.norm(moved), 1e-4)
     largest = max(np.abs(leaf).max() for leaf in jax.tree.leaves(after.carry))
     np.testing.assert_allclose(seen["largest_state"], largest, 1e-6)
+    decays = state.params["block_0"]["layer"]["recurrent"]["recurrence"]["sqrt_decay"]
+    modulus = np.exp(-np.min(np.square(decays)))
+    np.testing.assert_allclose(seen["largest_modulus"], modulus, 1e-6)
 
 
 @pytest.mark.parametrize("n_devices", [1, 2])

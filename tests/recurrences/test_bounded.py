@@ -1,0 +1,91 @@
+"""The bound on eigenvalues that bounds the states."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.recurrences import DLR, LRU, S5, Bounded
+
+M, D = 4.0, 3
+SLOW = {"log_rate": -60.0, "lam_re": 9.0, "log_dt": -12.0, "sqrt_decay": 0.0}
+FAST = {"log_rate": 3.0, "lam_re": -1e4, "log_dt": 3.0, "sqrt_decay": 9.0}
+ROWS = {
+    "s5": S5(d_state=8, blocks=2),
+    "s5 exp": S5(d_state=8, blocks=2, real_part="exp", discretization="bilinear"),
+    "lru": LRU(d_state=4),
+    "dlr": DLR(d_state=4, bidirectional=True),
+}
+
+
+def extreme(recurrence, key, values, size):
+    """Parameters that are as far as they can be, inputs entering as ``size``."""
+    params = recurrence.init(key, D)
+    return {
+        name: jnp.full_like(value, values[name])
+        if name in values
+        else value * (size if name.startswith("B_") else 1)
+        for name, value in params.items()
+    }
+
+
+@pytest.mark.parametrize("recurrence", ROWS.values(), ids=ROWS.keys())
+def test_bound_holds_for_all_parameters_in_value_and_gradient(recurrence, key):
+    bounded = Bounded(recurrence=recurrence, largest_state=M)
+
+    @jax.jit
+    @partial(jax.value_and_grad, has_aux=True)
+    def moduli(params):
+        modes = bounded.modes(params)
+        modulus = jnp.exp(modes.log_decay.log_abs)
+        enter = 1.0 if modes.B is None else jnp.sum(jnp.abs(modes.B), -1)
+        return jnp.sum(modulus), (modulus, enter)
+
+    for values in (SLOW, FAST):
+        for size in (0.0, 1.0, 1e6):
+            params = extreme(recurrence, key, values, size)
+            (_, (modulus, enter)), gradient = moduli(params)
+            assert np.all(modulus <= np.maximum(1 - enter / M, 1e-3) * (1 + 1e-6))
+            for leaf in jax.tree.leaves(gradient):
+                assert np.all(np.isfinite(leaf))
+    assert set(bounded.init(key, D)) == set(recurrence.init(key, D))
+    assert bounded.groups() == recurrence.groups()
+
+
+def test_states_within_the_bound_stay_there(key):
+    """Inputs that all push the same way fill the room that there is, to the brim."""
+    lru = LRU(d_state=4)
+    params = extreme(lru, key, {**SLOW, "log_phase": -40.0, "B_re": 0.05}, 0.0)
+    bounded = Bounded(recurrence=lru, largest_state=M)
+    apply = jax.jit(lambda r, state: r.apply(params, jnp.ones((2000, D)), state)[1],
+                    static_argnums=0)  # fmt: skip
+    gain = np.exp(params["log_gain"])
+    first = jnp.full(4, M, jnp.complex64)
+    for state in (0 * first, first):
+        after = np.abs(apply(bounded, state))
+        assert np.all(after <= M * (1 + 1e-5))
+        # What fills up within the 2000 steps.
+        full = gain * 0.05 * D > 0.02
+        np.testing.assert_allclose(after[full], M, rtol=1e-3)
+        assert full.any()
+    assert np.all(np.abs(apply(lru, first)) > M)
+
+
+def test_small_eigenvalues_are_left_alone(key):
+    s5 = S5(d_state=8, blocks=2)
+    params = s5.init(key, D)
+    free, bounded = (
+        r.modes(params) for r in (s5, Bounded(recurrence=s5, largest_state=1e9))
+    )
+    for wanted, found in zip(jax.tree.leaves(free), jax.tree.leaves(bounded),
+                             strict=True):  # fmt: skip
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_bound_that_is_none_is_refused():
+    with pytest.raises(
+        ValueError, match=r"^`largest_state` must be positive, got 0.0;"
+    ):
+        Bounded(recurrence=LRU(), largest_state=0.0)
