@@ -84,6 +84,7 @@ def powers(log_decay: LogDecay, steps: Int[Array, "*s"]) -> Inexact[Array, "*sn"
         angle = steps * (phase if phase_lo is None else phase + phase_lo)
     else:
         word, rest = _turns(phase, phase_lo)
+        steps = steps.astype(jnp.int32)  # of 64 bits the product would not wrap
         ticks = steps * word + jnp.round(steps * rest).astype(jnp.int32)
         angle = ticks.astype(jnp.float32) * np.float32(_TWO_PI / _WORD)
     return jax.lax.complex(modulus * jnp.cos(angle), modulus * jnp.sin(angle))

@@ -211,3 +211,9 @@ def test_double_precision_stays_double():
         chex.assert_type(logarithm(number), jnp.float64)
         cube = powers(logarithm(number), jnp.asarray([3]))
         np.testing.assert_allclose(cube[0], number**3, atol=1e-16)
+
+
+def test_single_precision_is_as_exact_among_numbers_of_64_bits():
+    with jax.enable_x64(True):
+        given = powers(LOGS["phase_lo"], jnp.asarray(STEPS, jnp.int64))
+    assert_powers(given, exact(LOGS["phase_lo"], STEPS))
