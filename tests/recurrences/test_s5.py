@@ -4,8 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import signal
 
 from ssm_jax.recurrences import S5, convolution_kernel, hippo, recurrent
+from tests.kernels.oracle import assert_close
 
 WIDTH = 16
 
@@ -35,6 +37,29 @@ def test_s5_outputs_start_with_the_deviations_of_the_code(start, wanted, key):
     for name in ("C_re", "C_im", "C_backward_re", "C_backward_im"):
         np.testing.assert_allclose(np.std(params[name]), wanted, rtol=0.1)
     assert np.any(params["C_re"] != params["C_backward_re"])
+
+
+@pytest.mark.parametrize("rule", ["zoh", "bilinear"])
+def test_s5_is_what_scipy_discretizes(rule, key):
+    s5 = S5(d_state=8, blocks=1, discretization=rule, dt_min=0.01, dt_max=0.5)
+    params = s5.init(key, 3)
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    lam, dt = p["lam_re"] + 1j * p["frequency"], np.exp(p["log_dt"])
+    B, C = (p[f"{name}_re"] + 1j * p[f"{name}_im"] for name in "BC")
+    steps = [
+        signal.cont2discrete(
+            (lam[i, None, None], B[i, None], np.eye(1), np.zeros((1, 3))), dt[i], rule
+        )
+        for i in range(len(lam))
+    ]
+    decay, gain = (np.concatenate([step[i] for step in steps]) for i in (0, 1))
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    h, wanted = np.zeros(len(lam), complex), []
+    for x_t in x:
+        h = decay[:, 0] * h + gain @ x_t
+        wanted.append(2 * np.real(C @ h) + p["feedthrough"] * x_t)
+    y, last = jax.jit(s5.apply)(params, x.astype(np.float32))
+    assert_close((y, last), (np.array(wanted), h), 1e-5)
 
 
 def test_s5_never_grows(key):

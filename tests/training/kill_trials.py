@@ -1,9 +1,11 @@
 """Kills training at random moments and compares what it comes to in the end.
 
     python -m tests.training.kill_trials --trials=10
+    python -m tests.training.kill_trials --trials=10 --experiment=stream
 
-A small experiment on digits, with dropout and a checkpoint every other step, is trained
-to its end by ``launch.train``. Each trial starts the same command in a fresh folder,
+A small experiment, with a checkpoint every other step, is trained to its end by
+``launch.train``: on digits with dropout, or on a stream of text, three times from its
+beginning, with states carried from batch to batch. Each trial starts the same command in a fresh folder,
 ends the process by SIGKILL once or twice, at moments drawn uniformly over the time that
 the whole run took (imports, compilation and saves are in it), and starts it again until
 it finishes. The trial passes if the checkpoints that are kept, the metrics but for the
@@ -28,18 +30,24 @@ from absl import app, flags
 TRIALS = flags.DEFINE_integer("trials", 10, "Number of trials.", lower_bound=1)
 SEED = flags.DEFINE_integer("seed", 0, "Of the first trial; the next ones follow.")
 STEPS = flags.DEFINE_integer("steps", 100, "Steps of the run.", lower_bound=2)
+EXPERIMENT = flags.DEFINE_enum(
+    "experiment", "digits", ["digits", "stream"], "What is trained."
+)
 
 ROOT = Path(__file__).parents[2]
+CONFIGS = {
+    "digits": "experiments/dlr/digits.py",
+    "stream": "experiments/longssm/text.py:gru+16+previous+small",
+}
 OVERRIDES = {
     "model.n_layers": 1,
-    "model.encoder.d_model": 4,
-    "model.block.layer.recurrence.d_state": 4,
     "optimizer.warmup_steps": 1,
     "training.batch_size": 16,
     "training.log_every": 1,
     "training.evaluate_every": 2,
     "training.evaluation_batches": 1,
 }
+OF_DIGITS = {"model.encoder.d_model": 4, "model.block.layer.recurrence.d_state": 4}
 
 
 class Outcome(NamedTuple):
@@ -71,9 +79,23 @@ def start(program: str, run: Path, *arguments: str) -> subprocess.Popen:
 
 
 def train(run: Path) -> subprocess.Popen:
+    experiment = EXPERIMENT.value
     values = OVERRIDES | {"training.steps": STEPS.value}
+    if experiment == "digits":
+        values |= OF_DIGITS
+    else:
+        values |= {"task.data_dir": run.parent / "texts"}
     overrides = [f"--config.{name}={value}" for name, value in values.items()]
-    return start("train", run, "--config=experiments/dlr/digits.py", *overrides)
+    return start("train", run, f"--config={CONFIGS[experiment]}", *overrides)
+
+
+def write_texts(folder: Path) -> None:
+    """Texts of random letters, so that a stream begins anew every 33 batches."""
+    rng = random.Random(0)
+    for split, n_bytes in (("train", 33 * 16 * 16), ("validation", 600), ("test", 600)):
+        (folder / split).mkdir(parents=True)
+        text = "".join(rng.choices("abcdefgh ", k=n_bytes))
+        (folder / split / "a.txt").write_text(text)
 
 
 def finish(process: subprocess.Popen) -> str:
@@ -153,6 +175,7 @@ def main(argv):
     """Runs the trials."""
     del argv
     folder = Path(tempfile.mkdtemp(prefix="kill_trials_"))
+    write_texts(folder / "texts")
     began = time.perf_counter()
     finish(train(folder / "reference"))
     duration_s = time.perf_counter() - began
