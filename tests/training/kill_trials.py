@@ -5,11 +5,12 @@
 
 A small experiment, with a checkpoint every other step, is trained to its end by
 ``launch.train``: on digits with dropout, or on a stream of text, three times from its
-beginning, with states carried from batch to batch. Each trial starts the same command in a fresh folder,
-ends the process by SIGKILL once or twice, at moments drawn uniformly over the time that
-the whole run took (imports, compilation and saves are in it), and starts it again until
-it finishes. The trial passes if the checkpoints that are kept, the metrics but for the
-times, and the evaluation are those of the run that was never killed, bit for bit.
+beginning, with states carried from batch to batch. Each trial starts the same command
+in a fresh folder, ends the process by SIGKILL once or twice, at moments drawn uniformly
+over the time that the whole run took (imports, compilation and saves are in it), and
+starts it again until it finishes. The trial passes if the checkpoints that are kept,
+the metrics but for the times, and the evaluation are those of the run that was never
+killed, bit for bit.
 
 Exits with 1 if a trial failed; its folder is then kept.
 """
