@@ -3,7 +3,9 @@
     python -m launch.generate --workdir=runs/s5 --prompt="It was the best of times"
 
 Each token stands on the terminal as soon as it is drawn. With several ``--prompt`` all
-are written on together, and printed one after another.
+are written on together, and printed one after another. A text goes on from the file
+that ``--save_state`` names, by ``--load_state`` in place of a prompt: the same text as
+if it had been written at once.
 """
 
 import itertools
@@ -12,11 +14,10 @@ import sys
 from absl import flags
 
 from launch import cli
-from ssm_jax.evaluation import Sampling, generate, restore
-from ssm_jax.tasks import TextFolder
+from ssm_jax.evaluation import Sampling, Written, generate, restore
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
-PROMPT = flags.DEFINE_multi_string("prompt", [""], "Where a text begins.")
+PROMPT = flags.DEFINE_multi_string("prompt", [], "Where a text begins; nowhere.")
 N_TOKENS = flags.DEFINE_integer("n_tokens", 500, "Tokens to write.", lower_bound=1)
 TEMPERATURE = flags.DEFINE_float(
     "temperature", 1.0, "What logits are divided by; 0 takes the likeliest token."
@@ -25,6 +26,8 @@ TOP_K = flags.DEFINE_integer("top_k", None, "Draws from the likeliest so many to
 TOP_P = flags.DEFINE_float("top_p", None, "Draws from the likeliest this part.")
 SEED = flags.DEFINE_integer("seed", 0, "Of what is drawn.", lower_bound=0)
 DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of the text, if it has moved.")
+SAVE_STATE = flags.DEFINE_string("save_state", None, "File to go on from later.")
+LOAD_STATE = flags.DEFINE_string("load_state", None, "File to go on from.")
 
 
 def main(argv):
@@ -34,32 +37,41 @@ def main(argv):
         temperature=TEMPERATURE.value, top_k=TOP_K.value, top_p=TOP_P.value
     )
     restored = restore(WORKDIR.value, data_dir=DATA_DIR.value)
-    task = restored.task
-    if not isinstance(task, TextFolder):
+    task = restored.text
+    if LOAD_STATE.value is None:
+        heads = PROMPT.value or [""]
+        prompts, before = [task.encode(head) for head in heads], None
+    elif PROMPT.value:
         raise ValueError(
-            "`--workdir` must be of a run on a `TextFolder`, got one on "
-            f"{type(task).__name__}; only a language model writes."
+            f"`--prompt` must be left out with `--load_state`, got {PROMPT.value}; the "
+            "text goes on from its last token."
         )
-    prompts = [task.encode(prompt) for prompt in PROMPT.value]
+    else:
+        before = Written.load(LOAD_STATE.value, restored.model)
+        heads, prompts = [""] * len(before.tokens), before.tokens[:, None].tolist()
     steps = generate(
         restored.model,
         restored.variables,
         prompts,
         sampling=sampling,
         seed=SEED.value,
+        state=before and before.state,
+        n_drawn=before.n_drawn if before else 0,
     )
-    drawn = (tokens for tokens, _ in itertools.islice(steps, N_TOKENS.value))
-    out = sys.stdout.buffer
-    if len(prompts) == 1:
-        out.write(PROMPT.value[0].encode())
-        for (token,) in drawn:
-            out.write(task.spell(int(token)))
+    at_once = len(heads) == 1
+    out, texts = sys.stdout.buffer, [head.encode() for head in heads]
+    if at_once:
+        out.write(texts[0])
+    step = before
+    for step in itertools.islice(steps, N_TOKENS.value):
+        spelt = [task.spell(int(token)) for token in step.tokens]
+        if at_once:
+            out.write(spelt[0])
             out.flush()
-        out.write(b"\n")
-        return
-    for prompt, tokens in zip(PROMPT.value, zip(*drawn, strict=True), strict=True):
-        written = b"".join(task.spell(int(token)) for token in tokens)
-        out.write(prompt.encode() + written + b"\n---\n")
+        texts = [text + more for text, more in zip(texts, spelt, strict=True)]
+    out.write(b"\n" if at_once else b"".join(text + b"\n---\n" for text in texts))
+    if SAVE_STATE.value and step:
+        step.save(SAVE_STATE.value)
 
 
 if __name__ == "__main__":

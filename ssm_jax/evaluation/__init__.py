@@ -10,3 +10,4 @@ from ssm_jax.evaluation.restore import Restored as Restored
 from ssm_jax.evaluation.restore import restore as restore
 from ssm_jax.evaluation.run import evaluate_lengths as evaluate_lengths
 from ssm_jax.evaluation.run import evaluate_run as evaluate_run
+from ssm_jax.evaluation.written import Written as Written

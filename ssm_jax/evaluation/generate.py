@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from ssm_jax.evaluation.written import Written
 from ssm_jax.types import Array, Float, Int, PRNGKey, PyTree
 
 # Prompts are filled up to a multiple, so that few lengths are compiled.
@@ -88,7 +89,8 @@ def generate(
     sampling: Sampling | None = None,
     seed: int = 0,
     state: Any = None,
-) -> Iterator[tuple[Int[np.ndarray, " b"], PyTree]]:
+    n_drawn: int = 0,
+) -> Iterator[Written]:
     """Writes on from prompts, without end; a state of fixed size is all that it keeps.
 
     The prompts are read all steps at once; from then on each token takes the same time
@@ -102,10 +104,11 @@ def generate(
       seed: Of what is drawn; row ``r`` draws the same beside any other rows.
       state: State before the prompts, a row of each leaf a prompt. None means a fresh
         start.
+      n_drawn: Tokens that were drawn before: a text that goes on after a break is that
+        without one.
 
     Yields:
-      ``(tokens, state)``: the next token of each row, ``(b,)``, and the state after
-      the token before it; to go on later, prompt with the token from that state.
+      After each token `Written`: the tokens of all rows, and what it takes to go on.
 
     Raises:
       ValueError: A prompt is empty.
@@ -122,9 +125,9 @@ def generate(
     for row, prompt in zip(inputs, prompts, strict=True):
         row[: len(prompt)] = prompt
     logits, state = _read(model, variables, inputs, lengths, state)
-    for count in itertools.count():
+    for count in itertools.count(n_drawn):
         tokens = _drawn(sampling, seed, logits, count)
-        yield np.asarray(tokens), state
+        yield Written(np.asarray(tokens), state, count + 1)
         logits, state = _advance(model, variables, tokens, state)
 
 

@@ -10,6 +10,7 @@ from flax.core import meta
 
 from ssm_jax.config import build
 from ssm_jax.tasks.base import Task
+from ssm_jax.tasks.text import TextFolder
 from ssm_jax.training.checkpoint import Checkpoints
 from ssm_jax.training.folder import RunFolder
 from ssm_jax.training.loop import Training
@@ -35,6 +36,20 @@ class Restored:
     task: Task
     training: Training
     step: int
+
+    @property
+    def text(self) -> TextFolder:
+        """The task of a language model.
+
+        Raises:
+          ValueError: It is no such model.
+        """
+        if isinstance(self.task, TextFolder):
+            return self.task
+        raise ValueError(
+            "`workdir` must be of a run on a `TextFolder`, got one on "
+            f"{type(self.task).__name__}; only a language model reads and writes text."
+        )
 
 
 def restore(

@@ -14,7 +14,6 @@ from ssm_jax.evaluation.length_extension import Order, losses_by_length, verdict
 from ssm_jax.evaluation.length_extension import Start as LengthStart
 from ssm_jax.evaluation.restore import restore
 from ssm_jax.tasks.base import Split
-from ssm_jax.tasks.text import TextFolder
 from ssm_jax.training.folder import RunFolder
 from ssm_jax.training.loop import carried_in_evaluation, evaluate
 from ssm_jax.training.parallel import DataParallel
@@ -117,12 +116,7 @@ def evaluate_lengths(
       ValueError: The run is not of a language model, or a length does not fit.
     """
     restored = restore(workdir, which, data_dir=data_dir)
-    if not isinstance(restored.task, TextFolder):
-        raise ValueError(
-            "`workdir` must be of a run on a `TextFolder` to be measured by length, "
-            f"got one on {type(restored.task).__name__}."
-        )
-    text, trained = restored.task.text(split), restored.task.length
+    text, trained = restored.text.text(split), restored.text.length
     text = text[: max(max_tokens, *lengths) + 1]
     rows = []
     for start, order in WAYS:

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.evaluation import Sampling, generate
+from ssm_jax.evaluation import Sampling, Written, generate
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
-from ssm_jax.recurrences import DLR, GRU
+from ssm_jax.recurrences import DLR, GRU, LSTM
 
 VOCABULARY = 11
 GREEDY = Sampling(temperature=0.0)
@@ -34,7 +34,7 @@ def trained(request):
 
 def written(model, variables, prompts, n, **options):
     steps = generate(model, variables, prompts, **options)
-    return np.stack([tokens for tokens, _ in itertools.islice(steps, n)], 1)
+    return np.stack([step.tokens for step in itertools.islice(steps, n)], 1)
 
 
 def test_greedy_text_is_what_the_model_predicts_of_it(trained):
@@ -55,14 +55,27 @@ def test_rows_do_not_know_each_other(trained):
     np.testing.assert_array_equal(both[0], alone[0])
 
 
-def test_a_text_goes_on_from_its_state(trained):
+def test_a_text_goes_on_from_a_file(trained, tmp_path):
     model, variables = trained
-    options = {"sampling": GREEDY}
-    whole = written(model, variables, [[3, 1, 4]], 15, **options)
-    steps = itertools.islice(generate(model, variables, [[3, 1, 4]], **options), 6)
-    *_, (token, state) = steps
-    rest = written(model, variables, [token.tolist()], 9, state=state, **options)
+    prompts, options = [[3, 1, 4], [5]], {"seed": 2}
+    whole = written(model, variables, prompts, 15, **options)
+    *_, last = itertools.islice(generate(model, variables, prompts, **options), 6)
+    last.save(tmp_path / "state")
+    before = Written.load(tmp_path / "state", model)
+    options |= {"state": before.state, "n_drawn": before.n_drawn}
+    rest = written(model, variables, before.tokens[:, None].tolist(), 9, **options)
     np.testing.assert_array_equal(whole[:, 6:], rest)
+
+
+def test_file_of_another_model_is_an_error(trained, tmp_path):
+    model, variables = trained
+    next(generate(model, variables, [[1]])).save(tmp_path / "state")
+    (tmp_path / "text").write_text("It was the best of times")
+    lstm = model.clone(block=Block(RecurrentLayer(LSTM(d_state=8), ChannelMixing())))
+    others = (("state", lstm), ("state", model.clone(n_layers=2)), ("text", model))
+    for name, other in others:
+        with pytest.raises(ValueError, match="^`path` must hold what this model"):
+            Written.load(tmp_path / name, other)
 
 
 @pytest.mark.parametrize(

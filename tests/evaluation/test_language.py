@@ -2,14 +2,14 @@
 
 import itertools
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from flax import linen as nn
 from ml_collections import ConfigDict
 
 from ssm_jax.config import spec
-from ssm_jax.evaluation import Sampling, evaluate_lengths, generate, restore
+from ssm_jax.evaluation import Restored, Sampling, evaluate_lengths, generate, restore
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import DLR
@@ -71,7 +71,7 @@ def test_text_is_written_on(trained):
         sampling=Sampling(top_k=20),
     )
     written = b"".join(
-        task.spell(int(token)) for (token,), _ in itertools.islice(steps, 10)
+        task.spell(int(step.tokens[0])) for step in itertools.islice(steps, 10)
     )
     assert len(written) >= 10
 
@@ -88,7 +88,7 @@ def test_tokens_spell_what_they_encode(trained):
 
 
 def test_run_on_another_task_has_no_lengths(monkeypatch):
-    run = SimpleNamespace(task=Digits())
+    run = Restored(nn.Dense(1), {}, Digits(), Training(steps=1, batch_size=1), 1)
     monkeypatch.setattr("ssm_jax.evaluation.run.restore", lambda *_, **__: run)
     with pytest.raises(
         ValueError, match="^`workdir` must be of a run on a `TextFolder`"
