@@ -10,7 +10,8 @@ which ``launch.prepare`` makes such a folder of. The variant is ``s5``, ``mamba`
 what a batch starts from: ``zero``, ``previous``, ``noise`` or ``other``. With
 ``shuffled`` windows come in no order; with ``small`` tokens are bytes and the size one
 that two CPU cores train in minutes. A batch has 32,768 tokens (small 2,048) whatever
-the length, so that all lengths see the same text in the same number of steps.
+the length, so that all lengths see the same text in the same number of steps. Other
+tokens: ``--config.task.tokenizer=FILE.json --config.task.vocabulary=N``, of the file.
 
 Training that carries states may become unstable (section 4.3): ``s5_bounded`` bounds
 them by its eigenvalues, ``--config.training.state_penalty`` by the loss, and with

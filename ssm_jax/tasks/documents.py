@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
+from tqdm import tqdm
 
-from ssm_jax.tasks import tokens, words
+from ssm_jax.tasks import subwords, tokens, words
 from ssm_jax.tasks.base import Split
 
 BYTE_BORDER = 0
@@ -58,6 +59,37 @@ def read_words(data_dir: str | None, split: Split, size: int) -> np.ndarray:
     rows = vocabulary(data_dir, size).encode(map(_decoded, found))
     dtype = np.uint16 if size <= 2**16 else np.int32
     return _joined(found, rows, np.array([WORD_BORDER], dtype))
+
+
+@functools.cache
+def read_subwords(
+    data_dir: str | None, split: Split, tokenizer: str, border: str
+) -> np.ndarray:
+    """Reads the documents of a split as a tokenizer's file says; once per process.
+
+    Args:
+      data_dir: Folder of text files, in UTF-8.
+      split: Part of the files; `files` says which.
+      tokenizer: Name of the file; see `subwords_of`.
+      border: The token around documents.
+
+    Returns:
+      Tokens, uint16 or int32: all documents, a border before each and behind the last.
+
+    Raises:
+      FileNotFoundError: As for `read_bytes`, or there is no such tokenizer.
+      ValueError: As for `read_bytes`, or the tokenizer cannot be read.
+    """
+    found, reader = files(data_dir)[split], subwords_of(data_dir, tokenizer)
+    dtype = np.uint16 if reader.size <= 2**16 else np.int32
+    border_of_file = np.array([reader.number(border)], dtype)
+    with tqdm(found, f"{tokenizer} {split}", disable=None) as shown:
+        return _joined(found, reader.encode(map(_decoded, shown)), border_of_file)
+
+
+def subwords_of(data_dir: str | None, tokenizer: str) -> subwords.Subwords:
+    """The tokenizer of a file that is in the folder of the texts, or elsewhere."""
+    return subwords.load(Path(data_dir or "", tokenizer).expanduser())
 
 
 @functools.cache

@@ -7,10 +7,10 @@ import numpy as np
 
 from ssm_jax.tasks import base, documents, tokens, words
 
-Tokenizer = Literal["bytes", "words"]
 Layout = Literal["stream", "shuffled", "packed"]
 
 _BORDER = {"bytes": documents.BYTE_BORDER, "words": documents.WORD_BORDER}
+_FILE = ".json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,9 +29,12 @@ class TextFolder:
       data_dir: Folder with files that end in ``.txt``, also in folders of it.
       length: Tokens of a window, steps of a sequence.
       tokenizer: ``"bytes"``, or ``"words"`` as `ssm_jax.tasks.words` splits texts that
-        it reads as UTF-8.
+        it reads as UTF-8, or the name of a file that ends in ``.json``, in ``data_dir``
+        or from the root, as the package ``tokenizers`` writes them.
       vocabulary: Tokens. Of ``"bytes"`` 257; of ``"words"`` the first three are no
-        words, then come the most frequent ones of the train split.
+        words, then come the most frequent ones of the train split; of a file as many
+        as it has, or more.
+      border: The token of a tokenizer's file that stands around documents.
       layout: ``"stream"``: row ``r`` of a batch goes on where row ``r`` of the batch
         before it ended, through equal parts of the text; after ``n_batches`` batches
         an epoch begins at their starts again. ``"shuffled"``: the same windows, for
@@ -40,7 +43,7 @@ class TextFolder:
 
     Batch:
       inputs: int32, ``(b, length)``: with bytes 0 is the border and each byte is the
-        token one greater; with words 2 is the border.
+        token one greater; with words 2 is the border, of a file ``border``.
       targets: int32, ``(b, length)``, the input of the next step. Before the first
         token of a document stands the border, behind its last one the next border.
       mask: bool, ``(b, length)``, false in rows that fill up a batch.
@@ -50,13 +53,15 @@ class TextFolder:
 
     Splits: by file. Of the folders ``train``, ``validation`` and ``test`` where one of
     them is there; else, in the order of their names, of each ten files the first is for
-    validation, the second for tests. Read once per process: two bytes a token.
+    validation, the second for tests. Read once per process: two bytes a token, four of
+    vocabularies beyond 65,536.
 
     Raises:
-      FileNotFoundError: At the first batch or count, where the folder is not there.
+      FileNotFoundError: At the first batch or count, where the folder or the tokenizer
+        is not there.
       ValueError: A number is too small, or bytes are to have another vocabulary; at the
         first batch or count, where a split has no file, a file no text, or a split not
-        enough for a window.
+        enough for a window, or the tokenizer has more tokens or no such border.
 
     Example:
       >>> import tempfile
@@ -79,25 +84,30 @@ class TextFolder:
 
     data_dir: str | None = None
     length: int = 1024
-    tokenizer: Tokenizer = "bytes"
+    tokenizer: str = "bytes"
     vocabulary: int = tokens.N_BYTES
     layout: Layout = "stream"
+    border: str = "<|endoftext|>"
 
     def __post_init__(self) -> None:
         """Checks the numbers and the names."""
-        for name, names in (("tokenizer", Tokenizer), ("layout", Layout)):
-            if (value := getattr(self, name)) not in get_args(names):
-                raise ValueError(
-                    f"`{name}` must be one of {', '.join(get_args(names))}, got "
-                    f"{value!r}; these are all there are."
-                )
+        if self.layout not in get_args(Layout):
+            raise ValueError(
+                f"`layout` must be one of {', '.join(get_args(Layout))}, got "
+                f"{self.layout!r}; these are all there are."
+            )
+        if not (self.tokenizer in _BORDER or self.tokenizer.endswith(_FILE)):
+            raise ValueError(
+                f"`tokenizer` must be one of {', '.join(_BORDER)}, or the name of a "
+                f"{_FILE} file, got {self.tokenizer!r}; 'bytes' reads any text."
+            )
         if self.length < 1:
             raise ValueError(
                 f"`length` must be at least 1, got {self.length}; 1024 is usual."
             )
         if self.tokenizer == "words":
             words.check_vocabulary(self.vocabulary, min_count=1)
-        elif self.vocabulary != tokens.N_BYTES:
+        elif self.tokenizer == "bytes" and self.vocabulary != tokens.N_BYTES:
             raise ValueError(
                 f"`vocabulary` must be {tokens.N_BYTES} with bytes, got "
                 f"{self.vocabulary}; `tokenizer` may be 'words'."
@@ -139,7 +149,7 @@ class TextFolder:
         inputs, targets = text[:, :-1].copy(), text[:, 1:].copy()
         mask = np.repeat(counts[:, None], self.length, axis=1)
         packed = self.layout == "packed"
-        reset = inputs == _BORDER[self.tokenizer] if packed else None
+        reset = inputs == self._border() if packed else None
         return base.Batch(inputs, targets, mask, reset=reset)
 
     def text(self, split: base.Split) -> np.ndarray:
@@ -147,24 +157,46 @@ class TextFolder:
         base.check_split(split)
         if self.tokenizer == "bytes":
             return documents.read_bytes(self.data_dir, split)
-        return documents.read_words(self.data_dir, split, self.vocabulary)
+        if self.tokenizer == "words":
+            return documents.read_words(self.data_dir, split, self.vocabulary)
+        if self._subwords().size > self.vocabulary:
+            raise ValueError(
+                f"`vocabulary` must be at least {self._subwords().size}, the tokens of "
+                f"{self.tokenizer}, got {self.vocabulary}; models may have more."
+            )
+        return documents.read_subwords(
+            self.data_dir, split, self.tokenizer, self.border
+        )
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a document's beginning, the border before it included."""
         if self.tokenizer == "bytes":
             row = tokens.of_bytes(text.encode())
+        elif self.tokenizer == "words":
+            (row,) = self._words().encode([text])
         else:
-            (row,) = documents.vocabulary(self.data_dir, self.vocabulary).encode([text])
-        return [_BORDER[self.tokenizer], *row.tolist()]
+            (row,) = self._subwords().encode([text])
+        return [self._border(), *row.tolist()]
 
     def spell(self, token: int) -> bytes:
-        """What a token writes, in UTF-8: of bytes one byte, of words one and a space.
+        """What a token writes, in UTF-8, be it a part of a character.
 
-        A border is an empty line.
+        Of bytes one byte, of words one and a space. A border is an empty line.
         """
-        if token == _BORDER[self.tokenizer]:
+        if token == self._border():
             return b"\n\n"
         if self.tokenizer == "bytes":
             return bytes([token - 1])
-        known = documents.vocabulary(self.data_dir, self.vocabulary).words
-        return (words.spell(token, known) + " ").encode()
+        if self.tokenizer == "words":
+            return (words.spell(token, self._words().words) + " ").encode()
+        return self._subwords().spell(token)
+
+    def _words(self):
+        return documents.vocabulary(self.data_dir, self.vocabulary)
+
+    def _subwords(self):
+        return documents.subwords_of(self.data_dir, self.tokenizer)
+
+    def _border(self):
+        known = _BORDER.get(self.tokenizer)
+        return self._subwords().number(self.border) if known is None else known
