@@ -78,17 +78,18 @@ def long_window(model, params, batches, last):
 
 def close(found, wanted):
     np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
-    chex.assert_trees_all_close(found[1], wanted[1], rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(found[1], wanted[1], rtol=3e-5, atol=3e-6)
 
 
 def test_gradient_of_several_windows_is_that_of_a_long_one(steps):
     model, params, batches, found = steps
     wanted = long_window(model, params, batches[: K + 1], K)
     close(found[K], wanted)
-    loss, gradient = long_window(model, params, batches[: K + 1], K - 1)
-    np.testing.assert_allclose(found[K][0], loss, rtol=1e-5)
-    with pytest.raises(AssertionError):
-        close(found[K], (loss, gradient))
+    # Through one window less the loss is the same, and its gradient is not.
+    loss, shorter = long_window(model, params, batches[: K + 1], K - 1)
+    np.testing.assert_allclose(loss, wanted[0], rtol=1e-5)
+    missing = optax.tree.norm(optax.tree.sub(wanted[1], shorter))
+    assert missing > 1e-3 * optax.tree.norm(wanted[1])
 
 
 def test_no_gradient_flows_past_the_beginning_of_an_epoch(steps):
