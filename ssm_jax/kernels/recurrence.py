@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels import neighbours, scan
 from ssm_jax.kernels.convolution import fft_solver
-from ssm_jax.kernels.powers import LogDecay, logarithm
+from ssm_jax.kernels.powers import LogDecay, logarithm, powers, two_float_decay
 from ssm_jax.types import Decays, Method, State, States, Steps
 
 
@@ -158,9 +158,16 @@ def _solver(a, length, method) -> scan.Solver:
 def _enter(a, b, h0, cut, reverse):
     """Lets the state before the first step enter with that step's input."""
     first = -1 if reverse else 0
-    a_first = _decay_numbers(a, cut, b.dtype)
-    a_first = a_first[..., first, :] if a_first.ndim > 1 else a_first
-    return b.at[..., first, :].add(a_first * h0)
+    if not isinstance(a, LogDecay):
+        a_first = _decay_numbers(a, cut, b.dtype)
+        a_first = a_first[..., first, :] if a_first.ndim > 1 else a_first
+        return b.at[..., first, :].add(a_first * h0)
+    # Token by token every step is a first one: what rounding leaves over adds up.
+    _, lo = two_float_decay(jax.lax.stop_gradient(a))
+    hi = powers(a, jnp.ones((), jnp.int32))
+    if cut is not None:
+        h0 = jnp.where(cut[..., first, None], 0, h0)
+    return b.at[..., first, :].set(hi * h0 + (lo * h0 + b[..., first, :]))
 
 
 def _decay_numbers(a, cut, dtype):

@@ -1,0 +1,76 @@
+"""The table of causal models: a layer a row, all in the same small model."""
+
+import pytest
+from flax import linen as nn
+
+from ssm_jax.layers import (
+    ETSMLP,
+    Attention,
+    ChannelMixing,
+    Mamba,
+    RecurrentLayer,
+    ShortConvolution,
+)
+from ssm_jax.models import Block, SequenceModel, StepHead
+from ssm_jax.recurrences import (
+    DLR,
+    DSS,
+    FRU,
+    GRU,
+    LRU,
+    LSTM,
+    RNN,
+    S4,
+    S4D,
+    S5,
+    SRU,
+    ComplexSmoothing,
+    DampedEMA,
+    ExponentialSmoothing,
+    GatedLinearAttention,
+    Selective,
+    log_spaced,
+)
+
+VOCABULARY = 7
+
+# Rates at the start are the published ones: the slowest outlive thousands of steps.
+SIZES = {"d_statistic": 4, "d_feedback": 4, "d_output": 8}
+RECURRENCES = {
+    "dlr": DLR(d_state=16),
+    "dlr_prod": DLR(d_state=8, readout="prod"),
+    "dlr_real": DLR(d_state=16, eigenvalues="real"),
+    "dss": DSS(d_state=8),
+    "s4d": S4D(d_state=8),
+    "s4": S4(d_state=8),
+    "s5": S5(d_state=8, blocks=2),
+    "lru": LRU(d_state=8),
+    "smoothing_real": ComplexSmoothing(eigenvalues="real"),
+    "ema": ExponentialSmoothing(),
+    "damped_ema": DampedEMA(d_state=4),
+    "sru": SRU(**SIZES),
+    "fru": FRU(frequencies=log_spaced(5, 250.0), horizon=1000, **SIZES),
+    "rnn": RNN(d_state=8),
+    "gru": GRU(d_state=8),
+    "lstm": LSTM(d_state=8),
+    "gated_attention": GatedLinearAttention(n_heads=2, d_key=2, rank=2),
+}
+LAYERS = {
+    name: RecurrentLayer(recurrence, ChannelMixing())
+    for name, recurrence in RECURRENCES.items()
+} | {
+    "ets_mlp": ETSMLP(ComplexSmoothing(), d_hidden=8, gate=True, start="xavier"),
+    "mamba": Mamba(Selective(d_state=4)),
+    "linear_attention": Attention(n_heads=2, kind="linear"),
+    "short_convolution": ShortConvolution(),
+}
+
+
+def model(layer: nn.Module, encoder: nn.Module) -> SequenceModel:
+    """One block around a layer, which predicts a token at each step."""
+    return SequenceModel(encoder, Block(layer, prenorm=True), 1, StepHead(VOCABULARY))
+
+
+def each_layer(layers: dict[str, nn.Module]) -> pytest.MarkDecorator:
+    """Marks a test to run on layers."""
+    return pytest.mark.parametrize("layer", layers.values(), ids=layers.keys())
