@@ -64,6 +64,7 @@ LAYERS = {
     "linear_attention": Attention(n_heads=2, kind="linear"),
     "short_convolution": ShortConvolution(),
 }
+STATELESS = {"attention": Attention(n_heads=2)}
 
 
 def model(layer: nn.Module, encoder: nn.Module) -> SequenceModel:

@@ -1,4 +1,4 @@
-"""What every causal model promises."""
+"""What every causal model promises: steps, documents and padding stay what they are."""
 
 import functools
 import inspect
@@ -6,14 +6,32 @@ import inspect
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from ssm_jax import recurrences
 from ssm_jax.models import VectorEncoder
-from tests.models.cases import LAYERS, VOCABULARY, each_layer, model
+from tests.models.cases import LAYERS, STATELESS, VOCABULARY, each_layer, model
 
 WIDTH = 8
 RNG = np.random.default_rng(0)
 TEXT = np.eye(VOCABULARY, dtype=np.float32)[RNG.integers(0, VOCABULARY, (1, 10_000))]
+
+# Documents of many lengths, one of a single step, packed into two rows.
+RESET = np.array(
+    [
+        [1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0],
+        [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0],
+    ],
+    bool,
+)
+# In holes, in front of a document and behind it.
+MASK = np.array(
+    [
+        [1, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1],
+        [1, 1, 0, 0, 1, 1, 1, 1, 0, 0, 1, 1],
+    ],
+    bool,
+)
 
 
 @functools.cache
@@ -43,6 +61,27 @@ def test_one_token_at_a_time_gives_what_all_at_once_give(layer):
     for given, wanted in zip(*both, strict=True):
         atol = 1e-4 * np.abs(wanted).max()
         np.testing.assert_allclose(given, wanted, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["packed", "padded"])
+@each_layer(LAYERS | STATELESS)
+def test_no_document_reaches_the_loss_of_another(layer, mask):
+    causal, variables = started(layer)
+    documents = np.cumsum(RESET, 1)
+    x = TEXT[0, : RESET.size].reshape(*RESET.shape, VOCABULARY)
+
+    @jax.jit
+    @functools.partial(jax.grad, argnums=1)
+    def gradient(variables, x, own):
+        logits, _ = causal.apply(variables, x, reset=RESET, mask=mask)
+        return -jnp.sum(jax.nn.log_softmax(logits)[..., 0] * own)
+
+    data = np.ones_like(RESET) if mask is None else mask
+    for document in np.unique(documents):
+        own = (documents == document) & data
+        reached = np.abs(gradient(variables, x, own)).max(-1)
+        np.testing.assert_array_equal(reached[~own], 0)
+        assert np.all(reached[own] > 0)
 
 
 def test_every_recurrence_is_in_the_table():

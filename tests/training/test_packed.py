@@ -14,12 +14,11 @@ from ssm_jax.models import (
     SequenceModel,
     StepHead,
     TokenEncoder,
-    VectorEncoder,
 )
 from ssm_jax.recurrences import DLR, GRU
 from ssm_jax.tasks import TextFolder
 from ssm_jax.tasks.base import Batch
-from ssm_jax.training import Optimizer, create, evaluation_step, loss_sums, train_step
+from ssm_jax.training import Optimizer, create, evaluation_step, train_step
 from ssm_jax.training.gradients import state_gradients
 
 LENGTH, VOCABULARY = 24, 257
@@ -51,26 +50,6 @@ def batch(task) -> Batch:
     batch = task.batch("train", 0, 2, seed=0)
     assert batch.reset.sum() >= 3
     return batch
-
-
-@each_model
-def test_no_document_reaches_the_loss_of_another(make, batch):
-    model = make(VectorEncoder(d_model=4))
-    x = np.eye(VOCABULARY, dtype=np.float32)[batch.inputs]
-    params = jax.jit(model.init)(jax.random.key(0), x)
-    documents = np.cumsum(batch.reset, axis=1)
-
-    @jax.jit
-    @jax.grad
-    def gradient(x, counts):
-        logits, _ = model.apply(params, x, reset=batch.reset)
-        return loss_sums("classification", logits, batch.targets, counts)["loss"]
-
-    for document in range(documents.max() + 1):
-        own = documents == document
-        reached = np.abs(gradient(x, own)).max(-1)
-        np.testing.assert_array_equal(reached[~own], 0)
-        assert np.all(reached[own] > 0)
 
 
 def alone(batch):
