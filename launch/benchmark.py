@@ -44,6 +44,13 @@ the number of sweeps does not depend on the length::
         15  1.6e-06    0.222      2.38   FRU, weights fourfold
         15  2.4e-07    0.052     0.375   GRU
 
+``generators``: the tasks that are drawn, by one process, all cores can draw at once::
+
+    steps  examples_per_s                 task
+     1024             953  Pathfinder, 32 x 32
+    16384             105    Path-X, 128 x 128
+     2000        5.48e+03              ListOps
+
 ``throughput``: training steps of language models of one size, with ``--figure`` drawn.
 """
 
@@ -54,12 +61,13 @@ from pathlib import Path
 from absl import flags
 
 from launch import cli
-from launch.suites import kernels, smoothing, sweeps, throughput
+from launch.suites import generators, kernels, smoothing, sweeps, throughput
 from launch.suites.measure import Row
 from ssm_jax import plots
 from ssm_jax.training import circumstances
 
 SUITES = {
+    "generators": (generators.generator_rows, tuple(generators.GENERATORS)),
     "modal_kernel": (kernels.modal_kernel_rows, (2**14,)),
     "recurrence": (kernels.recurrence_rows, (2**10, 2**14, 2**17)),
     "smoothing": (smoothing.smoothing_rows, (4096,)),

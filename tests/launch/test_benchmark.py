@@ -11,7 +11,7 @@ from absl.testing import flagsaver
 from flax.core import meta
 
 from launch import benchmark
-from launch.suites import kernels, smoothing, sweeps, throughput
+from launch.suites import generators, kernels, smoothing, sweeps, throughput
 from launch.suites.measure import measure
 
 
@@ -55,6 +55,13 @@ def test_sweeps_end_where_steps_do():
     for row in rows:
         assert row["converged"] and 1 < row["sweeps"] <= 14
         assert row["error"] < 1e-5
+
+
+def test_generators_are_known_by_the_steps_of_their_sequences():
+    (row,) = generators.generator_rows(1024, repeats=1)
+    assert row["task"].startswith("Pathfinder") and row["examples_per_s"] > 0
+    with pytest.raises(ValueError, match="^`lengths` must be of 1024, 16384, 2000"):
+        generators.generator_rows(784, repeats=1)
 
 
 def test_the_usual_smoothing_is_the_same_mathematics(key):
