@@ -60,7 +60,7 @@ def throughput_rows(
 
 
 def models(width: int, n_layers: int, length: int) -> dict[str, nn.Module]:
-    """The models, of so many channels and a depth that brings them to one size.
+    """The models, of so many channels and the depth that brings them to one size.
 
     Args:
       width: Channels.
@@ -68,7 +68,14 @@ def models(width: int, n_layers: int, length: int) -> dict[str, nn.Module]:
       length: Steps of the longest sequence.
     """
 
-    def model(block, depth, positions=None):
+    def n_parameters(block):
+        variables = jax.eval_shape(
+            block.init, jax.random.key(0), jnp.zeros((1, 2, width))
+        )
+        return sum(leaf.size for leaf in jax.tree.leaves(variables))
+
+    def model(block, positions=None):
+        depth = round(12 * width**2 * n_layers / n_parameters(block))
         return SequenceModel(
             encoder=TokenEncoder(width, _VOCABULARY),
             block=block,
@@ -82,12 +89,10 @@ def models(width: int, n_layers: int, length: int) -> dict[str, nn.Module]:
     attention = Attention(n_heads=width // 64)
     mlp = MLP(d_hidden=4 * width)
     return {
-        # 5, 2 and 12 width**2 parameters a block.
-        "ETSMLP-Gate": model(Block(gated, prenorm=True), 12 * n_layers // 5),
-        "S4D": model(Block(mixed, prenorm=True), 6 * n_layers),
+        "ETSMLP-Gate": model(Block(gated, prenorm=True)),
+        "S4D": model(Block(mixed, prenorm=True)),
         "Transformer": model(
             Block(attention, prenorm=True, feedforward=mlp),
-            n_layers,
             Positions(max_length=length),
         ),
     }

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from ssm_jax.plots.style import PALETTE, figure, plain
 
@@ -32,6 +33,8 @@ def throughput(rows: Sequence[Mapping[str, Any]], device: str) -> Figure:
     ticks = sorted({row["length"] for row in rows})
     for axes in (speed, memory):
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:,g}")
         axes.minorticks_off()
     plain(speed, title="training, tokens a second", x="length, steps")
     plain(memory, title="memory of a step, MiB", x="length, steps")
