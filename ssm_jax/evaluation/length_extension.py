@@ -115,10 +115,9 @@ def losses_by_length(
 
 
 @partial(jax.jit, static_argnums=0)
-def _step(model, variables, inputs, targets, state, fresh):
+def _step(model, variables, inputs, targets, state):
     """Losses of a piece, summed for each row, and the states behind it."""
-    reset = jnp.zeros(inputs.shape, bool).at[:, 0].set(fresh)
-    logits, state = model.apply(variables, inputs, state, reset=reset)
+    logits, state = model.apply(variables, inputs, state)
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     return jnp.sum(loss, -1), state
 
@@ -133,15 +132,15 @@ def _windows(model, variables, text, length, places, rows, start):
             side_by_side -= 1
         of_rows = places.reshape(rows * side_by_side, -1)
     found = np.zeros(of_rows.shape)
-    state = model.initial_state((len(of_rows),))
+    state = fresh = model.initial_state((len(of_rows),))
     for column in range(of_rows.shape[1]):
         first = length * of_rows[:, column, None]
+        state = fresh if start == "zero" else state
         for begin in range(0, length, PIECE):
             end = min(begin + PIECE, length)
             at = first + np.arange(begin, end)
-            fresh = begin == 0 and (start == "zero" or column == 0)
             inputs, targets = text[at], text[at + 1]
-            loss, state = _step(model, variables, inputs, targets, state, fresh)
+            loss, state = _step(model, variables, inputs, targets, state)
             found[:, column] += np.asarray(loss, np.float64)
     return found.reshape(-1) / length
 
