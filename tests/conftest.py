@@ -40,6 +40,13 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(_COMPILED, ignore_errors=True)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten_programs():
+    """Programs of a file of tests go with it: together they take many gigabytes."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def key():
     return jax.random.key(0)
