@@ -52,6 +52,27 @@ the number of sweeps does not depend on the length::
      2000        5.48e+03              ListOps
 
 ``throughput``: training steps of language models of one size, with ``--figure`` drawn.
+
+``generation``: a token written by the small models of ``experiments/longssm/text.py``
+after so many have been read, over one at the start of a text, timed in turns::
+
+    over_first after 10  1,000  10,000  100,000    token_s  state_bytes
+                   1.07   1.02    1.00     1.00    0.00069          512   s5
+                   1.02   0.99    1.00     1.00    0.00047        19456   mamba
+                   1.01   1.00    0.99     1.01    0.00044          512   gru
+                   1.04   1.01    1.01     0.99     0.0015        65536   dlr
+                   0.97   0.96    0.97     0.98    0.00054         1024   ets
+                   1.01   0.98    0.99     1.01    0.00033         1608   fru
+
+``long_text``: the loss on a million tokens as one sequence, in pieces by
+`ssm_jax.evaluation.losses_by_length` and by a single call, each in a process of its
+own; the loss is the same::
+
+    pieces_s  pieces_bytes  at_once_s  at_once_bytes    error
+        17.5     510763008       17.9     4898963456  1.1e-07   s5
+        45.2     508485632       55.2     6848995328  3.9e-08   mamba
+        23.6     520052736       22.7     4977459200    4e-08   dlr
+        14.8     496750592       17.7     4915507200  4.7e-08   ets
 """
 
 import json
@@ -61,7 +82,7 @@ from pathlib import Path
 from absl import flags
 
 from launch import cli
-from launch.suites import generators, kernels, smoothing, sweeps, throughput
+from launch.suites import generators, kernels, language, smoothing, sweeps, throughput
 from launch.suites.measure import Row
 from ssm_jax import plots
 from ssm_jax.training import circumstances
@@ -73,6 +94,8 @@ SUITES = {
     "smoothing": (smoothing.smoothing_rows, (4096,)),
     "sweeps": (sweeps.sweep_rows, (176, 784, 4096, 16384)),
     "throughput": (throughput.throughput_rows, (512, 1024, 2048, 4096)),
+    "generation": (language.generation_rows, (10, 1_000, 10_000, 100_000)),
+    "long_text": (language.long_text_rows, (1_000_000,)),
 }
 """The suites, and the lengths that each measures if not told others."""
 

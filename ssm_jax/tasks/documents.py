@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
-from tqdm import tqdm
 
 from ssm_jax.tasks import subwords, tokens, words
 from ssm_jax.tasks.base import Split
@@ -80,6 +79,8 @@ def read_subwords(
       FileNotFoundError: As for `read_bytes`, or there is no such tokenizer.
       ValueError: As for `read_bytes`, or the tokenizer cannot be read.
     """
+    from tqdm import tqdm
+
     found, reader = files(data_dir)[split], subwords_of(data_dir, tokenizer)
     dtype = np.uint16 if reader.size <= 2**16 else np.int32
     border_of_file = np.array([reader.number(border)], dtype)

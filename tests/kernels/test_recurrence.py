@@ -68,7 +68,8 @@ def test_fft_is_the_loop(kind, reverse):
 @each_method
 def test_constant_decay_of_any_length(method, length):
     decay, p = make("log_phase", (length, N))
-    check(decay, p, method, 1e-5)
+    # Each of 1,000 steps is rounded twice where XLA does not fuse its two operations.
+    check(decay, p, method, 2e-5)
 
 
 @each_length

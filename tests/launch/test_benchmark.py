@@ -11,7 +11,7 @@ from absl.testing import flagsaver
 from flax.core import meta
 
 from launch import benchmark
-from launch.suites import generators, kernels, smoothing, sweeps, throughput
+from launch.suites import generators, kernels, language, smoothing, sweeps, throughput
 from launch.suites.measure import measure
 
 
@@ -97,6 +97,24 @@ def test_throughput_is_that_of_each_model(monkeypatch):
     (row,) = throughput.throughput_rows(8, width=64, n_layers=1, repeats=1)
     assert row["what"] == "one" and row["length"] == 8
     assert row["tokens_a_second"] > 0 and row["step_bytes"] > 0
+
+
+def test_token_is_timed_after_the_prompt(monkeypatch):
+    monkeypatch.setattr(language.text, "MODELS", ("gru",))
+    (row,) = language.generation_rows(3, repeats=1)
+    assert (row["what"], row["position"]) == ("gru", 3)
+    assert row["token_s"] > 0 and row["over_first"] > 0
+    assert row["state_bytes"] == 2 * 64 * 4  # two layers
+
+
+def test_long_text_has_one_loss_in_pieces_and_at_once(monkeypatch):
+    monkeypatch.setattr(language, "LONG", ("gru",))
+    monkeypatch.setattr(language, "in_a_fresh_process", lambda run, *args: run(*args))
+    monkeypatch.setattr("ssm_jax.evaluation.length_extension.PIECE", 8)
+    (row,) = language.long_text_rows(24, repeats=1)
+    assert row["error"] < 1e-5
+    for way in language.WAYS:
+        assert row[f"{way}_s"] > 0 and row[f"{way}_bytes"] > 1e6
 
 
 def test_figure_of_another_suite_is_refused():
