@@ -14,8 +14,9 @@ from ssm_jax.evaluation.length_extension import Order, losses_by_length, verdict
 from ssm_jax.evaluation.length_extension import Start as LengthStart
 from ssm_jax.evaluation.restore import restore
 from ssm_jax.tasks.base import Split
+from ssm_jax.training.evaluate import evaluate
 from ssm_jax.training.folder import RunFolder
-from ssm_jax.training.loop import carried_in_evaluation, evaluate
+from ssm_jax.training.loop import carried_in_evaluation
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import Run
 

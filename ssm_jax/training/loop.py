@@ -10,8 +10,9 @@ import jax
 from absl import logging
 
 from ssm_jax.config import Config, build, to_json
-from ssm_jax.tasks.base import Split, Task, n_batches
+from ssm_jax.tasks.base import Task, n_batches
 from ssm_jax.training.checkpoint import Checkpoints
+from ssm_jax.training.evaluate import evaluate, n_evaluated, total
 from ssm_jax.training.folder import RunFolder
 from ssm_jax.training.gradients import check_gradient_steps, state_gradients
 from ssm_jax.training.initial import Kind, Start, fresh_states
@@ -132,7 +133,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
             first = task.batch("train", 0, training.batch_size, training.seed)
             carry = Past.before(first, carry, k)
         state = state.replace(carry=carry)
-    _n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
+    n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
     folder.claim(config)
     for line in run.summary:
@@ -152,6 +153,13 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
         loop = _Loop(run, task, training, parallel, folder, checkpoints)
         loop.go(state, elapsed_s)
     return (folder.metrics() or [{"step": training.steps}])[-1]
+
+
+def carried_in_evaluation(model: Any, training: Training) -> PyTree:
+    """The states that `evaluate` is to hand on; None where training hands none on."""
+    if training.initial_state != "previous":
+        return None
+    return fresh_states(model, training.batch_size)
 
 
 class _Loop:
@@ -255,72 +263,6 @@ class _Loop:
             metrics=measured,
             extra={"elapsed_s": seconds},
         )
-
-
-def evaluate(
-    step: Any,
-    parallel: DataParallel,
-    task: Task,
-    params: PyTree,
-    model_state: PyTree,
-    *,
-    split: Split,
-    batch_size: int,
-    limit: int | None,
-    seed: int,
-    carry: PyTree = None,
-) -> dict[str, float]:
-    """Measures a model on a split.
-
-    Args:
-      step: What ``parallel.evaluation_step`` returned.
-      parallel: What maps the step.
-      task: The task.
-      params: The model's parameters.
-      model_state: Its other variables.
-      split: Which part of the data.
-      batch_size: Examples of a batch, over all devices.
-      limit: Batches. None means the whole split.
-      seed: Of endless data.
-      carry: States that the first batch starts from, ``(batch_size, ...)`` leaves, and
-        each further one from what the last left of them. None: all start afresh.
-
-    Returns:
-      The metrics over all targets.
-
-    Raises:
-      ValueError: The split is endless and ``limit`` is None.
-    """
-    count = _n_evaluated(task, split, batch_size, limit)
-    carry, sums = parallel.split(carry), []
-    for index in range(count):
-        batch = parallel.split(task.batch(split, index, batch_size, seed))
-        found, carry = step(params, model_state, batch, carry)
-        sums.append(found)
-    return metrics(total(jax.device_get(sums)), language=task.spec.language)
-
-
-def carried_in_evaluation(model: Any, training: Training) -> PyTree:
-    """The states that `evaluate` is to hand on; None where training hands none on."""
-    if training.initial_state != "previous":
-        return None
-    return fresh_states(model, training.batch_size)
-
-
-def _n_evaluated(task, split, batch_size, limit):
-    """Batches of an evaluation."""
-    count = n_batches(task, split, batch_size)
-    if count is None and limit is None:
-        raise ValueError(
-            f"`evaluation_batches` must be a number for {type(task).__name__}, whose "
-            "data have no end, got None; 10 is one."
-        )
-    return min(c for c in (count, limit) if c is not None)
-
-
-def total(sums: list[Sums]) -> dict[str, float]:
-    """Adds up sums of several batches, in float64."""
-    return {name: math.fsum(float(each[name]) for each in sums) for name in sums[0]}
 
 
 def _named(split, values):

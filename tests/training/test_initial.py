@@ -24,8 +24,8 @@ from ssm_jax.training import (
     train,
     train_step,
 )
+from ssm_jax.training.evaluate import evaluate
 from ssm_jax.training.initial import Start, fresh_states
-from ssm_jax.training.loop import evaluate
 from tests.tasks.raw_sets import novels
 from tests.training import tiny
 
