@@ -1,4 +1,4 @@
-"""Draws a figure of a paper's theory.
+"""Draws a figure of a paper that is no figure of one run.
 
     python -m launch.illustrate --figure=etsmlp/proposition_1 --output=gradients.png
 
@@ -24,6 +24,7 @@ FIGURES = (
     "fru/expressive",
     "fru/temperatures",
     "longssm/extrapolation",
+    "longssm/lengths",
 )
 
 

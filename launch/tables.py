@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,7 +44,7 @@ def results(rows: Sequence[Row]) -> str:
     def line_of(row):
         return name_of(row), row["metric"]
 
-    ordered = sorted(rows, key=line_of)
+    ordered = sorted(rows, key=lambda row: (_in_order(row), row["metric"]))
     lines = [_result(list(of)) for _, of in itertools.groupby(ordered, line_of)]
     return _table([COLUMNS, *lines])
 
@@ -76,7 +77,7 @@ def by_length(rows: Sequence[Row]) -> str:
         ]
         if not of_way:
             continue
-        of_way.sort(key=lambda row: (name_of(row), row["length"]))
+        of_way.sort(key=lambda row: (_in_order(row), row["length"]))
         lengths = sorted({row["length"] for row in of_way})
         lines = [
             _lengths(list(of), lengths) for _, of in itertools.groupby(of_way, name_of)
@@ -89,6 +90,12 @@ def by_length(rows: Sequence[Row]) -> str:
 def by_length_page(rows: Sequence[Row]) -> str:
     """The page of the results with the tables of all runs measured by length."""
     return _BY_LENGTH + "\n" + by_length(rows)
+
+
+def _in_order(row):
+    """The name with its numbers as numbers: 16 comes before 128."""
+    words = re.split(r"(\d+)", name_of(row))
+    return [(int(word), "") if word.isdigit() else (-1, word) for word in words]
 
 
 def _table(cells):

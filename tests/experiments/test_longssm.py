@@ -1,9 +1,12 @@
-"""Length extension as extrapolation, in numbers."""
+"""Length extension as extrapolation, in numbers, and as it was measured."""
+
+import json
 
 import numpy as np
 import pytest
 
 from experiments.longssm.extrapolation import SEEN, errors, fitted, memory
+from experiments.longssm.lengths import RECORDS, Curve, curves
 
 
 @pytest.mark.parametrize("m", [4, 6, 8, 10, 12, 16])
@@ -26,3 +29,26 @@ def test_decays_that_make_up_the_memory_are_found():
     """Fitted to all of it there is nothing to extrapolate."""
     whole = np.arange(2048)
     np.testing.assert_allclose(fitted(16, len(whole)), memory(whole), rtol=0.02)
+
+
+def test_curves_are_those_of_fresh_windows_in_order(tmp_path):
+    way = {"start": "zero", "order": "text"}
+    lines = [way | {"length": 2**i, "perplexity": 9.0 - i} for i in range(3)]
+    others = [line | {"order": "shuffled"} for line in lines]
+    others += [line | {"start": "previous"} for line in lines]
+    for variant in ("s5+16+zero+small", "gru+8+previous", "gru+8+zero+shuffled"):
+        path = tmp_path / f"text.{variant}.seed0.json"
+        path.write_text(json.dumps({"variant": variant}))
+        text = "".join(json.dumps(line) + "\n" for line in (*others, *lines))
+        path.with_suffix(".jsonl").write_text(text)
+    along = [1, 2, 4], [9.0, 8.0, 7.0]
+    assert curves(tmp_path) == [
+        Curve("gru", 8, "previous", *along),
+        Curve("s5", 16, "zero", *along),
+    ]
+
+
+def test_curves_need_records(tmp_path):
+    with pytest.raises(ValueError, match="must be records of models by length"):
+        curves(tmp_path)
+    assert curves(RECORDS)

@@ -54,6 +54,13 @@ def test_seeds_share_a_line_with_mean_and_deviation():
     assert line[2:4] == ["4.6667 ± 3.0551 (2.0000 bits)", "3"]
 
 
+def test_lines_are_in_the_order_of_their_numbers():
+    rows = [ROW | {"variant": f"s5+{n}"} for n in (128, 16, 512)]
+    rows.append(ROW | {"variant": "gru+512"})
+    found = [line[0].split(":")[1] for line in cells(tables.results(rows))[1:]]
+    assert found == ["gru+512", "s5+16", "s5+128", "s5+512"]
+
+
 def test_what_was_measured_otherwise_is_another_line():
     other = ROW | {"seed": 1, "metric": "test accuracy", "value": 0.5}
     assert [line[2] for line in cells(tables.results([ROW, other]))[1:]] == [
