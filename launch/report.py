@@ -6,11 +6,11 @@
 
 The first prints the table and draws into ``figures`` in each work folder. ``--record``
 writes a run's row to ``experiments/results``, and beside it what was measured by
-length, of which ``--readme`` makes the table in README.md and that of lengths in
-``experiments/results/README.md``. No number passes through a hand. Runs that differ in
-their seed alone (``--config.training.seed``) share a line: the mean and, after ±, the
-deviation between seeds (of n - 1). Of language it is the perplexity, and the bits per
-token after it.
+length, of which ``--readme`` makes the table in README.md, and those of lengths and
+their picture in ``experiments/results``. No number passes through a hand. Runs that
+differ in their seed alone (``--config.training.seed``) share a line: the mean and,
+after ±, the deviation between seeds (of n - 1). Of language it is the perplexity, and
+the bits per token after it.
 """
 
 import datetime
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
+from experiments.longssm import lengths
 from launch import cli, tables
 from ssm_jax import plots
 from ssm_jax.config import differences
@@ -181,6 +182,7 @@ def main(argv):
         readme, recorded = ROOT / "README.md", records()
         readme.write_text(tables.readme_with(readme.read_text(), recorded))
         (RESULTS / "README.md").write_text(tables.by_length_page(recorded))
+        lengths.draw().savefig(RESULTS / tables.PICTURE)
     if rows:
         print(tables.results(rows), tables.by_length(rows), sep="\n", end="")
 

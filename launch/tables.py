@@ -12,6 +12,7 @@ from ssm_jax.evaluation.run import WAYS
 Row = Mapping[str, Any]
 
 MARKS = ("<!-- results -->\n", "<!-- /results -->\n")
+PICTURE = "longssm/lengths.png"
 COLUMNS = (
     "task", "metric", "here", "seeds", "paper", "steps", "seconds", "device", "commit",
     "date",
@@ -24,6 +25,8 @@ Perplexity on windows of each length, and what `launch.evaluate
 --mode=length_extension` says of it: beyond the length of training the loss falls with
 each longer window (strong), never rises (weak), or rises (none). Made by `python -m
 launch.report --readme` from the records beside.
+
+![Perplexity by length, a panel a model, a colour a length of training]({picture})
 """
 _WAYS = {
     ("zero", "text"): "each window from a fresh state",
@@ -89,7 +92,7 @@ def by_length(rows: Sequence[Row]) -> str:
 
 def by_length_page(rows: Sequence[Row]) -> str:
     """The page of the results with the tables of all runs measured by length."""
-    return _BY_LENGTH + "\n" + by_length(rows)
+    return _BY_LENGTH.format(picture=PICTURE) + "\n" + by_length(rows)
 
 
 def _in_order(row):
