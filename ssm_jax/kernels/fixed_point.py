@@ -3,8 +3,9 @@
 All steps are guessed at once, and a sweep mends them: ``f`` is evaluated at the guess,
 and the linear recurrence is solved for the next one. With the decay ``a`` alone these
 are Picard's iterations; with the diagonal of the Jacobian beside it, Newton's, as far
-as a diagonal can (quasi-DEER). A sweep makes at least one more step right, so that as
-many sweeps as steps are always enough; where ``f`` is small or contracts, a handful is.
+as a diagonal can (quasi-DEER), and with less of it where sweeps hardly contract. A
+sweep makes at least one more step right, so that as many sweeps as steps are always
+enough; where ``f`` is small or contracts, a handful is.
 
 Why the Fourier recurrent unit takes a handful at any length ``T``: its ``f`` is ``1 /
 T`` of a function with a Lipschitz constant ``s`` and its decay at most 1, so an error
@@ -52,7 +53,7 @@ def nonlinear_recurrence(
     start: Float[Array, "*b l n"] | None = None,
     method: Solution = "picard",
     inner: Method = "auto",
-    damping: float = 0.0,
+    damping: float | None = None,
     tolerance: float = 1e-6,
     max_sweeps: int = 50,
     chunk: int | None = None,
@@ -77,7 +78,8 @@ def nonlinear_recurrence(
       inner: How the linear recurrence of a sweep is evaluated; ``"fft"`` only without
         ``reset``, by ``"picard"``.
       damping: Part of the Jacobian's diagonal that ``"newton"`` leaves out, from 0 to
-        1; against sweeps that grow before they fall.
+        1; against sweeps that grow before they fall. None: none at first, and more
+        for as long as sweeps hardly contract.
       tolerance: A sweep that mends less, as a part of the largest state, is the last.
       max_sweeps: After so many the recurrence is evaluated sequentially.
       chunk: Steps that are solved together, each chunk from the last state of the one

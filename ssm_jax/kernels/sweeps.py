@@ -38,7 +38,7 @@ class How(NamedTuple):
     diagonal: Drive | None
     method: Solution
     inner: Method
-    damping: float
+    damping: float | None
     tolerance: float
     max_sweeps: int
 
@@ -64,11 +64,12 @@ def solved(
     """
     params, x, h0, decay = values
 
-    def sweep(h):
+    def sweep(h, damping):
         seen = before(h, h0, reset)
         f, slope = how.drive(params, seen, x), _slope(how, values, seen)
         if slope is None:
             return linear_recurrence(decay, f, h0, reset=reset, method=how.inner)[0]
+        slope = (1 - damping) * slope
         f = f - slope * seen
         a = jnp.broadcast_to(decay, f.shape) + slope
         return linear_recurrence(a, f, h0, reset=reset, method=how.inner)[0]
@@ -129,11 +130,11 @@ def _solved_jvp(how, primals, tangents):
 
 
 def _slope(how, values, seen):
-    """The diagonal of the drive's Jacobian that sweeps take in, or None for none."""
+    """The diagonal of the drive's Jacobian, or None where sweeps take none in."""
     if how.method == "picard" or how.diagonal is None:
         return None
     params, x, _, _ = values
-    return (1 - how.damping) * jax.lax.stop_gradient(how.diagonal(params, seen, x))
+    return jax.lax.stop_gradient(how.diagonal(params, seen, x))
 
 
 def _linear(how, values, h, reset, right, *, transposed):
@@ -146,8 +147,8 @@ def _linear(how, values, h, reset, right, *, transposed):
     def drive(seen):
         return how.drive(params, seen, x)
 
-    def turned(v):
-        """What a sweep adds to the right side: the Jacobian without its slope."""
+    def turned(v, slope):
+        """What a sweep adds to the right side: the Jacobian without this slope."""
         if transposed:
             _, back = jax.vjp(drive, seen)
             out = back(v)[0] if slope is None else back(v)[0] - slope * v
@@ -156,14 +157,15 @@ def _linear(how, values, h, reset, right, *, transposed):
         out = jax.jvp(drive, (seen,), (v,))[1]
         return out if slope is None else out - slope * v
 
-    a = decay
-    if slope is not None:
-        a = jnp.broadcast_to(decay, h.shape) + slope
-        a = after(a) if transposed else a
-
-    def sweep(v):
+    def sweep(v, damping):
+        a, kept = decay, None
+        if slope is not None:
+            kept = (1 - damping) * slope
+            a = jnp.broadcast_to(decay, h.shape) + kept
+            a = after(a) if transposed else a
+        right_of_sweep = right + turned(v, kept)
         return linear_recurrence(
-            a, right + turned(v), reset=reset, reverse=transposed, method=how.inner
+            a, right_of_sweep, reset=reset, reverse=transposed, method=how.inner
         )[0]
 
     v, _, converged = _swept(how, sweep, jnp.zeros_like(right))
@@ -191,18 +193,26 @@ def _linear(how, values, h, reset, right, *, transposed):
 
 
 def _swept(how, sweep, start):
-    """Sweeps until one changes next to nothing: ``(h, count, converged)``."""
+    """Sweeps until one changes next to nothing: ``(h, count, converged)``.
+
+    Where nothing is said of damping, it goes halfway to 1 after a sweep that changed
+    more than half of what the last one did, and as far back after others.
+    """
 
     def once(carry):
-        h, count, _ = carry
-        mended = sweep(h)
+        h, count, _, last, damping = carry
+        mended = sweep(h, damping)
         change = jnp.max(jnp.abs(mended - h))
         converged = change <= how.tolerance * jnp.max(jnp.abs(mended))
-        return mended, count + 1, converged
+        if how.damping is None:
+            more, less = (1 + damping) / 2, jnp.maximum(2 * damping - 1, 0)
+            damping = jnp.where(change > last / 2, more, less)
+        return mended, count + 1, converged, change, damping
 
     def goes_on(carry):
-        _, count, converged = carry
+        _, count, converged, _, _ = carry
         return ~converged & (count < how.max_sweeps)
 
-    first = once((start, jnp.zeros((), jnp.int32), None))
-    return jax.lax.while_loop(goes_on, once, first)
+    none, damping = jnp.zeros((), jnp.int32), jnp.float32(how.damping or 0)
+    first = once((start, none, None, jnp.inf, damping))
+    return jax.lax.while_loop(goes_on, once, first)[:3]

@@ -92,6 +92,35 @@ def test_damping_ends_at_the_same_states():
     assert_close(damped, np.asarray(h), 1e-6)
 
 
+@pytest.mark.parametrize(
+    ("kept", "turned", "scale", "better"),
+    [(0.9, 0.3, 1.0, 0.0), (0.7, -0.7, 0.3, 1.0), (0.9, -0.4, 0.3, 1.0)],
+    ids=["contracts", "turns", "turns_slowly"],
+)
+def test_damping_is_found_where_none_is_given(kept, turned, scale, better):
+    """Where states turn, their Jacobian's diagonal misleads; else it is of use."""
+    kernel = jnp.array([[kept, turned], [-turned, kept]])
+    x = scale * jax.random.normal(jax.random.key(0), (200, 2))
+
+    def sweeps(damping):
+        h, sweeps = nonlinear_recurrence(
+            lambda kernel, h, x: jnp.tanh(h @ kernel + x),
+            kernel,
+            x,
+            jnp.zeros(2),
+            diagonal=lambda kernel, h, x: kept * (1 - jnp.tanh(h @ kernel + x) ** 2),
+            method="newton",
+            damping=damping,
+            max_sweeps=200,
+        )
+        assert sweeps.converged
+        return int(sweeps.n_sweeps)
+
+    least, most = sweeps(better), sweeps(1 - better)
+    assert most > 1.4 * least
+    assert sweeps(None) < 1.1 * least + 1
+
+
 @pytest.mark.parametrize("method", ["picard", "newton"])
 def test_second_derivatives_are_those_of_the_recurrence(method):
     def curvature(method):
