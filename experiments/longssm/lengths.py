@@ -9,10 +9,10 @@ order of the text: what ``launch.report --record`` keeps in ``experiments/result
 What the small models show, of bytes of novels, 2,000 steps each: an S5 trained on 16 or
 32 tokens from fresh states is the worse the longer it reads, with states that go on it
 is the better, at every length, and the best S5 is the one of 16 tokens: the paper's
-claim. From 128 tokens on the two end alike. A GRU and a Mamba go beyond their length
-from fresh states too; states that go on are of use to them where windows are shortest.
-The price is at the start of a text: in windows as long as those of training, models
-that were trained with states that go on are behind.
+claim. From 128 tokens on the two end alike. A GRU gains beyond its length from fresh
+states too, and a Mamba loses nothing worth the name; states that go on are of use to
+them where windows are shortest. The price is at the start of a text: in windows as long
+as those of training, models that were trained with states that go on are behind.
 
 Source: Wang, arXiv 2406.02080, 2024, figures 4 to 10, whose models are larger.
 """
@@ -98,8 +98,8 @@ def draw() -> Figure:
         y = "perplexity" if axes is panels[0] else ""
         plain(axes, title=model, x="tokens of a window", y=y)
     for window, colour in colours.items():
-        panels[-1].plot([], [], color=colour, label=f"trained on {window}")
+        panels[0].plot([], [], color=colour, label=f"trained on {window}")
     for line, name in _STARTS.values():
-        panels[-1].plot([], [], color="black", linestyle=line, label=name)
-    panels[-1].legend(frameon=False, fontsize=8)
+        panels[0].plot([], [], color="black", linestyle=line, label=name)
+    panels[0].legend(frameon=False, fontsize=8)
     return drawing
