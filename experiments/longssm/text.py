@@ -8,17 +8,20 @@ Figures 4 to 10 of the paper. ``FOLDER`` holds text files: the paper's are WikiT
 which ``launch.prepare`` makes such a folder of. The variant is ``s5``, ``mamba`` or
 ``gru``, or beyond the paper ``dlr``, ``ets`` or ``fru``; the length of a window; and
 what a batch starts from: ``zero``, ``previous``, ``noise`` or ``other``. With
-``shuffled`` windows come in no order; with ``small`` tokens are bytes and the size one
-that two CPU cores train in minutes. A batch has 32,768 tokens (small 2,048) whatever
-the length, so that all lengths see the same text in the same number of steps. Other
-tokens: ``--config.task.tokenizer=FILE.json --config.task.vocabulary=N``, of the file.
+``shuffled`` windows come in no order. ``d192``, ``d384`` (where nothing is said),
+``d768`` and ``d1024`` are widths, in 6, 6, 12 and 24 layers; with ``small`` tokens are
+bytes and the size one that two CPU cores train in minutes. A batch has 32,768 tokens
+(small 2,048) whatever the length, so that all lengths see the same text in the same
+number of steps. Other tokens: ``--config.task.tokenizer=FILE.json
+--config.task.vocabulary=N``, of the file.
 
 Training that carries states may become unstable (section 4.3): ``s5_bounded`` bounds
 them by its eigenvalues, ``--config.training.state_penalty`` by the loss, and with
 ``--config.training.gradient_windows`` the gradient flows from batch to batch too.
 
 The paper names models and lengths, and no sizes, no rates and no batch; those here are
-ours: of width 384 in 6 layers, which are its 30M parameters with the words' table.
+ours. With the 50,257 tokens of GPT-2's tokenizer S5 has 12, 29, 117 and 329 million
+parameters, for its 12M, 30M, 127M and 370M.
 """
 
 import math
@@ -42,6 +45,15 @@ from ssm_jax.training import Optimizer, Training
 
 MODELS = ("s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru")
 STARTS = ("zero", "previous", "noise", "other")
+SIZES = {
+    "small": (64, 2),
+    "d192": (192, 6),
+    "d384": (384, 6),
+    "d768": (768, 12),
+    "d1024": (1024, 24),
+}
+"""Width and layers."""
+
 VOCABULARY = 30_000
 HORIZON = 1024  # Of the FRU's waves, which the paper above has not.
 LARGEST_STATE = 100.0  # Where it is bounded, for inputs within 1.
@@ -49,8 +61,9 @@ LARGEST_STATE = 100.0  # Where it is bounded, for inputs within 1.
 
 def get_config(variant: str = "s5+16+previous") -> Config:
     """The experiment in one of its variants."""
-    model, length, start, small, shuffled = _chosen(variant)
-    d_model, n_layers = (64, 2) if small else (384, 6)
+    model, length, start, size, shuffled = _chosen(variant)
+    small = size == "small"
+    d_model, n_layers = SIZES[size]
     steps = 2_000 if small else 20_000
     task = spec(
         TextFolder,
@@ -100,7 +113,7 @@ def get_config(variant: str = "s5+16+previous") -> Config:
 
 def _chosen(variant):
     words = variant.split("+")
-    known = (*MODELS, *STARTS, "small", "shuffled")
+    known = (*MODELS, *STARTS, *SIZES, "shuffled")
     numbers = [int(word) for word in words if word.isdigit()]
     for word in words:
         if word not in known and not word.isdigit():
@@ -108,13 +121,17 @@ def _chosen(variant):
                 f"the variant must be words of {', '.join(known)} and a length, joined "
                 f"by +, got {word!r}; {nearest(word, known)}"
             )
-    models, starts = ([w for w in words if w in group] for group in (MODELS, STARTS))
-    if len(models) != 1 or len(starts) != 1 or len(numbers) != 1 or not numbers[0]:
+    models, starts, sizes = (
+        [word for word in words if word in group] for group in (MODELS, STARTS, SIZES)
+    )
+    one_each = len(models) == len(starts) == len(numbers) == 1 and len(sizes) < 2
+    if not one_each or not numbers[0]:
         raise ValueError(
-            "the variant must have one model, one length and one start, as "
-            f"s5+16+previous, got {variant!r}."
+            "the variant must have one model, one length, one start and at most one "
+            f"size, as s5+16+previous, got {variant!r}."
         )
-    return models[0], numbers[0], starts[0], "small" in words, "shuffled" in words
+    size = sizes[0] if sizes else "d384"
+    return models[0], numbers[0], starts[0], size, "shuffled" in words
 
 
 def _block(model, d, n_layers):

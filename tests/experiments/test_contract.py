@@ -54,7 +54,10 @@ VARIANTS = {
         "sines+fru",
         *(f"poly5+{name}+small" for name in UNITS),
     ),
-    longssm_text: tuple(f"{name}+16+previous+small" for name in longssm_text.MODELS),
+    longssm_text: (
+        *(f"{name}+16+previous+small" for name in longssm_text.MODELS),
+        *(f"s5+16+zero+shuffled+{size}" for size in longssm_text.SIZES),
+    ),
     language: (
         "cola+transformer+small",
         "mrpc+gate+small",
@@ -124,7 +127,7 @@ STEPS = {
     **{file: ("",) for file in (shift, digits, pixel_mnist, text, retrieval, image)},
     pathx: ("small_change",),
     mixture: VARIANTS[mixture],
-    longssm_text: VARIANTS[longssm_text],
+    longssm_text: VARIANTS[longssm_text][: len(longssm_text.MODELS)],
     imdb: ("words+fru",),
     fru_pixel_mnist: ("permuted+fru", "rows+rnn", "pixels+fru+small"),
     frequencies: ("rows+20+0.25+25",),

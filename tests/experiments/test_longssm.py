@@ -2,11 +2,15 @@
 
 import json
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.longssm import text
 from experiments.longssm.extrapolation import SEEN, errors, fitted, memory
 from experiments.longssm.lengths import RECORDS, Curve, curves
+from ssm_jax.config import build
 
 
 @pytest.mark.parametrize("m", [4, 6, 8, 10, 12, 16])
@@ -52,3 +56,25 @@ def test_curves_need_records(tmp_path):
     with pytest.raises(ValueError, match="must be records of models by length"):
         curves(tmp_path)
     assert curves(RECORDS)
+
+
+@pytest.mark.parametrize(
+    ("variant", "millions"),
+    [
+        ("s5+16+zero+d192", 12),
+        ("s5+16+zero", 29),
+        ("s5+16+zero+d768", 117),
+        ("s5+16+zero+d1024", 329),
+        ("gru+16+zero", 33),
+        ("mamba+16+zero+d1024", 211),
+    ],
+)
+def test_sizes_are_near_the_papers(variant, millions, key):
+    """Of 50,257 tokens; the paper has 12, 30, 127, 370, 30 and 180."""
+    config = text.get_config(variant)
+    config.task.vocabulary = 50_257
+    model = build(config.model)
+    tokens = jnp.zeros((1, 16), jnp.int32)
+    params = jax.eval_shape(lambda: model.init(key, tokens)["params"])
+    found = sum(leaf.size for leaf in jax.tree.leaves(params))
+    assert round(found / 1e6) == millions
