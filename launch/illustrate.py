@@ -17,7 +17,7 @@ from ssm_jax.config import nearest
 
 FIGURE = flags.DEFINE_string("figure", None, "Which figure.", required=True)
 OUTPUT = flags.DEFINE_string("output", "figure.png", "File for the picture.")
-DATA = flags.DEFINE_string("data", None, "File of what is drawn, where one is needed.")
+DATA = flags.DEFINE_string("data", None, "File or folder of what is drawn, if needed.")
 
 FIGURES = (
     "etsmlp/proposition_1",
@@ -25,6 +25,7 @@ FIGURES = (
     "fru/temperatures",
     "longssm/extrapolation",
     "longssm/lengths",
+    "longssm/pretrained",
 )
 
 
@@ -41,7 +42,7 @@ def main(argv):
     needed = inspect.signature(module.draw).parameters
     if bool(needed) != (DATA.value is not None):
         raise ValueError(
-            f"`--data` must be {'a file' if needed else 'left out'} for {name}, got "
+            f"`--data` must be {'a path' if needed else 'left out'} for {name}, got "
             f"{DATA.value!r}; the head of experiments/{name}.py says of what."
         )
     output = Path(OUTPUT.value)

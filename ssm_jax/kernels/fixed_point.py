@@ -3,9 +3,9 @@
 All steps are guessed at once, and a sweep mends them: ``f`` is evaluated at the guess,
 and the linear recurrence is solved for the next one. With the decay ``a`` alone these
 are Picard's iterations; with the diagonal of the Jacobian beside it, Newton's, as far
-as a diagonal can (quasi-DEER), and with less of it where sweeps hardly contract. A
-sweep makes at least one more step right, so that as many sweeps as steps are always
-enough; where ``f`` is small or contracts, a handful is.
+as a diagonal can (quasi-DEER), or with less of it where that is no guide. A sweep makes
+at least one more step right, so that as many sweeps as steps are always enough; where
+``f`` is small or contracts, a handful is.
 
 Why the Fourier recurrent unit takes a handful at any length ``T``: its ``f`` is ``1 /
 T`` of a function with a Lipschitz constant ``s`` and its decay at most 1, so an error
@@ -53,7 +53,7 @@ def nonlinear_recurrence(
     start: Float[Array, "*b l n"] | None = None,
     method: Solution = "picard",
     inner: Method = "auto",
-    damping: float | None = None,
+    damping: float | None = 0.0,
     tolerance: float = 1e-6,
     max_sweeps: int = 50,
     chunk: int | None = None,
@@ -79,7 +79,8 @@ def nonlinear_recurrence(
         ``reset``, by ``"picard"``.
       damping: Part of the Jacobian's diagonal that ``"newton"`` leaves out, from 0 to
         1; against sweeps that grow before they fall. None: none at first, and more
-        for as long as sweeps hardly contract.
+        for as long as sweeps hardly contract, which for trained units is best, and not
+        where greater weights make all sweeps contract slowly.
       tolerance: A sweep that mends less, as a part of the largest state, is the last.
       max_sweeps: After so many the recurrence is evaluated sequentially.
       chunk: Steps that are solved together, each chunk from the last state of the one

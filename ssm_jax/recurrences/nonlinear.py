@@ -112,6 +112,7 @@ class Nonlinear(abc.ABC):
         tolerance: float = 1e-6,
         max_sweeps: int = 50,
         chunk: int | None = None,
+        damping: float | None = 0.0,
     ) -> tuple[Outputs, PyTree, Sweeps]:
         """As `apply`, with what the sweeps took, and the numbers that bound them.
 
@@ -122,9 +123,10 @@ class Nonlinear(abc.ABC):
           reset: Where segments start.
           mask: Where data are.
           method: How it is evaluated.
-          tolerance: This and the next two as `nonlinear_recurrence` takes them.
+          tolerance: This and the next three as `nonlinear_recurrence` takes them.
           max_sweeps: The most sweeps.
           chunk: Steps that are solved together.
+          damping: What is left out of the Jacobian's diagonal.
 
         Returns:
           ``(y, state, sweeps)``.
@@ -159,6 +161,7 @@ class Nonlinear(abc.ABC):
                 tolerance=tolerance,
                 max_sweeps=max_sweeps,
                 chunk=chunk,
+                damping=damping,
             )
             states = h
             if self.counts:

@@ -6,11 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tokenizers
+from flax.core import meta
 
-from experiments.longssm import text
+from experiments.longssm import pretrained, text
 from experiments.longssm.extrapolation import SEEN, errors, fitted, memory
 from experiments.longssm.lengths import RECORDS, Curve, curves
 from ssm_jax.config import build
+from ssm_jax.evaluation.length_extension import losses_by_length
+from ssm_jax.interop import save_mamba
+from ssm_jax.layers import Mamba
+from ssm_jax.models import Block, SequenceModel, TokenEncoder
 
 
 @pytest.mark.parametrize("m", [4, 6, 8, 10, 12, 16])
@@ -78,3 +84,33 @@ def test_sizes_are_near_the_papers(variant, millions, key):
     params = jax.eval_shape(lambda: model.init(key, tokens)["params"])
     found = sum(leaf.size for leaf in jax.tree.leaves(params))
     assert round(found / 1e6) == millions
+
+
+def test_published_models_are_measured_from_their_files(tmp_path, key):
+    tokens = np.random.default_rng(0).integers(0, 11, 130)
+    (tmp_path / "text.txt").write_text(" ".join(f"w{token}" for token in tokens))
+    model = SequenceModel(
+        encoder=TokenEncoder(d_model=16, vocabulary=11, deviation=0.02),
+        block=Block(Mamba(n_layers=1), norm="rms", prenorm=True),
+        n_layers=1,
+        head=None,
+    )
+    variables = meta.unbox(jax.jit(model.init)(key, tokens[None]))
+    words = tokenizers.models.WordLevel({f"w{i}": i for i in range(11)}, "w0")
+    tokenizer = tokenizers.Tokenizer(words)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    (tmp_path / "tiny").mkdir()
+    save_mamba(model, variables, tmp_path / "tiny")
+    tokenizer.save(str(tmp_path / "tiny" / "tokenizer.json"))
+
+    ((name, found),) = pretrained.measured(tmp_path, (8, 64))
+    assert name == "tiny"
+    wanted = losses_by_length(model, variables, tokens, (8, 64))
+    assert [each.length for each in found] == [8, 64]
+    assert [each.loss for each in found] == [each.loss for each in wanted]
+
+
+def test_no_published_model_is_an_error(tmp_path):
+    (tmp_path / "text.txt").write_text("w1 w2")
+    with pytest.raises(ValueError, match=r"must hold a folder with a config\.json"):
+        next(pretrained.measured(tmp_path))
