@@ -141,12 +141,13 @@ class TimeInvariant(abc.ABC):
 
         The state is ``(*b, d, n)``, or ``(*b, n)`` where channels share their modes. Of
         the methods ``"fft"`` is a convolution with the modes' kernel, and ``"chunked"``
-        the same by blocks, where there are no resets and the states of a step of all
-        blocks fit. The others go through all states, by `linear_recurrence`, in slices
-        of the modes, so that at most ``max(STATES_AT_ONCE, b l d)`` states exist at
-        once. ``"auto"``: short sequences and such with resets through the states; few
-        modes a channel, on CPUs, ``"chunked"``; else ``"fft"``. Modes that channels
-        share always run through their states.
+        the same by blocks, where there are no resets and the states of all blocks fit;
+        by blocks there is no forward-mode derivative. The others go through all states,
+        by `linear_recurrence`, in slices of the modes, so that at most
+        ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"``: short sequences
+        and such with resets through the states; few modes a channel, on CPUs,
+        ``"chunked"``; else ``"fft"``. Modes that channels share always run through
+        their states.
         """
         modes = self.modes(params)
         shape = modes.state_shape if modes.w_backward is None else None
@@ -154,8 +155,7 @@ class TimeInvariant(abc.ABC):
 
         def run(x, state, reset, lengths):
             x = x.astype(modes.feedthrough.dtype)
-            y, state = evaluate(modes, x, state, reset, lengths, method)
-            return y + modes.feedthrough * x, state
+            return evaluate(modes, x, state, reset, lengths, method)
 
         return on_data(run, x, state, reset, mask)
 

@@ -24,9 +24,9 @@ from ssm_jax.types import Activations, Array, Int, Method, PyTree, Steps
 STATES_AT_ONCE = 2**24
 
 # From this length on a convolution beats forming the states, on every platform; with
-# up to so many modes a channel, on CPUs, stepping through blocks beats the FFT.
+# up to so many modes a channel, on CPUs, blocks beat the FFT.
 _LONG = 16
-_FEW = 2
+_FEW = 8
 
 
 def evaluate(
@@ -37,7 +37,7 @@ def evaluate(
     lengths: Int[Array, "*b"] | None,
     method: Method,
 ) -> tuple[Activations, PyTree]:
-    """Evaluates a recurrence without its feed-through.
+    """Evaluates a recurrence.
 
     Args:
       modes: The recurrence.
@@ -52,13 +52,15 @@ def evaluate(
       ``(y, state)``, as `TimeInvariant.apply` gives them.
     """
     if modes.B is not None:
-        return _by_shared_states(modes, x, state, reset, lengths, method)
+        y, state = _by_shared_states(modes, x, state, reset, lengths, method)
+        return y + modes.feedthrough * x, state
     if method == "auto":
         method = _chosen(modes, x, reset)
     convolved = method == "fft" or (method == "chunked" and _blocks_fit(modes, x))
     if convolved and reset is None:
         return _by_convolution(modes, x, state, lengths, method)
-    return _by_states(modes, x, state, reset, lengths, method)
+    y, state = _by_states(modes, x, state, reset, lengths, method)
+    return y + modes.feedthrough * x, state
 
 
 def _chosen(modes, x, reset):
@@ -70,9 +72,9 @@ def _chosen(modes, x, reset):
 
 
 def _blocks_fit(modes, x):
-    """Whether the states of a step of all blocks are within the bound."""
-    blocks = math.prod(x.shape) // block_length(x.shape[-2])
-    return blocks * modes.state_shape[-1] <= STATES_AT_ONCE
+    """Whether the states of all blocks are within the bound, or no more than inputs."""
+    states = math.prod(x.shape) // block_length(x.shape[-2]) * modes.state_shape[-1]
+    return states <= max(STATES_AT_ONCE, math.prod(x.shape))
 
 
 def _by_convolution(modes, x, state, lengths, method):
@@ -81,9 +83,10 @@ def _by_convolution(modes, x, state, lengths, method):
         y = _by_blocks(recurrent(modes), x)
     elif modes.w_backward is None:
         y = causal_convolution(x, convolution_kernel(modes, length))
+        y += modes.feedthrough * x
     else:
         kernels = (convolution_kernel(m, length) for m in (modes, modes.backward()))
-        y = two_sided_convolution(x, *kernels)
+        y = two_sided_convolution(x, *kernels) + modes.feedthrough * x
     if modes.w_backward is not None:
         return y, None
     modes = recurrent(modes)
@@ -108,15 +111,12 @@ def _by_blocks(modes, x):
     def of_channels(log_decay):
         return jax.tree.map(lambda v: jnp.broadcast_to(v, modes.w.shape), log_decay)
 
+    ahead = of_channels(modes.log_decay), modes.w
     if modes.w_backward is None:
-        return block_convolution(x, of_channels(modes.log_decay), modes.w)
+        return block_convolution(x, *ahead, feedthrough=modes.feedthrough)
     behind = modes.backward()
     return block_convolution(
-        x,
-        of_channels(modes.log_decay),
-        modes.w,
-        of_channels(behind.log_decay),
-        behind.w,
+        x, *ahead, of_channels(behind.log_decay), behind.w, modes.feedthrough
     )
 
 
