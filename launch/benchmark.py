@@ -28,11 +28,11 @@ and ``smoothing``, batch 8, 160 channels, two directions, beside the same mathem
 with an array of exponentials and an FFT of twice the length::
 
     forward_s  grad_s   4096 steps
-        0.121   0.249   usual smoothing
-        0.042   0.214   smoothing
-        0.176   0.439   ETSMLP's layer, usual smoothing
-          0.1   0.321   ETSMLP's layer
-         4.11    12.1   a Transformer's block
+        0.143   0.312   usual smoothing
+        0.021   0.086   smoothing
+        0.166   0.406   ETSMLP's layer, usual smoothing
+        0.066   0.201   ETSMLP's layer
+         4.58    12.8   a Transformer's block
 
 ``sweeps``: an FRU of 60 waves, its weights at their start and greater, and a GRU, all
 steps at once against step by step, which is the faster here, where nothing is parallel;
