@@ -26,7 +26,7 @@ def mixed(*terms: Term) -> Float[Array, "k i d"]:
         more, whose sum is taken.
 
     Returns:
-      ``y``, ``(k, i, d)``.
+      ``y``, ``(k, i, d)``; zeros where all weights are, whatever the values.
 
     Example:
       >>> sums = jnp.tril(jnp.ones((3, 3)))[..., None]
