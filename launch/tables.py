@@ -115,7 +115,9 @@ def _result(rows):
     """The line of an experiment, from the runs of all its seeds; the last dates it."""
     row = max(rows, key=lambda row: row["date"])
     values = [row["value"] for row in rows]
-    here = f"{statistics.mean(values):.4f}"
+    mean = statistics.mean(values)
+    # What is all but perfect shows by how much it is not.
+    here = f"{mean:.4f}" if not 0.99995 <= mean < 1 else f"1 - {1 - mean:.1e}"
     if len(values) > 1:
         here += f" ± {statistics.stdev(values):.4f}"
     if row["metric"].endswith("perplexity"):

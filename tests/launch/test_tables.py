@@ -54,6 +54,16 @@ def test_seeds_share_a_line_with_mean_and_deviation():
     assert line[2:4] == ["4.6667 ± 3.0551 (2.0000 bits)", "3"]
 
 
+def test_what_is_all_but_perfect_is_not_rounded_to_it():
+    for value, shown in (
+        (0.99993, "0.9999"),
+        (0.99998, "1 - 2.0e-05"),
+        (1.0, "1.0000"),
+    ):
+        row = ROW | {"metric": "test r2", "value": value}
+        assert cells(tables.results([row]))[1][2] == shown
+
+
 def test_lines_are_in_the_order_of_their_numbers():
     rows = [ROW | {"variant": f"s5+{n}"} for n in (128, 16, 512)]
     rows.append(ROW | {"variant": "gru+512"})
