@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import io
-from collections.abc import Callable
 
 import numpy as np
 
@@ -104,8 +103,10 @@ class PixelMnist:
         return batch._replace(inputs=pixels.reshape(n, self.spec.length, -1))
 
     def _part(self, split):
-        read = _pooled if self.pooled else functools.partial(_read, MNIST)
-        return _part(functools.partial(read, self.data_dir), split, self.n_validation)
+        if not self.pooled:
+            return _part(MNIST, self.data_dir, split, self.n_validation)
+        base.check_split(split)
+        return _pooled(self.data_dir, self.n_validation)[split]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,28 +160,28 @@ class PixelCifar10:
 
     def n_examples(self, split: base.Split) -> int:
         """Counts the images of a split."""
-        return len(self._part(split).labels)
+        return len(_part(CIFAR10, self.data_dir, split, self.n_validation).labels)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
         """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
-        batch = self._part(split).batch(split, index, batch_size, seed)
+        part = _part(CIFAR10, self.data_dir, split, self.n_validation)
+        batch = part.batch(split, index, batch_size, seed)
         return batch._replace(inputs=2 * batch.inputs - 1)
-
-    def _part(self, split):
-        read = functools.partial(_read, CIFAR10, self.data_dir)
-        return _part(read, split, self.n_validation)
 
 
 def _part(
-    read: Callable[[str], images.LabelledImages], split: base.Split, n_validation: int
+    prepared: reading.PreparedSet,
+    data_dir: str | None,
+    split: base.Split,
+    n_validation: int,
 ) -> images.LabelledImages:
     """Gives a split, the validation split being the end of the set's train split."""
     base.check_split(split)
     if split == "test":
-        return read("test")
-    pixels, labels, white = read("train")
+        return _read(prepared, data_dir, "test")
+    pixels, labels, white = _read(prepared, data_dir, "train")
     n_train = len(labels) - n_validation
     reading.check_held_out(len(labels), n_validation, "5,000")
     part = slice(n_train) if split == "train" else slice(n_train, None)
@@ -188,17 +189,21 @@ def _part(
 
 
 @functools.cache
-def _pooled(data_dir: str | None, split: str) -> images.LabelledImages:
-    """Images of both splits of MNIST in one order, of which a fifth is for the test."""
+def _pooled(data_dir, n_validation):
+    """All images of both splits of MNIST in one order; a fifth is for the test."""
     pixels, labels, white = (
         [getattr(_read(MNIST, data_dir, split), field) for split in ("train", "test")]
         for field in images.LabelledImages._fields
     )
     order = np.random.default_rng(_SEED).permutation(sum(map(len, labels)))
-    n = len(order) - len(order) // 5
-    order = order[n:] if split == "test" else order[:n]
     pixels, labels = np.concatenate(pixels)[order], np.concatenate(labels)[order]
-    return images.LabelledImages(pixels, labels, white[0])
+    n = len(labels) - len(labels) // 5
+    reading.check_held_out(n, n_validation, "5,000")
+    ends = {"train": (0, n - n_validation), "validation": (n - n_validation, n)}
+    return {
+        split: images.LabelledImages(pixels[a:b], labels[a:b], white[0])
+        for split, (a, b) in (ends | {"test": (n, len(labels))}).items()
+    }
 
 
 @functools.cache
