@@ -69,28 +69,25 @@ def block_convolution(
     log, w = jax.tree.map(jnp.transpose, (log, w))
     x, log, w, feedthrough = as_varying_together(x, log, w, feedthrough)
     rows, x = len(x), x.reshape(-1, c, d)
-    within, entering, leaving = _weights(log, w, c, n)
-    if feedthrough is not None:
-        within += jnp.eye(c)[..., None] * feedthrough
+    within, entering, leaving = _weights(log, w, feedthrough, c, n)
     entered = mixed((entering, x))
     h = _starts(log, entered.reshape(rows, -1, *entered.shape[1:]), c, n)
     y = mixed((within, x), (leaving, h.reshape(len(x), -1, d)))
     return y.reshape(rows, -1, d)[:, :length].reshape(*batch, length, d)
 
 
-def _weights(log_decay, w, c, n):
+def _weights(log_decay, w, feedthrough, c, n):
     """From step to step of a block, from steps into states, from these into steps.
 
     ``(i, j, d)`` each. A state counts as its real and its imaginary part.
     """
     power = powers(log_decay, jnp.arange(c + 1))
     left = w * power
-    steps = jnp.arange(c)
-    lag = (steps[:, None] - steps)[..., None]
-    taps = jnp.sum(jnp.real(left[:c, :n]), 1)
-    within = jnp.where(lag < 0, 0, taps[jnp.maximum(lag[..., 0], 0)])
-    taps = jnp.sum(jnp.real(left[:c, n:]), 1)
-    within += jnp.where(lag < 0, taps[jnp.maximum(-lag[..., 0] - 1, 0)], 0)
+    ahead, behind = (jnp.sum(jnp.real(v), 1) for v in jnp.split(left[:c], [n], 1))
+    if feedthrough is not None:
+        ahead = ahead.at[0].add(feedthrough)
+    taps = jnp.concatenate([jnp.flip(behind[: c - 1], 0), ahead])
+    within = taps[jnp.arange(c)[:, None] - jnp.arange(c) + c - 1]
     entering = jnp.swapaxes(_turned(jnp.flip(power[:c], 0), 0, n), 0, 1)
     # What comes after a step leaves out the step itself.
     leaving = _turned(jnp.concatenate([left[1:, :n], left[:c, n:]], 1), 0, n)

@@ -51,15 +51,13 @@ def evaluate(
     Returns:
       ``(y, state)``, as `TimeInvariant.apply` gives them.
     """
-    if modes.B is not None:
-        y, state = _by_shared_states(modes, x, state, reset, lengths, method)
-        return y + modes.feedthrough * x, state
-    if method == "auto":
+    shared = modes.B is not None
+    if method == "auto" and not shared:
         method = _chosen(modes, x, reset)
-    convolved = method == "fft" or (method == "chunked" and _blocks_fit(modes, x))
-    if convolved and reset is None:
+    if reset is None and not shared and _convolved(modes, x, method):
         return _by_convolution(modes, x, state, lengths, method)
-    y, state = _by_states(modes, x, state, reset, lengths, method)
+    through = _by_shared_states if shared else _by_states
+    y, state = through(modes, x, state, reset, lengths, method)
     return y + modes.feedthrough * x, state
 
 
@@ -71,10 +69,11 @@ def _chosen(modes, x, reset):
     return "chunked" if few and jax.default_backend() == "cpu" else "fft"
 
 
-def _blocks_fit(modes, x):
-    """Whether the states of all blocks are within the bound, or no more than inputs."""
+def _convolved(modes, x, method):
+    """Whether it is a convolution: by blocks where their states are few enough."""
     states = math.prod(x.shape) // block_length(x.shape[-2]) * modes.state_shape[-1]
-    return states <= max(STATES_AT_ONCE, math.prod(x.shape))
+    fit = states <= max(STATES_AT_ONCE, math.prod(x.shape))
+    return method == "fft" or (method == "chunked" and fit)
 
 
 def _by_convolution(modes, x, state, lengths, method):
@@ -83,10 +82,11 @@ def _by_convolution(modes, x, state, lengths, method):
         y = _by_blocks(recurrent(modes), x)
     elif modes.w_backward is None:
         y = causal_convolution(x, convolution_kernel(modes, length))
-        y += modes.feedthrough * x
     else:
         kernels = (convolution_kernel(m, length) for m in (modes, modes.backward()))
-        y = two_sided_convolution(x, *kernels) + modes.feedthrough * x
+        y = two_sided_convolution(x, *kernels)
+    if method != "chunked":  # whose blocks have it among their weights
+        y += modes.feedthrough * x
     if modes.w_backward is not None:
         return y, None
     modes = recurrent(modes)
