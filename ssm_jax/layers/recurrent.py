@@ -11,7 +11,8 @@ from flax.core import meta
 from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.recurrences.base import ParamGroup, Recurrence
 from ssm_jax.recurrences.nonlinear import Nonlinear
-from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
+from ssm_jax.recurrences.padding import last_data
+from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
 
 MONITORS = "monitors"
 """The collection that layers sow in what training should show of them: ``sweeps``, as
@@ -88,7 +89,8 @@ class Recurrent(nn.Module):
         reset: Steps | None = None,
         mask: Steps | None = None,
         train: bool = False,
-    ) -> tuple[Outputs, PyTree]:
+        last: bool = False,
+    ) -> tuple[Float[Array, "*b k o"], PyTree]:
         """Maps a sequence to a sequence.
 
         Args:
@@ -97,16 +99,20 @@ class Recurrent(nn.Module):
           reset: True where a segment starts, ``(*b, l)``. None means one segment.
           mask: True where a step is data, ``(*b, l)``. None means all are.
           train: Not read: a recurrence is the same in training.
+          last: Whether only the output of the last step that is data is asked for,
+            which nonlinear recurrences give for less.
 
         Returns:
-          ``(y, state)``: output, ``(*b, l, d_out)``, and the state to go on from.
+          ``(y, state)``: output, ``(*b, l, d_out)``, or ``(*b, 1, d_out)`` if ``last``,
+          and the state to go on from.
         """
         del train
         params = self.param("recurrence", self._init, x.shape[-1])
         options = {"reset": reset, "mask": mask, "method": self.method}
         if not isinstance(self.recurrence, Nonlinear):
-            return self.recurrence.apply(params, x, state, **options)
-        y, state, sweeps = self.recurrence.solve(params, x, state, **options)
+            y, state = self.recurrence.apply(params, x, state, **options)
+            return (last_data(y, mask) if last else y), state
+        y, state, sweeps = self.recurrence.solve(params, x, state, last=last, **options)
         if not self.is_initializing():
             self.sow(MONITORS, "sweeps", jnp.float32(sweeps.n_sweeps))
             self.sow(MONITORS, "fallbacks", jnp.float32(~sweeps.converged))

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.recurrences.padding import last_data
 from ssm_jax.types import Activations, Array, Bool, Float, Steps
 
 
@@ -51,14 +52,7 @@ class LastHead(nn.Module):
     ) -> Float[Array, "*b o"]:
         """Maps ``(*b, l, d)`` to ``(*b, d_output)``; a row of no data as zeros."""
         del train
-        if mask is None:
-            last = x[..., -1, :]
-        else:
-            mask = jnp.broadcast_to(mask, x.shape[:-1])
-            steps = jnp.where(mask, jnp.arange(x.shape[-2]), -1)
-            index = jnp.max(steps, -1)[..., None, None]
-            last = jnp.take_along_axis(x, jnp.maximum(index, 0), -2)
-            last = jnp.where(index >= 0, last, 0)[..., 0, :]
+        last = last_data(x, mask)[..., 0, :]
         return Linear(self.d_output, self.start, name="linear")(last)
 
 

@@ -1,8 +1,10 @@
 """The plain network: one recurrence, and a head on what it puts out."""
 
+import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.layers.recurrent import Recurrent
+from ssm_jax.models.heads import LastHead
 from ssm_jax.recurrences.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, Method, PyTree, Steps
 
@@ -69,5 +71,8 @@ class RecurrentNetwork(nn.Module):
         x = inputs if self.encoder is None else self.encoder(inputs)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         dropout = nn.Dropout(self.dropout, deterministic=not train)
-        y, state = recurrent(dropout(x), state, reset=reset, mask=mask)
+        last = isinstance(self.head, LastHead)
+        y, state = recurrent(dropout(x), state, reset=reset, mask=mask, last=last)
+        if last and mask is not None:
+            mask = jnp.any(mask, -1, keepdims=True)
         return self.head(dropout(y), mask=mask, train=train), state

@@ -113,7 +113,8 @@ class Nonlinear(abc.ABC):
         max_sweeps: int = 50,
         chunk: int | None = None,
         damping: float | None = 0.0,
-    ) -> tuple[Outputs, PyTree, Sweeps]:
+        last: bool = False,
+    ) -> tuple[Float[Array, "*b k o"], PyTree, Sweeps]:
         """As `apply`, with what the sweeps took, and the numbers that bound them.
 
         Args:
@@ -127,9 +128,12 @@ class Nonlinear(abc.ABC):
           max_sweeps: The most sweeps.
           chunk: Steps that are solved together.
           damping: What is left out of the Jacobian's diagonal.
+          last: Whether only the output of the last step that is data is asked for; the
+            outputs of all others are not computed then.
 
         Returns:
-          ``(y, state, sweeps)``.
+          ``(y, state, sweeps)``; if ``last``, ``y`` is ``(*b, 1, d_out)``, zeros for a
+          row without data.
         """
         shape = (self.d_hidden + self.counts,)
         check(x, state, reset, mask, d=self.d_in(params), state_shape=shape)
@@ -167,10 +171,11 @@ class Nonlinear(abc.ABC):
             if self.counts:
                 done = (steps + 1).astype(h.dtype)
                 states = jnp.concatenate([h, done[..., None]], -1)
-            y = self.leaving(params, h)
-            return y, state_after(states, state, lengths), sweeps
+            after = state_after(states, state, lengths)
+            seen = after[..., None, : self.d_hidden] if last else h
+            return self.leaving(params, seen), after, sweeps
 
-        return on_data(run, x, state, reset, mask)
+        return on_data(run, x, state, reset, mask, last=last)
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """All parameters are treated alike."""

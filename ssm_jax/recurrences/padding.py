@@ -10,6 +10,7 @@ from ssm_jax.types import (
     Activations,
     Array,
     Bool,
+    Float,
     Int,
     Outputs,
     State,
@@ -24,6 +25,8 @@ def on_data(
     state: Array | None,
     reset: Steps | None,
     mask: Steps | None,
+    *,
+    last: bool = False,
 ) -> tuple[Any, ...]:
     """Runs a recurrence on the data of each row, as if the padding were not there.
 
@@ -36,6 +39,8 @@ def on_data(
       reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``, or
         None; ``run`` gets it of all rows.
       mask: True where a step is data, ``(*b, l)``. None means all are.
+      last: Whether ``run`` gives the output of the last data alone, ``(*b, 1, d)``,
+        and so does this; zeros for a row without data.
 
     Returns:
       ``(y, state, *more)``: outputs at their steps, in the dtype of ``x``, zeros on
@@ -45,7 +50,10 @@ def on_data(
     fresh = starts_behind_data(reset, mask)
     data, reset, lengths, places = compact(x, reset, mask)
     y, state, *more = run(data, state, reset, lengths)
-    y = spread(y, mask, places)
+    if not last:
+        y = spread(y, mask, places)
+    elif lengths is not None:
+        y = jnp.where(lengths[..., None, None] > 0, y, 0)
     if state is not None and fresh is not None:
         fresh = jnp.expand_dims(fresh, tuple(range(fresh.ndim, state.ndim)))
         state = jnp.where(fresh, 0, state)
@@ -107,6 +115,24 @@ def spread(
         return y
     y = _moved(y, places, back=True)
     return jnp.where(jnp.broadcast_to(mask, y.shape[:-1])[..., None], y, 0)
+
+
+def last_data(y: Outputs, mask: Steps | None) -> Float[Array, "*b 1 o"]:
+    """The outputs of the last step of each row that is data.
+
+    Args:
+      y: Outputs at their steps, ``(*b, l, d)``.
+      mask: True where a step is data, ``(*b, l)``. None means all are.
+
+    Returns:
+      ``(*b, 1, d)``; zeros for a row without data.
+    """
+    if mask is None:
+        return y[..., -1:, :]
+    steps = jnp.where(mask, jnp.arange(y.shape[-2]), -1)
+    index = jnp.max(steps, -1)[..., None, None]
+    last = jnp.take_along_axis(y, jnp.maximum(index, 0), -2)
+    return jnp.where(index >= 0, last, 0)
 
 
 def _moved(values, places, *, back):

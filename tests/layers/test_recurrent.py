@@ -17,7 +17,7 @@ from ssm_jax.layers import (
     Recurrent,
     RecurrentLayer,
 )
-from ssm_jax.recurrences import DLR, ParamGroup
+from ssm_jax.recurrences import DLR, FRU, GRU, LSTM, ParamGroup
 from ssm_jax.recurrences.base import TimeInvariant
 
 LENGTH, WIDTH = 6, 4
@@ -96,6 +96,46 @@ def test_layer_mixes_what_the_recurrence_gives(x):
     mixed = ChannelMixing("glu").apply({"params": params["mixing"]}, y, WIDTH)
     given, _ = apply(variables, x)
     np.testing.assert_allclose(given, mixed, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("starts", [None, 4], ids=["one", "segments"])
+@pytest.mark.parametrize(
+    "recurrence",
+    [
+        PLAIN,
+        GRU(d_state=3),
+        LSTM(d_state=3),
+        FRU(frequencies=(0.0, 1.0), horizon=LENGTH, d_statistic=3, d_output=2),
+    ],
+    ids=lambda recurrence: type(recurrence).__name__,
+)
+def test_last_output_is_that_of_the_last_data(recurrence, starts, key):
+    """Rows of data alone, with a hole, with an end before the start, and of none."""
+    data = [[1] * 6, [0, 1, 0, 1, 1, 0], [1, 1, 1, 0, 0, 0], [0] * 6]
+    mask = np.array(data, bool)
+    reset = None if starts is None else np.tile(np.arange(LENGTH) == starts, (4, 1))
+    x = jax.random.normal(key, (4, LENGTH, WIDTH))
+    layer = Recurrent(recurrence)
+    variables = layer.init(key, x)
+    before = jax.tree.map(lambda leaf: leaf + 0.5, layer.initial_state((4,), WIDTH))
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def run(variables, last):
+        def loss(variables, x):
+            y, after = layer.apply(
+                variables, x, before, reset=reset, mask=mask, last=last
+            )
+            y = y if last else y[np.arange(4), [5, 4, 2, 5]][:, None]
+            return jnp.sum(jnp.sin(y)), (y, after)
+
+        return jax.value_and_grad(loss, (0, 1), has_aux=True)(variables, x)
+
+    (_, found), of_found = run(variables, True)
+    (_, wanted), of_wanted = run(variables, False)
+    assert found[0].shape == (4, 1, recurrence.d_out(WIDTH))
+    np.testing.assert_array_equal(found[0][3], 0)
+    chex.assert_trees_all_close(found, wanted, rtol=0, atol=1e-6)
+    chex.assert_trees_all_close(of_found, of_wanted, rtol=0, atol=1e-5)
 
 
 def test_box_keeps_its_group_through_maps():

@@ -1,0 +1,43 @@
+"""The network of one recurrence: what its head sees."""
+
+import jax
+import numpy as np
+import pytest
+from flax.core import meta
+
+from ssm_jax.layers import Recurrent
+from ssm_jax.models import LastHead, PooledHead, RecurrentNetwork, StepHead
+from ssm_jax.recurrences import SRU
+
+UNIT = SRU(d_statistic=3, d_feedback=2, d_output=4)
+MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 0], [1] * 5, [0] * 5], bool)
+
+
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "mask"])
+@pytest.mark.parametrize(
+    "head", [LastHead(3), PooledHead(3), StepHead(3)], ids=["last", "pooled", "step"]
+)
+def test_head_predicts_from_the_outputs(head, mask, key):
+    x = jax.random.normal(key, (4, 5, 2))
+    model = RecurrentNetwork(UNIT, head)
+    variables = meta.unbox(model.init(key, x))
+    params = variables["params"]
+    y, wanted_state = Recurrent(UNIT).apply(
+        {"params": params["recurrent"]}, x, mask=mask
+    )
+    wanted = head.apply({"params": params["head"]}, y, mask=mask)
+    given, state = model.apply(variables, x, mask=mask)
+    np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(state, wanted_state, rtol=0, atol=1e-6)
+
+
+def test_outputs_that_no_head_reads_are_not_computed(key):
+    """The program has an output for each row, not for each of its 5 steps."""
+    x = jax.random.normal(key, (4, 5, 2))
+
+    def program(head):
+        model = RecurrentNetwork(UNIT, head)
+        return str(jax.make_jaxpr(model.apply)(model.init(key, x), x))
+
+    assert "f32[4,5,4]" in program(StepHead(3))
+    assert "f32[4,5,4]" not in program(LastHead(3))
