@@ -9,7 +9,7 @@ import numpy as np
 
 from ssm_jax.kernels.powers import LogDecay, powers
 from ssm_jax.recurrences.base import Params
-from ssm_jax.recurrences.sru import Statistics, truncated
+from ssm_jax.recurrences.statistics import Statistics, truncated
 from ssm_jax.types import PRNGKey
 
 
@@ -71,9 +71,10 @@ class FRU(Statistics):
             )
 
     @property
-    def n_sums(self) -> int:
-        """Number of frequencies."""
-        return len(self.frequencies)
+    def decays(self):
+        """1, and 0 for a frequency of 0 that is held."""
+        held = self.zero_frequency == "held" and len(self.frequencies) > 1
+        return tuple(float(not (held and f == 0)) for f in self.frequencies)
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
@@ -81,13 +82,6 @@ class FRU(Statistics):
         return dict(super().init(key, d_in)) | {
             "phase": truncated(key_phase, (self.n_sums,))
         }
-
-    def decay(self, params):
-        """1, and 0 for a frequency of 0 that is held."""
-        del params
-        held = self.zero_frequency == "held" and self.n_sums > 1
-        a = [float(not (held and f == 0)) for f in self.frequencies]
-        return jnp.repeat(jnp.asarray(a), self.d_statistic)
 
     def weights(self, params, steps):
         """The waves at each step, right to float32 rounding however many passed."""

@@ -1,7 +1,8 @@
 """What recurrences whose input depends on their state have in common."""
 
 import abc
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import jax
@@ -51,20 +52,20 @@ class Nonlinear(abc.ABC):
         """Numbers of ``h``."""
 
     @abc.abstractmethod
-    def entering(
-        self, params: Params, x: Activations, steps: Int[Array, "*b l"]
-    ) -> PyTree:
-        """What a step takes of its input and its number, of all steps at once."""
-
-    @abc.abstractmethod
     def drive(
-        self, params: Params, h: Float[Array, "*b n"], entering: PyTree
+        self, params: PyTree, h: Float[Array, "*b n"], entering: PyTree
     ) -> Float[Array, "*b n"]:
         """The recurrence beside its decay; any number of leading axes."""
 
-    @abc.abstractmethod
+    def entering(self, params: Params, x: Activations) -> PyTree:
+        """What a step takes of its input, of all steps at once; the input itself."""
+        del params
+        return x
+
     def leaving(self, params: Params, h: Float[Array, "*b l n"]) -> Outputs:
-        """The outputs, of all steps at once."""
+        """The outputs, of all steps at once; the states themselves."""
+        del params
+        return h
 
     def decay(self, params: Params) -> Float[Array, " n"] | None:
         """Constant decay of each number of ``h``; None for zeros."""
@@ -148,15 +149,12 @@ class Nonlinear(abc.ABC):
 
         def run(x, state, reset, lengths):
             x = x.astype(jnp.float32)
+            start = state[..., -1] if self.counts and state is not None else None
+            steps = _steps(start, x, reset)
             if state is None:
                 state = self.initial_state(x.shape[:-2], x.shape[-1])
-            h0 = state[..., : self.d_hidden]
-            steps = _steps(state[..., -1] if self.counts else None, x, reset)
-            h, sweeps = nonlinear_recurrence(
-                self.drive,
-                params,
-                self.entering(params, x, steps),
-                h0,
+            solver = functools.partial(
+                nonlinear_recurrence,
                 decay=self.decay(params),
                 diagonal=self.diagonal if self.sweeps == "newton" else None,
                 reset=reset,
@@ -167,15 +165,51 @@ class Nonlinear(abc.ABC):
                 chunk=chunk,
                 damping=damping,
             )
-            states = h
+            h0 = state[..., : self.d_hidden]
+            y, after, sweeps = self.run(
+                params, x, steps, h0, solver, reset=reset, lengths=lengths, last=last
+            )
             if self.counts:
-                done = (steps + 1).astype(h.dtype)
-                states = jnp.concatenate([h, done[..., None]], -1)
-            after = state_after(states, state, lengths)
-            seen = after[..., None, : self.d_hidden] if last else h
-            return self.leaving(params, seen), after, sweeps
+                done = jnp.broadcast_to(steps + 1, x.shape[:-1])[..., None]
+                done = state_after(done.astype(after.dtype), state[..., -1:], lengths)
+                after = jnp.concatenate([after, done], -1)
+            return y, after, sweeps
 
         return on_data(run, x, state, reset, mask, last=last)
+
+    def run(
+        self,
+        params: Params,
+        x: Activations,
+        steps: Int[Array, "*c l"],
+        h0: Float[Array, "*b n"],
+        solver: Callable[..., tuple[Array, Sweeps]],
+        *,
+        reset: Steps | None,
+        lengths: Int[Array, "*b"] | None,
+        last: bool,
+    ) -> tuple[Float[Array, "*b k o"], Float[Array, "*b n"], Sweeps]:
+        """Evaluates the recurrence on data that stand at the front of their rows.
+
+        Here steps see the whole state; units whose steps see less of it have their own.
+
+        Args:
+          params: This and the next as `solve` takes them, float32.
+          x: Input.
+          steps: Number of each step, with axes of size 1 where rows do not differ.
+          h0: State before the first step, without the count.
+          solver: `nonlinear_recurrence` with all that follows its ``h0``.
+          reset: True where a segment starts.
+          lengths: Data of each row. None means all.
+          last: Whether only the output after the last data is asked for.
+
+        Returns:
+          ``(y, h, sweeps)``: outputs, the state after the data, what it took.
+        """
+        del steps, reset
+        h, sweeps = solver(self.drive, params, self.entering(params, x), h0)
+        after = state_after(h, h0, lengths)
+        return self.leaving(params, after[..., None, :] if last else h), after, sweeps
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """All parameters are treated alike."""
@@ -183,13 +217,16 @@ class Nonlinear(abc.ABC):
 
 
 def _steps(start, x, reset):
-    """Number of each step since the start or since its segment's, ``(*b, l)``."""
-    steps = jnp.broadcast_to(jnp.arange(x.shape[-2]), x.shape[:-1])
+    """Number of each step since the start or since its segment's.
+
+    ``(*b, l)``; ``(1, ..., l)`` where it is the same for all rows.
+    """
+    steps = jnp.arange(x.shape[-2]).reshape((1,) * (x.ndim - 2) + (-1,))
     counted = steps
     if start is not None:
         first = jnp.maximum(jnp.round(start), 0).astype(jnp.int32)
         counted = steps + first[..., None]
     if reset is None:
         return counted
-    begun = jax.lax.cummax(jnp.where(reset, steps, -1), axis=steps.ndim - 1)
+    begun = jax.lax.cummax(jnp.where(reset, steps, -1), axis=reset.ndim - 1)
     return jnp.where(begun >= 0, steps - begun, counted)

@@ -56,15 +56,9 @@ class _Gated(Nonlinear):
             "bias": jnp.zeros(self.n_gates * n),
         }
 
-    def entering(self, params, x, steps):
+    def entering(self, params, x):
         """The part of the gates that is the input's."""
-        del steps
         return product(x, params["input_kernel"]) + params["bias"]
-
-    def leaving(self, params, h):
-        """The state itself."""
-        del params
-        return h
 
     @abc.abstractmethod
     def _step(self, params, h, gates) -> tuple[Array, Array]:
