@@ -10,25 +10,31 @@ from ssm_jax.training import Optimizer
 NAMES = ("fru", "sru", "lstm", "rnn")
 
 
-def chosen(variant: str, tasks: tuple[str, ...]) -> tuple[str, str, bool]:
-    """Splits a variant into its task, its unit and whether it is small.
+def chosen(
+    variant: str, tasks: tuple[str, ...], sizes: tuple[str, ...] = ("small",)
+) -> tuple[str, str, str]:
+    """Splits a variant into its task, its unit and its size.
 
     Args:
-      variant: ``TASK+UNIT``, or ``TASK+UNIT+small``.
+      variant: ``TASK+UNIT``, or ``TASK+UNIT+SIZE``.
       tasks: Names of the tasks.
+      sizes: Names of the sizes beside the full one, which is "".
 
     Raises:
       ValueError: The variant is none.
     """
     known = [f"{task}+{unit}" for task in tasks for unit in NAMES]
-    name = variant.removesuffix("+small")
+    name, size = variant, ""
+    for ending in sizes:
+        if variant.endswith(f"+{ending}"):
+            name, size = variant.removesuffix(f"+{ending}"), ending
     if name not in known:
         raise ValueError(
-            f"the variant must be one of {', '.join(known)}, or one of them +small, "
-            f"got {variant!r}; {nearest(name, known)}"
+            f"the variant must be one of {', '.join(known)}, or one of them "
+            f"+{' or +'.join(sizes)}, got {variant!r}; {nearest(name, known)}"
         )
     task, unit = name.split("+")
-    return task, unit, name != variant
+    return task, unit, size
 
 
 def network(

@@ -36,7 +36,7 @@ VARIANTS = {
     imdb: ("words+fru", "words1+fru+small", *(f"words+{name}" for name in UNITS[1:])),
     fru_pixel_mnist: tuple(
         f"{name}{size}"
-        for size, task in (("", "permuted"), ("+small", "pixels"), ("", "rows"))
+        for size, task in (("+quarter", "permuted"), ("+small", "pixels"), ("", "rows"))
         for name in (f"{task}+{unit}" for unit in UNITS)
     ),
     frequencies: ("rows+20+0.25+25", "pixels+10+1+784+small"),
