@@ -82,7 +82,15 @@ from pathlib import Path
 from absl import flags
 
 from launch import cli
-from launch.suites import generators, kernels, language, smoothing, sweeps, throughput
+from launch.suites import (
+    generators,
+    kernels,
+    language,
+    smoothing,
+    sweeps,
+    throughput,
+    units,
+)
 from launch.suites.measure import Row
 from ssm_jax import plots
 from ssm_jax.training import circumstances
@@ -93,6 +101,7 @@ SUITES = {
     "recurrence": (kernels.recurrence_rows, (2**10, 2**14, 2**17)),
     "smoothing": (smoothing.smoothing_rows, (4096,)),
     "sweeps": (sweeps.sweep_rows, (176, 784, 4096, 16384)),
+    "units": (units.unit_rows, (176, 784)),
     "throughput": (throughput.throughput_rows, (512, 1024, 2048, 4096)),
     "generation": (language.generation_rows, (10, 1_000, 10_000, 100_000)),
     "long_text": (language.long_text_rows, (1_000_000,)),

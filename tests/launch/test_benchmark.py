@@ -2,6 +2,7 @@
 
 import json
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +12,17 @@ from absl.testing import flagsaver
 from flax.core import meta
 
 from launch import benchmark
-from launch.suites import generators, kernels, language, smoothing, sweeps, throughput
+from launch.suites import (
+    generators,
+    kernels,
+    language,
+    smoothing,
+    sweeps,
+    throughput,
+    units,
+)
 from launch.suites.measure import measure
+from ssm_jax.recurrences import FRU, SRU, log_spaced
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +65,28 @@ def test_sweeps_end_where_steps_do():
     for row in rows:
         assert row["converged"] and 1 < row["sweeps"] <= 14
         assert row["error"] < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("usual", "unit"), [(units._FRU, FRU), (units._SRU, SRU)], ids=["fru", "sru"]
+)
+@pytest.mark.parametrize("method", ["sequential", "associative"])
+def test_units_as_written_are_the_same_mathematics(usual, unit, method, key):
+    waves = {"frequencies": log_spaced(9, 20.0), "horizon": 20}
+    sizes = {"d_statistic": 70} if unit is SRU else waves
+    params = unit(**sizes).init(key, 2)
+    x = jax.random.normal(key, (3, 20, 2))
+    of_usual, of_ours = (
+        u(**sizes).solve(params, x, method=method)[:2] for u in (usual, unit)
+    )
+    chex.assert_trees_all_close(of_ours, of_usual, rtol=0, atol=1e-6)
+
+
+def test_units_are_compared_with_what_is_written():
+    rows = list(units.unit_rows(6, batch=2, repeats=1))
+    assert [row["what"] for row in rows[:3]] == ["FRU as written", "FRU", "FRU ratio"]
+    written, ours, ratio = rows[3:]
+    assert ratio["grad_s"] == written["grad_s"] / ours["grad_s"]
 
 
 def test_generators_are_known_by_the_steps_of_their_sequences():
