@@ -39,10 +39,20 @@ steps at once against step by step, which is the faster here, where nothing is p
 the number of sweeps does not depend on the length::
 
     sweeps    error  steps_s  sweeps_s   4096 steps
-         6  1.2e-06    0.189      1.08   FRU
-         9  1.3e-06     0.18      1.51   FRU, weights doubled
-        15  1.6e-06    0.222      2.38   FRU, weights fourfold
-        15  2.4e-07    0.052     0.375   GRU
+         6  1.7e-07    0.097      0.13   FRU
+         9  4.2e-07    0.098      0.18   FRU, weights doubled
+        16  8.6e-07     0.15      0.26   FRU, weights fourfold
+        15  2.4e-07    0.029      0.18   GRU
+
+``units``: units of which the last output counts, batches of 64, as their equations are
+written, where all sums go from step to step, and as they are here, where what is read
+of the sums does::
+
+    forward_s  grad_s  grad_bytes   784 steps
+        0.485    1.19   510271236   FRU as written
+        0.032    0.16    61734492   FRU
+         0.63     1.7   750177612   SRU as written
+         0.22    0.78   307784444   SRU
 
 ``generators``: the tasks that are drawn, by one process, all cores can draw at once::
 

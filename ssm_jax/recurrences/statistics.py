@@ -33,7 +33,9 @@ class Statistics(Nonlinear):
       u_t^k = a_k u_{t-1}^k + c_t^k s_t, \quad
       o_t = \phi(W_o u_t + b_o)
 
-    What `SRU` and `FRU` share; they say ``a`` and ``c``.
+    What `SRU` and `FRU` share; they say ``a`` and ``c``. The state is the sums, but
+    what goes from step to step is ``W_1 u``, in the numbers that `Projected` needs for
+    it; outputs are read from ``W_o u``, which is carried likewise.
 
     Attributes:
       d_statistic: Numbers of ``s``, and of each sum.
