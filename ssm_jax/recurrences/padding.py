@@ -129,6 +129,7 @@ def last_data(y: Outputs, mask: Steps | None) -> Float[Array, "*b 1 o"]:
     """
     if mask is None:
         return y[..., -1:, :]
+    mask = jnp.broadcast_to(mask, y.shape[:-1])
     steps = jnp.where(mask, jnp.arange(y.shape[-2]), -1)
     index = jnp.max(steps, -1)[..., None, None]
     last = jnp.take_along_axis(y, jnp.maximum(index, 0), -2)
