@@ -28,6 +28,7 @@ class SRU(Statistics):
       ValueError: A size is not positive, or a scale is out of its range.
 
     Example:
+      >>> import jax
       >>> sru = SRU(d_statistic=4, d_feedback=3, d_output=5)
       >>> params = sru.init(jax.random.key(0), d_in=2)
       >>> y, state = sru.apply(params, jnp.ones((8, 2)))
