@@ -86,8 +86,8 @@ class Projected:
     def matrices(
         self, maps: Maps, c: Float[Array, "*c k"]
     ) -> Float[Array, "*c d m"] | None:
-        """From ``s`` to what the mapped sums gain; None where it is not needed."""
-        if maps.fixed is not None or not maps.mapped:
+        """From ``s`` to what the mapped sums gain; None where there are none."""
+        if not maps.mapped:
             return None
         parts = [
             product(c[..., k], kernel.reshape(len(k), -1)).reshape(

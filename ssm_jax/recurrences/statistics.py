@@ -1,6 +1,7 @@
 """Sums of a statistic that sees the sums: what SRU and FRU share."""
 
 import abc
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -168,8 +169,8 @@ class Statistics(Nonlinear):
         rows_differ = c[..., 0, 0].size > 1
         return maps, None if rows_differ else projected.matrices(maps, c)
 
-    @property
-    def _seen(self):
+    @functools.cached_property
+    def _seen(self) -> Projected:
         """What is carried for ``W_1 u``."""
         return Projected(self.decays, self.d_statistic, self.d_feedback)
 
