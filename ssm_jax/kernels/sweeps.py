@@ -259,9 +259,9 @@ def _hopeless(how, count, progress):
     """Whether the iterations will not converge within their number.
 
     Picard's errors are ``c s**k / k!`` where they converge: the changes so far give
-    ``c`` and ``s``, and these predict the change of the last iteration. Newton's changes
-    often grow before they fall; after `_PATIENCE` iterations without a smaller one than
-    before, they are taken not to fall at all.
+    ``c`` and ``s``, and these predict the change of the last iteration. Newton's
+    changes often grow before they fall; after `_PATIENCE` iterations without a smaller
+    one than before, they are taken not to fall at all.
     """
     if how.method != "picard":
         return progress.since_best >= _PATIENCE
