@@ -207,6 +207,32 @@ def test_gru_in_parallel_is_the_gru_at_10000_steps(by, key):
     assert_close((found, last), (np.asarray(y), np.asarray(state)), 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("activation", "function"),
+    [("tanh", jnp.tanh), ("sigmoid", nn.sigmoid), ("identity", lambda x: x)],
+)
+def test_rnn_is_that_of_flax(activation, function, key):
+    x = jax.random.normal(key, (2, 11, 3))
+    h = jax.random.normal(key, (2, 4))
+    rnn = RNN(d_state=4, activation=activation)
+    params = rnn.init(key, 3) | {"bias": jnp.arange(4.0)}
+    cell = {
+        "i": {"kernel": params["input_kernel"], "bias": params["bias"]},
+        "h": {"kernel": params["recurrent_kernel"]},
+    }
+    net = nn.RNN(nn.SimpleCell(4, activation_fn=function))
+    wanted = net.apply({"params": {"cell": cell}}, x, initial_carry=h)
+    for method in ("sequential", "associative"):
+        y, last, sweeps = rnn.solve(params, x, h, method=method)
+        assert_close((y, last), (np.asarray(wanted), np.asarray(wanted[:, -1])), 1e-6)
+        assert sweeps.converged
+
+
+def test_unknown_activation_is_refused(unchecked):
+    with pytest.raises(ValueError, match="^`activation` must be one of .* 'relu';"):
+        RNN(activation="relu")
+
+
 def test_gru_and_lstm_are_those_of_flax(key):
     x = jax.random.normal(key, (2, 11, 3))
     h = jax.random.normal(key, (2, 4))
