@@ -161,31 +161,6 @@ def test_sums_of_waves_are_a_recurrence_in_rotating_frames(key):
         assert_close(np.real(back * v), np.asarray(sums), 3e-6)
 
 
-@pytest.mark.parametrize("length", [10, 100, 1000])
-def test_gradients_of_a_linear_fru_neither_vanish_nor_explode(length, key):
-    """Theorem 5.2: between ``exp(-2 s)`` and ``exp(s)``, whatever the length."""
-    unit = FRU(
-        frequencies=(3.0,),
-        horizon=length,
-        d_statistic=4,
-        d_feedback=3,
-        d_output=2,
-        activation="identity",
-    )
-    params = scaled(unit.init(key, 1), 8)
-    x = jnp.zeros((length, 1))
-
-    def last(u):
-        return unit.apply(params, x, jnp.append(u, 0.0))[1][:-1]
-
-    turn = np.asarray(params["feedback_kernel"] @ params["seen_kernel"])
-    s = np.linalg.svd(turn)[1].max()
-    assert 1 < s < length / 2
-    stretch = np.linalg.svd(jax.jacobian(last)(jnp.zeros(4)))[1]
-    assert np.exp(-2 * s) <= stretch.min()
-    assert stretch.max() <= np.exp(s)
-
-
 def test_held_zero_frequency_remembers_one_step(key):
     unit = FRU(frequencies=(0.0, 1.0), horizon=9, d_statistic=2, d_feedback=0)
     params = unit.init(key, 1)
