@@ -1,7 +1,13 @@
 """The baselines of the paper's tables, as blocks in the place of its own.
 
 They have the width, the number of layers, the normalisation and the training of the
-model they stand beside: a comparison of layers, not of what each paper tuned.
+model they stand beside: a comparison of layers, not of what each paper tuned. What the
+papers on state spaces have in common is kept: the decays, steps and input matrices of a
+recurrence learn at 1e-3 at most and without weight decay.
+
+The figures that the paper's tables print for them were measured with hyperparameters
+of their own papers, or by a Transformer of which the paper says nothing. No published
+figure stands beside a baseline, therefore.
 """
 
 from typing import Any
@@ -12,6 +18,9 @@ from ssm_jax.models import Block, Positions
 from ssm_jax.recurrences import DSS, S4, S4D, S5
 
 ATTENTIONS = {"transformer": "softmax", "linear_attention": "linear"}
+SSM_LEARNING_RATE = 1e-3
+"""The highest learning rate of what `Recurrence.groups` sets apart."""
+
 RECURRENCES = {
     "dss_exp": lambda length: spec(DSS, bidirectional=True),
     "dss_softmax": lambda length: spec(
@@ -34,12 +43,14 @@ def parts(name: str, setting: Any, length: int) -> dict[str, Config]:
       length: Steps of a sequence, or a reference.
 
     Returns:
-      ``block`` and, for attention, ``positions``.
+      ``block`` and, for attention, ``positions`` and ``encoder_dropout``.
     """
     around = {"norm": setting.norm, "prenorm": True}
     if name in RECURRENCES:
         mixing = spec(ChannelMixing, kind="glu", dropout=setting.dropout)
         recurrence = RECURRENCES[name](length)
+        rate = setting.learning_rate
+        recurrence.lr_multiplier = min(SSM_LEARNING_RATE, rate) / rate
         layer = spec(RecurrentLayer, recurrence=recurrence, mixing=mixing)
         return {"block": spec(Block, layer=layer, dropout=setting.dropout, **around)}
     attention = spec(
@@ -53,4 +64,5 @@ def parts(name: str, setting: Any, length: int) -> dict[str, Config]:
     return {
         "block": spec(Block, layer=attention, feedforward=mlp, **around),
         "positions": spec(Positions, max_length=length),
+        "encoder_dropout": setting.dropout,
     }

@@ -10,7 +10,8 @@ code has in place of table 5 (learning rate and decay 0.01; MNLI of 12 layers);
 ``small`` for a size that two CPU cores train in minutes.
 
 The paper names no batch size and, but for MNLI, no number of steps; those here are
-ours.
+ours. It says nothing of its Transformer but that it is of similar size, so that the
+figure of that is not compared.
 """
 
 import dataclasses
@@ -22,13 +23,13 @@ from ssm_jax.models import PooledHead
 from ssm_jax.tasks import Glue, ImdbWords
 
 PAPER = {
-    "cola": {"": 0.692, "gate": 0.693, "transformer": 0.692},
-    "sst2": {"": 0.813, "gate": 0.812, "transformer": 0.817},
-    "imdb": {"": 0.871, "gate": 0.871, "transformer": 0.882},
-    "qqp": {"": 0.816, "gate": 0.823, "transformer": 0.806},
-    "mrpc": {"": 0.716, "gate": 0.703, "transformer": 0.711},
-    "mnli": {"": 0.606, "gate": 0.613, "transformer": 0.587},
-    "qnli": {"": 0.645, "gate": 0.648, "transformer": 0.612},
+    "cola": {"": 0.692, "gate": 0.693},
+    "sst2": {"": 0.813, "gate": 0.812},
+    "imdb": {"": 0.871, "gate": 0.871},
+    "qqp": {"": 0.816, "gate": 0.823},
+    "mrpc": {"": 0.716, "gate": 0.703},
+    "mnli": {"": 0.606, "gate": 0.613},
+    "qnli": {"": 0.645, "gate": 0.648},
 }
 _ONE = Setting(
     d_model=512,
@@ -89,7 +90,7 @@ def get_config(variant: str = "sst2") -> Config:
     return parts.experiment(
         "etsmlp/language",
         variant,
-        None if code or small else PAPER[of_set][model],
+        None if code or small else PAPER[of_set].get(model),
         setting,
         task=task,
         length=task.get_ref("length"),

@@ -20,12 +20,6 @@ from ssm_jax.tasks import ListOps
 PAPER = {
     "": 0.6135,
     "gate": 0.6255,
-    "transformer": 0.3637,
-    "linear_attention": 0.1613,
-    "s4": 0.5835,
-    "dss_softmax": 0.606,
-    "dss_exp": 0.597,
-    "s5": 0.6215,
     "real": 0.405,
     "no_alpha": 0.415,
     "no_beta": 0.5605,

@@ -52,7 +52,7 @@ class Setting:
       norm: ``"layer"`` or ``"batch"``.
       learning_rate: Greatest learning rate.
       weight_decay: Decoupled, of all parameters.
-      dropout: Of each block's output.
+      dropout: Of each block's output, and of what enters the first block.
       ring: ``(r_min, r_max, max_phase)`` of the start.
       alpha: Least and greatest part of the exponent at the start.
       deviation: Of the numbers that tokens start as.
@@ -128,7 +128,8 @@ def experiment(
     Args:
       name: As the file is called, ``"etsmlp/..."``.
       variant: As it was asked for.
-      paper: The published figure, as a part of 1. None: there is none.
+      paper: The published figure, as a part of 1. None: there is none, or it is of
+        other hyperparameters.
       setting: The sizes.
       task: Spec of the task.
       length: Steps of a sequence, which some baselines must know, or a reference.
@@ -150,7 +151,10 @@ def experiment(
     if model in baselines.NAMES:
         own = baselines.parts(model, setting, length)
     else:
-        own = {"block": _block(setting, model == "gate", language, smoothing)}
+        own = {
+            "block": _block(setting, model == "gate", language, smoothing),
+            "encoder_dropout": setting.dropout,
+        }
     return ConfigDict(
         {
             "experiment": name,

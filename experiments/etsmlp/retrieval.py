@@ -6,6 +6,9 @@ r"""ETSMLP on Retrieval: whether two papers are related, byte by byte; table 1.
 ``FOLDER`` holds aan, as ``python -m launch.prepare --dataset=aan`` makes it of the
 arena's files. The variant is ``gate`` or a baseline or nothing, and ``small`` for the
 first 1,024 bytes and a size that two CPU cores train in a quarter of an hour.
+
+The model with a gate starts from slower decays in a narrower sector, as the authors'
+code.
 """
 
 import dataclasses
@@ -16,16 +19,7 @@ from ssm_jax.config import Config, spec
 from ssm_jax.models import PairHead
 from ssm_jax.tasks import Retrieval
 
-PAPER = {
-    "": 0.8578,
-    "gate": 0.8672,
-    "transformer": 0.5746,
-    "linear_attention": 0.5309,
-    "s4": 0.8709,
-    "dss_softmax": 0.878,
-    "dss_exp": 0.876,
-    "s5": 0.914,
-}
+PAPER = {"": 0.8578, "gate": 0.8672}
 FULL = Setting(
     d_model=160,
     n_layers=6,
@@ -35,6 +29,7 @@ FULL = Setting(
     steps=91_960,
     batch_size=64,
 )
+GATE_RING = (0.9, 0.99, 0.314)
 SMALL = dataclasses.replace(
     FULL, d_model=64, n_layers=2, d_hidden=64, steps=2_000, batch_size=16
 )
@@ -44,6 +39,8 @@ def get_config(variant: str = "") -> Config:
     """The experiment in one of its variants."""
     model, small = parts.chosen(variant, parts.MODELS, ("small",))
     setting = SMALL if small else FULL
+    if model == "gate":
+        setting = dataclasses.replace(setting, ring=GATE_RING)
     task = spec(Retrieval, length=1024 if small else 4000)
     return parts.experiment(
         "etsmlp/retrieval",

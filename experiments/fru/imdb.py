@@ -5,8 +5,12 @@ r"""FRU, SRU, LSTM and RNN on the words of film reviews; table 3.
 
 The variant is ``words`` with five waves, or ``words1`` with the frequency 0 alone, then
 ``+`` and ``fru``, ``sru``, ``lstm`` or ``rnn``; with ``+small`` four of the twenty
-epochs. ``FOLDER`` holds imdb_reviews, as ``python -m launch.prepare`` makes it. The
-authors run over the padding behind a review; here the last word is the last step.
+epochs. ``FOLDER`` holds imdb_reviews, as ``python -m launch.prepare`` makes it.
+
+The authors made this table with another library than the others (tflearn): its RNN has
+a sigmoid, as here, and its output layer and embedding are drawn from a normal of
+standard deviation 0.02, truncated at two of them, here not truncated. They run over the
+padding behind a review; here the last word is the last step.
 """
 
 from ml_collections import ConfigDict
@@ -53,6 +57,8 @@ def get_config(variant: str = "words+fru") -> Config:
                 d_unit=128,
                 encoder=encoder,
                 dropout=0.2,
+                rnn_activation="sigmoid",
+                head_init="normal",
             ),
             "optimizer": units.optimizer(*RATES[unit]),
             "training": spec(

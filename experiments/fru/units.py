@@ -11,7 +11,10 @@ NAMES = ("fru", "sru", "lstm", "rnn")
 
 
 def chosen(
-    variant: str, tasks: tuple[str, ...], sizes: tuple[str, ...] = ("small",)
+    variant: str,
+    tasks: tuple[str, ...],
+    sizes: tuple[str, ...] = ("small",),
+    further: tuple[str, ...] = (),
 ) -> tuple[str, str, str]:
     """Splits a variant into its task, its unit and its size.
 
@@ -19,11 +22,12 @@ def chosen(
       variant: ``TASK+UNIT``, or ``TASK+UNIT+SIZE``.
       tasks: Names of the tasks.
       sizes: Names of the sizes beside the full one, which is "".
+      further: More of the form ``TASK+UNIT``, for units that only some tasks have.
 
     Raises:
       ValueError: The variant is none.
     """
-    known = [f"{task}+{unit}" for task in tasks for unit in NAMES]
+    known = [f"{task}+{unit}" for task in tasks for unit in NAMES] + list(further)
     name, size = variant, ""
     for ending in sizes:
         if variant.endswith(f"+{ending}"):
@@ -45,6 +49,8 @@ def network(
     d_unit: int = 200,
     encoder: Config | None = None,
     dropout: float = 0.0,
+    rnn_activation: str = "tanh",
+    head_init: str = "truncated_normal",
 ) -> Config:
     """The spec of a network of one unit and a linear map of its last output.
 
@@ -56,6 +62,9 @@ def network(
       d_unit: Numbers that the unit puts out.
       encoder: Spec of what comes before the unit. None: nothing.
       dropout: Of what enters and leaves the unit.
+      rnn_activation: Of the RNN, as `RNN` takes it.
+      head_init: How the output layer is initialized; see `Linear`. The authors' own
+        loop (mixtures, MNIST) draws weights and bias from a truncated normal.
     """
     waves = dict(waves)
     frequencies = log_spaced(waves.pop("n"), waves.pop("greatest"))
@@ -63,9 +72,9 @@ def network(
         "fru": lambda: spec(FRU, frequencies=frequencies, d_output=d_unit, **waves),
         "sru": lambda: spec(SRU, d_output=d_unit),
         "lstm": lambda: spec(LSTM, d_state=d_unit),
-        "rnn": lambda: spec(RNN, d_state=d_unit),
+        "rnn": lambda: spec(RNN, d_state=d_unit, activation=rnn_activation),
     }[unit]()
-    head = spec(LastHead, d_output=d_output)
+    head = spec(LastHead, d_output=d_output, start=head_init)
     return spec(
         RecurrentNetwork,
         recurrence=recurrence,

@@ -34,7 +34,7 @@ def _gelu_jvp(primals, tangents):
     return gelu(x), (below + x * density) * x_dot
 
 
-Start = Literal["uniform", "xavier", "normal"]
+Start = Literal["uniform", "xavier", "normal", "truncated_normal"]
 """How the weights of a linear map are drawn at the start; see `Linear`."""
 
 
@@ -45,8 +45,10 @@ class Linear(nn.Module):
       features: Width of the output.
       start: ``"uniform"``: weights and bias uniform in ``+-1 / sqrt(d_in)``, PyTorch's
         default. ``"xavier"``: weights uniform in ``+-sqrt(6 / (d_in + features))``.
-        ``"normal"``: weights normal of deviation 0.02, as BERT's. The bias of the last
-        two is 0.
+        ``"normal"``: weights normal with standard deviation 0.02, as BERT's. The bias
+        of these two is 0. ``"truncated_normal"``: weights and bias normal with standard
+        deviation 0.1, truncated at two of them, as the FRU's authors initialize their
+        output layer.
       use_bias: Whether there is a bias.
       scale: Factor on the weights at the start.
 
@@ -69,10 +71,12 @@ class Linear(nn.Module):
             return jax.random.uniform(key, shape, dtype, -bound, bound)
 
         zeros = nn.initializers.zeros
+        truncated = nn.initializers.truncated_normal(0.1)
         kernel, bias = {
             "uniform": (uniform, uniform),
             "xavier": (nn.initializers.xavier_uniform(), zeros),
             "normal": (nn.initializers.normal(0.02), zeros),
+            "truncated_normal": (truncated, truncated),
         }[self.start]
         dense = nn.Dense(
             self.features,

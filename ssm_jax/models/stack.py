@@ -22,6 +22,8 @@ class SequenceModel(nn.Module):
         logits start with the deviation 1 if the table does with ``d_model ** -0.5``.
       positions: Adds learned positions to what the encoder gives. None: no positions.
       normed_encoder: Whether a normalisation as the blocks' follows the encoder.
+      encoder_dropout: Probability that a number is dropped of what enters the first
+        block, after that normalisation.
       axis_name: Mapped axis over which BatchNorm shares its moments. None: none.
 
     Example:
@@ -50,6 +52,7 @@ class SequenceModel(nn.Module):
     head: nn.Module | None
     positions: Positions | None = None
     normed_encoder: bool = False
+    encoder_dropout: float = 0.0
     axis_name: str | None = None
 
     @property
@@ -107,6 +110,7 @@ class SequenceModel(nn.Module):
         if self.normed_encoder:
             norm = Norm(self.block.norm, self.axis_name, name="encoder_norm")
             x = norm(x, mask=mask, train=train)
+        x = nn.Dropout(self.encoder_dropout, deterministic=not train)(x)
         carried = []
         for index, before in enumerate(states):
             block = self.block.copy(name=f"block_{index}", axis_name=self.axis_name)

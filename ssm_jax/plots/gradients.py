@@ -7,39 +7,52 @@ from matplotlib.figure import Figure
 
 from ssm_jax.plots.style import figure, plain
 
-PREFIX = "gradient/"
+KINDS = {
+    "gradient": "loss at t",
+    "gradient_outputs": "first output of a block",
+}
+NORMS = {"l1": "L1", "l2": "L2", "linf": "L-infinity"}
 
 
 def gradients(lines: Sequence[Mapping[str, float | int]], title: str) -> Figure | None:
     """Draws gradients by the initial state, a curve for each time they were measured.
 
     Args:
-      lines: Lines of ``metrics.jsonl``, some with ``gradient/t``.
+      lines: Lines of ``metrics.jsonl``, some with ``gradient/NORM/t`` or
+        ``gradient_outputs/NORM/i``.
       title: What the run is.
 
     Returns:
-      One panel, later curves lighter; None where no line has gradients.
+      A row of panels for each of these two that there is, a panel for each norm, later
+      curves lighter; None where no line has gradients.
     """
-    lines = [line for line in lines if any(key.startswith(PREFIX) for key in line)]
-    if not lines:
+    kinds = [kind for kind in KINDS if any(_points(line, kind, "l2") for line in lines)]
+    if not kinds:
         return None
-    drawing = figure(5.2, 3.4)
-    axes = drawing.subplots()
+    lines = [line for line in lines if _points(line, kinds[0], "l2")]
+    drawing = figure(9.6, 3.2 * len(kinds))
+    panels = drawing.subplots(len(kinds), len(NORMS), squeeze=False)
     colours = matplotlib.colormaps["viridis"]
-    for i, line in enumerate(lines):
-        points = sorted(
-            (int(key.removeprefix(PREFIX)), value)
-            for key, value in line.items()
-            if key.startswith(PREFIX)
-        )
-        axes.semilogy(
-            *zip(*points, strict=True),
-            color=colours(0.9 * i / max(len(lines) - 1, 1)),
-            linewidth=1.5,
-            label=f"step {line['step']}" if i in (0, len(lines) - 1) else None,
-        )
-    plain(
-        axes, title=f"{title}: gradient by the initial state", x="loss at t", y="norm"
-    )
-    axes.legend(frameon=False, fontsize=8)
+    for kind, row in zip(kinds, panels, strict=True):
+        for norm, axes in zip(NORMS, row, strict=True):
+            for i, line in enumerate(lines):
+                axes.semilogy(
+                    *zip(*_points(line, kind, norm), strict=True),
+                    color=colours(0.9 * i / max(len(lines) - 1, 1)),
+                    linewidth=1.5,
+                    label=f"step {line['step']}" if i in (0, len(lines) - 1) else None,
+                )
+            plain(axes, title=NORMS[norm], x=KINDS[kind], y="norm")
+    panels[0, 0].legend(frameon=False, fontsize=8)
+    drawing.suptitle(f"{title}: gradient by the initial state", fontsize=10)
     return drawing
+
+
+def _points(line, kind, norm):
+    """Places and values of a line, in the order of the places."""
+    prefix = f"{kind}/{norm}/"
+    return sorted(
+        (int(key.removeprefix(prefix)), value)
+        for key, value in line.items()
+        if key.startswith(prefix)
+    )

@@ -21,5 +21,5 @@ def plain(axes: Axes, *, title: str = "", x: str = "", y: str = "") -> Axes:
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)
-    axes.tick_params(labelsize=8)
+    axes.tick_params(which="both", labelsize=8)
     return axes

@@ -2,6 +2,7 @@
 
 import abc
 from dataclasses import dataclass
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -78,12 +79,22 @@ class _Gated(Nonlinear):
         return jnp.diagonal(params["recurrent_kernel"][:, gate * n : (gate + 1) * n])
 
 
+# Each with its derivative, as a function of its value.
+_ACTIVATIONS = {
+    "tanh": (jnp.tanh, lambda h: 1 - jnp.square(h)),
+    "sigmoid": (jax.nn.sigmoid, lambda h: h * (1 - h)),
+    "identity": (lambda x: x, jnp.ones_like),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class RNN(_Gated):
-    r"""Elman's network, ``h_t = tanh(W x_t + U h_{t-1} + b)``.
+    r"""Elman's network, ``h_t = phi(W x_t + U h_{t-1} + b)``.
 
     Attributes:
       d_state: Numbers of the state, ``n``.
+      activation: ``phi``. ``"sigmoid"`` is that of the FRU's authors on IMDB;
+        ``"identity"`` gives the linear network, whose gradients can be bounded.
 
     Parameters, float32, for inputs of width ``d``; matrices start as one, uniform after
     Glorot, biases at zero:
@@ -92,7 +103,7 @@ class RNN(_Gated):
       bias: ``(n,)``.
 
     Raises:
-      ValueError: ``d_state`` is not positive.
+      ValueError: ``d_state`` is not positive, or there is no such activation.
 
     Example:
       >>> rnn = RNN(d_state=4)
@@ -105,9 +116,21 @@ class RNN(_Gated):
       1990
     """
 
+    activation: Literal["tanh", "sigmoid", "identity"] = "tanh"
+
+    def __post_init__(self):
+        """Validates the fields."""
+        super().__post_init__()
+        if self.activation not in _ACTIVATIONS:
+            raise ValueError(
+                f"`activation` must be one of {', '.join(_ACTIVATIONS)}, got "
+                f"{self.activation!r}; Elman's network has tanh."
+            )
+
     def _step(self, params, h, gates):
-        h = jnp.tanh(gates + product(h, params["recurrent_kernel"]))
-        return h, (1 - jnp.square(h)) * self._own(params, 0)
+        phi, derivative = _ACTIVATIONS[self.activation]
+        h = phi(gates + product(h, params["recurrent_kernel"]))
+        return h, derivative(h) * self._own(params, 0)
 
 
 @dataclass(frozen=True, kw_only=True)

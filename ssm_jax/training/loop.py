@@ -14,7 +14,13 @@ from ssm_jax.tasks.base import Task, n_batches
 from ssm_jax.training.checkpoint import Checkpoints
 from ssm_jax.training.evaluate import evaluate, n_evaluated, total
 from ssm_jax.training.folder import RunFolder
-from ssm_jax.training.gradients import check_gradient_steps, state_gradients
+from ssm_jax.training.gradients import (
+    NORMS,
+    check_gradient_outputs,
+    check_gradient_steps,
+    output_gradients,
+    state_gradients,
+)
 from ssm_jax.training.initial import Kind, Start, fresh_states
 from ssm_jax.training.losses import Sums, main_metric, metrics
 from ssm_jax.training.parallel import DataParallel
@@ -51,7 +57,12 @@ class Training:
         states that grow from batch to batch.
       gradient_steps: Steps ``t`` of a sequence: how much the initial state moves the
         loss there is measured at the start and with each evaluation, on its first
-        batch, as ``gradient/t``; see `state_gradients`.
+        batch, as ``gradient/NORM/t`` in the norms l1, l2 and linf; see
+        `state_gradients`.
+      gradient_outputs: Outputs of a block: how much the initial state moves the error
+        of each block of the last prediction is measured likewise, as
+        ``gradient_outputs/NORM/i``, ``i`` the first output of the block; see
+        `output_gradients`. None: not measured.
 
     Raises:
       ValueError: A number is not positive, or there is noise that nothing reads, or
@@ -70,11 +81,13 @@ class Training:
     gradient_windows: int = 1
     state_penalty: float = 0.0
     gradient_steps: tuple[int, ...] = ()
+    gradient_outputs: int | None = None
 
     def __post_init__(self):
         """Checks the numbers."""
         numbers = ("steps", "batch_size", "log_every", "evaluate_every")
-        for name in (*numbers, "evaluation_batches", "gradient_windows"):
+        numbers += ("evaluation_batches", "gradient_windows", "gradient_outputs")
+        for name in numbers:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` must be positive, got {value}.")
@@ -135,6 +148,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
         state = state.replace(carry=carry)
     n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
+    check_gradient_outputs(task.spec, training.gradient_outputs)
     folder.claim(config)
     for line in run.summary:
         logging.info("%s", line)
@@ -174,13 +188,20 @@ class _Loop:
         self._checkpoints: Checkpoints = checkpoints
         self._train_step = parallel.train_step(run)
         self._evaluation_step = parallel.evaluation_step(run)
-        self._state_gradients = state_gradients(run, training.gradient_steps)
+        # By the name in the log: what is measured where, and the function that does.
+        self._measures = {}
+        if steps := training.gradient_steps:
+            self._measures["gradient"] = steps, state_gradients(run, steps)
+        if block := training.gradient_outputs:
+            firsts = range(0, run.spec.d_output, block)
+            measure = output_gradients(run, block)
+            self._measures["gradient_outputs"] = firsts, measure
 
     def go(self, state: TrainState, elapsed_s: float) -> None:
         training, start = self._training, int(state.step)
         began = time.perf_counter() - elapsed_s
         waiting: list[Sums] = []
-        if start == 0 and training.gradient_steps:
+        if start == 0 and self._measures:
             self._folder.log(0, **self._gradients(state))
         with Progress(start, training.steps) as progress:
             for step in range(start + 1, training.steps + 1):
@@ -233,14 +254,17 @@ class _Loop:
         return _named("validation", measured)
 
     def _gradients(self, state):
-        """Of the loss at some steps by the initial state."""
-        training = self._training
-        if not training.gradient_steps:
+        """The norms of gradients by the initial state, by their names in the log."""
+        if not self._measures:
             return {}
+        training, named = self._training, {}
         batch = self._task.batch("validation", 0, training.batch_size, training.seed)
-        found = self._state_gradients(state.params, state.model_state, batch)
-        names = (f"gradient/{step}" for step in training.gradient_steps)
-        return dict(zip(names, map(float, found), strict=True))
+        for name, (places, measure) in self._measures.items():
+            found = jax.device_get(measure(state.params, state.model_state, batch))
+            for place, norms in zip(places, found, strict=True):
+                for norm, value in zip(NORMS, norms, strict=True):
+                    named[f"{name}/{norm}/{place}"] = float(value)
+        return named
 
     def _check(self, loss, where):
         if math.isfinite(loss):

@@ -34,10 +34,18 @@ CHANGES = tuple(f"{name}+small" for name in (parts.ABLATIONS | parts.STARTS))
 UNITS = ("fru", "sru", "lstm", "rnn")
 VARIANTS = {
     imdb: ("words+fru", "words1+fru+small", *(f"words+{name}" for name in UNITS[1:])),
-    fru_pixel_mnist: tuple(
-        f"{name}{size}"
-        for size, task in (("+quarter", "permuted"), ("+small", "pixels"), ("", "rows"))
-        for name in (f"{task}+{unit}" for unit in UNITS)
+    fru_pixel_mnist: (
+        "pixels+fru40",
+        "pixels+fru40+small",
+        *(
+            f"{name}{size}"
+            for size, task in (
+                ("+quarter", "permuted"),
+                ("+small", "pixels"),
+                ("", "rows"),
+            )
+            for name in (f"{task}+{unit}" for unit in UNITS)
+        ),
     ),
     frequencies: ("rows+20+0.25+25", "pixels+10+1+784+small"),
     shift: ("", "demo"),
@@ -49,7 +57,7 @@ VARIANTS = {
     retrieval: (*ARENA, *BASELINES[:1]),
     image: ARENA,
     pathfinder: ARENA,
-    pathx: (*ARENA, "small_change"),
+    pathx: (*ARENA, "small_change", "gate+small_change"),
     mixture: (
         "sines+fru",
         *(f"poly5+{name}+small" for name in UNITS),

@@ -6,12 +6,14 @@ import pytest
 from flax.core import meta
 
 from experiments.etsmlp import (
+    baselines,
     image,
     language,
     listops,
     pathfinder,
     pathx,
     proposition_1,
+    retrieval,
     text,
 )
 from ssm_jax.config import build
@@ -20,6 +22,7 @@ from ssm_jax.config import build
 TABLE_5 = [
     (listops, "", (160, 12, 160, "layer", 0.01, 0.01, 0.0)),
     (text, "", (160, 4, 160, "layer", 0.005, 0.01, 0.1)),
+    (retrieval, "", (160, 6, 160, "layer", 0.005, 0.01, 0.1)),
     (image, "", (160, 12, 320, "batch", 0.01, 0.01, 0.0)),
     (pathfinder, "", (128, 6, 256, "batch", 0.01, 0.01, 0.0)),
     (pathx, "", (128, 6, 256, "batch", 0.05, 0.01, 0.0)),
@@ -43,9 +46,64 @@ def test_setting_is_that_of_table_5(file, variant, published):
         optimizer.weight_decay,
         block.layer.dropout,
     )
+    # The authors drop after the normalisation of the embedding too, at this rate.
+    assert config.model.normed_encoder
+    assert config.model.encoder_dropout == published[-1]
     assert (optimizer.b1, optimizer.b2, optimizer.warmup_from) == (0.9, 0.98, 1e-7)
     assert block.layer.recurrence.bidirectional
     assert block.layer.recurrence.max_modulus == 0.9999
+
+
+@pytest.mark.parametrize("name", [*language.FULL, "cola+gate", "imdb+transformer"])
+def test_language_drops_after_the_embedding(name):
+    rate = 0.3 if "imdb" in name else 0.1
+    assert language.get_config(name).model.encoder_dropout == rate
+
+
+def ring(config):
+    recurrence = config.model.block.layer.recurrence
+    return recurrence.r_min, recurrence.r_max, recurrence.max_phase
+
+
+@pytest.mark.parametrize("small", ["", "small"])
+def test_rings_of_retrieval_are_those_of_the_authors_code(small):
+    gated = f"gate+{small}".strip("+")
+    assert ring(retrieval.get_config(small)) == (0.1, 0.9, 3.14)
+    assert ring(retrieval.get_config(gated)) == (0.9, 0.99, 0.314)
+
+
+@pytest.mark.parametrize(
+    ("variant", "paper"),
+    [
+        ("", None),
+        ("gate", None),
+        ("small_change", 0.8721),
+        ("gate+small_change", 0.9378),
+        ("small_change+gate", 0.9378),
+        ("gate+small_change+small", None),
+    ],
+)
+def test_published_figures_of_pathx_are_of_small_change(variant, paper):
+    assert pathx.get_config(variant).paper == paper
+
+
+@pytest.mark.parametrize("name", baselines.NAMES)
+def test_no_published_figure_stands_beside_a_baseline(name):
+    for file in (listops, text, retrieval, image, pathfinder, pathx):
+        assert file.get_config(name).paper is None
+    if name == "transformer":
+        assert language.get_config("cola+transformer").paper is None
+
+
+@pytest.mark.parametrize("name", baselines.RECURRENCES)
+@pytest.mark.parametrize("file", [listops, text, pathx])
+def test_recurrences_of_baselines_learn_at_a_rate_of_their_own(name, file):
+    config = file.get_config(name)
+    groups = build(config.model.block.layer.recurrence).groups()
+    (group,) = set(groups.values())
+    rate = group.lr_multiplier * config.optimizer.learning_rate
+    np.testing.assert_allclose(rate, 1e-3)
+    assert not group.weight_decay
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,16 @@ def test_heads_start_as_they_are_told(make):
         assert stats.kstest(np.ravel(kernel), normal).pvalue > 0.01
 
 
+def test_last_head_may_start_as_the_authors_of_the_fru_start_it():
+    """Weights and bias normal with std 0.1, truncated at two of them."""
+    head = LastHead(2000, start="truncated_normal")
+    params = head.init(jax.random.key(0), X)["params"]["linear"]["dense"]
+    for leaf in (params["kernel"], params["bias"]):
+        assert stats.kstest(np.ravel(leaf) / 0.1, stats.truncnorm(-2, 2).cdf).pvalue > (
+            0.01
+        )
+
+
 def test_scalar_encoder_is_a_vector_times_the_number():
     encoder = ScalarEncoder(d_model=2000)
     x = jnp.asarray([[[2.0], [0.0]]])

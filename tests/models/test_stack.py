@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from flax.core import meta
 
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
@@ -82,6 +83,50 @@ def test_state_of_all_layers_continues_the_sequence(norm, prenorm):
     chex.assert_trees_all_equal_shapes_and_dtypes(state, net.initial_state((3,)))
     # The second layer has a state of its own.
     assert np.abs(state[0] - state[1]).max() > 1e-2
+
+
+class Entering(nn.Module):
+    """A layer that gives zeros and records what it is given."""
+
+    @nn.compact
+    def __call__(self, x, state=None, *, reset=None, mask=None, train=False):
+        self.sow("intermediates", "x", x)
+        return jnp.zeros_like(x), state
+
+
+def test_what_enters_the_first_block_is_dropped_after_the_normalisation():
+    net = SequenceModel(
+        encoder=VectorEncoder(50),
+        block=Block(Entering()),
+        n_layers=2,
+        head=StepHead(2),
+        normed_encoder=True,
+        encoder_dropout=0.25,
+    )
+    variables = {"params": net.init(jax.random.key(0), X)["params"]}
+
+    def entering(**options):
+        _, sown = net.apply(variables, X, mutable="intermediates", **options)
+        blocks = sown["intermediates"]
+        return tuple(np.asarray(blocks[f"block_{i}"]["layer"]["x"][0]) for i in (0, 1))
+
+    calm, _ = entering()
+    np.testing.assert_allclose(calm.mean(-1), 0, atol=1e-6)
+    np.testing.assert_allclose(calm.std(-1), 1, atol=1e-3)
+    rngs = {"dropout": jax.random.key(1)}
+    first, second = entering(train=True, rngs=rngs)
+    kept = first != 0
+    assert abs(kept.mean() - 0.75) < 0.03
+    np.testing.assert_allclose(first[kept], calm[kept] / 0.75, rtol=1e-5)
+    assert np.all(second != 0)  # The block's own rate is 0; it normalises the sum.
+
+
+def test_nothing_that_enters_is_dropped_unless_it_is_asked_for():
+    net = SequenceModel(VectorEncoder(4), Block(Entering()), 1, StepHead(2))
+    variables = net.init(jax.random.key(0), X)
+    calm, _ = net.apply(variables, X)
+    trained, _ = net.apply(variables, X, train=True)
+    np.testing.assert_array_equal(calm, trained)
 
 
 def assert_padding_is_not_there(net):

@@ -38,17 +38,24 @@ def test_perplexity_is_drawn_on_a_logarithmic_scale():
 
 
 def test_gradients_have_a_curve_for_each_time():
-    lines = [
-        {"step": 0, "gradient/16": 0.5, "gradient/4": 0.25},
-        {"step": 10, "train/loss": 2.0},
-        {"step": 20, "gradient/16": 1.0, "gradient/4": 2.0},
-    ]
+    def line(step, *values):
+        """At the places 4 and 16, in the three norms, of steps and of outputs."""
+        kinds = (("gradient", 1.0), ("gradient_outputs", 8.0))
+        return {"step": step} | {
+            f"{kind}/{norm}/{place}": value * by * factor
+            for kind, by in kinds
+            for norm, factor in (("l1", 2.0), ("l2", 1.0), ("linf", 0.5))
+            for place, value in zip((16, 4), values, strict=True)
+        }
+
+    lines = [line(0, 0.5, 0.25), {"step": 10, "train/loss": 2.0}, line(20, 1.0, 2.0)]
     figure = plots.gradients(lines, "x")
     assert figure is not None
-    assert drawn(figure.axes[0]) == {
-        "step 0": [[4, 0.25], [16, 0.5]],
-        "step 20": [[4, 2.0], [16, 1.0]],
-    }
+    for axes, factor in zip(figure.axes, (2, 1, 0.5, 16, 8, 4), strict=True):
+        assert drawn(axes) == {
+            "step 0": [[4, 0.25 * factor], [16, 0.5 * factor]],
+            "step 20": [[4, 2.0 * factor], [16, 1.0 * factor]],
+        }
     assert plots.gradients(lines[1:2], "x") is None
 
 

@@ -161,31 +161,6 @@ def test_sums_of_waves_are_a_recurrence_in_rotating_frames(key):
         assert_close(np.real(back * v), np.asarray(sums), 3e-6)
 
 
-@pytest.mark.parametrize("length", [10, 100, 1000])
-def test_gradients_of_a_linear_fru_neither_vanish_nor_explode(length, key):
-    """Theorem 5.2: between ``exp(-2 s)`` and ``exp(s)``, whatever the length."""
-    unit = FRU(
-        frequencies=(3.0,),
-        horizon=length,
-        d_statistic=4,
-        d_feedback=3,
-        d_output=2,
-        activation="identity",
-    )
-    params = scaled(unit.init(key, 1), 8)
-    x = jnp.zeros((length, 1))
-
-    def last(u):
-        return unit.apply(params, x, jnp.append(u, 0.0))[1][:-1]
-
-    turn = np.asarray(params["feedback_kernel"] @ params["seen_kernel"])
-    s = np.linalg.svd(turn)[1].max()
-    assert 1 < s < length / 2
-    stretch = np.linalg.svd(jax.jacobian(last)(jnp.zeros(4)))[1]
-    assert np.exp(-2 * s) <= stretch.min()
-    assert stretch.max() <= np.exp(s)
-
-
 def test_held_zero_frequency_remembers_one_step(key):
     unit = FRU(frequencies=(0.0, 1.0), horizon=9, d_statistic=2, d_feedback=0)
     params = unit.init(key, 1)
@@ -205,6 +180,32 @@ def test_gru_in_parallel_is_the_gru_at_10000_steps(by, key):
     found, last, sweeps = run(params, x, method="chunked", max_sweeps=100)
     assert sweeps.converged
     assert_close((found, last), (np.asarray(y), np.asarray(state)), 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("activation", "function"),
+    [("tanh", jnp.tanh), ("sigmoid", nn.sigmoid), ("identity", lambda x: x)],
+)
+def test_rnn_is_that_of_flax(activation, function, key):
+    x = jax.random.normal(key, (2, 11, 3))
+    h = jax.random.normal(key, (2, 4))
+    rnn = RNN(d_state=4, activation=activation)
+    params = rnn.init(key, 3) | {"bias": jnp.arange(4.0)}
+    cell = {
+        "i": {"kernel": params["input_kernel"], "bias": params["bias"]},
+        "h": {"kernel": params["recurrent_kernel"]},
+    }
+    net = nn.RNN(nn.SimpleCell(4, activation_fn=function))
+    wanted = net.apply({"params": {"cell": cell}}, x, initial_carry=h)
+    for method in ("sequential", "associative"):
+        y, last, sweeps = rnn.solve(params, x, h, method=method)
+        assert_close((y, last), (np.asarray(wanted), np.asarray(wanted[:, -1])), 1e-6)
+        assert sweeps.converged
+
+
+def test_unknown_activation_is_refused(unchecked):
+    with pytest.raises(ValueError, match="^`activation` must be one of .* 'relu';"):
+        RNN(activation="relu")
 
 
 def test_gru_and_lstm_are_those_of_flax(key):

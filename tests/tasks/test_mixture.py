@@ -32,10 +32,20 @@ def test_sines_have_the_frequencies_of_the_algorithm():
     np.testing.assert_allclose(fitted.T, x, atol=1e-4)
 
 
-def test_offsets_and_weights_have_a_variance_of_a_tenth():
-    """Of the offset alone: polynomials are 0 in the middle."""
-    middle = curves(degree=5).inputs[:, 88, 0]
-    np.testing.assert_allclose(np.std(middle), np.sqrt(0.1), rtol=0.1)
+@pytest.mark.parametrize("degree", [None, 5])
+def test_offsets_and_weights_have_the_standard_deviation_of_the_code(degree):
+    """0.1 is the default; every curve is proportional to it."""
+    x = curves(degree=degree).inputs[..., 0]
+    if degree is not None:  # Polynomials are 0 in the middle: the offset alone.
+        np.testing.assert_allclose(np.std(x[:, 88]), 0.1, rtol=0.1)
+    as_variance = curves(degree=degree, std=np.sqrt(0.1)).inputs[..., 0]
+    np.testing.assert_allclose(as_variance, np.sqrt(10) * x, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("std", [0.0, -0.1, np.inf, np.nan])
+def test_standard_deviation_that_is_none_is_refused(std):
+    with pytest.raises(ValueError, match=f"^`std` must be positive.*got {std};"):
+        Mixture(std=std)
 
 
 def test_targets_are_the_curve_or_the_next_value():

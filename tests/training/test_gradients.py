@@ -11,17 +11,27 @@ from ssm_jax.recurrences import GRU
 from ssm_jax.tasks import Mixture, Shift
 from ssm_jax.training import Optimizer, create, train
 from ssm_jax.training.folder import RunFolder
-from ssm_jax.training.gradients import state_gradients
+from ssm_jax.training.gradients import (
+    NORMS,
+    check_gradient_outputs,
+    output_gradients,
+    state_gradients,
+)
 from tests.training import tiny
 
 SGD = Optimizer(learning_rate=0.1, kind="sgd")
 
 
-def measured(model, task, steps):
+def measured(model, task, places, measure=state_gradients):
     run, state = create(model, task, SGD, seed=0)
     batch = task.batch("validation", 0, 3, seed=0)
-    found = state_gradients(run, steps)(state.params, state.model_state, batch)
+    found = measure(run, places)(state.params, state.model_state, batch)
     return found, state.params, batch
+
+
+def norms(x):
+    """L1, L2 and L-infinity of the last axis."""
+    return np.stack([np.linalg.norm(x, p, axis=-1) for p in (1, 2, np.inf)], -1)
 
 
 @pytest.mark.parametrize("t", [1, 4, 9])
@@ -36,7 +46,21 @@ def test_one_prediction_is_that_of_the_steps_so_far(t):
     of_rows = jax.jit(jax.vmap(jax.grad(loss)))(
         jnp.zeros((3, 4)), batch.inputs, batch.targets
     )
-    np.testing.assert_allclose(found, np.linalg.norm(of_rows, axis=1).mean(), rtol=1e-4)
+    np.testing.assert_allclose(found, norms(of_rows).mean(0), rtol=1e-4)
+
+
+def test_blocks_of_outputs_are_measured_as_the_authors_do():
+    """Of the mean over the batch, by the states of all sequences as one vector."""
+    model = RecurrentNetwork(GRU(d_state=4), LastHead(d_output=8))
+    found, params, batch = measured(model, Mixture(length=9), 3, output_gradients)
+
+    def losses(state):
+        y, _ = model.apply({"params": params}, batch.inputs, state)
+        squares = jnp.split(jnp.square(y - batch.targets), (3, 6), axis=1)
+        return jnp.stack([jnp.mean(block) for block in squares])
+
+    gradients = jax.jit(jax.jacobian(losses))(jnp.zeros((3, 4)))
+    np.testing.assert_allclose(found, norms(gradients.reshape(3, -1)), rtol=1e-4)
 
 
 def test_prediction_at_each_step_is_that_of_the_step():
@@ -51,26 +75,26 @@ def test_prediction_at_each_step_is_that_of_the_step():
         return jnp.mean(jnp.square(y[0, -task.spec.l_output :] - target), -1)
 
     zero = jax.tree.map(lambda leaf: jnp.zeros_like(leaf), model.initial_state((3,)))
-    for t, norm in zip(steps, found, strict=True):
+    for t, given in zip(steps, found, strict=True):
         place = t - 1 - (16 - task.spec.l_output)
 
         def loss(*row, place=place):
             return losses(*row)[place]
 
         (state,) = jax.vmap(jax.grad(loss))(zero, batch.inputs, batch.targets)
-        norms = np.linalg.norm(np.abs(state).reshape(3, -1), axis=1)
-        np.testing.assert_allclose(norm, norms.mean(), rtol=1e-4)
+        of_rows = norms(np.abs(state).reshape(3, -1))
+        np.testing.assert_allclose(given, of_rows.mean(0), rtol=1e-4)
 
 
 def test_they_are_recorded_from_the_start_and_with_each_evaluation(tmp_path):
     config = tiny.shift(gradient_steps=(16,))
     train(config, str(tmp_path))
     lines = RunFolder(tmp_path).metrics()
-    found = {
-        line["step"]: line["gradient/16"] for line in lines if "gradient/16" in line
-    }
-    assert list(found) == [0, 3, 6, 7]
-    assert len(set(found.values())) == 4
+    for norm in NORMS:
+        name = f"gradient/{norm}/16"
+        found = {line["step"]: line[name] for line in lines if name in line}
+        assert list(found) == [0, 3, 6, 7]
+        assert len(set(found.values())) == 4
 
 
 @pytest.mark.parametrize("step", [0, 17])
@@ -79,6 +103,18 @@ def test_step_without_a_loss_is_an_error_before_there_is_a_folder(step, tmp_path
     with pytest.raises(ValueError, match="^`gradient_steps` must be from 1 to 16"):
         train(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "block", "rule"),
+    [
+        (Mixture(length=9), 9, "must be from 1 to 8.*got 9;"),
+        (Mixture(length=9, target="next"), 2, "must be None unless.*got 2;"),
+    ],
+)
+def test_blocks_that_are_not_there_are_refused(task, block, rule):
+    with pytest.raises(ValueError, match=f"^`gradient_outputs` {rule}"):
+        check_gradient_outputs(task.spec, block)
 
 
 def test_model_without_a_state_is_an_error(tmp_path):

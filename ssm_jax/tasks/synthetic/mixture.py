@@ -12,9 +12,6 @@ from ssm_jax.tasks.synthetic import drawn, sequence
 N_COMPONENTS = 5
 N_FREQUENCIES = 15
 
-# Deviation of a sample's offset and of its weights.
-_DEVIATION = np.sqrt(0.1)
-
 Target = Literal["curve", "next"]
 
 
@@ -25,15 +22,18 @@ class Mixture:
     .. math::
       x(s) = b + \sum_{i=1}^{5} \delta_i c_i(s), \qquad s = 2 t / L - 1
 
-    with ``b`` and ``delta`` of each sample normal of variance 0.1, and the components
-    drawn once for all samples: sums of 15 sines of frequencies 0.1 to 2.9, or
-    polynomials, with coefficients and phases uniform in [-1, 1].
+    with ``b`` and ``delta`` of each sample normal of standard deviation ``std``, and
+    the components drawn once for all samples: sums of 15 sines of frequencies 0.1 to
+    2.9, or polynomials, with coefficients and phases uniform in [-1, 1].
 
     What it asks of a model: to keep a smooth curve in few numbers, all of it to the
     end, as waves can and decays cannot.
 
     Attributes:
       degree: Of the polynomials, without a constant. None: sines.
+      std: Standard deviation of ``b`` and ``delta``. 0.1 as in the authors' code, from
+        which the paper's figures are; its algorithms write N(0, .1), and read as a
+        variance that is ``sqrt(0.1)``: squared errors ten times as large.
       target: ``"curve"``: after the last step all values but the first, as the authors'
         code has it. ``"next"``: at each step the value of the next, as the paper says.
       length: Steps of a sequence, ``L``.
@@ -51,8 +51,8 @@ class Mixture:
     the authors have not; other draws of the same components. Nothing is downloaded.
 
     Raises:
-      ValueError: ``length`` is less than 2, or ``degree`` or a number of samples not
-        positive.
+      ValueError: ``length`` is less than 2, or ``degree``, ``std`` or a number of
+        samples not positive.
 
     Example:
       >>> batch = Mixture(length=6).batch("train", 0, batch_size=2, seed=0)
@@ -67,6 +67,7 @@ class Mixture:
     """
 
     degree: int | None = None
+    std: float = 0.1
     target: Target = "curve"
     length: int = 176
     n_train: int = 3200
@@ -81,6 +82,11 @@ class Mixture:
             raise ValueError(
                 f"`degree` must be positive or None, got {self.degree}; the published "
                 "ones are 5, 10 and 15."
+            )
+        if not 0 < self.std < np.inf:
+            raise ValueError(
+                f"`std` must be positive and finite, got {self.std}; the authors' code "
+                "has 0.1."
             )
 
     @property
@@ -106,7 +112,7 @@ class Mixture:
         """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
         rows, mask = base.choose_rows(n, split, index, batch_size, seed)
-        x = _samples(self.degree, self.length, split, n)[rows]
+        x = _samples(self.degree, self.std, self.length, split, n)[rows]
         if self.target == "curve":
             return base.Batch(x[..., None], x[:, 1:], mask)
         counts = np.broadcast_to(mask[:, None], x[:, 1:].shape)
@@ -114,10 +120,10 @@ class Mixture:
 
 
 @functools.cache
-def _samples(degree, length, split, n):
+def _samples(degree, std, length, split, n):
     rng = base.generator("mixture", split, 0, 0)
-    offset = _DEVIATION * rng.normal(size=(n, 1))
-    weights = _DEVIATION * rng.normal(size=(n, N_COMPONENTS))
+    offset = std * rng.normal(size=(n, 1))
+    weights = std * rng.normal(size=(n, N_COMPONENTS))
     return (offset + weights @ _components(degree, length)).astype(np.float32)
 
 
