@@ -3,14 +3,12 @@
 import errno
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from logging import LogRecord
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from absl import logging
 from orbax.checkpoint import v1 as ocp
@@ -18,8 +16,10 @@ from orbax.checkpoint import v1 as ocp
 from ssm_jax.training.digest import Json, leaf_digest
 from ssm_jax.training.seal import (
     CheckpointError,
+    remove_set_aside,
     root_cause,
     sealed_steps,
+    steps,
     stored_name,
     write_seal,
 )
@@ -40,8 +40,7 @@ class BackgroundSaver:
         self, directory: Path, *, keep_latest: int, keep: Callable[[], int | None]
     ) -> None:
         """Opens the folder, which is created if need be."""
-        self._directory = directory
-        policies = ocp.training.preservation_policies
+        self._directory, self._keep_latest, self._keep = directory, keep_latest, keep
         context = ocp.Context()
         context.memory.deepcopy_host_arrays = False  # the caller gave them away
         # One folder a leaf: of each byte of data one can tell the leaf that it is of.
@@ -51,9 +50,6 @@ class BackgroundSaver:
         self._orbax = ocp.training.Checkpointer(
             str(directory),
             context=context,
-            preservation_policy=policies.AnyPreservationPolicy(  # pyright: ignore[reportArgumentType]
-                [policies.LatestN(keep_latest), _Keep(keep)]
-            ),
             cleanup_tmp_directories=True,
         )
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -112,10 +108,14 @@ class BackgroundSaver:
         record: Json,
     ) -> None:
         response.result()  # the step is in its place
-        if jax.process_index() == 0:
-            for name, array in arrays.items():
-                record["leaves"][name]["digest"] = leaf_digest(array)
-            write_seal(self._directory / str(step), record)
+        # Before the seal: what is killed here saves the step again and ends here again.
+        kept = {*steps(self._directory)[-self._keep_latest :], self._keep()}
+        for old in set(steps(self._directory)) - kept:
+            shutil.rmtree(self._directory / str(old))
+        for name, array in arrays.items():
+            record["leaves"][name]["digest"] = leaf_digest(array)
+        write_seal(self._directory / str(step), record)
+        remove_set_aside(self._directory)  # there is a newer step that is whole
 
 
 def save_error(directory: Path, step: int, error: Exception) -> CheckpointError:
@@ -135,19 +135,6 @@ def save_error(directory: Path, step: int, error: Exception) -> CheckpointError:
         f"{shutil.disk_usage(existing).free:,} bytes free; free some and start again: "
         f"it goes on {go_on}."
     )
-
-
-@dataclass(frozen=True)
-class _Keep:
-    """Orbax's preservation policy that keeps the one step a function names."""
-
-    step: Callable[[], int | None]
-
-    def should_preserve(
-        self, checkpoints: Sequence[Any], *, context: Any
-    ) -> Sequence[bool]:
-        kept = self.step()
-        return [checkpoint.step == kept for checkpoint in checkpoints]
 
 
 def _is_not_orbax(record: LogRecord) -> bool:
