@@ -7,7 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from logging import LogRecord
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from absl import logging
@@ -41,17 +40,11 @@ class BackgroundSaver:
     ) -> None:
         """Opens the folder, which is created if need be."""
         self._directory, self._keep_latest, self._keep = directory, keep_latest, keep
-        context = ocp.Context()
-        context.memory.deepcopy_host_arrays = False  # the caller gave them away
-        # One folder a leaf: of each byte of data one can tell the leaf that it is of.
-        context.array.saving.use_ocdbt = context.array.saving.use_zarr3 = False
+        directory.mkdir(parents=True, exist_ok=True)
+        for left in directory.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(left)
         # A failed save is raised by `wait`; Orbax logs its traceback six times more.
         logging.get_absl_logger().addFilter(_is_not_orbax)
-        self._orbax = ocp.training.Checkpointer(
-            str(directory),
-            context=context,
-            cleanup_tmp_directories=True,
-        )
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: tuple[int, Future[None]] | None = None
 
@@ -62,20 +55,8 @@ class BackgroundSaver:
           step: Its number.
           arrays: The leaves on the host; nobody may write to them any more.
           record: What the seal shall say beside the digests.
-
-        Raises:
-          CheckpointError: The save cannot start.
         """
-        # Orbax refuses empty arrays; the seal alone says that there is one.
-        stored = {
-            stored_name(name): array for name, array in arrays.items() if array.size
-        }
-        try:
-            response = self._orbax.save_async(step, stored, force=True)
-        except Exception as error:
-            raise save_error(self._directory, step, error) from None
-        future = self._worker.submit(self._seal, response, step, arrays, record)
-        self._pending = step, future
+        self._pending = step, self._worker.submit(self._save, step, arrays, record)
 
     def wait(self) -> None:
         """Waits for the save under way.
@@ -94,27 +75,24 @@ class BackgroundSaver:
     def close(self) -> None:
         """Lets go of the folder, after the save under way."""
         self._worker.shutdown()
-        try:
-            self._orbax.close()
-        except Exception as error:  # that of the save, which `wait` has raised
-            logging.debug("Orbax on closing %s: %s", self._directory, error)
         logging.get_absl_logger().removeFilter(_is_not_orbax)
 
-    def _seal(
-        self,
-        response: Any,
-        step: int,
-        arrays: dict[str, np.ndarray],
-        record: Json,
-    ) -> None:
-        response.result()  # the step is in its place
+    def _save(self, step: int, arrays: dict[str, np.ndarray], record: Json) -> None:
+        folder, context = self._directory / str(step), ocp.Context()
+        context.memory.deepcopy_host_arrays = False  # the caller gave them away
+        # One folder a leaf: of each byte of data one can tell the leaf that it is of.
+        context.array.saving.use_ocdbt = context.array.saving.use_zarr3 = False
+        # Orbax refuses empty arrays; the seal alone says that there is one.
+        stored = {stored_name(name): a for name, a in arrays.items() if a.size}
+        with context:
+            ocp.save(str(folder), stored)
         # Before the seal: what is killed here saves the step again and ends here again.
         kept = {*steps(self._directory)[-self._keep_latest :], self._keep()}
         for old in set(steps(self._directory)) - kept:
             shutil.rmtree(self._directory / str(old))
         for name, array in arrays.items():
             record["leaves"][name]["digest"] = leaf_digest(array)
-        write_seal(self._directory / str(step), record)
+        write_seal(folder, record)
         remove_set_aside(self._directory)  # there is a newer step that is whole
 
 

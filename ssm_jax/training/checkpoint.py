@@ -146,12 +146,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         leaves = named_leaves(state)
         arrays = {name: host_copy(leaf) for name, leaf in leaves.items()}
         record["leaves"] = {name: entry(leaves[name], arrays[name]) for name in leaves}
-        try:
-            self._saver = self._saver or self._open(step)
-            self._saver.save(step, arrays, record)
-        except CheckpointError:
-            self._release()
-            raise
+        self._saver = self._saver or self._open(step)
+        self._saver.save(step, arrays, record)
 
     def wait(self) -> None:
         """Waits until the save in the background has finished.
