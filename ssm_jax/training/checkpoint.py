@@ -78,10 +78,9 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         if best_mode not in ("max", "min"):
             raise ValueError(f"`best_mode` must be 'max' or 'min', got {best_mode!r}.")
         self._directory = Path(directory).absolute()
-        self._best_metric, self._best_mode = best_metric, best_mode
-        self._tie_metric = tie_metric
-        self._keep_latest = keep_latest
-        self._config = config
+        self._best_metric, self._tie_metric = best_metric, tie_metric
+        self._sign = 1 if best_mode == "max" else -1
+        self._keep_latest, self._config = keep_latest, config
         self._unreadable: set[int] = set()
         self._saver: BackgroundSaver | None = None
 
@@ -105,11 +104,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             if math.isfinite(value):
                 # A tuple with a NaN has no order.
                 tie = tie if math.isfinite(tie) else math.inf
-                ranks[step] = (
-                    value if self._best_mode == "max" else -value,
-                    -tie,
-                    step,
-                )
+                ranks[step] = (self._sign * value, -tie, step)
         return max(ranks, key=ranks.__getitem__, default=None)
 
     def save(
@@ -255,7 +250,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     def _record(self, step: int, metrics: Mapping[str, float], extra: Json) -> Json:
         numbers = {name: float(value) for name, value in metrics.items()}
-        record = {"step": step, "metrics": numbers, "extra": extra}
+        record = {"step": int(step), "metrics": numbers, "extra": extra}
         record["config"] = self._config or {}
         try:
             return json.loads(json.dumps(record))

@@ -40,7 +40,7 @@ class RunFolder:
     """A work folder.
 
     Args:
-      path: The folder; it need not exist before `claim`.
+      path: The folder; it need not exist before `claimed`.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -50,7 +50,7 @@ class RunFolder:
         self._metrics = self.path / "metrics.jsonl"
 
     @contextlib.contextmanager
-    def claim(self, config: ConfigDict) -> Iterator[None]:
+    def claimed(self, config: ConfigDict) -> Iterator[None]:
         """Makes the folder that of an experiment, or finds that it is already.
 
         It is locked against other processes that would train in it while the block

@@ -138,7 +138,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
     with (
-        folder.claim(config),
+        folder.claimed(config),
         folder.open_checkpoints(run.spec.targets) as checkpoints,
     ):
         for line in run.summary:
