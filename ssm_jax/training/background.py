@@ -36,7 +36,7 @@ class BackgroundSaver:
     """
 
     def __init__(
-        self, directory: Path, *, keep_latest: int, keep: Callable[[], int | None]
+        self, directory: Path, keep_latest: int, keep: Callable[[], int | None]
     ) -> None:
         """Opens the folder, which is created if need be."""
         self._directory, self._keep_latest, self._keep = directory, keep_latest, keep

@@ -235,9 +235,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 seal.set_aside(self._directory / str(cut))
             self._unreadable.clear()
             return BackgroundSaver(
-                self._directory,
-                keep_latest=self._keep_latest,
-                keep=lambda: self.best_step,
+                self._directory, self._keep_latest, lambda: self.best_step
             )
         except Exception as error:
             raise save_error(self._directory, step, error) from None

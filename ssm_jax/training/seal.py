@@ -82,9 +82,7 @@ def set_aside(folder: Path) -> None:
     aside = folder.with_name(f"{folder.name}{_ASIDE}")
     shutil.rmtree(aside, ignore_errors=True)
     folder.rename(aside)
-    logging.warning(
-        "step %s cannot be used and is %s until the next save", folder.name, aside
-    )
+    logging.warning("step %s cannot be used and is now %s", folder.name, aside)
 
 
 def remove_set_aside(directory: Path) -> None:
@@ -134,7 +132,7 @@ def read_seal(folder: Path) -> Json:
     try:
         seal = json.loads(text)
         record, digest = seal["record"], seal["digest"]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         raise _changed(folder, f"a changed {SEAL}") from None
     if _record_digest(record) != digest:
         raise _changed(folder, f"a changed {SEAL}")

@@ -230,6 +230,13 @@ def test_flipped_bit_in_any_file_is_refused(folder):
     assert bits(Checkpoints(folder).restore(state_of(0)).state) == bits(state_of(2))
 
 
+@pytest.mark.parametrize("text", ["3", "[]", "{}", "null", '{"record": 1}', "{"])
+def test_seal_of_another_form_is_refused(folder, text):
+    (folder / "2" / "seal.json").write_text(text + "\n")
+    with pytest.raises(CheckpointError, match="step 2 .* got a changed seal.json"):
+        Checkpoints(folder, best_metric="loss").restore(state_of(0))
+
+
 def test_any_truncated_or_missing_file_falls_back_and_says_so(folder, caplog):
     files = [path for path in (folder / "2").rglob("*") if path.is_file()]
     for path in files:
