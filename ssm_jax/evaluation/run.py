@@ -16,6 +16,7 @@ from ssm_jax.evaluation.restore import restore
 from ssm_jax.tasks.base import Split
 from ssm_jax.training.evaluate import evaluate
 from ssm_jax.training.folder import RunFolder
+from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.loop import carried_in_evaluation
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import Run
@@ -54,7 +55,9 @@ def evaluate_run(
     Raises:
       FileNotFoundError: There is no run in the folder, or no data.
       CheckpointError: It has no such checkpoint, or one that is not what was saved.
+      ValueError: ``which`` is something else, or there are several processes.
     """
+    check_one_process()
     restored = restore(workdir, which, data_dir=data_dir)
     training = restored.training
     n = jax.local_device_count()
@@ -114,8 +117,10 @@ def evaluate_lengths(
       one on.
 
     Raises:
-      ValueError: The run is not of a language model, or a length does not fit.
+      ValueError: The run is not of a language model, a length does not fit, or there
+        are several processes.
     """
+    check_one_process()
     restored = restore(workdir, which, data_dir=data_dir)
     text, trained = restored.text.text(split), restored.text.length
     text = text[: max(max_tokens, *lengths) + 1]

@@ -72,7 +72,8 @@ def test_figures_are_drawn_into_the_folder(run):
 
 def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
     folder = RunFolder(tmp_path / "new")
-    folder.claim(RunFolder(run[0]).config())
+    with folder.claimed(RunFolder(run[0]).config()):
+        pass
     with pytest.raises(ValueError, match="trained to the end, got .* step 0 of 4"):
         report.row_of(folder)
     folder.log(4, elapsed_s=1.0)
