@@ -1,0 +1,198 @@
+"""Result figures in prose: blocks between markers, generated from the records.
+
+In Markdown a block is::
+
+    <!-- results:NAME -->
+    ...
+    <!-- /results -->
+
+and in the docstring of an experiment::
+
+    .. results: NAME
+
+    ...
+
+    .. end of results
+
+``python -m launch.report --readme`` writes what stands between them. ``NAME`` is one of
+`BLOCKS`, or an experiment, ``etsmlp/listops``, of which all recorded runs are listed.
+Figures of a paper stand in prose as ``(paper: 14.8 %)``; no other result figure stands
+outside a block, which `tests/launch/test_prose.py` checks.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from launch import tables
+from launch.summary import Footnotes, Row, Summary, number, shown, summaries
+
+BLOCK = re.compile(
+    r"^(?P<begin><!-- results:(?P<markdown>\S+) -->|\.\. results: (?P<rst>\S+))\n"
+    r"(?P<content>.*?)"
+    r"^(?P<end><!-- /results -->|\.\. end of results)$",
+    re.MULTILINE | re.DOTALL,
+)
+UNITS = ("rnn", "lstm", "sru", "fru")
+
+
+def files(root: Path) -> list[Path]:
+    """The files whose blocks are generated: the README and the experiments."""
+    return [root / "README.md", *sorted((root / "experiments").glob("*/*.py"))]
+
+
+def with_results(text: str, rows: Sequence[Row]) -> str:
+    r"""A text with each of its blocks generated anew.
+
+    Args:
+      text: Of a Markdown or a Python file.
+      rows: The records.
+
+    Raises:
+      ValueError: A block has a name that nothing generates, or markers without their
+        counterparts.
+
+    Example:
+      >>> print(with_results("<!-- results:table -->\nold\n<!-- /results -->", []))
+      Traceback (most recent call last):
+      ValueError: `rows` must have a run for the block `table`, got none; ...
+    """
+    ends = len(re.findall(r"^(?:<!-- /results -->|\.\. end of results)$", text, re.M))
+    begins = len(re.findall(r"^(?:<!-- results:|\.\. results: )", text, re.M))
+    if not begins == ends == len(BLOCK.findall(text)):
+        raise ValueError(
+            f"every block of results must begin and end with a marker, got {begins} "
+            f"beginnings and {ends} ends; `<!-- results:NAME -->` ends with "
+            "`<!-- /results -->`, and `.. results: NAME` with `.. end of results`."
+        )
+    return BLOCK.sub(
+        lambda match: (
+            f"{match['begin']}\n\n"
+            f"{content(match['markdown'] or match['rst'], rows)}\n{match['end']}"
+        ),
+        text,
+    )
+
+
+def content(name: str, rows: Sequence[Row]) -> str:
+    """What a block holds.
+
+    Args:
+      name: Of the block.
+      rows: The records.
+
+    Raises:
+      ValueError: Nothing generates a block of that name.
+    """
+    generate = BLOCKS.get(name)
+    experiment = name.split(":")[0]
+    of_block = [row for row in rows if row["experiment"] == experiment]
+    if name == "table":
+        of_block = list(rows)
+    if not of_block:
+        raise ValueError(
+            f"`rows` must have a run for the block `{name}`, got none; blocks are "
+            f"{', '.join(BLOCKS)} and the experiments that were recorded."
+        )
+    return (generate or experiment_table)(of_block)
+
+
+def experiment_table(rows: Sequence[Row]) -> str:
+    """The recorded runs of an experiment, for its docstring."""
+    found, footnotes = summaries(rows), Footnotes()
+    metrics = sorted({summary.metric for summary in found})
+    parts = []
+    for metric in metrics:
+        head = ("variant", metric, "error", "baseline", "seeds", "notes")
+        lines = [
+            (
+                summary.rows[0]["variant"] or "(none)",
+                shown(summary),
+                number(summary.error),
+                number(summary.baseline),
+                str(len(summary.rows)),
+                footnotes.mark(summary.notes(found)),
+            )
+            for summary in found
+            if summary.metric == metric
+        ]
+        parts.append(_rst([head, *lines]))
+    return "\n".join(parts) + _listed(footnotes)
+
+
+def units_table(rows: Sequence[Row]) -> str:
+    """The part of the variance that each unit misses on each mixture of curves."""
+    by_variant = {each.rows[0]["variant"]: each for each in summaries(rows)}
+    curves = list(dict.fromkeys(name.split("+")[0] for name in by_variant))
+    footnotes, lines = Footnotes(), []
+    for size in ("", "+small"):
+        for curve in curves:
+            of_units = [by_variant.get(f"{curve}+{unit}{size}") for unit in UNITS]
+            if any(of_units):
+                lines.append(_missed(curve + size, of_units, footnotes))
+    head = ("1 - R2", *(unit.upper() for unit in UNITS), "LSTM / FRU", "notes")
+    return _rst([head, *lines]) + _listed(footnotes)
+
+
+def ablation_spread(rows: Sequence[Row]) -> str:
+    """How far the variants of one size are apart, against the error of each."""
+    by_kind: dict[object, list[Summary]] = {}
+    for summary in summaries(rows):
+        by_kind.setdefault(summary.kind, []).append(summary)
+    sentences = []
+    for of_kind in by_kind.values():
+        if len(of_kind) < 2:
+            continue
+        means = [100 * summary.mean for summary in of_kind]
+        errors = [100 * summary.error for summary in of_kind if summary.error]
+        sentences.append(
+            f"{len(of_kind)} variants of {of_kind[0].last['steps']:,} steps spread "
+            f"{max(means) - min(means):.1f} points of accuracy, where\n"
+            f"the standard error of each is {max(errors):.1f} points: "
+            f"{_reading(max(means) - min(means), max(errors))}.\n"
+        )
+    return "\n".join(sentences)
+
+
+BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "table": tables.results,
+    "etsmlp/listops:spread": ablation_spread,
+    "fru/mixture:units": units_table,
+}
+"""What generates each block, of the rows of its experiment; ``table`` has all rows."""
+
+
+def _missed(name, of_units, footnotes):
+    """A line of `units_table`."""
+    present = [summary for summary in of_units if summary]
+    stale = [f"stale: {summary.stale}" for summary in present if summary.stale]
+    _, lstm, _, fru = of_units
+    ratio = f"{(1 - lstm.mean) / (1 - fru.mean):.1f}" if lstm and fru else ""
+    return (
+        name,
+        *(f"{1 - each.mean:.1e}" if each else "" for each in of_units),
+        ratio + (" (stale)" if stale else ""),
+        footnotes.mark(list(dict.fromkeys(stale))),
+    )
+
+
+def _reading(spread, error):
+    """What a spread says at an error."""
+    if spread <= 2 * 2**0.5 * error:
+        return "no order of them is measured"
+    return "the first and the last of them differ"
+
+
+def _listed(footnotes):
+    return "".join(f"\n{line}" for line in ["", *footnotes.lines]).rstrip("\n") + "\n"
+
+
+def _rst(cells):
+    """A simple table of reStructuredText, without blanks at the ends of lines."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rule = "  ".join("=" * width for width in widths)
+    head, *lines = (
+        "  ".join(f"{c:{w}}" for c, w in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    )
+    return "\n".join([rule, head, rule, *lines, rule]) + "\n"
