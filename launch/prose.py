@@ -20,12 +20,22 @@ Figures of a paper stand in prose as ``(paper: 14.8 %)``; no other result figure
 outside a block, which `tests/launch/test_prose.py` checks.
 """
 
+import math
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from launch import tables
-from launch.summary import Footnotes, Row, Summary, number, shown, summaries
+from launch.summary import (
+    ERRORS,
+    Footnotes,
+    Row,
+    Summary,
+    number,
+    shown,
+    summaries,
+)
 
 BLOCK = re.compile(
     r"^(?P<begin><!-- results:(?P<markdown>\S+) -->|\.\. results: (?P<rst>\S+))\n"
@@ -98,11 +108,9 @@ def content(name: str, rows: Sequence[Row]) -> str:
 
 
 def experiment_table(rows: Sequence[Row]) -> str:
-    """The recorded runs of an experiment, for its docstring."""
-    found, footnotes = summaries(rows), Footnotes()
-    metrics = sorted({summary.metric for summary in found})
-    parts = []
-    for metric in metrics:
+    """The recorded runs of an experiment, a table for each metric."""
+    found, footnotes, tables_ = summaries(rows), Footnotes(), []
+    for metric in sorted({summary.metric for summary in found}):
         head = ("variant", metric, "error", "baseline", "seeds", "notes")
         lines = [
             (
@@ -116,8 +124,8 @@ def experiment_table(rows: Sequence[Row]) -> str:
             for summary in found
             if summary.metric == metric
         ]
-        parts.append(_rst([head, *lines]))
-    return "\n".join(parts) + _listed(footnotes)
+        tables_.append(_rst([head, *lines]))
+    return "\n".join([*tables_, *footnotes.listed()])
 
 
 def units_table(rows: Sequence[Row]) -> str:
@@ -131,7 +139,7 @@ def units_table(rows: Sequence[Row]) -> str:
             if any(of_units):
                 lines.append(_missed(curve + size, of_units, footnotes))
     head = ("1 - R2", *(unit.upper() for unit in UNITS), "LSTM / FRU", "notes")
-    return _rst([head, *lines]) + _listed(footnotes)
+    return "\n".join([_rst([head, *lines]), *footnotes.listed()])
 
 
 def ablation_spread(rows: Sequence[Row]) -> str:
@@ -141,16 +149,19 @@ def ablation_spread(rows: Sequence[Row]) -> str:
         by_kind.setdefault(summary.kind, []).append(summary)
     sentences = []
     for of_kind in by_kind.values():
-        if len(of_kind) < 2:
-            continue
         means = [100 * summary.mean for summary in of_kind]
         errors = [100 * summary.error for summary in of_kind if summary.error]
-        sentences.append(
+        if len(of_kind) < 2 or not errors:
+            continue
+        spread, error = max(means) - min(means), max(errors)
+        differ = spread > ERRORS * math.sqrt(2) * error
+        said = "best and worst differ" if differ else "their order is within the error"
+        sentence = (
             f"{len(of_kind)} variants of {of_kind[0].last['steps']:,} steps spread "
-            f"{max(means) - min(means):.1f} points of accuracy, where\n"
-            f"the standard error of each is {max(errors):.1f} points: "
-            f"{_reading(max(means) - min(means), max(errors))}.\n"
+            f"{spread:.1f} points of accuracy, where the standard error of each is "
+            f"{error:.1f} points: {said}{' (stale)' if of_kind[0].stale else ''}."
         )
+        sentences.append(textwrap.fill(sentence, 88) + "\n")
     return "\n".join(sentences)
 
 
@@ -165,30 +176,28 @@ BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {
 def _missed(name, of_units, footnotes):
     """A line of `units_table`."""
     present = [summary for summary in of_units if summary]
-    stale = [f"stale: {summary.stale}" for summary in present if summary.stale]
+    notes = [f"stale: {summary.stale}" for summary in present if summary.stale]
     _, lstm, _, fru = of_units
-    ratio = f"{(1 - lstm.mean) / (1 - fru.mean):.1f}" if lstm and fru else ""
+    ratio = (1 - lstm.mean) / (1 - fru.mean) if lstm and fru else None
+    # Smaller sizes are not what the paper speaks of.
+    if ratio is not None and ratio < 100 and "+" not in name:
+        notes.append(
+            f"the FRU is {ratio:.1f} times below the LSTM, where the paper says that "
+            "it is orders of magnitude below all others"
+        )
     return (
         name,
         *(f"{1 - each.mean:.1e}" if each else "" for each in of_units),
-        ratio + (" (stale)" if stale else ""),
-        footnotes.mark(list(dict.fromkeys(stale))),
+        number(ratio, ".1f"),
+        ("(stale) " if any(each.stale for each in present) else "")
+        + footnotes.mark(list(dict.fromkeys(notes))),
     )
 
 
-def _reading(spread, error):
-    """What a spread says at an error."""
-    if spread <= 2 * 2**0.5 * error:
-        return "no order of them is measured"
-    return "the first and the last of them differ"
-
-
-def _listed(footnotes):
-    return "".join(f"\n{line}" for line in ["", *footnotes.lines]).rstrip("\n") + "\n"
-
-
 def _rst(cells):
-    """A simple table of reStructuredText, without blanks at the ends of lines."""
+    """A simple table of reStructuredText, without columns that are empty."""
+    columns = [column for column in zip(*cells, strict=True) if any(column[1:])]
+    cells = list(zip(*columns, strict=True))
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     rule = "  ".join("=" * width for width in widths)
     head, *lines = (

@@ -9,6 +9,7 @@ import itertools
 import math
 import re
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -175,7 +176,10 @@ class Footnotes:
         numbers = [self._numbers.setdefault(n, len(self._numbers) + 1) for n in notes]
         return " ".join(f"[{number}]" for number in numbers)
 
-    @property
-    def lines(self) -> list[str]:
-        """A line for each note, in the order of their numbers."""
-        return [f"- [{number}] {text}" for text, number in self._numbers.items()]
+    def listed(self) -> list[str]:
+        """Its notes as one list, in the order of their numbers; empty without notes."""
+        items = [
+            textwrap.fill(f"- [{number}] {text}", 88, subsequent_indent="  ") + "\n"
+            for text, number in self._numbers.items()
+        ]
+        return ["".join(items)] if items else []

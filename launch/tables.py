@@ -43,9 +43,7 @@ def results(rows: Sequence[Row]) -> str:
     """A Markdown table of runs, seeds in one line, and below it the notes on them."""
     found, footnotes = summaries(rows), Footnotes()
     lines = [_result(each, footnotes.mark(each.notes(found))) for each in found]
-    table = _table([COLUMNS, *lines])
-    notes = "".join(f"{line}\n" for line in footnotes.lines)
-    return table + (f"\n{notes}" if notes else "")
+    return "\n".join([_table([COLUMNS, *lines]), *footnotes.listed()])
 
 
 def by_length(rows: Sequence[Row]) -> str:

@@ -10,14 +10,11 @@ from ssm_jax.tasks.base import Batch, Split, Task, n_batches
 from ssm_jax.training.evaluate import n_evaluated
 from ssm_jax.training.losses import metrics
 
-TRAIN_EXAMPLES = 10_000
-"""Train examples that a baseline is computed from at most; of tokens there are more."""
+TRAIN_STEPS = 2**26
+"""Steps of train examples that a baseline is computed from, at most."""
 
 ENDLESS_EXAMPLES = 1_000
-"""The same where the train split is endless."""
-
-TRAIN_TOKENS = 2**22
-"""Train tokens that the unigram of a text is counted on, at most."""
+"""Train examples that it is computed from where the train split is endless."""
 
 _STEPS_AT_ONCE = 2**18
 
@@ -67,16 +64,13 @@ def trivial_baseline(
 
 def _train_batches(task: Task, seed: int) -> Iterator[Batch]:
     """Batches of equal size that hold the train split, or enough examples of it."""
+    most, n = max(1, TRAIN_STEPS // task.spec.length), task.n_examples("train")
     fields = {field.name for field in dataclasses.fields(cast(Any, task))}
-    if "n_train" in fields and (task.n_examples("train") or 0) > TRAIN_EXAMPLES:
+    if n is not None and n > most and "n_train" in fields:
         # A task that draws its examples in blocks would draw almost all of them for a
         # shuffled sample; the first ones are as good.
-        task = dataclasses.replace(cast(Any, task), n_train=TRAIN_EXAMPLES)
-    n = task.n_examples("train")
-    most = ENDLESS_EXAMPLES if n is None else TRAIN_EXAMPLES
-    if task.spec.language:
-        most = -(-TRAIN_TOKENS // task.spec.length)
-    n = most if n is None else min(n, most)
+        task = dataclasses.replace(cast(Any, task), n_train=most)
+    n = ENDLESS_EXAMPLES if n is None else min(n, most)
     at_once = min(n, max(1, _STEPS_AT_ONCE // task.spec.length))
     n_parts = -(-n // at_once)
     batch_size = n // n_parts
