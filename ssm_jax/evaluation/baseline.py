@@ -105,7 +105,7 @@ def _of_values(task, train, evaluated):
         total += batch.targets[batch.mask].sum(0, dtype=np.float64)
         n_train += int(batch.mask.sum())
     mean = total / n_train
-    sums = dict.fromkeys(("loss", "n", "sum", "square"), 0.0)
+    sums: dict[str, float] = dict.fromkeys(("loss", "n", "sum", "square"), 0.0)
     n_examples = 0
     for batch in evaluated:
         targets = batch.targets[batch.mask].astype(np.float64)
