@@ -62,15 +62,17 @@ def _of_experiment(name, results):
 
 
 def _baseline_of(row, data_dir):
-    """The trivial baseline on the batches that a recorded run was evaluated on."""
+    """The trivial baseline on what `launch.evaluate` measures of a run."""
     variant = f":{row['variant']}" if row["variant"] else ""
     config = cli.load(f"{EXPERIMENTS / row['experiment']}.py{variant}")
     if "data_dir" in config.task:
         config.task.data_dir = data_dir
+    task, split = build(config.task, "config.task"), row["metric"].split()[0]
+    endless = task.n_examples(split) is None
     return trivial_baseline(
-        build(config.task, "config.task"),
-        row["metric"].split()[0],
+        task,
+        split,
         batch_size=config.training.batch_size,
-        limit=config.training.evaluation_batches,
+        limit=config.training.evaluation_batches if endless else None,
         seed=row["seed"],
     )
