@@ -1,21 +1,24 @@
 """The tables of the README and of the results, made of the records of runs."""
 
 import itertools
-import math
-import re
 import statistics
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from launch.summary import (
+    Footnotes,
+    Row,
+    in_order,
+    name_of,
+    number,
+    shown,
+    summaries,
+)
 from ssm_jax.evaluation.run import WAYS
 
-Row = Mapping[str, Any]
-
-MARKS = ("<!-- results -->\n", "<!-- /results -->\n")
 PICTURE = "longssm/lengths.png"
 COLUMNS = (
-    "task", "metric", "here", "seeds", "paper", "steps", "seconds", "device", "commit",
-    "date",
+    "task", "metric", "here", "error", "baseline", "seeds", "paper", "steps", "seconds",
+    "device", "commit", "date", "notes",
 )  # fmt: skip
 
 _BY_LENGTH = """\
@@ -36,27 +39,11 @@ _WAYS = {
 }
 
 
-def name_of(row: Row) -> str:
-    """The experiment of a run and its variant, as ``--config`` has them."""
-    return row["experiment"] + (f":{row['variant']}" if row["variant"] else "")
-
-
 def results(rows: Sequence[Row]) -> str:
-    """A Markdown table of runs, those of one experiment in one line."""
-
-    def line_of(row):
-        return name_of(row), row["metric"]
-
-    ordered = sorted(rows, key=lambda row: (_in_order(row), row["metric"]))
-    lines = [_result(list(of)) for _, of in itertools.groupby(ordered, line_of)]
-    return _table([COLUMNS, *lines])
-
-
-def readme_with(text: str, rows: Sequence[Row]) -> str:
-    """The README's text with the table of these rows between its marks."""
-    before, rest = text.split(MARKS[0])
-    _, after = rest.split(MARKS[1])
-    return before + MARKS[0] + "\n" + results(rows) + "\n" + MARKS[1] + after
+    """A Markdown table of runs, seeds in one line, and below it the notes on them."""
+    found, footnotes = summaries(rows), Footnotes()
+    lines = [_result(each, footnotes.mark(each.notes(found))) for each in found]
+    return "\n".join([_table([COLUMNS, *lines]), *footnotes.listed()])
 
 
 def by_length(rows: Sequence[Row]) -> str:
@@ -80,7 +67,7 @@ def by_length(rows: Sequence[Row]) -> str:
         ]
         if not of_way:
             continue
-        of_way.sort(key=lambda row: (_in_order(row), row["length"]))
+        of_way.sort(key=lambda row: (in_order(row), row["length"]))
         lengths = sorted({row["length"] for row in of_way})
         lines = [
             _lengths(list(of), lengths) for _, of in itertools.groupby(of_way, name_of)
@@ -95,12 +82,6 @@ def by_length_page(rows: Sequence[Row]) -> str:
     return _BY_LENGTH.format(picture=PICTURE) + "\n" + by_length(rows)
 
 
-def _in_order(row):
-    """The name with its numbers as numbers: 16 comes before 128."""
-    words = re.split(r"(\d+)", name_of(row))
-    return [(int(word), "") if word.isdigit() else (-1, word) for word in words]
-
-
 def _table(cells):
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
@@ -111,29 +92,24 @@ def _table(cells):
     return "\n".join(lines) + "\n"
 
 
-def _result(rows):
-    """The line of an experiment, from the runs of all its seeds; the last dates it."""
-    row = max(rows, key=lambda row: row["date"])
-    values = [row["value"] for row in rows]
-    mean = statistics.mean(values)
-    # What is all but perfect shows by how much it is not.
-    here = f"{mean:.4f}" if not 0.99995 <= mean < 1 else f"1 - {1 - mean:.1e}"
-    if len(values) > 1:
-        here += f" ± {statistics.stdev(values):.4f}"
-    if row["metric"].endswith("perplexity"):
-        here += f" ({statistics.mean(map(math.log2, values)):.4f} bits)"
+def _result(summary, notes):
+    """The cells of an experiment; its last run dates it."""
+    row = summary.last
     cpus = f" ({row['cpus']} cores)" if row["platform"] == "cpu" else ""
     return (
-        name_of(row),
-        row["metric"],
-        here,
-        str(len(rows)),
-        "" if row["paper"] is None else f"{row['paper']:.4g}",
+        summary.name,
+        summary.metric,
+        shown(summary),
+        number(summary.error),
+        number(summary.baseline),
+        str(len(summary.rows)),
+        number(row["paper"], ".4g"),
         str(row["steps"]),
-        f"{statistics.mean(row['seconds'] for row in rows):.0f}",
+        f"{statistics.mean(row['seconds'] for row in summary.rows):.0f}",
         f"{row['n_devices']} x {row['device']}{cpus}",
         row["commit"] or "",
         row["date"],
+        notes,
     )
 
 

@@ -1,5 +1,6 @@
 """Evaluation of trained models, from their work folders."""
 
+from ssm_jax.evaluation.baseline import trivial_baseline as trivial_baseline
 from ssm_jax.evaluation.generate import Sampling as Sampling
 from ssm_jax.evaluation.generate import generate as generate
 from ssm_jax.evaluation.inspect import inspect as inspect

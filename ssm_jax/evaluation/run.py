@@ -9,6 +9,7 @@ import jax
 import optax
 from absl import logging
 
+from ssm_jax.evaluation.baseline import trivial_baseline
 from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.length_extension import Order, losses_by_length, verdict
 from ssm_jax.evaluation.length_extension import Start as LengthStart
@@ -50,7 +51,8 @@ def evaluate_run(
       data_dir: Where the task's data are, if no longer where the run found them.
 
     Returns:
-      What was measured, with ``step`` and ``split``.
+      What was measured, with ``step`` and ``split``, and as ``baseline`` what
+      `trivial_baseline` gives on the same batches.
 
     Raises:
       FileNotFoundError: There is no run in the folder, or no data.
@@ -80,7 +82,19 @@ def evaluate_run(
         seed=training.seed,
         carry=carried_in_evaluation(restored.model, training),
     )
-    result = {"split": split, "step": restored.step, **measured}
+    baseline = trivial_baseline(
+        restored.task,
+        split,
+        batch_size=training.batch_size,
+        limit=training.evaluation_batches,
+        seed=training.seed,
+    )
+    result = {
+        "split": split,
+        "step": restored.step,
+        **measured,
+        "baseline": baseline,
+    }
     folder = RunFolder(workdir)
     inspect(restored, folder.path / "inspection.npz")
     folder.write("evaluation.json", result)

@@ -94,6 +94,12 @@ def test_config_is_named_as_its_file_and_goes_through_json(file, variant):
 
 
 @each_experiment
+def test_no_published_figure_stands_beside_a_reduced_run(file, variant):
+    if {"small", "quarter", "demo"} & set(variant.split("+")):
+        assert file.get_config(variant).paper is None
+
+
+@each_experiment
 def test_config_builds_and_its_parts_fit(file, variant):
     config = file.get_config(variant)
     task = build(config.task, "config.task")
