@@ -28,5 +28,5 @@ def corpus(task: TextFolder, split: Split) -> dict[str, Any]:
         "tokenizer": Path(task.tokenizer).name,
         "tokens": len(text),
         "documents": len(task.documents(split)) - 1,
-        "sha256": hashlib.sha256(text).hexdigest()[:16],
+        "sha256": hashlib.sha256(text.data).hexdigest()[:16],
     }
