@@ -10,7 +10,7 @@ window to window, what lies further back counts too: here ``8 T`` steps.
 
 What the picture shows, and the tests check: on the window both fits are the better the
 more decays. Beyond it the fit to the window is off by more than the memory itself, and
-more decays do not mend it; the fit to ``8 T`` is off by less for every number of decays.
+more decays do not mend it; the fit to ``8 T`` is off by less, for every number of them.
 
 Source: Wang, arXiv 2406.02080, 2024, sections 3.1 and 3.2, appendix D.2; target, rates
 and lengths are ours, for the paper has none.

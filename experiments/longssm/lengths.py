@@ -38,6 +38,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -45,7 +46,10 @@ from matplotlib.figure import Figure
 from ssm_jax.plots.style import figure, plain
 
 RECORDS = Path(__file__).parents[1] / "results" / "longssm"
-_STARTS = {"previous": ("-", "states go on"), "zero": (":", "fresh states")}
+_STARTS = {
+    "previous": ("-", "trained and read\nwith states that go on"),
+    "zero": (":", "trained and read\nfrom fresh states"),
+}
 _ORDERS = {"text": "in order", "shuffled": "in no order"}
 
 
@@ -122,33 +126,32 @@ def draw() -> Figure:
     colours = {
         n: to_hex(shades(0.85 * i / len(windows))) for i, n in enumerate(windows)
     }
-    drawing = figure(3.4 * len(models) + 1.2, 6.2)
+    drawing = figure(3.4 * len(models) + 1.8, 6.2)
     panels = drawing.subplots(2, len(models), sharex=True, sharey=True, squeeze=False)
     for curve in found:
         row, column = [*_ORDERS].index(curve.order), models.index(curve.model)
-        panels[row][column].loglog(
+        one_height = (curve.start, curve.order) == ("previous", "text")
+        panels[row][column].semilogx(
             curve.lengths,
             curve.perplexities,
             color=colours[curve.trained],
             linestyle=_STARTS[curve.start][0],
-            marker="o",
+            marker=None if one_height else "o",
             markersize=3,
         )
     ticks = sorted({n for curve in found for n in curve.lengths})
-    greatest = max(n for curve in found for n in curve.perplexities)
-    for order, row in zip(_ORDERS.values(), panels, strict=True):
-        for model, axes in zip(models, row, strict=True):
-            axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], rotation=45)
-            numbers = [n for n in (4, 5, 6, 8, 12, 16, 24, 32) if n < 1.5 * greatest]
-            axes.set_yticks(numbers, [str(number) for number in numbers])
-            axes.minorticks_off()
-            x = "tokens of a window" if row is panels[-1] else ""
-            y = "perplexity" if axes is row[0] else ""
-            plain(axes, title=f"{model}, windows {order}", x=x, y=y)
-    legend = panels[0][-1]
+    for (row, column), axes in np.ndenumerate(panels):
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], rotation=45)
+        axes.minorticks_off()
+        plain(
+            axes,
+            title=f"{models[column]}, windows {[*_ORDERS.values()][row]}",
+            x="tokens of a window" if row else "",
+            y="" if column else "perplexity",
+        )
     for window, colour in colours.items():
-        legend.plot([], [], color=colour, label=f"trained on {window}")
+        panels[0][0].plot([], [], color=colour, label=f"trained on {window}")
     for line, name in _STARTS.values():
-        legend.plot([], [], color="black", linestyle=line, label=name)
-    legend.legend(frameon=False, fontsize=8)
+        panels[0][0].plot([], [], color="black", linestyle=line, label=name)
+    drawing.legend(loc="outside right upper", frameon=False, fontsize=8)
     return drawing
