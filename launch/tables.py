@@ -158,7 +158,9 @@ def _lengths(rows, lengths):
         for length, of in itertools.groupby(rows, lambda row: row["length"])
     }
     greatest = found[max(found)]
-    verdicts = dict.fromkeys(row["extends"] for row in rows if row["extends"])
+    verdicts = dict.fromkeys(
+        row["extends"] for row in rows if row["extends"] and not _stale(row)
+    )
     return (
         name_of(rows[0]) + (" (stale)" if _stale(rows[0]) else ""),
         str(rows[0]["trained"]),

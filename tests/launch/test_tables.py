@@ -138,8 +138,11 @@ def test_stale_runs_by_length_stand_apart_and_say_why():
     lines = {"lengths": measured({64: 3.0})}
     rows = [ROW | lines, ROW | lines | {"seed": 1, "stale": "Of one novel."}]
     found = tables.by_length(rows)
-    names = [line[0] for line in cells(found.split("\n\n")[1].strip())[1:]]
-    assert names == ["longssm/text:s5", "longssm/text:s5 (stale)"]
+    lines = cells(found.split("\n\n")[1].strip())[1:]
+    assert [(line[0], line[-1]) for line in lines] == [
+        ("longssm/text:s5", "strong"),
+        ("longssm/text:s5 (stale)", ""),
+    ]
     assert found.endswith("\nStale: Of one novel.\n")
 
 
