@@ -28,7 +28,8 @@ interval of the perplexity at the greatest length with documents as the units of
 sample (Student's t): it says how far that of other documents may be. Column `extends`
 is of windows from fresh states alone: beyond the length of training the loss falls with
 each longer window (strong), never rises (weak), or rises (none), a change being one
-whose 95 % interval over documents leaves out 0. Made by `python -m launch.report
+whose 95 % interval over documents leaves out 0. States go on within a span of the
+greatest length or more and start afresh with each. Made by `python -m launch.report
 --readme` from the records beside.
 
 ![Perplexity by length, a column a model, a colour a length of training]({picture})

@@ -110,8 +110,9 @@ def evaluate_lengths(
 
     From fresh states; from those of the window before, which is the same at every
     length and measured at the greatest; and so with the windows mixed. Windows are
-    spread over all documents of the split, an equal share of each. Writes a line for
-    each to ``length_extension.jsonl`` in the work folder.
+    spread over all documents of the split, an equal share of each; states go on within
+    a span of theirs (`Spans`). Writes a line for each to ``length_extension.jsonl`` in
+    the work folder.
 
     Args:
       workdir: The folder of the run.
