@@ -63,7 +63,8 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
       folder: Its work folder.
 
     Returns:
-      What is recorded of it, ready for JSON. ``lengths`` are the lines of its
+      What is recorded of it, ready for JSON. ``corpus`` is the text that a language
+      model was evaluated on; ``lengths`` are the lines of its
       ``length_extension.jsonl``, none where it has not been measured by length.
 
     Raises:
@@ -98,6 +99,7 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
         "seconds": last["elapsed_s"],
         "date": datetime.date.fromtimestamp(written).isoformat(),
         **run,
+        **({"corpus": evaluation["corpus"]} if "corpus" in evaluation else {}),
         "lengths": _lines(folder.path / LENGTHS_FILE),
     }
 

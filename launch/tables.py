@@ -1,6 +1,7 @@
 """The tables of the README and of the results, made of the records of runs."""
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -13,7 +14,8 @@ from launch.summary import (
     shown,
     summaries,
 )
-from ssm_jax.evaluation.run import WAYS
+from ssm_jax.evaluation import loss_interval
+from ssm_jax.evaluation.run import CARRIED, WAYS
 
 PICTURE = "longssm/lengths.png"
 COLUMNS = (
@@ -24,17 +26,21 @@ COLUMNS = (
 _BY_LENGTH = """\
 # Language models by length
 
-Perplexity on windows of each length, and what `launch.evaluate
---mode=length_extension` says of it: beyond the length of training the loss falls with
-each longer window (strong), never rises (weak), or rises (none). Made by `python -m
-launch.report --readme` from the records beside.
+Perplexity on windows of each length, which `launch.evaluate --mode=length_extension`
+spreads over all documents of a split, an equal share of each. Column `95 %` is the
+interval of the perplexity at the greatest length with documents as the units of the
+sample (Student's t): it says how far that of other documents may be. Column `extends`
+is of windows from fresh states alone: beyond the length of training the loss falls with
+each longer window (strong), never rises (weak), or rises (none), a change being one
+whose 95 % interval over documents leaves out 0. States go on within a span of the
+greatest length or more and start afresh with each. Made by `python -m launch.report
+--readme` from the records beside.
 
-![Perplexity by length, a panel a model, a colour a length of training]({picture})
+![Perplexity by length, a column a model, a colour a length of training]({picture})
 """
 _WAYS = {
     ("zero", "text"): "each window from a fresh state",
-    ("previous", "text"): "states go on from window to window, so that the length is "
-    "no more than where a batch ends",
+    CARRIED: "states go on from window to window, which is the same at every length",
     ("previous", "shuffled"): "states go on, and the windows come in no order",
 }
 
@@ -55,26 +61,36 @@ def by_length(rows: Sequence[Row]) -> str:
 
     Returns:
       The tables with a title each: a line for each experiment, in which runs that
-      differ in their seed alone are averaged; all verdicts that they met.
+      differ in their seed alone are averaged, stale ones apart; all verdicts that they
+      met. Last why any are stale.
     """
     measured = [{**row, **line} for row in rows for line in row["lengths"]]
-    tables = []
+    parts = []
     for split, way in itertools.product(("train", "validation", "test"), WAYS):
         of_way = [
             row
             for row in measured
             if (row["split"], row["start"], row["order"]) == (split, *way)
+            # Of states that go on the greatest length says it for all.
+            and (way != CARRIED or row["length"] == row["lengths"][-1]["length"])
         ]
         if not of_way:
             continue
-        of_way.sort(key=lambda row: (in_order(row), row["length"]))
-        lengths = sorted({row["length"] for row in of_way})
+        of_way.sort(key=lambda row: (in_order(row), _stale(row), row["length"]))
+        lengths = sorted({row["length"] for row in of_way}) if way != CARRIED else []
         lines = [
-            _lengths(list(of), lengths) for _, of in itertools.groupby(of_way, name_of)
+            _lengths(list(of), lengths)
+            for _, of in itertools.groupby(of_way, lambda r: (name_of(r), _stale(r)))
         ]
-        head = ("task", "trained", *(f"{n:,}" for n in lengths), "extends")
-        tables.append(f"Split {split}, {_WAYS[way]}:\n\n{_table([head, *lines])}")
-    return "\n".join(tables)
+        columns = [f"{n:,}" for n in lengths] or ["any length"]
+        head = ("task", "trained", *columns, "95 %", "text", "extends")
+        cells = [head, *lines]
+        if way[0] != "zero":
+            cells = [line[:-1] for line in cells]
+        parts.append(f"Split {split}, {_WAYS[way]}:\n\n{_table(cells)}")
+    reasons = dict.fromkeys(_stale(row) for row in measured if _stale(row))
+    parts += [f"Stale: {reason}\n" for reason in reasons]
+    return "\n".join(parts)
 
 
 def by_length_page(rows: Sequence[Row]) -> str:
@@ -116,13 +132,47 @@ def _result(summary, notes):
 def _lengths(rows, lengths):
     """The line of an experiment by length, from the runs of all its seeds."""
     found = {
-        length: statistics.mean(row["perplexity"] for row in of)
+        length: [*of]
         for length, of in itertools.groupby(rows, lambda row: row["length"])
     }
-    verdicts = dict.fromkeys(row["extends"] for row in rows if row["extends"])
+    greatest = found[max(found)]
+    verdicts = dict.fromkeys(
+        row["extends"] for row in rows if row["extends"] and not _stale(row)
+    )
     return (
-        name_of(rows[0]),
+        name_of(rows[0]) + (" (stale)" if _stale(rows[0]) else ""),
         str(rows[0]["trained"]),
-        *(f"{found[n]:.4g}" if n in found else "" for n in lengths),
+        *(_perplexity(found.get(n, [])) for n in lengths or [max(found)]),
+        _interval(greatest),
+        _text(greatest[0].get("corpus")),
         ", ".join(verdicts),
+    )
+
+
+def _stale(row):
+    """Why a run no longer counts; empty where it does."""
+    return row.get("stale") or ""
+
+
+def _perplexity(rows):
+    """The mean over seeds."""
+    return f"{statistics.mean(r['perplexity'] for r in rows):.4g}" if rows else ""
+
+
+def _interval(rows):
+    """The interval of the perplexity over documents, of the mean loss over seeds."""
+    if not all(row.get("loss_by_document") for row in rows):
+        return ""
+    of_documents = zip(*(row["loss_by_document"] for row in rows), strict=True)
+    ends = loss_interval([statistics.mean(losses) for losses in of_documents])
+    return "" if ends is None else " to ".join(f"{math.exp(end):.4g}" for end in ends)
+
+
+def _text(corpus):
+    """What was read, of what."""
+    if corpus is None:
+        return ""
+    return (
+        f"{corpus['folder']}: {corpus['tokens_read']:,} of {corpus['tokens']:,} "
+        f"tokens, {corpus['documents_read']} documents"
     )

@@ -23,8 +23,8 @@ Solution = Literal["sequential", "picard", "newton"]
 """How a nonlinear recurrence is evaluated."""
 
 
-# Iterations that the changes may stay as large as they are, or grow.
-_PATIENCE = 10
+# Part of all iterations in which the changes may stay as large as they are, or grow.
+_PATIENCE = 0.2
 
 
 class Values(NamedTuple):
@@ -264,10 +264,10 @@ def _hopeless(how, count, progress):
     one than before, they are taken not to fall at all.
     """
     if how.method != "picard":
-        return progress.since_best >= _PATIENCE
+        return progress.since_best >= patience
     k, last = count.astype(progress.change.dtype), float(how.max_sweeps)
     # The first change is `c`: after `k` iterations the power of `s` is `k - 1`.
     growth = jnp.log(progress.change / progress.first) + jax.lax.lgamma(k)
     log_s = growth / jnp.maximum(k - 1, 1)
     at_last = jnp.log(progress.first) + (last - 1) * log_s - math.lgamma(last)
-    return (k > _PATIENCE) & (at_last > jnp.log(progress.target))
+    return (k > patience) & (at_last > jnp.log(progress.target))

@@ -41,8 +41,8 @@ class Training:
       log_every: Steps between two lines of training metrics.
       evaluate_every: Steps between two evaluations on the validation split; each is
         followed by a checkpoint. The last step is always evaluated.
-      evaluation_batches: Batches of an evaluation. None: the whole split, which must
-        then have an end.
+      evaluation_batches: Batches of an evaluation within training. None: the whole
+        split, which must then have an end.
       parallel: What maps the step over devices.
       initial_state: What the recurrences start a batch from; `Start` says what each
         is. With ``"previous"`` they start afresh with each epoch, and evaluation hands

@@ -65,6 +65,7 @@ VARIANTS = {
     longssm_text: (
         *(f"{name}+16+previous+small" for name in longssm_text.MODELS),
         *(f"s5+16+zero+shuffled+{size}" for size in longssm_text.SIZES),
+        "s5+32+previous+rows32+small",
     ),
     language: (
         "cola+transformer+small",

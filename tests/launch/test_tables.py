@@ -1,5 +1,7 @@
 """Tables say what the rows of runs say."""
 
+import numpy as np
+
 from launch import tables
 
 ROW = {
@@ -82,7 +84,7 @@ def test_what_was_measured_otherwise_is_another_line():
 def test_each_way_of_reading_has_a_table_by_length():
     rows = [
         ROW | {"lengths": measured({64: 3.0, 1024: 2.0}) + measured(
-            {64: 2.5}, "weak", "previous", "shuffled")},
+            {64: 2.5}, None, "previous", "shuffled")},
         ROW | {"seed": 1, "lengths": measured({64: 4.0, 1024: 2.5}, "none")},
         ROW | {"variant": "gru", "lengths": measured({16: 12.3456}, None)},
         ROW | {"variant": "dlr"},
@@ -91,13 +93,14 @@ def test_each_way_of_reading_has_a_table_by_length():
     title, _, table = fresh.partition("\n\n")
     assert title == "each window from a fresh state:"
     assert cells(table.strip()) == [
-        ["task", "trained", "16", "64", "1,024", "extends"],
-        ["longssm/text:gru", "16", "12.35", "", "", ""],
-        ["longssm/text:s5", "16", "", "3.5", "2.25", "strong, none"],
+        ["task", "trained", "16", "64", "1,024", "95 %", "text", "extends"],
+        ["longssm/text:gru", "16", "12.35", "", "", "", "", ""],
+        ["longssm/text:s5", "16", "", "3.5", "2.25", "", "", "strong, none"],
     ]
     assert shuffled.startswith("states go on, and the windows come in no order")
-    assert cells(shuffled.partition("\n\n")[2])[1:] == [
-        ["longssm/text:s5", "16", "2.5", "weak"]
+    assert cells(shuffled.partition("\n\n")[2]) == [
+        ["task", "trained", "64", "95 %", "text"],
+        ["longssm/text:s5", "16", "2.5", "", ""],
     ]
 
 
@@ -159,3 +162,45 @@ def test_a_stale_result_is_shown_as_stale():
     # A run that was made anew stands for those that are stale.
     rows = [accuracy(0.9, stale="Of other data."), accuracy(0.8, seed=1)]
     assert noted(rows) == ([["0.8000", "0.0400", "0.6000", ""]], [])
+
+
+def test_states_that_go_on_have_one_number_for_all_lengths_and_no_verdict():
+    """Older records hold a line for each length, all equal, and call them weak."""
+    way = {"start": "previous", "order": "text"}
+    lines = measured({64: 3.0, 1024: 3.0}, "weak", **way)
+    found = tables.by_length([ROW | {"lengths": lines}])
+    assert "weak" not in found
+    assert cells(found.partition("\n\n")[2]) == [
+        ["task", "trained", "any length", "95 %", "text"],
+        ["longssm/text:s5", "16", "3", "", ""],
+    ]
+
+
+def test_the_interval_is_over_documents_of_the_mean_over_seeds():
+    corpus = {
+        "folder": "novels", "tokens": 9000, "tokens_read": 2048, "documents_read": 3,
+    }  # fmt: skip
+    rows = []
+    for seed, losses in enumerate(([1.0, 1.2, 1.7], [1.2, 1.2, 1.5])):
+        (line,) = measured({64: 3.0})
+        line |= {"loss_by_document": losses, "corpus": corpus}
+        rows.append(ROW | {"seed": seed, "lengths": [line]})
+    _, line = cells(tables.by_length(rows).partition("\n\n")[2])
+    # Student's t of 2 degrees of freedom: 4.3027.
+    losses = np.array([1.1, 1.2, 1.6])
+    half = 4.3027 * losses.std(ddof=1) / np.sqrt(3)
+    low, high = np.exp(losses.mean() + np.array([-half, half]))
+    text = "novels: 2,048 of 9,000 tokens, 3 documents"
+    assert line[3:] == [f"{low:.4g} to {high:.4g}", text, "strong"]
+
+
+def test_stale_runs_by_length_stand_apart_and_say_why():
+    lines = {"lengths": measured({64: 3.0})}
+    rows = [ROW | lines, ROW | lines | {"seed": 1, "stale": "Of one novel."}]
+    found = tables.by_length(rows)
+    lines = cells(found.split("\n\n")[1].strip())[1:]
+    assert [(line[0], line[-1]) for line in lines] == [
+        ("longssm/text:s5", "strong"),
+        ("longssm/text:s5 (stale)", ""),
+    ]
+    assert found.endswith("\nStale: Of one novel.\n")
