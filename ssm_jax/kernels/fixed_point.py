@@ -85,8 +85,8 @@ def nonlinear_recurrence(
         this part of its largest state.
       max_sweeps: After so many iterations without convergence the recurrence is
         evaluated sequentially; sooner, when a state is not finite, when the changes
-        have not become smaller for a fifth of these (``"newton"``), or when their growth
-        so far says that they will not converge in time (``"picard"``).
+        have not become smaller for a fifth of this number (``"newton"``), or when their
+        growth so far says that they will not converge in time (``"picard"``).
       chunk: Steps that are solved together, each chunk from the last state of the one
         before; bounds the memory of the sweeps. None means all.
 

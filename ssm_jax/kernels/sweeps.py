@@ -260,9 +260,10 @@ def _hopeless(how, count, progress):
 
     Picard's errors are ``c s**k / k!`` where they converge: the changes so far give
     ``c`` and ``s``, and these predict the change of the last iteration. Newton's
-    changes often grow before they fall; after `_PATIENCE` iterations without a smaller
-    one than before, they are taken not to fall at all.
+    changes often grow before they fall; after a fifth of all iterations without a
+    smaller one than before, they are taken not to fall at all.
     """
+    patience = _PATIENCE * how.max_sweeps
     if how.method != "picard":
         return progress.since_best >= patience
     k, last = count.astype(progress.change.dtype), float(how.max_sweeps)
