@@ -113,10 +113,11 @@ def test_damping_is_found_where_none_is_given(kept, turned, scale, better):
             damping=damping,
             max_sweeps=200,
         )
-        assert sweeps.converged
-        return int(sweeps.n_sweeps)
+        # What does not come closer ends early and is stepped through, 200 steps.
+        return int(sweeps.n_sweeps) if sweeps.converged else 200
 
     least, most = sweeps(better), sweeps(1 - better)
+    assert least < 100
     assert most > 1.4 * least
     assert sweeps(None) < 1.1 * least + 1
 
