@@ -178,7 +178,9 @@ def _missed(name, of_units, footnotes):
     present = [summary for summary in of_units if summary]
     notes = [f"stale: {summary.stale}" for summary in present if summary.stale]
     _, lstm, _, fru = of_units
-    ratio = (1 - lstm.mean) / (1 - fru.mean) if lstm and fru else None
+    # A run that is stale and one that is not are of other data or of other models.
+    comparable = lstm and fru and lstm.stale == fru.stale
+    ratio = (1 - lstm.mean) / (1 - fru.mean) if comparable else None
     # Smaller sizes are not what the paper speaks of.
     if ratio is not None and ratio < 100 and "+" not in name:
         notes.append(
