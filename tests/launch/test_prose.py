@@ -121,12 +121,12 @@ def test_units_are_set_side_by_side_and_against_the_paper():
     assert [line.split() for line in lines[3:7]] == [
         ["poly5", "4.5e-04", "1.0e-04", "4.5", "[1]"],
         ["sines", "5.0e-04", "1.0e-06", "500.0"],
-        ["poly5+small", "2.0e-04", "1.0e-04", "(stale)", "[2]"],
-        ["sines+small", "4.0e-04", "1.0e-04", "4.0", "(stale)", "[2]"],
+        ["poly5+small", "2.0e-04*", "1.0e-04", "[2]"],
+        ["sines+small", "4.0e-04*", "1.0e-04*", "4.0", "[2]"],
     ]
     notes = " ".join(" ".join(lines[8:]).split())
     assert "[1] the FRU is 4.5 times below the LSTM, where the paper says" in notes
-    assert "[2] stale: Of other data." in notes
+    assert "[2] `*` is stale: Of other data." in notes
 
 
 def test_ablations_are_told_from_one_another_by_their_error():
