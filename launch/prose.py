@@ -176,9 +176,11 @@ BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {
 def _missed(name, of_units, footnotes):
     """A line of `units_table`."""
     present = [summary for summary in of_units if summary]
-    notes = [f"stale: {summary.stale}" for summary in present if summary.stale]
+    notes = [f"`*` is stale: {each.stale}" for each in present if each.stale]
     _, lstm, _, fru = of_units
-    ratio = (1 - lstm.mean) / (1 - fru.mean) if lstm and fru else None
+    # A run that is stale and one that is not are of other data or of other models.
+    comparable = lstm and fru and lstm.stale == fru.stale
+    ratio = (1 - lstm.mean) / (1 - fru.mean) if comparable else None
     # Smaller sizes are not what the paper speaks of.
     if ratio is not None and ratio < 100 and "+" not in name:
         notes.append(
@@ -187,11 +189,14 @@ def _missed(name, of_units, footnotes):
         )
     return (
         name,
-        *(f"{1 - each.mean:.1e}" if each else "" for each in of_units),
+        *(_part_missed(each) if each else "" for each in of_units),
         number(ratio, ".1f"),
-        ("(stale) " if any(each.stale for each in present) else "")
-        + footnotes.mark(list(dict.fromkeys(notes))),
+        footnotes.mark(list(dict.fromkeys(notes))),
     )
+
+
+def _part_missed(summary):
+    return f"{1 - summary.mean:.1e}" + ("*" if summary.stale else "")
 
 
 def _rst(cells):

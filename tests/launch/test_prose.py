@@ -112,18 +112,21 @@ def test_units_are_set_side_by_side_and_against_the_paper():
         mixture("poly5+lstm", 4.5e-4),
         mixture("poly5+fru+small", 1e-4),
         mixture("poly5+lstm+small", 2e-4, stale="Of other data."),
+        mixture("sines+fru+small", 1e-4, stale="Of other data."),
+        mixture("sines+lstm+small", 4e-4, stale="Of other data."),
         mixture("sines+fru", 1e-6),
         mixture("sines+lstm", 5e-4),
     ]
     lines = prose.content("fru/mixture:units", rows).splitlines()
-    assert [line.split() for line in lines[3:6]] == [
+    assert [line.split() for line in lines[3:7]] == [
         ["poly5", "4.5e-04", "1.0e-04", "4.5", "[1]"],
         ["sines", "5.0e-04", "1.0e-06", "500.0"],
-        ["poly5+small", "2.0e-04", "1.0e-04", "2.0", "(stale)", "[2]"],
+        ["poly5+small", "2.0e-04*", "1.0e-04", "[2]"],
+        ["sines+small", "4.0e-04*", "1.0e-04*", "4.0", "[2]"],
     ]
-    notes = " ".join(" ".join(lines[7:]).split())
+    notes = " ".join(" ".join(lines[8:]).split())
     assert "[1] the FRU is 4.5 times below the LSTM, where the paper says" in notes
-    assert "[2] stale: Of other data." in notes
+    assert "[2] `*` is stale: Of other data." in notes
 
 
 def test_ablations_are_told_from_one_another_by_their_error():
