@@ -4,9 +4,11 @@
 
     python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
 
-Prints what was measured and writes it to ``evaluation.json`` in the folder, and what
-the figures show to ``inspection.npz``; `launch.report` reads both. The second measures
-a language model at each of ``--lengths``, in memory that does not grow with them: into
+Prints what was measured on the whole split (of data without end, on as many batches as
+training validates on) and writes it to ``evaluation.json`` in the folder, and what the
+figures show to ``inspection.npz``; `launch.report` reads both. The second measures a
+language model at each of ``--lengths``, on an equal share of each document of the
+split, in memory that grows neither with the lengths nor with the text: into
 ``length_extension.jsonl``, which `launch.report` draws, tabulates and records.
 """
 
@@ -36,7 +38,7 @@ LENGTHS = flags.DEFINE_list(
     "lengths", [str(2**k) for k in range(4, 16)], "Tokens of a window, between commas."
 )
 MAX_TOKENS = flags.DEFINE_integer(
-    "max_tokens", 2**19, "Tokens of the text that are read for each length.", 1
+    "max_tokens", 2**19, "Tokens of the split that are read for each length.", 1
 )
 
 

@@ -3,14 +3,18 @@
     python -m launch.report --workdirs=runs/shift,runs/digits
     python -m launch.report --workdirs=runs/shift --record
     python -m launch.report --readme
+    python -m launch.report --baselines=etsmlp/language,fru --data_dir=data
 
 The first prints the table and draws into ``figures`` in each work folder. ``--record``
 writes a run's row to ``experiments/results``, and beside it what was measured by
-length, of which ``--readme`` makes the table in README.md, and those of lengths and
-their picture in ``experiments/results``. No number passes through a hand. Runs that
+length, of which ``--readme`` makes the table in README.md, the result figures in the
+docstrings of experiments (see `launch.prose`), and the tables of lengths and their
+picture in ``experiments/results``. Every number is written by this program. Runs that
 differ in their seed alone (``--config.training.seed``) share a line: the mean and,
-after ±, the deviation between seeds (of n - 1). Of language it is the perplexity, and
-the bits per token after it.
+after ±, the standard deviation over seeds (of n - 1). Of language it is the perplexity,
+and the bits per token after it. ``--baselines`` adds the trivial baseline to the
+records of these experiments that lack it; their data are in ``--data_dir``, or are
+drawn.
 """
 
 import datetime
@@ -24,7 +28,8 @@ import numpy as np
 from absl import flags
 
 from experiments.longssm import lengths
-from launch import cli, tables
+from launch import baselines, cli, prose, tables
+from launch.summary import name_of
 from ssm_jax import plots
 from ssm_jax.config import differences
 from ssm_jax.evaluation.run import LENGTHS_FILE
@@ -33,7 +38,17 @@ from ssm_jax.training import RunFolder
 WORKDIRS = flags.DEFINE_list("workdirs", [], "Folders of runs, between commas.")
 FIGURES = flags.DEFINE_bool("figures", True, "Draws the figures of the runs.")
 RECORD = flags.DEFINE_bool("record", False, "Writes the runs' rows to the results.")
-README = flags.DEFINE_bool("readme", False, "Rewrites the tables in the READMEs.")
+README = flags.DEFINE_bool(
+    "readme", False, "Rewrites result figures in the READMEs and in docstrings."
+)
+BASELINES = flags.DEFINE_list(
+    "baselines",
+    [],
+    "Experiments, or folders of them, to whose records the trivial baseline is added.",
+)
+DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of prepared data sets, or of texts, for --baselines."
+)
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "experiments" / "results"
@@ -48,7 +63,8 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
       folder: Its work folder.
 
     Returns:
-      What is recorded of it, ready for JSON. ``lengths`` are the lines of its
+      What is recorded of it, ready for JSON. ``corpus`` is the text that a language
+      model was evaluated on; ``lengths`` are the lines of its
       ``length_extension.jsonl``, none where it has not been measured by length.
 
     Raises:
@@ -78,10 +94,12 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
         "value": evaluation[metric],
         "paper": config.paper,
         "best_step": evaluation["step"],
+        "baseline": evaluation.get("baseline"),
         "steps": config.training.steps,
         "seconds": last["elapsed_s"],
         "date": datetime.date.fromtimestamp(written).isoformat(),
         **run,
+        **({"corpus": evaluation["corpus"]} if "corpus" in evaluation else {}),
         "lengths": _lines(folder.path / LENGTHS_FILE),
     }
 
@@ -108,7 +126,7 @@ def check_published(folder: RunFolder, row: Mapping[str, Any]) -> None:
 
 def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:
     """Writes a row to a folder of results, and its lines by length to a file beside."""
-    path = results / f"{tables.name_of(row).replace(':', '.')}.seed{row['seed']}.json"
+    path = results / f"{name_of(row).replace(':', '.')}.seed{row['seed']}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = {name: value for name, value in row.items() if name != "lengths"}
     path.write_text(json.dumps(stored, indent=2) + "\n")
@@ -128,7 +146,7 @@ def records(results: Path = RESULTS) -> list[dict[str, Any]]:
 
 def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
     """Draws the figures of an evaluated run into its folder; returns their paths."""
-    title = tables.name_of(row)
+    title = name_of(row)
     figures = {
         "curves": plots.curves(folder.metrics(), row["metric"].split()[-1], title)
     }
@@ -165,7 +183,7 @@ def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
 def main(argv):
     """Reports."""
     del argv
-    if not WORKDIRS.value and not README.value:
+    if not (WORKDIRS.value or README.value or BASELINES.value):
         raise ValueError(
             "`--workdirs` must name a run, got none; `--workdirs=runs/a,runs/b`, or "
             "`--readme` for the table of all records."
@@ -178,9 +196,12 @@ def main(argv):
         if RECORD.value:
             check_published(folder, row)
             record(row)
+    if BASELINES.value:
+        baselines.add(BASELINES.value, DATA_DIR.value, RESULTS)
     if README.value:
-        readme, recorded = ROOT / "README.md", records()
-        readme.write_text(tables.readme_with(readme.read_text(), recorded))
+        recorded = records()
+        for path in prose.files(ROOT):
+            path.write_text(prose.with_results(path.read_text(), recorded))
         (RESULTS / "README.md").write_text(tables.by_length_page(recorded))
         lengths.draw().savefig(RESULTS / tables.PICTURE)
     if rows:

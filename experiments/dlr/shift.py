@@ -2,12 +2,22 @@
 
     python -m launch.train --config=experiments/dlr/shift.py --workdir=runs/shift
 
-=======  ================================================  ======  ==================
-variant  what it is                                        R2      where
-=======  ================================================  ======  ==================
-(none)   table 1, DLR of one layer, L = 4096               1.00    the paper
-demo     L = 1024, 64 channels, 1,024 states, 800 steps    > 0.99  here, 2 CPU cores
-=======  ================================================  ======  ==================
+=======  =======================================================
+variant  what it is
+=======  =======================================================
+(none)   table 1, DLR of one layer, L = 4096 (paper: R2 1.00)
+demo     L = 1024, 64 channels, 1,024 states, 800 steps
+=======  =======================================================
+
+.. results: dlr/shift
+
+=======  =======  ========  =====
+variant  test r2  baseline  seeds
+=======  =======  ========  =====
+demo     0.9938   0.0000    1
+=======  =======  ========  =====
+
+.. end of results
 """
 
 from ml_collections import ConfigDict

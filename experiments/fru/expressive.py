@@ -8,11 +8,11 @@ Three things that the picture shows and the tests check:
   interpolate a polynomial of degree ``2 d + 1`` as well as one likes. The coefficients
   grow without bound as the frequency falls.
 - Theorem 4.4: three decays, real weights, whose sum changes its sign at most twice,
-  miss 14.8 % of the polynomial of figure 9 or more, in the mean.
+  miss the part `LEAST_MISSED` of the polynomial of figure 9 or more, in the mean.
 - The theorem says this of any number of decays. That does not hold: the sum of ``k``
   decays changes its sign up to ``k - 1`` times, sums of decays are dense in the
-  continuous functions, and fourteen of them miss one percent, by weights of 1e5. What
-  remains is that fourteen waves miss 30 times less, by weights of 15.
+  continuous functions, and fourteen of them miss far less than three, by weights that
+  are large. What remains is that fourteen waves miss less still, by small weights.
 
 Source: Zhang, Lin, Song and Dhillon, arXiv 1803.06585, 2018, section 4, appendix B.
 """

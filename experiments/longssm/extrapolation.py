@@ -9,9 +9,8 @@ it does beyond is the extrapolation of a polynomial in ``u``. Where states go on
 window to window, what lies further back counts too: here ``8 T`` steps.
 
 What the picture shows, and the tests check: on the window both fits are the better the
-more decays, down to 1e-4 of the memory. Beyond it the fit to the window is off by tens
-to thousands of times the memory itself, and more decays do not mend it; the fit to ``8
-T`` is off by less for every number of decays, mostly by ten to a thousand times.
+more decays. Beyond it the fit to the window is off by more than the memory itself, and
+more decays do not mend it; the fit to ``8 T`` is off by less, for every number of them.
 
 Source: Wang, arXiv 2406.02080, 2024, sections 3.1 and 3.2, appendix D.2; target, rates
 and lengths are ours, for the paper has none.

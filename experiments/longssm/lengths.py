@@ -1,26 +1,44 @@
-"""Perplexity by length of all models that are recorded: figures 4 to 10 on one page.
+"""Perplexity by length, trained and read with states that go on or from fresh ones.
 
     python -m launch.illustrate --figure=longssm/lengths --output=lengths.png
 
-A panel a model, a colour a length of training; trained with states that go on from
-batch to batch or with fresh ones. All are measured on windows from fresh states, in the
-order of the text: what ``launch.report --record`` keeps in ``experiments/results``.
+The question is the paper's: does a model that is trained on short windows read long
+texts as well as one that was trained on long windows, and is it enough for it that
+states go on from batch to batch? So the pairs are the paper's: models that are trained
+and read with states that go on, beside models that are trained and read from fresh
+states. Above, the windows come in the order of the text, where states that go on give
+one number for every length; below, in no order, where the states that a window starts
+from are those of another place, and windows from fresh states read the same as above. A
+column is a model, a colour a length of training.
 
-What the small models show, of bytes of novels, 2,000 steps each: an S5 trained on 16 or
-32 tokens from fresh states is the worse the longer it reads, with states that go on it
-is the better, at every length, and the best S5 is the one of 16 tokens: the paper's
-claim. From 128 tokens on the two end alike. A GRU gains beyond its length from fresh
-states too, and a Mamba loses nothing worth the name; states that go on are of use to
-them where windows are shortest. The price is at the start of a text: in windows as long
-as those of training, models that were trained with states that go on are behind.
+What the paper says of it: training on longer windows is generally better, with states
+that go on too, but not necessary for a loss that does not rise with the length (section
+4.1); and states that go on improve on fresh ones (section 4.2). How the models here
+compare stands in the tables of ``experiments/results``, with intervals over documents.
 
-Source: Wang, arXiv 2406.02080, 2024, figures 4 to 10, whose models are larger.
+Drawn are runs whose number of rows does not depend on the length, ``+rows32``, measured
+on the test split, the mean over their seeds; runs whose records are stale are left out.
+For each of ``s5`` and ``mamba``, 16, 32 and 128, ``previous`` and ``zero``, and three
+seeds::
+
+    python -m launch.train \
+        --config=experiments/longssm/text.py:s5+16+previous+rows32+small \
+        --data_dir=FOLDER --workdir=runs/s5 --config.training.seed=0
+    python -m launch.evaluate --workdir=runs/s5
+    python -m launch.evaluate --workdir=runs/s5 --mode=length_extension \
+        --lengths=16,32,128,1024,8192,32768
+    python -m launch.report --workdirs=runs/s5 --record
+
+Source: Wang, arXiv 2406.02080, 2024, figures 4 to 6 and 8, whose models are larger.
 """
 
 import json
+import statistics
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -28,21 +46,35 @@ from matplotlib.figure import Figure
 from ssm_jax.plots.style import figure, plain
 
 RECORDS = Path(__file__).parents[1] / "results" / "longssm"
-_STARTS = {"previous": ("-", "states go on"), "zero": (":", "fresh states")}
+_STARTS = {
+    "previous": ("-", "trained and read\nwith states that go on"),
+    "zero": (":", "trained and read\nfrom fresh states"),
+}
+_ORDERS = {"text": "in order", "shuffled": "in no order"}
 
 
 class Curve(NamedTuple):
-    """Perplexity of one model by the length of the windows that it reads."""
+    """Perplexity of one model by the length of the windows that it reads.
+
+    Attributes:
+      model: What it is, and its size.
+      trained: Tokens of a window in training.
+      start: What windows start from, in training and here.
+      order: In which order they are read here.
+      lengths: Tokens of a window here.
+      perplexities: At these, the mean over seeds.
+    """
 
     model: str
     trained: int
     start: str
+    order: str
     lengths: list[int]
     perplexities: list[float]
 
 
 def curves(records: Path = RECORDS) -> list[Curve]:
-    """Reads the curves of all models that were trained on text in its order.
+    """Reads the curves of all models that are read as they were trained.
 
     Args:
       records: The folder of records.
@@ -50,26 +82,43 @@ def curves(records: Path = RECORDS) -> list[Curve]:
     Raises:
       ValueError: There are none.
     """
-    found = []
+    found: defaultdict[tuple[str, int, str, str], defaultdict[int, list[float]]]
+    found = defaultdict(lambda: defaultdict(list))
     for path in sorted(records.glob("text.*.jsonl")):
         row: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
         model, trained, start, *more = row["variant"].split("+")
-        lines = map(json.loads, path.read_text().splitlines())
-        ways = [ln for ln in lines if (ln["start"], ln["order"]) == ("zero", "text")]
-        if start in _STARTS and "shuffled" not in more:
-            lengths = [line["length"] for line in ways]
-            perplexities = [line["perplexity"] for line in ways]
-            found.append(Curve(model, int(trained), start, lengths, perplexities))
+        if row.get("stale") or "rows32" not in more or "shuffled" in more:
+            continue
+        if start not in _STARTS:
+            continue
+        size = [word for word in more if word != "rows32"]
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = [line for line in lines if line["split"] == "test"]
+        for order in _ORDERS if lines else ():
+            # Windows from fresh states do not know in which order they are read.
+            way = (start, order if start == "previous" else "text")
+            at = {
+                line["length"]: line["perplexity"]
+                for line in lines
+                if (line["start"], line["order"]) == way
+            }
+            curve = found[" ".join([model, *size]), int(trained), start, order]
+            for length in {line["length"] for line in lines}:
+                # States that go on in order are measured once, for all lengths.
+                curve[length].append(at.get(length, at[max(at)]))
     if not found:
         raise ValueError(
-            f"there must be records of models by length, got none in {records}; "
+            f"`records` must hold runs of `+rows32` by length, got none in {records}; "
             "`launch.evaluate --mode=length_extension`, then `launch.report --record`."
         )
-    return found
+    return [
+        Curve(*key, sorted(at), [statistics.mean(at[length]) for length in sorted(at)])
+        for key, at in sorted(found.items())
+    ]
 
 
 def draw() -> Figure:
-    """Draws them, one panel a model, all of one scale."""
+    """Draws them: a column a model, above in order and below in no order."""
     found = curves()
     models = sorted({curve.model for curve in found})
     windows = sorted({curve.trained for curve in found})
@@ -77,29 +126,32 @@ def draw() -> Figure:
     colours = {
         n: to_hex(shades(0.85 * i / len(windows))) for i, n in enumerate(windows)
     }
-    drawing = figure(3.1 * len(models) + 0.6, 3.4)
-    panels = drawing.subplots(1, len(models), sharey=True, squeeze=False)[0]
-    for axes, model in zip(panels, models, strict=True):
-        for curve in found:
-            if curve.model == model:
-                line, _ = _STARTS[curve.start]
-                axes.loglog(
-                    curve.lengths,
-                    curve.perplexities,
-                    color=colours[curve.trained],
-                    linestyle=line,
-                    marker="o",
-                    markersize=3,
-                )
-        ticks = sorted({n for curve in found for n in curve.lengths})[::-2]
-        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-        axes.set_yticks(ticks := [4, 5, 6, 8, 12, 16], [str(tick) for tick in ticks])
+    drawing = figure(3.4 * len(models) + 1.8, 6.2)
+    panels = drawing.subplots(2, len(models), sharex=True, sharey=True, squeeze=False)
+    for curve in found:
+        row, column = [*_ORDERS].index(curve.order), models.index(curve.model)
+        one_height = (curve.start, curve.order) == ("previous", "text")
+        panels[row][column].semilogx(
+            curve.lengths,
+            curve.perplexities,
+            color=colours[curve.trained],
+            linestyle=_STARTS[curve.start][0],
+            marker=None if one_height else "o",
+            markersize=3,
+        )
+    ticks = sorted({n for curve in found for n in curve.lengths})
+    for (row, column), axes in np.ndenumerate(panels):
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], rotation=45)
         axes.minorticks_off()
-        y = "perplexity" if axes is panels[0] else ""
-        plain(axes, title=model, x="tokens of a window", y=y)
+        plain(
+            axes,
+            title=f"{models[column]}, windows {[*_ORDERS.values()][row]}",
+            x="tokens of a window" if row else "",
+            y="" if column else "perplexity",
+        )
     for window, colour in colours.items():
-        panels[0].plot([], [], color=colour, label=f"trained on {window}")
+        panels[0][0].plot([], [], color=colour, label=f"trained on {window}")
     for line, name in _STARTS.values():
-        panels[0].plot([], [], color="black", linestyle=line, label=name)
-    panels[0].legend(frameon=False, fontsize=8)
+        panels[0][0].plot([], [], color="black", linestyle=line, label=name)
+    drawing.legend(loc="outside right upper", frameon=False, fontsize=8)
     return drawing

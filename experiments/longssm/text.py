@@ -10,10 +10,14 @@ which ``launch.prepare`` makes such a folder of. The variant is ``s5``, ``mamba`
 what a batch starts from: ``zero``, ``previous``, ``noise`` or ``other``. With
 ``shuffled`` windows come in no order. ``d192``, ``d384`` (where nothing is said),
 ``d768`` and ``d1024`` are widths, in 6, 6, 12 and 24 layers; with ``small`` tokens are
-bytes and the size one that two CPU cores train in minutes. A batch has 32,768 tokens
-(small 2,048) whatever the length, so that all lengths see the same text in the same
-number of steps. Other tokens: ``--config.task.tokenizer=FILE.json
---config.task.vocabulary=N``, of the file.
+bytes and the size one that two CPU cores train in minutes. Other tokens:
+``--config.task.tokenizer=FILE.json --config.task.vocabulary=N``, of the file.
+
+A batch has 32,768 tokens (small 2,048) whatever the length, so that all lengths see the
+same text in the same number of steps, but in fewer rows the longer the windows. With
+``rows32`` a batch has 32 rows whatever the length: each row reads the same text at
+every length, half as much as without, in fewer steps the longer the windows. Rows, text
+and steps cannot all be the same; what is asked about the length is asked of these runs.
 
 Training that carries states may become unstable (section 4.3): ``s5_bounded`` bounds
 them by its eigenvalues, ``--config.training.state_penalty`` by the loss, and with
@@ -45,6 +49,7 @@ from ssm_jax.training import Optimizer, Training
 
 MODELS = ("s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru")
 STARTS = ("zero", "previous", "noise", "other")
+MORE = ("shuffled", "rows32")
 SIZES = {
     "small": (64, 2),
     "d192": (192, 6),
@@ -61,16 +66,23 @@ LARGEST_STATE = 100.0  # Where it is bounded, for inputs within 1.
 
 def get_config(variant: str = "s5+16+previous") -> Config:
     """The experiment in one of its variants."""
-    model, length, start, size, shuffled = _chosen(variant)
+    model, length, start, size, more = _chosen(variant)
     small = size == "small"
     d_model, n_layers = SIZES[size]
     steps = 2_000 if small else 20_000
+    tokens_of_batch = 2_048 if small else 32_768
+    batch_size, validated = max(1, tokens_of_batch // length), 50
+    if "rows32" in more:
+        steps = max(1, steps * tokens_of_batch // 2 // (32 * length))
+        # As many tokens for every length, so that they choose a checkpoint by the same.
+        validated = max(1, validated * tokens_of_batch // (32 * length))
+        batch_size = 32
     task = spec(
         TextFolder,
         length=length,
         tokenizer="bytes" if small else "words",
         vocabulary=257 if small else VOCABULARY,
-        layout="shuffled" if shuffled else "stream",
+        layout="shuffled" if "shuffled" in more else "stream",
     )
     tokens = task.get_ref("vocabulary")
     encoder = spec(
@@ -79,10 +91,10 @@ def get_config(variant: str = "s5+16+previous") -> Config:
     training = spec(
         Training,
         steps=steps,
-        batch_size=max(1, (2_048 if small else 32_768) // length),
+        batch_size=batch_size,
         initial_state=start,
-        evaluate_every=steps // 4,
-        evaluation_batches=50,
+        evaluate_every=max(1, steps // 4),
+        evaluation_batches=validated,
     )
     return ConfigDict(
         {
@@ -113,7 +125,7 @@ def get_config(variant: str = "s5+16+previous") -> Config:
 
 def _chosen(variant):
     words = variant.split("+")
-    known = (*MODELS, *STARTS, *SIZES, "shuffled")
+    known = (*MODELS, *STARTS, *SIZES, *MORE)
     numbers = [int(word) for word in words if word.isdigit()]
     for word in words:
         if word not in known and not word.isdigit():
@@ -131,7 +143,8 @@ def _chosen(variant):
             f"size, as s5+16+previous, got {variant!r}."
         )
     size = sizes[0] if sizes else "d384"
-    return models[0], numbers[0], starts[0], size, "shuffled" in words
+    more = [word for word in words if word in MORE]
+    return models[0], numbers[0], starts[0], size, more
 
 
 def _block(model, d, n_layers):

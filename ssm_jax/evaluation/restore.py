@@ -5,16 +5,16 @@ import os
 from typing import Literal
 
 import jax
+import numpy as np
 from flax import linen as nn
 from flax.core import meta
 
 from ssm_jax.config import build
 from ssm_jax.tasks.base import Task
 from ssm_jax.tasks.text import TextFolder
-from ssm_jax.training.checkpoint import Checkpoints
+from ssm_jax.training.checkpoint import CheckpointError
 from ssm_jax.training.folder import RunFolder
 from ssm_jax.training.loop import Training
-from ssm_jax.training.losses import main_metric
 from ssm_jax.types import PyTree
 
 
@@ -62,7 +62,8 @@ def restore(
 
     Args:
       workdir: The folder of the run; nothing in it is changed.
-      which: The checkpoint: that of the best validation metric, the latest, or a step.
+      which: The checkpoint: that of the best validation metric (of equal ones that of
+        the lower loss, then the later one), the latest, or the number of a step.
       data_dir: Where the task's data are, if no longer where the run found them.
 
     Returns:
@@ -70,8 +71,11 @@ def restore(
 
     Raises:
       FileNotFoundError: There is no run in the folder.
-      CheckpointError: It has no such checkpoint, or one that is not what was saved.
+      CheckpointError: It has no such checkpoint, or one that is not what was saved or
+        of another config than the folder's.
+      ValueError: ``which`` is something else.
     """
+    step = _step_number(which)
     folder = RunFolder(workdir)
     config = folder.config()
     runtime = {} if data_dir is None else {"data_dir": data_dir}
@@ -79,15 +83,31 @@ def restore(
     model = build(config.model, "config.model")
     target = jax.eval_shape(lambda: _variables(model, task.spec))
     target = {"params": target.pop("params"), "model_state": target}
-    best = f"validation/{main_metric(task.spec.targets)}"
-    checkpoints = Checkpoints(folder.checkpoints, best_metric=best)
-    step = which if isinstance(which, int) else None
+    checkpoints = folder.open_checkpoints(task.spec.targets)
     if which == "best":
         step = checkpoints.best_step
+        if step is None and checkpoints.latest_step is not None:
+            raise CheckpointError(
+                "`which` must be 'latest' or a step where no step has a finite metric "
+                f"in validation, got 'best' of {folder.path}."
+            )
     restored = checkpoints.restore(target, step=step)
     variables = {"params": restored.state["params"], **restored.state["model_state"]}
     training = build(config.training, "config.training")
     return Restored(model, variables, task, training, restored.step)
+
+
+def _step_number(which: object) -> int | None:
+    """Checks which checkpoint is asked for; returns the step if that is a number."""
+    if isinstance(which, str) and which in ("best", "latest"):
+        return None
+    if isinstance(which, int | np.integer) and not isinstance(which, bool):
+        if which >= 0:
+            return int(which)
+    raise ValueError(
+        "`which` must be 'best', 'latest' or the number of a step, got "
+        f"{which!r}; leave it out for the best."
+    )
 
 
 def _variables(model, spec):

@@ -2,30 +2,42 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import jax
 import optax
 from absl import logging
 
+from ssm_jax.evaluation.baseline import trivial_baseline
+from ssm_jax.evaluation.corpus import corpus
 from ssm_jax.evaluation.inspect import inspect
-from ssm_jax.evaluation.length_extension import Order, losses_by_length, verdict
+from ssm_jax.evaluation.length_extension import (
+    Measured,
+    Order,
+    loss_interval,
+    losses_by_length,
+    verdict,
+)
 from ssm_jax.evaluation.length_extension import Start as LengthStart
 from ssm_jax.evaluation.restore import restore
 from ssm_jax.tasks.base import Split
+from ssm_jax.tasks.text import TextFolder
 from ssm_jax.training.evaluate import evaluate
 from ssm_jax.training.folder import RunFolder
+from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.loop import carried_in_evaluation
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import Run
 
 LENGTHS_FILE = "length_extension.jsonl"
 
-# From fresh states it is all the same how windows follow each other.
+# From fresh states it is all the same how windows follow each other. Where states go on
+# in the order of the text it is all the same how long they are.
+CARRIED: tuple[LengthStart, Order] = ("previous", "text")
 WAYS: tuple[tuple[LengthStart, Order], ...] = (
     ("zero", "text"),
-    ("previous", "text"),
+    CARRIED,
     ("previous", "shuffled"),
 )
 
@@ -39,8 +51,10 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Measures the model of a run on a split and looks into it.
 
-    Writes the metrics to ``evaluation.json`` in the work folder, and what pictures are
-    drawn from to ``inspection.npz``; changes nothing else.
+    The whole split is measured: ``evaluation_batches`` bounds an evaluation within
+    training, and here that of a split without end alone. Writes the metrics to
+    ``evaluation.json`` in the work folder, and what pictures are drawn from to
+    ``inspection.npz``; changes nothing else.
 
     Args:
       workdir: The folder of the run.
@@ -49,35 +63,47 @@ def evaluate_run(
       data_dir: Where the task's data are, if no longer where the run found them.
 
     Returns:
-      What was measured, with ``step`` and ``split``.
+      What was measured, with ``step`` and ``split``; as ``baseline`` what
+      `trivial_baseline` gives on the same batches; and of text `corpus`.
 
     Raises:
       FileNotFoundError: There is no run in the folder, or no data.
       CheckpointError: It has no such checkpoint, or one that is not what was saved.
+      ValueError: ``which`` is something else, or there are several processes.
     """
+    check_one_process()
     restored = restore(workdir, which, data_dir=data_dir)
-    training = restored.training
+    training, task = restored.training, restored.task
+    endless = task.n_examples(split) is None
+    limit = training.evaluation_batches if endless else None
     n = jax.local_device_count()
     devices = jax.local_devices()[: n if training.batch_size % n == 0 else 1]
     parallel = DataParallel(training.parallel, devices)
     variables = dict(restored.variables)
     params = variables.pop("params")
-    run = Run(
-        restored.model, restored.task.spec, transform=optax.identity(), summary=()
-    )
+    run = Run(restored.model, task.spec, transform=optax.identity(), summary=())
     measured = evaluate(
         parallel.evaluation_step(run),
         parallel,
-        restored.task,
+        task,
         params,
         variables,
         split=split,
         batch_size=training.batch_size,
-        limit=training.evaluation_batches,
+        limit=limit,
         seed=training.seed,
         carry=carried_in_evaluation(restored.model, training),
     )
-    result = {"split": split, "step": restored.step, **measured}
+    baseline = trivial_baseline(
+        task,
+        split,
+        batch_size=training.batch_size,
+        limit=limit,
+        seed=training.seed,
+    )
+    result = {"split": split, "step": restored.step, **measured, "baseline": baseline}
+    if isinstance(task, TextFolder):
+        result["corpus"] = corpus(task, split)
     folder = RunFolder(workdir)
     inspect(restored, folder.path / "inspection.npz")
     folder.write("evaluation.json", result)
@@ -95,54 +121,86 @@ def evaluate_lengths(
 ) -> list[dict[str, Any]]:
     """Measures a language model at many lengths; see `losses_by_length`.
 
-    From fresh states, and from those of the window before, then also with the windows
-    mixed. Writes a line for each to ``length_extension.jsonl`` in the work folder.
+    From fresh states; from those of the window before, which is the same at every
+    length and measured at the greatest; and so with the windows mixed. Windows are
+    spread over all documents of the split, an equal share of each; states go on within
+    a span of theirs (`Spans`). Writes a line for each to ``length_extension.jsonl`` in
+    the work folder.
 
     Args:
       workdir: The folder of the run.
       lengths: Tokens of a window, rising; each must divide the greatest.
       which: The checkpoint, as `restore` takes it.
       split: Which part of the text.
-      max_tokens: Tokens from its start on that are read, if not the greatest length
-        takes more.
+      max_tokens: Tokens that are read at each length, if not the greatest length takes
+        more.
       data_dir: Where the text is, if no longer where the run found it.
 
     Returns:
-      A row for each: ``split``, ``start``, ``order``, ``length``, ``loss`` (nats a
-      token), ``error`` (its deviation over windows), ``perplexity``; ``trained``, the
-      length it was trained at; and ``extends``, the `verdict` on all lengths from that
-      one on.
+      A row for each: ``split``, ``start``, ``order``, ``length``; ``loss`` (nats a
+      token), ``error`` (its standard error over documents), ``interval`` (its
+      `loss_interval` of 95 %), ``loss_by_document`` and ``perplexity``; ``trained``,
+      the length it was trained at; ``extends``, the `verdict` on all lengths from that
+      one on, of fresh states alone; and ``corpus``: `corpus`, with ``tokens_read`` and
+      ``documents_read``, where those shorter than the greatest length count together
+      (`spread` says how). Of a single document ``error``, ``interval`` and ``extends``
+      are None.
 
     Raises:
-      ValueError: The run is not of a language model, or a length does not fit.
+      ValueError: The run is not of a language model, a length does not fit, or there
+        are several processes.
     """
+    check_one_process()
     restored = restore(workdir, which, data_dir=data_dir)
-    text, trained = restored.text.text(split), restored.text.length
-    text = text[: max(max_tokens, *lengths) + 1]
+    task, trained = restored.text, restored.text.length
+    text, known = task.text(split), corpus(task, split)
     rows = []
     for start, order in WAYS:
         found = []
         for each in losses_by_length(
-            restored.model, restored.variables, text, lengths, start=start, order=order
+            restored.model,
+            restored.variables,
+            text,
+            lengths[-1:] if (start, order) == CARRIED else lengths,
+            edges=task.documents(split),
+            max_tokens=max_tokens,
+            start=start,
+            order=order,
         ):
             found.append(each)
             logging.info("%s, %s, %d: %.4f", start, order, each.length, each.loss)
-        beyond = [each for each in found if each.length >= trained]
-        extends = verdict(found, beyond=trained) if len(beyond) > 1 else None
-        rows += [
-            {
-                "split": split,
-                "start": start,
-                "order": order,
-                "length": each.length,
-                "loss": each.loss,
-                "error": each.error,
-                "perplexity": each.perplexity,
-                "trained": trained,
-                "extends": extends,
-            }
-            for each in found
-        ]
+        way = {"split": split, "start": start, "order": order}
+        of_all = {
+            "trained": trained,
+            "extends": _extends(found, trained) if start == "zero" else None,
+        }
+        rows += [way | _row(each, known) | of_all for each in found]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (RunFolder(workdir).path / LENGTHS_FILE).write_text(lines)
     return rows
+
+
+def _extends(found: Sequence[Measured], trained: int) -> str | None:
+    """The verdict from the trained length on; None where nothing can be said."""
+    beyond = [each for each in found if each.length >= trained]
+    if len(beyond) < 2 or beyond[0].n_documents < 2:
+        return None
+    return verdict(beyond, beyond=trained)
+
+
+def _row(measured: Measured, known: Mapping[str, Any]) -> dict[str, Any]:
+    """What is recorded of one length."""
+    read = {
+        "tokens_read": measured.length * len(measured.windows),
+        "documents_read": measured.n_documents,
+    }
+    interval = loss_interval(measured.documents)
+    return {
+        "length": measured.length,
+        "loss": measured.loss,
+        "error": measured.error,
+        "perplexity": measured.perplexity,
+        "interval": None if interval is None else list(interval),
+        "loss_by_document": measured.documents.tolist(),
+        "corpus": {**known, **read},
+    }

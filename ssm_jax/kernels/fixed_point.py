@@ -33,8 +33,8 @@ class Sweeps(NamedTuple):
 
     Attributes:
       n_sweeps: Sweeps that were made; 0 if it was sequential from the start.
-      converged: Whether they met the tolerance; if not, the recurrence was evaluated
-        sequentially after all.
+      converged: Whether every sequence met the tolerance with finite states; if not,
+        the recurrence was evaluated sequentially after all.
     """
 
     n_sweeps: Int[Array, ""]
@@ -81,8 +81,12 @@ def nonlinear_recurrence(
         1; against sweeps that grow before they fall. None: none at first, and more
         for as long as sweeps hardly contract, which for trained units is best, and not
         where greater weights make all sweeps contract slowly.
-      tolerance: A sweep that mends less, as a part of the largest state, is the last.
-      max_sweeps: After so many the recurrence is evaluated sequentially.
+      tolerance: The iterations end when the largest change of each sequence is at most
+        this part of its largest state.
+      max_sweeps: After so many iterations without convergence the recurrence is
+        evaluated sequentially; sooner, when a state is not finite, when the changes
+        have not become smaller for a fifth of this number (``"newton"``), or when their
+        growth so far says that they will not converge in time (``"picard"``).
       chunk: Steps that are solved together, each chunk from the last state of the one
         before; bounds the memory of the sweeps. None means all.
 

@@ -52,6 +52,10 @@ def linear_recurrence(
       ValueError: The shapes do not fit, the length is zero, ``method`` is unknown or
         cannot do what is asked.
 
+    Note:
+      Inside `jax.shard_map` the length must not be divided over devices: each would
+      evaluate its piece alone, and nothing could tell.
+
     Example:
       >>> h, h_last = linear_recurrence(jnp.array([0.5]), jnp.ones((3, 1)))
       >>> print(h[:, 0], h_last)

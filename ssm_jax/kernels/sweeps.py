@@ -4,6 +4,7 @@ What `ssm_jax.kernels.fixed_point` says of the sweeps is done here.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +21,10 @@ any number, to ``(*b, n)``."""
 
 Solution = Literal["sequential", "picard", "newton"]
 """How a nonlinear recurrence is evaluated."""
+
+
+# Part of all iterations in which the changes may stay as large as they are, or grow.
+_PATIENCE = 0.2
 
 
 class Values(NamedTuple):
@@ -193,26 +198,77 @@ def _linear(how, values, h, reset, right, *, transposed):
 
 
 def _swept(how, sweep, start):
-    """Sweeps until one changes next to nothing: ``(h, count, converged)``.
+    """Iterates until the largest change is within tolerance: ``(h, count, converged)``.
 
-    Where nothing is said of damping, it goes halfway to 1 after a sweep that changed
-    more than half of what the last one did, and as far back after others.
+    Each sequence, all axes but the last two, must meet the tolerance by its own largest
+    state, so that a sequence of large states hides no error of another. States that are
+    not finite have not converged, and end the iterations; so does `_hopeless`.
+
+    Where no damping is given, it goes halfway to 1 after an iteration that changed more
+    than half of what the one before it did, and as far back after others.
     """
 
     def once(carry):
-        h, count, _, last, damping = carry
-        mended = sweep(h, damping)
-        change = jnp.max(jnp.abs(mended - h))
-        converged = change <= how.tolerance * jnp.max(jnp.abs(mended))
+        h, count, progress, damping = carry
+        updated = sweep(h, damping)
+        size = jnp.max(jnp.abs(updated), (-2, -1))
+        changes = jnp.max(jnp.abs(updated - h), (-2, -1))
+        change = jnp.max(changes)
+        # `inf <= inf` is true, so that only finite numbers may be compared.
+        finite = jnp.all(jnp.isfinite(size))
+        converged = finite & jnp.all(changes <= how.tolerance * size)
         if how.damping is None:
             more, less = (1 + damping) / 2, jnp.maximum(2 * damping - 1, 0)
-            damping = jnp.where(change > last / 2, more, less)
-        return mended, count + 1, converged, change, damping
+            damping = jnp.where(change > progress.change / 2, more, less)
+        progress = _Progress(
+            converged=converged,
+            finite=finite,
+            change=change,
+            first=jnp.where(count == 0, change, progress.first),
+            best=jnp.minimum(progress.best, change),
+            since_best=jnp.where(change < progress.best, 0, progress.since_best + 1),
+            target=how.tolerance * jnp.max(size),
+        )
+        return updated, count + 1, progress, damping
 
     def goes_on(carry):
-        _, count, converged, _, _ = carry
-        return ~converged & (count < how.max_sweeps)
+        _, count, progress, _ = carry
+        possible = progress.finite & ~_hopeless(how, count, progress)
+        return ~progress.converged & possible & (count < how.max_sweeps)
 
-    none, damping = jnp.zeros((), jnp.int32), jnp.float32(how.damping or 0)
-    first = once((start, none, None, jnp.inf, damping))
-    return jax.lax.while_loop(goes_on, once, first)[:3]
+    none, large = jnp.zeros((), jnp.int32), jnp.inf
+    progress = _Progress(False, True, large, large, large, none, 0.0)
+    first = once((start, none, progress, jnp.float32(how.damping or 0)))
+    h, count, progress, _ = jax.lax.while_loop(goes_on, once, first)
+    return h, count, progress.converged
+
+
+class _Progress(NamedTuple):
+    """What the iterations have come to."""
+
+    converged: Any
+    finite: Any
+    change: Any  # the largest of the last iteration
+    first: Any  # that of the first
+    best: Any  # the smallest so far
+    since_best: Any  # iterations since then
+    target: Any  # the change that would be small enough
+
+
+def _hopeless(how, count, progress):
+    """Whether the iterations will not converge within their number.
+
+    Picard's errors are ``c s**k / k!`` where they converge: the changes so far give
+    ``c`` and ``s``, and these predict the change of the last iteration. Newton's
+    changes often grow before they fall; after a fifth of all iterations without a
+    smaller one than before, they are taken not to fall at all.
+    """
+    patience = _PATIENCE * how.max_sweeps
+    if how.method != "picard":
+        return progress.since_best >= patience
+    k, last = count.astype(progress.change.dtype), float(how.max_sweeps)
+    # The first change is `c`: after `k` iterations the power of `s` is `k - 1`.
+    growth = jnp.log(progress.change / progress.first) + jax.lax.lgamma(k)
+    log_s = growth / jnp.maximum(k - 1, 1)
+    at_last = jnp.log(progress.first) + (last - 1) * log_s - math.lgamma(last)
+    return (k > patience) & (at_last > jnp.log(progress.target))

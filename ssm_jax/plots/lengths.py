@@ -9,11 +9,16 @@ from ssm_jax.plots.style import BLUE, GREY, ORANGE, figure, plain
 
 _COLOURS = {"zero": BLUE, "previous": ORANGE}
 _LINES = {"text": "-", "shuffled": ":"}
+CARRIED = ("previous", "text")
+"""What a line starts from, and in which order, that has one height."""
 _STARTS = {"zero": "fresh states", "previous": "states go on"}
 
 
 def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     """Draws the perplexity of a model by length, a line for each way of reading.
+
+    States that go on through the text in its order give the same at every length: a
+    line of that height, of the greatest length that was measured.
 
     Args:
       rows: ``start``, ``order``, ``length``, ``perplexity`` and ``trained`` of each.
@@ -28,14 +33,20 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
         of_line = [
             row for row in rows if (row["start"], row["order"]) == (start, order)
         ]
+        look: dict[str, Any] = {
+            "color": _COLOURS[start],
+            "linestyle": _LINES[order],
+            "label": f"{_STARTS[start]}, {order}",
+        }
+        if (start, order) == CARRIED:
+            axes.axhline(of_line[-1]["perplexity"], **look)
+            continue
         axes.semilogx(
             [row["length"] for row in of_line],
             [row["perplexity"] for row in of_line],
-            color=_COLOURS[start],
-            linestyle=_LINES[order],
             marker="o",
             markersize=3.5,
-            label=f"{_STARTS[start]}, {order}",
+            **look,
         )
     axes.axvline(rows[0]["trained"], color=GREY, linestyle="--", linewidth=1)
     ticks = sorted({row["length"] for row in rows})[::-2]

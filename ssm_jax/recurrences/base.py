@@ -83,6 +83,11 @@ class Recurrence(Protocol):
         Raises:
           ValueError: A shape does not fit, a recurrence of two directions is given a
             state, or ``method`` cannot do what is asked.
+
+        Note:
+          Under `jax.pmap` and `jax.shard_map` rows of the batch may be divided over
+          devices. The length may not: each device would evaluate its piece of every
+          sequence as a sequence of its own, from a zero state, and nothing could tell.
         """
         ...
 

@@ -15,6 +15,7 @@ import functools
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -90,7 +91,7 @@ class Projected:
         if not maps.mapped:
             return None
         parts = [
-            product(c[..., k], kernel.reshape(len(k), -1)).reshape(
+            product(_select(c, k, -1), kernel.reshape(len(k), -1)).reshape(
                 *c.shape[:-1], self.d, self.r
             )
             for k, kernel in zip(self._groups[1], maps.mapped, strict=True)
@@ -102,10 +103,10 @@ class Projected:
         u, (own, mapped) = u.reshape(*u.shape[:-1], -1, self.d), self._groups
         flat = (*u.shape[:-2], -1)
         parts = [
-            product(u[..., k, :].reshape(flat), kernel)
+            product(_select(u, k, -2).reshape(flat), kernel)
             for k, kernel in zip(mapped, maps.mapped, strict=True)
         ]
-        return jnp.concatenate([u[..., own, :].reshape(flat), *parts], -1)
+        return jnp.concatenate([_select(u, own, -2).reshape(flat), *parts], -1)
 
     def gained(
         self,
@@ -118,7 +119,7 @@ class Projected:
         matrix = maps.fixed if matrix is None else matrix
         if matrix is None:
             return self.of(maps, outer(c, s))
-        own = outer(c[..., self._groups[0]], s)
+        own = outer(_select(c, self._groups[0], -1), s)
         mapped = jnp.matmul(s[..., None, :], matrix, precision="highest")[..., 0, :]
         return jnp.concatenate([own, mapped], -1)
 
@@ -127,6 +128,22 @@ class Projected:
         own, mapped = jnp.split(v, [len(maps.own)], -1)
         mapped = jnp.sum(mapped.reshape(*mapped.shape[:-1], -1, self.r), -2)
         return mapped + product(own, maps.own) if len(maps.own) else mapped
+
+
+def _select(values, indices, axis):
+    """``values`` at increasing static indices.
+
+    By slices of consecutive ones: in `jax.shard_map` with ``check_vma=True`` the index
+    array of a gather differs from the values in the axes that it varies over.
+    """
+    if not len(indices):
+        return jax.lax.slice_in_dim(values, 0, 0, axis=axis)
+    runs = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1)
+    slices = [
+        jax.lax.slice_in_dim(values, int(run[0]), int(run[-1]) + 1, axis=axis)
+        for run in runs
+    ]
+    return jnp.concatenate(slices, axis)
 
 
 def outer(c: Float[Array, "*c k"], s: Float[Array, "*b d"]) -> Float[Array, "*b n"]:

@@ -46,7 +46,8 @@ class TextFolder:
         token one greater; with words 2 is the border, of a file ``border``.
       targets: int32, ``(b, length)``, the input of the next step. Before the first
         token of a document stands the border, behind its last one the next border.
-      mask: bool, ``(b, length)``, false in rows that fill up a batch.
+      mask: bool, ``(b, length)``, false in rows that fill up a batch and behind the end
+        of a text that is evaluated: its last window may be shorter than the others.
       reset: bool, ``(b, length)``, true at borders, with which a document starts; only
         where ``layout`` is ``"packed"``, so that no prediction there depends on another
         document than its own.
@@ -127,7 +128,11 @@ class TextFolder:
         )
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the windows of a split."""
+        """Counts the windows of a split.
+
+        Training leaves out what is too short for a window at the end. Evaluation reads
+        it, so that models with windows of different lengths see the same text.
+        """
         n_targets = len(self.text(split)) - 1
         if n_targets < self.length:
             raise ValueError(
@@ -135,7 +140,8 @@ class TextFolder:
                 f"split, got {self.length}; put more text into {self.data_dir}, or "
                 "read shorter sequences."
             )
-        return n_targets // self.length
+        rest = 0 if split == "train" else self.length - 1
+        return (n_targets + rest) // self.length
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
@@ -145,9 +151,11 @@ class TextFolder:
         choose = base.continue_rows if self.layout == "stream" else base.choose_rows
         rows, counts = choose(n, split, index, batch_size, seed)
         places = self.length * rows[:, None] + np.arange(self.length + 1)
-        text = self.text(split)[places].astype(np.int32)
+        whole = self.text(split)
+        last = len(whole) - 1
+        text = whole[np.minimum(places, last)].astype(np.int32)
         inputs, targets = text[:, :-1].copy(), text[:, 1:].copy()
-        mask = np.repeat(counts[:, None], self.length, axis=1)
+        mask = counts[:, None] & (places[:, 1:] <= last)
         packed = self.layout == "packed"
         reset = inputs == self._border() if packed else None
         return base.Batch(inputs, targets, mask, reset=reset)
@@ -167,6 +175,15 @@ class TextFolder:
         return documents.read_subwords(
             self.data_dir, split, self.tokenizer, self.border
         )
+
+    def documents(self, split: base.Split) -> np.ndarray:
+        """Where the documents of a split stand in its `text`.
+
+        Returns:
+          The places of all borders, int64, ``(d + 1,)``: document ``i`` has its border
+          at number ``i`` and its last token before number ``i + 1``.
+        """
+        return np.flatnonzero(self.text(split) == self._border())
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a document's beginning, the border before it included."""

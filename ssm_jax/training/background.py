@@ -3,14 +3,11 @@
 import errno
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from logging import LogRecord
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 from absl import logging
 from orbax.checkpoint import v1 as ocp
@@ -18,8 +15,10 @@ from orbax.checkpoint import v1 as ocp
 from ssm_jax.training.digest import Json, leaf_digest
 from ssm_jax.training.seal import (
     CheckpointError,
+    remove_set_aside,
     root_cause,
     sealed_steps,
+    steps,
     stored_name,
     write_seal,
 )
@@ -37,25 +36,15 @@ class BackgroundSaver:
     """
 
     def __init__(
-        self, directory: Path, *, keep_latest: int, keep: Callable[[], int | None]
+        self, directory: Path, keep_latest: int, keep: Callable[[], int | None]
     ) -> None:
         """Opens the folder, which is created if need be."""
-        self._directory = directory
-        policies = ocp.training.preservation_policies
-        context = ocp.Context()
-        context.memory.deepcopy_host_arrays = False  # the caller gave them away
-        # One folder a leaf: of each byte of data one can tell the leaf that it is of.
-        context.array.saving.use_ocdbt = context.array.saving.use_zarr3 = False
+        self._directory, self._keep_latest, self._keep = directory, keep_latest, keep
+        directory.mkdir(parents=True, exist_ok=True)
+        for left in directory.glob("*.orbax-checkpoint-tmp*"):
+            shutil.rmtree(left)
         # A failed save is raised by `wait`; Orbax logs its traceback six times more.
         logging.get_absl_logger().addFilter(_is_not_orbax)
-        self._orbax = ocp.training.Checkpointer(
-            str(directory),
-            context=context,
-            preservation_policy=policies.AnyPreservationPolicy(  # pyright: ignore[reportArgumentType]
-                [policies.LatestN(keep_latest), _Keep(keep)]
-            ),
-            cleanup_tmp_directories=True,
-        )
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: tuple[int, Future[None]] | None = None
 
@@ -66,20 +55,8 @@ class BackgroundSaver:
           step: Its number.
           arrays: The leaves on the host; nobody may write to them any more.
           record: What the seal shall say beside the digests.
-
-        Raises:
-          CheckpointError: The save cannot start.
         """
-        # Orbax refuses empty arrays; the seal alone says that there is one.
-        stored = {
-            stored_name(name): array for name, array in arrays.items() if array.size
-        }
-        try:
-            response = self._orbax.save_async(step, stored, force=True)
-        except Exception as error:
-            raise save_error(self._directory, step, error) from None
-        future = self._worker.submit(self._seal, response, step, arrays, record)
-        self._pending = step, future
+        self._pending = step, self._worker.submit(self._save, step, arrays, record)
 
     def wait(self) -> None:
         """Waits for the save under way.
@@ -98,24 +75,25 @@ class BackgroundSaver:
     def close(self) -> None:
         """Lets go of the folder, after the save under way."""
         self._worker.shutdown()
-        try:
-            self._orbax.close()
-        except Exception as error:  # that of the save, which `wait` has raised
-            logging.debug("Orbax on closing %s: %s", self._directory, error)
         logging.get_absl_logger().removeFilter(_is_not_orbax)
 
-    def _seal(
-        self,
-        response: Any,
-        step: int,
-        arrays: dict[str, np.ndarray],
-        record: Json,
-    ) -> None:
-        response.result()  # the step is in its place
-        if jax.process_index() == 0:
-            for name, array in arrays.items():
-                record["leaves"][name]["digest"] = leaf_digest(array)
-            write_seal(self._directory / str(step), record)
+    def _save(self, step: int, arrays: dict[str, np.ndarray], record: Json) -> None:
+        folder, context = self._directory / str(step), ocp.Context()
+        context.memory.deepcopy_host_arrays = False  # the caller gave them away
+        # One folder a leaf: of each byte of data one can tell the leaf that it is of.
+        context.array.saving.use_ocdbt = context.array.saving.use_zarr3 = False
+        # Orbax refuses empty arrays; the seal alone says that there is one.
+        stored = {stored_name(name): a for name, a in arrays.items() if a.size}
+        with context:
+            ocp.save(str(folder), stored)
+        # Before the seal: what is killed here saves the step again and ends here again.
+        kept = {*steps(self._directory)[-self._keep_latest :], self._keep()}
+        for old in set(steps(self._directory)) - kept:
+            shutil.rmtree(self._directory / str(old))
+        for name, array in arrays.items():
+            record["leaves"][name]["digest"] = leaf_digest(array)
+        write_seal(folder, record)
+        remove_set_aside(self._directory)  # there is a newer step that is whole
 
 
 def save_error(directory: Path, step: int, error: Exception) -> CheckpointError:
@@ -135,19 +113,6 @@ def save_error(directory: Path, step: int, error: Exception) -> CheckpointError:
         f"{shutil.disk_usage(existing).free:,} bytes free; free some and start again: "
         f"it goes on {go_on}."
     )
-
-
-@dataclass(frozen=True)
-class _Keep:
-    """Orbax's preservation policy that keeps the one step a function names."""
-
-    step: Callable[[], int | None]
-
-    def should_preserve(
-        self, checkpoints: Sequence[Any], *, context: Any
-    ) -> Sequence[bool]:
-        kept = self.step()
-        return [checkpoint.step == kept for checkpoint in checkpoints]
 
 
 def _is_not_orbax(record: LogRecord) -> bool:

@@ -14,14 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-import jax
 from absl import logging
-from jax.experimental import multihost_utils
 
 from ssm_jax.training import seal
 from ssm_jax.training.background import BackgroundSaver, save_error
 from ssm_jax.training.digest import Json, entry, host_copy, named_leaves
-from ssm_jax.training.seal import CheckpointError, Restored, Truncated
+from ssm_jax.training.lock import check_one_process
+from ssm_jax.training.seal import CheckpointError, Restored, Unreadable
 from ssm_jax.types import PyTree
 
 __all__ = ["CheckpointError", "Checkpoints", "Restored"]
@@ -37,10 +36,14 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
       directory: The folder; each step is a folder in it, named by its number.
       best_metric: The metric whose best step is kept beside the latest ones. None
         keeps the latest ones only.
-      best_mode: Whether the greatest or the least value is the best. Of equal ones
-        the earliest step is; a value that is not finite never is.
+      best_mode: Whether the greatest or the least value is the best; a value that is
+        not finite never is.
+      tie_metric: The metric whose least value decides between equal ones, a loss; one
+        that is missing or not finite loses. What is equal in it too, or in
+        ``best_metric`` where this is None, the later step decides.
       keep_latest: Steps kept, at least 2: if one is cut short another is left.
-      config: The config of the run, as JSON; stored with each step.
+      config: The config of the run, as JSON: stored with each step, and ``restore``
+        refuses a step of another one. None compares nothing.
 
     Raises:
       ValueError: ``keep_latest`` is less than 2, or ``best_mode`` unknown.
@@ -62,6 +65,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         *,
         best_metric: str | None = None,
         best_mode: Literal["max", "min"] = "max",
+        tie_metric: str | None = None,
         keep_latest: int = 2,
         config: Json | None = None,
     ) -> None:
@@ -74,9 +78,9 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         if best_mode not in ("max", "min"):
             raise ValueError(f"`best_mode` must be 'max' or 'min', got {best_mode!r}.")
         self._directory = Path(directory).absolute()
-        self._best_metric, self._best_mode = best_metric, best_mode
-        self._keep_latest = keep_latest
-        self._config = config or {}
+        self._best_metric, self._tie_metric = best_metric, tie_metric
+        self._sign = 1 if best_mode == "max" else -1
+        self._keep_latest, self._config = keep_latest, config
         self._unreadable: set[int] = set()
         self._saver: BackgroundSaver | None = None
 
@@ -88,7 +92,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     @property
     def best_step(self) -> int | None:
         """The finished step with the best value of ``best_metric``, or None."""
-        scores = {}
+        ranks = {}
         for step in seal.sealed_steps(self._directory):
             try:
                 metrics = seal.read_seal(self._directory / str(step))["metrics"]
@@ -96,9 +100,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 logging.warning("not counted among the best: %s", error)
                 continue
             value = metrics.get(self._best_metric, math.nan)
+            tie = metrics.get(self._tie_metric, math.inf)
             if math.isfinite(value):
-                scores[step] = value if self._best_mode == "max" else -value
-        return max(scores, key=lambda step: (scores[step], -step), default=None)
+                # A tuple with a NaN has no order.
+                tie = tie if math.isfinite(tie) else math.inf
+                ranks[step] = (self._sign * value, -tie, step)
+        return max(ranks, key=ranks.__getitem__, default=None)
 
     def save(
         self,
@@ -120,7 +127,9 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
         Raises:
           CheckpointError: This save cannot start, or the one before it failed.
+          ValueError: There are several processes.
         """
+        check_one_process()
         self.wait()
         newest = max(self._whole(), default=-1)
         if step <= newest:
@@ -128,16 +137,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 f"`step` must be greater than {newest}, the newest in "
                 f"{self._directory}, got {step}; restore that one and go on from it."
             )
-        record = self._record(metrics or {}, extra or {})
+        record = self._record(step, metrics or {}, extra or {})
         leaves = named_leaves(state)
         arrays = {name: host_copy(leaf) for name, leaf in leaves.items()}
         record["leaves"] = {name: entry(leaves[name], arrays[name]) for name in leaves}
-        try:
-            self._saver = self._saver or self._open(step)
-            self._saver.save(step, arrays, record)
-        except CheckpointError:
-            self._release()
-            raise
+        self._saver = self._saver or self._open(step)
+        self._saver.save(step, arrays, record)
 
     def wait(self) -> None:
         """Waits until the save in the background has finished.
@@ -161,21 +166,29 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             It may leave out top-level keys of what was saved, so that
             ``{"params": ...}`` restores the parameters. A leaf with a sharding is
             put there, whatever devices wrote it; any other becomes numpy.
-          step: The step. None takes the newest one or, if that was cut short, the
-            newest before it that was not, and logs a warning that says so.
+          step: The step. None takes the newest one or, if that was cut short or lies
+            in the folder of another step, the newest before it that can be used, and
+            logs a warning that says so.
 
         Raises:
           CheckpointError: There is no such step, a leaf differs in dtype or shape
-            from the target, or a step was changed after it was saved.
+            from the target, or a step is of another config or was changed after it was
+            saved.
         """
         self.wait()
+        kept = seal.steps(self._directory)
+        if step is not None and step not in kept:
+            raise CheckpointError(
+                f"`step` must be one that was kept in {self._directory}, got {step}; "
+                f"kept: {', '.join(map(str, kept)) or 'none'}."
+            )
         if step is not None:
-            return seal.read_step(self._directory / str(step), target)
-        skipped: dict[int, Truncated] = {}
-        for candidate in reversed(seal.steps(self._directory)):
+            return self._read(step, target)
+        skipped: dict[int, Unreadable] = {}
+        for candidate in reversed(kept):
             try:
-                restored = seal.read_step(self._directory / str(candidate), target)
-            except Truncated as error:
+                restored = self._read(candidate, target)
+            except Unreadable as error:
                 skipped[candidate] = error
                 continue
             for error in skipped.values():
@@ -187,7 +200,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         newest = next(iter(skipped.values()), "there is no step")
         raise CheckpointError(
             f"`directory` must hold a whole step, got {self._directory} with "
-            f"{len(skipped)} cut short ({newest}); look for the folder elsewhere."
+            f"{len(skipped)} unusable ({newest}); look for the folder elsewhere."
         )
 
     def close(self) -> None:
@@ -218,25 +231,25 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     def _open(self, step: int) -> BackgroundSaver:
         """Takes the folder for writing; what is not whole in it is set aside."""
         try:
-            if jax.process_index() == 0:
-                for cut in set(seal.steps(self._directory)) - self._whole():
-                    seal.set_aside(self._directory / str(cut))
-            multihost_utils.sync_global_devices("checkpoints_opened")
+            for cut in set(seal.steps(self._directory)) - self._whole():
+                seal.set_aside(self._directory / str(cut))
             self._unreadable.clear()
             return BackgroundSaver(
-                self._directory,
-                keep_latest=self._keep_latest,
-                keep=lambda: self.best_step,
+                self._directory, self._keep_latest, lambda: self.best_step
             )
         except Exception as error:
             raise save_error(self._directory, step, error) from None
 
+    def _read(self, step: int, target: PyTree) -> Restored:
+        return seal.read_step(self._directory / str(step), target, self._config)
+
     def _whole(self) -> set[int]:
         return set(seal.sealed_steps(self._directory)) - self._unreadable
 
-    def _record(self, metrics: Mapping[str, float], extra: Json) -> Json:
+    def _record(self, step: int, metrics: Mapping[str, float], extra: Json) -> Json:
         numbers = {name: float(value) for name, value in metrics.items()}
-        record = {"metrics": numbers, "extra": extra, "config": self._config}
+        record = {"step": int(step), "metrics": numbers, "extra": extra}
+        record["config"] = self._config or {}
         try:
             return json.loads(json.dumps(record))
         except TypeError as error:

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 
 from ssm_jax.types import PyTree
 
@@ -56,8 +55,6 @@ def host_copy(leaf: Any) -> np.ndarray:
     """
     if _is_key(leaf):
         leaf = jax.random.key_data(leaf)
-    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
-        leaf = multihost_utils.process_allgather(leaf, tiled=True)
     return np.array(leaf, order="C")
 
 

@@ -5,6 +5,7 @@ config.json           the resolved config; all that evaluation needs of it
 run.json              versions, device and commit of the last start
 metrics.jsonl         a line for each time something was measured
 checkpoints/          the latest states and the best
+lock                  which process trains here, or was the last to
 evaluation.json       what `launch.evaluate` measured
 inspection.npz        kernels, eigenvalues and examples, for the figures
 figures/              what `launch.report` drew
@@ -16,6 +17,7 @@ import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,13 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
-from ssm_jax.config import differences, from_json, to_json
+from ssm_jax.config import from_json, to_json
+from ssm_jax.training.checkpoint import Checkpoints
+from ssm_jax.training.lock import locked
+from ssm_jax.training.losses import Targets, main_metric
+from ssm_jax.training.restart import config_changes
 
+_LOCK = "lock"
 _PART = ".part"
 _PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-datasets")
 
@@ -33,45 +40,53 @@ class RunFolder:
     """A work folder.
 
     Args:
-      path: The folder; it need not exist before `claim`.
+      path: The folder; it need not exist before `claimed`.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
         """Remembers the folder and looks at nothing in it yet."""
         self.path = Path(path).absolute()
-        self.checkpoints = self.path / "checkpoints"
         self._config = self.path / "config.json"
         self._metrics = self.path / "metrics.jsonl"
 
-    def claim(self, config: ConfigDict) -> None:
+    @contextlib.contextmanager
+    def claimed(self, config: ConfigDict) -> Iterator[None]:
         """Makes the folder that of an experiment, or finds that it is already.
+
+        It is locked against other processes that would train in it while the block
+        runs; to evaluate the run takes no lock.
 
         Args:
           config: The resolved config of the experiment; ``task.data_dir`` may differ.
 
         Raises:
-          ValueError: The folder is that of another experiment, or holds other files.
+          ValueError: The folder is that of another experiment, holds other files, or
+            another process trains in it; the error names its host and process id.
         """
-        if self._config.exists():
-            different = [
-                line
-                for line in differences(self.config(), config)
-                if not line.startswith("task.data_dir:")  # data may move
-            ]
-            if different:
-                more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-                raise ValueError(
-                    f"`workdir` must be new or of the same config, got {self.path}, "
-                    f"where {'; '.join(different[:3])}{more}; give another --workdir."
-                )
-        elif self.path.exists() and any(map(_is_whole, self.path.iterdir())):
-            raise ValueError(
-                f"`workdir` must be new, empty or of a run, got {self.path} with other "
-                "files in it; give another --workdir."
-            )
+        self._check(config)  # Before the lock, which would be a file more in there.
         self.path.mkdir(parents=True, exist_ok=True)
-        _write(self._config, to_json(config))
-        _write(self.path / "run.json", json.dumps(circumstances(), indent=2))
+        with locked(self.path / _LOCK):
+            self._check(config)
+            _write(self._config, to_json(config))
+            _write(self.path / "run.json", json.dumps(circumstances(), indent=2))
+            yield
+
+    def open_checkpoints(self, targets: Targets) -> Checkpoints:
+        """Gives the checkpoints of the run, each to be of the config of the folder.
+
+        Args:
+          targets: What the model predicts, which says what the best is: that of the
+            greatest `main_metric` in validation, then of the lowest loss there.
+
+        Raises:
+          FileNotFoundError: No run was ever started in this folder.
+        """
+        return Checkpoints(
+            self.path / "checkpoints",
+            best_metric=f"validation/{main_metric(targets)}",
+            tie_metric="validation/loss",
+            config=json.loads(to_json(self.config())),
+        )
 
     def config(self) -> Any:
         """The config of the run.
@@ -119,6 +134,20 @@ class RunFolder:
         path = self.path / name
         return json.loads(path.read_text()) if path.exists() else None
 
+    def _check(self, config: ConfigDict) -> None:
+        """Refuses the folder of another experiment, or of no run."""
+        if self._config.exists():
+            if changes := config_changes(self.config(), config):
+                raise ValueError(
+                    f"`workdir` must be new or of the same config, got {self.path}, "
+                    f"where {changes}; give another --workdir."
+                )
+        elif self.path.exists() and any(map(_is_foreign, self.path.iterdir())):
+            raise ValueError(
+                f"`workdir` must be new, empty or of a run, got {self.path} with other "
+                "files in it; give another --workdir."
+            )
+
 
 def circumstances() -> dict[str, Any]:
     """What a measurement was made on and with: device, versions, commit."""
@@ -152,9 +181,9 @@ def _write(path, text):
         part.replace(path)
 
 
-def _is_whole(path):
-    """Whether a file is not one that a kill cut short in `_write`."""
-    return path.suffix != _PART
+def _is_foreign(path):
+    """Whether a file is not one that a kill leaves before there is a config."""
+    return path.name != _LOCK and path.suffix != _PART
 
 
 @contextlib.contextmanager

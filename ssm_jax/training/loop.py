@@ -1,7 +1,6 @@
 """The training loop, the only one: a task, a model and an optimizer from a config."""
 
 import dataclasses
-import json
 import math
 import time
 from typing import Any, Literal
@@ -9,7 +8,7 @@ from typing import Any, Literal
 import jax
 from absl import logging
 
-from ssm_jax.config import Config, build, to_json
+from ssm_jax.config import Config, build
 from ssm_jax.tasks.base import Task, n_batches
 from ssm_jax.training.checkpoint import Checkpoints
 from ssm_jax.training.evaluate import evaluate, n_evaluated, total
@@ -22,7 +21,8 @@ from ssm_jax.training.gradients import (
     state_gradients,
 )
 from ssm_jax.training.initial import Kind, Start, fresh_states
-from ssm_jax.training.losses import Sums, main_metric, metrics
+from ssm_jax.training.lock import check_one_process
+from ssm_jax.training.losses import Sums, metrics
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
 from ssm_jax.training.state import Run, TrainState, create
@@ -41,8 +41,8 @@ class Training:
       log_every: Steps between two lines of training metrics.
       evaluate_every: Steps between two evaluations on the validation split; each is
         followed by a checkpoint. The last step is always evaluated.
-      evaluation_batches: Batches of an evaluation. None: the whole split, which must
-        then have an end.
+      evaluation_batches: Batches of an evaluation within training. None: the whole
+        split, which must then have an end.
       parallel: What maps the step over devices.
       initial_state: What the recurrences start a batch from; `Start` says what each
         is. With ``"previous"`` they start afresh with each epoch, and evaluation hands
@@ -124,10 +124,12 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
       The last line of metrics.
 
     Raises:
-      ValueError: The config does not fit together or the folder is another run's.
+      ValueError: The config does not fit together, the folder is another run's or
+        another process trains in it, or there are several processes.
       CheckpointError: A checkpoint cannot be written or is not what was saved.
       FloatingPointError: The loss is not finite; the error names the step.
     """
+    check_one_process()
     folder = RunFolder(workdir)
     training = build(config.training, "config.training")
     task = build(config.task, "config.task")
@@ -149,14 +151,12 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
     check_gradient_outputs(task.spec, training.gradient_outputs)
-    folder.claim(config)
-    for line in run.summary:
-        logging.info("%s", line)
-    best = f"validation/{main_metric(run.spec.targets)}"
-    stored = json.loads(to_json(config))
-    with Checkpoints(
-        folder.checkpoints, best_metric=best, config=stored
-    ) as checkpoints:
+    with (
+        folder.claimed(config),
+        folder.open_checkpoints(run.spec.targets) as checkpoints,
+    ):
+        for line in run.summary:
+            logging.info("%s", line)
         elapsed_s = 0.0
         if checkpoints.latest_step is not None:
             restored = checkpoints.restore(jax.eval_shape(lambda: state))

@@ -19,6 +19,7 @@ import numpy as np
 from absl import logging
 from orbax.checkpoint import v1 as ocp
 
+from ssm_jax.config import from_json
 from ssm_jax.training.digest import (
     Json,
     blake2b,
@@ -28,17 +29,19 @@ from ssm_jax.training.digest import (
     leaf_digest,
     named_leaves,
 )
+from ssm_jax.training.restart import config_changes
 from ssm_jax.types import PyTree
 
 SEAL = "seal.json"
+_ASIDE = ".unreadable"
 
 
 class CheckpointError(ValueError):
     """A checkpoint could not be saved or must not be used; says why and what helps."""
 
 
-class Truncated(CheckpointError):
-    """A step was not saved to its end, or has lost files or parts of them since."""
+class Unreadable(CheckpointError):
+    """A step was cut short, has lost files, or lies in the folder of another step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,8 @@ def steps(directory: Path) -> list[int]:
     if not directory.is_dir():
         return []
     names = (path.name for path in directory.iterdir() if path.is_dir())
-    return sorted(int(name) for name in names if name.isdecimal())
+    # "007" and other spellings are no names that Orbax gives.
+    return sorted(int(n) for n in names if n.isdecimal() and n == str(int(n)))
 
 
 def sealed_steps(directory: Path) -> list[int]:
@@ -74,11 +78,17 @@ def sealed_steps(directory: Path) -> list[int]:
 
 
 def set_aside(folder: Path) -> None:
-    """Renames a step that is not whole, to where nobody takes it for a step."""
-    aside = folder.with_name(f"{folder.name}.unreadable")
+    """Renames a step that cannot be used, so that nobody takes it for a step."""
+    aside = folder.with_name(f"{folder.name}{_ASIDE}")
     shutil.rmtree(aside, ignore_errors=True)
     folder.rename(aside)
-    logging.warning("step %s was cut short and is now %s", folder.name, aside)
+    logging.warning("step %s cannot be used and is now %s", folder.name, aside)
+
+
+def remove_set_aside(directory: Path) -> None:
+    """Deletes the steps that were set aside."""
+    for aside in directory.glob(f"*{_ASIDE}"):
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def stored_name(leaf: str) -> str:
@@ -110,35 +120,43 @@ def read_seal(folder: Path) -> Json:
     """Returns what the seal of a step says; its files are not looked at.
 
     Raises:
-      Truncated: There is no seal, or it ends too early.
+      Unreadable: There is no seal, it ends too early, or it is that of another step.
       CheckpointError: The seal is not as it was written.
     """
     try:
         text = (folder / SEAL).read_bytes()
     except FileNotFoundError:
-        raise _truncated(folder, f"no {SEAL}") from None
+        raise _unreadable(folder, f"no {SEAL}") from None
     if not text.endswith(b"\n"):
-        raise _truncated(folder, f"a {SEAL} without its end")
+        raise _unreadable(folder, f"a {SEAL} without its end")
     try:
         seal = json.loads(text)
         record, digest = seal["record"], seal["digest"]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, TypeError):
         raise _changed(folder, f"a changed {SEAL}") from None
     if _record_digest(record) != digest:
         raise _changed(folder, f"a changed {SEAL}")
+    # Seals of older versions do not say their step; the folder's name is believed.
+    if (own := record.get("step", int(folder.name))) != int(folder.name):
+        raise Unreadable(
+            f"step {folder.name} of {folder.parent} must be the folder of step "
+            f"{folder.name}, got that of step {own}, copied or renamed; delete it or "
+            f"name it {own}."
+        )
     return record
 
 
-def read_step(folder: Path, target: PyTree) -> Restored:
+def read_step(folder: Path, target: PyTree, config: Json | None) -> Restored:
     """Returns what a target asks of a step, after all of the step has been verified.
 
     Raises:
-      Truncated: A file is missing or has another size.
-      CheckpointError: A file or a leaf was changed, or a leaf of the target is not
-        what was saved.
+      Unreadable: A file is missing or has another size, or the step is another one.
+      CheckpointError: A file or a leaf was changed, the step is of another config, or
+        a leaf of the target is not what was saved.
     """
     wanted = named_leaves(target)
     record = read_seal(folder)
+    _check_config(folder, config, record["config"])
     _check_layouts(folder, wanted, record["leaves"])
     _check_files(folder, record)
     entries = {name: record["leaves"][name] for name in wanted}
@@ -171,6 +189,18 @@ def root_cause(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
+def _check_config(folder: Path, config: Json | None, saved: Json) -> None:
+    """Refuses a step of another config than the one of the run, if that is known."""
+    if config is None or config == saved:
+        return
+    if changes := config_changes(*(from_json(json.dumps(c)) for c in (config, saved))):
+        raise CheckpointError(
+            f"step {folder.name} of {folder.parent} must be of the config of its run, "
+            f"got one that differs, config.json -> step: {changes}; put the run's own "
+            "config.json or step back."
+        )
+
+
 def _check_layouts(folder: Path, wanted: Json, entries: Json) -> None:
     """Refuses a target that is not what was saved, below its top-level keys."""
     tops = {name.split("/")[0] for name in wanted}
@@ -195,9 +225,9 @@ def _check_files(folder: Path, record: Json) -> None:
         try:
             size = (folder / name).stat().st_size
         except FileNotFoundError:
-            raise _truncated(folder, f"no {name}") from None
+            raise _unreadable(folder, f"no {name}") from None
         if size != saved["bytes"]:
-            raise _truncated(folder, f"{size} bytes of {saved['bytes']} in {name}")
+            raise _unreadable(folder, f"{size} bytes of {saved['bytes']} in {name}")
     leaf_of = {stored_name(leaf): leaf for leaf in record["leaves"]}
     for name, saved in record["files"].items():
         if file_digest(folder / name) != saved["digest"]:
@@ -222,8 +252,8 @@ def _load(folder: Path, entries: Json) -> dict[str, np.ndarray]:
     return {name: stored.get(stored_name(name), like[name]) for name in like}
 
 
-def _truncated(folder: Path, got: str) -> Truncated:
-    return Truncated(
+def _unreadable(folder: Path, got: str) -> Unreadable:
+    return Unreadable(
         f"step {folder.name} of {folder.parent} must be whole, got {got}; "
         "use the step before it."
     )

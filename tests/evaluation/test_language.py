@@ -1,7 +1,9 @@
 """A language model from its work folder: measured by length, and writing on."""
 
+import dataclasses
 import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +11,22 @@ from flax import linen as nn
 from ml_collections import ConfigDict
 
 from ssm_jax.config import spec
-from ssm_jax.evaluation import Restored, Sampling, evaluate_lengths, generate, restore
+from ssm_jax.evaluation import (
+    Restored,
+    Sampling,
+    corpus,
+    evaluate_lengths,
+    evaluate_run,
+    generate,
+    loss_interval,
+    restore,
+)
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import DLR
 from ssm_jax.tasks import Digits, TextFolder
 from ssm_jax.training import Optimizer, Training, train
+from ssm_jax.training.evaluate import n_evaluated
 from tests.tasks.raw_sets import novels
 
 
@@ -31,6 +43,7 @@ def trained(tmp_path_factory):
         head=None,
     )
     numbers = {"steps": 2, "evaluate_every": 2, "batch_size": 8}
+    numbers["evaluation_batches"] = 1
     config = ConfigDict(
         {
             "experiment": "tests/text",
@@ -46,18 +59,63 @@ def trained(tmp_path_factory):
 
 def test_lengths_are_measured_and_written_down(trained):
     rows = evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
-    assert [(row["start"], row["order"]) for row in rows[::3]] == [
-        ("zero", "text"),
-        ("previous", "text"),
-        ("previous", "shuffled"),
+    ways = [(row["start"], row["order"], row["length"]) for row in rows]
+    assert ways == [
+        *(("zero", "text", length) for length in (4, 8, 16)),
+        ("previous", "text", 16),
+        *(("previous", "shuffled", length) for length in (4, 8, 16)),
     ]
-    assert [row["length"] for row in rows[:3]] == [4, 8, 16]
     assert {row["split"] for row in rows} == {"validation"}
+    task = restore(trained).text
     for row in rows:
         np.testing.assert_allclose(row["perplexity"], np.exp(row["loss"]))
-        assert row["extends"] in ("strong", "weak", "none")
+        np.testing.assert_allclose(row["loss"], np.mean(row["loss_by_document"]))
+        assert row["interval"] == list(loss_interval(row["loss_by_document"]))
+        assert row["interval"][0] < row["loss"] < row["interval"][1]
+        # Of states that go on it would say nothing: it is what it is by construction.
+        of_fresh = ("strong", "weak", "none")
+        assert row["extends"] in (of_fresh if row["start"] == "zero" else (None,))
+        of_text = {name: row["corpus"][name] for name in row["corpus"]}
+        assert of_text.pop("sha256") == corpus(task, "validation")["sha256"]
+        assert of_text == {
+            "task": "TextFolder",
+            "folder": Path(task.data_dir).name,
+            "split": "validation",
+            "tokenizer": "bytes",
+            "tokens": len(task.text("validation")),
+            "documents": 2,
+            "tokens_read": 64,
+            "documents_read": 2,
+        }
     lines = (trained / "length_extension.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == rows
+
+
+@pytest.mark.parametrize("length", [5, 8, 13])
+def test_the_whole_test_split_is_measured_whatever_the_length(
+    trained, length, tmp_path, monkeypatch
+):
+    """Training validates on one batch; what is reported is of every token, once."""
+    config = json.loads((trained / "config.json").read_text())
+    assert config["training"]["evaluation_batches"] == 1
+    run = restore(trained)
+    task = dataclasses.replace(run.text, length=length)
+    changed = dataclasses.replace(run, task=task)
+    monkeypatch.setattr("ssm_jax.evaluation.run.restore", lambda *_, **__: changed)
+    monkeypatch.setattr("ssm_jax.evaluation.run.inspect", lambda *_: None)
+    seen = []
+
+    def counted(step, parallel, task, *args, limit, batch_size, **options):
+        for index in range(n_evaluated(task, "test", batch_size, limit)):
+            batch = task.batch("test", index, batch_size, 0)
+            seen.extend(batch.targets[batch.mask].tolist())
+        return {"loss": 0.0}
+
+    monkeypatch.setattr("ssm_jax.evaluation.run.evaluate", counted)
+    result = evaluate_run(trained)
+    text = task.text("test")
+    assert sorted(seen) == sorted(text[1:].tolist())
+    assert result["corpus"]["tokens"] == len(text)
 
 
 def test_text_is_written_on(trained):

@@ -5,8 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import linen as nn
 
-from ssm_jax.evaluation import Measured, losses_by_length, verdict
+from ssm_jax.evaluation import (
+    Measured,
+    loss_interval,
+    losses_by_length,
+    spread,
+    verdict,
+)
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
 from ssm_jax.recurrences import DLR
@@ -67,7 +74,7 @@ def test_states_that_go_on_through_mixed_windows_are_others(model, monkeypatch):
 def at(*means, spread=0.01):
     noise = spread * np.random.default_rng(0).normal(size=(len(means), 64))
     return [
-        Measured(16 * 2**i, np.repeat(mean + noise[i], 2 ** (len(means) - 1 - i)))
+        Measured(16 * 2**i, np.repeat(mean + noise[i], 2 ** (len(means) - 1 - i)), 64)
         for i, mean in enumerate(means)
     ]
 
@@ -90,6 +97,90 @@ def test_rounding_is_no_change():
 
 def test_lengths_up_to_the_trained_one_do_not_count():
     assert verdict(at(1.0, 2.0, 1.5, 1.4), beyond=32) == "strong"
+
+
+def test_spans_are_equal_shares_of_every_document():
+    edges = np.array([0, 1000, 1130, 5000])
+    spans = spread(edges, 32, 12 * 32)
+    assert spans.length == 32 and spans.n_tokens == 12 * 32
+    for start, end, first in zip(edges[:-1], edges[1:], spans.starts, strict=True):
+        assert first[0] == start and np.all(first + 32 <= end)
+    # They reach into the last quarter of each.
+    assert np.all(spans.starts[:, -1] >= edges[:-1] + (3 * np.diff(edges) // 4) - 32)
+    assert np.all(np.diff(spans.starts.reshape(-1)) >= 32)
+
+
+@pytest.mark.parametrize("n_documents", [3, 40])
+def test_spans_grow_with_what_is_to_be_read_not_with_the_text(n_documents):
+    edges = 900 * np.arange(n_documents + 1)
+    spans = spread(edges, 100, 1200)
+    assert spans.n_tokens == 1200
+    assert len(spans.starts) == min(n_documents, 12)
+    assert spans.starts[-1, 0] >= edges[-1] * 0.6
+    whole = spread(edges, 100)
+    assert 0.8 * edges[-1] <= whole.n_tokens <= edges[-1]
+
+
+def test_short_documents_are_read_together():
+    edges = np.array([0, 30, 50, 55, 160, 170])
+    assert spread(edges, 50).starts.tolist() == [[0], [50]]
+
+
+def test_windows_are_of_all_documents_and_of_the_same_tokens(monkeypatch):
+    """The loss of a token is its place here, so that means tell which were read."""
+    monkeypatch.setattr(
+        "ssm_jax.evaluation.length_extension._step",
+        lambda model, variables, inputs, targets, state: (inputs.sum(-1), state),
+    )
+    edges = np.array([0, 300, 420, 2000])
+    options = {"edges": edges, "max_tokens": 192}
+    for start, order in (("zero", "text"), ("previous", "shuffled")):
+        found = list(
+            losses_by_length(
+                _Stateless(), {}, np.arange(2001), [8, 16, 32], start=start,
+                order=order, **options,
+            )
+        )  # fmt: skip
+        assert {each.n_documents for each in found} == {3}
+        for each in found:
+            starts = each.windows - (each.length - 1) / 2
+            assert len(starts) * each.length == 192
+            document = np.searchsorted(edges, starts, "right") - 1
+            assert document.tolist() == np.repeat([0, 1, 2], len(starts) // 3).tolist()
+            np.testing.assert_allclose(each.documents, found[0].documents)
+
+
+class _Stateless(nn.Module):
+    def initial_state(self, shape):
+        return ()
+
+
+def test_the_error_is_that_of_documents():
+    """Many windows that resemble each other tell no more than their two documents."""
+    few, many = (Measured(4, np.repeat([1.0, 2.0], n), 2) for n in (1, 500))
+    assert few.error == many.error == pytest.approx(0.5)
+    assert few.loss == many.loss == 1.5
+    assert Measured(4, np.array([1.0, 2.0])).error is None
+
+
+def test_the_interval_is_students():
+    low, high = loss_interval(np.array([1.0, 2.0, 3.0, 4.0]))
+    # Of 3 degrees of freedom 97.5 % lie below 3.182446.
+    half = 3.182446 * np.std([1, 2, 3, 4], ddof=1) / 2
+    np.testing.assert_allclose([low, high], [2.5 - half, 2.5 + half], rtol=1e-6)
+    assert loss_interval([1.0]) is None
+
+
+def test_a_verdict_needs_two_documents():
+    one = [Measured(n, np.array([1.0])) for n in (4, 8)]
+    with pytest.raises(ValueError, match="`measured` must be of at least 2 .* got 1;"):
+        verdict(one, beyond=4)
+
+
+def test_a_change_of_one_document_alone_is_no_verdict():
+    changes = np.array([0.0, 0.0, 0.0, 0.4])
+    found = [Measured(4, np.ones(4), 4), Measured(8, 1 + changes, 4)]
+    assert verdict(found, beyond=4) == "weak"
 
 
 @pytest.mark.parametrize("lengths", [[0, 4], [4, 6], [4, 256]])

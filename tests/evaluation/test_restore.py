@@ -12,9 +12,9 @@ import jax
 import numpy as np
 import pytest
 
-from ssm_jax.evaluation import restore
+from ssm_jax.evaluation import evaluate_lengths, evaluate_run, restore
 from ssm_jax.tasks import Digits
-from ssm_jax.training import CheckpointError, train
+from ssm_jax.training import CheckpointError, seal, train
 from tests.training import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -75,12 +75,80 @@ def test_model_predicts_as_it_did_in_validation(run):
 
 def test_best_latest_and_a_step_are_what_they_say(run):
     scores = {step: line["accuracy"] for step, line in measured(run).items()}
-    best = min(step for step in scores if scores[step] == max(scores.values()))
+    losses = {step: -line["loss"] for step, line in measured(run).items()}
+    best = max(scores, key=lambda step: (scores[step], losses[step], step))
     assert restore(run).step == restore(run, "best").step == best
     assert restore(run, "latest").step == 5
     assert restore(run, 4).step == 4
-    with pytest.raises(CheckpointError, match="step 9 of .* must be whole"):
+    kept = ", ".join(sorted(path.name for path in (run / "checkpoints").iterdir()))
+    for step in (9, 400):
+        with pytest.raises(CheckpointError, match=f"got {step}; kept: {kept}"):
+            restore(run, step)
+
+
+@pytest.mark.parametrize("which", ["bset", "", "4", True, -1, 4.0, None, ["best"]])
+def test_any_other_checkpoint_is_refused(run, unchecked, which):
+    with pytest.raises(ValueError) as error:
+        restore(run, which)
+    assert str(error.value).startswith(
+        f"`which` must be 'best', 'latest' or the number of a step, got {which!r}; "
+    )
+
+
+def test_number_of_a_step_may_be_of_numpy(run, unchecked):
+    assert restore(run, np.int64(4)).step == 4
+
+
+def test_best_of_equal_accuracy_has_the_lower_loss(run):
+    """The scores of a run on digits, of which only the loss tells the later one."""
+    for step, loss in ((4, 0.079), (5, 0.02)):
+        folder = run / "checkpoints" / str(step)
+        record = seal.read_seal(folder)
+        record["metrics"] |= {"validation/accuracy": 0.98, "validation/loss": loss}
+        (folder / "seal.json").unlink()
+        seal.write_seal(folder, record)
+    assert restore(run, "best").step == 5
+
+
+def test_best_where_no_step_has_a_finite_metric_is_refused(run):
+    for folder in (run / "checkpoints").iterdir():
+        record = seal.read_seal(folder)
+        record["metrics"]["validation/accuracy"] = float("nan")
+        (folder / "seal.json").unlink()
+        seal.write_seal(folder, record)
+    with pytest.raises(CheckpointError, match="`which` must be 'latest' or a step whe"):
+        restore(run, "best")
+    assert restore(run, "latest").step == 5
+
+
+def test_copied_step_is_not_taken_for_another(run):
+    shutil.copytree(run / "checkpoints" / "4", run / "checkpoints" / "9")
+    assert restore(run, "latest").step == 5
+    with pytest.raises(CheckpointError, match="folder of step 9, got that of step 4"):
         restore(run, 9)
+
+
+def test_checkpoint_of_another_config_is_told_the_differences(run):
+    """That of the folder was edited, in a way that changes shapes too."""
+    config = json.loads((run / "config.json").read_text())
+    config["model"]["encoder"]["d_model"] = 8
+    config["optimizer"]["learning_rate"] = 0.5
+    (run / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError) as error:
+        restore(run, "latest")
+    for part in (
+        "must be of the config of its run",
+        "model.encoder.d_model: 8 -> 4; optimizer.learning_rate: 0.5 -> 0.01; put",
+    ):
+        assert part in str(error.value)
+
+
+def test_several_processes_evaluate_nothing(run, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    for evaluate in (evaluate_run, lambda run: evaluate_lengths(run, [2, 4])):
+        with pytest.raises(ValueError, match=r"`jax.process_count\(\)` must be 1, got"):
+            evaluate(run)
+    assert not (run / "evaluation.json").exists()
 
 
 def test_restoring_changes_nothing_in_the_folder(run):
@@ -112,8 +180,9 @@ def test_missing_run_is_refused(tmp_path):
 
 def test_run_without_a_checkpoint_is_refused(run):
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(CheckpointError, match="must hold a whole step"):
-        restore(run)
+    for which in ("best", "latest"):
+        with pytest.raises(CheckpointError, match="must hold a whole step"):
+            restore(run, which)
 
 
 def test_flipped_bit_is_one_line_to_the_caller(run):

@@ -65,6 +65,7 @@ VARIANTS = {
     longssm_text: (
         *(f"{name}+16+previous+small" for name in longssm_text.MODELS),
         *(f"s5+16+zero+shuffled+{size}" for size in longssm_text.SIZES),
+        "s5+32+previous+rows32+small",
     ),
     language: (
         "cola+transformer+small",
@@ -91,6 +92,12 @@ def test_config_is_named_as_its_file_and_goes_through_json(file, variant):
     assert config.experiment == path
     assert config.variant == variant
     assert differences(from_json(to_json(config)), config) == []
+
+
+@each_experiment
+def test_no_published_figure_stands_beside_a_reduced_run(file, variant):
+    if {"small", "quarter", "demo"} & set(variant.split("+")):
+        assert file.get_config(variant).paper is None
 
 
 @each_experiment

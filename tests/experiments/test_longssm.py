@@ -41,27 +41,77 @@ def test_decays_that_make_up_the_memory_are_found():
     np.testing.assert_allclose(fitted(16, len(whole)), memory(whole), rtol=0.02)
 
 
-def test_curves_are_those_of_fresh_windows_in_order(tmp_path):
-    way = {"start": "zero", "order": "text"}
-    lines = [way | {"length": 2**i, "perplexity": 9.0 - i} for i in range(3)]
-    others = [line | {"order": "shuffled"} for line in lines]
-    others += [line | {"start": "previous"} for line in lines]
-    for variant in ("s5+16+zero+small", "gru+8+previous", "gru+8+zero+shuffled"):
-        path = tmp_path / f"text.{variant}.seed0.json"
-        path.write_text(json.dumps({"variant": variant}))
-        text = "".join(json.dumps(line) + "\n" for line in (*others, *lines))
-        path.with_suffix(".jsonl").write_text(text)
-    along = [1, 2, 4], [9.0, 8.0, 7.0]
+def recorded(folder, variant, lines, seed=0, **more):
+    path = folder / f"text.{variant}.seed{seed}.json"
+    path.write_text(json.dumps({"variant": variant, **more}))
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    path.with_suffix(".jsonl").write_text(text)
+
+
+def lines_of(fresh, carried, shuffled, split="test"):
+    """What a run records: fresh at 1, 2 and 4 tokens, carried once, shuffled at all."""
+    ways = [("zero", "text", n, p) for n, p in zip((1, 2, 4), fresh, strict=True)]
+    ways += [("previous", "text", 4, carried)]
+    ways += [
+        ("previous", "shuffled", n, p) for n, p in zip((1, 2, 4), shuffled, strict=True)
+    ]
+    return [
+        {"split": split, "start": s, "order": o, "length": n, "perplexity": p}
+        for s, o, n, p in ways
+    ]
+
+
+def test_curves_pair_models_with_how_they_were_trained(tmp_path):
+    """Carried with carried, fresh with fresh, in order and in none; seeds averaged."""
+    carried = lines_of([9.0, 8.0, 7.0], 6.0, [10.0, 8.5, 6.5])
+    fresh = lines_of([5.0, 6.0, 7.0], 11.0, [20.0, 20.0, 20.0])
+    again = lines_of([7.0, 8.0, 9.0], 11.0, [20.0, 20.0, 20.0])
+    recorded(tmp_path, "s5+16+previous+rows32+small", carried)
+    recorded(tmp_path, "s5+16+zero+rows32+small", fresh)
+    recorded(tmp_path, "s5+16+zero+rows32+small", again, seed=1)
+    # Not of this figure: rows that depend on the length, training in no order, other
+    # states, another split, and what is stale.
+    recorded(tmp_path, "s5+16+zero+small", fresh)
+    recorded(tmp_path, "s5+16+zero+shuffled+rows32+small", fresh)
+    recorded(tmp_path, "s5+16+noise+rows32+small", fresh)
+    recorded(tmp_path, "s5+16+zero+rows32+small", fresh, seed=2, stale="Of one novel.")
+    along, own = [1, 2, 4], ("s5 small", 16)
     assert curves(tmp_path) == [
-        Curve("gru", 8, "previous", *along),
-        Curve("s5", 16, "zero", *along),
+        Curve(*own, "previous", "shuffled", along, [10.0, 8.5, 6.5]),
+        Curve(*own, "previous", "text", along, [6.0, 6.0, 6.0]),
+        Curve(*own, "zero", "shuffled", along, [6.0, 7.0, 8.0]),
+        Curve(*own, "zero", "text", along, [6.0, 7.0, 8.0]),
     ]
 
 
 def test_curves_need_records(tmp_path):
-    with pytest.raises(ValueError, match="must be records of models by length"):
+    with pytest.raises(ValueError, match="`records` must hold runs of .*, got none in"):
+        curves(tmp_path)
+    stale = lines_of([1.0] * 3, 1.0, [1.0] * 3)
+    recorded(tmp_path, "s5+16+zero+rows32+small", stale, stale="Of one novel.")
+    with pytest.raises(ValueError, match="`records` must hold runs of .*, got none in"):
         curves(tmp_path)
     assert curves(RECORDS)
+
+
+def test_records_measured_on_one_novel_are_stale():
+    """Their lines say nothing of the text, for they are of the beginning of one."""
+    for path in RECORDS.glob("*.jsonl"):
+        row = json.loads(path.with_suffix(".json").read_text())
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert bool(row.get("stale")) == any("corpus" not in line for line in lines)
+
+
+def test_rows_do_not_depend_on_the_length_where_that_is_asked():
+    lengths = np.array([16, 32, 128])
+    for more, rows in (("rows32+", [32, 32, 32]), ("", [128, 64, 16])):
+        variants = (f"s5+{n}+previous+{more}small" for n in lengths)
+        found = [text.get_config(variant).training for variant in variants]
+        assert [each.batch_size for each in found] == rows
+        # As much text for every length, in training and in validation.
+        for name in ("steps", "evaluation_batches"):
+            read = np.array([each[name] for each in found]) * rows * lengths
+            assert len(set(read)) == 1
 
 
 @pytest.mark.parametrize(

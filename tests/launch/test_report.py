@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from launch import report, tables
+from launch import baselines, report, tables
 from launch.cli import load
 from ssm_jax.config import build
 from ssm_jax.evaluation import evaluate_run, restore
@@ -35,6 +35,7 @@ def test_a_row_is_what_the_folder_holds(run):
     assert row["experiment"] == "dlr/digits" and row["variant"] == ""
     assert row["metric"] == "test accuracy" and row["paper"] is None
     assert row["value"] == measured["accuracy"]
+    assert row["baseline"] == measured["baseline"]
     assert row["steps"] == 4 and row["best_step"] in (2, 4)
     assert row["seconds"] == RunFolder(path).metrics()[-1]["elapsed_s"]
     json.dumps(row)
@@ -72,7 +73,8 @@ def test_figures_are_drawn_into_the_folder(run):
 
 def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
     folder = RunFolder(tmp_path / "new")
-    folder.claim(RunFolder(run[0]).config())
+    with folder.claimed(RunFolder(run[0]).config()):
+        pass
     with pytest.raises(ValueError, match="trained to the end, got .* step 0 of 4"):
         report.row_of(folder)
     folder.log(4, elapsed_s=1.0)
@@ -80,11 +82,9 @@ def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
         report.row_of(folder)
 
 
-def test_the_readmes_have_the_tables_of_the_records():
+def test_the_page_by_length_has_the_tables_of_the_records():
     rows = report.records()
     assert rows, "no run was recorded"
-    text = (ROOT / "README.md").read_text()
-    assert text == tables.readme_with(text, rows)
     assert any(row["lengths"] for row in rows), "no run was recorded by length"
     by_length = (report.RESULTS / "README.md").read_text()
     assert by_length == tables.by_length_page(rows)
@@ -104,3 +104,26 @@ def test_an_overridden_run_is_not_recorded(run):
     folder = RunFolder(run[0])
     with pytest.raises(ValueError, match="`--record` must be of an experiment as it"):
         report.check_published(folder, report.row_of(folder))
+
+
+def test_every_record_has_its_baseline_and_no_reduced_run_a_published_figure():
+    for row in report.records():
+        assert row["baseline"][row["metric"].split()[-1]] is not None
+        reduced = {"small", "quarter", "demo"} & set(row["variant"].split("+"))
+        assert not (reduced and row["paper"])
+
+
+def test_baselines_are_added_to_old_records(run, tmp_path):
+    row = report.row_of(RunFolder(run[0]))
+    old = {name: value for name, value in row.items() if name != "baseline"}
+    for each in (old, old | {"experiment": "a/b"}):
+        report.record(each, tmp_path)
+    baselines.add(["dlr"], None, tmp_path)
+    other, found = report.records(tmp_path)
+    assert list(found) == list(row)
+    # Of the whole split, where the run above measured two batches of it.
+    assert found["baseline"]["accuracy"] == 0.1
+    assert found["baseline"]["n_examples"] == 300
+    assert "baseline" not in other
+    with pytest.raises(ValueError, match="`--baselines` must name .*, got dl;"):
+        baselines.add(["dl"], None, tmp_path)

@@ -1,5 +1,7 @@
 """Tables say what the rows of runs say."""
 
+import numpy as np
+
 from launch import tables
 
 ROW = {
@@ -44,14 +46,14 @@ def test_the_table_has_a_line_an_experiment():
     assert first[:3] == ["longssm/text", "test accuracy", "0.5000"]
     assert second[:3] == ["longssm/text:s5", "test perplexity", "4.0000 (2.0000 bits)"]
     assert second[3:] == [
-        "1", "", "10", "2", "1 x cpu (2 cores)", "abc", "2026-11-22"
+        "", "", "1", "", "10", "2", "1 x cpu (2 cores)", "abc", "2026-11-22", ""
     ]  # fmt: skip
 
 
 def test_seeds_share_a_line_with_mean_and_deviation():
     rows = [ROW | {"seed": i, "value": v} for i, v in enumerate((2.0, 4.0, 8.0))]
     _, line = cells(tables.results(rows))
-    assert line[2:4] == ["4.6667 ± 3.0551 (2.0000 bits)", "3"]
+    assert line[2:6] == ["4.6667 ± 3.0551 (2.0000 bits)", "1.7638", "", "3"]
 
 
 def test_what_is_all_but_perfect_is_not_rounded_to_it():
@@ -82,7 +84,7 @@ def test_what_was_measured_otherwise_is_another_line():
 def test_each_way_of_reading_has_a_table_by_length():
     rows = [
         ROW | {"lengths": measured({64: 3.0, 1024: 2.0}) + measured(
-            {64: 2.5}, "weak", "previous", "shuffled")},
+            {64: 2.5}, None, "previous", "shuffled")},
         ROW | {"seed": 1, "lengths": measured({64: 4.0, 1024: 2.5}, "none")},
         ROW | {"variant": "gru", "lengths": measured({16: 12.3456}, None)},
         ROW | {"variant": "dlr"},
@@ -91,18 +93,114 @@ def test_each_way_of_reading_has_a_table_by_length():
     title, _, table = fresh.partition("\n\n")
     assert title == "each window from a fresh state:"
     assert cells(table.strip()) == [
-        ["task", "trained", "16", "64", "1,024", "extends"],
-        ["longssm/text:gru", "16", "12.35", "", "", ""],
-        ["longssm/text:s5", "16", "", "3.5", "2.25", "strong, none"],
+        ["task", "trained", "16", "64", "1,024", "95 %", "text", "extends"],
+        ["longssm/text:gru", "16", "12.35", "", "", "", "", ""],
+        ["longssm/text:s5", "16", "", "3.5", "2.25", "", "", "strong, none"],
     ]
     assert shuffled.startswith("states go on, and the windows come in no order")
-    assert cells(shuffled.partition("\n\n")[2])[1:] == [
-        ["longssm/text:s5", "16", "2.5", "weak"]
+    assert cells(shuffled.partition("\n\n")[2]) == [
+        ["task", "trained", "64", "95 %", "text"],
+        ["longssm/text:s5", "16", "2.5", "", ""],
     ]
 
 
-def test_the_table_goes_between_the_marks():
-    begin, end = tables.MARKS
-    text = f"before\n{begin}old\n{end}after\n"
-    new = tables.readme_with(text, [ROW])
-    assert new == f"before\n{begin}\n{tables.results([ROW])}\n{end}after\n"
+def accuracy(value, n=100, majority=0.6, **fields):
+    """A row of a run, beside the majority class of ``n`` examples."""
+    baseline = {"name": "majority class", "accuracy": majority, "n_examples": n}
+    row = {"metric": "test accuracy", "value": value, "baseline": baseline}
+    return ROW | row | fields
+
+
+def noted(rows):
+    """What a table shows of each row: result, error, baseline, notes; and the notes."""
+    table, _, notes = tables.results(rows).partition("\n\n")
+    shown = [line[2:5] + line[-1:] for line in cells(table.strip())[1:]]
+    return shown, notes.split("\n")[:-1]
+
+
+def test_a_result_stands_beside_its_error_and_its_baseline():
+    # sqrt(.9 * .1 / 100) = .03
+    assert noted([accuracy(0.9)]) == ([["0.9000", "0.0300", "0.6000", ""]], [])
+
+
+def test_what_the_majority_class_explains_is_noted():
+    shown, notes = noted([accuracy(0.6, variant="a"), accuracy(0.65, variant="b")])
+    assert [line[-1] for line in shown] == ["[1] [2]", "[3]"]
+    assert notes == [
+        "- [1] = majority class",
+        "- [2] within 2 standard errors of longssm/text:b",
+        "- [3] not above the majority class by 2 standard errors",
+    ]
+    assert noted([accuracy(0.75)])[1] == []  # .0433 * 2 < .15
+    assert noted([accuracy(0.68, n=1000)])[1] == []
+    # Seeds may be further apart than examples account for.
+    seeds = [accuracy(v, n=10**6, seed=i) for i, v in enumerate((0.5, 0.75))]
+    assert noted(seeds)[1] == [
+        "- [1] not above the majority class by 2 standard errors"
+    ]
+
+
+def test_perplexity_is_better_below_its_baseline():
+    baseline = {"name": "unigram", "perplexity": 5.0, "n_examples": 10}
+    assert noted([ROW | {"baseline": baseline}])[1] == []
+    worse = noted([ROW | {"value": 6.0, "baseline": baseline}])[1]
+    assert worse == ["- [1] not below the unigram by 2 standard errors"]
+
+
+def test_results_of_other_data_or_size_are_not_compared():
+    best = accuracy(0.9, variant="best")
+    for other in ({"n": 101}, {"steps": 11}, {"experiment": "a/b"}, {"majority": 0.5}):
+        assert noted([best, accuracy(0.89, **other)])[1] == []
+    assert noted([best, accuracy(0.7)])[1] == []  # far below
+    assert len(noted([best, accuracy(0.89)])[1]) == 1
+
+
+def test_a_stale_result_is_shown_as_stale():
+    shown, notes = noted([accuracy(0.9, stale="Of other data.")])
+    assert shown == [["0.9000 (stale)", "0.0300", "0.6000", "[1]"]]
+    assert notes == ["- [1] stale: Of other data."]
+    # A run that was made anew stands for those that are stale.
+    rows = [accuracy(0.9, stale="Of other data."), accuracy(0.8, seed=1)]
+    assert noted(rows) == ([["0.8000", "0.0400", "0.6000", ""]], [])
+
+
+def test_states_that_go_on_have_one_number_for_all_lengths_and_no_verdict():
+    """Older records hold a line for each length, all equal, and call them weak."""
+    way = {"start": "previous", "order": "text"}
+    lines = measured({64: 3.0, 1024: 3.0}, "weak", **way)
+    found = tables.by_length([ROW | {"lengths": lines}])
+    assert "weak" not in found
+    assert cells(found.partition("\n\n")[2]) == [
+        ["task", "trained", "any length", "95 %", "text"],
+        ["longssm/text:s5", "16", "3", "", ""],
+    ]
+
+
+def test_the_interval_is_over_documents_of_the_mean_over_seeds():
+    corpus = {
+        "folder": "novels", "tokens": 9000, "tokens_read": 2048, "documents_read": 3,
+    }  # fmt: skip
+    rows = []
+    for seed, losses in enumerate(([1.0, 1.2, 1.7], [1.2, 1.2, 1.5])):
+        (line,) = measured({64: 3.0})
+        line |= {"loss_by_document": losses, "corpus": corpus}
+        rows.append(ROW | {"seed": seed, "lengths": [line]})
+    _, line = cells(tables.by_length(rows).partition("\n\n")[2])
+    # Student's t of 2 degrees of freedom: 4.3027.
+    losses = np.array([1.1, 1.2, 1.6])
+    half = 4.3027 * losses.std(ddof=1) / np.sqrt(3)
+    low, high = np.exp(losses.mean() + np.array([-half, half]))
+    text = "novels: 2,048 of 9,000 tokens, 3 documents"
+    assert line[3:] == [f"{low:.4g} to {high:.4g}", text, "strong"]
+
+
+def test_stale_runs_by_length_stand_apart_and_say_why():
+    lines = {"lengths": measured({64: 3.0})}
+    rows = [ROW | lines, ROW | lines | {"seed": 1, "stale": "Of one novel."}]
+    found = tables.by_length(rows)
+    lines = cells(found.split("\n\n")[1].strip())[1:]
+    assert [(line[0], line[-1]) for line in lines] == [
+        ("longssm/text:s5", "strong"),
+        ("longssm/text:s5 (stale)", ""),
+    ]
+    assert found.endswith("\nStale: Of one novel.\n")

@@ -55,7 +55,8 @@ def test_run_ends_well_and_says_how_far_it_is(trained):
 def test_run_leaves_all_that_its_folder_promises(trained):
     run, _ = trained
     names = {path.name for path in run.iterdir()}
-    assert names == {"config.json", "run.json", "metrics.jsonl", "checkpoints"}
+    files = {"config.json", "run.json", "metrics.jsonl", "lock"}
+    assert names == files | {"checkpoints"}
     lines = [
         json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()
     ]

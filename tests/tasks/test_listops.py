@@ -1,13 +1,15 @@
 """ListOps against a parser that knows its grammar and a sampler of its definition."""
 
+import itertools
 import random
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from experiments.etsmlp import listops as experiment
 from ssm_jax import tasks
-from ssm_jax.tasks.synthetic import listops
+from ssm_jax.tasks.synthetic import expressions, listops
 
 SPLITS = ("train", "validation", "test")
 SMALL = {"min_length": 10, "max_length": 50, "max_depth": 5, "max_arguments": 6}
@@ -122,6 +124,40 @@ def test_drawn_as_the_definition_says():
         for some in (expected, found)
     ]
     assert stats.chi2_contingency(counts).pvalue > 1e-3
+
+
+def test_no_expression_of_the_small_setting_is_in_two_splits():
+    task = tasks.ListOps(**experiment.SMALL_TREES)
+    rows = {
+        split: {row.tobytes() for row in whole(task, split).inputs} for split in SPLITS
+    }
+    for a, b in itertools.combinations(SPLITS, 2):
+        assert not rows[a] & rows[b], (a, b)
+    # Every split has many, and is no sample of a few expressions.
+    assert len(rows["train"]) > 70_000 and len(rows["test"]) > 1_700
+
+
+def test_each_split_has_expressions_of_every_shape():
+    digits = np.arange(1, 11)
+    found = {split: [] for split in SPLITS}
+    of_part = {part: split for split, parts in listops.PARTS.items() for part in parts}
+    for before in ([], [11, 3], [14, 12, 5, 5, 15]):
+        for digit in digits:
+            after = [15] if before else []
+            row = np.array([*before, digit, *after, 0, 0], np.uint8)
+            found[of_part[expressions.part_of(row)]].append(row)
+    assert {split: len(rows) for split, rows in found.items()} == {
+        "train": 24, "validation": 3, "test": 3
+    }  # fmt: skip
+
+
+def test_last_digits_of_a_split_are_equally_likely():
+    task = tasks.ListOps(n_train=5_000, n_test=5_000, **SMALL)
+    for split in ("train", "test"):
+        rows = task.batch(split, 0, 5_000, seed=0).inputs
+        last = [listops.spell(row).rstrip(" ]").split()[-1] for row in rows]
+        counts = np.bincount(np.array(last, int), minlength=10)
+        assert stats.chisquare(counts).pvalue > 1e-3
 
 
 def test_lengths_are_those_of_the_arena():

@@ -2,7 +2,9 @@
 
 import errno
 import json
+import math
 import os
+import shutil
 import threading
 from typing import NamedTuple
 
@@ -14,7 +16,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import TypeCheckError
 
-from ssm_jax.training import background
+from ssm_jax.training import background, seal
 from ssm_jax.training.checkpoint import CheckpointError, Checkpoints
 from ssm_jax.training.digest import layout
 
@@ -134,7 +136,7 @@ def test_state_may_be_donated_and_overwritten_after_save(tmp_path):
 
 
 def test_latest_and_best_are_both_kept(tmp_path):
-    scores = {1: 0.1, 2: 0.9, 3: 0.2, 4: float("nan"), 5: 0.9, 6: None}
+    scores = {1: 0.9, 2: 0.9, 3: 0.2, 4: float("nan"), 5: 0.5, 6: None}
     for step, score in scores.items():  # each save by a process of its own
         with Checkpoints(tmp_path, best_metric="accuracy") as process:
             metrics = {} if score is None else {"accuracy": score}
@@ -146,7 +148,7 @@ def test_latest_and_best_are_both_kept(tmp_path):
     restored = checkpoints.restore(state_of(0), step=checkpoints.best_step)
     assert bits(restored.state) == bits(state_of(2))
     lowest = Checkpoints(tmp_path, best_metric="accuracy", best_mode="min")
-    assert lowest.best_step == 2
+    assert lowest.best_step == 5
     assert Checkpoints(tmp_path).best_step is None
 
 
@@ -156,6 +158,48 @@ def test_least_loss_is_kept_within_one_process(tmp_path):
             checkpoints.save(step, state_of(step), metrics={"loss": loss})
     assert checkpoints.best_step == 1
     assert sorted(int(path.name) for path in tmp_path.iterdir()) == [1, 3, 4]
+
+
+NAN = float("nan")
+# Accuracies and losses by step, and the best step. The digits demo evaluated the first
+# of its two steps of equal accuracy.
+BEST = {
+    "digits": ([0.95, 0.98, 0.97, 0.98, 0.96], [0.2, 0.079, 0.05, 0.02, 0.03], 3),
+    "lower loss, earlier": ([0.9, 0.9, 0.9], [0.2, 0.3, 0.4], 0),
+    "all equal": ([0.9, 0.9, 0.1], [0.2, 0.2, 0.1], 1),
+    "loss is NaN": ([0.9, 0.9, 0.1], [0.2, NAN, 0.1], 0),
+    "losses are NaN": ([0.9, 0.9, 0.1], [NAN, NAN, 0.1], 1),
+    "loss is missing": ([0.9, 0.9, 0.1], [0.2, None, 0.1], 0),
+    "metric is NaN": ([0.1, NAN, 0.05], [0.2, 0.1, 0.3], 0),
+    "metric is infinite": ([0.1, math.inf, -math.inf], [0.2, 0.1, 0.3], 0),
+    "metrics are NaN": ([NAN, NAN, None], [0.2, 0.1, 0.3], None),
+}
+
+
+@pytest.mark.parametrize(("accuracies", "losses", "best"), BEST.values(), ids=BEST)
+def test_of_equal_steps_the_best_has_the_lower_loss_or_is_later(
+    tmp_path, accuracies, losses, best
+):
+    options = {"best_metric": "accuracy", "tie_metric": "loss"}
+    for step, values in enumerate(zip(accuracies, losses, strict=True)):
+        metrics = zip(("accuracy", "loss"), values, strict=True)
+        metrics = {name: value for name, value in metrics if value is not None}
+        with Checkpoints(tmp_path, **options) as process:  # a start each
+            process.save(step, {"step": np.int32(step)}, metrics=metrics)
+    checkpoints = Checkpoints(tmp_path, **options)
+    assert checkpoints.best_step == best
+    if best is not None:
+        restored = checkpoints.restore({"step": np.int32(0)}, step=best)
+        assert restored.state["step"] == best
+
+
+@pytest.mark.parametrize("tie_metric", [None, "loss"])
+def test_of_equal_losses_the_later_is_the_best(tmp_path, tie_metric):
+    options = {"best_metric": "loss", "best_mode": "min", "tie_metric": tie_metric}
+    with Checkpoints(tmp_path, **options) as checkpoints:
+        for step, loss in enumerate([3.0, 1.0, 1.0, NAN, 2.0, 4.0]):
+            checkpoints.save(step, {"w": np.ones(1)}, metrics={"loss": loss})
+    assert checkpoints.best_step == 2
 
 
 @pytest.mark.parametrize("position", [0.0, 0.3, 0.999])
@@ -186,6 +230,13 @@ def test_flipped_bit_in_any_file_is_refused(folder):
     assert bits(Checkpoints(folder).restore(state_of(0)).state) == bits(state_of(2))
 
 
+@pytest.mark.parametrize("text", ["3", "[]", "{}", "null", '{"record": 1}', "{"])
+def test_seal_of_another_form_is_refused(folder, text):
+    (folder / "2" / "seal.json").write_text(text + "\n")
+    with pytest.raises(CheckpointError, match="step 2 .* got a changed seal.json"):
+        Checkpoints(folder, best_metric="loss").restore(state_of(0))
+
+
 def test_any_truncated_or_missing_file_falls_back_and_says_so(folder, caplog):
     files = [path for path in (folder / "2").rglob("*") if path.is_file()]
     for path in files:
@@ -208,8 +259,15 @@ def test_no_fallback_from_the_step_that_was_asked_for(folder):
     data_file(folder, 2).write_bytes(b"")
     with pytest.raises(CheckpointError, match="step 2 .* must be whole, got 0 bytes"):
         Checkpoints(folder).restore(state_of(0), step=2)
-    with pytest.raises(CheckpointError, match="step 7 .* must be whole"):
-        Checkpoints(folder).restore(state_of(0), step=7)
+
+
+@pytest.mark.parametrize("step", [7, 0, -1])
+def test_step_that_was_not_kept_is_told_those_that_were(folder, tmp_path, step):
+    message = f"`step` must be one that was kept in .*, got {step}; kept: 1, 2."
+    with pytest.raises(CheckpointError, match=message):
+        Checkpoints(folder).restore(state_of(0), step=step)
+    with pytest.raises(CheckpointError, match=f"got {step}; kept: none."):
+        Checkpoints(tmp_path / "nowhere").restore(state_of(0), step=step)
 
 
 def test_nothing_whole_is_an_error(folder, tmp_path):
@@ -228,7 +286,86 @@ def test_training_goes_on_over_a_truncated_step(folder):
     restored = Checkpoints(folder).restore(state_of(0))
     assert restored.step == 2
     assert bits(restored.state) == bits(state_of(22))
+    assert {path.name for path in folder.iterdir()} == {"1", "2"}
+
+
+def test_unusable_step_is_kept_until_there_is_a_newer_whole_one(folder, monkeypatch):
+    data_file(folder, 2).write_bytes(b"")
+    monkeypatch.setattr(background, "write_seal", lambda folder, record: 1 / 0)
+    with pytest.raises(CheckpointError), Checkpoints(folder) as checkpoints:
+        checkpoints.restore(state_of(0))
+        checkpoints.save(2, state_of(22))
     assert {path.name for path in folder.iterdir()} == {"1", "2", "2.unreadable"}
+    monkeypatch.undo()
+    with Checkpoints(folder) as checkpoints:
+        checkpoints.save(3, state_of(3))
+    assert {path.name for path in folder.iterdir()} == {"1", "3"}
+
+
+@pytest.mark.parametrize("move", [shutil.copytree, os.rename])
+def test_folder_of_another_step_is_passed_over_and_replaced(folder, caplog, move):
+    move(folder / "2", folder / "7")
+    step = max(int(path.name) for path in folder.iterdir() if path.name != "7")
+    told = f"step 7 of {folder} must be the folder of step 7, got that of step 2"
+    with pytest.raises(CheckpointError, match=told):
+        Checkpoints(folder).restore(state_of(0), step=7)
+    with Checkpoints(folder) as checkpoints:
+        restored = checkpoints.restore(state_of(0))
+        assert restored.step == step
+        assert bits(restored.state) == bits(state_of(step))
+        (message,) = caplog.messages
+        assert message.startswith(told)
+        assert message.endswith(f"name it 2. Step {step} is used.")
+        checkpoints.save(3, state_of(3))
+    names = {path.name for path in folder.iterdir()}
+    assert names == ({"1", "3"} if move is os.rename else {"2", "3"})
+
+
+def test_copied_step_is_not_the_best(tmp_path, caplog):
+    options = {"best_metric": "accuracy", "tie_metric": "loss"}
+    with Checkpoints(tmp_path, **options) as checkpoints:
+        for step, accuracy in enumerate([0.5, 0.9, 0.1, 0.2]):
+            checkpoints.save(step, {"w": np.ones(1)}, metrics={"accuracy": accuracy})
+    shutil.copytree(tmp_path / "1", tmp_path / "5")
+    assert checkpoints.best_step == 1
+    assert "not counted among the best: step 5 of" in caplog.text
+
+
+def test_step_of_an_older_version_does_not_say_its_number(folder):
+    record = seal.read_seal(folder / "2")
+    assert record.pop("step") == 2
+    (folder / "2" / "seal.json").unlink()
+    seal.write_seal(folder / "2", record)
+    restored = Checkpoints(folder).restore(state_of(0))
+    assert restored.step == 2
+    assert bits(restored.state) == bits(state_of(2))
+
+
+@pytest.mark.parametrize("name", ["07", "٧", "7.old"])
+def test_folder_of_another_name_is_no_step(folder, name):
+    shutil.copytree(folder / "2", folder / name)
+    assert Checkpoints(folder).latest_step == 2
+    assert Checkpoints(folder).restore(state_of(0)).step == 2
+
+
+def test_step_of_another_config_is_refused_and_told_the_differences(tmp_path):
+    config = {"task": {"data_dir": "/a", "sizes": [1, 2]}, "steps": 3, "rate": 0.5}
+    with Checkpoints(tmp_path, config=config) as checkpoints:
+        checkpoints.save(1, state_of(1))
+    target = state_of(0)
+    target["params"]["block_0"]["w"] = np.zeros((40, 31), np.float32)
+    other = {"task": {"data_dir": "/a", "sizes": [1, 3]}, "steps": 4}
+    with pytest.raises(CheckpointError) as error:  # before the shapes that follow
+        Checkpoints(tmp_path, config=other).restore(target)
+    for part in (
+        f"step 1 of {tmp_path} must be of the config of its run",
+        "rate: absent -> 0.5; steps: 4 -> 3; task.sizes: (1, 3) -> (1, 2)",
+    ):
+        assert part in str(error.value)
+    assert "\n" not in str(error.value)
+    moved = config | {"task": {"data_dir": "/b", "sizes": [1, 2]}}
+    for same in (config, moved, None):
+        assert Checkpoints(tmp_path, config=same).restore(state_of(0)).step == 1
 
 
 OTHER_MODELS = {
@@ -345,7 +482,7 @@ def test_leftovers_of_a_killed_save_are_ignored_then_removed(folder, caplog):
     with Checkpoints(folder) as writer:
         writer.save(4, state_of(4))
     assert writer.restore(state_of(0)).step == 4
-    assert {path.name for path in folder.iterdir()} == {"2", "4", "4.unreadable"}
+    assert {path.name for path in folder.iterdir()} == {"2", "4"}
 
 
 def test_reading_changes_nothing_in_the_folder(folder, tmp_path):
@@ -356,6 +493,13 @@ def test_reading_changes_nothing_in_the_folder(folder, tmp_path):
         assert checkpoints.latest_step is None
         assert checkpoints.best_step is None
     assert tree_of(tmp_path) == before
+
+
+def test_several_processes_save_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match=r"`jax.process_count\(\)` must be 1, got 2"):
+        Checkpoints(tmp_path / "checkpoints").save(1, state_of(1))
+    assert not (tmp_path / "checkpoints").exists()
 
 
 def test_step_that_is_not_newer_is_refused(folder):
@@ -383,8 +527,9 @@ def test_options_that_cannot_be_kept_are_refused(tmp_path, options):
 
 
 def test_seal_says_what_is_stored(folder):
-    seal = json.loads((folder / "2" / "seal.json").read_text())["record"]
-    entry = seal["leaves"]["params/block_0/w"]
+    record = json.loads((folder / "2" / "seal.json").read_text())["record"]
+    assert record["step"] == 2
+    entry = record["leaves"]["params/block_0/w"]
     assert entry["layout"] == "float32(40, 30)"
     assert len(entry["digest"]) == 32
 

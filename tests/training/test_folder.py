@@ -15,8 +15,13 @@ from tests.training import tiny
 def folder(tmp_path):
     """The folder of a run."""
     folder = RunFolder(tmp_path / "run")
-    folder.claim(tiny.digits())
+    claim(folder, tiny.digits())
     return folder
+
+
+def claim(folder, config):
+    with folder.claimed(config):
+        pass
 
 
 def contents(path):
@@ -36,14 +41,14 @@ def test_circumstances_of_the_start_are_kept(folder):
 
 def test_same_experiment_may_claim_again(folder):
     folder.log(1, loss=0.5)
-    folder.claim(tiny.digits())
+    claim(folder, tiny.digits())
     assert folder.metrics() == [{"step": 1, "loss": 0.5}]
 
 
 def test_data_may_move(folder):
     config = tiny.digits()
     config.task.data_dir = "/elsewhere"
-    folder.claim(config)
+    claim(folder, config)
     assert folder.config().task.data_dir == "/elsewhere"
 
 
@@ -53,7 +58,7 @@ def test_another_experiment_is_told_the_fields_and_changes_nothing(folder):
     other = tiny.digits(steps=8, seed=3)
     other.optimizer.learning_rate = 0.5
     with pytest.raises(ValueError, match="`workdir` must be new or of the") as error:
-        folder.claim(other)
+        claim(folder, other)
     for field in (
         "optimizer.learning_rate: 0.01 -> 0.5",
         "training.seed: 0 -> 3",
@@ -66,22 +71,26 @@ def test_another_experiment_is_told_the_fields_and_changes_nothing(folder):
 
 def test_many_differences_are_counted(folder):
     with pytest.raises(ValueError, match=r"and \d+ more; give another --workdir"):
-        folder.claim(tiny.shift())
+        claim(folder, tiny.shift())
 
 
 def test_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("text")
     with pytest.raises(ValueError, match="`workdir` must be new, empty or of a run"):
-        RunFolder(tmp_path).claim(tiny.digits())
+        claim(RunFolder(tmp_path), tiny.digits())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 def test_folder_that_was_killed_while_it_was_claimed_is_new(folder):
-    """Between writing the draft of config.json and giving it its name."""
+    """Between writing the draft of config.json and giving it its name.
+
+    The lock is older than the draft, and no file of another's either.
+    """
+    assert (folder.path / "lock").exists()
     (folder.path / "run.json").unlink()
     config = folder.path / "config.json"
     config.rename(config.with_name("config.json.part"))
-    folder.claim(tiny.shift())
+    claim(folder, tiny.shift())
     assert folder.config().to_dict() == tiny.shift().to_dict()
 
 

@@ -4,14 +4,17 @@ import errno
 import json
 import math
 import os
+import shutil
 import types
 
+import jax
 import pytest
 
 from launch import cli
-from ssm_jax.evaluation import restore
+from ssm_jax.evaluation import evaluate_run, restore
 from ssm_jax.tasks import Digits, Shift
 from ssm_jax.training import CheckpointError, Training, background, folder, train
+from ssm_jax.training.lock import locked
 from tests.training import tiny
 
 
@@ -133,6 +136,39 @@ def test_folder_of_another_experiment_is_left_alone(finished):
     with pytest.raises(ValueError, match="training.seed: 0 -> 1; give another --work"):
         train(tiny.shift(seed=1), str(finished))
     assert contents(finished) == before
+
+
+def test_folder_that_another_process_trains_in_is_left_alone(tmp_path, monkeypatch):
+    """What is there may be evaluated; the run goes on when the other one has ended."""
+    Stopping(monkeypatch, Shift)(tiny.shift(), tmp_path, 5)
+    before = contents(tmp_path)
+    with locked(tmp_path / "lock"):
+        with pytest.raises(ValueError, match=f"locked by process {os.getpid()} on "):
+            train(tiny.shift(), str(tmp_path))
+        assert contents(tmp_path) == before
+        assert evaluate_run(tmp_path, which="latest")["step"] == 3
+    assert train(tiny.shift(), str(tmp_path))["step"] == 7
+
+
+def test_several_processes_are_refused_before_there_is_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr("ssm_jax.training.loop.build", None)  # nothing is built either
+    with pytest.raises(ValueError, match=r"`jax.process_count\(\)` must be 1, got 2"):
+        train(tiny.shift(), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_run_does_not_go_on_from_a_step_of_another_config(tmp_path, monkeypatch):
+    run, other = tmp_path / "run", tmp_path / "other"
+    stop = Stopping(monkeypatch, Shift)
+    stop(tiny.shift(), run, 5)
+    stop(tiny.shift(seed=1), other, 5)
+    shutil.rmtree(run / "checkpoints" / "3")
+    shutil.copytree(other / "checkpoints" / "3", run / "checkpoints" / "3")
+    metrics = (run / "metrics.jsonl").read_bytes()
+    with pytest.raises(CheckpointError, match="-> step: training.seed: 0 -> 1; put"):
+        train(tiny.shift(), str(run))
+    assert (run / "metrics.jsonl").read_bytes() == metrics
 
 
 def diverging(**training):

@@ -8,6 +8,8 @@ References:
   <https://arxiv.org/abs/1804.06028>`_, 2018, section 2
 """
 
+import zlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +19,9 @@ P_OPERATOR = 0.25
 
 RAREST = 100_000
 """Trees of which at least one must have a wanted length, or none is looked for."""
+
+PARTS = 10
+"""Parts that `part_of` divides all expressions into."""
 
 _AT_ONCE = 1024  # Trees that are drawn together; most of them are far too short.
 _DIGIT, _OPERATOR, _CLOSE = 1, 11, 15  # First tokens of their kinds; 0 is padding.
@@ -45,8 +50,31 @@ class _Level(NamedTuple):
     n_arguments: np.ndarray
 
 
+def part_of(tokens: np.ndarray) -> int:
+    """Numbers the part that an expression belongs to, whatever the bounds.
+
+    Expressions that differ in their last digit alone are in ten different parts, so
+    that each part has trees of every shape. Which digit is in which part is decided by
+    a checksum of what stands before it.
+
+    Args:
+      tokens: uint8, ``(l,)``; padding at the right does not count.
+
+    Returns:
+      The number, below `PARTS`.
+
+    Example:
+      >>> [part_of(np.array([14, 9, digit, 15, 0], np.uint8)) for digit in (6, 7, 8)]
+      [9, 0, 1]
+    """
+    return _part_of(_to_last_digit(tokens))
+
+
 def draw(
-    rng: np.random.Generator, n: int, bounds: Bounds
+    rng: np.random.Generator,
+    n: int,
+    bounds: Bounds,
+    parts: Sequence[int] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws expressions whose length is within the bounds.
 
@@ -59,6 +87,8 @@ def draw(
       rng: Where the numbers come from.
       n: Expressions to draw.
       bounds: Which are wanted. The search has no end unless they `exist`.
+      parts: Numbers of the parts, as `part_of` gives them, that they are from, equally
+        likely: the last digit of each is set so. None means all, as drawn.
 
     Returns:
       Tokens, uint8, ``(n, max_length)``, padded with 0, and values, int32, ``(n,)``.
@@ -72,15 +102,19 @@ def draw(
       >>> print(values)
       [3 3]
     """
-    parts: list[tuple[np.ndarray, np.ndarray]] = []
+    found: list[tuple[np.ndarray, np.ndarray]] = []
     while n:
-        levels, found = _draw_shapes(rng, bounds)
+        levels, wanted = _draw_shapes(rng, bounds)
         # The first that are found, whatever they are, or the choice would not be fair.
-        levels = [_keep_trees(level, found[:n]) for level in levels]
-        tokens, sizes, values = _evaluate(rng, levels, bounds.max_arguments)
-        parts.append((_write(levels, tokens, sizes, bounds.max_length), values))
+        levels = [_keep_trees(level, wanted[:n]) for level in levels]
+        operators, digits = _draw_symbols(rng, levels)
+        rows = _write(levels, operators, digits, bounds.max_length)
+        if parts is not None:
+            _move_into(rng.choice(parts, len(rows)), levels, digits, rows)
+        values = _evaluate(levels, operators, digits, bounds.max_arguments)
+        found.append((rows, values))
         n -= len(values)
-    tokens, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+    tokens, values = (np.concatenate(part) for part in zip(*found, strict=True))
     return tokens, values
 
 
@@ -128,30 +162,59 @@ def _keep_trees(level: _Level, kept: np.ndarray) -> _Level:
     return _Level(tree[stays], level.is_operator[stays], n_arguments)
 
 
-def _evaluate(
-    rng: np.random.Generator, levels: list[_Level], max_arguments: int
-) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
-    """Draws symbols from the leaves upwards and works the values out on the way.
+def _draw_symbols(
+    rng: np.random.Generator, levels: list[_Level]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Draws, by level, an operator for each that is one and a digit for every node."""
+    operators, digits = [], []
+    for level in reversed(levels):
+        operators.append(rng.integers(4, size=len(level.n_arguments)))
+        digits.append(rng.integers(10, size=len(level.is_operator), dtype=np.int32))
+    return operators[::-1], digits[::-1]
 
-    Returns:
-      The token of each node and the number of tokens of its tree, by level from the
-      root, and the values of the roots.
-    """
-    tokens, sizes = [], []
-    value, size = np.empty(0, np.int32), np.empty(0, np.int64)  # Of the level below.
-    for _, is_operator, n_arguments in reversed(levels):
-        operator = rng.integers(4, size=len(n_arguments))
+
+def _move_into(
+    parts: np.ndarray, levels: list[_Level], digits: list[np.ndarray], rows: np.ndarray
+) -> None:
+    """Sets the last digit of each expression, in both places, so that its part fits."""
+    texts = [_to_last_digit(row) for row in rows]
+    shift = parts - np.array([_part_of(text) for text in texts])
+    last = np.array([len(text) - 1 for text in texts])
+    every = np.arange(len(rows))
+    moved = (rows[every, last] - _DIGIT + shift) % 10
+    rows[every, last] = _DIGIT + moved
+    # The last digit is found from the root on: the last node of its tree on a level is
+    # that digit, or the operator whose last argument is the last node on the next.
+    for (tree, is_operator, _), of_level in zip(levels, digits, strict=True):
+        node = np.searchsorted(tree, every, side="right") - 1
+        is_last = ~is_operator[node]
+        of_level[node[is_last]] = moved[every[is_last]]
+        every = every[~is_last]
+
+
+def _to_last_digit(row: np.ndarray) -> bytes:
+    """What stands before the closing brackets at the end, which it determines."""
+    return row.tobytes().rstrip(bytes([_CLOSE, 0]))
+
+
+def _part_of(text: bytes) -> int:
+    return (zlib.crc32(text[:-1]) + text[-1]) % PARTS
+
+
+def _evaluate(
+    levels: list[_Level],
+    operators: list[np.ndarray],
+    digits: list[np.ndarray],
+    max_arguments: int,
+) -> np.ndarray:
+    """Works the values out from the leaves upwards; gives those of the roots."""
+    value = np.empty(0, np.int32)  # Of the level below.
+    of_levels = zip(levels, operators, digits, strict=True)
+    for (_, is_operator, n_arguments), operator, digit in reversed(list(of_levels)):
         result = _apply(operator, n_arguments, value, max_arguments)
-        value = rng.integers(10, size=len(is_operator), dtype=np.int32)
-        token = _DIGIT + value
-        token[is_operator] = _OPERATOR + operator
+        value = digit.copy()
         value[is_operator] = result
-        inside = np.add.reduceat(size, _starts(n_arguments)) if len(size) else 0
-        size = np.ones(len(is_operator), np.int64)
-        size[is_operator] = 2 + inside
-        tokens.append(token)
-        sizes.append(size)
-    return tokens[::-1], sizes[::-1], value
+    return value
 
 
 def _apply(
@@ -171,15 +234,18 @@ def _apply(
 
 def _write(
     levels: list[_Level],
-    tokens: list[np.ndarray],
-    sizes: list[np.ndarray],
+    operators: list[np.ndarray],
+    digits: list[np.ndarray],
     max_length: int,
 ) -> np.ndarray:
     """Sets every node's tokens where they stand in its expression."""
+    sizes = _count_tokens(levels)
     rows = np.zeros((len(levels[0].tree), max_length), np.uint8)
     place = np.zeros(len(rows), np.int64)  # Of the level's nodes, in their rows.
     for depth, (tree, is_operator, n_arguments) in enumerate(levels):
-        rows[tree, place] = tokens[depth]
+        token = _DIGIT + digits[depth]
+        token[is_operator] = _OPERATOR + operators[depth]
+        rows[tree, place] = token
         first, n_inside = place[is_operator] + 1, sizes[depth][is_operator] - 2
         rows[tree[is_operator], first + n_inside] = _CLOSE
         if depth + 1 < len(levels):
@@ -188,6 +254,17 @@ def _write(
             shift = first - before[_starts(n_arguments)]
             place = before + np.repeat(shift, n_arguments)
     return rows
+
+
+def _count_tokens(levels: list[_Level]) -> list[np.ndarray]:
+    """Counts the tokens of the tree below each node, itself included, by level."""
+    sizes, size = [], np.empty(0, np.int64)  # Of the level below.
+    for _, is_operator, n_arguments in reversed(levels):
+        inside = np.add.reduceat(size, _starts(n_arguments)) if len(size) else 0
+        size = np.ones(len(is_operator), np.int64)
+        size[is_operator] = 2 + inside
+        sizes.append(size)
+    return sizes[::-1]
 
 
 def _starts(counts: np.ndarray) -> np.ndarray:

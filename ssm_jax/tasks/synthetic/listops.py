@@ -10,6 +10,13 @@ from ssm_jax.tasks.synthetic import drawn, expressions
 
 _PER_BLOCK = 64  # Examples that are drawn together.
 
+PARTS: dict[base.Split, tuple[int, ...]] = {
+    "train": tuple(range(2, expressions.PARTS)),
+    "validation": (1,),
+    "test": (0,),
+}
+"""Of which parts of all expressions, as `expressions.part_of` has them, a split is."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ListOps:
@@ -43,8 +50,10 @@ class ListOps:
 
     Splits: 96,000 train, 2,000 validation and 2,000 test examples, drawn from streams
     of their own: example i of a split depends on the bounds above, on the split and on
-    i alone, in every process. Nothing is downloaded; what was asked for once is kept,
-    one byte a token (the whole of it takes 200 MB and about twenty seconds).
+    i alone, in every process. No expression is in two splits, at any size: given
+    all but its last digit, one digit is for tests, one for validation and eight are to
+    train on. Nothing is downloaded; what was asked for once is kept, one byte a token
+    (200 MB in all).
 
     Note:
       Trees are drawn as the Long Range Arena draws them: from the root downwards each
@@ -55,7 +64,7 @@ class ListOps:
       not count it as length, and drops it when it reads; here it never exists, and the
       brackets are tokens, which the arena's first reader dropped too. Its bounds on the
       length exclude the bounds themselves, and it draws no tree twice, which at these
-      lengths never happens; two short trees may be equal.
+      lengths never happens; two short trees of one split may be equal.
 
     Raises:
       ValueError: A size is not positive, ``max_depth`` or ``max_arguments`` is below 2,
@@ -67,10 +76,10 @@ class ListOps:
       >>> batch = task.batch("test", 0, batch_size=4, seed=0)
       >>> for row, value in zip(batch.inputs, batch.targets):
       ...     print(spell(row), "=", value)
-      [SM 6 0 [MAX 8 0 3 3 ] 0 ] = 4
+      [SM 6 0 [MAX 8 0 3 3 ] 2 ] = 6
       [MIN 4 7 [SM 4 8 ] ] = 2
-      [SM 8 [MAX 6 [MIN 9 6 ] 1 6 ] 6 2 ] = 2
-      [MED 0 5 [MED 1 1 5 9 ] 9 ] = 4
+      [SM 8 [MAX 6 [MIN 9 6 ] 1 6 ] 6 1 ] = 1
+      [MED 0 5 [MED 1 1 5 9 ] 4 ] = 3
 
     References:
       Nangia and Bowman, `ListOps: A Diagnostic Dataset for Latent Tree Learning
@@ -155,7 +164,7 @@ def spell(tokens: np.ndarray) -> str:
 def _examples(task: ListOps, split: base.Split) -> drawn.DrawnExamples:
     def draw(block: int) -> tuple[np.ndarray, np.ndarray]:
         rng = base.generator("listops", split, 0, block)
-        return expressions.draw(rng, _PER_BLOCK, _bounds(task))
+        return expressions.draw(rng, _PER_BLOCK, _bounds(task), PARTS[split])
 
     return drawn.DrawnExamples(
         n=task.n_examples(split),

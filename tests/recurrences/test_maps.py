@@ -1,0 +1,89 @@
+"""Every recurrence over several devices, by the methods that accelerators choose."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.recurrences.cases import problem, rows
+
+N_DEVICES = 2
+LENGTH = 17  # A convolution, where one is chosen at all.
+RESET = np.zeros((N_DEVICES, LENGTH), bool)
+RESET[1, 5] = True
+
+
+@pytest.fixture(autouse=True)
+def on_accelerators(monkeypatch):
+    """Lets ``method="auto"`` choose as it does on GPUs and TPUs."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+
+def pmapped(step):
+    """Each device takes its rows; the parameters are the same on all."""
+    return jax.pmap(step, axis_name="data", in_axes=(None, 0, 0, 0), out_axes=None)
+
+
+def shard_mapped(step):
+    """The same with `jax.shard_map`, which checks what varies over the devices."""
+    mesh = jax.make_mesh(
+        (N_DEVICES,), ("data",), axis_types=(jax.sharding.AxisType.Auto,)
+    )
+    same, rows = jax.P(), jax.P("data")
+
+    def of_device(params, x, c, reset):
+        return step(params, x[0], c[0], None if reset is None else reset[0])
+
+    return jax.jit(
+        jax.shard_map(
+            of_device,
+            mesh=mesh,
+            in_specs=(same, rows, rows, rows),
+            out_specs=same,
+            check_vma=True,
+        )
+    )
+
+
+@functools.cache
+def problem_and_gradient(row):
+    """Resets where no convolution is lost by them, and what one device gives."""
+    p = problem(row, LENGTH)
+    reset = None if "fft" in row.methods else RESET
+    wanted = jax.value_and_grad(functools.partial(loss, row, method="sequential"))
+    return p, reset, jax.jit(wanted)(p.params, p.x, p.weights[0], reset)
+
+
+def loss(row, params, x, c, reset, *, method):
+    y, _ = row.recurrence.apply(params, x, reset=reset, method=method)
+    return jnp.sum(c * y)
+
+
+def check(row, mapped, reduce):
+    p, reset, wanted = problem_and_gradient(row)
+
+    def step(params, x, c, reset):
+        def total(params):
+            value = loss(row, params, x, c, reset, method="auto")
+            return jax.lax.psum(value, "data")
+
+        value, of_params = jax.value_and_grad(total)(params)
+        return value, reduce(of_params)
+
+    of_devices = jax.tree.map(lambda v: v[:, None], (p.x, p.weights[0], reset))
+    given = mapped(step)(p.params, *of_devices)
+    chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
+
+
+@rows()
+def test_pmap_gives_the_gradient_of_one_device(row):
+    check(row, pmapped, lambda grads: jax.lax.pmean(grads, "data"))
+
+
+@rows(brief=True)
+def test_shard_map_gives_the_gradient_of_one_device(row):
+    """Which adds up the gradient of what does not vary over the devices itself."""
+    check(row, shard_mapped, lambda grads: grads)

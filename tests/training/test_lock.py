@@ -1,0 +1,103 @@
+"""A run is written to by one process, and a process that is gone locks nothing."""
+
+import errno
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from ssm_jax.training.lock import check_one_process, locked
+
+HOLDER = """
+import pathlib, sys
+from ssm_jax.training.lock import locked
+with locked(pathlib.Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock of a folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "lock")],
+        cwd=Path(__file__).parents[2],
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "locked\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_lock_of_another_process_names_it_and_ends_with_it(holder, tmp_path):
+    with pytest.raises(ValueError) as error, locked(tmp_path / "lock"):
+        pass
+    assert str(error.value) == (
+        f"`workdir` must be of one process at a time, got {tmp_path}, locked by "
+        f"process {holder.pid} on {socket.gethostname()}; wait for it or give another "
+        "--workdir."
+    )
+    holder.kill()  # SIGKILL: nothing of the process runs any more
+    holder.wait()
+    with locked(tmp_path / "lock"):
+        text = (tmp_path / "lock").read_text()
+    assert text == f"process {os.getpid()} on {socket.gethostname()}\n"
+
+
+def test_lock_is_taken_once_within_a_process_too(tmp_path):
+    for _ in range(2):
+        with locked(tmp_path / "lock"):
+            with pytest.raises(ValueError, match=f"process {os.getpid()} on "):
+                with locked(tmp_path / "lock"):
+                    pass
+
+
+def test_lock_ends_with_an_error(tmp_path):
+    for _ in range(2):
+        with pytest.raises(OSError, match="^of the block$"), locked(tmp_path / "lock"):
+            raise OSError("of the block")
+
+
+def refuse(number):
+    def flock(handle, operation):
+        raise OSError(number, os.strerror(number))
+
+    return flock
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_file_system_without_locks_is_told_and_runs(
+    tmp_path, monkeypatch, caplog, number
+):
+    monkeypatch.setattr(fcntl, "flock", refuse(number))
+    with locked(tmp_path / "lock"):
+        pass
+    (message,) = caplog.messages
+    assert f"{tmp_path / 'lock'} cannot be locked ({os.strerror(number)})" in message
+
+
+def test_other_errors_name_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", refuse(errno.EIO))
+    with pytest.raises(OSError, match=rf"Input/output error: '{tmp_path}/lock'"):
+        with locked(tmp_path / "lock"):
+            pass
+    with pytest.raises(FileNotFoundError, match="nowhere/lock"):
+        with locked(tmp_path / "nowhere" / "lock"):
+            pass
+
+
+def test_several_processes_are_refused(monkeypatch):
+    check_one_process()
+    monkeypatch.setattr(jax, "process_count", lambda: 4)
+    with pytest.raises(ValueError, match=r"`jax.process_count\(\)` must be 1, got 4: "):
+        check_one_process()
