@@ -19,19 +19,19 @@ The part of the variance that the units miss, and the ratio of the LSTM's to the
 
 .. results: fru/mixture:units
 
-============  =======  =======  =======  =======  ==========  ===============
-1 - R2        RNN      LSTM     SRU      FRU      LSTM / FRU  notes
-============  =======  =======  =======  =======  ==========  ===============
-poly5         7.5e-02  5.2e-04  4.8e-04  1.2e-04  4.5         (stale) [1] [2]
-sines         1.2e-01  5.0e-04  2.6e-04  8.8e-06  57.2        (stale) [1] [3]
-poly5+small   2.9e-01  2.0e-01  1.2e-03  4.9e-04  407.9       (stale) [1]
-poly10+small  3.7e-01  2.9e-02  3.6e-03  4.5e-04  65.0        (stale) [1]
-poly15+small  3.1e-01  3.9e-02  4.8e-03  2.6e-03  15.0        (stale) [1]
-sines+small   1.7e-01  2.4e-02  2.3e-02  2.7e-04  89.6        (stale) [1]
-============  =======  =======  =======  =======  ==========  ===============
+============  ========  ========  ========  ========  ==========  =======
+1 - R2        RNN       LSTM      SRU       FRU       LSTM / FRU  notes
+============  ========  ========  ========  ========  ==========  =======
+poly5         7.5e-02*  5.2e-04*  4.8e-04*  1.2e-04*  4.5         [1] [2]
+sines         1.2e-01*  5.0e-04*  2.6e-04*  8.8e-06*  57.2        [1] [3]
+poly5+small   2.9e-01   2.0e-01*  1.2e-03*  4.9e-04               [1]
+poly10+small  3.7e-01*  2.9e-02*  3.6e-03*  4.5e-04*  65.0        [1]
+poly15+small  3.1e-01*  3.9e-02*  4.8e-03*  2.6e-03*  15.0        [1]
+sines+small   1.7e-01   2.4e-02*  2.3e-02*  2.7e-04               [1]
+============  ========  ========  ========  ========  ==========  =======
 
-- [1] stale: Drawn with standard deviation sqrt(0.1) where the authors' code has 0.1,
-  and the output layer was initialized uniformly instead of as theirs.
+- [1] `*` is stale: Drawn with standard deviation sqrt(0.1) where the authors' code has
+  0.1, and the output layer was initialized uniformly instead of as theirs.
 - [2] the FRU is 4.5 times below the LSTM, where the paper says that it is orders of
   magnitude below all others
 - [3] the FRU is 57.2 times below the LSTM, where the paper says that it is orders of
