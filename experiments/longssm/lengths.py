@@ -18,6 +18,10 @@ compare stands in the tables of ``experiments/results``, with intervals over doc
 
 Drawn are runs whose number of rows does not depend on the length, ``+rows32``, measured
 on the test split, the mean over their seeds; runs whose records are stale are left out.
+Two runs of a colour differ in their states alone. Runs of different colours read the
+same text in the same rows, but the longer their windows the fewer their steps, so that
+what they differ by is not of the length alone.
+
 For each of ``s5`` and ``mamba``, 16, 32 and 128, ``previous`` and ``zero``, and three
 seeds::
 
