@@ -63,13 +63,14 @@ def check_size(name: str, value: Any, *, least: int = 1) -> None:
       >>> check_size("length", 0)
       Traceback (most recent call last):
         ...
-      ValueError: `length` must be an integer from 1 on, got 0; it is a number of
-      steps, states or channels.
+      ValueError: `length` must be a positive integer, got 0; it is a number of steps,
+      states or channels.
     """
     if not _is_integer(value) or value < least:
+        rule = "a positive integer" if least == 1 else f"an integer from {least} on"
         raise ValueError(
-            f"`{name}` must be an integer from {least} on, got {value!r}; it is a "
-            "number of steps, states or channels."
+            f"`{name}` must be {rule}, got {value!r}; it is a number of steps, states "
+            "or channels."
         )
 
 

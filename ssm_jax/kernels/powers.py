@@ -109,7 +109,8 @@ def powers(log_decay: LogDecay, steps: Int[Array, "*s"]) -> Inexact[Array, "*sn"
       Within ``max(1, |lam|**l)`` times 3e-7 of the exact power of what is held.
 
     Raises:
-      ValueError: The leaves of ``log_decay`` do not match, or ``steps`` are no integers.
+      ValueError: The leaves of ``log_decay`` do not match, or ``steps`` are not
+        integers.
 
     Example:
       >>> lam = LogDecay(jnp.log(jnp.array([0.5])), jnp.array([0.0]))

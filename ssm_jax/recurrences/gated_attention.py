@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.fields import check_fields
 from ssm_jax.recurrences.base import ParamGroup, Params
 from ssm_jax.recurrences.chunks import ByChunks, Parts
-from ssm_jax.recurrences.parameters import product
+from ssm_jax.recurrences.parameters import check_draw, product
 from ssm_jax.types import Activations, Float, PRNGKey
 
 
@@ -60,6 +61,7 @@ class GatedLinearAttention(ByChunks):
 
     def __post_init__(self):
         """Checks the numbers."""
+        check_fields(self)
         least = min(self.n_heads, self.rank, self.temperature, self.d_key or 1)
         if least <= 0:
             raise ValueError(
@@ -70,6 +72,7 @@ class GatedLinearAttention(ByChunks):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         _, d_key, _ = self._sizes(d_in)
         keys = self.n_heads * d_key
         shapes = {
