@@ -120,6 +120,8 @@ def nonlinear_recurrence(
             "`diagonal` must be given for 'newton', got None; 'picard' needs none."
         )
     check_floating("h0", h0)
+    if decay is not None:
+        check_floating("decay", decay)
     decay = jnp.zeros(h0.shape[-1], h0.dtype) if decay is None else jnp.asarray(decay)
     length = _checked_length(x, h0, decay, reset, start)
     check_size("max_sweeps", max_sweeps)
@@ -147,7 +149,6 @@ def nonlinear_recurrence(
 
 def _checked_length(x, h0, decay, reset, start):
     """The number of steps, once the arrays are found to fit each other."""
-    check_floating("decay", decay)
     leaves = jax.tree.leaves(x)
     axis = h0.ndim - 1
     if not leaves or any(leaf.ndim <= axis or 0 in leaf.shape for leaf in leaves):

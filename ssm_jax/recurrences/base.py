@@ -8,9 +8,9 @@ from typing import Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.fields import check_choice
+from ssm_jax.fields import check_choice, check_fields
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.powers import powers
+from ssm_jax.kernels.powers import check_log_decay, powers
 from ssm_jax.recurrences.evaluation import evaluate
 from ssm_jax.recurrences.modes import Modes, recurrent
 from ssm_jax.recurrences.padding import on_data
@@ -35,11 +35,23 @@ class ParamGroup:
 
     Attributes:
       weight_decay: Whether weight decay acts on it.
-      lr_multiplier: Factor on the learning rate.
+      lr_multiplier: Factor on the learning rate, from 0 on.
+
+    Raises:
+      ValueError: A field is of another type, or the factor is negative.
     """
 
     weight_decay: bool = True
     lr_multiplier: float = 1.0
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        check_fields(self)
+        if self.lr_multiplier < 0:
+            raise ValueError(
+                f"`lr_multiplier` must be at least 0, got {self.lr_multiplier}; 0 "
+                "leaves the parameter as it is."
+            )
 
 
 @runtime_checkable
@@ -169,6 +181,9 @@ class TimeInvariant(abc.ABC):
         their states.
         """
         modes = self.modes(in_float32(params))
+        check_log_decay(modes.log_decay)
+        if modes.log_decay_backward is not None:
+            check_log_decay(modes.log_decay_backward, "log_decay_backward")
         shape = modes.state_shape if modes.w_backward is None else None
         check(
             x,

@@ -62,7 +62,8 @@ class GatedLinearAttention(ByChunks):
     def __post_init__(self):
         """Checks the numbers."""
         check_fields(self)
-        least = min(self.n_heads, self.rank, self.temperature, self.d_key or 1)
+        d_key = 1 if self.d_key is None else self.d_key
+        least = min(self.n_heads, self.rank, self.temperature, d_key)
         if least <= 0:
             raise ValueError(
                 "`n_heads`, `d_key`, `rank` and `temperature` must be positive, got "

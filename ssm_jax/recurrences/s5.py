@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssm_jax.fields import check_fields
+from ssm_jax.fields import check_fields, check_size
 from ssm_jax.recurrences import hippo
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.discretize import Discretization, discretize
@@ -105,7 +105,8 @@ class S5(TimeInvariant):
     def __post_init__(self):
         """Checks the numbers."""
         check_fields(self)
-        if self.blocks < 1 or self.d_state < 1 or self.d_state % (2 * self.blocks):
+        check_size("blocks", self.blocks)
+        if self.d_state < 1 or self.d_state % (2 * self.blocks):
             raise ValueError(
                 f"`d_state` must be a multiple of 2 blocks, got {self.d_state} with "
                 f"{self.blocks} blocks; a block is made of conjugate pairs."
