@@ -72,7 +72,7 @@ class ETSMLP(Module):
     ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
         check_floating("x", x)
-        check_flags("mask", mask)
+        check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
         if mask is not None:
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
         hidden = Linear(self.d_hidden, self.start, name="in")(x)

@@ -81,7 +81,7 @@ class Mamba(Module):
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
         del train
         check_floating("x", x)
-        check_flags("mask", mask)
+        check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
         if state is not None and not (isinstance(state, tuple) and len(state) == 2):
             raise ValueError(
                 "`state` must be the pair (window, h), got "

@@ -121,12 +121,12 @@ class PairHead(Module):
         train: bool = False,
     ) -> Float[Array, "*b o"]:
         """Maps pairs ``(*b, 2, l, d)`` to ``(*b, d_output)``."""
+        _check(x, mask)
         if x.ndim < 3 or x.shape[-3] != 2:
             raise ValueError(
                 f"`x` must be (*b, 2, l, d), got {x.shape}; the two sequences of a "
                 "pair stand side by side before the length."
             )
-        _check(x, mask)
         mean = _mean(x, mask)
         both = jnp.concatenate([mean[..., 0, :], mean[..., 1, :]], -1)
         hidden = Linear(self.d_hidden, self.start, name="hidden")(both)
