@@ -147,9 +147,7 @@ def chunked(decay: Decay, length: int) -> Solver:
         before = jnp.concatenate(
             [jnp.zeros_like(carried[..., :1, :]), carried[..., :-1, :]], -2
         )
-        return _from_chunks(
-            local + _passed(passed, before[..., None, :]), length, reverse
-        )
+        return _from_chunks(local + passed * before[..., None, :], length, reverse)
 
     if isinstance(decay, Varying):
 
