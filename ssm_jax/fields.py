@@ -31,11 +31,11 @@ def check_fields(instance: Any, *, least: int | None = None) -> None:
 
     Example:
       >>> from ssm_jax.recurrences import DLR
-      >>> DLR(d_state="8")
+      >>> DLR(dt_max=float("nan"))
       Traceback (most recent call last):
         ...
-      ValueError: `d_state` must be an integer, got '8'; sizes and counts are whole
-      numbers such as 8.
+      ValueError: `dt_max` must be a finite number, got nan; it is a real number such as
+      0.5.
     """
     for name, annotation in _annotations(type(instance)).items():
         value = getattr(instance, name)
