@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels import neighbours
+from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.mixing import mixed
 from ssm_jax.kernels.powers import LogDecay, powers, repeated
 from ssm_jax.kernels.recurrence import as_varying_together, linear_recurrence
@@ -57,6 +58,7 @@ def block_convolution(
       >>> print(block_convolution(jnp.ones((3, 1)), half, jnp.ones((1, 1)))[:, 0])
       [1.   1.5  1.75]
     """
+    check_floating("u", u)
     *batch, length, d = u.shape
     c = block_length(length)
     x = jnp.pad(u.reshape(-1, length, d), [(0, 0), (0, -length % c), (0, 0)])

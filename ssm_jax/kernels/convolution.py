@@ -14,8 +14,13 @@ import jax
 import jax.numpy as jnp
 from scipy.fft import next_fast_len
 
-from ssm_jax.kernels.powers import LogDecay, powers
+from ssm_jax.fields import check_choice, check_size
+from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.powers import LogDecay, check_log_decay, powers
 from ssm_jax.types import Array, Float, Inexact
+
+Part = Literal["real", "complex"]
+"""What is asked of a convolution kernel: its real part, or all of it."""
 
 # GPUs and TPUs multiply float32 matrices in fewer bits unless told otherwise.
 _FULL = jax.lax.Precision.HIGHEST
@@ -27,7 +32,7 @@ def modal_kernel(
     w: Inexact[Array, "*k n"],
     length: int,
     *,
-    part: Literal["real", "complex"] = "real",
+    part: Part = "real",
 ) -> Inexact[Array, "*k l"]:
     r"""Sums modes into convolution kernels, ``k_l = sum_n w_n lam_n**l``.
 
@@ -47,7 +52,8 @@ def modal_kernel(
       The kernels, ``(*k, l)``, float32 or complex64.
 
     Raises:
-      ValueError: ``length`` is not positive.
+      ValueError: ``length`` is no positive integer, ``part`` is unknown, ``w`` is no
+        floating-point or complex array, or the shapes do not fit.
 
     Example:
       >>> lam = LogDecay(jnp.log(jnp.array([0.5, 0.25])))
@@ -58,11 +64,17 @@ def modal_kernel(
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
       Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, equation 4
     """
-    if length < 1:
-        raise ValueError(
-            f"`length` must be positive, got {length}; a kernel has at least one step."
-        )
+    check_size("length", length)
+    check_choice("part", part, Part, "'real' is what a real convolution takes")
+    check_floating("w", w, may_be_complex=True)
+    log_decay = check_log_decay(log_decay)
+    w = jnp.asarray(w, jnp.result_type(jnp.float32, w))
     shared = log_decay.log_abs.ndim == 1
+    if log_decay.log_abs.shape not in (w.shape, w.shape[-1:]) or 0 in w.shape:
+        raise ValueError(
+            "`w` must be (*k, n) with the n modes of `log_decay`, got "
+            f"{w.shape} with {log_decay.log_abs.shape}; no axis may be empty."
+        )
     block = _block(length, math.prod(w.shape[:-1]) if shared else 1)
     n_blocks = -(-length // block)
     coarse = powers(log_decay, block * jnp.arange(n_blocks))
@@ -92,11 +104,15 @@ def causal_convolution(
     Returns:
       ``y``, ``(*b, l, d)``, in the dtype of ``u``.
 
+    Raises:
+      ValueError: An array is not floating-point, or the shapes do not fit.
+
     Example:
       >>> y = causal_convolution(jnp.ones((3, 1)), jnp.array([[1.0, 1.0]]))
       >>> print(y[:, 0].round(4))
       [1. 2. 2.]
     """
+    kernel = _checked(u, "kernel", kernel)
     length = u.shape[-2]
     kernel = kernel[:, :length]
     return _circular(u, kernel, length + kernel.shape[-1] - 1)
@@ -120,9 +136,21 @@ def two_sided_convolution(
     Returns:
       ``y``, ``(*b, l, d)``, in the dtype of ``u``.
 
+    Raises:
+      ValueError: An array is not floating-point, or the shapes do not fit.
+
     References:
       Gupta et al., 2022, section 2.1, equations 5 and 6
     """
+    forward, backward = (
+        _checked(u, name, kernel)
+        for name, kernel in (("forward", forward), ("backward", backward))
+    )
+    if forward.shape != backward.shape:
+        raise ValueError(
+            f"`backward` must be {forward.shape} like `forward`, got {backward.shape}; "
+            "fill up the shorter one with zeros."
+        )
     length = u.shape[-2]
     forward, backward = forward[:, :length], backward[:, :length]
     taps = forward.shape[-1]
@@ -145,11 +173,21 @@ def final_state(
     Returns:
       States, ``(*b, d, n)``.
 
+    Raises:
+      ValueError: ``u`` is not floating-point, or the shapes do not fit.
+
     Example:
       >>> half = LogDecay(jnp.log(jnp.array([0.5])))
       >>> print(final_state(half, jnp.ones((3, 1))))
       [[1.75]]
     """
+    _check_sequences(u)
+    log_decay = check_log_decay(log_decay)
+    if log_decay.log_abs.ndim != 1 and log_decay.log_abs.shape[:-1] != u.shape[-1:]:
+        raise ValueError(
+            f"`log_decay` must have leaves (n,) or ({u.shape[-1]}, n), got "
+            f"{log_decay.log_abs.shape}; the first axis is that of the channels."
+        )
     *batch, length, width = u.shape
     block = _block(length, math.prod(batch) * width)
     n_blocks = -(-length // block)
@@ -202,6 +240,27 @@ def fft_solver(
         return jnp.flip(h, -2) if reverse else h
 
     return solve
+
+
+def _check_sequences(u):
+    check_floating("u", u)
+    if u.ndim < 2 or 0 in u.shape:
+        raise ValueError(
+            f"`u` must be (*b, l, d) with no axis empty, got {u.shape}; a single "
+            "channel is `u[:, None]`."
+        )
+
+
+def _checked(u, name, kernel):
+    """A kernel, at least float32, once it is found to fit the sequences."""
+    _check_sequences(u)
+    check_floating(name, kernel)
+    if kernel.ndim != 2 or len(kernel) != u.shape[-1] or not kernel.size:
+        raise ValueError(
+            f"`{name}` must be ({u.shape[-1]}, k), one kernel a channel of `u`, got "
+            f"{kernel.shape}; transpose or broadcast it."
+        )
+    return jnp.asarray(kernel, jnp.result_type(jnp.float32, kernel))
 
 
 def _fast(size: int) -> int:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.kernels.recurrence import as_varying_together
 from ssm_jax.types import Array, Float, Int, Steps
 
@@ -85,6 +86,7 @@ def step_by_step(
       >>> print(y[:, 0], last)
       [1.   1.5  1.75] [[1.75]]
     """
+    check_flags("reset", reset)
     system, x, start = _together(system, x, state)
     *batch, length, _ = x.shape
     c = _block_length(length)

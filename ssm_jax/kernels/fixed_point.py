@@ -18,11 +18,13 @@ Derivatives are those of the solution, not of the sweeps: the linearized recurre
 solved by the same sweeps, and its transpose by the transposed ones.
 """
 
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.fields import check_choice, check_size
+from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.recurrence import as_varying_together
 from ssm_jax.kernels.sweeps import Drive, How, Solution, Values, solved, step_by_step
 from ssm_jax.types import Array, Bool, Float, Int, Method, PyTree, Steps
@@ -94,7 +96,9 @@ def nonlinear_recurrence(
       ``(h, sweeps)``: all states, ``(*b, l, n)``, and what they took.
 
     Raises:
-      ValueError: ``method`` is unknown or lacks its ``diagonal``.
+      ValueError: ``method`` is unknown or lacks its ``diagonal``, ``h0`` or ``decay``
+        is not real and floating-point, ``reset`` is not boolean, a shape does not fit,
+        or ``tolerance``, ``damping``, ``max_sweeps`` or ``chunk`` is out of its range.
 
     Example:
       >>> x, h0 = jnp.ones((4, 1)), jnp.zeros(1)
@@ -109,20 +113,29 @@ def nonlinear_recurrence(
       Stable Parallelization of Nonlinear RNNs <https://arxiv.org/abs/2407.19115>`_,
       2024
     """
-    if method not in get_args(Solution):
-        raise ValueError(
-            f"`method` must be one of {list(get_args(Solution))}, got {method!r}; "
-            "'sequential' is the definition."
-        )
+    check_choice("method", method, Solution, "'sequential' is the definition")
+    check_choice("inner", inner, Method, "'auto' chooses by platform")
     if method == "newton" and diagonal is None:
         raise ValueError(
             "`diagonal` must be given for 'newton', got None; 'picard' needs none."
         )
+    check_floating("h0", h0)
+    if decay is not None:
+        check_floating("decay", decay)
     decay = jnp.zeros(h0.shape[-1], h0.dtype) if decay is None else jnp.asarray(decay)
+    length = _checked_length(x, h0, decay, reset, start)
+    check_size("max_sweeps", max_sweeps)
+    if chunk is not None:
+        check_size("chunk", chunk)
+    for name, value, top in (("tolerance", tolerance, 1), ("damping", damping, 1)):
+        if value is not None and not 0 <= value <= top:
+            raise ValueError(
+                f"`{name}` must be in [0, {top}], got {value!r}; the default suits "
+                "most units."
+            )
     how = How(drive, diagonal, method, inner, damping, tolerance, max_sweeps)
     # Inside shard_map parameters may be the same on all devices where `x` is not.
     values = Values(*as_varying_together(params, x, h0, decay))
-    length = jax.tree.leaves(x)[0].shape[h0.ndim - 1]
     reset = None if reset is None else jnp.broadcast_to(reset, (*h0.shape[:-1], length))
     if method == "sequential":
         h = step_by_step(how, values, reset)
@@ -132,6 +145,27 @@ def nonlinear_recurrence(
     else:
         h, count, converged = _in_chunks(how, values, reset, start, chunk)
     return h, Sweeps(count.astype(jnp.int32), converged > 0)
+
+
+def _checked_length(x, h0, decay, reset, start):
+    """The number of steps, once the arrays are found to fit each other."""
+    leaves = jax.tree.leaves(x)
+    axis = h0.ndim - 1
+    if not leaves or any(leaf.ndim <= axis or 0 in leaf.shape for leaf in leaves):
+        raise ValueError(
+            f"`x` must have leaves (*b, l, ...) with no axis empty, got "
+            f"{[leaf.shape for leaf in leaves]}; `h0` has {axis} axes of rows."
+        )
+    length = leaves[0].shape[axis]
+    if decay.shape != h0.shape[-1:]:
+        raise ValueError(
+            f"`decay` must be {h0.shape[-1:]}, one number a state, got {decay.shape}; "
+            "`jnp.broadcast_to` spreads it."
+        )
+    check_flags("reset", reset, (*h0.shape[:-1], length), (length,))
+    if start is not None:
+        check_floating("start", start)
+    return length
 
 
 def _in_chunks(how, values, reset, start, chunk):

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.types import Array, Float, Int, Steps
 
 
@@ -35,6 +36,7 @@ def last_state(
       >>> last_state((0.5, 1.0), ones, s, jnp.ones((2, 1)))[:, 0].tolist()
       [1.875, 4.0]
     """
+    check_flags("reset", reset)
     length = s.shape[-2]
     n = jnp.asarray(length) if lengths is None else lengths
     age = n[..., None] - 1 - jnp.arange(length)

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.types import Array, Float, Steps
 
@@ -48,7 +49,8 @@ def linear_attention(
       1e-12 gets less than the mean, and zeros where it sees nothing.
 
     Raises:
-      ValueError: A state is given to an evaluation in two directions.
+      ValueError: A state is given to an evaluation in two directions, an array is not
+        floating-point or a flag not boolean, or a shape does not fit.
 
     Example:
       >>> q, k = jnp.ones((3, 1, 1)), jnp.array([1.0, 1.0, 2.0])[:, None, None]
@@ -65,7 +67,35 @@ def linear_attention(
             "`state` must be None for linear attention in two directions, got one; the "
             "second direction starts where the sequence ends."
         )
+    _check(q, k, v, state, reset, mask)
     return _evaluate(q, k, v, state, reset, mask, bidirectional=bidirectional)
+
+
+def _check(q, k, v, state, reset, mask):
+    for name, values in (("q", q), ("k", k), ("v", v)):
+        check_floating(name, values)
+        if values.ndim < 3 or 0 in values.shape or values.shape[:-1] != q.shape[:-1]:
+            raise ValueError(
+                f"`{name}` must be (*b, l, h, n), in all but n like `q` and with no "
+                f"axis empty, got {values.shape} with {q.shape}; one head is an axis "
+                "of size 1."
+            )
+    if k.shape != q.shape:
+        raise ValueError(
+            f"`k` must be {q.shape} like `q`, got {k.shape}; queries meet keys of "
+            "their size."
+        )
+    *batch, _, heads, d_key = q.shape
+    check_flags("reset", reset, q.shape[:-2])
+    check_flags("mask", mask, q.shape[:-2])
+    if state is None:
+        return
+    check_floating("state", state)
+    if state.shape != (*batch, heads, d_key, v.shape[-1] + 1):
+        raise ValueError(
+            f"`state` must be {(*batch, heads, d_key, v.shape[-1] + 1)}, got "
+            f"{state.shape}; its last column is that of the sums of weights."
+        )
 
 
 @partial(jax.jit, static_argnames="bidirectional")

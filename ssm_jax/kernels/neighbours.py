@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.types import Array, Shaped, Steps
 
 Sequence = Shaped[Array, "*b l n"]
@@ -26,6 +27,7 @@ def before(
       >>> print(before(jnp.arange(1, 5)[:, None])[:, 0])
       [0 1 2 3]
     """
+    check_flags("reset", reset)
     edge = jnp.zeros_like(values[..., :1, :]) if first is None else first[..., None, :]
     seen = jnp.concatenate([edge, values[..., :-1, :]], -2)
     return seen if reset is None else jnp.where(reset[..., None], 0, seen)
@@ -45,6 +47,7 @@ def after(values: Sequence, reset: Steps | None = None) -> Sequence:
       >>> print(after(jnp.arange(1, 5)[:, None])[:, 0])
       [2 3 4 0]
     """
+    check_flags("reset", reset)
     if reset is not None:
         values = jnp.where(reset[..., None], 0, values)
     return jnp.concatenate([values[..., 1:, :], jnp.zeros_like(values[..., :1, :])], -2)

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.fields import check_size
+from ssm_jax.kernels.arguments import check_floating, is_array, shown
 from ssm_jax.types import Array, Float, Inexact, Int
 
 # 1 / (2 pi) in binary, cut into six 12-bit digits: a product of two such digits is
@@ -57,23 +59,74 @@ class LogDecay(NamedTuple):
     phase_lo: Float[Array, "*n"] | None = None
 
 
-@jax.custom_jvp
+def check_log_decay(log_decay: LogDecay, name: str = "log_decay") -> LogDecay:
+    """Checks the leaves of a logarithm, and brings them to one dtype.
+
+    Args:
+      log_decay: Logarithm of the decays, leaves ``(*n,)`` of any floating-point dtype.
+      name: Name of the argument.
+
+    Returns:
+      The same numbers, at least float32.
+
+    Raises:
+      ValueError: The leaves are not real floating-point arrays of one shape, or there
+        is a ``phase_lo`` without a ``phase``.
+    """
+    if not isinstance(log_decay, LogDecay):
+        raise ValueError(
+            f"`{name}` must be a LogDecay, got {shown(log_decay)}; `logarithm` makes "
+            "one of numbers."
+        )
+    for field, leaf in zip(LogDecay._fields, log_decay, strict=True):
+        if leaf is not None or field == "log_abs":
+            check_floating(f"{name}.{field}", leaf)
+    log_abs, phase, phase_lo = log_decay
+    shapes = [leaf.shape for leaf in log_decay if leaf is not None]
+    if any(shape != log_abs.shape for shape in shapes):
+        raise ValueError(
+            f"`{name}` must have leaves of one shape, got {', '.join(map(str, shapes))}"
+            "; `jnp.broadcast_arrays` spreads them."
+        )
+    if phase is None and phase_lo is not None:
+        raise ValueError(
+            f"`{name}.phase` must be given where `phase_lo` is, got None; `phase_lo` "
+            "is what it leaves over."
+        )
+    dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(log_decay))
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), log_decay)
+
+
 def powers(log_decay: LogDecay, steps: Int[Array, "*s"]) -> Inexact[Array, "*sn"]:
     """Computes ``lam**l`` for each decay and each number of steps.
 
     Args:
-      log_decay: Logarithm of the decays, leaves ``(*n,)``.
+      log_decay: Logarithm of the decays, leaves ``(*n,)``, any floating-point dtype.
       steps: Numbers of steps ``l``, ``(*s,)``, int32, ``0 <= l <= 2**24``.
 
     Returns:
       ``lam**l``, ``(*s, *n)``; complex if ``log_decay`` has a phase, else real.
       Within ``max(1, |lam|**l)`` times 3e-7 of the exact power of what is held.
 
+    Raises:
+      ValueError: The leaves of ``log_decay`` do not match, or ``steps`` are not
+        integers.
+
     Example:
       >>> lam = LogDecay(jnp.log(jnp.array([0.5])), jnp.array([0.0]))
       >>> print(powers(lam, jnp.arange(3))[:, 0].real)
       [1.   0.5  0.25]
     """
+    if not is_array(steps) or not jnp.issubdtype(steps.dtype, jnp.integer):
+        raise ValueError(
+            f"`steps` must be an integer array, got {shown(steps)}; powers are those "
+            "of whole numbers of steps."
+        )
+    return _powers(check_log_decay(log_decay), steps)
+
+
+@jax.custom_jvp
+def _powers(log_decay, steps):
     log_abs, phase, phase_lo = log_decay
     steps = jnp.expand_dims(steps, tuple(range(steps.ndim, steps.ndim + log_abs.ndim)))
     log_abs = jnp.expand_dims(log_abs, tuple(range(steps.ndim - log_abs.ndim)))
@@ -90,11 +143,11 @@ def powers(log_decay: LogDecay, steps: Int[Array, "*s"]) -> Inexact[Array, "*sn"
     return jax.lax.complex(modulus * jnp.cos(angle), modulus * jnp.sin(angle))
 
 
-@powers.defjvp
+@_powers.defjvp
 def _powers_jvp(primals, tangents):
     log_decay, steps = primals
     dot = tangents[0]
-    power = powers(log_decay, steps)
+    power = _powers(log_decay, steps)
     log_dot = dot.log_abs
     if log_decay.phase is not None:
         phase_dot = dot.phase if dot.phase_lo is None else dot.phase + dot.phase_lo
@@ -105,7 +158,6 @@ def _powers_jvp(primals, tangents):
     return power, scale * power * log_dot
 
 
-@jax.custom_jvp
 def logarithm(a: Inexact[Array, "*n"]) -> LogDecay:
     """Takes the logarithm of decays given as numbers, without losing what they hold.
 
@@ -116,10 +168,19 @@ def logarithm(a: Inexact[Array, "*n"]) -> LogDecay:
       The logarithm: its modulus to float32 relative accuracy, its phase to ``2**-46``
       radians, so that powers up to ``2**24`` are those of ``a`` as it stands.
 
+    Raises:
+      ValueError: ``a`` is no floating-point or complex array.
+
     Example:
       >>> print(logarithm(jnp.array([-1.0])).phase)
       [3.1415927]
     """
+    check_floating("a", a, may_be_complex=True)
+    return _logarithm(jnp.asarray(a, jnp.result_type(jnp.float32, a)))
+
+
+@jax.custom_jvp
+def _logarithm(a):
     if a.dtype in (jnp.float64, jnp.complex128):
         log_abs = jnp.log(jnp.maximum(jnp.abs(a), np.exp(_LOG_ZERO)))
         return LogDecay(log_abs, jnp.angle(a), jnp.zeros_like(log_abs))
@@ -132,10 +193,10 @@ def logarithm(a: Inexact[Array, "*n"]) -> LogDecay:
     return LogDecay(log_abs, *_angle(re, im))
 
 
-@logarithm.defjvp
+@_logarithm.defjvp
 def _logarithm_jvp(primals, tangents):
     (a,), (a_dot,) = primals, tangents
-    log = logarithm(a)
+    log = _logarithm(a)
     ratio = a_dot / jnp.where(a == 0, jnp.ones_like(a), a)
     dot = LogDecay(jnp.real(ratio), jnp.imag(ratio), jnp.zeros_like(log.log_abs))
     return log, dot
@@ -150,8 +211,13 @@ def repeated(log_decay: LogDecay, count: int) -> LogDecay:
 
     Returns:
       Logarithm of ``lam**count``, leaves ``(*n,)``.
+
+    Raises:
+      ValueError: The leaves of ``log_decay`` do not match, or ``count`` is no number of
+        steps.
     """
-    log_abs, phase, phase_lo = log_decay
+    check_size("count", count, least=0)
+    log_abs, phase, phase_lo = check_log_decay(log_decay)
     if phase is None:
         return LogDecay(log_abs * count)
     if phase.dtype == jnp.float64:
@@ -171,7 +237,16 @@ def combined(one: LogDecay, other: LogDecay) -> LogDecay:
 
     Returns:
       Logarithm of the product; its phase is in two floats.
+
+    Raises:
+      ValueError: The leaves of a logarithm do not match, or one has no phase.
     """
+    one, other = check_log_decay(one, "one"), check_log_decay(other, "other")
+    if one.phase is None or other.phase is None:
+        raise ValueError(
+            "`one` and `other` must have phases, got None; zeros are the phase of a "
+            "positive decay."
+        )
     phases = [v for log in (one, other) for v in (log.phase_lo,) if v is not None]
     high, low = _two_sum(one.phase, other.phase)
     return LogDecay(one.log_abs + other.log_abs, high, sum(phases, low))

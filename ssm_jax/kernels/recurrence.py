@@ -7,9 +7,20 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels import neighbours, scan
+from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.convolution import fft_solver
-from ssm_jax.kernels.powers import LogDecay, logarithm, powers, two_float_decay
-from ssm_jax.types import Decays, Method, State, States, Steps
+from ssm_jax.kernels.powers import (
+    LogDecay,
+    check_log_decay,
+    logarithm,
+    powers,
+    two_float_decay,
+)
+from ssm_jax.types import Bool, Decays, Method, State, States, Steps
+
+# Bound on the logarithm of what a decay above 1 grows to in a convolution by FFT; it
+# lets decays pass that exceed 1 by their rounding alone.
+GROWTH = 0.1
 
 
 def linear_recurrence(
@@ -40,8 +51,9 @@ def linear_recurrence(
       method: ``"sequential"``: one step after another, the definition, best on CPUs.
         ``"associative"``: `jax.lax.associative_scan`, depth ``log l``, the most memory.
         ``"chunked"``: depth ``sqrt(l)``, two passes over memory. ``"fft"``:
-        convolution, constant decay without resets only. ``"auto"``: what
-        `chosen_method` says.
+        convolution, constant decay without resets only; where a decay
+        exceeds 1 by so much that an FFT would lose digits, which is known at run time,
+        it is evaluated as by ``"sequential"``. ``"auto"``: what `chosen_method` says.
 
     Returns:
       ``(h, h_last)``: all states, ``(*b, l, n)``, and the one after the step that was
@@ -49,7 +61,8 @@ def linear_recurrence(
       At least float32; complex if any argument is.
 
     Raises:
-      ValueError: The shapes do not fit, the length is zero, ``method`` is unknown or
+      ValueError: The shapes do not fit, an axis is empty, ``a``, ``b`` or ``h0`` is not
+        floating-point or complex, ``reset`` is not boolean, ``method`` is unknown or
         cannot do what is asked.
 
     Note:
@@ -65,6 +78,8 @@ def linear_recurrence(
       Blelloch, `Prefix Sums and Their Applications
       <https://www.cs.cmu.edu/~guyb/papers/Ble93.pdf>`_, 1990
     """
+    if isinstance(a, LogDecay):
+        a = check_log_decay(a, "a")
     _check(a, b, h0, reset)
     method = _resolve(method, a, reset)
     return _evaluate(a, b, h0, reset, reverse=reverse, method=method)
@@ -156,7 +171,35 @@ def _solver(a, length, method) -> scan.Solver:
         return scan.associative(decay)
     if method == "chunked" or isinstance(decay, scan.Varying):
         return scan.chunked(decay, length)
-    return fft_solver(decay.powers(jnp.arange(length)))
+    return _by_fft(decay, length)
+
+
+def _by_fft(decay, length) -> scan.Solver:
+    """By FFT, unless a decay above 1 makes its rounding errors grow."""
+    convolve = fft_solver(decay.powers(jnp.arange(length)))
+    step_by_step = scan.sequential(decay)
+
+    def solve(b, cut, reverse):
+        def by(solver):
+            return lambda b: solver(b, cut, reverse)
+
+        too_fast = grows(decay.log, length)
+        return jax.lax.cond(too_fast, by(step_by_step), by(convolve), b)
+
+    return solve
+
+
+def grows(log_decay: LogDecay, length: int) -> Bool[jax.Array, ""]:
+    """Whether a convolution by FFT loses digits, for a decay is too far above 1.
+
+    The errors of an FFT are in proportion to the largest tap, ``|lam|**length``, at all
+    steps, the first ones included.
+
+    Args:
+      log_decay: Logarithm of the decays.
+      length: Steps of the sequence.
+    """
+    return jnp.max(log_decay.log_abs) * length > GROWTH
 
 
 def _enter(a, b, h0, cut, reverse):
@@ -241,6 +284,9 @@ def _resolve(method, a, reset):
 
 
 def _check(a, b, h0, reset):
+    numbers = {"b": b} if isinstance(a, LogDecay) else {"a": a, "b": b}
+    for name, value in (numbers if h0 is None else numbers | {"h0": h0}).items():
+        check_floating(name, value, may_be_complex=True)
     if jnp.ndim(b) < 2:
         raise ValueError(
             f"`b` must be (*b, l, n), got shape {jnp.shape(b)}; a single sequence of "
@@ -251,6 +297,11 @@ def _check(a, b, h0, reset):
         raise ValueError(
             f"`b` must have at least one step, got shape {jnp.shape(b)}; with no steps "
             "`h_last` is `h0`."
+        )
+    if 0 in jnp.shape(b):
+        raise ValueError(
+            f"`b` must have at least one row and one state, got shape {jnp.shape(b)}; "
+            "there is nothing to evaluate."
         )
     shape = a.log_abs.shape if isinstance(a, LogDecay) else jnp.shape(a)
     constant = _is_constant(a) and shape == (n,)
@@ -264,8 +315,4 @@ def _check(a, b, h0, reset):
             f"`h0` must be {(*batch, n)}, a state of each row of `b`, got "
             f"{jnp.shape(h0)}; `jnp.broadcast_to` spreads it."
         )
-    if reset is not None and jnp.shape(reset) not in ((length,), (*batch, length)):
-        raise ValueError(
-            f"`reset` must be {(*batch, length)}, one flag a step, got "
-            f"{jnp.shape(reset)}; leave out the axis of the states."
-        )
+    check_flags("reset", reset, (*batch, length), (length,))

@@ -93,7 +93,7 @@ def sequential(decay: Decay) -> Solver:
         def stretch(h, inputs):
             b, cut = inputs
             seen = jnp.cumsum(cut, axis=-1)[..., None] > 0
-            passed = jnp.where(seen, 0, power) * h[..., None, :]
+            passed = _passed(jnp.where(seen, 0, power), h[..., None, :])
             h = solve_stretch(b, cut, False) + passed
             return h[..., -1, :], h
 
@@ -120,7 +120,7 @@ def associative(decay: Decay) -> Solver:
 
     def combine_counts(left, right):
         (n_left, cut_left, b_left), (n_right, cut_right, b_right) = left, right
-        passed = decay.powers(n_right) * b_left
+        passed = _passed(decay.powers(n_right), b_left)
         passed = jnp.where(cut_right[..., None], 0, passed)
         return n_left + n_right, cut_left | cut_right, passed + b_right
 
@@ -175,6 +175,11 @@ def chunked(decay: Decay, length: int) -> Solver:
         return together(local, jnp.where(seen[..., None], 0, power), carried, reverse)
 
     return solve_constant
+
+
+def _passed(power, h):
+    """``power h``; of nothing there is nothing, though the power be infinite."""
+    return jnp.where(h == 0, 0, power * h)
 
 
 def _loop(step, start, inputs, reverse):

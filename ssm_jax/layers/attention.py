@@ -1,19 +1,21 @@
 """Multi-head self-attention, by softmax or by a linear feature map."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.kernels import linear_attention
+from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear, Start
+from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
 AttentionKind = Literal["softmax", "linear"]
 
 
-class Attention(nn.Module):
+class Attention(Module):
     r"""Multi-head self-attention: every step is a mean over the steps it may see.
 
     .. math::
@@ -119,22 +121,19 @@ class Attention(nn.Module):
         return nn.Dropout(self.dropout, deterministic=not train)(y), last
 
     def _check(self, x, state, reset, mask):
-        if self.kind not in get_args(AttentionKind):
-            raise ValueError(
-                f"`kind` must be one of {list(get_args(AttentionKind))}, got "
-                f"{self.kind!r}; 'softmax' is the Transformer's."
-            )
+        check_floating("x", x)
         if x.ndim < 2 or x.shape[-2] == 0 or x.shape[-1] % self.n_heads:
             raise ValueError(
                 f"`x` must be (*b, l, d) with l > 0 and d a multiple of n_heads = "
                 f"{self.n_heads}, got {x.shape}; the heads share the width evenly."
             )
-        for name, flags in (("reset", reset), ("mask", mask)):
-            if flags is not None and flags.shape != x.shape[:-1]:
-                raise ValueError(
-                    f"`{name}` must be {x.shape[:-1]}, one flag a step, got "
-                    f"{flags.shape}; leave out the axis of the channels."
-                )
+        if 0 in x.shape:
+            raise ValueError(
+                f"`x` must have at least one row, got {x.shape}; there is nothing to "
+                "evaluate."
+            )
+        check_flags("reset", reset, x.shape[:-1])
+        check_flags("mask", mask, x.shape[:-1])
         if state is None:
             return
         start = jax.eval_shape(lambda: self.initial_state(x.shape[:-2], x.shape[-1]))
@@ -144,6 +143,7 @@ class Attention(nn.Module):
                 f"{self.bidirectional}, got one; linear attention in one direction has "
                 "a state."
             )
+        check_floating("state", state)
         if state.shape != start.shape:
             raise ValueError(
                 f"`state` must be {start.shape}, got {state.shape}; `initial_state` "

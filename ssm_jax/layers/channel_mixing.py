@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Outputs
 
 
@@ -38,7 +40,7 @@ Start = Literal["uniform", "xavier", "normal", "truncated_normal"]
 """How the weights of a linear map are drawn at the start; see `Linear`."""
 
 
-class Linear(nn.Module):
+class Linear(Module):
     """``y = x W + b``.
 
     Attributes:
@@ -65,6 +67,7 @@ class Linear(nn.Module):
     @nn.compact
     def __call__(self, x: Activations) -> Outputs:
         """Maps ``(*b, l, d_in)`` to ``(*b, l, features)``."""
+        check_floating("x", x)
         bound = x.shape[-1] ** -0.5
 
         def uniform(key, shape, dtype=jnp.float32):
@@ -88,7 +91,7 @@ class Linear(nn.Module):
         return dense(x)
 
 
-class ChannelMixing(nn.Module):
+class ChannelMixing(Module):
     """GELU, dropout of whole channels, and a linear map or a gated linear unit (GLU).
 
     Attributes:
@@ -108,6 +111,7 @@ class ChannelMixing(nn.Module):
         self, x: Activations, features: int, *, train: bool = False
     ) -> Outputs:
         """Maps ``(*b, l, d)`` to ``(*b, l, features)``."""
+        check_floating("x", x)
         x = gelu(x)
         x = nn.Dropout(self.dropout, broadcast_dims=(-2,), deterministic=not train)(x)
         if self.kind == "linear":

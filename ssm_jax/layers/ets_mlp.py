@@ -6,13 +6,15 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.recurrences.base import Recurrence
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 
-class ETSMLP(nn.Module):
+class ETSMLP(Module):
     """``W_2 f(smoothing(W_1 x + b_1)) + b_2``, if gated times ``sigmoid(W_3 x + b_3)``.
 
     An MLP whose hidden layer sees the past (and the future) before its activation; it
@@ -69,6 +71,8 @@ class ETSMLP(nn.Module):
         train: bool = False,
     ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
+        check_floating("x", x)
+        check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
         if mask is not None:
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
         hidden = Linear(self.d_hidden, self.start, name="in")(x)

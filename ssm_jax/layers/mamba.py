@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear
+from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.short_convolution import ShortConvolution
 from ssm_jax.recurrences.base import Recurrence
@@ -15,7 +17,7 @@ from ssm_jax.recurrences.selective import Selective
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 
-class Mamba(nn.Module):
+class Mamba(Module):
     r"""A recurrence behind a short convolution, gated by the input.
 
     .. math::
@@ -78,6 +80,13 @@ class Mamba(nn.Module):
     ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
         del train
+        check_floating("x", x)
+        check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
+        if state is not None and not (isinstance(state, tuple) and len(state) == 2):
+            raise ValueError(
+                "`state` must be the pair (window, h), got "
+                f"{type(state).__name__}; `initial_state` makes one."
+            )
         d = x.shape[-1]
         window, h = (None, None) if state is None else state
         if mask is not None:

@@ -6,10 +6,11 @@ import jax
 from flax import linen as nn
 
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Outputs
 
 
-class MLP(nn.Module):
+class MLP(Module):
     """``W_2 f(W_1 x + b_1) + b_2``, the feed-forward part of a Transformer's block.
 
     Attributes:

@@ -8,7 +8,9 @@ from flax import linen as nn
 from flax import struct
 from flax.core import meta
 
+from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.channel_mixing import ChannelMixing
+from ssm_jax.layers.module import Module
 from ssm_jax.recurrences.base import ParamGroup, Recurrence
 from ssm_jax.recurrences.nonlinear import Nonlinear
 from ssm_jax.recurrences.padding import last_data
@@ -52,7 +54,7 @@ class Grouped(struct.PyTreeNode, meta.AxisMetadata[Any]):
         return self
 
 
-class Recurrent(nn.Module):
+class Recurrent(Module):
     """Any recurrence as a Flax module.
 
     Attributes:
@@ -107,6 +109,7 @@ class Recurrent(nn.Module):
           and the state to go on from.
         """
         del train
+        check_floating("x", x)
         params = self.param("recurrence", self._init, x.shape[-1])
         options = {"reset": reset, "mask": mask, "method": self.method}
         if not isinstance(self.recurrence, Nonlinear):
@@ -132,7 +135,7 @@ class Recurrent(nn.Module):
         }
 
 
-class RecurrentLayer(nn.Module):
+class RecurrentLayer(Module):
     """A recurrence over time, then GELU, dropout and a map over channels.
 
     Attributes:

@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.layers.module import Module
 from ssm_jax.recurrences.base import check
 from ssm_jax.recurrences.padding import on_data
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
 
-class ShortConvolution(nn.Module):
+class ShortConvolution(Module):
     """``y_t = b + sum_j w_j x_{t-j}`` over the last ``d_conv`` steps, in each channel.
 
     Attributes:
@@ -63,14 +65,11 @@ class ShortConvolution(nn.Module):
           zeros in it for what is of other segments than the last.
 
         Raises:
-          ValueError: ``d_conv`` is not positive, or a shape does not fit.
+          ValueError: A shape or a dtype does not fit.
         """
         del train
+        check_floating("x", x)
         k, d = self.d_conv, x.shape[-1]
-        if k < 1:
-            raise ValueError(
-                f"`d_conv` must be positive, got {k}; 1 sees the present step alone."
-            )
         check(x, state, reset, mask, d=d, state_shape=(k - 1, d))
 
         def uniform(key, shape):

@@ -4,11 +4,13 @@ import functools
 
 from flax import linen as nn
 
+from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.layers.module import Module
 from ssm_jax.models.norm import Norm, NormKind
 from ssm_jax.types import Activations, PyTree, Steps
 
 
-class Block(nn.Module):
+class Block(Module):
     """``x + dropout(layer(x))``, normalised before the layer or after the sum.
 
     With a ``feedforward`` the same once more around it: a Transformer's block.
@@ -52,6 +54,7 @@ class Block(nn.Module):
         train: bool = False,
     ) -> tuple[Activations, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)`` of the same width."""
+        check_floating("x", x)
 
         def around(sublayer, x, name):
             norm = Norm(self.norm, self.axis_name, name=name)

@@ -4,11 +4,13 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
 from ssm_jax.layers.channel_mixing import Linear
+from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Array, Float, Int, Outputs, Steps
 
 
-class VectorEncoder(nn.Module):
+class VectorEncoder(Module):
     """A linear map of each step's features.
 
     Attributes:
@@ -23,7 +25,7 @@ class VectorEncoder(nn.Module):
         return Linear(self.d_model, name="linear")(x)
 
 
-class ScalarEncoder(nn.Module):
+class ScalarEncoder(Module):
     """One number a step, such as a pixel, times a vector plus a vector.
 
     Attributes:
@@ -43,6 +45,7 @@ class ScalarEncoder(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, "*b l 1"]) -> Outputs:
         """Maps ``(*b, l, 1)`` to ``(*b, l, d_model)``."""
+        check_floating("x", x)
         if x.shape[-1] != 1:
             raise ValueError(
                 f"`x` must be (*b, l, 1), got {x.shape}; several numbers a step take "
@@ -55,7 +58,7 @@ class ScalarEncoder(nn.Module):
         return dense(x)
 
 
-class TokenEncoder(nn.Module):
+class TokenEncoder(Module):
     """A table of vectors, which may also be read the other way round.
 
     Attributes:
@@ -85,6 +88,11 @@ class TokenEncoder(nn.Module):
 
     def __call__(self, x: Int[Array, "*b l"]) -> Outputs:
         """Maps tokens ``(*b, l)`` to ``(*b, l, d_model)``."""
+        if not is_array(x) or not jnp.issubdtype(x.dtype, jnp.integer):
+            raise ValueError(
+                f"`x` must be an array of integers, got {shown(x)}; a token is its "
+                "number in the vocabulary."
+            )
         return self.table(x)
 
     def attend(self, x: Activations) -> Outputs:
@@ -95,7 +103,7 @@ class TokenEncoder(nn.Module):
         return self.table.attend(x)
 
 
-class Positions(nn.Module):
+class Positions(Module):
     """Adds a learned vector to each step, by its place among the data of its segment.
 
     Attributes:
@@ -126,7 +134,10 @@ class Positions(nn.Module):
         Raises:
           ValueError: The sequence is longer than ``max_length``.
         """
+        check_floating("x", x)
         length, d = x.shape[-2:]
+        check_flags("reset", reset, x.shape[:-1], (length,))
+        check_flags("mask", mask, x.shape[:-1], (length,))
         if length > self.max_length:
             raise ValueError(
                 f"`max_length` must be at least {length}, the length of the sequence, "

@@ -3,12 +3,14 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.layers.module import Module
 from ssm_jax.recurrences.padding import last_data
 from ssm_jax.types import Activations, Array, Bool, Float, Steps
 
 
-class StepHead(nn.Module):
+class StepHead(Module):
     """A prediction at each of the last steps.
 
     Attributes:
@@ -24,7 +26,8 @@ class StepHead(nn.Module):
         self, x: Activations, *, mask: Steps | None = None, train: bool = False
     ) -> Float[Array, "*b k o"]:
         """Maps ``(*b, l, d)`` to ``(*b, l_output, d_output)``."""
-        del mask, train
+        _check(x, mask)
+        del train
         if self.l_output is not None:
             if not 0 < self.l_output <= x.shape[-2]:
                 raise ValueError(
@@ -35,7 +38,7 @@ class StepHead(nn.Module):
         return Linear(self.d_output, name="linear")(x)
 
 
-class LastHead(nn.Module):
+class LastHead(Module):
     """One prediction from the last step that is data.
 
     Attributes:
@@ -52,11 +55,12 @@ class LastHead(nn.Module):
     ) -> Float[Array, "*b o"]:
         """Maps ``(*b, l, d)`` to ``(*b, d_output)``; a row of no data as zeros."""
         del train
+        _check(x, mask)
         last = last_data(x, mask)[..., 0, :]
         return Linear(self.d_output, self.start, name="linear")(last)
 
 
-class PooledHead(nn.Module):
+class PooledHead(Module):
     """One prediction from the mean over the steps that are data.
 
     Attributes:
@@ -79,6 +83,7 @@ class PooledHead(nn.Module):
         self, x: Activations, *, mask: Steps | None = None, train: bool = False
     ) -> Float[Array, "*b o"]:
         """Maps ``(*b, l, d)`` to ``(*b, d_output)``."""
+        _check(x, mask)
         x = _mean(x, mask)
         if self.d_hidden is not None:
             x = jnp.tanh(Linear(self.d_hidden, self.start, name="hidden")(x))
@@ -86,7 +91,7 @@ class PooledHead(nn.Module):
         return Linear(self.d_output, self.start, self.use_bias, name="linear")(x)
 
 
-class PairHead(nn.Module):
+class PairHead(Module):
     """One prediction about two sequences, from the means of both.
 
     Attributes:
@@ -116,6 +121,7 @@ class PairHead(nn.Module):
         train: bool = False,
     ) -> Float[Array, "*b o"]:
         """Maps pairs ``(*b, 2, l, d)`` to ``(*b, d_output)``."""
+        _check(x, mask)
         if x.ndim < 3 or x.shape[-3] != 2:
             raise ValueError(
                 f"`x` must be (*b, 2, l, d), got {x.shape}; the two sequences of a "
@@ -127,6 +133,11 @@ class PairHead(nn.Module):
         hidden = nn.Dropout(self.dropout, deterministic=not train)(hidden)
         last = Linear(self.d_output, self.start, self.use_bias, name="linear")
         return last(gelu(hidden))
+
+
+def _check(x, mask):
+    check_floating("x", x)
+    check_flags("mask", mask)
 
 
 def _mean(x, mask):

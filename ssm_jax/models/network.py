@@ -3,13 +3,15 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.kernels.arguments import check_flags
+from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.models.heads import LastHead
 from ssm_jax.recurrences.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, Method, PyTree, Steps
 
 
-class RecurrentNetwork(nn.Module):
+class RecurrentNetwork(Module):
     """Inputs, a recurrence, a head: the models of the FRU's paper.
 
     Attributes:
@@ -68,6 +70,8 @@ class RecurrentNetwork(nn.Module):
         train: bool = False,
     ) -> tuple[Inexact[Array, "..."], PyTree]:
         """Maps inputs to ``(predictions, state)``, as `SequenceModel` does."""
+        check_flags("reset", reset)
+        check_flags("mask", mask)
         x = inputs if self.encoder is None else self.encoder(inputs)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         dropout = nn.Dropout(self.dropout, deterministic=not train)

@@ -6,12 +6,14 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Steps
 
 NormKind = Literal["layer", "rms", "batch", "scalar"]
 
 
-class ScalarNorm(nn.Module):
+class ScalarNorm(Module):
     """Normalises the channels of a step, with one scale and one shift for all of them.
 
     ``y = s (x - mean + m) / deviation``. The authors' code of DLR calls this layer
@@ -36,7 +38,7 @@ class ScalarNorm(nn.Module):
         return scale * jax.lax.rsqrt(variance + 1e-12) * (x - mean + shift)
 
 
-class Norm(nn.Module):
+class Norm(Module):
     """One of the normalisations that the published models use.
 
     Attributes:
@@ -56,6 +58,8 @@ class Norm(nn.Module):
         self, x: Activations, *, mask: Steps | None = None, train: bool = False
     ) -> Activations:
         """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
+        check_floating("x", x)
+        check_flags("mask", mask)
         if self.kind == "scalar":
             return ScalarNorm(name="scalar")(x)
         if self.kind == "layer":

@@ -3,6 +3,8 @@
 import jax
 from flax import linen as nn
 
+from ssm_jax.kernels.arguments import check_flags
+from ssm_jax.layers.module import Module
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import Positions, TokenEncoder
 from ssm_jax.models.norm import Norm
@@ -10,7 +12,7 @@ from ssm_jax.recurrences.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
 
 
-class SequenceModel(nn.Module):
+class SequenceModel(Module):
     """Encoder, ``n_layers`` equal blocks (each with parameters of its own), head.
 
     Attributes:
@@ -93,6 +95,13 @@ class SequenceModel(nn.Module):
             positions, which count from the first step of a call; or there is no head,
             and no table either.
         """
+        check_flags("reset", reset)
+        check_flags("mask", mask)
+        if state is not None and not isinstance(state, tuple | list):
+            raise ValueError(
+                f"`state` must hold {self.n_layers} states, one a layer, got "
+                f"{type(state).__name__}; `initial_state` makes them."
+            )
         states = (None,) * self.n_layers if state is None else state
         if len(states) != self.n_layers:
             raise ValueError(

@@ -8,10 +8,13 @@ from typing import Protocol, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.powers import powers
+from ssm_jax.fields import check_choice, check_fields
+from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.kernels.powers import check_log_decay, powers
 from ssm_jax.recurrences.evaluation import evaluate
 from ssm_jax.recurrences.modes import Modes, recurrent
 from ssm_jax.recurrences.padding import on_data
+from ssm_jax.recurrences.parameters import in_float32
 from ssm_jax.types import (
     Activations,
     Array,
@@ -32,11 +35,23 @@ class ParamGroup:
 
     Attributes:
       weight_decay: Whether weight decay acts on it.
-      lr_multiplier: Factor on the learning rate.
+      lr_multiplier: Factor on the learning rate, from 0 on.
+
+    Raises:
+      ValueError: A field is of another type, or the factor is negative.
     """
 
     weight_decay: bool = True
     lr_multiplier: float = 1.0
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        check_fields(self)
+        if self.lr_multiplier < 0:
+            raise ValueError(
+                f"`lr_multiplier` must be at least 0, got {self.lr_multiplier}; 0 "
+                "leaves the parameter as it is."
+            )
 
 
 @runtime_checkable
@@ -64,14 +79,16 @@ class Recurrence(Protocol):
         """Maps a sequence to a sequence.
 
         Args:
-          params: What `init` draws.
-          x: Input, ``(*b, l, d_in)``. Sums and states are float32 also for bfloat16.
+          params: What `init` draws, in any floating-point dtype: decays and states are
+            computed in float32, and in float64 where a parameter is float64.
+          x: Input, ``(*b, l, d_in)``, of any floating-point dtype. Sums and states are
+            float32 also for bfloat16.
           state: State before the first step, as `initial_state` makes it and the last
             call returned it. None means that of a fresh start, zeros.
-          reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``;
-            nothing passes its border.
-          mask: True where a step is data, ``(*b, l)`` or ``(l,)``; the others are as if
-            they were not there and give zeros. None means all are.
+          reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``,
+            boolean; nothing passes its border.
+          mask: Boolean, true where a step is data, ``(*b, l)`` or ``(l,)``; the others
+            are as if they were not there and give zeros. None means all are.
           method: How it is evaluated; changes cost, not values. Each recurrence says
             what it knows, and what ``"auto"`` chooses.
 
@@ -81,8 +98,9 @@ class Recurrence(Protocol):
           sequence. None in its place where the recurrence runs in two directions.
 
         Raises:
-          ValueError: A shape does not fit, a recurrence of two directions is given a
-            state, or ``method`` cannot do what is asked.
+          ValueError: A shape does not fit or has an empty axis, ``x``, ``state`` or a
+            parameter is not floating-point, a flag is not boolean, a recurrence of two
+            directions is given a state, or ``method`` cannot do what is asked.
 
         Note:
           Under `jax.pmap` and `jax.shard_map` rows of the batch may be divided over
@@ -101,7 +119,15 @@ class Recurrence(Protocol):
 
 
 class TimeInvariant(abc.ABC):
-    """A recurrence that says only its modes; every evaluation follows from them."""
+    """A recurrence that says only its modes; every evaluation follows from them.
+
+    Attributes:
+      bounded_decay: Whether no decay exceeds 1, whatever the parameters are. If not,
+        ``"fft"`` looks at the decays at run time: where they are too far above 1 for
+        an FFT it goes step by step.
+    """
+
+    bounded_decay: bool = False
 
     @abc.abstractmethod
     def init(self, key: PRNGKey, d_in: int) -> Params:
@@ -154,13 +180,26 @@ class TimeInvariant(abc.ABC):
         ``"chunked"``; else ``"fft"``. Modes that channels share always run through
         their states.
         """
-        modes = self.modes(params)
+        modes = self.modes(in_float32(params))
+        check_log_decay(modes.log_decay)
+        if modes.log_decay_backward is not None:
+            check_log_decay(modes.log_decay_backward, "log_decay_backward")
         shape = modes.state_shape if modes.w_backward is None else None
-        check(x, state, reset, mask, d=len(modes.w), state_shape=shape)
+        check(
+            x,
+            state,
+            reset,
+            mask,
+            d=len(modes.w),
+            state_shape=shape,
+            complex_state=modes.log_decay.phase is not None,
+            method=method,
+        )
 
         def run(x, state, reset, lengths):
             x = x.astype(modes.feedthrough.dtype)
-            return evaluate(modes, x, state, reset, lengths, method)
+            bounded = self.bounded_decay
+            return evaluate(modes, x, state, reset, lengths, method, bounded=bounded)
 
         return on_data(run, x, state, reset, mask)
 
@@ -173,8 +212,10 @@ def check(
     *,
     d: int,
     state_shape: tuple[int, ...] | None,
+    complex_state: bool = False,
+    method: Method = "auto",
 ) -> None:
-    """Checks the arguments of a recurrence by their shapes.
+    """Checks the arguments of a recurrence by their shapes and dtypes.
 
     Args:
       x: As `Recurrence.apply` takes it.
@@ -183,21 +224,27 @@ def check(
       mask: Likewise.
       d: Width that the parameters were drawn for.
       state_shape: Of the state of one sequence; None in two directions.
+      complex_state: Whether the state may be complex.
+      method: As `Recurrence.apply` takes it.
 
     Raises:
-      ValueError: A shape does not fit, or there is a state and must be none.
+      ValueError: A shape or a dtype does not fit, there is a state and must be none, or
+        ``method`` is unknown.
     """
+    check_choice("method", method, Method, "'auto' chooses by platform and length")
+    check_floating("x", x)
     if x.ndim < 2 or x.shape[-1] != d or x.shape[-2] == 0:
         raise ValueError(
             f"`x` must be (*b, l, {d}) with l > 0, got {x.shape}; the width is the one "
             "that `init` drew parameters for."
         )
+    if 0 in x.shape:
+        raise ValueError(
+            f"`x` must have at least one row, got {x.shape}; there is nothing to "
+            "evaluate."
+        )
     for name, flags in (("reset", reset), ("mask", mask)):
-        if flags is not None and flags.shape not in (x.shape[:-1], x.shape[-2:-1]):
-            raise ValueError(
-                f"`{name}` must be {x.shape[:-1]}, one flag a step, got {flags.shape}; "
-                "leave out the axis of the channels."
-            )
+        check_flags(name, flags, x.shape[:-1], x.shape[-2:-1])
     if state is None:
         return
     if state_shape is None:
@@ -205,6 +252,7 @@ def check(
             "`state` must be None for a recurrence in two directions, got one; the "
             "second direction starts where the sequence ends."
         )
+    check_floating("state", state, may_be_complex=complex_state)
     if state.shape != (*x.shape[:-2], *state_shape):
         raise ValueError(
             f"`state` must be {(*x.shape[:-2], *state_shape)}, got {state.shape}; "

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
+from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.modes import Modes
@@ -58,8 +59,11 @@ class Bounded(TimeInvariant):
     recurrence: TimeInvariant
     largest_state: float
 
+    bounded_decay = True
+
     def __post_init__(self):
         """Checks the bound."""
+        check_fields(self)
         if not self.largest_state > 0:
             raise ValueError(
                 f"`largest_state` must be positive, got {self.largest_state}; 100 "

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.recurrence import as_varying_together, linear_recurrence
 from ssm_jax.recurrences.base import Params, check
 from ssm_jax.recurrences.padding import on_data
+from ssm_jax.recurrences.parameters import in_float32
 from ssm_jax.types import (
     Activations,
     Array,
@@ -85,9 +86,11 @@ class ByChunks(abc.ABC):
         numbers of a state. Inside a chunk ``method`` is that of `linear_recurrence`;
         ``"fft"`` is none for decays that vary.
         """
+        params = in_float32(params)
+        dtype = jax.tree.leaves(params)[0].dtype
         d = self.d_in(params)
         shape = jax.eval_shape(lambda: self.initial_state((), d)).shape
-        check(x, state, reset, mask, d=d, state_shape=shape)
+        check(x, state, reset, mask, d=d, state_shape=shape, method=method)
         if method == "fft":
             raise ValueError(
                 "`method` must not be 'fft' where decays vary, as in a "
@@ -97,7 +100,7 @@ class ByChunks(abc.ABC):
         def run(x, state, reset, lengths):
             if state is None:
                 state = self.initial_state(x.shape[:-2], d)
-            x, state = x.astype(jnp.float32), state.astype(jnp.float32)
+            x, state = x.astype(dtype), state.astype(dtype)
             # In shard_map parameters may be the same on all devices where `x` is not.
             varying = as_varying_together(params, x, state, reset, lengths)
             of_all, x, state, reset, lengths = varying

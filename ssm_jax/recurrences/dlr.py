@@ -7,10 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay, combined
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import check_steps, from_parts, log_uniform
+from ssm_jax.recurrences.parameters import (
+    check_draw,
+    check_steps,
+    from_parts,
+    in_float32,
+    log_uniform,
+)
 from ssm_jax.types import Array, Complex, Eigenvalues, Float, PRNGKey, Readout
 
 
@@ -72,8 +79,11 @@ class DLR(TimeInvariant):
     dt_max: float = 1e-1
     lr_multiplier: float = 1.0
 
+    bounded_decay = True
+
     def __post_init__(self):
         """Checks the numbers."""
+        check_fields(self)
         if self.d_state < 1:
             raise ValueError(
                 f"`d_state` must be positive, got {self.d_state}; the published sizes "
@@ -88,6 +98,7 @@ class DLR(TimeInvariant):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         key_dt, key_w, key_back, key_through = jax.random.split(key, 4)
         log_dt = log_uniform(key_dt, (self.d_state,), self.dt_min, self.dt_max)
         params = {
@@ -116,6 +127,7 @@ class DLR(TimeInvariant):
 
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
+        params = in_float32(params)
 
         def weight(name):
             if self.eigenvalues == "real":

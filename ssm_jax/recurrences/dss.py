@@ -8,12 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import powers
 from ssm_jax.recurrences import hippo
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.discretize import discretize
 from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import check_steps, from_parts, log_uniform
+from ssm_jax.recurrences.parameters import (
+    check_draw,
+    check_steps,
+    from_parts,
+    in_float32,
+    log_uniform,
+)
 from ssm_jax.types import PRNGKey
 
 # Least square of what the softmax divides by, as the authors' code bounds it.
@@ -85,8 +92,11 @@ class DSS(TimeInvariant):
     dt_max: float = 1e-1
     lr_multiplier: float = 1.0
 
+    bounded_decay = True
+
     def __post_init__(self):
         """Checks the numbers."""
+        check_fields(self)
         if self.d_state < 1:
             raise ValueError(
                 f"`d_state` must be positive, got {self.d_state}; the published size "
@@ -104,6 +114,7 @@ class DSS(TimeInvariant):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         key_dt, key_w, key_through = jax.random.split(key, 3)
         n = self.d_state
         if self.start == "hippo":
@@ -128,6 +139,7 @@ class DSS(TimeInvariant):
 
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
+        params = in_float32(params)
         lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
         dt = jnp.exp(params["log_dt"])[:, None]
         log_decay, gain = discretize("zoh", lam, dt)

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import log_uniform
+from ssm_jax.recurrences.parameters import check_draw, in_float32, log_uniform
 from ssm_jax.types import Array, Float, PRNGKey
 
 
@@ -53,8 +54,11 @@ class ExponentialSmoothing(TimeInvariant):
     least: float = 1e-3
     greatest: float = 1e-1
 
+    bounded_decay = True
+
     def __post_init__(self):
         """Checks the numbers."""
+        check_fields(self)
         if not 0 < self.least <= self.greatest < 1:
             raise ValueError(
                 "`least` and `greatest` must be in (0, 1) and in order, got "
@@ -64,6 +68,7 @@ class ExponentialSmoothing(TimeInvariant):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's start."""
+        check_draw(key, d_in)
         directions = zip(_suffixes(self), jax.random.split(key), strict=False)
         params = {}
         for suffix, key_direction in directions:
@@ -73,6 +78,7 @@ class ExponentialSmoothing(TimeInvariant):
 
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
+        params = in_float32(params)
 
         def mode(suffix):
             logit = params[f"logit_smoothing{suffix}"][:, None]
@@ -136,8 +142,11 @@ class DampedEMA(TimeInvariant):
     d_state: int = 16
     bidirectional: bool = False
 
+    bounded_decay = True
+
     def __post_init__(self):
         """Checks the numbers."""
+        check_fields(self)
         if self.d_state < 1:
             raise ValueError(
                 f"`d_state` must be positive, got {self.d_state}; the published size "
@@ -146,6 +155,7 @@ class DampedEMA(TimeInvariant):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's start."""
+        check_draw(key, d_in)
         key_through, *keys = jax.random.split(key, 3)
         params = {"feedthrough": jax.random.normal(key_through, (d_in,))}
         signs = jnp.asarray((-1.0) ** np.arange(self.d_state), jnp.float32)
@@ -161,6 +171,7 @@ class DampedEMA(TimeInvariant):
 
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
+        params = in_float32(params)
 
         def mode(suffix):
             smoothing = params[f"logit_smoothing{suffix}"]

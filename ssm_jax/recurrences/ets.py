@@ -8,11 +8,18 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.ema import log_damped
 from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import as_parts, check_steps, log_uniform
+from ssm_jax.recurrences.parameters import (
+    as_parts,
+    check_draw,
+    check_steps,
+    in_float32,
+    log_uniform,
+)
 from ssm_jax.types import Array, Eigenvalues, Float, PRNGKey
 
 Shortcut = Literal["linear", "sigmoid", "none"]
@@ -101,8 +108,11 @@ class ComplexSmoothing(TimeInvariant):
     dt_max: float = 1e-1
     max_modulus: float = 0.9999
 
+    bounded_decay = True
+
     def __post_init__(self):
         """Checks the numbers."""
+        check_fields(self)
         if not 0 < self.r_min <= self.r_max <= 1:
             raise ValueError(
                 "`r_min` must be in (0, r_max] and `r_max` at most 1, got "
@@ -122,6 +132,7 @@ class ComplexSmoothing(TimeInvariant):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's meaning."""
+        check_draw(key, d_in)
         key_ahead, key_behind, key_shortcut = jax.random.split(key, 3)
         draw = self._complex if self.eigenvalues == "complex" else _real
         params = dict(draw(key_ahead, d_in))
@@ -152,6 +163,7 @@ class ComplexSmoothing(TimeInvariant):
 
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
+        params = in_float32(params)
         of_direction = (
             self._complex_mode if self.eigenvalues == "complex" else _real_mode
         )
@@ -171,6 +183,7 @@ class ComplexSmoothing(TimeInvariant):
           params: What `init` draws.
           suffix: ``"_backward"`` for the second direction.
         """
+        params = in_float32(params)
         re, im = (params[f"loglog_{part}{suffix}"] for part in ("re", "im"))
         if self.alpha:
             exponents = (params[f"log_alpha_{part}{suffix}"] for part in ("re", "im"))

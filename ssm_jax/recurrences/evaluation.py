@@ -14,7 +14,12 @@ from ssm_jax.kernels.convolution import (
 )
 from ssm_jax.kernels.neighbours import after
 from ssm_jax.kernels.powers import powers
-from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
+from ssm_jax.kernels.recurrence import (
+    GROWTH,
+    chosen_method,
+    grows,
+    linear_recurrence,
+)
 from ssm_jax.recurrences.modes import Modes, convolution_kernel, recurrent
 from ssm_jax.recurrences.padding import state_after
 from ssm_jax.types import Activations, Array, Int, Method, PyTree, Steps
@@ -36,6 +41,8 @@ def evaluate(
     reset: Steps | None,
     lengths: Int[Array, "*b"] | None,
     method: Method,
+    *,
+    bounded: bool = False,
 ) -> tuple[Activations, PyTree]:
     """Evaluates a recurrence.
 
@@ -47,6 +54,7 @@ def evaluate(
       reset: True where a segment starts, ``(*b, l)``, or None.
       lengths: Steps of each row that are data, ``(*b,)``. None means all.
       method: As `TimeInvariant.apply` takes it.
+      bounded: Whether no decay can exceed 1.
 
     Returns:
       ``(y, state)``, as `TimeInvariant.apply` gives them.
@@ -55,6 +63,8 @@ def evaluate(
     if method == "auto" and not shared:
         method = _chosen(modes, x, reset)
     if reset is None and not shared and _convolved(modes, x, method):
+        if method == "fft" and not bounded:
+            return _by_fft_if_bounded(modes, x, state, lengths)
         return _by_convolution(modes, x, state, lengths, method)
     through = _by_shared_states if shared else _by_states
     y, state = through(modes, x, state, reset, lengths, method)
@@ -105,6 +115,33 @@ def _by_convolution(modes, x, state, lengths, method):
         passed = passed[..., None, :] if passed.ndim == steps.ndim + 1 else passed
         last = last + passed * state
     return y, last
+
+
+def _by_fft_if_bounded(modes, x, state, lengths):
+    """By FFT, unless a decay above 1 makes its errors grow: then step by step."""
+    length = x.shape[-2]
+    behind = modes.log_decay_backward or modes.log_decay
+    too_fast = grows(modes.log_decay, length) | grows(behind, length)
+
+    # Of the branch that is rarely taken nothing is kept for the gradient.
+    @jax.checkpoint
+    def by_states():
+        y, last = _by_states(modes, x, state, None, lengths, "sequential")
+        return y + modes.feedthrough * x, last
+
+    def by_fft():
+        # Under vmap both branches are evaluated: an overflow here, though not selected,
+        # would make the gradient NaN.
+        def tamed(log_decay):
+            log_abs = jnp.minimum(log_decay.log_abs, GROWTH / length)
+            return log_decay._replace(log_abs=log_abs)
+
+        tame = modes._replace(
+            log_decay=tamed(modes.log_decay), log_decay_backward=tamed(behind)
+        )
+        return _by_convolution(tame, x, state, lengths, "fft")
+
+    return jax.lax.cond(too_fast, by_states, by_fft)
 
 
 def _by_blocks(modes, x):

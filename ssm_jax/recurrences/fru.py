@@ -9,6 +9,7 @@ import numpy as np
 
 from ssm_jax.kernels.powers import LogDecay, powers
 from ssm_jax.recurrences.base import Params
+from ssm_jax.recurrences.parameters import check_draw
 from ssm_jax.recurrences.statistics import Statistics, truncated
 from ssm_jax.types import PRNGKey
 
@@ -78,6 +79,7 @@ class FRU(Statistics):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         key, key_phase = jax.random.split(key)
         return dict(super().init(key, d_in)) | {
             "phase": truncated(key_phase, (self.n_sums,))

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.fields import check_fields
 from ssm_jax.recurrences.base import ParamGroup, Params
 from ssm_jax.recurrences.chunks import ByChunks, Parts
-from ssm_jax.recurrences.parameters import product
+from ssm_jax.recurrences.parameters import check_draw, product
 from ssm_jax.types import Activations, Float, PRNGKey
 
 
@@ -60,7 +61,9 @@ class GatedLinearAttention(ByChunks):
 
     def __post_init__(self):
         """Checks the numbers."""
-        least = min(self.n_heads, self.rank, self.temperature, self.d_key or 1)
+        check_fields(self)
+        d_key = 1 if self.d_key is None else self.d_key
+        least = min(self.n_heads, self.rank, self.temperature, d_key)
         if least <= 0:
             raise ValueError(
                 "`n_heads`, `d_key`, `rank` and `temperature` must be positive, got "
@@ -70,6 +73,7 @@ class GatedLinearAttention(ByChunks):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         _, d_key, _ = self._sizes(d_in)
         keys = self.n_heads * d_key
         shapes = {

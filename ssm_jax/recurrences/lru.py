@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import as_parts, from_parts
+from ssm_jax.recurrences.parameters import as_parts, check_draw, from_parts, in_float32
 from ssm_jax.types import PRNGKey
 
 # Least of what is drawn uniformly in (0, 1), for its logarithm.
@@ -73,8 +74,11 @@ class LRU(TimeInvariant):
     max_phase: float = 2 * math.pi
     lr_multiplier: float = 1.0
 
+    bounded_decay = True
+
     def __post_init__(self):
         """Checks the numbers."""
+        check_fields(self)
         if self.d_state < 1:
             raise ValueError(
                 f"`d_state` must be positive, got {self.d_state}; the default is 256."
@@ -92,6 +96,7 @@ class LRU(TimeInvariant):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         key_ring, key_phase, key_b, key_c, key_through = jax.random.split(key, 5)
         n = self.d_state
 
@@ -114,6 +119,7 @@ class LRU(TimeInvariant):
 
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
+        params = in_float32(params)
         phase = jnp.exp(params["log_phase"])
         gain = jnp.exp(params["log_gain"])
         return Modes(

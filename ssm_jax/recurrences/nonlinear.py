@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.fixed_point import Sweeps, nonlinear_recurrence
 from ssm_jax.recurrences.base import ParamGroup, Params, check
 from ssm_jax.recurrences.padding import on_data, state_after
+from ssm_jax.recurrences.parameters import in_float32
 from ssm_jax.types import (
     Activations,
     Array,
@@ -136,8 +137,10 @@ class Nonlinear(abc.ABC):
           ``(y, state, sweeps)``; if ``last``, ``y`` is ``(*b, 1, d_out)``, zeros for a
           row without data.
         """
-        shape = (self.d_hidden + self.counts,)
-        check(x, state, reset, mask, d=self.d_in(params), state_shape=shape)
+        params = in_float32(params)
+        dtype = jax.tree.leaves(params)[0].dtype
+        shape, d = (self.d_hidden + self.counts,), self.d_in(params)
+        check(x, state, reset, mask, d=d, state_shape=shape, method=method)
         if method == "auto":
             on_cpu = jax.default_backend() == "cpu"
             method = "sequential" if on_cpu else "associative"
@@ -148,11 +151,12 @@ class Nonlinear(abc.ABC):
             )
 
         def run(x, state, reset, lengths):
-            x = x.astype(jnp.float32)
+            x = x.astype(dtype)
             start = state[..., -1] if self.counts and state is not None else None
             steps = _steps(start, x, reset)
             if state is None:
                 state = self.initial_state(x.shape[:-2], x.shape[-1])
+            state = state.astype(dtype)
             solver = functools.partial(
                 nonlinear_recurrence,
                 decay=self.decay(params),

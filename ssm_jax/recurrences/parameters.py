@@ -2,11 +2,54 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.types import Array, Complex, Float, PRNGKey
+from ssm_jax.fields import check_size
+from ssm_jax.kernels.arguments import check_floating, is_array
+from ssm_jax.types import Array, Complex, Float, PRNGKey, PyTree
+
+
+def in_float32(params: PyTree) -> Any:
+    """Parameters in the dtype that decays and states are computed in.
+
+    Rounded to bfloat16 a decay of 0.999 would be 1.
+
+    Args:
+      params: Floating-point arrays of any dtypes.
+
+    Returns:
+      The same numbers in one dtype: float32, or float64 where one of them is.
+
+    Raises:
+      ValueError: A parameter is not a real floating-point array.
+    """
+    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+        check_floating(f"params{jax.tree_util.keystr(path)}", leaf)
+    dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), params)
+
+
+def check_draw(key: PRNGKey, d_in: int) -> None:
+    """Checks what parameters are drawn from and for.
+
+    Args:
+      key: A key of `jax.random`, typed or raw.
+      d_in: Width of the inputs.
+
+    Raises:
+      ValueError: ``key`` is no key, or ``d_in`` no positive integer.
+    """
+    if not is_array(key) or not (
+        jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32
+    ):
+        raise ValueError(
+            f"`key` must be a key of jax.random, got {key!r}; `jax.random.key(0)` "
+            "makes one."
+        )
+    check_size("d_in", d_in)
 
 
 def check_steps(dt_min: float, dt_max: float, consequence: str) -> None:

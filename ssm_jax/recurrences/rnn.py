@@ -7,9 +7,10 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.fields import check_fields
 from ssm_jax.recurrences.base import Params
 from ssm_jax.recurrences.nonlinear import Nonlinear
-from ssm_jax.recurrences.parameters import product
+from ssm_jax.recurrences.parameters import check_draw, product
 from ssm_jax.types import Array, Float, PRNGKey
 
 
@@ -26,6 +27,7 @@ class _Gated(Nonlinear):
 
     def __post_init__(self):
         """Checks the size."""
+        check_fields(self)
         if self.d_state < 1:
             raise ValueError(
                 f"`d_state` must be positive, got {self.d_state}; the published size "
@@ -48,6 +50,7 @@ class _Gated(Nonlinear):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         n = self.d_state
         shape = (d_in + n, self.n_gates * n)
         kernel = jax.nn.initializers.glorot_uniform()(key, shape, jnp.float32)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.fields import check_fields
 from ssm_jax.kernels.convolution import causal_convolution
 from ssm_jax.kernels.dense import block_by_block, step_by_step
 from ssm_jax.kernels.neighbours import after
@@ -14,9 +15,11 @@ from ssm_jax.recurrences import hippo, nplr
 from ssm_jax.recurrences.base import ParamGroup, Params, check
 from ssm_jax.recurrences.padding import on_data
 from ssm_jax.recurrences.parameters import (
+    check_draw,
     check_pairs,
     check_steps,
     from_parts,
+    in_float32,
     log_uniform,
 )
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
@@ -83,11 +86,13 @@ class S4:
 
     def __post_init__(self):
         """Checks the numbers."""
+        check_fields(self)
         check_pairs(self.d_state)
         check_steps(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         key_dt, key_c, key_through = jax.random.split(key, 3)
         legs = hippo.legs(self.d_state)
         start = {"frequency": np.imag(legs.lam), "log_rate": np.log(0.5)}
@@ -117,6 +122,7 @@ class S4:
 
     def systems(self, params: Params) -> list[nplr.NPLR]:
         """The systems that the parameters describe, one of each direction."""
+        params = in_float32(params)
         lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
         dt = jnp.exp(params["log_dt"])
         p, B, *outputs = (
@@ -141,14 +147,17 @@ class S4:
         convolves with the kernel by its generating function, as published. ``"auto"``:
         short sequences step by step, others ``"chunked"``.
         """
+        params = in_float32(params)
         d, feedthrough = len(params["log_dt"]), params["feedthrough"]
         shape = None if self.bidirectional else (d, self.d_state)
-        check(x, state, reset, mask, d=d, state_shape=shape)
+        check(x, state, reset, mask, d=d, state_shape=shape, method=method)
         method = _resolved(method, x, reset)
 
         def run(x, state, reset, lengths):
             x = x.astype(feedthrough.dtype)
             ahead, *behind = self.systems(params)
+            if state is not None:
+                state = state.astype(x.dtype)
             y, state = _evaluated(ahead, x, state, reset, lengths, method)
             y += feedthrough * x
             for system in behind:

@@ -8,14 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.fields import check_fields
 from ssm_jax.recurrences import hippo
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.discretize import Discretization, discretize
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
+    check_draw,
     check_pairs,
     check_steps,
     from_parts,
+    in_float32,
     log_uniform,
 )
 from ssm_jax.types import PRNGKey
@@ -80,13 +83,17 @@ class S4D(TimeInvariant):
     dt_max: float = 1e-1
     lr_multiplier: float = 1.0
 
+    bounded_decay = True
+
     def __post_init__(self):
         """Checks the numbers."""
+        check_fields(self)
         check_pairs(self.d_state)
         check_steps(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         key_dt, key_c, key_through = jax.random.split(key, 3)
         shape = (d_in, self.d_state // 2)
         names = self._outputs()
@@ -124,6 +131,7 @@ class S4D(TimeInvariant):
 
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
+        params = in_float32(params)
         lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
         dt = jnp.exp(params["log_dt"])[:, None]
         log_decay, gain = discretize(self.discretization, lam, dt)

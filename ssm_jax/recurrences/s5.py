@@ -8,14 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.fields import check_fields, check_size
 from ssm_jax.recurrences import hippo
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.discretize import Discretization, discretize
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
     as_parts,
+    check_draw,
     check_steps,
     from_parts,
+    in_float32,
     log_uniform,
 )
 from ssm_jax.types import PRNGKey
@@ -97,9 +100,13 @@ class S5(TimeInvariant):
     dt_max: float = 1e-1
     lr_multiplier: float = 1.0
 
+    bounded_decay = True
+
     def __post_init__(self):
         """Checks the numbers."""
-        if self.blocks < 1 or self.d_state < 1 or self.d_state % (2 * self.blocks):
+        check_fields(self)
+        check_size("blocks", self.blocks)
+        if self.d_state < 1 or self.d_state % (2 * self.blocks):
             raise ValueError(
                 f"`d_state` must be a multiple of 2 blocks, got {self.d_state} with "
                 f"{self.blocks} blocks; a block is made of conjugate pairs."
@@ -108,6 +115,7 @@ class S5(TimeInvariant):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         key_dt, key_b, key_through, *keys_c = jax.random.split(key, 5)
         frequency, V = self._start()
         drawn = jax.nn.initializers.lecun_normal()(key_b, (self.d_state, d_in))
@@ -152,6 +160,7 @@ class S5(TimeInvariant):
 
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
+        params = in_float32(params)
         if self.real_part == "exp":
             lam_re = -jnp.exp(params["log_rate"])
         else:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.fields import check_fields
 from ssm_jax.recurrences.base import ParamGroup, Params
 from ssm_jax.recurrences.chunks import ByChunks, Parts
-from ssm_jax.recurrences.parameters import check_steps, log_uniform, product
+from ssm_jax.recurrences.parameters import check_draw, check_steps, log_uniform, product
 from ssm_jax.types import Activations, Float, PRNGKey
 
 
@@ -69,6 +70,7 @@ class Selective(ByChunks):
 
     def __post_init__(self):
         """Checks the numbers."""
+        check_fields(self)
         if self.d_state < 1:
             raise ValueError(
                 f"`d_state` must be positive, got {self.d_state}; the published size "
@@ -83,6 +85,7 @@ class Selective(ByChunks):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         key_in, key_step, key_dt = jax.random.split(key, 3)
         n, rank = self.d_state, self.dt_rank or math.ceil(d_in / 16)
 

@@ -8,12 +8,13 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.fields import check_fields
 from ssm_jax.kernels.fixed_point import Sweeps
 from ssm_jax.kernels.last_state import last_state
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.recurrences.base import Params
 from ssm_jax.recurrences.nonlinear import Nonlinear
-from ssm_jax.recurrences.parameters import product
+from ssm_jax.recurrences.parameters import check_draw, product
 from ssm_jax.recurrences.projected import Projected
 from ssm_jax.types import Array, Float, Int, PRNGKey
 
@@ -53,6 +54,7 @@ class Statistics(Nonlinear):
 
     def __post_init__(self):
         """Checks the numbers."""
+        check_fields(self)
         sizes = self.d_statistic, self.d_feedback + 1, self.d_output
         if min(sizes) < 1:
             raise ValueError(
@@ -94,6 +96,7 @@ class Statistics(Nonlinear):
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
         key_in, key_feedback, key_seen, key_out = jax.random.split(key, 4)
         n, d, r = self.d_hidden, self.d_statistic, self.d_feedback
         params = {

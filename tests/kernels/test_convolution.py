@@ -99,14 +99,6 @@ def test_kernels_keep_the_axes_of_their_weights():
     oracle.assert_close(alone, wanted[0, 0], 1e-6)
 
 
-def test_length_of_a_kernel_must_be_positive():
-    with pytest.raises(ValueError) as refusal:
-        modal_kernel(DECAYS["shared"], jnp.asarray(WEIGHTS), 0)
-    assert str(refusal.value) == (
-        "`length` must be positive, got 0; a kernel has at least one step."
-    )
-
-
 SIZES = [(1, 1), (7, 7), (13, 5), (5, 13), (127, 127), (1, 9), (1009, 1009)]
 each_size = pytest.mark.parametrize(("length", "taps"), SIZES, ids=str)
 

@@ -136,8 +136,8 @@ REFUSALS = {
     ),
     "reset": (
         {"reset": jnp.zeros((2, 5, 3), bool)},
-        "`reset` must be (2, 5), one flag a step, got (2, 5, 3); leave out the axis "
-        "of the states.",
+        "`reset` must be (2, 5), one flag a step, got (2, 5, 3); leave out the last "
+        "axis.",
     ),
 }
 

@@ -184,12 +184,6 @@ def test_mlp_is_its_formula(activation):
 
 X = drawn(2, 5, D)
 REFUSALS = {
-    "kind": (
-        {"kind": "cosine"},
-        {},
-        "`kind` must be one of ['softmax', 'linear'], got 'cosine'; 'softmax' is the "
-        "Transformer's.",
-    ),
     "heads": (
         {"n_heads": 3},
         {},
@@ -199,8 +193,7 @@ REFUSALS = {
     "mask": (
         {},
         {"mask": np.ones((2, 4), bool)},
-        "`mask` must be (2, 5), one flag a step, got (2, 4); leave out the axis of the "
-        "channels.",
+        "`mask` must be (2, 5), one flag a step, got (2, 4); leave out the last axis.",
     ),
     "state_of_softmax": (
         {},

@@ -45,11 +45,3 @@ def test_taps_start_uniform_within_one_over_root_k(key):
     for values in params.values():
         assert np.abs(values).max() <= 0.5
         np.testing.assert_allclose(np.std(values), 0.5 / np.sqrt(3), rtol=0.05)
-
-
-def test_a_convolution_has_a_tap(key):
-    with pytest.raises(ValueError) as refusal:
-        ShortConvolution(0).init(key, np.zeros((2, WIDTH), np.float32))
-    assert str(refusal.value) == (
-        "`d_conv` must be positive, got 0; 1 sees the present step alone."
-    )

@@ -160,11 +160,6 @@ REFUSALS = {
         "`l_output` must be in [1, 9], the length of the sequence, got 10; None "
         "predicts at all steps.",
     ),
-    "too_short": (
-        StepHead(OUT, l_output=0),
-        "`l_output` must be in [1, 9], the length of the sequence, got 0; None "
-        "predicts at all steps.",
-    ),
     "pair": (
         PairHead(OUT, d_hidden=6),
         "`x` must be (*b, 2, l, d), got (3, 9, 4); the two sequences of a pair stand "

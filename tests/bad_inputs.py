@@ -1,0 +1,98 @@
+"""What tables of bad inputs share: bad values by kind, and how a refusal is checked."""
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+SIZES = (4.5, 4.0, "8", None, True, 0, -1)
+NUMBERS = ("0.1", float("nan"), float("inf"), True)
+
+
+class Bad(NamedTuple):
+    """A call that must be refused.
+
+    Attributes:
+      call: Takes nothing.
+      name: The argument that the message must name.
+      shown: What the message must show of it.
+    """
+
+    call: Callable[[], Any]
+    name: str
+    shown: str
+
+
+def refused(bad: Bad) -> None:
+    """Checks that a call ends in one line that names the argument and its value."""
+    with pytest.raises(ValueError) as refusal:
+        bad.call()
+    message = str(refusal.value)
+    assert f"`{bad.name}" in message
+    assert bad.shown in message
+    assert "\n" not in message
+    assert len(message.split("; ")) == 2, "the way out follows a semicolon"
+
+
+def table(rows: dict[str, Bad]):
+    """Marks a test to run on every row."""
+    return pytest.mark.parametrize("bad", rows.values(), ids=rows.keys())
+
+
+def not_floating(x: np.ndarray) -> dict[str, Any]:
+    """The same numbers as no floating-point array."""
+    return {
+        "int": np.ones(x.shape, np.int32),
+        "bool": np.ones(x.shape, bool),
+        "list": np.ones(x.shape).tolist(),
+        "complex": jnp.ones(x.shape, jnp.complex64),
+    }
+
+
+def not_flags(shape: tuple[int, ...]) -> dict[str, Any]:
+    """Flags that are no boolean arrays of a shape."""
+    return {
+        "int": np.ones(shape, np.int32),
+        "float": jnp.ones(shape),
+        "list": np.ones(shape, bool).tolist(),
+        "shape": np.ones((*shape, 1), bool),
+    }
+
+
+def shown(value: Any) -> str:
+    """What a message must show of a value."""
+    if isinstance(value, np.ndarray) or hasattr(value, "dtype"):
+        return str(value.shape if value.dtype == bool else value.dtype)
+    return "list" if isinstance(value, list) else repr(value)
+
+
+def of_fields(label: str, make: Callable[..., Any], cls: type) -> dict[str, Bad]:
+    """Every field of a class with the bad values of its annotation."""
+    hints, rows = get_type_hints(cls), {}
+    for field in dataclasses.fields(cls):
+        if field.name in ("parent", "name"):
+            continue
+        for value in bad_values(hints[field.name]):
+            key = f"{label}.{field.name}={value!r}"
+            call = functools.partial(make, **{field.name: value})
+            rows[key] = Bad(call, field.name, repr(value))
+    return rows
+
+
+def bad_values(annotation: Any) -> tuple[Any, ...]:
+    """Values that a field of an annotation must refuse."""
+    origin, members = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        some = [member for member in members if member is not types.NoneType]
+        return tuple(v for v in bad_values(some[0]) if v is not None)
+    if origin is Literal:
+        return ("magic", 0, None)
+    if origin is tuple:
+        return (0.5, ("a", "b"), [0.5, 0.9])
+    kinds = {int: SIZES, float: NUMBERS, bool: (1, "yes", None), str: (1,)}
+    return kinds.get(annotation, (3, "DLR"))

@@ -1,0 +1,170 @@
+"""Bad inputs of every kernel: each ends in an error that names the argument."""
+
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.kernels import (
+    LogDecay,
+    causal_convolution,
+    final_state,
+    linear_attention,
+    linear_recurrence,
+    logarithm,
+    modal_kernel,
+    nonlinear_recurrence,
+    powers,
+    repeated,
+    two_sided_convolution,
+)
+from ssm_jax.kernels.powers import combined
+from tests import bad_inputs
+from tests.bad_inputs import Bad, not_flags, not_floating, shown, table
+
+B, L, N = 2, 5, 3
+STATES = np.ones((B, L, N), np.float32)
+HEADS = np.ones((B, L, 1, N), np.float32)
+LOG, STEPS = LogDecay(np.zeros(N, np.float32)), jnp.arange(L)
+
+
+def _drive(params, h, x):
+    return params * h + x
+
+
+GOOD = {
+    linear_recurrence: {
+        "a": STATES[0, 0],
+        "b": STATES,
+        "h0": STATES[:, 0],
+        "reset": np.zeros((B, L), bool),
+    },
+    nonlinear_recurrence: {
+        "drive": _drive,
+        "params": 0.5,
+        "x": STATES,
+        "h0": STATES[:, 0],
+        "decay": STATES[0, 0],
+        "reset": np.zeros((B, L), bool),
+        "start": STATES,
+    },
+    linear_attention: {
+        "q": HEADS,
+        "k": HEADS,
+        "v": HEADS,
+        "state": np.ones((B, 1, N, N + 1), np.float32),
+        "reset": np.zeros((B, L), bool),
+        "mask": np.zeros((B, L), bool),
+    },
+    causal_convolution: {"u": STATES, "kernel": STATES[0].T},
+    two_sided_convolution: {
+        "u": STATES,
+        "forward": STATES[0].T,
+        "backward": STATES[0].T,
+    },
+    modal_kernel: {"log_decay": LOG, "w": STATES[0], "length": L},
+    final_state: {"log_decay": LOG, "u": STATES},
+    powers: {"log_decay": LOG, "steps": STEPS},
+    repeated: {"log_decay": LOG, "count": 2},
+    combined: {"one": LogDecay(*LOG[:1] * 2), "other": LogDecay(*LOG[:1] * 2)},
+    logarithm: {"a": STATES[0, 0]},
+}
+MAY_BE_COMPLEX = {linear_recurrence, modal_kernel, logarithm}
+LOGS = {
+    "phase": (LogDecay(np.zeros(N, np.float32), np.zeros(2, np.float32)), "(2,)"),
+    "broadcast": (LogDecay(np.zeros((2, N), np.float32), np.zeros(N)), "(2, 3)"),
+    "phase_lo": (LogDecay(np.zeros(N, np.float32), None, np.zeros(N)), "None"),
+    "int": (LogDecay(np.zeros(N, np.int32)), "int32"),
+    "complex": (LogDecay(np.zeros(N, np.complex64)), "complex64"),
+    "number": (LogDecay(0.5), "0.5"),
+    "array": (np.zeros(N, np.float32), "float32"),
+}
+OPTIONS = {
+    linear_recurrence: {"method": ("magic", None)},
+    nonlinear_recurrence: {
+        "method": ("magic", None),
+        "inner": ("magic",),
+        "max_sweeps": bad_inputs.SIZES,
+        "chunk": (2.0, "8", True, 0, -1),
+        "tolerance": (-1.0, float("nan")),
+        "damping": (-0.5, 2, float("nan")),
+    },
+    modal_kernel: {"length": bad_inputs.SIZES, "part": ("imag", None)},
+    repeated: {"count": (2.0, "8", None, True, -1)},
+    powers: {"steps": (2, [1, 2])},
+}
+SHAPES = {
+    linear_recurrence: {
+        "b": [(0, L, N), (B, 0, N), (B, L, 0), (N,)],
+        "a": [(2,), (B, L, 2)],
+        "h0": [(N,), (B, 2)],
+    },
+    nonlinear_recurrence: {
+        "x": [(0, L, N), (B, 0, N), (B,)],
+        "decay": [(2,), (B, N)],
+    },
+    linear_attention: {
+        "q": [(0, L, 1, N), (L, N)],
+        "k": [(B, L, 1, 2), (B, 4, 1, N)],
+        "v": [(B, 4, 1, N), (B, L, 2, N)],
+        "state": [(B, 1, N, N)],
+    },
+    causal_convolution: {"u": [(0, L, N), (N,)], "kernel": [(2, L), (L,), (N, 0)]},
+    two_sided_convolution: {"u": [(B, 0, N)], "backward": [(N, 4), (2, L)]},
+    modal_kernel: {"w": [(L, 2), (0, N)]},
+    final_state: {"u": [(0, L, N), (N,)], "log_decay": []},
+}
+
+
+def _rows():
+    for kernel, good in GOOD.items():
+        for name, value in good.items():
+            if name in ("drive", "params") or (kernel, name) == (
+                nonlinear_recurrence,
+                "x",
+            ):
+                continue
+            for kind, bad, text in _bad_values(kernel, name, value):
+                yield kernel, name, kind, bad, text
+        for name, values in OPTIONS.get(kernel, {}).items():
+            for value in values:
+                yield kernel, name, repr(value), value, bad_text(value)
+        for name, shapes in SHAPES.get(kernel, {}).items():
+            for shape in shapes:
+                bad = np.ones(shape, np.float32)
+                yield kernel, name, str(shape), bad, str(shape)
+
+
+def bad_text(value):
+    return "list" if isinstance(value, list) else repr(value)
+
+
+def _bad_values(kernel, name, value):
+    if isinstance(value, LogDecay):
+        for kind, (bad, text) in LOGS.items():
+            # What is compiled sees an array in place of a number.
+            if kind != "number" or kernel not in (modal_kernel, final_state):
+                yield kind, bad, text
+    elif getattr(value, "dtype", None) == np.bool_:
+        for kind, bad in not_flags(value.shape).items():
+            yield kind, bad, shown(bad)
+    elif getattr(value, "dtype", None) == np.float32:
+        for kind, bad in not_floating(value).items():
+            may_be_complex = kernel in MAY_BE_COMPLEX and name in ("a", "b", "h0", "w")
+            if kind != "complex" or not may_be_complex:
+                yield kind, bad, "list" if kind == "list" else str(bad.dtype)
+    elif name == "steps":
+        yield "float", jnp.ones(3), "float32"
+
+
+ROWS = {
+    f"{kernel.__name__}.{name}.{kind}": Bad(
+        functools.partial(kernel, **GOOD[kernel] | {name: bad}), name, text
+    )
+    for kernel, name, kind, bad, text in _rows()
+}
+
+
+@table(ROWS)
+def test_bad_argument_is_refused(bad, unchecked):
+    bad_inputs.refused(bad)

@@ -1,0 +1,136 @@
+"""Decays above 1: every method gives the numbers of float64, step by step."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh, PartitionSpec
+
+from ssm_jax.kernels import linear_recurrence
+
+RNG = np.random.default_rng(0)
+SHORT, LONG = 64, 1000
+# One decay that grows, one on the unit circle, one that fades.
+REAL = {1.1: np.float32([1.1, 1.0, 0.5]), 2: np.float32([2.0, -1.0, 0.5])}
+COMPLEX = {a: np.complex64(of * [1j, 1, -1]) for a, of in REAL.items()}
+
+
+def by_steps(a, b):
+    """The states in float64, ``b`` ``(..., l, n)``."""
+    a, b = np.asarray(a, np.complex128), np.asarray(b, np.complex128)
+    h = np.zeros_like(b)
+    for t in range(b.shape[-2]):
+        h[..., t, :] = b[..., t, :] + (a * h[..., t - 1, :] if t else 0)
+    return h
+
+
+def gradients(a, b, c):
+    """Of ``Re sum(c h)`` in ``a`` and ``b``, as JAX conjugates them."""
+    h = by_steps(a, b)
+    of_b = by_steps(a, np.flip(c, -2))[..., ::-1, :]
+    before = np.concatenate([np.zeros_like(h[..., :1, :]), h[..., :-1, :]], -2)
+    of_a = np.sum(of_b * before, tuple(range(b.ndim - 1)))
+    return of_a, of_b
+
+
+def drawn(length, *batch, dtype=np.float32):
+    return RNG.normal(size=(*batch, length, 3)).astype(dtype)
+
+
+def assert_close(given, wanted, tolerance=3e-6):
+    """Relative to the largest number so far: what grows drowns nothing before it."""
+    wanted = wanted if np.iscomplexobj(given) else np.real(wanted)
+    given = np.asarray(given, wanted.dtype)
+    scale = np.maximum.accumulate(np.abs(wanted), -2) if wanted.ndim > 1 else wanted
+    shown = np.abs(wanted) < 1e37
+    error = np.abs(np.where(shown, given - wanted, 0)) / np.maximum(np.abs(scale), 1e-3)
+    assert np.max(error) < tolerance
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def evaluate(a, b, c, *, method):
+    def loss(a, b):
+        h, _ = linear_recurrence(a, b, method=method)
+        return jnp.sum(jnp.real(c * h)), h
+
+    grads, h = jax.grad(loss, (0, 1), has_aux=True)(a, b)
+    return h, grads
+
+
+@pytest.mark.parametrize("growth", [1.1, 2])
+@pytest.mark.parametrize("decays", [REAL, COMPLEX], ids=["real", "complex"])
+def test_convolution_of_growing_states_is_exact(decays, growth):
+    a = decays[growth]
+    b, c = drawn(SHORT, 2), drawn(SHORT, 2)
+    h, (of_a, of_b) = evaluate(a, b, c, method="fft")
+    wanted = gradients(a, b, c)
+    assert_close(h, by_steps(a, b))
+    assert_close(of_a, wanted[0], 3e-5)
+    assert_close(of_b[:, ::-1], wanted[1][:, ::-1])
+
+
+@pytest.mark.parametrize("growth", [1.1, 2])
+def test_states_are_exact_until_they_overflow(growth):
+    a, b = REAL[growth], drawn(LONG)
+    c = np.where(np.arange(LONG)[:, None] < 100, drawn(LONG), 0)
+    h, (_, of_b) = evaluate(a, b, c, method="fft")
+    assert_close(h, by_steps(a, b))
+    assert_close(of_b[::-1], gradients(a, b, c)[1][::-1])
+
+
+@pytest.mark.parametrize(
+    ("method", "length", "growth"),
+    [("sequential", 1300, 2), ("associative", 49, 2**20)],
+)
+def test_overflow_of_powers_leaves_states_of_nothing_alone(method, length, growth):
+    # A power that is infinite times a state that is nothing would be NaN.
+    a, b = np.float32([growth, 1.0, 0.5]), drawn(length)
+    b[:-6, 0] = 0
+    run = jax.jit(functools.partial(linear_recurrence, method=method))
+    assert_close(run(a, b)[0], by_steps(a, b))
+
+
+def test_each_row_of_vmap_is_evaluated_by_its_own_decays():
+    b, c = drawn(SHORT, 3), drawn(SHORT, 3)
+    a = np.stack([REAL[2], REAL[1.1], REAL[1.1] / 2])
+    run = jax.jit(jax.vmap(functools.partial(evaluate, method="fft")))
+    h, (of_a, of_b) = run(a, b, c)
+    for i in range(3):
+        wanted = gradients(a[i], b[i], c[i])
+        assert_close(h[i], by_steps(a[i], b[i]))
+        assert_close(of_a[i], wanted[0], 3e-5)
+        assert_close(of_b[i, ::-1], wanted[1][::-1])
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_devices_may_decide_for_themselves(check_vma):
+    a = np.stack([REAL[2], REAL[1.1] / 2])
+    b = drawn(SHORT, 2)
+    mesh = Mesh(np.array(jax.devices()[:2]), ("data",))
+    spec = PartitionSpec("data")
+
+    def piece(a, b):
+        return linear_recurrence(a[0], b, method="fft")[0]
+
+    run = jax.shard_map(
+        piece, mesh=mesh, in_specs=(spec, spec), out_specs=spec, check_vma=check_vma
+    )
+    h = jax.jit(run)(a, b)
+    for i in range(2):
+        assert_close(h[i], by_steps(a[i], b[i]))
+
+
+def test_a_decay_rounded_above_one_is_still_convolved():
+    circle = np.exp(1j * np.linspace(0.1, 3, 500)).astype(np.complex64)
+    above = circle[np.abs(np.complex128(circle)) > 1][:3]
+    b = drawn(LONG)
+
+    def fft(a, b):
+        return linear_recurrence(a, b, method="fft")[0]
+
+    scan = linear_recurrence(above, b, method="sequential")[0]
+    given = jax.jit(fft)(above, b)
+    assert np.any(given != scan)
+    np.testing.assert_allclose(given, by_steps(above, b), rtol=0, atol=1e-4)

@@ -1,0 +1,163 @@
+"""Bad inputs of every recurrence: each ends in an error that names the argument."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.kernels import LogDecay
+from ssm_jax.recurrences import Bounded, Modes, ParamGroup, TimeInvariant, log_spaced
+from tests import bad_inputs
+from tests.bad_inputs import Bad, not_flags, not_floating, shown, table
+from tests.recurrences.cases import WIDTH
+from tests.recurrences.table import ROWS
+
+BATCH, LENGTH = 2, 5
+X = np.ones((BATCH, LENGTH, WIDTH), np.float32)
+RECURRENCES = {name: row.recurrence for name, row in ROWS.items()}
+RECURRENCES["bounded"] = Bounded(recurrence=RECURRENCES["lru"], largest_state=9.0)
+# One of a class: a second one shows nothing new.
+CLASSES = {type(r): (name, r) for name, r in reversed(RECURRENCES.items())}
+
+
+@functools.cache
+def drawn(name):
+    """Parameters of the right shapes, and a state."""
+    recurrence = RECURRENCES[name]
+    params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), WIDTH))
+    state = jax.eval_shape(lambda: recurrence.initial_state((BATCH,), WIDTH))
+    ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), (params, state))
+    return ones
+
+
+def applied(name, *, of_params=lambda params: params, x=X, **options):
+    """Traces `apply`; what is wrong must be seen before anything is compiled."""
+    params = of_params(drawn(name)[0])
+
+    def run(params):
+        return RECURRENCES[name].apply(params, x, **options)
+
+    return jax.eval_shape(run, params)
+
+
+def _of_recurrence(name):
+    call = functools.partial(functools.partial, applied, name)
+    rows = {}
+    for kind, x in not_floating(X).items():
+        text = "list" if kind == "list" else str(x.dtype)
+        rows[f"x.{kind}"] = Bad(call(x=x), "x", text)
+    for shape in ((0, LENGTH, WIDTH), (BATCH, 0, WIDTH), (2, LENGTH, 3), (WIDTH,)):
+        x = np.ones(shape, np.float32)
+        rows[f"x.{shape}"] = Bad(call(x=x), "x", str(shape))
+    for flags in ("mask", "reset"):
+        for kind, value in not_flags((BATCH, LENGTH)).items():
+            bad = Bad(call(**{flags: value}), flags, shown(value))
+            rows[f"{flags}.{kind}"] = bad
+    state = drawn(name)[1]
+    states = {"one": (X, "got one")} if state is None else _bad_states(state)
+    for kind, (value, text) in states.items():
+        rows[f"state.{kind}"] = Bad(call(state=value), "state", text)
+    for value in ("magic", None):
+        rows[f"method.{value}"] = Bad(call(method=value), "method", repr(value))
+    for dtype in (np.int32, np.complex64):
+        rows[f"params.{dtype.__name__}"] = Bad(
+            call(of_params=functools.partial(_first_as, dtype)),
+            "params[",
+            dtype.__name__,
+        )
+    init = functools.partial(functools.partial, RECURRENCES[name].init)
+    for value in bad_inputs.SIZES:
+        bad = Bad(init(jax.random.key(0), value), "d_in", repr(value))
+        rows[f"d_in.{value!r}"] = bad
+    rows["key"] = Bad(init(0, WIDTH), "key", "0")
+    return {f"{name}.{key}": bad for key, bad in rows.items()}
+
+
+def _first_as(dtype, params):
+    first = min(params)
+    return params | {first: params[first].astype(dtype)}
+
+
+def _bad_states(state):
+    states = {
+        "int": (np.ones(state.shape, np.int32), "int32"),
+        "list": ([0.0], "list"),
+        "shape": (state[:, :-1], str(state[:, :-1].shape)),
+    }
+    if not np.iscomplexobj(state):
+        states["complex"] = (state.astype(np.complex64), "complex64")
+    return states
+
+
+CALLS = {
+    key: bad
+    for name in (name for name, _ in CLASSES.values())
+    for key, bad in _of_recurrence(name).items()
+} | {
+    key: bad
+    for key, bad in _of_recurrence("dlr_bidirectional").items()
+    if ".state" in key
+}
+
+
+def _fields():
+    rows = {}
+    for cls, (name, recurrence) in CLASSES.items():
+        fields = {
+            field: getattr(recurrence, field) for field in cls.__dataclass_fields__
+        }
+        make = functools.partial(lambda cls, fields, **new: cls(**fields | new), cls)
+        rows |= bad_inputs.of_fields(name, functools.partial(make, fields), cls)
+    # The statistic need not see the sums.
+    for name in ("sru", "fru"):
+        del rows[f"{name}.d_feedback=0"]
+    return rows
+
+
+@table(CALLS)
+def test_bad_argument_is_refused(bad, unchecked):
+    bad_inputs.refused(bad)
+
+
+@table(_fields())
+def test_bad_field_is_refused(bad, unchecked):
+    bad_inputs.refused(bad)
+
+
+class Custom(TimeInvariant):
+    """One mode whose logarithm has leaves that do not match."""
+
+    def init(self, key, d_in):
+        del key
+        return {"feedthrough": jnp.ones(d_in)}
+
+    def modes(self, params):
+        log = LogDecay(jnp.zeros((WIDTH, 1)), jnp.zeros(WIDTH))
+        return Modes(log, jnp.ones((WIDTH, 1)), params["feedthrough"])
+
+    def groups(self):
+        return {}
+
+
+@pytest.mark.parametrize("method", ["sequential", "fft", "chunked"])
+def test_leaves_that_do_not_match_are_refused(method, unchecked):
+    params = Custom().init(None, WIDTH)
+    call = functools.partial(Custom().apply, params, X, method=method)
+    bad_inputs.refused(Bad(call, "log_decay", "(2, 1)"))
+
+
+OTHERS = {
+    "group": Bad(lambda: ParamGroup(lr_multiplier=-1.0), "lr_multiplier", "-1.0"),
+    "group_nan": Bad(
+        lambda: ParamGroup(lr_multiplier=float("nan")), "lr_multiplier", "nan"
+    ),
+    "group_flag": Bad(lambda: ParamGroup(weight_decay=0), "weight_decay", "0"),
+    "waves": Bad(lambda: log_spaced(0, 8.0), "n", "0"),
+}
+
+
+@table(OTHERS)
+def test_other_bad_arguments_are_refused(bad, unchecked):
+    bad_inputs.refused(bad)
