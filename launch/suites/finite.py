@@ -1,0 +1,224 @@
+"""Counts draws of the parameters whose outputs or gradients are not finite."""
+
+import functools
+import logging
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from launch.suites.measure import Row
+from ssm_jax.recurrences import (
+    DLR,
+    DSS,
+    FRU,
+    GRU,
+    LRU,
+    LSTM,
+    RNN,
+    S4,
+    S4D,
+    S5,
+    SRU,
+    Bounded,
+    ComplexSmoothing,
+    DampedEMA,
+    ExponentialSmoothing,
+    GatedLinearAttention,
+    Recurrence,
+    Selective,
+)
+from ssm_jax.recurrences.nonlinear import Nonlinear
+from ssm_jax.types import Method, PRNGKey, PyTree
+
+SCALES = (1.0, 5.0, 20.0, 100.0)
+"""Standard deviations ``s`` of what is added to each initialized parameter."""
+
+_STATISTIC = {"d_statistic": 2, "d_feedback": 3, "d_output": 3}
+_WAVES = {"frequencies": (0.0, 0.25, 3.0), "horizon": 48}
+
+RECURRENCES: dict[str, Recurrence] = {
+    "dlr": DLR(d_state=3),
+    "dlr_prod": DLR(d_state=3, readout="prod"),
+    "dlr_real": DLR(d_state=3, eigenvalues="real"),
+    "dlr_bidirectional": DLR(d_state=3, bidirectional=True),
+    "dlr_bidirectional_prod": DLR(d_state=3, bidirectional=True, readout="prod"),
+    "smoothing": ComplexSmoothing(),
+    "smoothing_real": ComplexSmoothing(eigenvalues="real"),
+    "smoothing_bare": ComplexSmoothing(alpha=False, beta=False, shortcut="none"),
+    "smoothing_bidirectional": ComplexSmoothing(bidirectional=True),
+    "smoothing_bidirectional_small": ComplexSmoothing(
+        bidirectional=True, small_change=True, shortcut="sigmoid"
+    ),
+    "ema": ExponentialSmoothing(),
+    "ema_bidirectional": ExponentialSmoothing(bidirectional=True),
+    "damped_ema": DampedEMA(d_state=3),
+    "damped_ema_bidirectional": DampedEMA(d_state=2, bidirectional=True),
+    "dss": DSS(d_state=3),
+    "dss_softmax": DSS(d_state=3, kernel="softmax", length=32),
+    "dss_softmax_bidirectional": DSS(
+        d_state=2, kernel="softmax", length=17, start="lin", bidirectional=True
+    ),
+    "s4d": S4D(d_state=4),
+    "s4d_bilinear": S4D(
+        d_state=4, start="inv", discretization="bilinear", bidirectional=True
+    ),
+    "s4": S4(d_state=4),
+    "s4_bidirectional": S4(d_state=4, bidirectional=True),
+    "s5": S5(d_state=4, blocks=1),
+    "s5_exp": S5(d_state=4, blocks=1, real_part="exp"),
+    "s5_bilinear": S5(
+        d_state=4,
+        blocks=2,
+        conjugate_pairs=False,
+        discretization="bilinear",
+        bidirectional=True,
+    ),
+    "lru": LRU(d_state=3),
+    "bounded_dlr": Bounded(recurrence=DLR(d_state=3), largest_state=10.0),
+    "bounded_s4d": Bounded(recurrence=S4D(d_state=4), largest_state=10.0),
+    "bounded_s5": Bounded(recurrence=S5(d_state=4, blocks=1), largest_state=10.0),
+    "bounded_lru": Bounded(recurrence=LRU(d_state=3), largest_state=10.0),
+    "selective": Selective(d_state=3, dt_rank=2),
+    "gated_attention": GatedLinearAttention(n_heads=1, d_key=2, rank=2),
+    "rnn": RNN(d_state=3),
+    "gru": GRU(d_state=3),
+    "lstm": LSTM(d_state=2),
+    "fru": FRU(**_WAVES, **_STATISTIC),
+    "fru_tanh": FRU(**_WAVES, **_STATISTIC, activation="tanh"),
+    "fru_summed": FRU(**_WAVES, **_STATISTIC, zero_frequency="summed"),
+    "sru": SRU(**_STATISTIC),
+    "sru_tanh": SRU(**_STATISTIC, activation="tanh"),
+}
+"""Every recurrence with its variants, small."""
+
+# Draws that are evaluated at once: their gradients are some 100 MiB.
+_AT_ONCE = 500
+
+
+def finite_rows(
+    length: int, *, draws: int = 10_000, d_in: int = 2, repeats: int
+) -> Iterable[Row]:
+    """Counts draws that are not finite, of each recurrence, method and scale.
+
+    Args:
+      length: Steps of the input.
+      draws: Draws of parameters, input and state before the first step.
+      d_in: Width of the input.
+      repeats: Nothing here is timed; ignored.
+
+    Yields:
+      A row for each: the recurrence, how it was evaluated, the scale ``s``, the draws,
+      those of them with an output or a final state that is not finite, those with a
+      gradient that is not, and the names of the arguments that have such gradients.
+    """
+    del repeats
+    for name, recurrence in RECURRENCES.items():
+        for method in methods(recurrence):
+            logging.info("%s, %s", name, method)
+            for scale in SCALES:
+                found = count(
+                    recurrence, scale, draws, length=length, d_in=d_in, method=method
+                )
+                yield {"what": name, "method": method, "s": scale} | found
+
+
+def methods(recurrence: Recurrence) -> tuple[Method, ...]:
+    """The ways to evaluate a recurrence that differ, the definition first."""
+    if isinstance(recurrence, S4):
+        return "sequential", "fft", "chunked"
+    if isinstance(recurrence, Nonlinear):
+        return "sequential", "associative"
+    if isinstance(recurrence, Selective | GatedLinearAttention):
+        return "sequential", "associative", "chunked"
+    return "sequential", "fft", "chunked", "associative"
+
+
+def count(
+    recurrence: Recurrence,
+    scale: float,
+    draws: int,
+    *,
+    length: int = 48,
+    d_in: int = 2,
+    method: Method = "auto",
+) -> Row:
+    """Counts the draws of one recurrence at one scale.
+
+    A draw is ``init`` of a new key plus ``scale`` times standard normal numbers, a
+    standard normal input and, where there is one, a standard normal state before the
+    first step. The gradient is that of a sum of outputs and final state, weighted by
+    standard normal numbers, by parameters, input and state.
+
+    Args:
+      recurrence: What is evaluated.
+      scale: Standard deviation of what is added to each parameter.
+      draws: Number of draws.
+      length: Steps of the input.
+      d_in: Width of the input.
+      method: How it is evaluated.
+
+    Returns:
+      ``draws``, ``values`` and ``gradients``: all draws, those with a number in the
+      outputs or the final state that is not finite, and in the gradients; ``where``:
+      the arguments with such gradients.
+    """
+    chunk = min(draws, _AT_ONCE)
+    keys = jax.random.split(jax.random.key(0), draws)
+    keys = jnp.resize(keys, (-(-draws // chunk), chunk))  # the first fill up the last
+    found = _bad(recurrence, keys, scale, length=length, d_in=d_in, method=method)
+    bad = {name: np.ravel(flags)[:draws] for name, flags in found.items()}
+    values = bad.pop("")
+    return {
+        "draws": draws,
+        "values": int(values.sum()),
+        "gradients": int(np.any(list(bad.values()), 0).sum()),
+        "where": " ".join(name for name, flags in bad.items() if flags.any()),
+    }
+
+
+@functools.partial(jax.jit, static_argnames=("recurrence", "length", "d_in", "method"))
+def _bad(recurrence, keys, scale, *, length, d_in, method):
+    """Whether values, under the name of nothing, and gradients are not finite."""
+
+    def of_draw(key):
+        key_init, key_added, key_x, key_state, key_weights = jax.random.split(key, 5)
+        params = recurrence.init(key_init, d_in)
+        added = _normal(key_added, params)
+        params = jax.tree.map(lambda leaf, add: leaf + scale * add, params, added)
+        x = jax.random.normal(key_x, (length, d_in))
+        state = recurrence.initial_state((), d_in)
+        state = None if state is None else _normal(key_state, state)
+        if state is not None and getattr(recurrence, "counts", False):
+            state = state.at[-1].set(0)  # the number of the first step
+
+        def total(params, x, state):
+            out = recurrence.apply(params, x, state, method=method)
+            weighted = jax.tree.map(jnp.multiply, _normal(key_weights, out), out)
+            parts = (jnp.sum(jnp.real(leaf)) for leaf in jax.tree.leaves(weighted))
+            return sum(parts), out
+
+        argnums = (0, 1) if state is None else (0, 1, 2)
+        grads, out = jax.grad(total, argnums, has_aux=True)(params, x, state)
+        named = {"": out, **grads[0], "x": grads[1]}
+        named |= {} if state is None else {"state": grads[2]}
+        return {name: _any_not_finite(tree) for name, tree in named.items()}
+
+    return jax.lax.map(jax.vmap(of_draw), keys)
+
+
+def _normal(key: PRNGKey, like: PyTree) -> PyTree:
+    """Standard normal numbers in the shapes and dtypes of a tree."""
+    leaves, treedef = jax.tree.flatten(like)
+    keys = jax.random.split(key, len(leaves))
+    drawn = [
+        jax.random.normal(key, leaf.shape, leaf.dtype)
+        for key, leaf in zip(keys, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(treedef, drawn)
+
+
+def _any_not_finite(tree):
+    flags = (~jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree))
+    return functools.reduce(jnp.logical_or, flags)
