@@ -30,7 +30,7 @@ from ssm_jax.recurrences import (
     Selective,
 )
 from ssm_jax.recurrences.nonlinear import Nonlinear
-from ssm_jax.types import Method, PRNGKey, PyTree
+from ssm_jax.types import Method
 
 SCALES = (1.0, 5.0, 20.0, 100.0)
 """Standard deviations ``s`` of what is added to each initialized parameter."""
@@ -94,7 +94,7 @@ RECURRENCES: dict[str, Recurrence] = {
 """Every recurrence with its variants, small."""
 
 # Draws that are evaluated at once: their gradients are some 100 MiB.
-_AT_ONCE = 500
+_AT_ONCE = 2500
 
 
 def finite_rows(
@@ -146,7 +146,7 @@ def count(
 ) -> Row:
     """Counts the draws of one recurrence at one scale.
 
-    A draw is ``init`` of a new key plus ``scale`` times standard normal numbers, a
+    A draw is ``init`` of one key plus ``scale`` times standard normal numbers, a
     standard normal input and, where there is one, a standard normal state before the
     first step. The gradient is that of a sum of outputs and final state, weighted by
     standard normal numbers, by parameters, input and state.
@@ -164,10 +164,23 @@ def count(
       outputs or the final state that is not finite, and in the gradients; ``where``:
       the arguments with such gradients.
     """
-    chunk = min(draws, _AT_ONCE)
-    keys = jax.random.split(jax.random.key(0), draws)
-    keys = jnp.resize(keys, (-(-draws // chunk), chunk))  # the first fill up the last
-    found = _bad(recurrence, keys, scale, length=length, d_in=d_in, method=method)
+    n_chunks = -(-draws // _AT_ONCE)
+    shape = (n_chunks, -(-draws // n_chunks))
+    rng = np.random.default_rng(0)
+    init = recurrence.init(jax.random.key(0), d_in)
+    params = {
+        name: leaf + np.float32(scale * rng.standard_normal((*shape, *leaf.shape)))
+        for name, leaf in init.items()
+    }
+    x = np.float32(rng.standard_normal((*shape, length, d_in)))
+    state = recurrence.initial_state((), d_in)
+    if state is not None:
+        state = _normal(rng, shape, state)
+        if getattr(recurrence, "counts", False):
+            state[..., -1] = 0  # the number of the first step
+    out = jax.eval_shape(recurrence.apply, init, x[0, 0])
+    weights = jax.tree.map(functools.partial(_normal, rng, ()), out)
+    found = _bad(recurrence, params, x, state, weights, method=method)
     bad = {name: np.ravel(flags)[:draws] for name, flags in found.items()}
     values = bad.pop("")
     return {
@@ -178,45 +191,32 @@ def count(
     }
 
 
-@functools.partial(jax.jit, static_argnames=("recurrence", "length", "d_in", "method"))
-def _bad(recurrence, keys, scale, *, length, d_in, method):
+@functools.partial(jax.jit, static_argnames=("recurrence", "method"))
+def _bad(recurrence, params, x, state, weights, *, method):
     """Whether values, under the name of nothing, and gradients are not finite."""
 
-    def of_draw(key):
-        key_init, key_added, key_x, key_state, key_weights = jax.random.split(key, 5)
-        params = recurrence.init(key_init, d_in)
-        added = _normal(key_added, params)
-        params = jax.tree.map(lambda leaf, add: leaf + scale * add, params, added)
-        x = jax.random.normal(key_x, (length, d_in))
-        state = recurrence.initial_state((), d_in)
-        state = None if state is None else _normal(key_state, state)
-        if state is not None and getattr(recurrence, "counts", False):
-            state = state.at[-1].set(0)  # the number of the first step
+    def total(params, x, state):
+        out = recurrence.apply(params, x, state, method=method)
+        weighted = jax.tree.map(jnp.multiply, weights, out)
+        parts = (jnp.sum(jnp.real(leaf)) for leaf in jax.tree.leaves(weighted))
+        return sum(parts), out
 
-        def total(params, x, state):
-            out = recurrence.apply(params, x, state, method=method)
-            weighted = jax.tree.map(jnp.multiply, _normal(key_weights, out), out)
-            parts = (jnp.sum(jnp.real(leaf)) for leaf in jax.tree.leaves(weighted))
-            return sum(parts), out
-
-        argnums = (0, 1) if state is None else (0, 1, 2)
-        grads, out = jax.grad(total, argnums, has_aux=True)(params, x, state)
+    def of_draw(drawn):
+        argnums = (0, 1) if drawn[2] is None else (0, 1, 2)
+        grads, out = jax.grad(total, argnums, has_aux=True)(*drawn)
         named = {"": out, **grads[0], "x": grads[1]}
-        named |= {} if state is None else {"state": grads[2]}
+        named |= {} if drawn[2] is None else {"state": grads[2]}
         return {name: _any_not_finite(tree) for name, tree in named.items()}
 
-    return jax.lax.map(jax.vmap(of_draw), keys)
+    return jax.lax.map(jax.vmap(of_draw), (params, x, state))
 
 
-def _normal(key: PRNGKey, like: PyTree) -> PyTree:
-    """Standard normal numbers in the shapes and dtypes of a tree."""
-    leaves, treedef = jax.tree.flatten(like)
-    keys = jax.random.split(key, len(leaves))
-    drawn = [
-        jax.random.normal(key, leaf.shape, leaf.dtype)
-        for key, leaf in zip(keys, leaves, strict=True)
-    ]
-    return jax.tree.unflatten(treedef, drawn)
+def _normal(rng, axes, like):
+    """Standard normal numbers as those of ``like``, further axes before theirs."""
+    drawn = rng.standard_normal((*axes, *like.shape))
+    if jnp.iscomplexobj(like):
+        drawn = drawn + 1j * rng.standard_normal(drawn.shape)
+    return drawn.astype(like.dtype)
 
 
 def _any_not_finite(tree):
