@@ -13,7 +13,14 @@ from ssm_jax.recurrences import hippo
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.discretize import discretize
 from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import check_steps, from_parts, log_uniform
+from ssm_jax.recurrences.parameters import (
+    bounded_exp,
+    check_steps,
+    from_parts,
+    log_uniform,
+    power_of_two,
+    scaled,
+)
 from ssm_jax.types import PRNGKey
 
 # Least square of what the softmax divides by, as the authors' code bounds it.
@@ -128,8 +135,8 @@ class DSS(TimeInvariant):
 
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
-        lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
-        dt = jnp.exp(params["log_dt"])[:, None]
+        lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
+        dt = bounded_exp(params["log_dt"])[:, None]
         log_decay, gain = discretize("zoh", lam, dt)
         if self.length is not None:
             z, steps = lam * dt, jnp.asarray(self.length)
@@ -137,8 +144,12 @@ class DSS(TimeInvariant):
             short = jnp.abs(self.length * z) < 1
             passed = powers(log_decay, steps) - 1
             divisor = lam * jnp.where(short, jnp.expm1(self.length * z), passed)
+            # Squared as it stands a large one, and the derivative, would overflow.
+            factor = 1 / power_of_two(divisor)
+            divisor = scaled(divisor, factor)
             square = jnp.square(jnp.real(divisor)) + jnp.square(jnp.imag(divisor))
-            gain = jnp.expm1(z) * jnp.conj(divisor) / (square + _LEAST)
+            square += _LEAST * jnp.square(factor)
+            gain = scaled(jnp.expm1(z) * jnp.conj(divisor) / square, factor)
 
         def weight(name):
             return gain * from_parts(params, name)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import as_parts, from_parts
+from ssm_jax.recurrences.parameters import as_parts, bounded_exp, from_parts
 from ssm_jax.types import PRNGKey
 
 # Least of what is drawn uniformly in (0, 1), for its logarithm.
@@ -114,10 +114,10 @@ class LRU(TimeInvariant):
 
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
-        phase = jnp.exp(params["log_phase"])
-        gain = jnp.exp(params["log_gain"])
+        phase = bounded_exp(params["log_phase"])
+        gain = bounded_exp(params["log_gain"])
         return Modes(
-            log_decay=LogDecay(-jnp.exp(params["log_rate"]), phase),
+            log_decay=LogDecay(-bounded_exp(params["log_rate"]), phase),
             w=from_parts(params, "C"),
             feedthrough=params["feedthrough"],
             B=gain[:, None] * from_parts(params, "B"),

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.dense import Dense, change_over
+from ssm_jax.recurrences.parameters import divided
 from ssm_jax.types import Array, Complex, Float
 
 # Nodes of the spectrum that are evaluated at once.
@@ -47,7 +48,7 @@ def stepped(system: NPLR) -> Dense:
     """
     lam, p, B, C, dt = system
     dt = dt[:, None]
-    g = 1 / (1 - 0.5 * dt * lam)
+    g = divided(1, 1 - 0.5 * dt * lam)
     q = jnp.conj(p) * g
     column = _parts(g * p) * dt / (1 + dt * _real_dot(q, p))
     change = _rotations(dt * lam * g)

@@ -13,6 +13,7 @@ from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.discretize import Discretization, discretize
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
+    bounded_exp,
     check_pairs,
     check_steps,
     from_parts,
@@ -124,8 +125,8 @@ class S4D(TimeInvariant):
 
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
-        lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
-        dt = jnp.exp(params["log_dt"])[:, None]
+        lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
+        dt = bounded_exp(params["log_dt"])[:, None]
         log_decay, gain = discretize(self.discretization, lam, dt)
         entering = 2 * gain * from_parts(params, "B")
 

@@ -14,6 +14,7 @@ from ssm_jax.recurrences.discretize import Discretization, discretize
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
     as_parts,
+    bounded_exp,
     check_steps,
     from_parts,
     log_uniform,
@@ -153,11 +154,11 @@ class S5(TimeInvariant):
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
         if self.real_part == "exp":
-            lam_re = -jnp.exp(params["log_rate"])
+            lam_re = -bounded_exp(params["log_rate"])
         else:
             lam_re = jnp.minimum(params["lam_re"], _GREATEST)
         lam = jax.lax.complex(lam_re, params["frequency"])
-        dt = jnp.exp(params["log_dt"])
+        dt = bounded_exp(params["log_dt"])
         log_decay, gain = discretize(self.discretization, lam, dt)
         both = 2 if self.conjugate_pairs else 1
         behind = both * from_parts(params, "C_backward") if self.bidirectional else None

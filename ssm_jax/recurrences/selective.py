@@ -9,7 +9,12 @@ import jax.numpy as jnp
 
 from ssm_jax.recurrences.base import ParamGroup, Params
 from ssm_jax.recurrences.chunks import ByChunks, Parts
-from ssm_jax.recurrences.parameters import check_steps, log_uniform, product
+from ssm_jax.recurrences.parameters import (
+    bounded_exp,
+    check_steps,
+    log_uniform,
+    product,
+)
 from ssm_jax.types import Activations, Float, PRNGKey
 
 
@@ -130,7 +135,7 @@ class Selective(ByChunks):
             step, B, _ = split(chosen)
             step = product(step, params["step_kernel"]) + params["step_bias"]
             dt = jax.nn.softplus(step)
-            decay = jnp.exp(-dt[..., None] * jnp.exp(params["log_rate"]))
+            decay = jnp.exp(-dt[..., None] * bounded_exp(params["log_rate"]))
             entering = (dt * x)[..., None] * B[..., None, :]
             shape = (*x.shape[:-1], d * n)
             return decay.reshape(shape), entering.reshape(shape)
