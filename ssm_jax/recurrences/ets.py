@@ -193,7 +193,11 @@ class ComplexSmoothing(TimeInvariant):
             angle = params[f"log_gain_im{suffix}"]
             w = w * jax.lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
         if self.small_change:
-            w = w * jnp.sqrt(-jnp.expm1(2 * log_abs))
+            # The derivative of the square root is infinite where the modulus is 1.
+            square = -jnp.expm1(2 * log_abs)
+            below_one = square > 0
+            size = jnp.sqrt(jnp.where(below_one, square, 1))
+            w = w * jnp.where(below_one, size, 0)
         return LogDecay(log_abs[:, None], phase[:, None]), w[:, None]
 
     def _feedthrough(self, params, w):

@@ -88,8 +88,8 @@ def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
     def at(node):
         """The spectrum at ``z``, from ``1 - z`` and ``1 + z``."""
         half = 0.5 * node[1] * dt[:, None]
-        pole = 1 / (node[0] - half * lam)
-        other_pole = 1 / (node[0] - half * jnp.conj(lam))
+        pole = divided(1, node[0] - half * lam)
+        other_pole = divided(1, node[0] - half * jnp.conj(lam))
 
         def through(left, right):
             both = left * right

@@ -69,16 +69,19 @@ def log_uniform(
     return jax.random.uniform(key, shape, minval=low, maxval=high)
 
 
-def bounded_exp(exponent: Float[Array, "*n"]) -> Float[Array, "*n"]:
+def bounded_exp(
+    exponent: Float[Array, "*n"], *, lower: float | None = None
+) -> Float[Array, "*n"]:
     """``exp(min(exponent, MAX_EXPONENT))``; the gradient beyond the bound is 0.
 
     Args:
       exponent: ``(*n,)``; up to the bound the value is that of ``exp``, bit for bit.
+      lower: Lower bound of the exponent. None: there is none.
 
     Returns:
       ``(*n,)``, at most ``exp(30)``.
     """
-    return jnp.exp(jnp.minimum(exponent, MAX_EXPONENT))
+    return jnp.exp(jnp.clip(exponent, lower, MAX_EXPONENT))
 
 
 @jax.custom_jvp

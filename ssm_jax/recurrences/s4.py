@@ -14,6 +14,7 @@ from ssm_jax.recurrences import hippo, nplr
 from ssm_jax.recurrences.base import ParamGroup, Params, check
 from ssm_jax.recurrences.padding import on_data
 from ssm_jax.recurrences.parameters import (
+    MAX_EXPONENT,
     bounded_exp,
     check_pairs,
     check_steps,
@@ -119,7 +120,8 @@ class S4:
     def systems(self, params: Params) -> list[nplr.NPLR]:
         """The systems that the parameters describe, one of each direction."""
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
-        dt = bounded_exp(params["log_dt"])
+        # The generating function divides by the step.
+        dt = bounded_exp(params["log_dt"], lower=-MAX_EXPONENT)
         p, B, *outputs = (
             from_parts(params, name) for name in ("p", "B", *self._outputs())
         )
