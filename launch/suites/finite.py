@@ -2,7 +2,8 @@
 
 import functools
 import logging
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,7 @@ from ssm_jax.recurrences import (
     Selective,
 )
 from ssm_jax.recurrences.nonlinear import Nonlinear
+from ssm_jax.recurrences.statistics import Statistics
 from ssm_jax.types import Method
 
 SCALES = (1.0, 5.0, 20.0, 100.0)
@@ -51,6 +53,7 @@ RECURRENCES: dict[str, Recurrence] = {
     "smoothing_bidirectional_small": ComplexSmoothing(
         bidirectional=True, small_change=True, shortcut="sigmoid"
     ),
+    "smoothing_unbounded": ComplexSmoothing(small_change=True, max_modulus=1.0),
     "ema": ExponentialSmoothing(),
     "ema_bidirectional": ExponentialSmoothing(bidirectional=True),
     "damped_ema": DampedEMA(d_state=3),
@@ -93,6 +96,9 @@ RECURRENCES: dict[str, Recurrence] = {
 }
 """Every recurrence with its variants, small."""
 
+MAX_LOG_GROWTH = 60.0
+"""Logarithm of the growth up to which an `FRU` or `SRU` must be finite."""
+
 # Draws that are evaluated at once: their gradients are some 100 MiB.
 _AT_ONCE = 2500
 
@@ -109,9 +115,8 @@ def finite_rows(
       repeats: Nothing here is timed; ignored.
 
     Yields:
-      A row for each: the recurrence, how it was evaluated, the scale ``s``, the draws,
-      those of them with an output or a final state that is not finite, those with a
-      gradient that is not, and the names of the arguments that have such gradients.
+      A row for each: the recurrence, how it was evaluated, the scale ``s``, and what
+      `count` gives.
     """
     del repeats
     for name, recurrence in RECURRENCES.items():
@@ -125,14 +130,10 @@ def finite_rows(
 
 
 def methods(recurrence: Recurrence) -> tuple[Method, ...]:
-    """The ways to evaluate a recurrence that differ, the definition first."""
-    if isinstance(recurrence, S4):
-        return "sequential", "fft", "chunked"
-    if isinstance(recurrence, Nonlinear):
+    """Two ways to evaluate a recurrence that share the least, the definition first."""
+    if isinstance(recurrence, Nonlinear | Selective | GatedLinearAttention):
         return "sequential", "associative"
-    if isinstance(recurrence, Selective | GatedLinearAttention):
-        return "sequential", "associative", "chunked"
-    return "sequential", "fft", "chunked", "associative"
+    return "sequential", "fft"
 
 
 def count(
@@ -161,8 +162,10 @@ def count(
 
     Returns:
       ``draws``, ``values`` and ``gradients``: all draws, those with a number in the
-      outputs or the final state that is not finite, and in the gradients; ``where``:
-      the arguments with such gradients.
+      outputs or the final state that is not finite, and in the gradients; ``within``
+      and ``bad_within``: the draws that must be finite, which are all but those of an
+      `FRU` or `SRU` beyond the bound in their docstrings, and those of them that are
+      not; ``where``: the arguments with gradients that are not finite.
     """
     n_chunks = -(-draws // _AT_ONCE)
     shape = (n_chunks, -(-draws // n_chunks))
@@ -182,13 +185,47 @@ def count(
     weights = jax.tree.map(functools.partial(_normal, rng, ()), out)
     found = _bad(recurrence, params, x, state, weights, method=method)
     bad = {name: np.ravel(flags)[:draws] for name, flags in found.items()}
-    values = bad.pop("")
+    values, gradients = bad.pop(""), np.any(list(bad.values()), 0)
+    within = np.full(draws, True)
+    if isinstance(recurrence, Statistics):
+        of_draws = {name: v.reshape(-1, *v.shape[2:]) for name, v in params.items()}
+        growth = length * np.log(step_growth(recurrence, of_draws, length))
+        within = (growth <= MAX_LOG_GROWTH)[:draws]
     return {
         "draws": draws,
         "values": int(values.sum()),
-        "gradients": int(np.any(list(bad.values()), 0).sum()),
+        "gradients": int(gradients.sum()),
+        "within": int(within.sum()),
+        "bad_within": int(((values | gradients) & within).sum()),
         "where": " ".join(name for name, flags in bad.items() if flags.any()),
     }
+
+
+def step_growth(
+    unit: Statistics, params: Mapping[str, np.ndarray], length: int
+) -> np.ndarray:
+    """Upper bound of the factor by which a step multiplies the sums of a unit.
+
+    It is ``rho = max(a) + max_t |c_t| |W_1| |W_s|`` as in the docstring of `SRU`, with
+    spectral norms.
+
+    Args:
+      unit: The unit.
+      params: Its parameters, further axes before theirs.
+      length: Steps.
+
+    Returns:
+      ``rho``, of the further axes.
+    """
+    steps = jnp.arange(length if unit.counts else 1)
+    weights = jax.vmap(lambda phase: unit.weights({"phase": phase}, steps))
+    phase = params.get("phase", np.zeros((len(params["input_bias"]), 1), np.float32))
+    size = np.linalg.norm(weights(phase), axis=-1).max(-1)
+    norms = (
+        np.linalg.norm(params[name], ord=2, axis=(-2, -1))
+        for name in ("feedback_kernel", "seen_kernel")
+    )
+    return max(unit.decays) + size * math.prod(norms)
 
 
 @functools.partial(jax.jit, static_argnames=("recurrence", "method"))

@@ -54,7 +54,7 @@ def discretize(
     # Where 1 - z**2 would overflow, arctanh(z / 2) is arctanh(2 / z) a quarter turn on.
     far = jnp.abs(z) > _FAR
     log = 2 * jnp.arctanh(jnp.where(far, 1, z) / 2)
-    log_far = divided(4, jnp.where(far, z, _FAR))
+    log_far = divided(4.0, jnp.where(far, z, _FAR))
     turn = jnp.where(jnp.imag(z) < 0, -jnp.pi, jnp.pi)
     log_abs = jnp.where(far, jnp.real(log_far), jnp.real(log))
     phase = jnp.where(far, jnp.imag(log_far) + turn, jnp.imag(log))
