@@ -32,6 +32,11 @@ after so many have been read, over one at the start of a text, timed in turns.
 `ssm_jax.evaluation.losses_by_length` and by a single call, each in a process of its
 own.
 
+``finite``: draws of the parameters of every recurrence, initialization plus ``s`` times
+standard normal numbers, of which values or gradients are not finite; ``within`` of them
+must be finite, ``bad_within`` of those are not. 10,000 draws each, of 48 steps, are
+recorded in ``experiments/benchmarks/finite.json``.
+
 What a suite measures depends on the machine and on what else it does; ``--output``
 keeps it, with the machine. No figures stand here.
 """

@@ -30,7 +30,6 @@ from ssm_jax.recurrences import (
     Recurrence,
     Selective,
 )
-from ssm_jax.recurrences.nonlinear import Nonlinear
 from ssm_jax.recurrences.statistics import Statistics
 from ssm_jax.types import Method
 
@@ -106,7 +105,7 @@ _AT_ONCE = 2500
 def finite_rows(
     length: int, *, draws: int = 10_000, d_in: int = 2, repeats: int
 ) -> Iterable[Row]:
-    """Counts draws that are not finite, of each recurrence, method and scale.
+    """Counts draws that are not finite, of each recurrence and scale, step by step.
 
     Args:
       length: Steps of the input.
@@ -115,25 +114,14 @@ def finite_rows(
       repeats: Nothing here is timed; ignored.
 
     Yields:
-      A row for each: the recurrence, how it was evaluated, the scale ``s``, and what
-      `count` gives.
+      A row for each recurrence and scale ``s``, with what `count` gives.
     """
     del repeats
     for name, recurrence in RECURRENCES.items():
-        for method in methods(recurrence):
-            logging.info("%s, %s", name, method)
-            for scale in SCALES:
-                found = count(
-                    recurrence, scale, draws, length=length, d_in=d_in, method=method
-                )
-                yield {"what": name, "method": method, "s": scale} | found
-
-
-def methods(recurrence: Recurrence) -> tuple[Method, ...]:
-    """Two ways to evaluate a recurrence that share the least, the definition first."""
-    if isinstance(recurrence, Nonlinear | Selective | GatedLinearAttention):
-        return "sequential", "associative"
-    return "sequential", "fft"
+        logging.info("%s, %d steps, %d draws", name, length, draws)
+        for scale in SCALES:
+            found = count(recurrence, scale, draws, length=length, d_in=d_in)
+            yield {"what": name, "s": scale} | found
 
 
 def count(
@@ -143,7 +131,7 @@ def count(
     *,
     length: int = 48,
     d_in: int = 2,
-    method: Method = "auto",
+    method: Method = "sequential",
 ) -> Row:
     """Counts the draws of one recurrence at one scale.
 

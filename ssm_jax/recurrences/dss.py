@@ -72,6 +72,7 @@ class DSS(TimeInvariant):
       ((8, 2), (2, 4))
 
     Note:
+      Rates and steps are at most ``exp(30)``, so that values and gradients are finite.
       The paper's softmax lets ``Re lam`` have either sign; here it is negative with
       both kernels, so that states stay bounded beyond ``length``, and where it is the
       kernels are equal. As in the authors' code, the softmax divides by a number ``z``

@@ -79,8 +79,9 @@ class ComplexSmoothing(TimeInvariant):
       (8, 2)
 
     Note:
-      The bound is ``Re log mu <= log max_modulus``, equal to the authors' division by
-      the modulus where that is a number, and a number where that is not.
+      Exponents of decay rate, phase and gain are at most 30. The bound is ``Re log mu
+      <= log max_modulus``, equal to the authors' division by the modulus where that is
+      a number, and a number where that is not.
 
     References:
       Chu and Lin, `Incorporating Exponential Smoothing into MLP: A Simple but Effective

@@ -58,9 +58,10 @@ class LRU(TimeInvariant):
       ((8, 2), (4,))
 
     Note:
-      The paper reads ``Re(C h)``, not twice that: states come in no conjugate pairs.
-      Gains are learned apart from the eigenvalues. All but ``C`` and ``D`` take no
-      weight decay and a learning rate of their own, as in an `S5`.
+      Rates, phases and gains are at most ``exp(30)``, so that values and gradients are
+      finite. The paper reads ``Re(C h)``, not twice that: states come in no conjugate
+      pairs. Gains are learned apart from the eigenvalues. All but ``C`` and ``D`` take
+      no weight decay and a learning rate of their own, as in an `S5`.
 
     References:
       Orvieto et al., `Resurrecting Recurrent Neural Networks for Long Sequences

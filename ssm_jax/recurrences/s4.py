@@ -68,9 +68,11 @@ class S4:
       ((8, 2), (2, 8))
 
     Note:
-      The authors learn ``C (I - A_bar**L)`` for one length ``L``; here ``C`` itself is
-      learned, which means the same at every length. All but ``C`` and ``D`` take no
-      weight decay and a learning rate of their own (1e-3), as published.
+      Rates are at most ``exp(30)`` and steps between ``exp(-30)`` and ``exp(30)``, so
+      that values and gradients are finite. The authors learn ``C (I - A_bar**L)`` for
+      one length ``L``; here ``C`` itself is learned, which means the same at every
+      length. All but ``C`` and ``D`` take no weight decay and a learning rate of their
+      own (1e-3), as published.
 
     References:
       Gu, Goel and Ré, `Efficiently Modeling Long Sequences with Structured State Spaces

@@ -65,6 +65,7 @@ class S4D(TimeInvariant):
       ((8, 2), (2, 4))
 
     Note:
+      Rates and steps are at most ``exp(30)``, so that values and gradients are finite.
       As in the authors' code ``B`` is 1 at the start and learned, and all but ``C`` and
       ``D`` take no weight decay and a learning rate of their own (1e-3).
 

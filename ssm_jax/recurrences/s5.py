@@ -76,6 +76,7 @@ class S5(TimeInvariant):
       ((6, 3), (4,))
 
     Note:
+      Rates and steps are at most ``exp(30)``, so that values and gradients are finite.
       The authors' names for the starts of ``C`` are kept, though their
       ``trunc_standard_normal`` is no standard normal. They clip only on request. All
       but ``C`` and ``D`` take no weight decay and a learning rate of their own.

@@ -57,9 +57,10 @@ class Selective(ByChunks):
       ((8, 2), (2, 4))
 
     Note:
-      As in the authors' code what enters is ``Delta B x``, Euler's rule, where the
-      paper writes a zero-order hold; rates and ``D`` take no weight decay. Here the
-      bias ``b`` takes none either, for it sets time scales.
+      Rates are at most ``exp(30)``, so that values and gradients are finite. As in the
+      authors' code what enters is ``Delta B x``, Euler's rule, where the paper writes a
+      zero-order hold; rates and ``D`` take no weight decay. Here the bias ``b`` takes
+      none either, for it sets time scales.
 
     References:
       Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
