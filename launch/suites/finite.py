@@ -4,6 +4,7 @@ import functools
 import logging
 import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,8 +37,8 @@ from ssm_jax.types import Method
 SCALES = (1.0, 5.0, 20.0, 100.0)
 """Standard deviations ``s`` of what is added to each initialized parameter."""
 
-_STATISTIC = {"d_statistic": 2, "d_feedback": 3, "d_output": 3}
-_WAVES = {"frequencies": (0.0, 0.25, 3.0), "horizon": 48}
+_STATISTIC: dict[str, Any] = {"d_statistic": 2, "d_feedback": 3, "d_output": 3}
+_WAVES: dict[str, Any] = {"frequencies": (0.0, 0.25, 3.0), "horizon": 48}
 
 RECURRENCES: dict[str, Recurrence] = {
     "dlr": DLR(d_state=3),
@@ -160,7 +161,8 @@ def count(
     rng = np.random.default_rng(0)
     init = recurrence.init(jax.random.key(0), d_in)
     params = {
-        name: leaf + np.float32(scale * rng.standard_normal((*shape, *leaf.shape)))
+        name: np.asarray(leaf)
+        + np.float32(scale * rng.standard_normal((*shape, *leaf.shape)))
         for name, leaf in init.items()
     }
     x = np.float32(rng.standard_normal((*shape, length, d_in)))
@@ -190,7 +192,7 @@ def count(
 
 
 def step_growth(
-    unit: Statistics, params: Mapping[str, np.ndarray], length: int
+    unit: Statistics, params: Mapping[str, np.ndarray | jax.Array], length: int
 ) -> np.ndarray:
     """Upper bound of the factor by which a step multiplies the sums of a unit.
 
@@ -210,7 +212,7 @@ def step_growth(
     phase = params.get("phase", np.zeros((len(params["input_bias"]), 1), np.float32))
     size = np.linalg.norm(weights(phase), axis=-1).max(-1)
     norms = (
-        np.linalg.norm(params[name], ord=2, axis=(-2, -1))
+        np.linalg.norm(np.asarray(params[name]), ord=2, axis=(-2, -1))
         for name in ("feedback_kernel", "seen_kernel")
     )
     return max(unit.decays) + size * math.prod(norms)

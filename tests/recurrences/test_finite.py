@@ -1,5 +1,7 @@
 """Values and gradients are finite over wide ranges of parameters, and accurate."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -68,8 +70,8 @@ def test_the_suite_has_all_recurrences():
 @pytest.mark.parametrize("kind", ["sru", "fru"])
 def test_units_are_finite_up_to_the_bound_of_their_weights(kind, method):
     length = 32
-    sizes = {"d_statistic": 1, "d_feedback": 1, "d_output": 1}
-    waves = {"frequencies": (0.0,), "horizon": length}
+    sizes: dict[str, Any] = {"d_statistic": 1, "d_feedback": 1, "d_output": 1}
+    waves: dict[str, Any] = {"frequencies": (0.0,), "horizon": length}
     unit = SRU(scales=(0.0,), **sizes) if kind == "sru" else FRU(**waves, **sizes)
     init = unit.init(jax.random.key(0), 1)
     x, one = jnp.ones((length, 1)), np.ones((1, 1), np.float32)
@@ -107,7 +109,9 @@ def test_units_overflow_where_their_equations_do():
             for name, leaf in init.items()
         }
         y, state = run(params, x)
-        exact = oracle_rnn.statistics(unit, params, np.float64(x)[None], None)
+        exact = oracle_rnn.statistics(
+            unit, params, np.asarray(x, np.float64)[None], None
+        )
         largest = max(np.abs(value).max() for value in exact)
         is_finite = bool(np.all(np.isfinite(y)) and np.all(np.isfinite(state)))
         seen.add(is_finite)
@@ -195,7 +199,7 @@ def test_damped_smoothing_is_accurate_at_all_logits(kind, damping_first):
         return modes(one, other).log_decay.log_abs[0, 0]
 
     # 1 - sigmoid(a) sigmoid(b) without a difference, where that is small.
-    one, other = np.float64(PAIRS)
+    one, other = np.asarray(PAIRS, np.float64)
     a, b = np.exp(-one), np.exp(-other)
     product, left = 1 / ((1 + a) * (1 + b)), (a + b + a * b) / ((1 + a) * (1 + b))
     log_left = np.where(product < 0.5, np.log1p(-product), np.log(left))
