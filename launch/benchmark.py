@@ -32,6 +32,11 @@ after so many have been read, over one at the start of a text, timed in turns.
 `ssm_jax.evaluation.losses_by_length` and by a single call, each in a process of its
 own.
 
+``finite``: draws of the parameters of every recurrence, initialization plus ``s`` times
+standard normal numbers, of which values or gradients are not finite; ``within`` of them
+must be finite, ``bad_within`` of those are not. 10,000 draws each, of 48 steps, are
+recorded in ``experiments/benchmarks/finite.json``.
+
 What a suite measures depends on the machine and on what else it does; ``--output``
 keeps it, with the machine. No figures stand here.
 """
@@ -44,6 +49,7 @@ from absl import flags
 
 from launch import cli
 from launch.suites import (
+    finite,
     generators,
     kernels,
     language,
@@ -66,6 +72,7 @@ SUITES = {
     "throughput": (throughput.throughput_rows, (512, 1024, 2048, 4096)),
     "generation": (language.generation_rows, (10, 1_000, 10_000, 100_000)),
     "long_text": (language.long_text_rows, (1_000_000,)),
+    "finite": (finite.finite_rows, (48,)),
 }
 """The suites, and the lengths that each measures if not told others."""
 
@@ -77,6 +84,9 @@ LENGTHS = flags.DEFINE_multi_integer(
 )
 REPEATS = flags.DEFINE_integer(
     "repeats", 7, "How often each is timed; the median counts.", lower_bound=1
+)
+DRAWS = flags.DEFINE_integer(
+    "draws", None, "Draws of the suite finite (default: 10000).", lower_bound=1
 )
 OUTPUT = flags.DEFINE_string("output", None, "JSON file for the rows and the machine.")
 FIGURE = flags.DEFINE_string("figure", None, "Picture of the throughput, by length.")
@@ -100,10 +110,20 @@ def main(argv):
             f"`--figure` must be left out for {SUITE.value}, got {FIGURE.value}; only "
             "throughput has a picture."
         )
+    if DRAWS.value and SUITE.value != "finite":
+        raise ValueError(
+            f"`--draws` must be left out for {SUITE.value}, got {DRAWS.value}; only "
+            "finite draws parameters."
+        )
     assert SUITE.value is not None
     suite, lengths = SUITES[SUITE.value]
     repeats = REPEATS.value
-    rows = [row for n in LENGTHS.value or lengths for row in suite(n, repeats=repeats)]
+    options = {"draws": DRAWS.value} if DRAWS.value else {}
+    rows = [
+        row
+        for length in LENGTHS.value or lengths
+        for row in suite(length, repeats=repeats, **options)
+    ]
     print(table(rows))
     if OUTPUT.value:
         found = {"suite": SUITE.value, "repeats": repeats, "rows": rows}

@@ -15,11 +15,14 @@ from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.discretize import discretize
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
+    bounded_exp,
     check_draw,
     check_steps,
     from_parts,
     in_float32,
     log_uniform,
+    power_of_two,
+    scaled,
 )
 from ssm_jax.types import PRNGKey
 
@@ -72,6 +75,7 @@ class DSS(TimeInvariant):
       ((8, 2), (2, 4))
 
     Note:
+      Rates and steps are at most ``exp(30)``, so that values and gradients are finite.
       The paper's softmax lets ``Re lam`` have either sign; here it is negative with
       both kernels, so that states stay bounded beyond ``length``, and where it is the
       kernels are equal. As in the authors' code, the softmax divides by a number ``z``
@@ -140,8 +144,8 @@ class DSS(TimeInvariant):
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
         params = in_float32(params)
-        lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
-        dt = jnp.exp(params["log_dt"])[:, None]
+        lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
+        dt = bounded_exp(params["log_dt"])[:, None]
         log_decay, gain = discretize("zoh", lam, dt)
         if self.length is not None:
             z, steps = lam * dt, jnp.asarray(self.length)
@@ -149,8 +153,12 @@ class DSS(TimeInvariant):
             short = jnp.abs(self.length * z) < 1
             passed = powers(log_decay, steps) - 1
             divisor = lam * jnp.where(short, jnp.expm1(self.length * z), passed)
+            # Squared as it stands a large one, and the derivative, would overflow.
+            factor = 1 / power_of_two(divisor)
+            divisor = scaled(divisor, factor)
             square = jnp.square(jnp.real(divisor)) + jnp.square(jnp.imag(divisor))
-            gain = jnp.expm1(z) * jnp.conj(divisor) / (square + _LEAST)
+            square += _LEAST * jnp.square(factor)
+            gain = scaled(jnp.expm1(z) * jnp.conj(divisor) / square, factor)
 
         def weight(name):
             return gain * from_parts(params, name)

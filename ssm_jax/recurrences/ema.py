@@ -11,7 +11,12 @@ from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import check_draw, in_float32, log_uniform
+from ssm_jax.recurrences.parameters import (
+    check_draw,
+    in_float32,
+    log_uniform,
+    sigmoid,
+)
 from ssm_jax.types import Array, Float, PRNGKey
 
 
@@ -82,7 +87,7 @@ class ExponentialSmoothing(TimeInvariant):
 
         def mode(suffix):
             logit = params[f"logit_smoothing{suffix}"][:, None]
-            return LogDecay(jax.nn.log_sigmoid(-logit)), jax.nn.sigmoid(logit)
+            return LogDecay(jax.nn.log_sigmoid(-logit)), sigmoid(logit)
 
         log_decay, w = mode("")
         modes = Modes(log_decay, w, feedthrough=jnp.zeros(len(w)))
@@ -177,7 +182,7 @@ class DampedEMA(TimeInvariant):
             smoothing = params[f"logit_smoothing{suffix}"]
             log_abs = log_damped(smoothing, params[f"logit_damping{suffix}"])
             w = params[f"expansion{suffix}"] * params[f"projection{suffix}"]
-            w = w * jax.nn.sigmoid(smoothing) / np.sqrt(self.d_state)
+            w = w * sigmoid(smoothing) / np.sqrt(self.d_state)
             return LogDecay(log_abs), w
 
         log_decay, w = mode("")
@@ -206,7 +211,7 @@ def log_damped(
       smoothing: ``a``.
       damping: ``b``.
     """
-    product = jax.nn.sigmoid(smoothing) * jax.nn.sigmoid(damping)
+    product = sigmoid(smoothing) * sigmoid(damping)
     slow = jnp.log1p(-jnp.minimum(product, 0.5))
     fast = jnp.logaddexp(
         jax.nn.log_sigmoid(-smoothing),

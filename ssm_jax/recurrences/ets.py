@@ -15,18 +15,16 @@ from ssm_jax.recurrences.ema import log_damped
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
     as_parts,
+    bounded_exp,
     check_draw,
     check_steps,
     in_float32,
     log_uniform,
+    sigmoid,
 )
 from ssm_jax.types import Array, Eigenvalues, Float, PRNGKey
 
 Shortcut = Literal["linear", "sigmoid", "none"]
-
-# Bound on the exponents of decay rate, phase and gain: exp(30) is beyond all use of
-# them, and every product of two such numbers and a length is still a float32.
-_GREATEST = 30.0
 
 # Factor on log lambda of the variant for very long sequences.
 _SMALL_CHANGE = 0.06
@@ -84,8 +82,9 @@ class ComplexSmoothing(TimeInvariant):
       (8, 2)
 
     Note:
-      The bound is ``Re log mu <= log max_modulus``, equal to the authors' division by
-      the modulus where that is a number, and a number where that is not.
+      Exponents of decay rate, phase and gain are at most 30. The bound is ``Re log mu
+      <= log max_modulus``, equal to the authors' division by the modulus where that is
+      a number, and a number where that is not.
 
     References:
       Chu and Lin, `Incorporating Exponential Smoothing into MLP: A Simple but Effective
@@ -187,9 +186,9 @@ class ComplexSmoothing(TimeInvariant):
         re, im = (params[f"loglog_{part}{suffix}"] for part in ("re", "im"))
         if self.alpha:
             exponents = (params[f"log_alpha_{part}{suffix}"] for part in ("re", "im"))
-            along, across = (_bounded_exp(re + exponent) for exponent in exponents)
+            along, across = (bounded_exp(re + exponent) for exponent in exponents)
         else:
-            along, across = _bounded_exp(re), jnp.zeros_like(re)
+            along, across = bounded_exp(re), jnp.zeros_like(re)
         log_abs = along * jnp.cos(im) - across * jnp.sin(im)
         phase = along * jnp.sin(im) + across * jnp.cos(im)
         log_abs = jnp.minimum(log_abs, math.log(self.max_modulus))
@@ -200,18 +199,22 @@ class ComplexSmoothing(TimeInvariant):
         log_abs, phase = self.log_mu(params, suffix)
         w = _one_minus_exp(log_abs, phase)
         if self.beta:
-            size = _bounded_exp(params[f"log_gain_re{suffix}"])
+            size = bounded_exp(params[f"log_gain_re{suffix}"])
             angle = params[f"log_gain_im{suffix}"]
             w = w * jax.lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
         if self.small_change:
-            w = w * jnp.sqrt(-jnp.expm1(2 * log_abs))
+            # The derivative of the square root is infinite where the modulus is 1.
+            square = -jnp.expm1(2 * log_abs)
+            below_one = square > 0
+            size = jnp.sqrt(jnp.where(below_one, square, 1))
+            w = w * jnp.where(below_one, size, 0)
         return LogDecay(log_abs[:, None], phase[:, None]), w[:, None]
 
     def _feedthrough(self, params, w):
         if self.shortcut == "none":
             return jnp.zeros(len(w))
         omega = params["shortcut"]
-        return jax.nn.sigmoid(omega) if self.shortcut == "sigmoid" else omega
+        return sigmoid(omega) if self.shortcut == "sigmoid" else omega
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """All parameters are treated alike, weight decay included, as published."""
@@ -232,12 +235,8 @@ def _real(key, d):
 def _real_mode(params, suffix):
     smoothing = params[f"logit_smoothing{suffix}"]
     log_abs = log_damped(smoothing, params[f"logit_damping{suffix}"])
-    w = jax.nn.sigmoid(smoothing) * params[f"gain{suffix}"]
+    w = sigmoid(smoothing) * params[f"gain{suffix}"]
     return LogDecay(log_abs[:, None]), w[:, None]
-
-
-def _bounded_exp(exponent):
-    return jnp.exp(jnp.minimum(exponent, _GREATEST))
 
 
 def _one_minus_exp(re, im):

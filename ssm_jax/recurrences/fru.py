@@ -51,6 +51,12 @@ class FRU(Statistics):
       The paper counts steps from 1 and shows the statistic the input of the step
       before; its code, as here, counts from 0 and shows it that of the step.
 
+      With ``"relu"`` the range of weights follows as in `SRU`: ``max(a) = 1`` and
+      ``|c_t| <= sqrt(k) / T``, so that over a horizon, ``l <= T``, the sums and the
+      gradients grow by at most ``(1 + sqrt(k) |W_1| |W_s| / T)**l <= exp(sqrt(k) |W_1|
+      |W_s|)``, whatever ``T`` is. Values and gradients are finite where the logarithm
+      of this factor is at most 60; far beyond it the sums themselves exceed float32.
+
     References:
       Zhang, Lin, Song and Dhillon, `Learning Long Term Dependencies via Fourier
       Recurrent Units <https://arxiv.org/abs/1803.06585>`_, 2018, equations 3 to 5

@@ -11,7 +11,13 @@ from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import as_parts, check_draw, from_parts, in_float32
+from ssm_jax.recurrences.parameters import (
+    as_parts,
+    bounded_exp,
+    check_draw,
+    from_parts,
+    in_float32,
+)
 from ssm_jax.types import PRNGKey
 
 # Least of what is drawn uniformly in (0, 1), for its logarithm.
@@ -59,9 +65,10 @@ class LRU(TimeInvariant):
       ((8, 2), (4,))
 
     Note:
-      The paper reads ``Re(C h)``, not twice that: states come in no conjugate pairs.
-      Gains are learned apart from the eigenvalues. All but ``C`` and ``D`` take no
-      weight decay and a learning rate of their own, as in an `S5`.
+      Rates, phases and gains are at most ``exp(30)``, so that values and gradients are
+      finite. The paper reads ``Re(C h)``, not twice that: states come in no conjugate
+      pairs. Gains are learned apart from the eigenvalues. All but ``C`` and ``D`` take
+      no weight decay and a learning rate of their own, as in an `S5`.
 
     References:
       Orvieto et al., `Resurrecting Recurrent Neural Networks for Long Sequences
@@ -120,10 +127,10 @@ class LRU(TimeInvariant):
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
         params = in_float32(params)
-        phase = jnp.exp(params["log_phase"])
-        gain = jnp.exp(params["log_gain"])
+        phase = bounded_exp(params["log_phase"])
+        gain = bounded_exp(params["log_gain"])
         return Modes(
-            log_decay=LogDecay(-jnp.exp(params["log_rate"]), phase),
+            log_decay=LogDecay(-bounded_exp(params["log_rate"]), phase),
             w=from_parts(params, "C"),
             feedthrough=params["feedthrough"],
             B=gain[:, None] * from_parts(params, "B"),

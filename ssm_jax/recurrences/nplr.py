@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.dense import Dense, change_over
+from ssm_jax.recurrences.parameters import divided
 from ssm_jax.types import Array, Complex, Float
 
 # Nodes of the spectrum that are evaluated at once.
@@ -47,7 +48,7 @@ def stepped(system: NPLR) -> Dense:
     """
     lam, p, B, C, dt = system
     dt = dt[:, None]
-    g = 1 / (1 - 0.5 * dt * lam)
+    g = divided(1.0, 1 - 0.5 * dt * lam)
     q = jnp.conj(p) * g
     column = _parts(g * p) * dt / (1 + dt * _real_dot(q, p))
     change = _rotations(dt * lam * g)
@@ -87,8 +88,8 @@ def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
     def at(node):
         """The spectrum at ``z``, from ``1 - z`` and ``1 + z``."""
         half = 0.5 * node[1] * dt[:, None]
-        pole = 1 / (node[0] - half * lam)
-        other_pole = 1 / (node[0] - half * jnp.conj(lam))
+        pole = divided(1.0, node[0] - half * lam)
+        other_pole = divided(1.0, node[0] - half * jnp.conj(lam))
 
         def through(left, right):
             both = left * right

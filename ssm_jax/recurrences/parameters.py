@@ -1,4 +1,4 @@
-"""What several recurrences do with their parameters: checks, draws, complex numbers."""
+"""What several recurrences do with their parameters: checks, draws, bounded maps."""
 
 import math
 from collections.abc import Mapping
@@ -52,6 +52,15 @@ def check_draw(key: PRNGKey, d_in: int) -> None:
     check_size("d_in", d_in)
 
 
+MAX_EXPONENT = 30.0
+"""Upper bound of the exponents of decay rates, steps, phases and gains.
+
+``exp(30)``, about 1e13, is far beyond the use of any of them, and a product of two such
+numbers, a length of ``2**24`` and its square is still a float32, so that no gradient is
+infinity times zero.
+"""
+
+
 def check_steps(dt_min: float, dt_max: float, consequence: str) -> None:
     """Checks the bounds of a step size, which is drawn log-uniformly between them.
 
@@ -102,6 +111,87 @@ def log_uniform(
     """
     low, high = math.log(least), math.log(greatest)
     return jax.random.uniform(key, shape, minval=low, maxval=high)
+
+
+def bounded_exp(
+    exponent: Float[Array, "*n"], *, lower: float | None = None
+) -> Float[Array, "*n"]:
+    """``exp(min(exponent, MAX_EXPONENT))``; the gradient beyond the bound is 0.
+
+    Args:
+      exponent: ``(*n,)``; up to the bound the value is that of ``exp``, bit for bit.
+      lower: Lower bound of the exponent. None: there is none.
+
+    Returns:
+      ``(*n,)``, at most ``exp(30)``.
+    """
+    return jnp.exp(jnp.clip(exponent, lower, MAX_EXPONENT))
+
+
+@jax.custom_jvp
+def sigmoid(x: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """The logistic sigmoid with a derivative that is accurate where it is near 1.
+
+    The value is that of `jax.nn.sigmoid`, bit for bit. Its derivative there, ``y (1 -
+    y)``, loses all digits of ``1 - y`` to rounding (1.5 % at ``x = 12``); here it is
+    ``sigmoid(x) sigmoid(-x)``.
+
+    Args:
+      x: ``(*n,)``.
+
+    Returns:
+      ``(*n,)``, in [0, 1].
+    """
+    return jax.nn.sigmoid(x)
+
+
+sigmoid.defjvps(lambda x_dot, y, x: x_dot * (y * sigmoid(-x)))
+
+
+def power_of_two(z: Complex[Array, "*n"]) -> Float[Array, "*n"]:
+    """A scale that makes large complex numbers small enough to be squared.
+
+    Args:
+      z: ``(*n,)``.
+
+    Returns:
+      ``(*n,)``: where ``|z|`` is more than ``2**15`` a power of two near it, else 1,
+      so that division by it is exact and numbers of ordinary size stay as they are. It
+      has no derivative: what is scaled must be scaled back.
+    """
+    size = jnp.maximum(jnp.abs(jnp.real(z)), jnp.abs(jnp.imag(z)))
+    exponent_bits = jnp.finfo(size.dtype).nexp
+    scale = jax.lax.reduce_precision(size, exponent_bits, 0)
+    return jax.lax.stop_gradient(jnp.where(size > 2.0**15, scale, 1))
+
+
+def scaled(z: Complex[Array, "*n"], factor: Float[Array, "*n"]) -> Complex[Array, "*n"]:
+    """``z factor`` by real products: a complex one would form infinity times zero.
+
+    Args:
+      z: ``(*n,)``.
+      factor: ``(*n,)``.
+
+    Returns:
+      ``(*n,)``.
+    """
+    return jax.lax.complex(jnp.real(z) * factor, jnp.imag(z) * factor)
+
+
+def divided(
+    one: Complex[Array, "*#n"] | Float[Array, "*#n"] | float, z: Complex[Array, "*#n"]
+) -> Complex[Array, "*n"]:
+    """``one / z`` also where ``|z|**2``, which the division forms, would overflow.
+
+    Args:
+      one: ``(*n,)``.
+      z: ``(*n,)``, not 0.
+
+    Returns:
+      ``(*n,)``; where ``|z|`` is less than ``2**15`` that of ``one / z``, bit for bit.
+    """
+    factor = 1 / power_of_two(z)
+    return scaled(one / scaled(z, factor), factor)
 
 
 def as_parts(name: str, values: Complex[Array, "..."]) -> dict[str, Array]:

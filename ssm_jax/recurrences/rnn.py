@@ -10,7 +10,11 @@ import jax.numpy as jnp
 from ssm_jax.fields import check_fields
 from ssm_jax.recurrences.base import Params
 from ssm_jax.recurrences.nonlinear import Nonlinear
-from ssm_jax.recurrences.parameters import check_draw, product
+from ssm_jax.recurrences.parameters import (
+    check_draw,
+    product,
+    sigmoid,
+)
 from ssm_jax.types import Array, Float, PRNGKey
 
 
@@ -182,12 +186,14 @@ class GRU(_Gated):
         r, z, c = jnp.split(gates, 3, -1)
         of_r, of_z, of_c = jnp.split(product(h, params["recurrent_kernel"]), 3, -1)
         of_c = of_c + params["recurrent_bias"]
-        r, z = jax.nn.sigmoid(r + of_r), jax.nn.sigmoid(z + of_z)
+        r, gate = sigmoid(r + of_r), z + of_z
+        # `1 - z` would lose its digits where the gate keeps nearly all of the state.
+        z, renewed = sigmoid(gate), sigmoid(-gate)
         c = jnp.tanh(c + r * of_c)
         own_r, own_z, own_c = (self._own(params, gate) for gate in range(3))
         slope_c = (1 - c * c) * (r * own_c + r * (1 - r) * own_r * of_c)
-        slope = z + (h - c) * z * (1 - z) * own_z + (1 - z) * slope_c
-        return (1 - z) * c + z * h, slope
+        slope = z + (h - c) * z * renewed * own_z + renewed * slope_c
+        return renewed * c + z * h, slope
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +249,7 @@ class LSTM(_Gated):
         before, h = jnp.split(h, 2, -1)
         gates = gates + product(h, params["recurrent_kernel"])
         i, f, g, o = jnp.split(gates, 4, -1)
-        i, f, o = map(jax.nn.sigmoid, (i, f + self.forget_bias, o))
+        i, f, o = map(sigmoid, (i, f + self.forget_bias, o))
         g = jnp.tanh(g)
         c = f * before + i * g
         seen = jnp.tanh(c)

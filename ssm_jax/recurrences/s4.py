@@ -15,6 +15,8 @@ from ssm_jax.recurrences import hippo, nplr
 from ssm_jax.recurrences.base import ParamGroup, Params, check
 from ssm_jax.recurrences.padding import on_data
 from ssm_jax.recurrences.parameters import (
+    MAX_EXPONENT,
+    bounded_exp,
     check_draw,
     check_pairs,
     check_steps,
@@ -69,9 +71,11 @@ class S4:
       ((8, 2), (2, 8))
 
     Note:
-      The authors learn ``C (I - A_bar**L)`` for one length ``L``; here ``C`` itself is
-      learned, which means the same at every length. All but ``C`` and ``D`` take no
-      weight decay and a learning rate of their own (1e-3), as published.
+      Rates are at most ``exp(30)`` and steps between ``exp(-30)`` and ``exp(30)``, so
+      that values and gradients are finite. The authors learn ``C (I - A_bar**L)`` for
+      one length ``L``; here ``C`` itself is learned, which means the same at every
+      length. All but ``C`` and ``D`` take no weight decay and a learning rate of their
+      own (1e-3), as published.
 
     References:
       Gu, Goel and Ré, `Efficiently Modeling Long Sequences with Structured State Spaces
@@ -123,8 +127,9 @@ class S4:
     def systems(self, params: Params) -> list[nplr.NPLR]:
         """The systems that the parameters describe, one of each direction."""
         params = in_float32(params)
-        lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
-        dt = jnp.exp(params["log_dt"])
+        lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
+        # The generating function divides by the step.
+        dt = bounded_exp(params["log_dt"], lower=-MAX_EXPONENT)
         p, B, *outputs = (
             from_parts(params, name) for name in ("p", "B", *self._outputs())
         )

@@ -14,6 +14,7 @@ from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.discretize import Discretization, discretize
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
+    bounded_exp,
     check_draw,
     check_pairs,
     check_steps,
@@ -67,6 +68,7 @@ class S4D(TimeInvariant):
       ((8, 2), (2, 4))
 
     Note:
+      Rates and steps are at most ``exp(30)``, so that values and gradients are finite.
       As in the authors' code ``B`` is 1 at the start and learned, and all but ``C`` and
       ``D`` take no weight decay and a learning rate of their own (1e-3).
 
@@ -132,8 +134,8 @@ class S4D(TimeInvariant):
     def modes(self, params: Params) -> Modes:
         """The modes that the parameters describe."""
         params = in_float32(params)
-        lam = jax.lax.complex(-jnp.exp(params["log_rate"]), params["frequency"])
-        dt = jnp.exp(params["log_dt"])[:, None]
+        lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
+        dt = bounded_exp(params["log_dt"])[:, None]
         log_decay, gain = discretize(self.discretization, lam, dt)
         entering = 2 * gain * from_parts(params, "B")
 

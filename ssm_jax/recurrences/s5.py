@@ -15,6 +15,7 @@ from ssm_jax.recurrences.discretize import Discretization, discretize
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
     as_parts,
+    bounded_exp,
     check_draw,
     check_steps,
     from_parts,
@@ -78,6 +79,7 @@ class S5(TimeInvariant):
       ((6, 3), (4,))
 
     Note:
+      Rates and steps are at most ``exp(30)``, so that values and gradients are finite.
       The authors' names for the starts of ``C`` are kept, though their
       ``trunc_standard_normal`` is no standard normal. They clip only on request. All
       but ``C`` and ``D`` take no weight decay and a learning rate of their own.
@@ -162,11 +164,11 @@ class S5(TimeInvariant):
         """The modes that the parameters describe."""
         params = in_float32(params)
         if self.real_part == "exp":
-            lam_re = -jnp.exp(params["log_rate"])
+            lam_re = -bounded_exp(params["log_rate"])
         else:
             lam_re = jnp.minimum(params["lam_re"], _GREATEST)
         lam = jax.lax.complex(lam_re, params["frequency"])
-        dt = jnp.exp(params["log_dt"])
+        dt = bounded_exp(params["log_dt"])
         log_decay, gain = discretize(self.discretization, lam, dt)
         both = 2 if self.conjugate_pairs else 1
         behind = both * from_parts(params, "C_backward") if self.bidirectional else None

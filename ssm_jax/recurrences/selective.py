@@ -10,7 +10,13 @@ import jax.numpy as jnp
 from ssm_jax.fields import check_fields
 from ssm_jax.recurrences.base import ParamGroup, Params
 from ssm_jax.recurrences.chunks import ByChunks, Parts
-from ssm_jax.recurrences.parameters import check_draw, check_steps, log_uniform, product
+from ssm_jax.recurrences.parameters import (
+    bounded_exp,
+    check_draw,
+    check_steps,
+    log_uniform,
+    product,
+)
 from ssm_jax.types import Activations, Float, PRNGKey
 
 
@@ -53,9 +59,10 @@ class Selective(ByChunks):
       ((8, 2), (2, 4))
 
     Note:
-      As in the authors' code what enters is ``Delta B x``, Euler's rule, where the
-      paper writes a zero-order hold; rates and ``D`` take no weight decay. Here the
-      bias ``b`` takes none either, for it sets time scales.
+      Rates are at most ``exp(30)``, so that values and gradients are finite. As in the
+      authors' code what enters is ``Delta B x``, Euler's rule, where the paper writes a
+      zero-order hold; rates and ``D`` take no weight decay. Here the bias ``b`` takes
+      none either, for it sets time scales.
 
     References:
       Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
@@ -133,7 +140,7 @@ class Selective(ByChunks):
             step, B, _ = split(chosen)
             step = product(step, params["step_kernel"]) + params["step_bias"]
             dt = jax.nn.softplus(step)
-            decay = jnp.exp(-dt[..., None] * jnp.exp(params["log_rate"]))
+            decay = jnp.exp(-dt[..., None] * bounded_exp(params["log_rate"]))
             entering = (dt * x)[..., None] * B[..., None, :]
             shape = (*x.shape[:-1], d * n)
             return decay.reshape(shape), entering.reshape(shape)

@@ -35,6 +35,22 @@ class SRU(Statistics):
       >>> y.shape, state.shape
       ((8, 5), (20,))
 
+    Note:
+      With ``"relu"`` nothing bounds the feedback, and large weights overflow float32.
+      ``phi`` has the Lipschitz constant 1 and ``phi(0) = 0``. With ``W_s`` the rows of
+      ``W_2`` for ``g``, spectral norms and ``c = 1 - a``, a step therefore multiplies
+      the norm of the sums by at most ``rho = max(a) + |c| |W_1| |W_s|`` and adds at
+      most ``|c| (|W_2 [x_t; 0] + b_2| + |W_s| |b_1|)``. After ``l`` steps the sums are
+      at most ``l rho**l`` times what is added; so are gradients, by the transposes of
+      the same maps. A float32 holds ``exp(88)``. With ``exp(28)`` left for what is
+      added, for ``W_o`` and for the products in a gradient, values and gradients are
+      finite where ``l log(rho) <= 60``; positive weights reach this bound. Normal
+      weights of std ``s`` have norms of about ``s (sqrt(n) + sqrt(r))`` and ``s
+      (sqrt(r) + sqrt(d))``, ``r = d_feedback`` and ``d = d_statistic``: at 32 steps
+      and the published sizes the bound holds for ``s <= 0.06``. As ``relu`` drops half
+      of its input, the typical growth of a step is ``s**2 sqrt(r d) |c| / 2``, which
+      is within it for ``s <= 0.29``. ``"tanh"`` bounds the feedback.
+
     References:
       Oliva, Póczos and Schneider, `The Statistical Recurrent Unit
       <https://arxiv.org/abs/1703.00381>`_, 2017, section 2

@@ -13,6 +13,7 @@ from flax.core import meta
 
 from launch import benchmark
 from launch.suites import (
+    finite,
     generators,
     kernels,
     language,
@@ -147,6 +148,27 @@ def test_long_text_has_one_loss_in_pieces_and_at_once(monkeypatch):
     assert row["error"] < 1e-5
     for way in language.WAYS:
         assert row[f"{way}_s"] > 0 and row[f"{way}_bytes"] > 1e6
+
+
+def test_draws_that_are_not_finite_are_counted(monkeypatch, tmp_path):
+    unit = finite.RECURRENCES["sru"]
+    monkeypatch.setattr(finite, "RECURRENCES", {"sru": unit})
+    monkeypatch.setattr(finite, "SCALES", (0.1, 1e3))
+    output = tmp_path / "rows.json"
+    with flagsaver.flagsaver(suite="finite", lengths=[40], draws=9, output=str(output)):
+        benchmark.main(["benchmark"])
+    few, many = json.loads(output.read_text())["rows"]
+    assert (few["values"], few["gradients"], few["within"]) == (0, 0, 9)
+    assert many["values"] > 0 and many["within"] == many["bad_within"] == 0
+    assert "seen_kernel" in many["where"]
+
+
+def test_draws_of_another_suite_are_refused():
+    with (
+        flagsaver.flagsaver(suite="recurrence", draws=3),
+        pytest.raises(ValueError, match="`--draws` must be left out .* got 3"),
+    ):
+        benchmark.main(["benchmark"])
 
 
 def test_figure_of_another_suite_is_refused():
