@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.types import Activations, Outputs
 
 
@@ -109,7 +110,7 @@ class ChannelMixing(nn.Module):
     ) -> Outputs:
         """Maps ``(*b, l, d)`` to ``(*b, l, features)``."""
         x = gelu(x)
-        x = nn.Dropout(self.dropout, broadcast_dims=(-2,), deterministic=not train)(x)
+        x = RowDropout(self.dropout, broadcast_dims=(-2,))(x, train=train)
         if self.kind == "linear":
             return Linear(features, name="out")(x)
         return nn.glu(Linear(2 * features, name="out")(x))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.recurrences.base import Recurrence
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
@@ -78,4 +79,4 @@ class ETSMLP(nn.Module):
         y = Linear(x.shape[-1], self.start, name="out")(hidden)
         if self.gate:
             y = y * jax.nn.sigmoid(Linear(x.shape[-1], self.start, name="gate")(x))
-        return nn.Dropout(self.dropout, deterministic=not train)(y), state
+        return RowDropout(self.dropout)(y, train=train), state

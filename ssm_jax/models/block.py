@@ -4,6 +4,7 @@ import functools
 
 from flax import linen as nn
 
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.models.norm import Norm, NormKind
 from ssm_jax.types import Activations, PyTree, Steps
 
@@ -57,8 +58,8 @@ class Block(nn.Module):
             norm = Norm(self.norm, self.axis_name, name=name)
             norm = functools.partial(norm, mask=mask, train=train)
             y, state = sublayer(norm(x) if self.prenorm else x)
-            drop = nn.Dropout(self.dropout, broadcast_dims=(-2,))
-            y = x + drop(y, deterministic=not train)
+            drop = RowDropout(self.dropout, broadcast_dims=(-2,))
+            y = x + drop(y, train=train)
             return y if self.prenorm else norm(y), state
 
         flags = {"reset": reset, "mask": mask, "train": train}

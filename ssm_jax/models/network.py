@@ -1,8 +1,11 @@
 """The plain network: one recurrence, and a head on what it puts out."""
 
+import functools
+
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.models.heads import LastHead
 from ssm_jax.recurrences.base import Recurrence
@@ -70,7 +73,7 @@ class RecurrentNetwork(nn.Module):
         """Maps inputs to ``(predictions, state)``, as `SequenceModel` does."""
         x = inputs if self.encoder is None else self.encoder(inputs)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
-        dropout = nn.Dropout(self.dropout, deterministic=not train)
+        dropout = functools.partial(RowDropout(self.dropout), train=train)
         last = isinstance(self.head, LastHead)
         y, state = recurrent(dropout(x), state, reset=reset, mask=mask, last=last)
         if last and mask is not None:
