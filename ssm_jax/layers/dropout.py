@@ -1,7 +1,6 @@
 """Dropout whose masks do not depend on how a batch is spread over devices."""
 
 import contextlib
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +48,11 @@ class RowDropout(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: Float[Array, "b ..."], *, train: bool = False, first_row: Any = 0
+        self,
+        x: Float[Array, "b ..."],
+        *,
+        train: bool = False,
+        first_row: Array | int = 0,
     ) -> Float[jax.Array, "b ..."]:
         """Drops numbers in training; else ``x`` is returned as it is.
 
@@ -72,7 +75,7 @@ class RowDropout(nn.Module):
         return jnp.where(mask, x / keep, 0)
 
 
-def row_keys(key: PRNGKey, n: int, first_row: Any = 0) -> Key[jax.Array, " n"]:
+def row_keys(key: PRNGKey, n: int, first_row: Array | int = 0) -> Key[jax.Array, " n"]:
     """Keys of some rows of a batch, each a function of the row's number.
 
     Args:
@@ -86,11 +89,12 @@ def row_keys(key: PRNGKey, n: int, first_row: Any = 0) -> Key[jax.Array, " n"]:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, first_row + jnp.arange(n))
 
 
-def rows_from(first_row: Any) -> contextlib.AbstractContextManager[None]:
+def rows_from(first_row: Array | int) -> contextlib.AbstractContextManager[None]:
     """Within it, models drop as for the rows of a larger batch from a number on.
 
     It reaches every `RowDropout` of a model that is applied within, however deep in
-    the model and under whatever Flax transformation.
+    the model and under whatever Flax transformation. `flax.linen.Dropout` has one mask
+    for all rows of a call; within, it is another one for each ``first_row``.
 
     Args:
       first_row: Number of the first row in the whole batch, ``()``, an integer.
@@ -109,9 +113,14 @@ def rows_from(first_row: Any) -> contextlib.AbstractContextManager[None]:
     """
 
     def count(call, args, kwargs, context):
-        of_dropout = isinstance(context.module, RowDropout)
-        if of_dropout and context.method_name == "__call__":
+        module = context.module
+        if context.method_name == "__call__" and isinstance(module, RowDropout):
             kwargs = {**kwargs, "first_row": first_row}
+        elif context.method_name == "__call__" and isinstance(module, nn.Dropout):
+            if module.has_rng(module.rng_collection):
+                # All devices have the same key, and should not drop the same.
+                key = module.make_rng(module.rng_collection)
+                kwargs = {"rng": jax.random.fold_in(key, first_row), **kwargs}
         return call(*args, **kwargs)
 
     return nn.intercept_methods(count)

@@ -20,7 +20,8 @@ class Block(nn.Module):
       prenorm: Normalises what enters the layer; else what leaves the sum.
       dropout: Probability that a channel of a layer's output is dropped, at all steps
         of a sequence.
-      axis_name: Mapped axis over which BatchNorm shares its moments. None: none.
+      axis_name: Mapped axis that the batch is spread over, whose devices share the
+        moments of BatchNorm. None: none.
       feedforward: Module of the call ``(x, *, train) -> y``, such as an `MLP`, behind
         the layer, in a residual connection with a normalisation of its own. None: none.
 

@@ -22,7 +22,6 @@ class RecurrentNetwork(nn.Module):
       dropout: Probability that a number which enters or leaves the recurrence is
         dropped.
       method: How the recurrence is evaluated; changes cost, not values.
-      axis_name: As every model takes it; nothing here is shared over devices.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -45,7 +44,6 @@ class RecurrentNetwork(nn.Module):
     encoder: nn.Module | None = None
     dropout: float = 0.0
     method: Method = "auto"
-    axis_name: str | None = None
 
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
         """The state before the first step.

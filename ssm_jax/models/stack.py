@@ -24,7 +24,8 @@ class SequenceModel(nn.Module):
       normed_encoder: Whether a normalisation as the blocks' follows the encoder.
       encoder_dropout: Probability that a number is dropped of what enters the first
         block, after that normalisation.
-      axis_name: Mapped axis over which BatchNorm shares its moments. None: none.
+      axis_name: Mapped axis that the batch is spread over, whose devices share the
+        moments of BatchNorm. None: none.
 
     Example:
       >>> import jax, jax.numpy as jnp

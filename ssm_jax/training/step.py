@@ -31,8 +31,8 @@ def train_step(
     ``n`` devices that share a batch take the step that one device takes with all of it:
     all of them draw from the same key, by the number of a row in the whole batch, and
     the moments of BatchNorm are those of the whole batch if the model's ``axis_name``
-    is one of ``axes``. A model that drops by itself does so with `RowDropout`;
-    `flax.linen.Dropout` would draw the same mask on each device.
+    is one of ``axes``. What a model drops by `flax.linen.Dropout` in the place of
+    `RowDropout` depends on the number of devices.
     Where ``state.carry`` is a `Past`, the gradient flows through its windows too.
 
     Args:

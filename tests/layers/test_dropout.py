@@ -57,6 +57,17 @@ def test_rate_outside_its_range_is_refused(rate):
         RowDropout(rate)
 
 
+def test_dropout_of_flax_has_other_masks_on_other_devices():
+    layer = nn.Dropout(0.5, deterministic=False)
+
+    def train(first_row):
+        with rows_from(first_row):
+            return layer.apply({}, ONES, rngs=RNGS)
+
+    np.testing.assert_array_equal(train(4), train(4))
+    assert 0.4 < np.mean(np.asarray(train(0)) != train(4)) < 0.6
+
+
 class Training(nn.Module):
     """An MLP that always drops."""
 

@@ -48,7 +48,8 @@ def model(layer, head, **options):
 
 
 CAUSAL = model(
-    RecurrentLayer(DLR(d_state=3, dt_max=0.1), ChannelMixing("glu", DROP)), StepHead(2)
+    RecurrentLayer(DLR(d_state=3, eigenvalues="real"), ChannelMixing("glu", DROP)),
+    StepHead(2),
 )
 ATTENTION = model(
     Attention(2, bidirectional=True, dropout=DROP),
