@@ -3,6 +3,7 @@
 import jax
 from flax import linen as nn
 
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import Positions, TokenEncoder
 from ssm_jax.models.norm import Norm
@@ -111,7 +112,7 @@ class SequenceModel(nn.Module):
         if self.normed_encoder:
             norm = Norm(self.block.norm, self.axis_name, name="encoder_norm")
             x = norm(x, mask=mask, train=train)
-        x = nn.Dropout(self.encoder_dropout, deterministic=not train)(x)
+        x = RowDropout(self.encoder_dropout)(x, train=train)
         carried = []
         for index, before in enumerate(states):
             block = self.block.copy(name=f"block_{index}", axis_name=self.axis_name)

@@ -43,7 +43,12 @@ class Case(NamedTuple):
 def model(layer, head, **options):
     around = {"dropout": DROP, "norm": "batch", "prenorm": True, **options}
     return SequenceModel(
-        VectorEncoder(WIDTH), Block(layer, **around), 1, head, normed_encoder=True
+        VectorEncoder(WIDTH),
+        Block(layer, **around),
+        1,
+        head,
+        normed_encoder=True,
+        encoder_dropout=DROP,
     )
 
 
