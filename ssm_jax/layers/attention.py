@@ -9,6 +9,7 @@ from flax import linen as nn
 from ssm_jax.kernels import linear_attention
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear, Start
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
@@ -118,7 +119,7 @@ class Attention(Module):
         y = Linear(d, self.start, name="out")(y.reshape(x.shape))
         if mask is not None:
             y = jnp.where(mask[..., None], y, 0)
-        return nn.Dropout(self.dropout, deterministic=not train)(y), last
+        return RowDropout(self.dropout)(y, train=train), last
 
     def _check(self, x, state, reset, mask):
         check_floating("x", x)

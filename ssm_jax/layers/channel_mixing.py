@@ -8,6 +8,7 @@ import numpy as np
 from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Outputs
 
@@ -113,7 +114,7 @@ class ChannelMixing(Module):
         """Maps ``(*b, l, d)`` to ``(*b, l, features)``."""
         check_floating("x", x)
         x = gelu(x)
-        x = nn.Dropout(self.dropout, broadcast_dims=(-2,), deterministic=not train)(x)
+        x = RowDropout(self.dropout, broadcast_dims=(-2,))(x, train=train)
         if self.kind == "linear":
             return Linear(features, name="out")(x)
         return nn.glu(Linear(2 * features, name="out")(x))

@@ -8,6 +8,7 @@ from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.recurrences.base import Recurrence
@@ -82,4 +83,4 @@ class ETSMLP(Module):
         y = Linear(x.shape[-1], self.start, name="out")(hidden)
         if self.gate:
             y = y * jax.nn.sigmoid(Linear(x.shape[-1], self.start, name="gate")(x))
-        return nn.Dropout(self.dropout, deterministic=not train)(y), state
+        return RowDropout(self.dropout)(y, train=train), state

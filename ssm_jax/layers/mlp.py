@@ -6,6 +6,7 @@ import jax
 from flax import linen as nn
 
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Outputs
 
@@ -41,4 +42,4 @@ class MLP(Module):
         hidden = Linear(self.d_hidden, self.start, name="in")(x)
         hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
         y = Linear(x.shape[-1], self.start, name="out")(hidden)
-        return nn.Dropout(self.dropout, deterministic=not train)(y)
+        return RowDropout(self.dropout)(y, train=train)

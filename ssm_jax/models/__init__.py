@@ -10,6 +10,7 @@ from ssm_jax.models.heads import PairHead as PairHead
 from ssm_jax.models.heads import PooledHead as PooledHead
 from ssm_jax.models.heads import StepHead as StepHead
 from ssm_jax.models.network import RecurrentNetwork as RecurrentNetwork
+from ssm_jax.models.norm import BatchNorm as BatchNorm
 from ssm_jax.models.norm import Norm as Norm
 from ssm_jax.models.norm import ScalarNorm as ScalarNorm
 from ssm_jax.models.stack import SequenceModel as SequenceModel

@@ -5,6 +5,7 @@ import functools
 from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.models.norm import Norm, NormKind
 from ssm_jax.types import Activations, PyTree, Steps
@@ -21,7 +22,8 @@ class Block(Module):
       prenorm: Normalises what enters the layer; else what leaves the sum.
       dropout: Probability that a channel of a layer's output is dropped, at all steps
         of a sequence.
-      axis_name: Mapped axis over which BatchNorm shares its moments. None: none.
+      axis_name: Mapped axis that the batch is spread over, whose devices share the
+        moments of BatchNorm. None: none.
       feedforward: Module of the call ``(x, *, train) -> y``, such as an `MLP`, behind
         the layer, in a residual connection with a normalisation of its own. None: none.
 
@@ -60,8 +62,8 @@ class Block(Module):
             norm = Norm(self.norm, self.axis_name, name=name)
             norm = functools.partial(norm, mask=mask, train=train)
             y, state = sublayer(norm(x) if self.prenorm else x)
-            drop = nn.Dropout(self.dropout, broadcast_dims=(-2,))
-            y = x + drop(y, deterministic=not train)
+            drop = RowDropout(self.dropout, broadcast_dims=(-2,))
+            y = x + drop(y, train=train)
             return y if self.prenorm else norm(y), state
 
         flags = {"reset": reset, "mask": mask, "train": train}

@@ -5,6 +5,7 @@ from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.recurrences.padding import last_data
 from ssm_jax.types import Activations, Array, Bool, Float, Steps
@@ -87,7 +88,7 @@ class PooledHead(Module):
         x = _mean(x, mask)
         if self.d_hidden is not None:
             x = jnp.tanh(Linear(self.d_hidden, self.start, name="hidden")(x))
-            x = nn.Dropout(self.dropout, deterministic=not train)(x)
+            x = RowDropout(self.dropout)(x, train=train)
         return Linear(self.d_output, self.start, self.use_bias, name="linear")(x)
 
 
@@ -130,7 +131,7 @@ class PairHead(Module):
         mean = _mean(x, mask)
         both = jnp.concatenate([mean[..., 0, :], mean[..., 1, :]], -1)
         hidden = Linear(self.d_hidden, self.start, name="hidden")(both)
-        hidden = nn.Dropout(self.dropout, deterministic=not train)(hidden)
+        hidden = RowDropout(self.dropout)(hidden, train=train)
         last = Linear(self.d_output, self.start, self.use_bias, name="linear")
         return last(gelu(hidden))
 

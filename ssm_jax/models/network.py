@@ -1,9 +1,12 @@
 """The plain network: one recurrence, and a head on what it puts out."""
 
+import functools
+
 import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_flags
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.models.heads import LastHead
@@ -21,7 +24,6 @@ class RecurrentNetwork(Module):
       dropout: Probability that a number which enters or leaves the recurrence is
         dropped.
       method: How the recurrence is evaluated; changes cost, not values.
-      axis_name: As every model takes it; nothing here is shared over devices.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -44,7 +46,6 @@ class RecurrentNetwork(Module):
     encoder: nn.Module | None = None
     dropout: float = 0.0
     method: Method = "auto"
-    axis_name: str | None = None
 
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
         """The state before the first step.
@@ -74,7 +75,7 @@ class RecurrentNetwork(Module):
         check_flags("mask", mask)
         x = inputs if self.encoder is None else self.encoder(inputs)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
-        dropout = nn.Dropout(self.dropout, deterministic=not train)
+        dropout = functools.partial(RowDropout(self.dropout), train=train)
         last = isinstance(self.head, LastHead)
         y, state = recurrent(dropout(x), state, reset=reset, mask=mask, last=last)
         if last and mask is not None:

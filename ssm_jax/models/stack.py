@@ -4,6 +4,7 @@ import jax
 from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_flags
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import Positions, TokenEncoder
@@ -26,7 +27,8 @@ class SequenceModel(Module):
       normed_encoder: Whether a normalisation as the blocks' follows the encoder.
       encoder_dropout: Probability that a number is dropped of what enters the first
         block, after that normalisation.
-      axis_name: Mapped axis over which BatchNorm shares its moments. None: none.
+      axis_name: Mapped axis that the batch is spread over, whose devices share the
+        moments of BatchNorm. None: none.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -119,7 +121,7 @@ class SequenceModel(Module):
         if self.normed_encoder:
             norm = Norm(self.block.norm, self.axis_name, name="encoder_norm")
             x = norm(x, mask=mask, train=train)
-        x = nn.Dropout(self.encoder_dropout, deterministic=not train)(x)
+        x = RowDropout(self.encoder_dropout)(x, train=train)
         carried = []
         for index, before in enumerate(states):
             block = self.block.copy(name=f"block_{index}", axis_name=self.axis_name)

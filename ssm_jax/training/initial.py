@@ -7,6 +7,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.layers.dropout import row_keys
 from ssm_jax.types import Array, PRNGKey, PyTree
 
 Kind = Literal["zero", "previous", "noise", "other"]
@@ -53,7 +54,7 @@ class Start:
           carry: States after the last batch, ``(b, ...)`` leaves; None where there are
             none.
           step: Batches so far, ``()``.
-          key: For the noise; another one on each device and at each step.
+          key: For the noise; another one at each step, the same on all devices.
           axes: The mapped axes that the rows are spread over.
 
         Returns:
@@ -75,7 +76,9 @@ class Start:
 
     def _noise(self, key, leaf, axes):
         # Of complex states the deviation is that of both parts together.
-        noise = jax.random.normal(key, leaf.shape, leaf.dtype)
+        rows, *shape = leaf.shape
+        keys = row_keys(key, rows, first_row_of(rows, axes))
+        noise = jax.vmap(lambda key: jax.random.normal(key, shape, leaf.dtype))(keys)
         if self.deviation is not None:
             return self.deviation * noise
         square = jnp.mean(jnp.square(jnp.abs(leaf)), 0)
@@ -103,6 +106,16 @@ def fresh_states(model: Any, batch_size: int) -> PyTree:
             "have one."
         )
     return states
+
+
+def first_row_of(n: int, axes: Sequence[str] = ()) -> Array | int:
+    """Number of this device's first row in a batch that is spread over devices.
+
+    Args:
+      n: Rows of each device.
+      axes: The mapped axes that the rows are spread over; empty where they are not.
+    """
+    return n * jax.lax.axis_index(tuple(axes)) if axes else 0
 
 
 def _of_row_before(leaf, axes):

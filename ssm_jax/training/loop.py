@@ -133,7 +133,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     folder = RunFolder(workdir)
     training = build(config.training, "config.training")
     task = build(config.task, "config.task")
-    model = build(config.model, "config.model", axis_name="data")
+    model = build(config.model, "config.model")
     optimizer = build(config.optimizer, "config.optimizer")
     run, state = create(model, task, optimizer, seed=training.seed)
     parallel = DataParallel(training.parallel)

@@ -1,5 +1,6 @@
 """The per-device steps mapped over devices, by ``jax.pmap`` or ``jax.shard_map``."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -48,7 +49,12 @@ class DataParallel:
     def train_step(
         self, run: Run
     ) -> Callable[[TrainState, Batch], tuple[TrainState, Sums]]:
-        """The mapped step of training; it donates the state that it is given."""
+        """The mapped step of training; it donates the state that it is given.
+
+        A model with a field ``axis_name`` learns in it what it is mapped over.
+        """
+        if hasattr(run.model, "axis_name"):
+            run = dataclasses.replace(run, model=run.model.clone(axis_name=_AXIS))
 
         def step(state, carry, batch):
             state, sums = train_step(

@@ -24,7 +24,8 @@ class TrainState(struct.PyTreeNode):
       params: The model's parameters.
       model_state: The model's other variables (BatchNorm's running moments).
       opt_state: The optimizer's state.
-      key: Where dropout's random numbers come from, with the step, ``()``.
+      key: What dropout and noise are drawn from, by the step and by the number of a
+        row in the whole batch, ``()``.
       carry: States of the recurrences after the last batch, ``(b, ...)`` leaves, where
         the next one starts from them, as `Run.start` says; a `Past`, where gradients
         flow through several batches. None: it starts afresh.

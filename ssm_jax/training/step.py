@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ssm_jax.layers.dropout import rows_from
 from ssm_jax.layers.recurrent import MONITORS
 from ssm_jax.tasks.base import Batch
+from ssm_jax.training.initial import first_row_of
 from ssm_jax.training.losses import (
     Sums,
     largest_modulus,
@@ -26,7 +28,11 @@ def train_step(
 ) -> tuple[TrainState, Sums]:
     """Takes a step along the gradient of the mean loss over all devices' targets.
 
-    ``n`` devices that share a batch take the step that one device takes with all of it.
+    ``n`` devices that share a batch take the step that one device takes with all of it:
+    all of them draw from the same key, by the number of a row in the whole batch, and
+    the moments of BatchNorm are those of the whole batch if the model's ``axis_name``
+    is one of ``axes``. What a model drops by `flax.linen.Dropout` in the place of
+    `RowDropout` depends on the number of devices.
     Where ``state.carry`` is a `Past`, the gradient flows through its windows too.
 
     Args:
@@ -38,9 +44,9 @@ def train_step(
     Returns:
       The next state, and the sums of loss and metrics over all devices.
     """
+    # Not by device: what is drawn for a row depends on its number in the whole batch.
     sample = jax.random.fold_in(state.key, state.step)
-    for axis in axes:
-        sample = jax.random.fold_in(sample, jax.lax.axis_index(axis))
+    first_row = first_row_of(len(batch.inputs), axes)
 
     # A stream of its own: what dropout draws is the same whatever a batch starts from.
     key = jax.random.fold_in(sample, 1)
@@ -49,16 +55,17 @@ def train_step(
         return run.start(states, step=step, key=key, axes=axes)
 
     def apply(params, window, before, key):
-        return run.model.apply(
-            {"params": params, **state.model_state},
-            window.inputs,
-            before,
-            reset=window.reset,
-            mask=window.mask,
-            train=True,
-            mutable=[*state.model_state, MONITORS],
-            rngs={"dropout": key},
-        )
+        with rows_from(first_row):
+            return run.model.apply(
+                {"params": params, **state.model_state},
+                window.inputs,
+                before,
+                reset=window.reset,
+                mask=window.mask,
+                train=True,
+                mutable=[*state.model_state, MONITORS],
+                rngs={"dropout": key},
+            )
 
     def loss(params):
         if isinstance(state.carry, Past):

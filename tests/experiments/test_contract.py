@@ -104,7 +104,7 @@ def test_no_published_figure_stands_beside_a_reduced_run(file, variant):
 def test_config_builds_and_its_parts_fit(file, variant):
     config = file.get_config(variant)
     task = build(config.task, "config.task")
-    model = build(config.model, "config.model", axis_name="data")
+    model = build(config.model, "config.model")
     optimizer = build(config.optimizer, "config.optimizer")
     training = build(config.training, "config.training")
     predicting = model.encoder.vocabulary if model.head is None else model.head.d_output

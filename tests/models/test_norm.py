@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from ssm_jax.models import Norm, ScalarNorm
 
@@ -86,17 +87,73 @@ def test_batch_norm_uses_running_moments_outside_training():
     np.testing.assert_allclose(given, exact_batch(X, mean, variance), rtol=0, atol=1e-5)
 
 
-def test_batch_norm_shares_moments_over_an_axis():
+# The second device has one valid step, the last none; together they have nine.
+UNEVEN = np.arange(8) < np.array([[8], [1], [0]])
+
+
+@pytest.mark.parametrize("mask", [None, UNEVEN], ids=["full", "uneven"])
+@pytest.mark.parametrize("shift", [0.0, 300.0])
+def test_batch_norm_weighs_each_valid_step_of_all_devices_the_same(mask, shift):
     norm, alone = Norm("batch", axis_name="data"), Norm("batch")
     variables = alone.init(jax.random.key(0), X)
+    x = X + np.float32(shift)
+    weights = np.random.default_rng(1).normal(size=X.shape).astype(np.float32)
+    where = np.ones((3, 8), bool) if mask is None else mask
 
     def run(norm):
-        def of_shard(x):
-            return norm.apply(variables, x, train=True, mutable="batch_stats")
+        def of_share(x, weights, mask):
+            def loss(x, params):
+                every = variables | {"params": params}
+                options = {"mask": mask, "train": True, "mutable": "batch_stats"}
+                y, stats = norm.apply(every, x, **options)
+                return jnp.sum(jnp.where(mask[..., None], weights * y, 0)), (y, stats)
 
-        return of_shard
+            gradient, aux = jax.grad(loss, (0, 1), has_aux=True)(x, variables["params"])
+            return *aux, *gradient
 
-    y, stats = jax.vmap(run(norm), axis_name="data")(X)
-    whole, wanted = run(alone)(X)
-    np.testing.assert_allclose(y, whole, rtol=0, atol=1e-5)
-    chex.assert_trees_all_close(jax.tree.map(lambda v: v[1], stats), wanted, rtol=1e-5)
+        return of_share
+
+    shares = jax.jit(jax.vmap(run(norm), axis_name="data"))(x, weights, where)
+    y, stats, of_x, of_params = shares
+    stats = jax.tree.map(lambda leaf: leaf[1], stats)
+    of_params = jax.tree.map(lambda leaf: leaf.sum(0), of_params)
+    wanted = jax.jit(run(alone))(x, weights, where)
+    given = (y[where], stats, of_x[where], of_params)
+    expected = (wanted[0][where], wanted[1], wanted[2][where], wanted[3])
+    chex.assert_trees_all_close(given, expected, rtol=1e-5, atol=1e-5 + 1e-7 * shift)
+    data = np.float64(x[where])
+    mean, variance = moments(stats)
+    np.testing.assert_allclose(mean, 0.1 * data.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(variance, 0.9 + 0.1 * data.var(0), rtol=1e-5)
+
+
+def test_batch_norm_without_valid_steps_keeps_its_moments_and_is_finite():
+    norm = Norm("batch")
+    variables = norm.init(jax.random.key(0), X)
+    running = {"mean": jnp.full(5, 2.0), "var": jnp.full(5, 3.0)}
+    variables |= {"batch_stats": {"batch": running}}
+    mask = np.zeros((3, 8), bool)
+
+    def total(x):
+        options = {"mask": mask, "train": True, "mutable": "batch_stats"}
+        y, stats = norm.apply(variables, x, **options)
+        return jnp.sum(y), stats
+
+    gradient, stats = jax.jit(jax.grad(total, has_aux=True))(X)
+    chex.assert_trees_all_equal(stats["batch_stats"]["batch"], running)
+    chex.assert_tree_all_finite(gradient)
+
+
+def test_batch_norm_has_the_variables_and_values_of_flax():
+    norm, flax = Norm("batch"), nn.BatchNorm(momentum=0.9, use_fast_variance=False)
+    variables = norm.init(jax.random.key(0), X)
+    plain = flax.init(jax.random.key(0), X, use_running_average=True)
+    chex.assert_trees_all_equal(
+        {name: of["batch"] for name, of in variables.items()}, plain
+    )
+    y, stats = norm.apply(variables, X, mask=MASK, train=True, mutable="batch_stats")
+    options = {"mask": MASK[..., None], "use_running_average": False}
+    wanted, of_flax = flax.apply(plain, X, mutable="batch_stats", **options)
+    chex.assert_trees_all_close(y, wanted, rtol=0, atol=1e-5)
+    own = stats["batch_stats"]["batch"]
+    chex.assert_trees_all_close(own, of_flax["batch_stats"], rtol=1e-5)

@@ -86,17 +86,12 @@ def case(request):
     return row, run, start, state, sums
 
 
-def mapped(run):
-    """The run with a model that knows the axis it is mapped over."""
-    return dataclasses.replace(run, model=run.model.clone(axis_name="data"))
-
-
 @each_kind
 def test_eight_devices_take_the_step_of_one(case, kind):
     row, run, start, wanted, wanted_sums = case
     parallel = DataParallel(kind)
     assert parallel.n_devices == 8
-    step = parallel.train_step(mapped(run))
+    step = parallel.train_step(run)
     state, sums = parallel.place(start), []
     for batch in batches(row.padded):
         state, found = step(state, parallel.split(batch))
