@@ -165,7 +165,7 @@ def count(
         + np.float32(scale * rng.standard_normal((*shape, *leaf.shape)))
         for name, leaf in init.items()
     }
-    x = np.float32(rng.standard_normal((*shape, length, d_in)))
+    x = rng.standard_normal((*shape, length, d_in)).astype(np.float32)
     state = recurrence.initial_state((), d_in)
     if state is not None:
         state = _normal(rng, shape, state)
