@@ -100,6 +100,8 @@ def main(argv):
             f"`--figure` must be left out for {SUITE.value}, got {FIGURE.value}; only "
             "throughput has a picture."
         )
+    cli.check_writable("output", OUTPUT.value)
+    cli.check_writable("figure", FIGURE.value, cli.PICTURES)
     assert SUITE.value is not None
     suite, lengths = SUITES[SUITE.value]
     repeats = REPEATS.value

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.fields import Fraction
 from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
@@ -42,7 +43,7 @@ class RecurrentNetwork(Module):
     recurrence: Recurrence
     head: nn.Module
     encoder: nn.Module | None = None
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
     method: Method = "auto"
     axis_name: str | None = None
 

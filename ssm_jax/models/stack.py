@@ -3,6 +3,7 @@
 import jax
 from flax import linen as nn
 
+from ssm_jax.fields import Depth
 from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.layers.module import Module
 from ssm_jax.models.block import Block
@@ -50,7 +51,7 @@ class SequenceModel(Module):
 
     encoder: nn.Module
     block: Block
-    n_layers: int
+    n_layers: Depth
     head: nn.Module | None
     positions: Positions | None = None
     normed_encoder: bool = False

@@ -9,6 +9,7 @@ from flax import linen as nn
 from flax import struct
 from flax.core import meta
 
+from ssm_jax.fields import Seed, check_value
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.tasks.base import Task, TaskSpec
 from ssm_jax.training.initial import Start
@@ -75,8 +76,10 @@ def create(
       The run and its state before the first step.
 
     Raises:
-      ValueError: What the model predicts does not fit what the task expects.
+      ValueError: What the model predicts does not fit what the task expects, or
+        ``seed`` is not in [0, 2**32).
     """
+    check_value("seed", seed, Seed)
     batch = task.batch("train", 0, 1, seed)
     key_params, key = jax.random.split(jax.random.key(seed))
     flags = {"reset": batch.reset, "mask": batch.valid}
