@@ -89,6 +89,7 @@ def run(main: Callable[[Sequence[str]], Any]) -> None:
     with one_line_errors(traceback=f"--{_TRACEBACK}" in sys.argv):
         # From here on Ctrl-C is an exception, so that what is under way is left whole.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = _tell
         app.run(main, flags_parser=parse)
 
 
@@ -315,6 +316,17 @@ def _one_line(error: BaseException) -> str:
 def _is_of_memory(error: RuntimeError) -> bool:
     """Whether a device says that it has too little memory; XLA's has no class."""
     return str(error).startswith("RESOURCE_EXHAUSTED")
+
+
+def _tell(unraisable: Any) -> None:
+    """`sys.unraisablehook`, but for the writes that come after one that failed.
+
+    When the disk is full the storage library ends its event loop with the first write
+    that fails; each of the others finds that loop closed when it ends. Dozens of such
+    tracebacks would stand before the one line that says what happened.
+    """
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
 
 
 def _is_for_the_caller(record: logging.LogRecord) -> bool:

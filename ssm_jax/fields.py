@@ -106,7 +106,7 @@ def check_fields(instance: Any, *, least: int | None = None) -> None:
         remedy = "" if default is dataclasses.MISSING else f"the default is {default!r}"
         value = getattr(instance, name)
         check_value(name, value, annotation, remedy)
-        if least is not None and isinstance(value, numbers.Integral) and value < least:
+        if least is not None and _has_type(value, int) and value < least:
             check_size(name, value, least=least)
 
 

@@ -133,11 +133,15 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     task = build(config.task, "config.task")
     model = build(config.model, "config.model", axis_name="data")
     optimizer = build(config.optimizer, "config.optimizer")
-    run, state = create(model, task, optimizer, seed=training.seed)
     parallel = DataParallel(training.parallel)
     # What has no batches is refused before there is a folder.
     parallel.check(training.batch_size)
     epoch = n_batches(task, "train", training.batch_size)
+    n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
+    check_gradient_steps(task.spec, training.gradient_steps)
+    check_gradient_outputs(task.spec, training.gradient_outputs)
+    folder.metrics()  # Damaged ones are refused before anything is compiled.
+    run, state = create(model, task, optimizer, seed=training.seed)
     start = Start(training.initial_state, training.initial_noise, epoch)
     run = dataclasses.replace(run, start=start, state_penalty=training.state_penalty)
     if training.initial_state != "zero":
@@ -146,9 +150,6 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
             first = task.batch("train", 0, training.batch_size, training.seed)
             carry = Past.before(first, carry, k)
         state = state.replace(carry=carry)
-    n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
-    check_gradient_steps(task.spec, training.gradient_steps)
-    check_gradient_outputs(task.spec, training.gradient_outputs)
     with (
         folder.claimed(config),
         folder.open_checkpoints(run.spec.targets) as checkpoints,
