@@ -115,6 +115,8 @@ def main(argv):
             f"`--draws` must be left out for {SUITE.value}, got {DRAWS.value}; only "
             "finite draws parameters."
         )
+    cli.check_writable("output", OUTPUT.value)
+    cli.check_writable("figure", FIGURE.value, cli.PICTURES)
     assert SUITE.value is not None
     suite, lengths = SUITES[SUITE.value]
     repeats = REPEATS.value

@@ -13,17 +13,23 @@ An entry point is::
     if __name__ == "__main__":
         cli.run(main)
 
-What the caller can mend (a flag, a field, a file, a full disk, a loss that is not
-finite) ends in ``error: ...`` and status 2; ``--traceback`` shows where it was found.
-Every other exception is a bug and keeps its traceback.
+What the caller can mend (a flag, a field, a file, an experiment, a full disk, too
+little memory, a loss that is not finite) ends in ``error: ...`` and status 2;
+``--traceback`` shows where it was found. Every other exception is a bug and keeps its
+traceback. Ctrl-C ends in status 130, also while the program is still being imported,
+for which ``launch/__init__.py`` cares.
 """
 
 import contextlib
 import importlib.util
+import inspect
 import itertools
 import logging
+import os
 import re
+import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,8 +44,11 @@ from ssm_jax.config import Config, flatten, nearest
 
 flags.disclaim_key_flags()  # --help lists the flags under the entry point
 
+PICTURES = ("png", "pdf", "svg", "jpg", "webp")
+"""What the name of a picture may end in."""
+
 _TRACEBACK = "traceback"
-_MENDABLE = (ValueError, OSError, FloatingPointError, flags.Error)
+_MENDABLE = (ValueError, OSError, FloatingPointError, MemoryError, flags.Error)
 _OURS = tuple(str(Path(file).parent) for file in (__file__, ssm_jax.config.__file__))
 
 
@@ -78,6 +87,9 @@ def run(main: Callable[[Sequence[str]], Any]) -> None:
     handler.python_handler.addFilter(_is_for_the_caller)
     # Asked of the command line, because a flag may be what is wrong.
     with one_line_errors(traceback=f"--{_TRACEBACK}" in sys.argv):
+        # From here on Ctrl-C is an exception, so that what is under way is left whole.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = _tell
         app.run(main, flags_parser=parse)
 
 
@@ -89,13 +101,14 @@ def one_line_errors(*, traceback: bool = False) -> Iterator[None]:
       traceback: Lets all exceptions through as they are.
 
     Raises:
-      SystemExit: With 2 for a ValueError, OSError, FloatingPointError or error of a
-        flag, with 130 for a KeyboardInterrupt.
+      SystemExit: With 2 for a ValueError, OSError, FloatingPointError, MemoryError
+        (also that of a device) or error of a flag, with 130 for a KeyboardInterrupt.
     """
     try:
         yield
-    except (*_MENDABLE, KeyboardInterrupt) as error:
-        if traceback:
+    except (*_MENDABLE, RuntimeError, KeyboardInterrupt) as error:
+        bug = isinstance(error, RuntimeError) and not _is_of_memory(error)
+        if traceback or bug:
             raise
         if isinstance(error, KeyboardInterrupt):
             line, status = "interrupted; the same command continues", 130
@@ -119,8 +132,8 @@ def parse(
 
     Raises:
       FileNotFoundError: There is no such experiment.
-      ValueError: It refuses its variant or has no such field, or an argument is not a
-        flag.
+      ValueError: It cannot be run, refuses its variant or has no such field, or an
+        argument is not a flag.
       flags.Error: A flag is unknown or its value is wrong.
     """
     problem, rest = None, []
@@ -128,9 +141,18 @@ def parse(
         rest = flag_values(argv)
     except Exception as error:  # ml_collections lets through whatever it meets
         problem = error
+    except SystemExit as error:  # of --help, or of the experiment
+        if _frames(error)[-1].filename == app.__file__:
+            raise
+        problem = error
     if "config" in flag_values:
         if problem or not isinstance(flag_values["config"].value, ConfigDict):
             _explain(flag_values.read_flags_from_files(argv, force_gnu=False))
+    if problem and not isinstance(problem, _MENDABLE):
+        raise ValueError(
+            f"`--config` and its overrides must be readable, got {_told(problem)}; "
+            f"`--{_TRACEBACK}` shows where."
+        ) from problem
     if problem:
         raise problem
     if rest[1:]:
@@ -149,7 +171,8 @@ def load(experiment: str) -> Config:
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: It has no ``get_config`` that returns one, or refuses the variant.
+      ValueError: It cannot be run, has no ``get_config`` that returns one, or refuses
+        the variant. A ``get_config`` without argument takes none.
     """
     name, *variant = experiment.split(":", 1)
     path = Path(name)
@@ -159,17 +182,98 @@ def load(experiment: str) -> Config:
         hint = nearest(name, sorted(map(str, files)))
         raise FileNotFoundError(f"`--config` must be a Python file, got {name}; {hint}")
     module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    if "get_config" not in vars(module):
+    with _errors_named(name):
+        found.loader.exec_module(module)
+    get_config = vars(module).get("get_config")
+    if not callable(get_config):
         raise ValueError(
-            f"`{name}` must define `get_config(variant)`, got no such name."
+            f"`{name}` must define `get_config(variant)`, got "
+            f"{'none' if get_config is None else type(get_config).__name__}; "
+            "experiments/dlr/digits.py is an example."
         )
-    config = module.get_config(*variant)
+    _check_takes(get_config, variant, name)
+    with _errors_named(name):
+        config = get_config(*variant)
     if not isinstance(config, ConfigDict):
+        got = "None" if config is None else f"a {type(config).__name__}"
         raise ValueError(
-            f"`get_config` of {name} must return a ConfigDict, got {type(config)}."
+            f"`get_config` of {name} must return a ConfigDict, got {got}; "
+            "experiments/dlr/digits.py is an example."
         )
     return config
+
+
+@contextlib.contextmanager
+def _errors_named(file: str) -> Iterator[None]:
+    """Says of whatever an experiment raises where in its file that was."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ValueError) and str(error).startswith("`"):
+            raise  # says the rule, the value and the way out already
+        lines = [frame.lineno for frame in _frames(error) if frame.filename == file]
+        line = error.lineno if isinstance(error, SyntaxError) else (lines or [1])[-1]
+        raise ValueError(
+            f"`--config` must be a file that Python can run, got {file}, line {line}: "
+            f"{_told(error)}; mend it, `--{_TRACEBACK}` shows more."
+        ) from error
+
+
+def _check_takes(get_config: Callable[..., Any], variant: list[str], file: str) -> None:
+    """Checks that a variant is given where one is needed, and only there."""
+    try:
+        inspect.signature(get_config).bind(*variant)
+    except ValueError:  # of a class that does not say what it takes
+        return
+    except TypeError:
+        if variant:
+            rule, got = "name no variant: its `get_config` takes none", variant[0]
+            way_out = f"--config={file} is all"
+        else:
+            rule, got = "name a variant: its `get_config` needs one", "none"
+            way_out = f"give --config={file}:VARIANT"
+        raise ValueError(
+            f"`--config` of {file} must {rule}, got {got}; {way_out}."
+        ) from None
+
+
+def _frames(error: BaseException) -> traceback.StackSummary:
+    return traceback.extract_tb(error.__traceback__)
+
+
+def _told(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def check_writable(flag: str, path: str | None, suffixes: Sequence[str] = ()) -> None:
+    """Checks a file that is to be written at the end, before anything is measured.
+
+    Args:
+      flag: The flag that names it.
+      path: The file; None, or empty, where none is asked for.
+      suffixes: What its name may end in. None given: anything.
+
+    Raises:
+      ValueError: It is a folder, there is no folder that it could be in, it may not be
+        written, or its name ends in something else.
+    """
+    if not path:
+        return
+    file = Path(path)
+    got, way_out = None, "give another path"
+    if file.is_dir():
+        got = "a folder"
+    elif not file.parent.is_dir():
+        got, way_out = "no such folder", f"`mkdir -p {file.parent}` makes it"
+    elif not os.access(file if file.exists() else file.parent, os.W_OK):
+        got = "no permission"
+    elif suffixes and file.suffix.lstrip(".").lower() not in suffixes:
+        got, way_out = "another name", f"end it in one of .{', .'.join(suffixes)}"
+    if got:
+        raise ValueError(
+            f"`--{flag}` must be a file that can be written, got {path} with {got}; "
+            f"{way_out}."
+        )
 
 
 def _explain(argv: Sequence[str]) -> None:
@@ -203,7 +307,26 @@ def _one_line(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:  # without "[Errno 28]"
         text = error.strerror + (f": {error.filename}" if error.filename else "")
+    if isinstance(error, MemoryError | RuntimeError):
+        text = f"memory must suffice, got too little: {text}; take a smaller batch or "
+        text += "model, shorter sequences, or a larger device"
     return " ".join(text.split()) or type(error).__name__
+
+
+def _is_of_memory(error: RuntimeError) -> bool:
+    """Whether a device says that it has too little memory; XLA's has no class."""
+    return str(error).startswith("RESOURCE_EXHAUSTED")
+
+
+def _tell(unraisable: Any) -> None:
+    """`sys.unraisablehook`, but for the writes that come after one that failed.
+
+    When the disk is full the storage library ends its event loop with the first write
+    that fails; each of the others finds that loop closed when it ends. Dozens of such
+    tracebacks would stand before the one line that says what happened.
+    """
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
 
 
 def _is_for_the_caller(record: logging.LogRecord) -> bool:

@@ -47,9 +47,10 @@ def main(argv):
     del argv
     which: Any = CHECKPOINT.value
     if which not in ("best", "latest"):
-        if not which.isdigit():
+        if not (which.isascii() and which.isdecimal()):
             raise ValueError(
-                f"`--checkpoint` must be best, latest or a step, got {which!r}."
+                f"`--checkpoint` must be best, latest or a step, got {which!r}; the "
+                "folders in checkpoints/ are the steps that were kept."
             )
         which = int(which)
     split = cast(Split, SPLIT.value)
@@ -57,9 +58,14 @@ def main(argv):
     if MODE.value == "metrics":
         print(json.dumps(evaluate_run(WORKDIR.value, **options)))
         return
-    if not all(length.isdigit() for length in LENGTHS.value):
-        raise ValueError(f"`--lengths` must be numbers, got {LENGTHS.value}.")
-    lengths = sorted(int(length) for length in LENGTHS.value)
+    words = LENGTHS.value
+    numbers = [int(word) for word in words if word.isascii() and word.isdecimal()]
+    if not words or len(numbers) < len(words) or min(numbers) < 1:
+        raise ValueError(
+            "`--lengths` must be positive numbers between commas, got "
+            f"{','.join(words)!r}; --lengths=16,32,64 is an example."
+        )
+    lengths = sorted(set(numbers))
     options["max_tokens"] = MAX_TOKENS.value
     for row in evaluate_lengths(WORKDIR.value, lengths, **options):
         print(json.dumps(row))

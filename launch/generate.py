@@ -5,16 +5,19 @@
 Each token stands on the terminal as soon as it is drawn. With several ``--prompt`` all
 are written on together, and printed one after another. A text goes on from the file
 that ``--save_state`` names, by ``--load_state`` in place of a prompt: the same text as
-if it had been written at once.
+if it had been written at once. A model that reads bytes takes any bytes as a prompt,
+others UTF-8.
 """
 
 import itertools
+import os
 import sys
 
 from absl import flags
 
 from launch import cli
 from ssm_jax.evaluation import Sampling, Written, generate, restore
+from ssm_jax.fields import Seed, check_value
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
 PROMPT = flags.DEFINE_multi_string("prompt", [], "Where a text begins; nowhere.")
@@ -24,7 +27,7 @@ TEMPERATURE = flags.DEFINE_float(
 )
 TOP_K = flags.DEFINE_integer("top_k", None, "Draws from the likeliest so many tokens.")
 TOP_P = flags.DEFINE_float("top_p", None, "Draws from the likeliest this part.")
-SEED = flags.DEFINE_integer("seed", 0, "Of what is drawn.", lower_bound=0)
+SEED = flags.DEFINE_integer("seed", 0, "Of what is drawn, below 2**32.")
 DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of the text, if it has moved.")
 SAVE_STATE = flags.DEFINE_string("save_state", None, "File to go on from later.")
 LOAD_STATE = flags.DEFINE_string("load_state", None, "File to go on from.")
@@ -36,6 +39,8 @@ def main(argv):
     sampling = Sampling(
         temperature=TEMPERATURE.value, top_k=TOP_K.value, top_p=TOP_P.value
     )
+    check_value("seed", SEED.value, Seed)
+    cli.check_writable("save_state", SAVE_STATE.value)
     restored = restore(WORKDIR.value, data_dir=DATA_DIR.value)
     task = restored.text
     if LOAD_STATE.value is None:
@@ -59,7 +64,7 @@ def main(argv):
         n_drawn=before.n_drawn if before else 0,
     )
     at_once = len(heads) == 1
-    out, texts = sys.stdout.buffer, [head.encode() for head in heads]
+    out, texts = sys.stdout.buffer, list(map(os.fsencode, heads))
     if at_once:
         out.write(texts[0])
     step = before

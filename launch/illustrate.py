@@ -47,6 +47,7 @@ def main(argv):
         )
     output = Path(OUTPUT.value)
     output.parent.mkdir(parents=True, exist_ok=True)
+    cli.check_writable("output", OUTPUT.value, cli.PICTURES)
     module.draw(*filter(None, [DATA.value])).savefig(output)
     print(output)
 

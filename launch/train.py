@@ -8,9 +8,11 @@ config, metrics and checkpoints; `launch.evaluate` needs nothing else.
 """
 
 from absl import flags, logging
+from ml_collections import config_flags
 
 from launch import cli
 from ssm_jax.training import train
+from ssm_jax.training.folder import check_parts
 
 CONFIG = cli.define_config()
 WORKDIR = flags.DEFINE_string(
@@ -25,6 +27,8 @@ def main(argv):
     """Trains."""
     del argv
     config = CONFIG.value
+    file = config_flags.get_config_filename(flags.FLAGS["config"])
+    check_parts(config, f"--config={file}", "`get_config` returns all of them")
     if DATA_DIR.value is not None:
         if "data_dir" not in config.task:
             raise ValueError(

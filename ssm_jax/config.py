@@ -289,6 +289,11 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 def _converted(value: Any, annotation: Any, path: str) -> Any:
     """Returns the value as its annotation wants it: an int as a float, for example."""
+    if not _is_finite(value):
+        raise ValueError(
+            f"`{path}` must be finite, got {_shown(value)}; its default is a "
+            "number that works."
+        )
     try:
         return _fitted(value, annotation)
     except TypeError:
@@ -330,6 +335,14 @@ def _fitted(value: Any, annotation: Any) -> Any:
     if not good:
         raise TypeError
     return value
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether there is no NaN and no infinity among numbers."""
+    if isinstance(value, tuple):
+        return all(map(_is_finite, value))
+    # An integer may overflow where a float is asked for.
+    return not isinstance(value, int | float) or abs(value) < 2**1023
 
 
 def _words(annotation: Any) -> list[str]:

@@ -1,51 +1,141 @@
-"""Checks of the numbers that a class is made of: types and ranges, one line each."""
+"""Rules for the fields of classes and for arguments, said in their annotations.
+
+A field is annotated with the rule it keeps, ``dropout: Fraction = 0.0``, and
+`check_fields`, called when the object is made, holds every field to its type and its
+rule. One line says which field is wrong, the rule, the value and a way out.
+"""
 
 import dataclasses
 import functools
-import math
+import inspect
 import numbers
 import types
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-_WORDS = {
-    int: ("an integer", "sizes and counts are whole numbers such as 8"),
-    float: ("a finite number", "it is a real number such as 0.5"),
-    bool: ("True or False", "a flag is no number"),
-    str: ("a string", "write it in quotes"),
-}
+_LINEN = ("parent", "name")  # fields that Linen adds to each module, and checks
+_TINY, _MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # normal float32 numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What holds for a number beyond its type, as a part of its annotation.
+
+    Attributes:
+      text: The rule behind the type, ``"in [0, 1)"``.
+      holds: Whether a number keeps it.
+      remedy: What helps, if the field has no default and says nothing better.
+
+    Example:
+      >>> Even = Annotated[int, Rule("that is even", lambda n: n % 2 == 0, "take 2")]
+      >>> check_value("d_state", 3, Even)
+      Traceback (most recent call last):
+      ValueError: `d_state` must be an integer that is even, got 3; take 2.
+    """
+
+    text: str
+    holds: Callable[[Any], bool]
+    remedy: str = "give another"
+
+
+PositiveInt = Annotated[
+    int, Rule("from 1 to 2**31 - 1", lambda n: 1 <= n < 2**31, "64 is one")
+]
+"""Sizes and numbers of steps; those beyond 32 bits overflow on devices."""
+
+NonNegativeInt = Annotated[
+    int, Rule("from 0 to 2**31 - 1", lambda n: 0 <= n < 2**31, "0 is one")
+]
+
+Depth = Annotated[
+    int, Rule("from 1 to 10,000", lambda n: 1 <= n <= 10_000, "6 is usual")
+]
+"""Layers of a model, which are compiled one by one."""
+
+Seed = Annotated[int, Rule("from 0 to 2**32 - 1", lambda n: 0 <= n < 2**32, "0 is one")]
+"""`jax.random.key` keeps 32 bits: of a greater seed it would make another's key."""
+
+PositiveFloat = Annotated[
+    float, Rule("greater than 0", lambda x: x >= _TINY, "1.0 is one")
+]
+"""A number that is positive in float32 too."""
+
+NonNegativeFloat = Annotated[
+    float, Rule("of at least 0", lambda x: x == 0 or x >= _TINY, "0.0 is one")
+]
+
+Fraction = Annotated[
+    float,
+    Rule("in [0, 1), in float32", lambda x: 0 <= x <= 1 - 2.0**-24, "0.0 is one"),
+]
+"""A probability or a decay that stays below 1 when it is rounded to float32."""
 
 
 def check_fields(instance: Any, *, least: int | None = None) -> None:
-    """Checks that every field of a dataclass holds what its annotation says.
+    """Holds every field of a dataclass or Flax module to its annotation.
 
-    An integer stands for a number, but neither a flag nor a string does; numpy's
-    numbers are taken as Python's.
+    Numbers, strings, flags, `typing.Literal`s, classes, and tuples and unions of these
+    are checked; what else an annotation may say is not. An integer is no bool and no
+    float, a number is finite in float32. NumPy's scalars are taken for Python's.
 
     Args:
-      instance: Of a dataclass or Flax module.
-      least: Lower bound of the integers, if they have one.
+      instance: A dataclass, with all its fields set.
+      least: Lower bound of all integers, if they have one.
 
     Raises:
-      ValueError: A field is of another type, a number is not finite, a choice is
-        unknown, or an integer is below ``least``.
+      ValueError: A field has another type, a choice is unknown, a number is not finite
+        or breaks the rule of its annotation, or an integer is below ``least``.
 
     Example:
       >>> from ssm_jax.recurrences import DLR
       >>> DLR(dt_max=float("nan"))
       Traceback (most recent call last):
         ...
-      ValueError: `dt_max` must be a finite number, got nan; it is a real number such as
-      0.5.
+      ValueError: `dt_max` must be a finite number, got nan; the default is 0.1.
     """
-    for name, annotation in _annotations(type(instance)).items():
+    for name, annotation, default in _fields(type(instance)):
+        remedy = "" if default is dataclasses.MISSING else f"the default is {default!r}"
         value = getattr(instance, name)
-        if not _fits(value, annotation):
-            rule, remedy = _rule(annotation)
-            raise ValueError(f"`{name}` must be {rule}, got {value!r}; {remedy}.")
-        if least is not None and _is_integer(value) and value < least:
-            raise ValueError(
-                f"`{name}` must be at least {least}, got {value}; it is a size."
-            )
+        check_value(name, value, annotation, remedy)
+        if least is not None and _has_type(value, int) and value < least:
+            check_size(name, value, least=least)
+
+
+def check_value(name: str, value: Any, annotation: Any, remedy: str = "") -> None:
+    """Holds one value to an annotation, as `check_fields` does each field.
+
+    Args:
+      name: What the error calls it.
+      value: The value.
+      annotation: Its type, with a `Rule` and a remedy of its own (a string) if it has
+        them: ``Annotated[PositiveFloat, "1e-3 is usual"]``.
+      remedy: What helps, where the annotation says no remedy of its own. Empty: that of
+        the rule.
+
+    Raises:
+      ValueError: It has another type, or breaks the rule.
+    """
+    if (broken := _broken(value, annotation)) is None:
+        return
+    where, got, rule = broken
+    notes = _notes(annotation)
+    ways_out = [
+        *(note for note in notes if isinstance(note, str)),
+        *filter(None, [remedy]),
+        *(note.remedy for note in notes if isinstance(note, Rule)),
+        "the docstring of its class says more",
+    ]
+    way_out = f"got {_shown(got)}; {ways_out[0]}."
+    raise ValueError(f"`{name}{where}` must be {rule}, {way_out}")
 
 
 def check_size(name: str, value: Any, *, least: int = 1) -> None:
@@ -63,32 +153,12 @@ def check_size(name: str, value: Any, *, least: int = 1) -> None:
       >>> check_size("length", 0)
       Traceback (most recent call last):
         ...
-      ValueError: `length` must be a positive integer, got 0; it is a number of steps,
+      ValueError: `length` must be an integer from 1 on, got 0; it is a number of steps,
       states or channels.
     """
-    if not _is_integer(value) or value < least:
-        rule = "a positive integer" if least == 1 else f"an integer from {least} on"
-        raise ValueError(
-            f"`{name}` must be {rule}, got {value!r}; it is a number of steps, states "
-            "or channels."
-        )
-
-
-def check_probability(name: str, value: Any) -> None:
-    """Checks the probability that something is dropped.
-
-    Args:
-      name: Name of the argument.
-      value: What was given.
-
-    Raises:
-      ValueError: ``value`` is no number in ``[0, 1)``.
-    """
-    if not _fits(value, float) or not 0 <= value < 1:
-        raise ValueError(
-            f"`{name}` must be in [0, 1), got {value!r}; 0 drops nothing, and 1 would "
-            "drop everything."
-        )
+    rule = Rule(f"from {least} on", lambda n: n >= least)
+    remedy = "it is a number of steps, states or channels"
+    check_value(name, value, Annotated[int, rule], remedy)
 
 
 def check_choice(name: str, value: Any, choices: Any, remedy: str) -> None:
@@ -103,59 +173,99 @@ def check_choice(name: str, value: Any, choices: Any, remedy: str) -> None:
     Raises:
       ValueError: ``value`` is none of them.
     """
-    if not _fits(value, choices):
-        raise ValueError(
-            f"`{name}` must be one of {list(get_args(choices))}, got {value!r}; "
-            f"{remedy}."
-        )
+    check_value(name, value, choices, remedy)
 
 
 @functools.cache
-def _annotations(cls: type) -> dict[str, Any]:
-    """The annotation of each field, but for the two that Flax adds to its modules."""
-    hints = get_type_hints(cls)
-    names = [field.name for field in dataclasses.fields(cls)]
-    return {name: hints[name] for name in names if name not in ("parent", "name")}
+def _fields(cls: type) -> list[tuple[str, Any, Any]]:
+    """Name, annotation and default of each field."""
+    hints = get_type_hints(cls, include_extras=True)
+    return [
+        (field.name, hints[field.name], field.default)
+        for field in dataclasses.fields(cls)
+        if field.init and field.name not in _LINEN
+    ]
 
 
-def _fits(value: Any, annotation: Any) -> bool:
+def _notes(annotation: Any) -> list[Any]:
+    """What stands beside the types in an annotation, unions looked into."""
+    if get_origin(annotation) is Annotated:
+        # What is written outermost comes last, and counts first.
+        return [*reversed(annotation.__metadata__)]
+    return [note for member in get_args(annotation) for note in _notes(member)]
+
+
+def _broken(value: Any, annotation: Any) -> tuple[str, Any, str] | None:
+    """Which part of a value breaks which rule: its place, itself and the rule."""
     origin, members = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        broken = _broken(value, members[0])
+        for rule in (note for note in members[1:] if isinstance(note, Rule)):
+            text = f"{_article(members[0])} {rule.text}"
+            if broken or not rule.holds(value):
+                return "", value, text
+        return broken
     if origin in (Union, types.UnionType):
-        return any(_fits(value, member) for member in members)
+        found = [_broken(value, member) for member in members]
+        if None in found:
+            return None
+        # Of a tuple that may also be None, the entry that is wrong.
+        inner = next((each for each in found if each and each[0]), None)
+        return inner or ("", value, " or ".join(each[2] for each in found if each))
     if origin is Literal:
-        return any(type(value) is type(word) and value == word for word in members)
-    if origin is tuple:
-        if not isinstance(value, tuple):
-            return False
+        known = any(type(value) is type(word) and value == word for word in members)
+        return None if known else ("", value, f"one of {_listed(members)}")
+    if origin is tuple and isinstance(value, tuple):
         if members[1:] == (...,):
             members = members[:1] * len(value)
-        return len(value) == len(members) and all(map(_fits, value, members))
+        if len(members) != len(value):
+            return "", value, f"a tuple of {len(members)}"
+        for index, (item, member) in enumerate(zip(value, members, strict=True)):
+            if broken := _broken(item, member):
+                return f"[{index}]{broken[0]}", *broken[1:]
+        return None
+    if _has_type(value, annotation):
+        return None
+    return "", value, "a finite number" if annotation is float else _article(annotation)
+
+
+def _has_type(value: Any, annotation: Any) -> bool:
     if annotation is int:
-        return _is_integer(value)
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if annotation is float:
-        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        return is_number and math.isfinite(value)
-    return not isinstance(annotation, type) or isinstance(value, annotation)
+        if not isinstance(value, numbers.Real) or isinstance(value, bool):
+            return False
+        return cast(float, value) <= _MAX and cast(float, -value) <= _MAX  # no NaN
+    if annotation is tuple or get_origin(annotation) is tuple:
+        return isinstance(value, tuple)
+    if not isinstance(annotation, type):
+        return True
+    try:
+        return isinstance(value, annotation)
+    except TypeError:  # a protocol that is not checked at run time
+        return True
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+def _article(annotation: Any) -> str:
+    """The type in words."""
+    words = {
+        int: "an integer",
+        float: "a number",
+        bool: "True or False",
+        str: "a string",
+        types.NoneType: "None",
+    }
+    if get_origin(annotation) is tuple:
+        return "a tuple"
+    name = getattr(annotation, "__name__", None) or inspect.formatannotation(annotation)
+    return words.get(annotation, f"a {name}")
 
 
-def _rule(annotation: Any) -> tuple[str, str]:
-    """What an annotation asks for, and what to do where it is not met."""
-    origin, members = get_origin(annotation), get_args(annotation)
-    if origin in (Union, types.UnionType):
-        some = [member for member in members if member is not types.NoneType]
-        rule, remedy = _rule(some[0])
-        return (f"{rule} or None" if len(some) < len(members) else rule), remedy
-    if origin is Literal:
-        return f"one of {list(members)}", "the docstring of the class explains them"
-    if origin is tuple:
-        rule, _ = _rule(members[0])
-        count = "" if members[1:] == (...,) else f"{len(members)} times "
-        return f"a tuple, {count}{rule}", "write (0.5, 0.9), for example"
-    if annotation in _WORDS:
-        return _WORDS[annotation]
-    name = getattr(annotation, "__name__", str(annotation))
-    return f"a {name}", "make one and pass it"
+def _listed(words: tuple[Any, ...]) -> str:
+    return ", ".join(map(repr, words))
+
+
+def _shown(value: Any) -> str:
+    plain = isinstance(value, numbers.Number | str | tuple | None)
+    text = repr(value) if plain else f"a {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."

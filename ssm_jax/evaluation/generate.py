@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,21 @@ import numpy as np
 from flax import linen as nn
 
 from ssm_jax.evaluation.written import Written
+from ssm_jax.fields import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveInt,
+    Rule,
+    Seed,
+    check_fields,
+    check_value,
+)
 from ssm_jax.types import Array, Float, Int, PRNGKey, PyTree
 
 # Prompts are filled up to a multiple, so that few lengths are compiled.
 _MULTIPLE = 64
+
+_Nucleus = Annotated[float, Rule("in (0, 1]", lambda p: 2.0**-126 <= p <= 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +40,8 @@ class Sampling:
         from (the nucleus), at least one. None means all.
 
     Raises:
-      ValueError: A number is out of its range.
+      ValueError: A field has another type, ``temperature`` is negative, ``top_k`` not
+        positive, or ``top_p`` not in (0, 1].
 
     Example:
       >>> logits = jnp.log(jnp.array([0.5, 0.3, 0.2]))
@@ -42,21 +54,13 @@ class Sampling:
       <https://arxiv.org/abs/1904.09751>`_, 2019, section 3
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
+    temperature: Annotated[NonNegativeFloat, "1 draws as the model predicts"] = 1.0
+    top_k: PositiveInt | None = None
+    top_p: _Nucleus | None = None
 
     def __post_init__(self):
-        """Checks the numbers."""
-        if self.temperature < 0:
-            raise ValueError(
-                f"`temperature` must be at least 0, got {self.temperature}; 1 draws as "
-                "the model predicts."
-            )
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"`top_k` must be positive or None, got {self.top_k}.")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"`top_p` must be in (0, 1] or None, got {self.top_p}.")
+        """Validates the fields."""
+        check_fields(self)
 
     def kept(self, logits: Float[Array, "*b o"]) -> Float[Array, "*b o"]:
         """The logits of tokens that may be drawn; minus infinity for the others."""
@@ -78,6 +82,8 @@ class Sampling:
         """Draws a token for each row."""
         if self.temperature == 0:
             return jnp.argmax(logits, -1)
+        # The likeliest token at 0: a low temperature overflows to minus infinity alone.
+        logits = logits - jnp.max(logits, -1, keepdims=True)
         return jax.random.categorical(key, self.kept(logits / self.temperature))
 
 
@@ -111,9 +117,12 @@ def generate(
       After each token `Written`: the tokens of all rows, and what it takes to go on.
 
     Raises:
-      ValueError: A prompt is empty.
+      ValueError: A prompt is empty, ``seed`` is not in [0, 2**32), or ``n_drawn`` is
+        negative.
     """
     sampling = sampling or Sampling()
+    check_value("seed", seed, Seed)
+    check_value("n_drawn", n_drawn, NonNegativeInt)
     lengths = np.array([len(prompt) for prompt in prompts])
     if not len(prompts) or lengths.min() == 0:
         raise ValueError(

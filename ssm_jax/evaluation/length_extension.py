@@ -20,6 +20,7 @@ from flax import linen as nn
 from scipy import stats
 
 from ssm_jax.evaluation.spans import spread
+from ssm_jax.fields import PositiveInt, Seed, check_value
 from ssm_jax.types import Array, Float, Integer, PyTree
 
 Start = Literal["zero", "previous"]
@@ -129,14 +130,18 @@ def losses_by_length(
       What was measured at each length, as soon as it is.
 
     Raises:
-      ValueError: A length does not fit.
+      ValueError: There is no length, or one that does not fit.
 
     References:
       Wang, `LongSSM: On the Length Extension of State-space Models in Language
       Modelling <https://arxiv.org/abs/2406.02080>`_, 2024, sections 2 and 4
     """
+    check_value("seed", seed, Seed)
+    check_value("lengths", tuple(lengths), tuple[PositiveInt, ...], "16 is one")
+    if not lengths:
+        raise ValueError("`lengths` must hold a length, got none; 16 is one.")
     longest = max(lengths)
-    if min(lengths) < 1 or any(longest % length for length in lengths):
+    if any(longest % length for length in lengths):
         raise ValueError(
             f"`lengths` must be positive and divide the greatest, got {list(lengths)}; "
             "powers of 2 do."

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels import linear_attention
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear, Start
@@ -53,11 +54,11 @@ class Attention(Module):
       <https://arxiv.org/abs/2006.16236>`_, 2020, equations 5, 7 and 16 to 20
     """
 
-    n_heads: int
+    n_heads: PositiveInt
     kind: AttentionKind = "softmax"
     bidirectional: bool = False
     start: Start = "xavier"
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
 
     def initial_state(
         self, batch_shape: tuple[int, ...], d_model: int

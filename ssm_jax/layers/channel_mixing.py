@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
@@ -60,7 +61,7 @@ class Linear(Module):
       bias: ``(features,)``.
     """
 
-    features: int
+    features: PositiveInt
     start: Start = "uniform"
     use_bias: bool = True
     scale: float = 1.0
@@ -105,7 +106,7 @@ class ChannelMixing(Module):
     """
 
     kind: Literal["linear", "glu"] = "linear"
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
 
     @nn.compact
     def __call__(

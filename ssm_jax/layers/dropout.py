@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.fields import Fraction
+from ssm_jax.layers.module import Module
 from ssm_jax.types import Array, Float, Key, PRNGKey
 
 
-class RowDropout(nn.Module):
+class RowDropout(Module):
     """Dropout with a mask for each row of the batch, drawn from the row's number.
 
     ``y_r = m_r x_r / (1 - rate)``, where the mask ``m_r`` of row ``r`` is Bernoulli
@@ -35,16 +37,8 @@ class RowDropout(nn.Module):
       True
     """
 
-    rate: float
+    rate: Fraction
     broadcast_dims: tuple[int, ...] = ()
-
-    def __post_init__(self):
-        """Validates the rate."""
-        if not 0 <= self.rate < 1:
-            raise ValueError(
-                f"`rate` must be in [0, 1), got {self.rate}; 0 drops nothing."
-            )
-        super().__post_init__()
 
     @nn.compact
     def __call__(

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
 from ssm_jax.layers.dropout import RowDropout
@@ -49,11 +50,11 @@ class ETSMLP(Module):
     """
 
     recurrence: Recurrence
-    d_hidden: int
+    d_hidden: PositiveInt
     gate: bool = False
     activation: Literal["relu", "gelu"] = "relu"
     start: Start = "normal"
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
     method: Method = "auto"
 
     def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:

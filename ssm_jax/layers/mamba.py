@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.fields import PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.module import Module
@@ -56,9 +57,9 @@ class Mamba(Module):
     """
 
     recurrence: Recurrence = Selective()
-    expand: int = 2
-    d_conv: int = 4
-    n_layers: int = 1
+    expand: PositiveInt = 2
+    d_conv: PositiveInt = 4
+    n_layers: PositiveInt = 1
     method: Method = "auto"
 
     def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:

@@ -5,6 +5,7 @@ from typing import Literal
 import jax
 from flax import linen as nn
 
+from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
@@ -31,10 +32,10 @@ class MLP(Module):
       2017, section 3.3
     """
 
-    d_hidden: int
+    d_hidden: PositiveInt
     activation: Literal["relu", "gelu"] = "gelu"
     start: Start = "xavier"
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
 
     @nn.compact
     def __call__(self, x: Activations, *, train: bool = False) -> Outputs:

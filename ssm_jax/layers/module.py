@@ -2,13 +2,13 @@
 
 from flax import linen as nn
 
-from ssm_jax.fields import check_fields, check_probability
+from ssm_jax.fields import check_fields
 
 
 class Module(nn.Module):
     """A Flax module whose fields are of their annotated types.
 
-    Integers are sizes, from 1 on; ``dropout`` is a probability.
+    Integers are sizes, from 1 on.
 
     Raises:
       ValueError: A field is not what its annotation says, or out of its range.
@@ -17,6 +17,4 @@ class Module(nn.Module):
     def __post_init__(self) -> None:
         """Checks the fields."""
         check_fields(self, least=1)
-        if hasattr(self, "dropout"):
-            check_probability("dropout", self.dropout)
         super().__post_init__()

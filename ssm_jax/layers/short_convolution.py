@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.fields import PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.module import Module
 from ssm_jax.recurrences.base import check
@@ -30,7 +31,7 @@ class ShortConvolution(Module):
       ((2, 8, 4), (2, 2, 4))
     """
 
-    d_conv: int = 4
+    d_conv: PositiveInt = 4
 
     def initial_state(
         self, batch_shape: tuple[int, ...], d_model: int

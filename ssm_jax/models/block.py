@@ -4,6 +4,7 @@ import functools
 
 from flax import linen as nn
 
+from ssm_jax.fields import Fraction
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
@@ -41,7 +42,7 @@ class Block(Module):
     layer: nn.Module
     norm: NormKind = "layer"
     prenorm: bool = False
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
     axis_name: str | None = None
     feedforward: nn.Module | None = None
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.fields import NonNegativeFloat, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.module import Module
@@ -17,7 +18,7 @@ class VectorEncoder(Module):
       d_model: Width of the output.
     """
 
-    d_model: int
+    d_model: PositiveInt
 
     @nn.compact
     def __call__(self, x: Float[Array, "*b l f"]) -> Outputs:
@@ -40,7 +41,7 @@ class ScalarEncoder(Module):
       <https://arxiv.org/abs/2403.17445>`_, 2024, the authors' code
     """
 
-    d_model: int
+    d_model: PositiveInt
 
     @nn.compact
     def __call__(self, x: Float[Array, "*b l 1"]) -> Outputs:
@@ -77,9 +78,9 @@ class TokenEncoder(Module):
       [[3.0, 8.0, 7.0]]
     """
 
-    d_model: int
-    vocabulary: int
-    deviation: float = 1.0
+    d_model: PositiveInt
+    vocabulary: PositiveInt
+    deviation: NonNegativeFloat = 1.0
 
     def setup(self) -> None:
         """Makes the table, which both directions share."""
@@ -122,8 +123,8 @@ class Positions(Module):
       [0.0, 1.0, 2.0]
     """
 
-    max_length: int
-    deviation: float = 0.02
+    max_length: PositiveInt
+    deviation: NonNegativeFloat = 0.02
 
     @nn.compact
     def __call__(

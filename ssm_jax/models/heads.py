@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import Linear, Start, gelu
 from ssm_jax.layers.dropout import RowDropout
@@ -19,8 +20,8 @@ class StepHead(Module):
       l_output: Number of last steps that predict. None means all.
     """
 
-    d_output: int
-    l_output: int | None = None
+    d_output: PositiveInt
+    l_output: PositiveInt | None = None
 
     @nn.compact
     def __call__(
@@ -47,7 +48,7 @@ class LastHead(Module):
       start: How the linear map starts; see `Linear`.
     """
 
-    d_output: int
+    d_output: PositiveInt
     start: Start = "uniform"
 
     @nn.compact
@@ -73,9 +74,9 @@ class PooledHead(Module):
       use_bias: Whether the last linear map has a bias.
     """
 
-    d_output: int
-    d_hidden: int | None = None
-    dropout: float = 0.0
+    d_output: PositiveInt
+    d_hidden: PositiveInt | None = None
+    dropout: Fraction = 0.0
     start: Start = "uniform"
     use_bias: bool = True
 
@@ -107,9 +108,9 @@ class PairHead(Module):
       <https://arxiv.org/abs/2403.17445>`_, 2024, the authors' code (Retrieval)
     """
 
-    d_output: int
-    d_hidden: int
-    dropout: float = 0.0
+    d_output: PositiveInt
+    d_hidden: PositiveInt
+    dropout: Fraction = 0.0
     start: Start = "uniform"
     use_bias: bool = True
 

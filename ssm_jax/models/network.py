@@ -5,6 +5,7 @@ import functools
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.fields import Fraction
 from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
@@ -44,7 +45,7 @@ class RecurrentNetwork(Module):
     recurrence: Recurrence
     head: nn.Module
     encoder: nn.Module | None = None
-    dropout: float = 0.0
+    dropout: Fraction = 0.0
     method: Method = "auto"
 
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:

@@ -3,6 +3,7 @@
 import jax
 from flax import linen as nn
 
+from ssm_jax.fields import Depth, Fraction
 from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
@@ -52,11 +53,11 @@ class SequenceModel(Module):
 
     encoder: nn.Module
     block: Block
-    n_layers: int
+    n_layers: Depth
     head: nn.Module | None
     positions: Positions | None = None
     normed_encoder: bool = False
-    encoder_dropout: float = 0.0
+    encoder_dropout: Fraction = 0.0
     axis_name: str | None = None
 
     @property

@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
+from ssm_jax.fields import NonNegativeInt, PositiveInt, Seed, check_value
+
 Split = Literal["train", "validation", "test"]
 """The parts of a task's data, disjoint by construction."""
 
@@ -99,9 +101,9 @@ class Task(Protocol):
             task; the other splits of a finite set do not depend on it.
 
         Raises:
-          ValueError: ``split`` is unknown, ``index`` or ``seed`` is negative, or
-            ``index`` is beyond the end; ``batch_size`` is not positive or greater than
-            the train split.
+          ValueError: ``split`` is unknown, ``index`` is negative or beyond the end,
+            ``seed`` is not in [0, 2**32), or ``batch_size`` is not positive or greater
+            than the train split.
         """
         ...
 
@@ -239,18 +241,9 @@ def check_split(split: Split) -> None:
 def check_request(split: Split, index: int, batch_size: int, seed: int) -> None:
     """Raises a ValueError for arguments that no task has a batch for."""
     check_split(split)
-    if index < 0:
-        raise ValueError(
-            f"`index` must be at least 0, got {index}; the first batch is number 0."
-        )
-    if batch_size < 1:
-        raise ValueError(
-            f"`batch_size` must be at least 1, got {batch_size}; a batch has rows."
-        )
-    if seed < 0:
-        raise ValueError(
-            f"`seed` must be at least 0, got {seed}; any other integer will do."
-        )
+    check_value("index", index, NonNegativeInt, "the first batch is number 0")
+    check_value("batch_size", batch_size, PositiveInt, "a batch has rows")
+    check_value("seed", seed, Seed)
 
 
 def _place(n, split, index, batch_size, seed):

@@ -186,9 +186,25 @@ class TextFolder:
         return np.flatnonzero(self.text(split) == self._border())
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a document's beginning, the border before it included."""
+        """The tokens of a document's beginning, the border before it included.
+
+        Args:
+          text: The beginning. What is no UTF-8 in it, as `os.fsdecode` and
+            `sys.argv` have it, is bytes to a model that reads bytes.
+
+        Raises:
+          ValueError: It is no UTF-8, and the model reads words or a tokenizer's tokens.
+        """
+        if self.tokenizer != "bytes" and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(
+                    f"`text` must be UTF-8 for a model that reads {self.tokenizer}, "
+                    f"got {text!r}; a model that reads bytes takes any."
+                ) from error
         if self.tokenizer == "bytes":
-            row = tokens.of_bytes(text.encode())
+            row = tokens.of_bytes(text.encode(errors="surrogateescape"))
         elif self.tokenizer == "words":
             (row,) = self._words().encode([text])
         else:

@@ -23,13 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from absl import logging
 from ml_collections import ConfigDict
 
-from ssm_jax.config import from_json, to_json
+from ssm_jax.config import Config, from_json, to_json
 from ssm_jax.training.checkpoint import Checkpoints
 from ssm_jax.training.lock import locked
 from ssm_jax.training.losses import Targets, main_metric
 from ssm_jax.training.restart import config_changes
+
+PARTS = ("task", "model", "optimizer", "training")
+"""What the config of a run holds, each a `ssm_jax.config.spec`."""
+
 
 _LOCK = "lock"
 _PART = ".part"
@@ -41,10 +46,15 @@ class RunFolder:
 
     Args:
       path: The folder; it need not exist before `claimed`.
+
+    Raises:
+      ValueError: ``path`` is empty, which would name the working directory.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
         """Remembers the folder and looks at nothing in it yet."""
+        if not os.fspath(path):
+            raise ValueError("`workdir` must name a folder, got ''; runs/a is a name.")
         self.path = Path(path).absolute()
         self._config = self.path / "config.json"
         self._metrics = self.path / "metrics.jsonl"
@@ -60,8 +70,9 @@ class RunFolder:
           config: The resolved config of the experiment; ``task.data_dir`` may differ.
 
         Raises:
-          ValueError: The folder is that of another experiment, holds other files, or
-            another process trains in it; the error names its host and process id.
+          ValueError: The folder is that of another experiment, holds other files or is
+            a file, its config.json is damaged, or another process trains in it; the
+            error names its host and process id.
         """
         self._check(config)  # Before the lock, which would be a file more in there.
         self.path.mkdir(parents=True, exist_ok=True)
@@ -93,30 +104,68 @@ class RunFolder:
 
         Raises:
           FileNotFoundError: No run was ever started in this folder.
+          ValueError: Its config.json is not as it was written.
         """
         if not self._config.exists():
             raise FileNotFoundError(
                 f"`workdir` must hold a run, got {self.path} without config.json; "
                 "`python -m launch.train --workdir=...` makes one."
             )
-        return from_json(self._config.read_text())
+        way_out = "restore it from a copy, or train anew in another --workdir"
+        try:
+            config = from_json(self._config.read_bytes().decode())
+        except ValueError as error:
+            got = error.__cause__ or error
+            raise _damaged(self._config, "be a run's config", got, way_out) from error
+        check_parts(config, str(self._config), way_out)
+        return config
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All lines of metrics; what a kill cut short is left out."""
+        """All lines of metrics; what a kill cut short at the end is left out.
+
+        Raises:
+          ValueError: A line before the last is no JSON, or any is no object of numbers
+            with a ``step``; the error says which line.
+        """
         if not self._metrics.exists():
             return []
-        lines = []
-        for line in self._metrics.read_text().splitlines():
+        lines = self._metrics.read_bytes().split(b"\n")
+        while lines and not lines[-1].strip():
+            lines.pop()
+        found = []
+        for number, line in enumerate(lines, 1):
             try:
-                lines.append(json.loads(line))
-            except json.JSONDecodeError:
-                continue
-        return lines
+                values = json.loads(line.decode())
+            except ValueError as error:
+                if number == len(lines):
+                    break
+                raise _damaged_line(self._metrics, number, line) from error
+            if not _is_measured(values):
+                raise _damaged_line(self._metrics, number, line)
+            found.append(values)
+        return found
 
-    def rewind(self, step: int) -> None:
-        """Forgets the metrics of later steps: they will be measured once more."""
+    def rewind(self, step: int, measured: dict[str, float] | None = None) -> None:
+        """Forgets the metrics of later steps: they will be measured once more.
+
+        Args:
+          step: The step that the run goes on from.
+          measured: The metrics of that step, as its checkpoint has them; written once
+            more where the file has lost their line.
+
+        Raises:
+          ValueError: As for `metrics`.
+        """
         kept = [line for line in self.metrics() if line["step"] <= step]
-        if self._metrics.exists():
+        if measured and not any(line["step"] == step for line in kept):
+            last = kept[-1]["step"] if kept else 0
+            logging.warning(
+                "%s has lost the metrics after step %d; those of step %d are taken "
+                "from its checkpoint",
+                *(self._metrics, last, step),
+            )
+            kept.append({"step": step, **measured})
+        if kept or self._metrics.exists():
             _write(self._metrics, "".join(json.dumps(line) + "\n" for line in kept))
 
     def log(self, step: int, **values: float) -> None:
@@ -130,12 +179,30 @@ class RunFolder:
         return self.path / name
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Reads a JSON file, or None if there is none."""
+        """Reads a JSON file, or None if there is none.
+
+        Raises:
+          ValueError: It holds no JSON object.
+        """
         path = self.path / name
-        return json.loads(path.read_text()) if path.exists() else None
+        if not path.exists():
+            return None
+        way_out = "remove it, and run again what writes it"
+        try:
+            values = json.loads(path.read_bytes().decode())
+        except ValueError as error:
+            raise _damaged(path, "be a JSON object", error, way_out) from error
+        if not isinstance(values, dict):
+            raise _damaged(path, "be a JSON object", type(values).__name__, way_out)
+        return values
 
     def _check(self, config: ConfigDict) -> None:
         """Refuses the folder of another experiment, or of no run."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(
+                f"`workdir` must be a folder, got the file {self.path}; give another "
+                "--workdir."
+            )
         if self._config.exists():
             if changes := config_changes(self.config(), config):
                 raise ValueError(
@@ -147,6 +214,26 @@ class RunFolder:
                 f"`workdir` must be new, empty or of a run, got {self.path} with other "
                 "files in it; give another --workdir."
             )
+
+
+def check_parts(config: Config, where: str, way_out: str) -> None:
+    """Checks that a config holds the `PARTS` of a run.
+
+    Args:
+      config: The config.
+      where: What the error calls it.
+      way_out: What helps.
+
+    Raises:
+      ValueError: It lacks one, or has something else than a spec in its place.
+    """
+    held = config if isinstance(config, ConfigDict) else {}
+    lacking = [name for name in PARTS if not isinstance(held.get(name), ConfigDict)]
+    if lacking:
+        raise ValueError(
+            f"`{where}` must hold {', '.join(PARTS)}, each a spec, got none for "
+            f"{', '.join(lacking)}; {way_out}."
+        )
 
 
 def circumstances() -> dict[str, Any]:
@@ -184,6 +271,25 @@ def _write(path, text):
 def _is_foreign(path):
     """Whether a file is not one that a kill leaves before there is a config."""
     return path.name != _LOCK and path.suffix != _PART
+
+
+def _is_measured(values):
+    """Whether a line of metrics is what `RunFolder.log` writes."""
+    if not isinstance(values, dict) or type(values.get("step")) is not int:
+        return False
+    numbers = all(type(value) in (int, float) for value in values.values())
+    return numbers and values["step"] >= 0
+
+
+def _damaged(path, rule, got, way_out):
+    got = " ".join(str(got).split())
+    return ValueError(f"`{path}` must {rule}, got {got.rstrip('.')}; {way_out}.")
+
+
+def _damaged_line(path, number, line):
+    shown = repr(line[:40].decode(errors="replace")) + "..." * (len(line) > 40)
+    rule = f"hold an object of numbers with a step in line {number}"
+    return _damaged(path, rule, shown, "mend or remove that line")
 
 
 @contextlib.contextmanager

@@ -9,10 +9,17 @@ import jax
 from absl import logging
 
 from ssm_jax.config import Config, build
+from ssm_jax.fields import (
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+    check_fields,
+)
 from ssm_jax.tasks.base import Task, n_batches
 from ssm_jax.training.checkpoint import Checkpoints
 from ssm_jax.training.evaluate import evaluate, n_evaluated, total
-from ssm_jax.training.folder import RunFolder
+from ssm_jax.training.folder import RunFolder, check_parts
 from ssm_jax.training.gradients import (
     NORMS,
     check_gradient_outputs,
@@ -65,48 +72,38 @@ class Training:
         `output_gradients`. None: not measured.
 
     Raises:
-      ValueError: A number is not positive, or there is noise that nothing reads, or
-        gradients are to flow where states do not.
+      ValueError: A field has another type, a number is not positive, ``seed`` is not in
+        [0, 2**32), there is noise that nothing reads, or gradients are to flow where
+        states do not.
     """
 
-    steps: int
-    batch_size: int
-    seed: int = 0
-    log_every: int = 50
-    evaluate_every: int = 500
-    evaluation_batches: int | None = None
+    steps: PositiveInt
+    batch_size: PositiveInt
+    seed: Seed = 0
+    log_every: PositiveInt = 50
+    evaluate_every: PositiveInt = 500
+    evaluation_batches: PositiveInt | None = None
     parallel: Literal["pmap", "shard_map"] = "pmap"
     initial_state: Kind = "zero"
-    initial_noise: float | None = None
-    gradient_windows: int = 1
-    state_penalty: float = 0.0
-    gradient_steps: tuple[int, ...] = ()
-    gradient_outputs: int | None = None
+    initial_noise: PositiveFloat | None = None
+    gradient_windows: PositiveInt = 1
+    state_penalty: NonNegativeFloat = 0.0
+    gradient_steps: tuple[PositiveInt, ...] = ()
+    gradient_outputs: PositiveInt | None = None
 
     def __post_init__(self):
-        """Checks the numbers."""
-        numbers = ("steps", "batch_size", "log_every", "evaluate_every")
-        numbers += ("evaluation_batches", "gradient_windows", "gradient_outputs")
-        for name in numbers:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}` must be positive, got {value}.")
-        if self.state_penalty < 0:
-            raise ValueError(
-                f"`state_penalty` must be at least 0, got {self.state_penalty}."
-            )
+        """Validates the fields, and that they fit together."""
+        check_fields(self)
         if self.gradient_windows > 1 and self.initial_state != "previous":
             raise ValueError(
                 "`gradient_windows` must be 1 unless the initial state is 'previous', "
                 f"got {self.gradient_windows} with {self.initial_state!r}; there a "
                 "longer window does it."
             )
-        if (noise := self.initial_noise) is None:
-            return
-        if self.initial_state != "noise" or noise <= 0:
+        if self.initial_noise is not None and self.initial_state != "noise":
             raise ValueError(
-                "`initial_noise` must be positive with the initial state 'noise', and "
-                f"None with others, got {noise} with {self.initial_state!r}."
+                "`initial_noise` must be None unless the initial state is 'noise', got "
+                f"{self.initial_noise} with {self.initial_state!r}; leave it out."
             )
 
 
@@ -131,15 +128,20 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     """
     check_one_process()
     folder = RunFolder(workdir)
+    check_parts(config, "config", "`get_config` of an experiment returns all of them")
     training = build(config.training, "config.training")
     task = build(config.task, "config.task")
     model = build(config.model, "config.model")
     optimizer = build(config.optimizer, "config.optimizer")
-    run, state = create(model, task, optimizer, seed=training.seed)
     parallel = DataParallel(training.parallel)
     # What has no batches is refused before there is a folder.
     parallel.check(training.batch_size)
     epoch = n_batches(task, "train", training.batch_size)
+    n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
+    check_gradient_steps(task.spec, training.gradient_steps)
+    check_gradient_outputs(task.spec, training.gradient_outputs)
+    folder.metrics()  # Damaged ones are refused before anything is compiled.
+    run, state = create(model, task, optimizer, seed=training.seed)
     start = Start(training.initial_state, training.initial_noise, epoch)
     run = dataclasses.replace(run, start=start, state_penalty=training.state_penalty)
     if training.initial_state != "zero":
@@ -148,21 +150,19 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
             first = task.batch("train", 0, training.batch_size, training.seed)
             carry = Past.before(first, carry, k)
         state = state.replace(carry=carry)
-    n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
-    check_gradient_steps(task.spec, training.gradient_steps)
-    check_gradient_outputs(task.spec, training.gradient_outputs)
     with (
         folder.claimed(config),
         folder.open_checkpoints(run.spec.targets) as checkpoints,
     ):
         for line in run.summary:
             logging.info("%s", line)
-        elapsed_s = 0.0
+        elapsed_s, measured = 0.0, None
         if checkpoints.latest_step is not None:
             restored = checkpoints.restore(jax.eval_shape(lambda: state))
             state, elapsed_s = restored.state, restored.extra["elapsed_s"]
+            measured = restored.metrics | {"elapsed_s": round(elapsed_s, 3)}
             logging.info("continuing after step %d in %s", restored.step, folder.path)
-        folder.rewind(int(state.step))
+        folder.rewind(int(state.step), measured)
         state = parallel.place(state)
         loop = _Loop(run, task, training, parallel, folder, checkpoints)
         loop.go(state, elapsed_s)

@@ -2,16 +2,27 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import optax
 
+from ssm_jax.fields import (
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Rule,
+    check_fields,
+)
 from ssm_jax.layers.recurrent import Grouped
 from ssm_jax.recurrences.base import ParamGroup
 from ssm_jax.types import PyTree
 
 Schedule = Literal["constant", "cosine", "linear", "staircase"]
+
+_Stair = Annotated[float, Rule("in (0, 1]", lambda x: 2.0**-126 <= x <= 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,24 +46,28 @@ class Optimizer:
       clip_norm: Greatest global norm of the gradient. None means no clipping.
 
     Raises:
-      ValueError: A fall has no end, or one before the warm-up's.
+      ValueError: A field has another type or breaks its rule: ``b1`` and ``b2`` are in
+        [0, 1), ``stair`` in (0, 1], the other numbers are not negative, and
+        ``learning_rate``, ``eps`` and ``clip_norm`` are not 0; or a fall has no end, or
+        one before the warm-up's.
     """
 
-    learning_rate: float
+    learning_rate: Annotated[PositiveFloat, "1e-3 is usual"]
     kind: Literal["adamw", "sgd"] = "adamw"
     schedule: Schedule = "constant"
-    warmup_steps: int = 0
-    warmup_from: float = 0.0
-    schedule_steps: int | None = None
-    stair: float = 0.9
-    weight_decay: float = 0.0
-    b1: float = 0.9
-    b2: float = 0.999
-    eps: float = 1e-8
-    clip_norm: float | None = None
+    warmup_steps: NonNegativeInt = 0
+    warmup_from: NonNegativeFloat = 0.0
+    schedule_steps: PositiveInt | None = None
+    stair: _Stair = 0.9
+    weight_decay: NonNegativeFloat = 0.0
+    b1: Fraction = 0.9
+    b2: Fraction = 0.999
+    eps: PositiveFloat = 1e-8
+    clip_norm: PositiveFloat | None = None
 
     def __post_init__(self):
-        """Checks that the schedule has an end."""
+        """Validates the fields, and that the schedule has an end."""
+        check_fields(self)
         steps = self.schedule_steps
         if self.schedule in ("cosine", "linear") and (
             steps is None or steps <= self.warmup_steps

@@ -1,5 +1,7 @@
 """What a run is made of: all that the next step, or a resumed run, needs."""
 
+import math
+import os
 from dataclasses import dataclass
 
 import jax
@@ -9,6 +11,7 @@ from flax import linen as nn
 from flax import struct
 from flax.core import meta
 
+from ssm_jax.fields import Seed, check_value
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.tasks.base import Task, TaskSpec
 from ssm_jax.training.initial import Start
@@ -76,12 +79,17 @@ def create(
       The run and its state before the first step.
 
     Raises:
-      ValueError: What the model predicts does not fit what the task expects.
+      ValueError: What the model predicts does not fit what the task expects, its
+        parameters do not fit into the memory of a device, or ``seed`` is not in
+        [0, 2**32).
     """
+    check_value("seed", seed, Seed)
     batch = task.batch("train", 0, 1, seed)
     key_params, key = jax.random.split(jax.random.key(seed))
     flags = {"reset": batch.reset, "mask": batch.valid}
-    boxed = jax.jit(model.init)(key_params, batch.inputs, **flags)
+    init = jax.jit(model.init).trace(key_params, batch.inputs, **flags)
+    _check_memory(init.out_info)
+    boxed = init.lower().compile()(key_params, batch.inputs, **flags)
     _check_predictions(model, boxed, batch, task.spec)
     groups = groups_of(boxed["params"])
     variables = dict(meta.unbox(boxed))
@@ -104,6 +112,24 @@ def _sizes(params):
     own = jax.tree.leaves(list(recurrences_of(params)))
     own = sum(leaf.size for leaf in own)
     return f"{total:,} parameters, {total - own:,} but for the recurrences' {own:,}"
+
+
+def _check_memory(variables):
+    """Refuses parameters that no device can hold, before they are drawn."""
+    leaves = jax.tree.leaves(variables)
+    # With Python's integers: those of NumPy would overflow.
+    n = sum(math.prod(leaf.shape) for leaf in leaves)
+    n_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+    stats = jax.local_devices()[0].memory_stats() or {}
+    there = stats.get(
+        "bytes_limit", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    )
+    if 2 * n_bytes > there:  # beside the parameters, at least their gradient
+        raise ValueError(
+            f"`model` must fit into the memory of a device, {there / 1e9:.0f} GB, with "
+            f"its gradient, got {n:,} parameters of {n_bytes / 1e9:,.0f} GB; make it "
+            "narrower or of fewer layers."
+        )
 
 
 def _check_predictions(model, variables, batch, spec):

@@ -1,6 +1,7 @@
 """A set that is missing, damaged or another one is an error that says the way out."""
 
 import json
+import os
 import pathlib
 import shutil
 
@@ -96,6 +97,7 @@ def flip(path):
 DAMAGE = {
     "cut": ("*train.array_record*", cut),
     "flipped": ("*train.array_record*", flip),
+    "cut to a block": ("*train.array_record*", lambda path: os.truncate(path, 2**16)),
     "empty": ("*train.array_record*", lambda path: path.write_bytes(b"")),
     "gone": ("*train.array_record*", pathlib.Path.unlink),
     "info": ("dataset_info.json", lambda path: path.write_text("{")),

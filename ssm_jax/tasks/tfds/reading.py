@@ -61,9 +61,12 @@ class Records:
           ValueError: The file that they stand in is damaged.
         """
         try:
-            return [Record(raw) for raw in self._source.__getitems__(rows)]
+            raw = self._source.__getitems__(rows)
         except RuntimeError as error:  # which is what array_record raises
             raise ValueError(self._explain(error)) from error
+        if not all(raw):  # of a file that was cut between two of its blocks
+            raise ValueError(self._explain(EOFError("empty records, a file cut short")))
+        return [Record(each) for each in raw]
 
 
 @dataclasses.dataclass(frozen=True)
