@@ -154,18 +154,37 @@ def flatten(config: ConfigDict) -> dict[str, Any]:
 def differences(old: ConfigDict, new: ConfigDict) -> list[str]:
     """Says where two configs differ, sorted by path; empty where they mean the same.
 
+    A field that a config lacks has the default of its class: a config that was written
+    before the class had the field means what it meant then.
+
     Example:
       >>> differences(ConfigDict({"steps": 10}), ConfigDict({"steps": 20, "seed": 0}))
       ['seed: absent -> 0', 'steps: 10 -> 20']
     """
     # As text, because 1 == 1.0 == True and nan != nan.
-    before = {path: repr(value) for path, value in flatten(old).items()}
-    after = {path: repr(value) for path, value in flatten(new).items()}
+    before, after = (
+        {path: repr(value) for path, value in flatten(_with_defaults(config)).items()}
+        for config in (old, new)
+    )
     return [
         f"{path}: {before.get(path, 'absent')} -> {after.get(path, 'absent')}"
         for path in sorted(before.keys() | after.keys())
         if before.get(path) != after.get(path)
     ]
+
+
+def _with_defaults(value: Any) -> Any:
+    """A config in which every spec has all fields of its class, where that is known."""
+    if isinstance(value, tuple):
+        return tuple(map(_with_defaults, value))
+    if not isinstance(value, ConfigDict):
+        return value
+    entries = {name: _with_defaults(value[name]) for name in value}
+    fields = {name: entry for name, entry in entries.items() if name != _CLASS}
+    try:
+        return spec(_import(entries.get(_CLASS), _CLASS), **fields)
+    except ValueError:  # no spec, or one of another version
+        return ConfigDict(entries)
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

@@ -418,3 +418,17 @@ def test_value_that_json_cannot_hold_is_refused():
 
 def test_nearest_lists_names_where_none_is_near():
     assert nearest("zzz", ["ab", "cd"]) == "known: ab, cd."
+
+
+def test_field_that_a_config_lacks_has_its_default():
+    """As in a run that was started before the class had the field."""
+    from ssm_jax.recurrences import DLR
+    from ssm_jax.tasks import Digits
+
+    new = ConfigDict({"task": spec(Digits), "blocks": (spec(DLR),)})
+    old = from_json(to_json(new))
+    del old.blocks[0]["d_state"]
+    assert differences(old, new) == []
+    new.blocks[0].d_state = 7
+    (line,) = differences(old, new)
+    assert line.startswith("blocks[0].d_state: ") and line.endswith(" -> 7")
