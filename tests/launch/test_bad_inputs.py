@@ -68,7 +68,8 @@ class Bad(NamedTuple):
 
     Attributes:
       program: The program.
-      arguments: Its flags; ``RUN`` is the folder of a run, ``TMP`` that of the test.
+      arguments: Its flags; ``RUN`` is the folder of a run, ``TMP`` that of the
+        experiments, ``NEW`` one that is not there.
       shown: What the line must show, the name first.
       damage: What is done to the folder of the run before.
     """
@@ -79,7 +80,7 @@ class Bad(NamedTuple):
     damage: Callable[[Path], object] | None = None
 
 
-TRAIN = ("--config=TMP/text.py", "--workdir=TMP/new")
+TRAIN = ("--config=TMP/text.py", "--workdir=NEW")
 
 
 def _fields(group: str, values: dict[str, tuple[str, ...]]) -> dict[str, Bad]:
@@ -452,16 +453,19 @@ def placed(folder, bad):
 
 
 @pytest.mark.parametrize("bad", ROWS.values(), ids=ROWS.keys())
-def test_bad_input_is_one_line(trained, bad, request, monkeypatch, capsys):
+def test_bad_input_is_one_line(trained, bad, request, monkeypatch, tmp_path, capsys):
     # What is read may be shared, what is damaged may not.
     of_its_own = bad.damage is not None
     folder = request.getfixturevalue("folder") if of_its_own else trained
     if bad.damage is not None:
         bad.damage(folder / "run")
     before = _contents(folder)
-    code = programs.run(monkeypatch, bad.program, *placed(folder, bad))
+    new = str(tmp_path / "new")
+    words = (word.replace("NEW", new) for word in placed(folder, bad))
+    code = programs.run(monkeypatch, bad.program, *words)
     refused(folder, bad, code, capsys.readouterr().err)
-    assert _contents(folder) == before  # Nothing was lost, and nothing begun.
+    # Nothing was lost, and nothing begun.
+    assert _contents(folder) == before and not os.path.exists(new)
 
 
 def _contents(folder):
