@@ -37,6 +37,10 @@ standard normal numbers, of which values or gradients are not finite; ``within``
 must be finite, ``bad_within`` of those are not. 10,000 draws each, of 48 steps, are
 recorded in ``experiments/benchmarks/finite.json``.
 
+``scaled``: parallel solutions of RNN, GRU, LSTM, FRU and SRU whose feedback weights are
+multiplied by 1 to 20, beside the sequential ones; where the iterations do not converge,
+the output is the sequential one. Recorded in ``experiments/benchmarks/scaled.json``.
+
 What a suite measures depends on the machine and on what else it does; ``--output``
 keeps it, with the machine. No figures stand here.
 """
@@ -53,6 +57,7 @@ from launch.suites import (
     generators,
     kernels,
     language,
+    scaled,
     smoothing,
     sweeps,
     throughput,
@@ -73,6 +78,7 @@ SUITES = {
     "generation": (language.generation_rows, (10, 1_000, 10_000, 100_000)),
     "long_text": (language.long_text_rows, (1_000_000,)),
     "finite": (finite.finite_rows, (48,)),
+    "scaled": (scaled.scaled_rows, (200, 1000)),
 }
 """The suites, and the lengths that each measures if not told others."""
 
