@@ -3,6 +3,7 @@
 import functools
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ FEEDBACK = ("recurrent_kernel", "feedback_kernel", "seen_kernel")
 
 def units(length: int) -> dict[str, Nonlinear]:
     """The nonlinear recurrences, at a size at which each has several states."""
-    sums = {"d_statistic": 8, "d_feedback": 8, "d_output": 4}
+    sums: dict[str, Any] = {"d_statistic": 8, "d_feedback": 8, "d_output": 4}
     return {
         "rnn": RNN(d_state=16),
         "gru": GRU(d_state=16),
