@@ -87,9 +87,9 @@ def create(
     batch = task.batch("train", 0, 1, seed)
     key_params, key = jax.random.split(jax.random.key(seed))
     flags = {"reset": batch.reset, "mask": batch.valid}
-    init = jax.jit(model.init).trace(key_params, batch.inputs, **flags)
-    _check_memory(init.out_info)
-    boxed = init.lower().compile()(key_params, batch.inputs, **flags)
+    init = jax.jit(model.init)
+    _check_memory(init.eval_shape(key_params, batch.inputs, **flags))
+    boxed = init(key_params, batch.inputs, **flags)
     _check_predictions(model, boxed, batch, task.spec)
     groups = groups_of(boxed["params"])
     variables = dict(meta.unbox(boxed))
