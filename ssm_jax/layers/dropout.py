@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.fields import Fraction
+from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Array, Float, Key, PRNGKey
 
@@ -58,6 +59,7 @@ class RowDropout(Module):
         Returns:
           ``(b, ...)``, of the dtype of ``x``.
         """
+        check_floating("x", x)
         x = jnp.asarray(x)
         if not train or self.rate == 0:
             return x

@@ -70,6 +70,8 @@ class BatchNorm(Module):
         self, x: Activations, *, mask: Steps | None = None, train: bool = False
     ) -> Activations:
         """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
+        check_floating("x", x)
+        check_flags("mask", mask)
         d = x.shape[-1:]
         scale = self.param("scale", nn.initializers.ones, d)
         bias = self.param("bias", nn.initializers.zeros, d)

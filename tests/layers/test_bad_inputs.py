@@ -9,7 +9,9 @@ import numpy as np
 from ssm_jax import layers, models
 from ssm_jax.layers import MLP, ChannelMixing, RecurrentLayer
 from ssm_jax.layers.channel_mixing import Linear
+from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
+from ssm_jax.models.norm import BatchNorm
 from ssm_jax.recurrences import DLR, RNN
 from tests import bad_inputs
 from tests.bad_inputs import Bad, not_flags, not_floating, shown, table
@@ -29,6 +31,8 @@ MODULES = {
     "pooled_head": models.PooledHead(3, d_hidden=2, dropout=0.1),
     "pair_head": models.PairHead(3, d_hidden=2),
     "norm": models.Norm("batch"),
+    "batch_norm": BatchNorm(),
+    "row_dropout": RowDropout(0.5),
     "block": BLOCK,
     "model": models.SequenceModel(
         models.VectorEncoder(4), BLOCK, 1, models.StepHead(3)
