@@ -266,6 +266,6 @@ def _listed(words: tuple[Any, ...]) -> str:
 
 
 def _shown(value: Any) -> str:
-    plain = isinstance(value, numbers.Number | str | tuple | None)
+    plain = isinstance(value, numbers.Number | str | tuple | list | None)
     text = repr(value) if plain else f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -81,7 +81,7 @@ def of_fields(label: str, make: Callable[..., Any], cls: type) -> dict[str, Bad]
             key = f"{label}.{field.name}={value!r}"
             call = functools.partial(make, **{field.name: value})
             # Of a tuple the message may show the first entry that is wrong alone.
-            wrong = value[0] if isinstance(value, tuple | list) else value
+            wrong = value[0] if isinstance(value, tuple) else value
             rows[key] = Bad(call, field.name, repr(wrong))
     return rows
 
