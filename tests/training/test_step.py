@@ -169,7 +169,8 @@ def test_sweeps_and_what_they_did_not_solve_are_among_the_metrics(scale, fallbac
     )
     seen = metrics(sums)
     assert seen["fallbacks"] == fallbacks
-    assert seen["sweeps"] == 50 if fallbacks else 1 < seen["sweeps"] < 50
+    # Where they do not converge, they end before the 50 that are allowed.
+    assert 1 <= seen["sweeps"] < 50
     assert metrics(sums | {"sweeps": 0.0}).keys() == {"loss", "r2", "gradient_norm"}
 
 
