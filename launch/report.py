@@ -3,7 +3,7 @@
     python -m launch.report --workdirs=runs/shift,runs/digits
     python -m launch.report --workdirs=runs/shift --record
     python -m launch.report --readme
-    python -m launch.report --baselines=etsmlp/language,fru --data_dir=data
+    python -m launch.report --baselines=etsmlp/language,fru --baseline_data=data
 
 The first prints the table and draws into ``figures`` in each work folder. ``--record``
 writes a run's row to ``experiments/results``, and beside it what was measured by
@@ -13,7 +13,7 @@ picture in ``experiments/results``. Every number is written by this program. Run
 differ in their seed alone (``--config.training.seed``) share a line: the mean and,
 after ±, the standard deviation over seeds (of n - 1). Of language it is the perplexity,
 and the bits per token after it. ``--baselines`` adds the trivial baseline to the
-records of these experiments that lack it; their data are in ``--data_dir``, or are
+records of these experiments that lack it; their data are in ``--baseline_data``, or are
 drawn.
 """
 
@@ -46,8 +46,8 @@ BASELINES = flags.DEFINE_list(
     [],
     "Experiments, or folders of them, to whose records the trivial baseline is added.",
 )
-DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of prepared data sets, or of texts, for --baselines."
+BASELINE_DATA = flags.DEFINE_string(
+    "baseline_data", None, "Folder of prepared data sets, or of texts, for --baselines."
 )
 
 ROOT = Path(__file__).parents[1]
@@ -197,7 +197,7 @@ def main(argv):
             check_published(folder, row)
             record(row)
     if BASELINES.value:
-        baselines.add(BASELINES.value, DATA_DIR.value, RESULTS)
+        baselines.add(BASELINES.value, BASELINE_DATA.value, RESULTS)
     if README.value:
         recorded = records()
         for path in prose.files(ROOT):

@@ -160,7 +160,7 @@ REFUSALS = {
     "s5_blocks": (
         S5,
         {"blocks": 0},
-        "`d_state` must be a multiple of 2 blocks, got 256 with 0 blocks; ",
+        "`blocks` must be an integer from 1 on, got 0; ",
     ),
     "s5_dt": (
         S5,

@@ -29,7 +29,9 @@ from typing import NamedTuple
 from absl import app, flags
 
 TRIALS = flags.DEFINE_integer("trials", 10, "Number of trials.", lower_bound=1)
-SEED = flags.DEFINE_integer("seed", 0, "Of the first trial; the next ones follow.")
+SEED = flags.DEFINE_integer(
+    "first_seed", 0, "Of the first trial; the next ones follow."
+)
 STEPS = flags.DEFINE_integer("steps", 100, "Steps of the run.", lower_bound=2)
 EXPERIMENT = flags.DEFINE_enum(
     "experiment", "digits", ["digits", "stream"], "What is trained."

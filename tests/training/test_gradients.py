@@ -100,7 +100,9 @@ def test_they_are_recorded_from_the_start_and_with_each_evaluation(tmp_path):
 @pytest.mark.parametrize("step", [0, 17])
 def test_step_without_a_loss_is_an_error_before_there_is_a_folder(step, tmp_path):
     config = tiny.shift(gradient_steps=(step,))
-    with pytest.raises(ValueError, match="^`gradient_steps` must be from 1 to 16"):
+    with pytest.raises(
+        ValueError, match=r"`gradient_steps(\[0\])?` must be .*from 1 to"
+    ):
         train(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
