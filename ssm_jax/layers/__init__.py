@@ -1,15 +1,26 @@
 """Flax modules: parameters and projections around recurrences."""
 
-from ssm_jax.layers.attention import Attention as Attention
-from ssm_jax.layers.channel_mixing import ChannelMixing as ChannelMixing
-from ssm_jax.layers.channel_mixing import Linear as Linear
-from ssm_jax.layers.dropout import RowDropout as RowDropout
-from ssm_jax.layers.dropout import row_keys as row_keys
-from ssm_jax.layers.dropout import rows_from as rows_from
-from ssm_jax.layers.ets_mlp import ETSMLP as ETSMLP
-from ssm_jax.layers.mamba import Mamba as Mamba
-from ssm_jax.layers.mlp import MLP as MLP
-from ssm_jax.layers.recurrent import Grouped as Grouped
-from ssm_jax.layers.recurrent import Recurrent as Recurrent
-from ssm_jax.layers.recurrent import RecurrentLayer as RecurrentLayer
-from ssm_jax.layers.short_convolution import ShortConvolution as ShortConvolution
+from ssm_jax.layers.attention import Attention
+from ssm_jax.layers.channel_mixing import ChannelMixing, Linear
+from ssm_jax.layers.dropout import RowDropout, row_keys, rows_from
+from ssm_jax.layers.ets_mlp import ETSMLP
+from ssm_jax.layers.mamba import Mamba
+from ssm_jax.layers.mlp import MLP
+from ssm_jax.layers.recurrent import Grouped, Recurrent, RecurrentLayer
+from ssm_jax.layers.short_convolution import ShortConvolution
+
+__all__ = [
+    "ETSMLP",
+    "MLP",
+    "Attention",
+    "ChannelMixing",
+    "Grouped",
+    "Linear",
+    "Mamba",
+    "Recurrent",
+    "RecurrentLayer",
+    "RowDropout",
+    "ShortConvolution",
+    "row_keys",
+    "rows_from",
+]

@@ -1,10 +1,20 @@
 """Figures from the files that runs leave; matplotlib and numpy only."""
 
-from ssm_jax.plots.curves import curves as curves
-from ssm_jax.plots.eigenvalues import eigenvalues as eigenvalues
-from ssm_jax.plots.gradients import gradients as gradients
-from ssm_jax.plots.kernels import convolution_kernels as convolution_kernels
-from ssm_jax.plots.lengths import lengths as lengths
-from ssm_jax.plots.predictions import images as images
-from ssm_jax.plots.predictions import sequences as sequences
-from ssm_jax.plots.throughput import throughput as throughput
+from ssm_jax.plots.curves import curves
+from ssm_jax.plots.eigenvalues import eigenvalues
+from ssm_jax.plots.gradients import gradients
+from ssm_jax.plots.kernels import convolution_kernels
+from ssm_jax.plots.lengths import lengths
+from ssm_jax.plots.predictions import images, sequences
+from ssm_jax.plots.throughput import throughput
+
+__all__ = [
+    "convolution_kernels",
+    "curves",
+    "eigenvalues",
+    "gradients",
+    "images",
+    "lengths",
+    "sequences",
+    "throughput",
+]
