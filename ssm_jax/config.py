@@ -187,6 +187,24 @@ def _with_defaults(value: Any) -> Any:
         return ConfigDict(entries)
 
 
+def unknown_classes(config: Config) -> list[str]:
+    """Lists the addresses in ssm_jax that name no class of this version.
+
+    Example:
+      >>> unknown_classes(ConfigDict({"task": {"cls": "ssm_jax.tasks:Unknown"}}))
+      ['ssm_jax.tasks:Unknown']
+    """
+    unknown = []
+    for path, address in flatten(config).items():
+        named = path.rpartition(".")[-1] == _CLASS
+        if named and re.match(r"ssm_jax\b", str(address)):
+            try:
+                _import(address, path)
+            except ValueError:
+                unknown.append(address)
+    return unknown
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
     """Ends an error about an unknown name: the likeliest name, else the first ten.
 

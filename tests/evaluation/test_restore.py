@@ -73,6 +73,22 @@ def test_model_predicts_as_it_did_in_validation(run):
     assert accuracy == pytest.approx(measured(run)[5]["accuracy"])
 
 
+@pytest.mark.parametrize(
+    ("versions", "reader"),
+    [({}, "commit 4db8fba"), ({"ssm_jax": "0.0.9"}, "ssm_jax 0.0.9")],
+)
+def test_run_of_another_version_names_the_version_that_reads_it(run, versions, reader):
+    config = json.loads((run / "config.json").read_text())
+    config["model"]["block"]["cls"] = "ssm_jax.models.block:Renamed"
+    (run / "config.json").write_text(json.dumps(config))
+    (run / "run.json").write_text(json.dumps({"versions": versions}))
+    with pytest.raises(ValueError, match=f"read it with {reader}") as error:
+        restore(run)
+    message = str(error.value)
+    assert "`workdir`" in message and "'ssm_jax.models.block:Renamed'" in message
+    assert str(run) in message and "\n" not in message
+
+
 def test_best_latest_and_a_step_are_what_they_say(run):
     scores = {step: line["accuracy"] for step, line in measured(run).items()}
     losses = {step: -line["loss"] for step, line in measured(run).items()}
