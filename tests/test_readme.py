@@ -26,7 +26,8 @@ def test_the_tree_shown_is_the_tree():
     package = {
         f"ssm_jax/{path.name}" + ("/" if path.is_dir() else "")
         for path in (ROOT / "ssm_jax").iterdir()
-        if path.name not in ("__init__.py", "__pycache__")
+        if path.suffix != ".pyi"
+        and path.name not in ("__init__.py", "__pycache__", "py.typed")
     }
     assert {path for path in shown if path.startswith("ssm_jax/")} - {
         "ssm_jax/"
