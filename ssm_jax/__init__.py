@@ -98,7 +98,8 @@ _PUBLIC = {
 
 _PACKAGE_OF = {name: package for package, names in _PUBLIC.items() for name in names}
 
-__all__ = sorted(["__version__", *_SUBMODULES, *_PACKAGE_OF])
+# Type checkers read the stub in its place.
+__all__ = ["__version__", *_SUBMODULES, *_PACKAGE_OF]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
