@@ -12,12 +12,9 @@ from pathlib import Path
 
 from absl import flags
 
-from launch import cli
+from ssm_jax.cli import app
+from ssm_jax.cli.outputs import PICTURES, check_writable
 from ssm_jax.config import nearest
-
-FIGURE = flags.DEFINE_string("figure", None, "Which figure.", required=True)
-OUTPUT = flags.DEFINE_string("output", "figure.png", "File for the picture.")
-DATA = flags.DEFINE_string("data", None, "File or folder of what is drawn, if needed.")
 
 FIGURES = (
     "etsmlp/proposition_1",
@@ -29,10 +26,17 @@ FIGURES = (
 )
 
 
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    flags.DEFINE_string("figure", None, "Which figure.", required=True)
+    flags.DEFINE_string("output", "figure.png", "File for the picture.")
+    flags.DEFINE_string("data", None, "File or folder of what is drawn, if needed.")
+
+
 def main(argv):
     """Draws."""
     del argv
-    name = FIGURE.value
+    name = flags.FLAGS.figure
     if name not in FIGURES:
         raise ValueError(
             f"`--figure` must be one of {', '.join(FIGURES)}, got {name!r}; "
@@ -40,17 +44,17 @@ def main(argv):
         )
     module = importlib.import_module(f"experiments.{name.replace('/', '.')}")
     needed = inspect.signature(module.draw).parameters
-    if bool(needed) != (DATA.value is not None):
+    if bool(needed) != (flags.FLAGS.data is not None):
         raise ValueError(
             f"`--data` must be {'a path' if needed else 'left out'} for {name}, got "
-            f"{DATA.value!r}; the head of experiments/{name}.py says of what."
+            f"{flags.FLAGS.data!r}; the head of experiments/{name}.py says of what."
         )
-    output = Path(OUTPUT.value)
+    output = Path(flags.FLAGS.output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    cli.check_writable("output", OUTPUT.value, cli.PICTURES)
-    module.draw(*filter(None, [DATA.value])).savefig(output)
+    check_writable("output", flags.FLAGS.output, PICTURES)
+    module.draw(*filter(None, [flags.FLAGS.data])).savefig(output)
     print(output)
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    app.run(main, define_flags)

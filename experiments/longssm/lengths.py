@@ -113,7 +113,7 @@ def curves(records: Path = RECORDS) -> list[Curve]:
     if not found:
         raise ValueError(
             f"`records` must hold runs of `+rows32` by length, got none in {records}; "
-            "`launch.evaluate --mode=length_extension`, then `launch.report --record`."
+            "`launch.evaluate --mode=length_extension`, then `experiments.ledger --record`."
         )
     return [
         Curve(*key, sorted(at), [statistics.mean(at[length]) for length in sorted(at)])

@@ -21,7 +21,7 @@ from experiments.etsmlp import (
 from experiments.fru import frequencies, imdb, mixture
 from experiments.fru import pixel_mnist as fru_pixel_mnist
 from experiments.longssm import text as longssm_text
-from launch import cli
+from ssm_jax.cli.errors import one_line_errors
 from ssm_jax.config import build, differences, from_json, to_json
 from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import train
@@ -191,7 +191,7 @@ def test_network_of_one_recurrence_trains_and_is_evaluated(tmp_path):
 
 @each_file
 def test_unknown_variant_is_one_line_to_the_caller(file, capsys):
-    with pytest.raises(SystemExit) as exit, cli.one_line_errors():
+    with pytest.raises(SystemExit) as exit, one_line_errors():
         file.get_config("tiny")
     assert exit.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -10,7 +10,7 @@ import types
 import jax
 import pytest
 
-from launch import cli
+from ssm_jax.cli.errors import one_line_errors
 from ssm_jax.evaluation import evaluate_run, restore
 from ssm_jax.tasks import Digits, Shift
 from ssm_jax.training import CheckpointError, Training, background, folder, train
@@ -179,7 +179,7 @@ def diverging(**training):
 
 
 def test_loss_that_is_not_finite_is_one_line_that_names_its_step(tmp_path, capsys):
-    with pytest.raises(SystemExit) as exit, cli.one_line_errors():
+    with pytest.raises(SystemExit) as exit, one_line_errors():
         train(diverging(log_every=5, evaluate_every=6), str(tmp_path))
     assert exit.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
