@@ -23,7 +23,7 @@ from ssm_jax.plots.style import BLUE, GREY, ORANGE, figure, plain
 from ssm_jax.types import Array, Float
 
 WINDOW = 32
-SEEN = {"zero": WINDOW, "previous": 8 * WINDOW}
+SEEN = {"zero": WINDOW, "carry": 8 * WINDOW}
 FAR = 64 * WINDOW
 
 
@@ -60,7 +60,7 @@ def draw() -> Figure:
     """Draws memories, and their errors by the number of decays."""
     drawing = figure(8.6, 3.4)
     left, right = drawing.subplots(1, 2)
-    s, colours = np.arange(1, FAR), {"zero": BLUE, "previous": ORANGE}
+    s, colours = np.arange(1, FAR), {"zero": BLUE, "carry": ORANGE}
     left.loglog(s, memory(s), color=GREY, linewidth=3, label="wanted")
     counts = np.arange(2, 17)
     for name, seen in SEEN.items():

@@ -22,11 +22,11 @@ Two runs of a colour differ in their states alone. Runs of different colours rea
 same text in the same rows, but the longer their windows the fewer their steps, so that
 what they differ by is not of the length alone.
 
-For each of ``s5`` and ``mamba``, 16, 32 and 128, ``previous`` and ``zero``, and three
+For each of ``s5`` and ``mamba``, 16, 32 and 128, ``carry`` and ``zero``, and three
 seeds::
 
     python -m launch.train \
-        --config=experiments/longssm/text.py:s5+16+previous+rows32+small \
+        --config=experiments/longssm/text.py:s5+16+carry+rows32+small \
         --data_dir=FOLDER --workdir=runs/s5 --config.training.seed=0
     python -m launch.evaluate --workdir=runs/s5
     python -m launch.evaluate --workdir=runs/s5 --mode=length_extension \
@@ -51,7 +51,7 @@ from ssm_jax.plots.style import figure, plain
 
 RECORDS = Path(__file__).parents[1] / "results" / "longssm"
 _STARTS = {
-    "previous": ("-", "trained and read\nwith states that go on"),
+    "carry": ("-", "trained and read\nwith states that go on"),
     "zero": (":", "trained and read\nfrom fresh states"),
 }
 _ORDERS = {"text": "in order", "shuffled": "in no order"}
@@ -100,7 +100,7 @@ def curves(records: Path = RECORDS) -> list[Curve]:
         lines = [line for line in lines if line["split"] == "test"]
         for order in _ORDERS if lines else ():
             # Windows from fresh states do not know in which order they are read.
-            way = (start, order if start == "previous" else "text")
+            way = (start, order if start == "carry" else "text")
             at = {
                 line["length"]: line["perplexity"]
                 for line in lines
@@ -113,7 +113,7 @@ def curves(records: Path = RECORDS) -> list[Curve]:
     if not found:
         raise ValueError(
             f"`records` must hold runs of `+rows32` by length, got none in {records}; "
-            "`launch.evaluate --mode=length_extension`, then `experiments.ledger --record`."
+            "`launch.evaluate --mode=length_extension`, `experiments.ledger --record`."
         )
     return [
         Curve(*key, sorted(at), [statistics.mean(at[length]) for length in sorted(at)])
@@ -134,7 +134,7 @@ def draw() -> Figure:
     panels = drawing.subplots(2, len(models), sharex=True, sharey=True, squeeze=False)
     for curve in found:
         row, column = [*_ORDERS].index(curve.order), models.index(curve.model)
-        one_height = (curve.start, curve.order) == ("previous", "text")
+        one_height = (curve.start, curve.order) == ("carry", "text")
         panels[row][column].semilogx(
             curve.lengths,
             curve.perplexities,

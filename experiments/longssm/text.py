@@ -1,13 +1,13 @@
 r"""Language models trained on short windows, with states that go on or start afresh.
 
-    python -m launch.train --config=experiments/longssm/text.py:s5+16+previous+small \
+    python -m launch.train --config=experiments/longssm/text.py:s5+16+carry+small \
         --data_dir=FOLDER --workdir=runs/s5
     python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
 
 Figures 4 to 10 of the paper. ``FOLDER`` holds text files: the paper's are WikiText-103,
 which ``launch.prepare`` makes such a folder of. The variant is ``s5``, ``mamba`` or
 ``gru``, or beyond the paper ``dlr``, ``ets`` or ``fru``; the length of a window; and
-what a batch starts from: ``zero``, ``previous``, ``noise`` or ``other``. With
+what a batch starts from: ``zero``, ``carry``, ``noise`` or ``state_passing``. With
 ``shuffled`` windows come in no order. ``d192``, ``d384`` (where nothing is said),
 ``d768`` and ``d1024`` are widths, in 6, 6, 12 and 24 layers; with ``small`` tokens are
 bytes and the size one that two CPU cores train in minutes. Other tokens:
@@ -48,7 +48,7 @@ from ssm_jax.tasks import TextFolder
 from ssm_jax.training import Optimizer, Training
 
 MODELS = ("s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru")
-STARTS = ("zero", "previous", "noise", "other")
+STARTS = ("zero", "carry", "noise", "state_passing")
 MORE = ("shuffled", "rows32")
 SIZES = {
     "small": (64, 2),
@@ -64,7 +64,7 @@ HORIZON = 1024  # Of the FRU's waves, which the paper above has not.
 LARGEST_STATE = 100.0  # Where it is bounded, for inputs within 1.
 
 
-def get_config(variant: str = "s5+16+previous") -> Config:
+def get_config(variant: str = "s5+16+carry") -> Config:
     """The experiment in one of its variants."""
     model, length, start, size, more = _chosen(variant)
     small = size == "small"
@@ -140,7 +140,7 @@ def _chosen(variant):
     if not one_each or not numbers[0]:
         raise ValueError(
             "the variant must have one model, one length, one start and at most one "
-            f"size, as s5+16+previous, got {variant!r}."
+            f"size, as s5+16+carry, got {variant!r}."
         )
     size = sizes[0] if sizes else "d384"
     more = [word for word in words if word in MORE]

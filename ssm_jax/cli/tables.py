@@ -41,7 +41,7 @@ experiments.ledger` from the records beside.
 _WAYS = {
     ("zero", "text"): "each window from a fresh state",
     CARRIED: "states go on from window to window, which is the same at every length",
-    ("previous", "shuffled"): "states go on, and the windows come in no order",
+    ("carry", "shuffled"): "states go on, and the windows come in no order",
 }
 
 

@@ -155,7 +155,7 @@ ROWS = {
             "evaluate_every": ("0",),
             "evaluation_batches": ("0", "1.5", "True"),
             "parallel": ("pmapp",),
-            "initial_state": ("previos",),
+            "initial_state": ("cary",),
             "initial_noise": ("0.1", "-1"),
             "gradient_windows": ("0", "2"),
             "state_penalty": ("-1.0", "nan"),

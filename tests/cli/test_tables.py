@@ -84,7 +84,7 @@ def test_what_was_measured_otherwise_is_another_line():
 def test_each_way_of_reading_has_a_table_by_length():
     rows = [
         ROW | {"lengths": measured({64: 3.0, 1024: 2.0}) + measured(
-            {64: 2.5}, None, "previous", "shuffled")},
+            {64: 2.5}, None, "carry", "shuffled")},
         ROW | {"seed": 1, "lengths": measured({64: 4.0, 1024: 2.5}, "none")},
         ROW | {"variant": "gru", "lengths": measured({16: 12.3456}, None)},
         ROW | {"variant": "dlr"},
@@ -106,7 +106,7 @@ def test_each_way_of_reading_has_a_table_by_length():
 
 def test_states_that_go_on_have_one_number_for_all_lengths_and_no_verdict():
     """Older records hold a line for each length, all equal, and call them weak."""
-    way = {"start": "previous", "order": "text"}
+    way = {"start": "carry", "order": "text"}
     lines = measured({64: 3.0, 1024: 3.0}, "weak", **way)
     found = tables.by_length([ROW | {"lengths": lines}])
     assert "weak" not in found

@@ -63,9 +63,9 @@ VARIANTS = {
         *(f"poly5+{name}+small" for name in UNITS),
     ),
     longssm_text: (
-        *(f"{name}+16+previous+small" for name in longssm_text.MODELS),
+        *(f"{name}+16+carry+small" for name in longssm_text.MODELS),
         *(f"s5+16+zero+shuffled+{size}" for size in longssm_text.SIZES),
-        "s5+32+previous+rows32+small",
+        "s5+32+carry+rows32+small",
     ),
     language: (
         "cola+transformer+small",

@@ -22,7 +22,7 @@ from ssm_jax.models import Block, SequenceModel, TokenEncoder
 @pytest.mark.parametrize("m", [4, 6, 8, 10, 12, 16])
 def test_memory_fitted_to_windows_is_wrong_beyond_them(m):
     (within, beyond), (seen, far) = (
-        errors(m, SEEN[name]) for name in ("zero", "previous")
+        errors(m, SEEN[name]) for name in ("zero", "carry")
     )
     assert max(within, seen) < 0.1
     assert beyond > 10
@@ -51,9 +51,9 @@ def recorded(folder, variant, lines, seed=0, **more):
 def lines_of(fresh, carried, shuffled, split="test"):
     """What a run records: fresh at 1, 2 and 4 tokens, carried once, shuffled at all."""
     ways = [("zero", "text", n, p) for n, p in zip((1, 2, 4), fresh, strict=True)]
-    ways += [("previous", "text", 4, carried)]
+    ways += [("carry", "text", 4, carried)]
     ways += [
-        ("previous", "shuffled", n, p) for n, p in zip((1, 2, 4), shuffled, strict=True)
+        ("carry", "shuffled", n, p) for n, p in zip((1, 2, 4), shuffled, strict=True)
     ]
     return [
         {"split": split, "start": s, "order": o, "length": n, "perplexity": p}
@@ -66,7 +66,7 @@ def test_curves_pair_models_with_how_they_were_trained(tmp_path):
     carried = lines_of([9.0, 8.0, 7.0], 6.0, [10.0, 8.5, 6.5])
     fresh = lines_of([5.0, 6.0, 7.0], 11.0, [20.0, 20.0, 20.0])
     again = lines_of([7.0, 8.0, 9.0], 11.0, [20.0, 20.0, 20.0])
-    recorded(tmp_path, "s5+16+previous+rows32+small", carried)
+    recorded(tmp_path, "s5+16+carry+rows32+small", carried)
     recorded(tmp_path, "s5+16+zero+rows32+small", fresh)
     recorded(tmp_path, "s5+16+zero+rows32+small", again, seed=1)
     # Not of this figure: rows that depend on the length, training in no order, other
@@ -77,8 +77,8 @@ def test_curves_pair_models_with_how_they_were_trained(tmp_path):
     recorded(tmp_path, "s5+16+zero+rows32+small", fresh, seed=2, stale="Of one novel.")
     along, own = [1, 2, 4], ("s5 small", 16)
     assert curves(tmp_path) == [
-        Curve(*own, "previous", "shuffled", along, [10.0, 8.5, 6.5]),
-        Curve(*own, "previous", "text", along, [6.0, 6.0, 6.0]),
+        Curve(*own, "carry", "shuffled", along, [10.0, 8.5, 6.5]),
+        Curve(*own, "carry", "text", along, [6.0, 6.0, 6.0]),
         Curve(*own, "zero", "shuffled", along, [6.0, 7.0, 8.0]),
         Curve(*own, "zero", "text", along, [6.0, 7.0, 8.0]),
     ]
@@ -105,7 +105,7 @@ def test_records_measured_on_one_novel_are_stale():
 def test_rows_do_not_depend_on_the_length_where_that_is_asked():
     lengths = np.array([16, 32, 128])
     for more, rows in (("rows32+", [32, 32, 32]), ("", [128, 64, 16])):
-        variants = (f"s5+{n}+previous+{more}small" for n in lengths)
+        variants = (f"s5+{n}+carry+{more}small" for n in lengths)
         found = [text.get_config(variant).training for variant in variants]
         assert [each.batch_size for each in found] == rows
         # As much text for every length, in training and in validation.

@@ -85,12 +85,12 @@ def test_metrics_are_logged_when_they_are_asked_for(finished):
 # there is no checkpoint yet, after step 5 one of step 3 and metrics of step 4.
 RUNS = {
     "digits": (Digits, tiny.digits(), (1, 5)),
-    "carried": (Shift, tiny.shift(initial_state="previous"), (5,)),
+    "carried": (Shift, tiny.shift(initial_state="carry"), (5,)),
     "noise": (Shift, tiny.shift(initial_state="noise", parallel="shard_map"), (5,)),
-    "other": (Shift, tiny.shift(initial_state="other"), (5,)),
+    "state_passing": (Shift, tiny.shift(initial_state="state_passing"), (5,)),
     "shard_map": (
         Shift,
-        tiny.shift(initial_state="previous", gradient_windows=3, parallel="shard_map"),
+        tiny.shift(initial_state="carry", gradient_windows=3, parallel="shard_map"),
         (5,),
     ),
 }
@@ -254,7 +254,7 @@ def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(
 
 
 def test_model_without_a_state_has_none_to_carry(tmp_path):
-    config = tiny.shift(initial_state="previous")
+    config = tiny.shift(initial_state="carry")
     config.model.block.layer.recurrence.bidirectional = True
     with pytest.raises(ValueError, match="`initial_state` must be 'zero' for a model"):
         train(config, str(tmp_path / "run"))
@@ -286,7 +286,7 @@ def test_numbers_that_are_not_positive_are_refused(name):
         Training(**numbers)
 
 
-@pytest.mark.parametrize(("kind", "noise"), [("previous", 0.5), ("noise", 0.0)])
+@pytest.mark.parametrize(("kind", "noise"), [("carry", 0.5), ("noise", 0.0)])
 def test_noise_that_nothing_reads_is_refused(kind, noise):
     with pytest.raises(ValueError, match=f"^`initial_noise` .* got {noise}[; ]"):
         Training(steps=1, batch_size=1, initial_state=kind, initial_noise=noise)
