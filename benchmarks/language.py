@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,8 @@ from experiments.longssm import text
 from ssm_jax.config import build
 from ssm_jax.evaluation import generate, losses_by_length
 from ssm_jax.types import PyTree
+
+MODELS = get_args(text.Variant.__annotations__["model"])
 
 LONG = ("s5", "mamba", "dlr", "ets")
 """The models that read the long text."""
@@ -45,7 +47,7 @@ def generation_rows(position: int, *, repeats: int) -> Iterable[Row]:
       of a text, timed in turns; and bytes of the state that is kept.
     """
     prompt = _tokens(position).tolist()
-    for name in text.MODELS:
+    for name in MODELS:
         logging.info("%s, after %d tokens", name, position)
         model, variables = _started(name)
         writers = [generate(model, variables, [p]) for p in (prompt[:1], prompt)]
@@ -134,7 +136,7 @@ def _loss(model, variables, tokens):
 
 
 def _started(name: str) -> tuple[nn.Module, PyTree]:
-    config = text.get_config(f"{name}+16+zero+small")
+    config = text.get_config(f"model={name},length=16,state_init=zero,size=small")
     model = build(config.model, "config.model")
     start = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))
     return model, meta.unbox(start)

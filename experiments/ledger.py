@@ -4,7 +4,7 @@
     python -m experiments.ledger --record=runs/shift,runs/digits
     python -m experiments.ledger --baselines=etsmlp/language,fru --data_dir=data
 
-Every number in the README and in ``experiments/results`` is written by this program.
+Every result in the README and in ``experiments/results`` is written by this program.
 ``--record`` first writes the rows of evaluated runs, and what was measured by length,
 to ``experiments/results``. ``--baselines`` adds the trivial baseline to the records of
 these experiments that lack it; their data are in ``--data_dir``, or are drawn.
@@ -14,14 +14,27 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import markers, trivial_baselines
-from experiments.longssm import lengths
+from experiments import markers, pages, trivial_baselines
+from experiments.longssm.figures import lengths
+from experiments.papers import PAPERS
 from experiments.records import RESULTS, check_published, record, records
-from ssm_jax.cli import app, tables
+from ssm_jax.cli import app
 from ssm_jax.cli.report import row_of
+from ssm_jax.cli.summary import Row
 from ssm_jax.training import RunFolder
 
-ROOT = Path(__file__).parents[1]
+README = Path(__file__).parents[1] / "README.md"
+
+
+def texts(rows: list[Row]) -> dict[Path, str]:
+    """All files that are written from records, and what they hold.
+
+    Args:
+      rows: The records.
+    """
+    blocks = {"headlines": pages.headlines(rows)}
+    found = {README: markers.with_results(README.read_text(), blocks)}
+    return found | {RESULTS / f"{name}.md": pages.page(name, rows) for name in PAPERS}
 
 
 def define_flags() -> None:
@@ -46,11 +59,9 @@ def main(argv):
         record(row)
     if flags.FLAGS.baselines:
         trivial_baselines.add(flags.FLAGS.baselines, flags.FLAGS.data_dir, RESULTS)
-    recorded = records()
-    for path in markers.files(ROOT):
-        path.write_text(markers.with_results(path.read_text(), recorded))
-    (RESULTS / "README.md").write_text(tables.by_length_page(recorded))
-    lengths.draw().savefig(RESULTS / tables.PICTURE)
+    for path, text in texts(records()).items():
+        path.write_text(text)
+    lengths.draw().savefig(RESULTS / pages.PICTURE)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables of the README and of the results, made of the records of runs."""
+"""Markdown tables of rows of runs."""
 
 import itertools
 import math
@@ -17,27 +17,11 @@ from ssm_jax.cli.summary import (
 from ssm_jax.evaluation import loss_interval
 from ssm_jax.evaluation.run import CARRIED, WAYS
 
-PICTURE = "longssm/lengths.png"
 COLUMNS = (
-    "task", "metric", "here", "error", "baseline", "seeds", "paper", "steps", "seconds",
-    "device", "commit", "date", "notes",
+    "experiment", "metric", "ours", "error", "baseline", "seeds", "theirs", "steps",
+    "seconds", "device", "commit", "date", "notes",
 )  # fmt: skip
 
-_BY_LENGTH = """\
-# Language models by length
-
-Perplexity on windows of each length, which `launch.evaluate --mode=length_extension`
-spreads over all documents of a split, an equal share of each. Column `95 %` is the
-interval of the perplexity at the greatest length with documents as the units of the
-sample (Student's t): it says how far that of other documents may be. Column `extends`
-is of windows from fresh states alone: beyond the length of training the loss falls with
-each longer window (strong), never rises (weak), or rises (none), a change being one
-whose 95 % interval over documents leaves out 0. States go on within a span of the
-greatest length or more and start afresh with each. Made by `python -m
-experiments.ledger` from the records beside.
-
-![Perplexity by length, a column a model, a colour a length of training]({picture})
-"""
 _WAYS = {
     ("zero", "text"): "each window from a fresh state",
     CARRIED: "states go on from window to window, which is the same at every length",
@@ -45,11 +29,19 @@ _WAYS = {
 }
 
 
-def results(rows: Sequence[Row]) -> str:
-    """A Markdown table of runs, seeds in one line, and below it the notes on them."""
+def results(rows: Sequence[Row], *, paper: bool = True) -> str:
+    """A Markdown table of runs, seeds in one line, and below it the notes on them.
+
+    Args:
+      rows: Rows of runs.
+      paper: Whether there is a column of published figures.
+    """
     found, footnotes = summaries(rows), Footnotes()
     lines = [_result(each, footnotes.mark(each.notes(found))) for each in found]
-    return "\n".join([_table([COLUMNS, *lines]), *footnotes.listed()])
+    columns = zip(COLUMNS, *lines, strict=True)
+    kept = (column for column in columns if paper or column[0] != "theirs")
+    cells = [*zip(*kept, strict=True)]
+    return "\n".join([markdown(cells), *footnotes.listed()])
 
 
 def by_length(rows: Sequence[Row]) -> str:
@@ -83,22 +75,18 @@ def by_length(rows: Sequence[Row]) -> str:
             for _, of in itertools.groupby(of_way, lambda r: (name_of(r), _stale(r)))
         ]
         columns = [f"{n:,}" for n in lengths] or ["any length"]
-        head = ("task", "trained", *columns, "95 %", "text", "extends")
+        head = ("experiment", "trained", *columns, "95 %", "text", "extends")
         cells = [head, *lines]
         if way[0] != "zero":
             cells = [line[:-1] for line in cells]
-        parts.append(f"Split {split}, {_WAYS[way]}:\n\n{_table(cells)}")
+        parts.append(f"Split {split}, {_WAYS[way]}:\n\n{markdown(cells)}")
     reasons = dict.fromkeys(_stale(row) for row in measured if _stale(row))
     parts += [f"Stale: {reason}\n" for reason in reasons]
     return "\n".join(parts)
 
 
-def by_length_page(rows: Sequence[Row]) -> str:
-    """The page of the results with the tables of all runs measured by length."""
-    return _BY_LENGTH.format(picture=PICTURE) + "\n" + by_length(rows)
-
-
-def _table(cells):
+def markdown(cells: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first line is the head."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "| " + " | ".join(f"{c:{w}}" for c, w in zip(line, widths, strict=True)) + " |"

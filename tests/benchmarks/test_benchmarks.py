@@ -133,7 +133,7 @@ def test_throughput_is_that_of_each_model(monkeypatch):
 
 
 def test_token_is_timed_after_the_prompt(monkeypatch):
-    monkeypatch.setattr(language.text, "MODELS", ("gru",))
+    monkeypatch.setattr(language, "MODELS", ("gru",))
     (row,) = language.generation_rows(3, repeats=1)
     assert (row["what"], row["position"]) == ("gru", 3)
     assert row["token_s"] > 0 and row["over_first"] > 0

@@ -125,6 +125,7 @@ def _given(program: str, *first: str, **rows: tuple[str, str]) -> dict[str, Bad]
     return made
 
 
+TEMPERATURES = "experiments.fru.figures.temperatures"
 GOOD = b'{"step": 1, "train/loss": 1.0}\n'
 NUMBERS = ("0", "-1", "nan", "inf")
 ROWS = {
@@ -392,20 +393,18 @@ ROWS = {
     **_given(
         "benchmark", "--suite=throughput", picture=("--figure=TMP/a.doc", "TMP/a.doc")
     ),
+    "figure without data": Bad(TEMPERATURES, (), ("--data", "None")),
+    "figure of no file": Bad(TEMPERATURES, ("--data=TMP/gone",), ("TMP/gone",)),
     **_given(
-        "illustrate",
-        figure=("--figure=fru/expresive", "did you mean `fru/expressive`?"),
-        data=("--figure=fru/temperatures", "`--data` must be a path"),
-    ),
-    **_given(
-        "illustrate",
-        "--figure=fru/expressive",
-        superfluous=("--data=TMP", "'TMP'"),
+        "experiments.fru.figures.expressive",
+        superfluous=("--data=TMP", "Unknown command line flag"),
         output=("--output=TMP/a.doc", "TMP/a.doc"),
         folder=("--output=TMP", "a folder"),
     ),
-    "illustrate no data": Bad(
-        "illustrate", ("--figure=fru/temperatures", "--data=TMP/gone"), ("TMP/gone",)
+    **_given(
+        "experiments.ledger",
+        no_run=("--record=TMP/nowhere", "`workdir` must hold a run, got TMP/nowhere"),
+        baselines=("--baselines=dlr/shft", "got dlr/shft"),
     ),
 }  # fmt: skip
 
@@ -476,7 +475,8 @@ def _contents(folder):
 def test_the_table_is_long_enough():
     assert len(ROWS) >= 120
     assert {bad.program for bad in ROWS.values()} == {
-        "train", "evaluate", "generate", "prepare", "report", "benchmark", "illustrate"
+        "train", "evaluate", "generate", "prepare", "report", "benchmark", TEMPERATURES,
+        "experiments.fru.figures.expressive", "experiments.ledger",
     }  # fmt: skip
 
 

@@ -67,10 +67,10 @@ def test_what_is_all_but_perfect_is_not_rounded_to_it():
 
 
 def test_lines_are_in_the_order_of_their_numbers():
-    rows = [ROW | {"variant": f"s5+{n}"} for n in (128, 16, 512)]
-    rows.append(ROW | {"variant": "gru+512"})
+    rows = [ROW | {"variant": f"s5,n={n}"} for n in (128, 16, 512)]
+    rows.append(ROW | {"variant": "gru,n=512"})
     found = [line[0].split(":")[1] for line in cells(tables.results(rows))[1:]]
-    assert found == ["gru+512", "s5+16", "s5+128", "s5+512"]
+    assert found == ["gru,n=512", "s5,n=16", "s5,n=128", "s5,n=512"]
 
 
 def test_what_was_measured_otherwise_is_another_line():
@@ -93,13 +93,13 @@ def test_each_way_of_reading_has_a_table_by_length():
     title, _, table = fresh.partition("\n\n")
     assert title == "each window from a fresh state:"
     assert cells(table.strip()) == [
-        ["task", "trained", "16", "64", "1,024", "95 %", "text", "extends"],
+        ["experiment", "trained", "16", "64", "1,024", "95 %", "text", "extends"],
         ["longssm/text:gru", "16", "12.35", "", "", "", "", ""],
         ["longssm/text:s5", "16", "", "3.5", "2.25", "", "", "strong, none"],
     ]
     assert shuffled.startswith("states go on, and the windows come in no order")
     assert cells(shuffled.partition("\n\n")[2]) == [
-        ["task", "trained", "64", "95 %", "text"],
+        ["experiment", "trained", "64", "95 %", "text"],
         ["longssm/text:s5", "16", "2.5", "", ""],
     ]
 
@@ -111,7 +111,7 @@ def test_states_that_go_on_have_one_number_for_all_lengths_and_no_verdict():
     found = tables.by_length([ROW | {"lengths": lines}])
     assert "weak" not in found
     assert cells(found.partition("\n\n")[2]) == [
-        ["task", "trained", "any length", "95 %", "text"],
+        ["experiment", "trained", "any length", "95 %", "text"],
         ["longssm/text:s5", "16", "3", "", ""],
     ]
 

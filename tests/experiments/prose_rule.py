@@ -15,7 +15,7 @@ of `experiments.markers`, and as ``(paper: ...)`` where a paper printed them.
 import ast
 import re
 
-from experiments import markers as prose
+from experiments import markers
 
 NUMBER = r"\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
 UNITS = r"%|percent|points?\b|bits?\b|nats?\b|s\b|ms\b|seconds?|minutes?|hours?|times\b"
@@ -45,7 +45,7 @@ def docstrings(source: str) -> list[str]:
 
 def unmarked(text: str) -> list[str]:
     """Sentences of prose with a result figure that stands outside of markers."""
-    text = prose.BLOCK.sub("", text)
+    text = markers.BLOCK.sub("", text)
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
     text = CODE.sub("", text)
     text = PAPER.sub("", re.sub(r"(`+)[^`]+\1", "", text))

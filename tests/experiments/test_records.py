@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from experiments import trivial_baselines
-from experiments.records import RESULTS, check_published, record, records
-from ssm_jax.cli import report, tables
+from experiments.records import check_published, config_of, path_of, record, records
+from ssm_jax.cli import report
 from ssm_jax.cli.config_file import load
 from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import RunFolder, train
@@ -27,16 +27,8 @@ def run(tmp_path_factory):
     return path, evaluate_run(path)
 
 
-def test_the_page_by_length_has_the_tables_of_the_records():
-    rows = records()
-    assert rows, "no run was recorded"
-    assert any(row["lengths"] for row in rows), "no run was recorded by length"
-    by_length = (RESULTS / "README.md").read_text()
-    assert by_length == tables.by_length_page(rows)
-
-
 def test_records_are_the_rows(run, tmp_path):
-    row = report.row_of(RunFolder(run[0])) | {"variant": "a+16"}
+    row = report.row_of(RunFolder(run[0])) | {"variant": "a=16,b=c"}
     measured = row | {"seed": 1, "lengths": [{"length": 16}, {"length": 64}]}
     for each in (row, measured):
         record(each, tmp_path)
@@ -54,8 +46,19 @@ def test_an_overridden_run_is_not_recorded(run):
 def test_every_record_has_its_baseline_and_no_reduced_run_a_published_figure():
     for row in records():
         assert row["baseline"][row["metric"].split()[-1]] is not None
-        reduced = {"small", "quarter", "demo"} & set(row["variant"].split("+"))
-        assert not (reduced and row["paper"])
+        assert not ("size=" in row["variant"] and row["paper"])
+
+
+def test_every_record_is_of_an_experiment_that_exists():
+    """Its name is the one that the experiment gives, and its file's."""
+    assert records()
+    for row in records():
+        config = config_of(row)
+        assert (config.experiment, config.variant) == (
+            row["experiment"],
+            row["variant"],
+        )
+        assert path_of(row).is_file()
 
 
 def test_baselines_are_added_to_old_records(run, tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.etsmlp import proposition_1
+from experiments.etsmlp.figures import proposition_1
 from ssm_jax import plots
 
 LINES = [
