@@ -10,6 +10,7 @@ to ``experiments/results``. ``--baselines`` adds the trivial baseline to the rec
 these experiments that lack it; their data are in ``--data_dir``, or are drawn.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
@@ -26,7 +27,7 @@ from ssm_jax.training import RunFolder
 README = Path(__file__).parents[1] / "README.md"
 
 
-def texts(rows: list[Row]) -> dict[Path, str]:
+def texts(rows: Sequence[Row]) -> dict[Path, str]:
     """All files that are written from records, and what they hold.
 
     Args:

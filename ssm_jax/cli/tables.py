@@ -23,9 +23,9 @@ COLUMNS = (
 )  # fmt: skip
 
 _WAYS = {
-    ("zero", "text"): "each window from a fresh state",
-    CARRIED: "states go on from window to window, which is the same at every length",
-    ("carry", "shuffled"): "states go on, and the windows come in no order",
+    ("zero", "text"): "each window from a zero state",
+    CARRIED: "states carried from window to window, which is the same at every length",
+    ("carry", "shuffled"): "states carried, windows in shuffled order",
 }
 
 

@@ -91,13 +91,13 @@ def test_each_way_of_reading_has_a_table_by_length():
     ]  # fmt: skip
     fresh, shuffled = tables.by_length(rows).split("Split validation, ")[1:]
     title, _, table = fresh.partition("\n\n")
-    assert title == "each window from a fresh state:"
+    assert title == "each window from a zero state:"
     assert cells(table.strip()) == [
         ["experiment", "trained", "16", "64", "1,024", "95 %", "text", "extends"],
         ["longssm/text:gru", "16", "12.35", "", "", "", "", ""],
         ["longssm/text:s5", "16", "", "3.5", "2.25", "", "", "strong, none"],
     ]
-    assert shuffled.startswith("states go on, and the windows come in no order")
+    assert shuffled.startswith("states carried, windows in shuffled order")
     assert cells(shuffled.partition("\n\n")[2]) == [
         ["experiment", "trained", "64", "95 %", "text"],
         ["longssm/text:s5", "16", "2.5", "", ""],

@@ -64,12 +64,15 @@ def draw() -> Figure:
     s, colours = np.arange(1, FAR), {"zero": BLUE, "carry": ORANGE}
     left.loglog(s, memory(s), color=GREY, linewidth=3, label="wanted")
     counts = np.arange(2, 17)
+    labels = {"zero": "zero states", "carry": "carried states"}
     for name, seen in SEEN.items():
         line = {"color": colours[name], "linewidth": 1.5}
-        left.loglog(s, np.abs(fitted(12, seen)[1:]), label=f"{name} states", **line)
+        left.loglog(s, np.abs(fitted(12, seen)[1:]), label=labels[name], **line)
         within, beyond = zip(*(errors(int(m), seen) for m in counts), strict=True)
-        right.semilogy(counts, within, linestyle=":", label=f"{name}, window", **line)
-        right.semilogy(counts, beyond, label=f"{name}, beyond", **line)
+        right.semilogy(
+            counts, within, linestyle=":", label=f"{labels[name]}, window", **line
+        )
+        right.semilogy(counts, beyond, label=f"{labels[name]}, beyond", **line)
     left.axvline(WINDOW, color=GREY, linestyle="--", linewidth=1)
     plain(left, title="memory of 12 decays", x="steps back")
     plain(right, title="error, part of the memory", x="decays")

@@ -54,10 +54,10 @@ from ssm_jax.variants import parse_variant
 
 RECORDS = Path(__file__).parents[2] / "results" / "longssm"
 _STARTS = {
-    "carry": ("-", "trained and read\nwith states that go on"),
-    "zero": (":", "trained and read\nfrom fresh states"),
+    "carry": ("-", "trained and read\nwith carried states"),
+    "zero": (":", "trained and read\nfrom zero states"),
 }
-_ORDERS = {"text": "in order", "shuffled": "in no order"}
+_ORDERS = {"text": "in order", "shuffled": "shuffled"}
 
 
 class Curve(NamedTuple):
