@@ -1,21 +1,9 @@
-"""Entry points: everything that is run from the command line.
+"""Runs the programs from a checkout: ``python -m launch.train``; and shell scripts."""
 
-``python -m launch.PROGRAM`` imports this first, and then for seconds JAX. Ctrl-C there
-ends the process at once, without a traceback: nothing is under way yet that could be
-lost. `launch.cli.run` lets it be an exception from then on.
-"""
-
-import os
-import signal
 import sys
-import threading
 
-
-def _leave(*_: object) -> None:
-    os.write(2, b"interrupted; the same command continues\n")
-    os._exit(130)  # an exception would be caught, or told, by what is being imported
-
+from ssm_jax.cli.interrupt import exit_on_interrupt
 
 # While `python -m` looks for a module of a package, "-m" stands for its path.
-if sys.argv[:1] == ["-m"] and threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGINT, _leave)
+if sys.argv[:1] == ["-m"]:
+    exit_on_interrupt()

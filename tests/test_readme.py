@@ -43,4 +43,6 @@ def test_every_command_and_file_named_exists():
     for name in names:
         assert (ROOT / name).is_file(), name
     for module in modules:
-        assert (ROOT / (module.replace(".", "/") + ".py")).is_file(), module
+        path = ROOT / module.replace(".", "/")
+        program = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+        assert program.is_file(), module

@@ -6,7 +6,7 @@ norm, constant learning rate for all parameters, no weight decay, 43,200 steps o
 fresh sequences.
 """
 
-from ssm_jax.config import Config, nearest, spec
+from ssm_jax.config import Config, spec
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
 from ssm_jax.recurrences import DLR
@@ -59,12 +59,4 @@ def training() -> Config:
         log_every=100,
         evaluate_every=3600,
         evaluation_batches=400,
-    )
-
-
-def unknown(variant: str, variants: list[str]) -> ValueError:
-    """The error for a variant that an experiment does not have."""
-    return ValueError(
-        f"the variant must be one of {variants}, got {variant!r}; "
-        f"{nearest(variant, variants)}"
     )

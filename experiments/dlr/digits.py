@@ -6,18 +6,25 @@ The data come with scikit-learn: 1,347 images to train on, 150 to choose the che
 by, 300 to test. A minute on 2 CPU cores.
 """
 
+import dataclasses
+
 from ml_collections import ConfigDict
 
-from experiments.dlr import atomic, pixels
+from experiments.dlr import pixels
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import Digits
 from ssm_jax.training import Training
+from ssm_jax.variants import parse_variant
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """There are no choices."""
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment; it has no variants."""
-    if variant:
-        raise atomic.unknown(variant, [])
+    """The experiment."""
+    parse_variant(variant, Variant)
     training = spec(Training, steps=600, batch_size=64, evaluate_every=100)
     return ConfigDict(
         {

@@ -5,38 +5,49 @@ r"""DLR on MNIST, read one pixel at a time, 784 steps.
 
 ``FOLDER`` holds mnist as tensorflow_datasets prepares it in the array_record format.
 
-========  ==============================================================
-variant   what it is
-========  ==============================================================
-(none)    20 epochs, 4 layers of 128 channels and 256 states
-permuted  the same with the pixels of all images in one random order
-small     600 steps of 2 layers of 32 channels and 64 states, for a CPU
-========  ==============================================================
+=============  =============================================================
+variant        what it is
+=============  =============================================================
+(none)         20 epochs, 4 layers of 128 channels and 256 states
+permuted=true  the same with the pixels of all images in one random order
+size=small     600 steps of 2 layers of 32 channels and 64 states, for a CPU
+=============  =============================================================
 """
+
+import dataclasses
+from typing import Literal
 
 from ml_collections import ConfigDict
 
-from experiments.dlr import atomic, pixels
+from experiments.dlr import pixels
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import PixelMnist
 from ssm_jax.training import Training
+from ssm_jax.variants import format_variant, parse_variant
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """The choices."""
+
+    permuted: bool = False
+    size: Literal["full", "small"] = "full"
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment, or its variant ``permuted`` or ``small``."""
-    if variant not in ("", "permuted", "small"):
-        raise atomic.unknown(variant, ["permuted", "small"])
+    """The experiment in one of its variants."""
+    chosen = parse_variant(variant, Variant)
     model = pixels.model(d_model=128, d_state=256, n_layers=4, dropout=0.1)
     training = spec(Training, steps=22_000, batch_size=50, evaluate_every=1100)
-    if variant == "small":
+    if chosen.size == "small":
         model = pixels.model(d_model=32, d_state=64, n_layers=2, dropout=0.0)
         training.update(steps=600, evaluate_every=200)
     return ConfigDict(
         {
             "experiment": "dlr/pixel_mnist",
-            "variant": variant,
+            "variant": format_variant(chosen),
             "paper": None,
-            "task": spec(PixelMnist, permuted=variant == "permuted"),
+            "task": spec(PixelMnist, permuted=chosen.permuted),
             "model": model,
             "optimizer": pixels.optimizer(3e-3, training),
             "training": training,

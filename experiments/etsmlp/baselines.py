@@ -31,15 +31,15 @@ RECURRENCES = {
     "s5": lambda length: spec(S5, bidirectional=True),
 }
 NAMES = (*ATTENTIONS, *RECURRENCES)
-"""Words of a variant."""
+"""Values of ``model`` in a variant."""
 
 
-def parts(name: str, setting: Any, length: int) -> dict[str, Config]:
+def fields(name: str, setting: Any, length: int) -> dict[str, Config]:
     """The fields of a `SequenceModel` that a baseline has its own of.
 
     Args:
       name: One of `NAMES`.
-      setting: The sizes, an `experiments.etsmlp.parts.Setting`.
+      setting: The sizes, an `experiments.etsmlp.settings.Setting`.
       length: Steps of a sequence, or a reference.
 
     Returns:

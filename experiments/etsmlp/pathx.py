@@ -1,32 +1,36 @@
 r"""ETSMLP on Path-X: Pathfinder of 128 x 128 pixels, 16,384 steps; table 1.
 
-    python -m launch.train --config=experiments/etsmlp/pathx.py:gate+small_change \
-        --workdir=runs/x
+    python -m launch.train \
+        --config=experiments/etsmlp/pathx.py:model=gate,small_change=true \
+        --workdir=runs/pathx
     python -m launch.prepare --dataset=pathfinder128 --data_dir=FOLDER
 
 The second command is for many runs: it draws the images once; ``--data_dir`` names
-them. The variant is ``gate`` or a baseline or nothing; ``small_change`` for the
-smoothing that the authors' code has for this length, without which, they say, Path-X is
-not learned: the published figures are compared with these variants alone. ``small`` is
-a size that two CPU cores train in an hour, which is not enough to leave chance: the
-authors' loss begins to fall after 100,000 steps.
+them. ``model=gate`` has a gate, other models are baselines. ``small_change=true`` takes
+the smoothing that the authors' code has for this length, without which, they say,
+Path-X is not learned: the published figures are compared with these variants alone.
+``size=small`` is a size that two CPU cores train in an hour, which is not enough to
+leave chance: the authors' loss begins to fall after 100,000 steps.
 """
 
 import dataclasses
 
-from experiments.etsmlp import parts
-from experiments.etsmlp.parts import Setting
+from experiments.etsmlp import settings
+from experiments.etsmlp.settings import Setting
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import Pathfinder
+from ssm_jax.variants import format_variant, parse_variant
 
-PAPER = {"": 0.8721, "gate": 0.9378}
+PAPER = {"small_change=true": 0.8721, "model=gate,small_change=true": 0.9378}
 FULL = Setting(
     d_model=128,
     n_layers=6,
     d_hidden=256,
     norm="batch",
     learning_rate=0.05,
-    ring=(0.99, 0.9999, 0.314),
+    r_min=0.99,
+    r_max=0.9999,
+    max_phase=0.314,
     steps=125_000,
     batch_size=128,
 )
@@ -36,27 +40,35 @@ SMALL = dataclasses.replace(
 )  # fmt: skip
 
 
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """The choices."""
+
+    model: settings.Model = "etsmlp"
+    small_change: bool = False
+    size: settings.Size = "full"
+
+
 def get_config(variant: str = "") -> Config:
     """The experiment in one of its variants."""
-    model, small_change, small = parts.chosen(
-        variant, parts.MODELS, ("small_change",), ("small",)
-    )
+    chosen = parse_variant(variant, Variant)
+    variant, small = format_variant(chosen), chosen.size == "small"
     setting = SMALL if small else FULL
-    if small_change:
+    if chosen.small_change:
         setting = dataclasses.replace(
-            setting, small_change=True, ring=(0.999, 0.9999, 0.314)
+            setting, small_change=True, r_min=0.999, r_max=0.9999, max_phase=0.314
         )
     task = spec(Pathfinder, size=128)
     if small:
         task.update(n_train=5_000, n_validation=500, n_test=1_000)
-    return parts.experiment(
+    return settings.experiment(
         "etsmlp/pathx",
         variant,
-        PAPER.get(model) if small_change and not small else None,
+        PAPER.get(variant),
         setting,
         task=task,
         length=128 * 128,
-        encoder=parts.pixels(setting),
-        head=parts.pooled(2),
-        model=model,
+        encoder=settings.pixels(setting),
+        head=settings.pooled(2),
+        model=chosen.model,
     )

@@ -1,11 +1,11 @@
 r"""ETSMLP on Retrieval: whether two papers are related, byte by byte; table 1.
 
-    python -m launch.train --config=experiments/etsmlp/retrieval.py:gate \
+    python -m launch.train --config=experiments/etsmlp/retrieval.py:model=gate \
         --data_dir=FOLDER --workdir=runs/retrieval
 
 ``FOLDER`` holds aan, as ``python -m launch.prepare --dataset=aan`` makes it of the
-arena's files. The variant is ``gate`` or a baseline or nothing, and ``small`` for the
-first 1,024 bytes and a size that two CPU cores train in a quarter of an hour.
+arena's files. ``model=gate`` has a gate, other models are baselines, and ``size=small``
+takes the first 1,024 bytes and a size that two CPU cores train in a quarter of an hour.
 
 The model with a gate starts from slower decays in a narrower sector, as the authors'
 code.
@@ -13,13 +13,14 @@ code.
 
 import dataclasses
 
-from experiments.etsmlp import parts
-from experiments.etsmlp.parts import Setting
+from experiments.etsmlp import settings
+from experiments.etsmlp.settings import Setting
 from ssm_jax.config import Config, spec
 from ssm_jax.models import PairHead
 from ssm_jax.tasks import Retrieval
+from ssm_jax.variants import format_variant, parse_variant
 
-PAPER = {"": 0.8578, "gate": 0.8672}
+PAPER = {"": 0.8578, "model=gate": 0.8672}
 FULL = Setting(
     d_model=160,
     n_layers=6,
@@ -29,27 +30,36 @@ FULL = Setting(
     steps=91_960,
     batch_size=64,
 )
-GATE_RING = (0.9, 0.99, 0.314)
+GATE_RING = {"r_min": 0.9, "r_max": 0.99, "max_phase": 0.314}
 SMALL = dataclasses.replace(
     FULL, d_model=64, n_layers=2, d_hidden=64, steps=2_000, batch_size=16
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """The choices."""
+
+    model: settings.Model = "etsmlp"
+    size: settings.Size = "full"
+
+
 def get_config(variant: str = "") -> Config:
     """The experiment in one of its variants."""
-    model, small = parts.chosen(variant, parts.MODELS, ("small",))
+    chosen = parse_variant(variant, Variant)
+    variant, small = format_variant(chosen), chosen.size == "small"
     setting = SMALL if small else FULL
-    if model == "gate":
-        setting = dataclasses.replace(setting, ring=GATE_RING)
+    if chosen.model == "gate":
+        setting = dataclasses.replace(setting, **GATE_RING)
     task = spec(Retrieval, length=1024 if small else 4000)
-    return parts.experiment(
+    return settings.experiment(
         "etsmlp/retrieval",
         variant,
         PAPER.get(variant),
         setting,
         task=task,
         length=task.get_ref("length"),
-        encoder=parts.tokens(setting, 257),
+        encoder=settings.tokens(setting, 257),
         head=spec(
             PairHead,
             d_output=2,
@@ -58,5 +68,5 @@ def get_config(variant: str = "") -> Config:
             start="normal",
             use_bias=False,
         ),
-        model=model,
+        model=chosen.model,
     )

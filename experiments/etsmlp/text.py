@@ -1,11 +1,11 @@
 r"""ETSMLP on Text: whether a review praises its film, byte by byte; table 1.
 
-    python -m launch.train --config=experiments/etsmlp/text.py:gate \
+    python -m launch.train --config=experiments/etsmlp/text.py:model=gate \
         --data_dir=FOLDER --workdir=runs/text
 
-``FOLDER`` holds imdb_reviews, as ``python -m launch.prepare`` makes it. The variant is
-``gate`` or a baseline or nothing, and ``small`` for a size that two CPU cores train in
-an hour, on the first 1,024 bytes of a review: ``gate+small``.
+``FOLDER`` holds imdb_reviews, as ``python -m launch.prepare`` makes it. ``model=gate``
+has a gate, other models are baselines, and ``size=small`` is a size that two CPU cores
+train in an hour, on the first 1,024 bytes of a review.
 
 The model with a gate has six layers and the wide ring, as the authors' code; table 5
 has four layers.
@@ -13,23 +13,26 @@ has four layers.
 
 import dataclasses
 
-from experiments.etsmlp import parts
-from experiments.etsmlp.parts import Setting
+from experiments.etsmlp import settings
+from experiments.etsmlp.settings import Setting
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import ImdbBytes
+from ssm_jax.variants import format_variant, parse_variant
 
-PAPER = {"": 0.872, "gate": 0.8849}
+PAPER = {"": 0.872, "model=gate": 0.8849}
 FULL = Setting(
     d_model=160,
     n_layers=4,
     d_hidden=160,
     learning_rate=0.005,
     dropout=0.1,
-    ring=(0.9, 0.999, 0.314),
+    r_min=0.9,
+    r_max=0.999,
+    max_phase=0.314,
     steps=25_000,
     batch_size=50,
 )
-GATE = dataclasses.replace(FULL, n_layers=6, ring=(0.1, 0.9, 3.14))
+GATE = dataclasses.replace(FULL, n_layers=6, r_min=0.1, r_max=0.9, max_phase=3.14)
 # Faster exponents: two layers must see letters and words, where six see them by turns.
 SMALL = dataclasses.replace(
     FULL,
@@ -37,26 +40,36 @@ SMALL = dataclasses.replace(
     n_layers=2,
     d_hidden=64,
     dropout=0.0,
-    alpha=(0.1, 3.0),
+    dt_min=0.1,
+    dt_max=3.0,
     deviation=0.2,
     steps=10_000,
     batch_size=16,
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """The choices."""
+
+    model: settings.Model = "etsmlp"
+    size: settings.Size = "full"
+
+
 def get_config(variant: str = "") -> Config:
     """The experiment in one of its variants."""
-    model, small = parts.chosen(variant, parts.MODELS, ("small",))
-    setting = SMALL if small else GATE if model == "gate" else FULL
+    chosen = parse_variant(variant, Variant)
+    variant, small = format_variant(chosen), chosen.size == "small"
+    setting = SMALL if small else GATE if chosen.model == "gate" else FULL
     task = spec(ImdbBytes, length=1024 if small else 4000)
-    return parts.experiment(
+    return settings.experiment(
         "etsmlp/text",
         variant,
         PAPER.get(variant),
         setting,
         task=task,
         length=task.get_ref("length"),
-        encoder=parts.tokens(setting, 257),
-        head=parts.pooled(2),
-        model=model,
+        encoder=settings.tokens(setting, 257),
+        head=settings.pooled(2),
+        model=chosen.model,
     )

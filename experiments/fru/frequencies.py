@@ -1,34 +1,44 @@
 r"""FRU of several numbers and ranges of frequencies on MNIST; figures 10 to 12.
 
-    python -m launch.train --config=experiments/fru/frequencies.py:rows+20+0.25+25 \
+    python -m launch.train \
+        --config=experiments/fru/frequencies.py:inputs=rows,n_frequencies=20 \
         --data_dir=FOLDER --workdir=runs/frequencies
 
-The variant is ``rows`` (28 steps) or ``pixels`` (784 steps), then the number of
-frequencies, the frequency 0 among them, the least of the others and the greatest; with
-``+small`` as `experiments.fru.pixel_mnist` has it. The paper draws curves of 50 epochs
-and gives no numbers; of 784 steps it says that 0.25 to 25 does as well as 0.25 to 784.
+``n_frequencies`` counts the frequency 0; the others are from ``frequency_min`` to
+``frequency_max``. The rest is that of `experiments.fru.pixel_mnist`. The paper draws
+curves of 50 epochs and gives no numbers; of 784 steps it says that 0.25 to 25 does as
+well as 0.25 to 784.
 """
 
-import re
+import dataclasses
+from typing import Literal
 
 from experiments.fru import pixel_mnist
 from ssm_jax.config import Config
+from ssm_jax.fields import PositiveFloat, PositiveInt
 from ssm_jax.recurrences import log_spaced
+from ssm_jax.variants import format_variant, parse_variant
 
-_VARIANT = re.compile(r"(rows|pixels)\+(\d+)\+([\d.]+)\+([\d.]+)(\+small)?")
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """The choices."""
+
+    inputs: Literal["pixels", "rows"]
+    n_frequencies: PositiveInt
+    frequency_min: PositiveFloat = 0.25
+    frequency_max: PositiveFloat = 25.0
+    size: Literal["full", "small"] = "full"
 
 
-def get_config(variant: str = "rows+20+0.25+25") -> Config:
+def get_config(variant: str = "inputs=rows,n_frequencies=20") -> Config:
     """The experiment in one of its variants."""
-    match = _VARIANT.fullmatch(variant)
-    if match is None:
-        raise ValueError(
-            "the variant must be rows or pixels, a number of frequencies, the least "
-            f"and the greatest, joined by +, as rows+20+0.25+25, got {variant!r}."
-        )
-    read, n, least, greatest, small = match.groups("")
-    config = pixel_mnist.get_config(f"{read}+fru{small}")
-    config.experiment, config.variant, config.paper = "fru/frequencies", variant, None
-    frequencies = log_spaced(int(n), float(greatest), float(least))
-    config.model.recurrence.frequencies = frequencies
+    chosen = parse_variant(variant, Variant)
+    same = f"inputs={chosen.inputs},model=fru,size={chosen.size}"
+    config = pixel_mnist.get_config(same)
+    config.experiment, config.paper = "fru/frequencies", None
+    config.variant = format_variant(chosen)
+    config.model.recurrence.frequencies = log_spaced(
+        chosen.n_frequencies, chosen.frequency_max, chosen.frequency_min
+    )
     return config

@@ -1,17 +1,20 @@
 r"""FRU, SRU, LSTM and RNN on the words of film reviews; table 3.
 
-    python -m launch.train --config=experiments/fru/imdb.py:words+fru \
-        --data_dir=FOLDER --workdir=runs/words_fru
+    python -m launch.train --config=experiments/fru/imdb.py:model=fru \
+        --data_dir=FOLDER --workdir=runs/imdb_fru
 
-The variant is ``words`` with five waves, or ``words1`` with the frequency 0 alone, then
-``+`` and ``fru``, ``sru``, ``lstm`` or ``rnn``; with ``+small`` four of the twenty
-epochs. ``FOLDER`` holds imdb_reviews, as ``python -m launch.prepare`` makes it.
+The FRU has five frequencies, with ``n_frequencies=1`` the frequency 0 alone;
+``size=small`` trains for four of the twenty epochs. ``FOLDER`` holds imdb_reviews, as
+``python -m launch.prepare`` makes it.
 
 The authors made this table with another library than the others (tflearn): its RNN has
 a sigmoid, as here, and its output layer and embedding are drawn from a normal of
 standard deviation 0.02, truncated at two of them, here not truncated. They run over the
 padding behind a review; here the last word is the last step.
 """
+
+import dataclasses
+from typing import Literal
 
 from ml_collections import ConfigDict
 
@@ -20,14 +23,15 @@ from ssm_jax.config import Config, spec
 from ssm_jax.models import TokenEncoder
 from ssm_jax.tasks import ImdbWords
 from ssm_jax.training import Training
+from ssm_jax.variants import format_variant, parse_variant
 
-WAVES = {"greatest": 100.0, "horizon": 300, "d_statistic": 10}
+FOURIER = {"frequency_max": 100.0, "horizon": 300, "d_statistic": 10}
 PAPER = {
-    "words+fru": 0.8671,
-    "words1+fru": 0.8644,
-    "words+sru": 0.8640,
-    "words+lstm": 0.8364,
-    "words+rnn": 0.5053,
+    "model=fru": 0.8671,
+    "model=fru,n_frequencies=1": 0.8644,
+    "model=sru": 0.8640,
+    "model=lstm": 0.8364,
+    "model=rnn": 0.5053,
 }
 RATES = {
     "fru": (0.001, 0.2, 5.0),
@@ -37,13 +41,28 @@ RATES = {
 }
 
 
-def get_config(variant: str = "words+fru") -> Config:
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """The choices; ``n_frequencies`` is of the FRU alone."""
+
+    model: units.Unit
+    n_frequencies: Literal[5, 1] = 5
+    size: Literal["full", "small"] = "full"
+
+
+def get_config(variant: str = "model=fru") -> Config:
     """The experiment in one of its variants."""
-    words, unit, small = units.chosen(variant, ("words", "words1"))
+    chosen = parse_variant(variant, Variant)
+    unit, variant = chosen.model, format_variant(chosen)
+    if unit != "fru" and chosen.n_frequencies != 5:
+        raise ValueError(
+            f"`variant: n_frequencies` must be left out for {unit}, got "
+            f"{chosen.n_frequencies}; it is of model=fru."
+        )
     task = spec(ImdbWords, length=300, vocabulary=10_000)
     tokens = task.get_ref("vocabulary")
     encoder = spec(TokenEncoder, d_model=128, vocabulary=tokens, deviation=0.02)
-    steps = 2_800 if small else 14_000
+    steps = 2_800 if chosen.size == "small" else 14_000
     return ConfigDict(
         {
             "experiment": "fru/imdb",
@@ -53,7 +72,7 @@ def get_config(variant: str = "words+fru") -> Config:
             "model": units.network(
                 unit,
                 d_output=2,
-                waves=WAVES | {"n": 5 if words == "words" else 1},
+                fourier=FOURIER | {"n_frequencies": chosen.n_frequencies},
                 d_unit=128,
                 encoder=encoder,
                 dropout=0.2,

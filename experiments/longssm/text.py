@@ -1,26 +1,26 @@
 r"""Language models trained on short windows, with states that go on or start afresh.
 
-    python -m launch.train --config=experiments/longssm/text.py:s5+16+previous+small \
+    python -m launch.train \
+        --config=experiments/longssm/text.py:model=s5,length=16,state_init=carry \
         --data_dir=FOLDER --workdir=runs/s5
     python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
 
 Figures 4 to 10 of the paper. ``FOLDER`` holds text files: the paper's are WikiText-103,
-which ``launch.prepare`` makes such a folder of. The variant is ``s5``, ``mamba`` or
-``gru``, or beyond the paper ``dlr``, ``ets`` or ``fru``; the length of a window; and
-what a batch starts from: ``zero``, ``previous``, ``noise`` or ``other``. With
-``shuffled`` windows come in no order. ``d192``, ``d384`` (where nothing is said),
-``d768`` and ``d1024`` are widths, in 6, 6, 12 and 24 layers; with ``small`` tokens are
-bytes and the size one that two CPU cores train in minutes. Other tokens:
+which ``launch.prepare`` makes such a folder of. ``model`` is ``s5``, ``mamba`` or
+``gru``, or beyond the paper ``dlr``, ``ets`` or ``fru``; ``length`` that of a window in
+training; ``state_init`` what a batch starts from. With ``order=shuffled`` windows come
+in no order. ``size`` is a width, in 6, 6, 12 and 24 layers; with ``size=small`` tokens
+are bytes and the size one that two CPU cores train in minutes. Other tokens:
 ``--config.task.tokenizer=FILE.json --config.task.vocabulary=N``, of the file.
 
 A batch has 32,768 tokens (small 2,048) whatever the length, so that all lengths see the
 same text in the same number of steps, but in fewer rows the longer the windows. With
-``rows32`` a batch has 32 rows whatever the length: each row reads the same text at
+``rows=32`` a batch has 32 rows whatever the length: each row reads the same text at
 every length, half as much as without, in fewer steps the longer the windows. Rows, text
 and steps cannot all be the same; what is asked about the length is asked of these runs.
 
-Training that carries states may become unstable (section 4.3): ``s5_bounded`` bounds
-them by its eigenvalues, ``--config.training.state_penalty`` by the loss, and with
+Training that carries states may become unstable (section 4.3): ``model=s5_bounded``
+bounds them by its eigenvalues, ``--config.training.state_penalty`` by the loss; with
 ``--config.training.gradient_windows`` the gradient flows from batch to batch too.
 
 The paper names models and lengths, and no sizes, no rates and no batch; those here are
@@ -28,11 +28,14 @@ ours. With the 50,257 tokens of GPT-2's tokenizer S5 has 12, 29, 117 and 329 mil
 parameters, for its 12M, 30M, 127M and 370M.
 """
 
+import dataclasses
 import math
+from typing import Literal
 
 from ml_collections import ConfigDict
 
-from ssm_jax.config import Config, nearest, spec
+from ssm_jax.config import Config, spec
+from ssm_jax.fields import PositiveInt
 from ssm_jax.layers import ETSMLP, MLP, ChannelMixing, Mamba, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import (
@@ -46,10 +49,9 @@ from ssm_jax.recurrences import (
 )
 from ssm_jax.tasks import TextFolder
 from ssm_jax.training import Optimizer, Training
+from ssm_jax.training.initial import Kind
+from ssm_jax.variants import format_variant, parse_variant
 
-MODELS = ("s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru")
-STARTS = ("zero", "previous", "noise", "other")
-MORE = ("shuffled", "rows32")
 SIZES = {
     "small": (64, 2),
     "d192": (192, 6),
@@ -60,29 +62,41 @@ SIZES = {
 """Width and layers."""
 
 VOCABULARY = 30_000
-HORIZON = 1024  # Of the FRU's waves, which the paper above has not.
-LARGEST_STATE = 100.0  # Where it is bounded, for inputs within 1.
+HORIZON = 1024  # Of the FRU, which the paper has not.
+LARGEST_STATE = 100.0  # Bound of the states of s5_bounded, for inputs within 1.
 
 
-def get_config(variant: str = "s5+16+previous") -> Config:
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """The choices; ``rows`` are those of a batch where the length does not say them."""
+
+    model: Literal["s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru"]
+    length: PositiveInt
+    state_init: Kind
+    order: Literal["text", "shuffled"] = "text"
+    rows: PositiveInt | None = None
+    size: Literal["d384", "d192", "d768", "d1024", "small"] = "d384"
+
+
+def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
     """The experiment in one of its variants."""
-    model, length, start, size, more = _chosen(variant)
-    small = size == "small"
-    d_model, n_layers = SIZES[size]
+    chosen = parse_variant(variant, Variant)
+    length, rows, small = chosen.length, chosen.rows, chosen.size == "small"
+    d_model, n_layers = SIZES[chosen.size]
     steps = 2_000 if small else 20_000
     tokens_of_batch = 2_048 if small else 32_768
     batch_size, validated = max(1, tokens_of_batch // length), 50
-    if "rows32" in more:
-        steps = max(1, steps * tokens_of_batch // 2 // (32 * length))
+    if rows is not None:
+        steps = max(1, steps * tokens_of_batch // 2 // (rows * length))
         # As many tokens for every length, so that they choose a checkpoint by the same.
-        validated = max(1, validated * tokens_of_batch // (32 * length))
-        batch_size = 32
+        validated = max(1, validated * tokens_of_batch // (rows * length))
+        batch_size = rows
     task = spec(
         TextFolder,
         length=length,
         tokenizer="bytes" if small else "words",
         vocabulary=257 if small else VOCABULARY,
-        layout="shuffled" if "shuffled" in more else "stream",
+        layout="shuffled" if chosen.order == "shuffled" else "stream",
     )
     tokens = task.get_ref("vocabulary")
     encoder = spec(
@@ -92,20 +106,20 @@ def get_config(variant: str = "s5+16+previous") -> Config:
         Training,
         steps=steps,
         batch_size=batch_size,
-        initial_state=start,
+        initial_state=chosen.state_init,
         evaluate_every=max(1, steps // 4),
         evaluation_batches=validated,
     )
     return ConfigDict(
         {
             "experiment": "longssm/text",
-            "variant": variant,
+            "variant": format_variant(chosen),
             "paper": None,
             "task": task,
             "model": spec(
                 SequenceModel,
                 encoder=encoder,
-                block=_block(model, d_model, n_layers),
+                block=_block(chosen.model, d_model, n_layers),
                 n_layers=n_layers,
                 head=None,
             ),
@@ -121,30 +135,6 @@ def get_config(variant: str = "s5+16+previous") -> Config:
             "training": training,
         }
     )
-
-
-def _chosen(variant):
-    words = variant.split("+")
-    known = (*MODELS, *STARTS, *SIZES, *MORE)
-    numbers = [int(word) for word in words if word.isdigit()]
-    for word in words:
-        if word not in known and not word.isdigit():
-            raise ValueError(
-                f"the variant must be words of {', '.join(known)} and a length, joined "
-                f"by +, got {word!r}; {nearest(word, known)}"
-            )
-    models, starts, sizes = (
-        [word for word in words if word in group] for group in (MODELS, STARTS, SIZES)
-    )
-    one_each = len(models) == len(starts) == len(numbers) == 1 and len(sizes) < 2
-    if not one_each or not numbers[0]:
-        raise ValueError(
-            "the variant must have one model, one length, one start and at most one "
-            f"size, as s5+16+previous, got {variant!r}."
-        )
-    size = sizes[0] if sizes else "d384"
-    more = [word for word in words if word in MORE]
-    return models[0], numbers[0], starts[0], size, more
 
 
 def _block(model, d, n_layers):

@@ -23,7 +23,7 @@ from ssm_jax.evaluation.spans import spread
 from ssm_jax.fields import PositiveInt, Seed, check_value
 from ssm_jax.types import Array, Float, Integer, PyTree
 
-Start = Literal["zero", "previous"]
+Start = Literal["zero", "carry"]
 Order = Literal["text", "shuffled"]
 Verdict = Literal["strong", "weak", "none"]
 
@@ -120,7 +120,7 @@ def losses_by_length(
         `spread` says how windows are spread over them. None: it is one document.
       max_tokens: Most tokens that are read at each length, if not the greatest length
         takes more. None: as many as equal shares of all documents allow.
-      start: ``"zero"``: each window starts afresh. ``"previous"``: from the state that
+      start: ``"zero"``: each window starts afresh. ``"carry"``: from the state that
         the window read before it in its row left; the first one of a row starts afresh.
       order: ``"text"``: windows follow each other as in the text. ``"shuffled"``: in an
         order that is drawn.

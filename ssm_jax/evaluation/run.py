@@ -34,11 +34,11 @@ LENGTHS_FILE = "length_extension.jsonl"
 
 # From fresh states it is all the same how windows follow each other. Where states go on
 # in the order of the text it is all the same how long they are.
-CARRIED: tuple[LengthStart, Order] = ("previous", "text")
+CARRIED: tuple[LengthStart, Order] = ("carry", "text")
 WAYS: tuple[tuple[LengthStart, Order], ...] = (
     ("zero", "text"),
     CARRIED,
-    ("previous", "shuffled"),
+    ("carry", "shuffled"),
 )
 
 

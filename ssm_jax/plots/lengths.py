@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 
 from ssm_jax.plots.style import BLUE, GREY, ORANGE, figure, plain
 
-_COLOURS = {"zero": BLUE, "previous": ORANGE}
+_COLOURS = {"zero": BLUE, "carry": ORANGE}
 _LINES = {"text": "-", "shuffled": ":"}
-CARRIED = ("previous", "text")
+CARRIED = ("carry", "text")
 """What a line starts from, and in which order, that has one height."""
-_STARTS = {"zero": "fresh states", "previous": "states go on"}
+_STARTS = {"zero": "fresh states", "carry": "states go on"}
 
 
 def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ssm_jax.layers.dropout import row_keys
 from ssm_jax.types import Array, PRNGKey, PyTree
 
-Kind = Literal["zero", "previous", "noise", "other"]
+Kind = Literal["zero", "carry", "noise", "state_passing"]
 
 
 @dataclass(frozen=True)
@@ -20,23 +20,23 @@ class Start:
     No gradient passes: the states enter a step as its data do. (`Past` lets one pass.)
 
     Attributes:
-      kind: ``"zero"``: every batch starts afresh. ``"previous"``: each row goes on from
-        its own state. ``"other"``: from that of the row before it, so that what the
-        state tells is of another sequence. ``"noise"``: from normal numbers, of which
-        only the size is that of states.
+      kind: ``"zero"``: every batch starts afresh. ``"carry"``: each row goes on from
+        its own state (LongSSM's "previous"). ``"state_passing"``: each row starts from
+        the state of the row before it, which is of another sequence. ``"noise"``: from
+        normal numbers, of which only the size is that of states.
       deviation: Standard deviation of the noise. None: in each number of the state the
         root mean square over the rows of what it was after the last batch, which before
         the first one is zero.
-      epoch: Batches after which ``"previous"`` starts afresh. None: it never does.
+      epoch: Batches after which ``"carry"`` starts afresh. None: it never does.
 
     References:
       Wang, `LongSSM: On the Length Extension of State-space Models in Language
-      Modelling <https://arxiv.org/abs/2406.02080>`_, 2024, for ``"previous"``; Buitrago
+      Modelling <https://arxiv.org/abs/2406.02080>`_, 2024, for ``"carry"``; Buitrago
       Ruiz and Gu, `Understanding and Improving Length Generalization in Recurrent
       Models <https://arxiv.org/abs/2507.02782>`_, 2025, for the other two
     """
 
-    kind: Kind = "previous"
+    kind: Kind = "carry"
     deviation: float | None = None
     epoch: int | None = None
 
@@ -67,7 +67,7 @@ class Start:
             keys = jax.random.split(key, len(leaves))
             pairs = zip(keys, leaves, strict=True)
             leaves = [self._noise(key, leaf, axes) for key, leaf in pairs]
-        elif self.kind == "other":
+        elif self.kind == "state_passing":
             leaves = [_of_row_before(leaf, axes) for leaf in leaves]
         elif self.epoch is not None:
             fresh = step % self.epoch == 0

@@ -52,12 +52,12 @@ class Training:
         split, which must then have an end.
       parallel: What maps the step over devices.
       initial_state: What the recurrences start a batch from; `Start` says what each
-        is. With ``"previous"`` they start afresh with each epoch, and evaluation hands
+        is. With ``"carry"`` they start afresh with each epoch, and evaluation hands
         its states on from batch to batch too; else it starts each batch afresh.
       initial_noise: Standard deviation of ``"noise"``. None: as of the states after the
         last batch.
       gradient_windows: Batches that a gradient flows through, that of the step among
-        them, where states go on with ``"previous"``; `Past` says how. 1: states enter a
+        them, where states go on with ``"carry"``; `Past` says how. 1: states enter a
         batch as its data do.
       state_penalty: Factor on the mean square of the states after a batch, which is
         added to the loss that is trained on, not to the one that is shown: against
@@ -94,9 +94,9 @@ class Training:
     def __post_init__(self):
         """Validates the fields, and that they fit together."""
         check_fields(self)
-        if self.gradient_windows > 1 and self.initial_state != "previous":
+        if self.gradient_windows > 1 and self.initial_state != "carry":
             raise ValueError(
-                "`gradient_windows` must be 1 unless the initial state is 'previous', "
+                "`gradient_windows` must be 1 unless the initial state is 'carry', "
                 f"got {self.gradient_windows} with {self.initial_state!r}; there a "
                 "longer window does it."
             )
@@ -171,7 +171,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
 
 def carried_in_evaluation(model: Any, training: Training) -> PyTree:
     """The states that `evaluate` is to hand on; None where training hands none on."""
-    if training.initial_state != "previous":
+    if training.initial_state != "carry":
         return None
     return fresh_states(model, training.batch_size)
 

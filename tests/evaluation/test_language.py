@@ -50,7 +50,7 @@ def trained(tmp_path_factory):
             "task": spec(TextFolder, data_dir=str(folder), length=8),
             "model": model,
             "optimizer": spec(Optimizer, learning_rate=1e-2),
-            "training": spec(Training, **numbers, initial_state="previous"),
+            "training": spec(Training, **numbers, initial_state="carry"),
         }
     )
     train(config, str(run))
@@ -62,8 +62,8 @@ def test_lengths_are_measured_and_written_down(trained):
     ways = [(row["start"], row["order"], row["length"]) for row in rows]
     assert ways == [
         *(("zero", "text", length) for length in (4, 8, 16)),
-        ("previous", "text", 16),
-        *(("previous", "shuffled", length) for length in (4, 8, 16)),
+        ("carry", "text", 16),
+        *(("carry", "shuffled", length) for length in (4, 8, 16)),
     ]
     assert {row["split"] for row in rows} == {"validation"}
     task = restore(trained).text

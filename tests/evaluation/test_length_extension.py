@@ -54,7 +54,7 @@ def test_windows_that_start_afresh(model, order, monkeypatch):
 
 def test_windows_that_go_on_read_the_text_as_one(model, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.ROWS", 2)
-    for each in losses_by_length(*model, TEXT, [6, 72], start="previous"):
+    for each in losses_by_length(*model, TEXT, [6, 72], start="carry"):
         wanted, state = [], None
         for first in range(0, 144, each.length):
             state = None if first == 72 else state  # the second row
@@ -65,7 +65,7 @@ def test_windows_that_go_on_read_the_text_as_one(model, monkeypatch):
 
 def test_states_that_go_on_through_mixed_windows_are_others(model, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.ROWS", 2)
-    options = {"start": "previous", "seed": 1}
+    options = {"start": "carry", "seed": 1}
     (text,) = losses_by_length(*model, TEXT, [8], **options)
     (mixed,) = losses_by_length(*model, TEXT, [8], order="shuffled", **options)
     assert np.abs(text.windows - mixed.windows).max() > 1e-3
@@ -134,7 +134,7 @@ def test_windows_are_of_all_documents_and_of_the_same_tokens(monkeypatch):
     )
     edges = np.array([0, 300, 420, 2000])
     options = {"edges": edges, "max_tokens": 192}
-    for start, order in (("zero", "text"), ("previous", "shuffled")):
+    for start, order in (("zero", "text"), ("carry", "shuffled")):
         found = list(
             losses_by_length(
                 _Stateless(), {}, np.arange(2001), [8, 16, 32], start=start,

@@ -1,6 +1,7 @@
 """Every experiment: it is what its file says, it builds, and its step can be taken."""
 
 import math
+from typing import get_args
 
 import chex
 import jax
@@ -12,66 +13,81 @@ from experiments.etsmlp import (
     image,
     language,
     listops,
-    parts,
     pathfinder,
     pathx,
     retrieval,
+    settings,
     text,
 )
 from experiments.fru import frequencies, imdb, mixture
 from experiments.fru import pixel_mnist as fru_pixel_mnist
 from experiments.longssm import text as longssm_text
-from launch import cli
+from ssm_jax.cli.errors import one_line_errors
 from ssm_jax.config import build, differences, from_json, to_json
 from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import train
 from ssm_jax.training.state import create
 from ssm_jax.training.step import train_step
 
-ARENA = ("", "gate", "small", "gate+small")
-BASELINES = tuple(f"{name}+small" for name in parts.baselines.NAMES)
-CHANGES = tuple(f"{name}+small" for name in (parts.ABLATIONS | parts.STARTS))
+ARENA = ("", "model=gate", "size=small", "model=gate,size=small")
+BASELINES = tuple(f"model={name},size=small" for name in settings.baselines.NAMES)
+CHANGES = (
+    *(f"ablation={name},size=small" for name in settings.ABLATIONS),
+    *(f"init={name},size=small" for name in settings.INITS),
+)
 UNITS = ("fru", "sru", "lstm", "rnn")
+MODELS = get_args(longssm_text.Variant.__annotations__["model"])
 VARIANTS = {
-    imdb: ("words+fru", "words1+fru+small", *(f"words+{name}" for name in UNITS[1:])),
+    imdb: (
+        "model=fru",
+        "model=fru,n_frequencies=1,size=small",
+        *(f"model={name}" for name in UNITS[1:]),
+    ),
     fru_pixel_mnist: (
-        "pixels+fru40",
-        "pixels+fru40+small",
+        "inputs=pixels,model=fru40",
+        "inputs=pixels,model=fru40,size=small",
         *(
-            f"{name}{size}"
-            for size, task in (
-                ("+quarter", "permuted"),
-                ("+small", "pixels"),
+            f"inputs={inputs},model={unit}{size}"
+            for size, inputs in (
+                (",size=quarter", "permuted"),
+                (",size=small", "pixels"),
                 ("", "rows"),
             )
-            for name in (f"{task}+{unit}" for unit in UNITS)
+            for unit in UNITS
         ),
     ),
-    frequencies: ("rows+20+0.25+25", "pixels+10+1+784+small"),
-    shift: ("", "demo"),
-    cumsum: ("", "demo"),
+    frequencies: (
+        "inputs=rows,n_frequencies=20",
+        "inputs=pixels,n_frequencies=10,frequency_min=1,frequency_max=784,size=small",
+    ),
+    shift: ("", "size=demo"),
+    cumsum: ("", "size=demo"),
     digits: ("",),
-    pixel_mnist: ("", "permuted", "small"),
-    listops: (*ARENA, "code", *BASELINES, *CHANGES),
+    pixel_mnist: ("", "permuted=true", "size=small", "permuted=true,size=small"),
+    listops: (*ARENA, "hyperparameters=code", *BASELINES, *CHANGES),
     text: ARENA,
     retrieval: (*ARENA, *BASELINES[:1]),
     image: ARENA,
     pathfinder: ARENA,
-    pathx: (*ARENA, "small_change", "gate+small_change"),
+    pathx: (*ARENA, "small_change=true", "model=gate,small_change=true"),
     mixture: (
-        "sines+fru",
-        *(f"poly5+{name}+small" for name in UNITS),
+        "curves=sines,model=fru",
+        *(f"curves=poly5,model={name},size=small" for name in UNITS),
     ),
     longssm_text: (
-        *(f"{name}+16+previous+small" for name in longssm_text.MODELS),
-        *(f"s5+16+zero+shuffled+{size}" for size in longssm_text.SIZES),
-        "s5+32+previous+rows32+small",
+        *(f"model={name},length=16,state_init=carry,size=small" for name in MODELS),
+        *(
+            f"model=s5,length=16,state_init=zero,order=shuffled,size={size}"
+            for size in ("small", "d192", "d768", "d1024")
+        ),
+        "model=s5,length=16,state_init=noise",
+        "model=s5,length=32,state_init=carry,rows=32,size=small",
     ),
     language: (
-        "cola+transformer+small",
-        "mrpc+gate+small",
-        "imdb",
-        *(f"{name}+code" for name in language.FULL),
+        "dataset=cola,model=transformer,size=small",
+        "dataset=mrpc,model=gate,size=small",
+        "dataset=imdb",
+        *(f"dataset={name},hyperparameters=code" for name in language.FULL),
     ),
 }
 TABLE = [
@@ -96,7 +112,7 @@ def test_config_is_named_as_its_file_and_goes_through_json(file, variant):
 
 @each_experiment
 def test_no_published_figure_stands_beside_a_reduced_run(file, variant):
-    if {"small", "quarter", "demo"} & set(variant.split("+")):
+    if "size=" in variant:
         assert file.get_config(variant).paper is None
 
 
@@ -140,14 +156,22 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
 # What differs from these in numbers alone is left out.
 STEPS = {
     **{file: ("",) for file in (shift, digits, pixel_mnist, text, retrieval, image)},
-    pathx: ("small_change",),
+    pathx: ("small_change=true",),
     mixture: VARIANTS[mixture],
-    longssm_text: VARIANTS[longssm_text][: len(longssm_text.MODELS)],
-    imdb: ("words+fru",),
-    fru_pixel_mnist: ("permuted+fru", "rows+rnn", "pixels+fru+small"),
-    frequencies: ("rows+20+0.25+25",),
-    listops: ("", "gate", *BASELINES, *(f"{name}+small" for name in parts.ABLATIONS)),
-    language: ("cola+transformer", "mrpc", "imdb+gate"),
+    longssm_text: VARIANTS[longssm_text][: len(MODELS)],
+    imdb: ("model=fru",),
+    fru_pixel_mnist: (
+        "inputs=permuted,model=fru",
+        "inputs=rows,model=rnn",
+        "inputs=pixels,model=fru,size=small",
+    ),
+    frequencies: ("inputs=rows,n_frequencies=20",),
+    listops: ("", "model=gate", *BASELINES, *CHANGES[: len(settings.ABLATIONS)]),
+    language: (
+        "dataset=cola,model=transformer",
+        "dataset=mrpc",
+        "dataset=imdb,model=gate",
+    ),
 }
 
 
@@ -173,7 +197,12 @@ def test_a_step_fits_the_task(file, variant, sets_dir):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "variant"),
-    [(shift, ""), (digits, ""), (image, "small"), (language, "mrpc+gate")],
+    [
+        (shift, ""),
+        (digits, ""),
+        (image, "size=small"),
+        (language, "dataset=mrpc,model=gate"),
+    ],
 )
 def test_shrunk_experiment_trains(file, variant, sets_dir, tmp_path):
     config = shrunk(file.get_config(variant), sets_dir)
@@ -184,16 +213,22 @@ def test_shrunk_experiment_trains(file, variant, sets_dir, tmp_path):
 
 @pytest.mark.slow
 def test_network_of_one_recurrence_trains_and_is_evaluated(tmp_path):
-    config = shrunk(mixture.get_config("poly5+rnn+small"), "")
+    config = shrunk(mixture.get_config("curves=poly5,model=rnn,size=small"), "")
     train(config, str(tmp_path))
     assert math.isfinite(evaluate_run(tmp_path)["loss"])
 
 
 @each_file
 def test_unknown_variant_is_one_line_to_the_caller(file, capsys):
-    with pytest.raises(SystemExit) as exit, cli.one_line_errors():
+    with pytest.raises(SystemExit) as exit, one_line_errors():
         file.get_config("tiny")
     assert exit.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: the variant must be ")
+    assert line.startswith("error: `variant` must be name=value pairs")
     assert "got 'tiny'" in line
+
+
+@each_file
+def test_unknown_name_of_a_variant_is_refused(file):
+    with pytest.raises(ValueError, match="`variant` must have names .* got 'colour'"):
+        file.get_config("colour=red")

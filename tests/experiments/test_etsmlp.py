@@ -12,10 +12,10 @@ from experiments.etsmlp import (
     listops,
     pathfinder,
     pathx,
-    proposition_1,
     retrieval,
     text,
 )
+from experiments.etsmlp.figures import proposition_1
 from ssm_jax.config import build
 
 # Table 5: D, L, H, norm, learning rate, weight decay, dropout.
@@ -26,10 +26,10 @@ TABLE_5 = [
     (image, "", (160, 12, 320, "batch", 0.01, 0.01, 0.0)),
     (pathfinder, "", (128, 6, 256, "batch", 0.01, 0.01, 0.0)),
     (pathx, "", (128, 6, 256, "batch", 0.05, 0.01, 0.0)),
-    (language, "cola", (512, 3, 512, "layer", 1e-5, 0.1, 0.1)),
-    (language, "sst2", (512, 12, 512, "layer", 1e-5, 0.1, 0.1)),
-    (language, "imdb", (512, 4, 512, "layer", 1e-5, 0.1, 0.3)),
-    (language, "mnli", (512, 6, 512, "layer", 1e-5, 0.1, 0.1)),
+    (language, "dataset=cola", (512, 3, 512, "layer", 1e-5, 0.1, 0.1)),
+    (language, "dataset=sst2", (512, 12, 512, "layer", 1e-5, 0.1, 0.1)),
+    (language, "dataset=imdb", (512, 4, 512, "layer", 1e-5, 0.1, 0.3)),
+    (language, "dataset=mnli", (512, 6, 512, "layer", 1e-5, 0.1, 0.1)),
 ]
 
 
@@ -54,10 +54,12 @@ def test_setting_is_that_of_table_5(file, variant, published):
     assert block.layer.recurrence.max_modulus == 0.9999
 
 
-@pytest.mark.parametrize("name", [*language.FULL, "cola+gate", "imdb+transformer"])
+@pytest.mark.parametrize(
+    "name", [*language.FULL, "cola,model=gate", "imdb,model=transformer"]
+)
 def test_language_drops_after_the_embedding(name):
     rate = 0.3 if "imdb" in name else 0.1
-    assert language.get_config(name).model.encoder_dropout == rate
+    assert language.get_config(f"dataset={name}").model.encoder_dropout == rate
 
 
 def ring(config):
@@ -65,9 +67,9 @@ def ring(config):
     return recurrence.r_min, recurrence.r_max, recurrence.max_phase
 
 
-@pytest.mark.parametrize("small", ["", "small"])
+@pytest.mark.parametrize("small", ["", "size=small"])
 def test_rings_of_retrieval_are_those_of_the_authors_code(small):
-    gated = f"gate+{small}".strip("+")
+    gated = f"model=gate,{small}".strip(",")
     assert ring(retrieval.get_config(small)) == (0.1, 0.9, 3.14)
     assert ring(retrieval.get_config(gated)) == (0.9, 0.99, 0.314)
 
@@ -76,11 +78,11 @@ def test_rings_of_retrieval_are_those_of_the_authors_code(small):
     ("variant", "paper"),
     [
         ("", None),
-        ("gate", None),
-        ("small_change", 0.8721),
-        ("gate+small_change", 0.9378),
-        ("small_change+gate", 0.9378),
-        ("gate+small_change+small", None),
+        ("model=gate", None),
+        ("small_change=true", 0.8721),
+        ("model=gate,small_change=true", 0.9378),
+        ("small_change=true,model=gate", 0.9378),
+        ("model=gate,small_change=true,size=small", None),
     ],
 )
 def test_published_figures_of_pathx_are_of_small_change(variant, paper):
@@ -90,15 +92,15 @@ def test_published_figures_of_pathx_are_of_small_change(variant, paper):
 @pytest.mark.parametrize("name", baselines.NAMES)
 def test_no_published_figure_stands_beside_a_baseline(name):
     for file in (listops, text, retrieval, image, pathfinder, pathx):
-        assert file.get_config(name).paper is None
+        assert file.get_config(f"model={name}").paper is None
     if name == "transformer":
-        assert language.get_config("cola+transformer").paper is None
+        assert language.get_config("dataset=cola,model=transformer").paper is None
 
 
 @pytest.mark.parametrize("name", baselines.RECURRENCES)
 @pytest.mark.parametrize("file", [listops, text, pathx])
 def test_recurrences_of_baselines_learn_at_a_rate_of_their_own(name, file):
-    config = file.get_config(name)
+    config = file.get_config(f"model={name}")
     groups = build(config.model.block.layer.recurrence).groups()
     (group,) = set(groups.values())
     rate = group.lr_multiplier * config.optimizer.learning_rate
@@ -109,17 +111,17 @@ def test_recurrences_of_baselines_learn_at_a_rate_of_their_own(name, file):
 @pytest.mark.parametrize(
     ("variant", "field", "value"),
     [
-        ("real", "eigenvalues", "real"),
-        ("no_alpha", "alpha", False),
-        ("no_beta+small", "beta", False),
-        ("no_omega", "shortcut", "none"),
-        ("stable_0.5", "stable", (0.5, 0.0)),
-        ("gate+ring_0.6_0.9", "r_min", 0.6),
+        ("ablation=real", "eigenvalues", "real"),
+        ("ablation=no_alpha", "alpha", False),
+        ("ablation=no_beta,size=small", "beta", False),
+        ("ablation=no_omega", "shortcut", "none"),
+        ("init=stable_0.5", "stable", (0.5, 0.0)),
+        ("model=gate,init=ring_0.6_0.9", "r_min", 0.6),
     ],
 )
 def test_change_changes_its_field_alone(variant, field, value):
-    words = variant.split("+")
-    plain = "+".join(word for word in words if word in ("gate", "small"))
+    pairs = variant.split(",")
+    plain = ",".join(p for p in pairs if p.startswith(("model=", "size=")))
     changed = listops.get_config(variant).model.block.layer.recurrence.to_dict()
     usual = listops.get_config(plain).model.block.layer.recurrence.to_dict()
     assert changed[field] == value
@@ -139,7 +141,7 @@ def test_smoothing_adds_13_numbers_a_channel_to_the_mlp():
     norms = (layers + 2) * 2 * d
     mlp = 16 * d + layers * 2 * (d * d + d) + norms + 10 * d
     assert size(listops.get_config()) == mlp + layers * 13 * d
-    assert size(listops.get_config("gate")) == mlp + layers * (13 * d + d * d + d)
+    assert size(listops.get_config("model=gate")) == mlp + layers * (13 * d + d * d + d)
 
 
 NEAR_ONE = 1 - np.geomspace(1e-2, 2e-4, 5)
@@ -164,13 +166,22 @@ def test_gradients_towards_the_rest_of_the_circle(angle):
     np.testing.assert_allclose(growth, 1, rtol=0.1)
 
 
-def test_two_words_of_one_kind_are_refused():
-    with pytest.raises(ValueError, match=r"exclude each other"):
-        listops.get_config("real+no_beta")
+@pytest.mark.parametrize(
+    ("file", "variant", "warmup"),
+    [
+        (listops, "", 9_000),
+        (listops, "hyperparameters=code", 3_000),
+        (listops, "size=small", 500),
+        (language, "dataset=mnli", 7_000),
+        (language, "dataset=cola,size=small", 20),
+    ],
+)
+def test_learning_rate_rises_in_a_part_of_the_steps(file, variant, warmup):
+    assert file.get_config(variant).optimizer.warmup_steps == warmup
 
 
 def test_number_of_steps_reaches_the_schedule():
-    config = listops.get_config("small")
+    config = listops.get_config("size=small")
     config.training.steps = 500
     optimizer = build(config.optimizer)
     assert (optimizer.schedule_steps, optimizer.warmup_steps) == (500, 50)

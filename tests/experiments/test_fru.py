@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from experiments.fru import expressive, temperatures
+from experiments.fru.figures import expressive, temperatures
 
 PART = np.linspace(0, 1, 301)
 

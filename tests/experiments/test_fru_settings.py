@@ -10,27 +10,28 @@ from ssm_jax.recurrences import log_spaced
 
 
 def test_rnn_has_a_sigmoid_on_imdb_alone():
-    def activation(file, task):
-        return file.get_config(f"{task}+rnn").model.recurrence.activation
+    def activation(file, variant):
+        return file.get_config(f"{variant}model=rnn").model.recurrence.activation
 
-    assert activation(imdb, "words") == "sigmoid"
-    assert activation(mixture, "sines") == activation(pixel_mnist, "rows") == "tanh"
+    assert activation(imdb, "") == "sigmoid"
+    assert activation(mixture, "curves=sines,") == "tanh"
+    assert activation(pixel_mnist, "inputs=rows,") == "tanh"
 
 
 def test_output_layer_is_initialized_as_the_authors_do():
     start = "truncated_normal"
-    assert mixture.get_config("sines+lstm").model.head.start == start
-    assert pixel_mnist.get_config("permuted+sru").model.head.start == start
-    assert imdb.get_config("words+fru").model.head.start == "normal"
+    assert mixture.get_config("curves=sines,model=lstm").model.head.start == start
+    assert pixel_mnist.get_config("inputs=permuted,model=sru").model.head.start == start
+    assert imdb.get_config("model=fru").model.head.start == "normal"
 
 
 def test_mixtures_have_the_standard_deviation_of_the_code():
-    task = build(mixture.get_config("poly5+fru").task)
+    task = build(mixture.get_config("curves=poly5,model=fru").task)
     assert task.std == 0.1
 
 
 def test_fru_of_40_frequencies_is_that_of_table_1():
-    config = pixel_mnist.get_config("pixels+fru40")
+    config = pixel_mnist.get_config("inputs=pixels,model=fru40")
     assert config.paper == 0.9688
     assert config.model.recurrence.frequencies == log_spaced(40, 784.0)
     optimizer = config.optimizer
@@ -45,5 +46,10 @@ def test_fru_of_40_frequencies_is_that_of_table_1():
 
 
 def test_fru_of_40_frequencies_is_of_pixels_alone():
-    with pytest.raises(ValueError, match=r"the variant must be .*'permuted\+fru40'"):
-        pixel_mnist.get_config("permuted+fru40")
+    with pytest.raises(ValueError, match=r"`variant: inputs` must be 'pixels' for"):
+        pixel_mnist.get_config("inputs=permuted,model=fru40")
+
+
+def test_number_of_frequencies_is_of_the_fru_alone():
+    with pytest.raises(ValueError, match=r"`variant: n_frequencies` must be left out"):
+        imdb.get_config("model=sru,n_frequencies=1")

@@ -9,9 +9,10 @@ import pytest
 import tokenizers
 from flax.core import meta
 
-from experiments.longssm import pretrained, text
-from experiments.longssm.extrapolation import SEEN, errors, fitted, memory
-from experiments.longssm.lengths import RECORDS, Curve, curves
+from experiments.longssm import text
+from experiments.longssm.figures import pretrained
+from experiments.longssm.figures.extrapolation import SEEN, errors, fitted, memory
+from experiments.longssm.figures.lengths import RECORDS, Curve, curves
 from ssm_jax.config import build
 from ssm_jax.evaluation.length_extension import losses_by_length
 from ssm_jax.interop import save_mamba
@@ -22,7 +23,7 @@ from ssm_jax.models import Block, SequenceModel, TokenEncoder
 @pytest.mark.parametrize("m", [4, 6, 8, 10, 12, 16])
 def test_memory_fitted_to_windows_is_wrong_beyond_them(m):
     (within, beyond), (seen, far) = (
-        errors(m, SEEN[name]) for name in ("zero", "previous")
+        errors(m, SEEN[name]) for name in ("zero", "carry")
     )
     assert max(within, seen) < 0.1
     assert beyond > 10
@@ -41,6 +42,9 @@ def test_decays_that_make_up_the_memory_are_found():
     np.testing.assert_allclose(fitted(16, len(whole)), memory(whole), rtol=0.02)
 
 
+S5 = "model=s5,length=16"
+
+
 def recorded(folder, variant, lines, seed=0, **more):
     path = folder / f"text.{variant}.seed{seed}.json"
     path.write_text(json.dumps({"variant": variant, **more}))
@@ -51,9 +55,9 @@ def recorded(folder, variant, lines, seed=0, **more):
 def lines_of(fresh, carried, shuffled, split="test"):
     """What a run records: fresh at 1, 2 and 4 tokens, carried once, shuffled at all."""
     ways = [("zero", "text", n, p) for n, p in zip((1, 2, 4), fresh, strict=True)]
-    ways += [("previous", "text", 4, carried)]
+    ways += [("carry", "text", 4, carried)]
     ways += [
-        ("previous", "shuffled", n, p) for n, p in zip((1, 2, 4), shuffled, strict=True)
+        ("carry", "shuffled", n, p) for n, p in zip((1, 2, 4), shuffled, strict=True)
     ]
     return [
         {"split": split, "start": s, "order": o, "length": n, "perplexity": p}
@@ -66,19 +70,25 @@ def test_curves_pair_models_with_how_they_were_trained(tmp_path):
     carried = lines_of([9.0, 8.0, 7.0], 6.0, [10.0, 8.5, 6.5])
     fresh = lines_of([5.0, 6.0, 7.0], 11.0, [20.0, 20.0, 20.0])
     again = lines_of([7.0, 8.0, 9.0], 11.0, [20.0, 20.0, 20.0])
-    recorded(tmp_path, "s5+16+previous+rows32+small", carried)
-    recorded(tmp_path, "s5+16+zero+rows32+small", fresh)
-    recorded(tmp_path, "s5+16+zero+rows32+small", again, seed=1)
+    recorded(tmp_path, f"{S5},state_init=carry,rows=32,size=small", carried)
+    recorded(tmp_path, f"{S5},state_init=zero,rows=32,size=small", fresh)
+    recorded(tmp_path, f"{S5},state_init=zero,rows=32,size=small", again, seed=1)
     # Not of this figure: rows that depend on the length, training in no order, other
     # states, another split, and what is stale.
-    recorded(tmp_path, "s5+16+zero+small", fresh)
-    recorded(tmp_path, "s5+16+zero+shuffled+rows32+small", fresh)
-    recorded(tmp_path, "s5+16+noise+rows32+small", fresh)
-    recorded(tmp_path, "s5+16+zero+rows32+small", fresh, seed=2, stale="Of one novel.")
+    recorded(tmp_path, f"{S5},state_init=zero,size=small", fresh)
+    recorded(tmp_path, f"{S5},state_init=zero,order=shuffled,rows=32,size=small", fresh)
+    recorded(tmp_path, f"{S5},state_init=noise,rows=32,size=small", fresh)
+    recorded(
+        tmp_path,
+        f"{S5},state_init=zero,rows=32,size=small",
+        fresh,
+        seed=2,
+        stale="Of one novel.",
+    )
     along, own = [1, 2, 4], ("s5 small", 16)
     assert curves(tmp_path) == [
-        Curve(*own, "previous", "shuffled", along, [10.0, 8.5, 6.5]),
-        Curve(*own, "previous", "text", along, [6.0, 6.0, 6.0]),
+        Curve(*own, "carry", "shuffled", along, [10.0, 8.5, 6.5]),
+        Curve(*own, "carry", "text", along, [6.0, 6.0, 6.0]),
         Curve(*own, "zero", "shuffled", along, [6.0, 7.0, 8.0]),
         Curve(*own, "zero", "text", along, [6.0, 7.0, 8.0]),
     ]
@@ -88,7 +98,12 @@ def test_curves_need_records(tmp_path):
     with pytest.raises(ValueError, match="`records` must hold runs of .*, got none in"):
         curves(tmp_path)
     stale = lines_of([1.0] * 3, 1.0, [1.0] * 3)
-    recorded(tmp_path, "s5+16+zero+rows32+small", stale, stale="Of one novel.")
+    recorded(
+        tmp_path,
+        f"{S5},state_init=zero,rows=32,size=small",
+        stale,
+        stale="Of one novel.",
+    )
     with pytest.raises(ValueError, match="`records` must hold runs of .*, got none in"):
         curves(tmp_path)
     assert curves(RECORDS)
@@ -104,8 +119,10 @@ def test_records_measured_on_one_novel_are_stale():
 
 def test_rows_do_not_depend_on_the_length_where_that_is_asked():
     lengths = np.array([16, 32, 128])
-    for more, rows in (("rows32+", [32, 32, 32]), ("", [128, 64, 16])):
-        variants = (f"s5+{n}+previous+{more}small" for n in lengths)
+    for more, rows in ((",rows=32", [32, 32, 32]), ("", [128, 64, 16])):
+        variants = (
+            f"model=s5,length={n},state_init=carry{more},size=small" for n in lengths
+        )
         found = [text.get_config(variant).training for variant in variants]
         assert [each.batch_size for each in found] == rows
         # As much text for every length, in training and in validation.
@@ -117,17 +134,17 @@ def test_rows_do_not_depend_on_the_length_where_that_is_asked():
 @pytest.mark.parametrize(
     ("variant", "millions"),
     [
-        ("s5+16+zero+d192", 12),
-        ("s5+16+zero", 29),
-        ("s5+16+zero+d768", 117),
-        ("s5+16+zero+d1024", 329),
-        ("gru+16+zero", 33),
-        ("mamba+16+zero+d1024", 211),
+        ("model=s5,size=d192", 12),
+        ("model=s5", 29),
+        ("model=s5,size=d768", 117),
+        ("model=s5,size=d1024", 329),
+        ("model=gru", 33),
+        ("model=mamba,size=d1024", 211),
     ],
 )
 def test_sizes_are_near_the_papers(variant, millions, key):
     """Of 50,257 tokens; the paper has 12, 30, 127, 370, 30 and 180."""
-    config = text.get_config(variant)
+    config = text.get_config(f"{variant},length=16,state_init=zero")
     config.task.vocabulary = 50_257
     model = build(config.model)
     tokens = jnp.zeros((1, 16), jnp.int32)

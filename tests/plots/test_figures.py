@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.etsmlp import proposition_1
+from experiments.etsmlp.figures import proposition_1
 from ssm_jax import plots
 
 LINES = [
@@ -62,7 +62,7 @@ def test_gradients_have_a_curve_for_each_time():
 def test_lengths_have_a_line_for_each_way_of_reading():
     rows = [
         {"start": s, "order": "text", "length": n, "perplexity": p, "trained": 16}
-        for s, n, p in (("zero", 16, 3.0), ("zero", 64, 4.0), ("previous", 16, 2.0))
+        for s, n, p in (("zero", 16, 3.0), ("zero", 64, 4.0), ("carry", 16, 2.0))
     ]
     shown = drawn(plots.lengths(rows, "x").axes[0])
     assert shown["fresh states, text"] == [[16, 3.0], [64, 4.0]]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from launch.suites import finite
+from benchmarks import finite
 from ssm_jax.recurrences import (
     FRU,
     GRU,

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from launch.suites import scaled
+from benchmarks import scaled
 
 LENGTH = 200
 UNITS = scaled.units(LENGTH)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from launch.prepare import TEXTS, prepare
 from ssm_jax import tasks
+from ssm_jax.cli.prepare import TEXTS, prepare
 from ssm_jax.tasks import documents
 
 ARTICLES = (

@@ -40,7 +40,8 @@ EXPERIMENT = flags.DEFINE_enum(
 ROOT = Path(__file__).parents[2]
 CONFIGS = {
     "digits": "experiments/dlr/digits.py",
-    "stream": "experiments/longssm/text.py:gru+16+previous+small",
+    "stream": "experiments/longssm/text.py"
+    ":model=gru,length=16,state_init=carry,size=small",
 }
 OVERRIDES = {
     "model.n_layers": 1,

@@ -67,7 +67,7 @@ PAIR = model(
     prenorm=False,
 )
 CASES = {
-    "previous": Case(CAUSAL, start=Start("previous", epoch=8), windows=2),
+    "carry": Case(CAUSAL, start=Start("carry", epoch=8), windows=2),
     "attention": Case(ATTENTION),
     "pair": Case(PAIR),
     "adam": Case(model(Attention(2, dropout=DROP), PooledHead(2)), ADAM),

@@ -39,7 +39,7 @@ STATES = (
 
 
 def test_states_go_on_until_an_epoch_ends():
-    start = Start("previous", epoch=3)
+    start = Start("carry", epoch=3)
     for step in range(7):
         given = start(STATES, step=jnp.int32(step), key=KEY)
         zeros = jax.tree.map(np.zeros_like, STATES)
@@ -49,11 +49,11 @@ def test_states_go_on_until_an_epoch_ends():
 
 def test_fresh_start_has_no_states():
     assert Start("zero")(STATES, step=1, key=KEY) is None
-    assert Start("previous")(None, step=1, key=KEY) is None
+    assert Start("carry")(None, step=1, key=KEY) is None
 
 
 def test_states_of_others_are_those_of_the_row_before():
-    given = Start("other")(STATES, step=1, key=KEY)
+    given = Start("state_passing")(STATES, step=1, key=KEY)
     wanted = jax.tree.map(lambda leaf: np.roll(leaf, 1, axis=0), STATES)
     chex.assert_trees_all_equal(given, wanted)
 
@@ -79,7 +79,7 @@ def test_noise_is_as_great_as_states_were_or_as_told(deviation, wanted):
     assert not np.allclose(given[0], other[0])
 
 
-@pytest.mark.parametrize("kind", ["other", "noise"])
+@pytest.mark.parametrize("kind", ["state_passing", "noise"])
 def test_states_of_a_row_do_not_depend_on_the_number_of_devices(kind):
     start = Start(kind)
 
@@ -136,7 +136,7 @@ def of_whole(start, task, split):
 def test_carried_training_is_that_of_one_long_sequence_an_epoch(start, task):
     wanted, _ = of_whole(start, task, "train")
     run, state = start
-    run = dataclasses.replace(run, start=Start("previous", epoch=len(wanted)))
+    run = dataclasses.replace(run, start=Start("carry", epoch=len(wanted)))
     state = state.replace(carry=fresh_states(run.model, ROWS))
     step = jax.jit(partial(train_step, run))
     losses = []
@@ -165,7 +165,7 @@ def test_run_that_is_stopped_knows_where_its_epoch_began(task, tmp_path, monkeyp
         batch_size=8,
         log_every=1,
         evaluate_every=2,
-        initial_state="previous",
+        initial_state="carry",
     )
     config.task = spec(TextFolder, **vars(task))
     encoder = spec(TokenEncoder, d_model=4, vocabulary=257)

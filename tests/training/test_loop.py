@@ -10,7 +10,7 @@ import types
 import jax
 import pytest
 
-from launch import cli
+from ssm_jax.cli.errors import one_line_errors
 from ssm_jax.evaluation import evaluate_run, restore
 from ssm_jax.tasks import Digits, Shift
 from ssm_jax.training import CheckpointError, Training, background, folder, train
@@ -85,12 +85,12 @@ def test_metrics_are_logged_when_they_are_asked_for(finished):
 # there is no checkpoint yet, after step 5 one of step 3 and metrics of step 4.
 RUNS = {
     "digits": (Digits, tiny.digits(), (1, 5)),
-    "carried": (Shift, tiny.shift(initial_state="previous"), (5,)),
+    "carried": (Shift, tiny.shift(initial_state="carry"), (5,)),
     "noise": (Shift, tiny.shift(initial_state="noise", parallel="shard_map"), (5,)),
-    "other": (Shift, tiny.shift(initial_state="other"), (5,)),
+    "state_passing": (Shift, tiny.shift(initial_state="state_passing"), (5,)),
     "shard_map": (
         Shift,
-        tiny.shift(initial_state="previous", gradient_windows=3, parallel="shard_map"),
+        tiny.shift(initial_state="carry", gradient_windows=3, parallel="shard_map"),
         (5,),
     ),
 }
@@ -179,7 +179,7 @@ def diverging(**training):
 
 
 def test_loss_that_is_not_finite_is_one_line_that_names_its_step(tmp_path, capsys):
-    with pytest.raises(SystemExit) as exit, cli.one_line_errors():
+    with pytest.raises(SystemExit) as exit, one_line_errors():
         train(diverging(log_every=5, evaluate_every=6), str(tmp_path))
     assert exit.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -254,7 +254,7 @@ def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(
 
 
 def test_model_without_a_state_has_none_to_carry(tmp_path):
-    config = tiny.shift(initial_state="previous")
+    config = tiny.shift(initial_state="carry")
     config.model.block.layer.recurrence.bidirectional = True
     with pytest.raises(ValueError, match="`initial_state` must be 'zero' for a model"):
         train(config, str(tmp_path / "run"))
@@ -286,7 +286,7 @@ def test_numbers_that_are_not_positive_are_refused(name):
         Training(**numbers)
 
 
-@pytest.mark.parametrize(("kind", "noise"), [("previous", 0.5), ("noise", 0.0)])
+@pytest.mark.parametrize(("kind", "noise"), [("carry", 0.5), ("noise", 0.0)])
 def test_noise_that_nothing_reads_is_refused(kind, noise):
     with pytest.raises(ValueError, match=f"^`initial_noise` .* got {noise}[; ]"):
         Training(steps=1, batch_size=1, initial_state=kind, initial_noise=noise)

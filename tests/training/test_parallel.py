@@ -45,7 +45,9 @@ class Row(NamedTuple):
 ROWS = {
     "padded": Row(SGD, padded=True),
     "carried": Row(SGD, carried=True, norm="scalar", windows=2),
-    "other": Row(SGD, carried=True, norm="scalar", start=Start("other")),
+    "state_passing": Row(
+        SGD, carried=True, norm="scalar", start=Start("state_passing")
+    ),
     "batch norm": Row(SGD, norm="batch"),
     # Adam divides by the gradient's own size, so rounding weighs more.
     "adam": Row(Optimizer(learning_rate=1e-3, clip_norm=0.5), atol=1e-5),

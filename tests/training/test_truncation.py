@@ -100,6 +100,6 @@ def test_no_gradient_flows_past_the_beginning_of_an_epoch(steps):
 
 
 def test_windows_want_states_that_go_on():
-    for kind in ("zero", "noise", "other"):
+    for kind in ("zero", "noise", "state_passing"):
         with pytest.raises(ValueError, match="^`gradient_windows` must be 1 .* longer"):
             Training(steps=1, batch_size=1, initial_state=kind, gradient_windows=2)

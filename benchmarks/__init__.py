@@ -1,0 +1,1 @@
+"""Benchmark suites, one subject a file: ``python -m benchmarks --suite=NAME``."""

@@ -1,0 +1,60 @@
+"""The generators of the long-range tasks: examples a second of one process."""
+
+import statistics
+import time
+
+import numpy as np
+
+from benchmarks.measurement import Row
+from ssm_jax.tasks.synthetic import expressions, pathfinder
+
+# Of the Long Range Arena.
+BOUNDS = expressions.Bounds(500, 2000, 10, 10)
+N_EXPRESSIONS = 256
+
+
+def _images(size):
+    def draw(seed):
+        return len(pathfinder.draw_block(size, seed, "train", 0).labels)
+
+    return draw
+
+
+def _expressions(seed):
+    return len(expressions.draw(np.random.default_rng(seed), N_EXPRESSIONS, BOUNDS)[1])
+
+
+GENERATORS = {
+    32**2: ("Pathfinder, 32 x 32", _images(32)),
+    128**2: ("Path-X, 128 x 128", _images(128)),
+    2000: ("ListOps", _expressions),
+}
+"""By the steps of a sequence."""
+
+
+def generator_rows(length: int, *, repeats: int) -> list[Row]:
+    """Draws blocks of examples of one task.
+
+    Args:
+      length: Steps of a sequence, which says the task: one of `GENERATORS`.
+      repeats: Number of timed blocks, after one that is not.
+
+    Returns:
+      One row: the task, and the examples of a second.
+
+    Raises:
+      ValueError: No task has such sequences.
+    """
+    if length not in GENERATORS:
+        raise ValueError(
+            f"`lengths` must be of {', '.join(map(str, GENERATORS))}, got {length}; "
+            "they say the task."
+        )
+    name, draw = GENERATORS[length]
+    draw(0)
+    rates = []
+    for seed in range(1, repeats + 1):
+        start = time.perf_counter()
+        n = draw(seed)
+        rates.append(n / (time.perf_counter() - start))
+    return [{"steps": length, "examples_per_s": statistics.median(rates), "task": name}]

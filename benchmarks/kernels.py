@@ -1,0 +1,97 @@
+"""The kernels: convolution kernels of modes, and every method of the recurrence."""
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.measurement import Row, costs, ratios
+from ssm_jax.kernels import LogDecay, linear_recurrence, modal_kernel
+
+
+def modal_kernel_rows(
+    length: int, *, d: int = 128, n: int = 64, repeats: int
+) -> Iterable[Row]:
+    """Times `modal_kernel`, the usual array of exponentials, and gives their ratio.
+
+    Args:
+      length: Steps of a kernel.
+      d: Number of kernels.
+      n: Modes that they share.
+      repeats: Timed runs of each.
+
+    Yields:
+      A row for each of the two and one for the usual over ours.
+    """
+    rng = np.random.default_rng(0)
+    log = LogDecay(
+        jnp.asarray(-rng.uniform(1e-4, 0.1, n), jnp.float32),
+        jnp.asarray(2 * np.pi * np.arange(n) / n, jnp.float32),
+    )
+    w = rng.normal(size=(d, n, 2)) @ [1, 1j] / n
+    w = jnp.asarray(w, jnp.complex64)
+
+    def usual(log, w, length):
+        exponent = jax.lax.complex(log.log_abs, log.phase)[:, None] * jnp.arange(length)
+        return jnp.real(jnp.sum(w[:, :, None] * jnp.exp(exponent), -2))
+
+    lam = np.asarray(log.log_abs, float) + 1j * np.asarray(log.phase, float)
+    first = [np.exp(lam * t) @ np.asarray(w[0], complex) for t in range(length)]
+    found = {}
+    for name, function in (("usual", usual), ("modal_kernel", modal_kernel)):
+        logging.info("%s, %d steps", name, length)
+        kernels, exact = partial(function, length=length), np.real([first])
+        found[name] = costs(kernels, log, w, exact=exact, repeats=repeats)
+        yield {"what": name, "length": length} | found[name]
+    ratio = ratios(found["usual"], found["modal_kernel"])
+    yield {"what": "ratio", "length": length} | ratio
+
+
+def recurrence_rows(length: int, *, n: int = 64, repeats: int) -> Iterable[Row]:
+    """Times every method of `linear_recurrence`.
+
+    Args:
+      length: Steps of the sequence.
+      n: Complex states.
+      repeats: Timed runs of each.
+
+    Yields:
+      A row for each kind of decay and each method that evaluates it.
+    """
+    rng = np.random.default_rng(0)
+    b = jnp.asarray(rng.normal(size=(length, n, 2)) @ [1, 1j], jnp.complex64)
+    log = LogDecay(
+        jnp.asarray(-np.geomspace(1e-6, 0.1, n), jnp.float32),
+        jnp.asarray(rng.uniform(-np.pi, np.pi, n), jnp.float32),
+    )
+    exponent = np.asarray(log.log_abs, float) + 1j * np.asarray(log.phase, float)
+    varying = np.exp(exponent + 1j * rng.uniform(-0.1, 0.1, (length, n)))
+    varying = jnp.asarray(varying, jnp.complex64)
+    scans = ["sequential", "associative", "chunked"]
+    for kind, a, numbers, methods in (
+        ("constant", log, np.exp(exponent), [*scans, "fft"]),
+        ("varying", varying, varying, scans),
+    ):
+        exact = _loop(numbers, b)
+        for method in methods:
+            logging.info("%s decay, %s, %d steps", kind, method, length)
+            states = partial(_states, method=method)
+            row = {"what": method, "decay": kind, "length": length}
+            yield row | costs(states, a, b, exact=exact, repeats=repeats)
+
+
+def _states(a, b, *, method):
+    return linear_recurrence(a, b, method=method)[0]
+
+
+def _loop(a, b):
+    """The definition in double precision."""
+    b = np.asarray(b, complex)
+    a = np.broadcast_to(np.asarray(a, complex), b.shape)
+    h, state = np.empty_like(b), np.zeros_like(b[0])
+    for t in range(len(b)):
+        h[t] = state = a[t] * state + b[t]
+    return h

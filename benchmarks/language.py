@@ -1,0 +1,146 @@
+"""Language models on long texts: a token after so many, and a million in a row.
+
+The models are the small ones of ``experiments/longssm/text.py``, of bytes, two layers
+of width 64, as they start: what they cost does not depend on what they have learned.
+"""
+
+import logging
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any, get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+from flax.core import meta
+
+from benchmarks.measurement import Row
+from experiments.longssm import text
+from ssm_jax.config import build
+from ssm_jax.evaluation import generate, losses_by_length
+from ssm_jax.types import PyTree
+
+MODELS = get_args(text.Variant.__annotations__["model"])
+
+LONG = ("s5", "mamba", "dlr", "ets")
+"""The models that read the long text."""
+
+WAYS = ("pieces", "at_once")
+
+
+def generation_rows(position: int, *, repeats: int) -> Iterable[Row]:
+    """Times a token that is written after so many have been read.
+
+    Args:
+      position: Tokens of the prompt, which is read all steps at once.
+      repeats: Medians are of ten times as many tokens.
+
+    Yields:
+      A row for each model: seconds a token, the same over those of a token at the start
+      of a text, timed in turns; and bytes of the state that is kept.
+    """
+    prompt = _tokens(position).tolist()
+    for name in MODELS:
+        logging.info("%s, after %d tokens", name, position)
+        model, variables = _started(name)
+        writers = [generate(model, variables, [p]) for p in (prompt[:1], prompt)]
+        for writer in writers:  # read their prompts
+            next(writer)
+        in_turns = [
+            _next_token(writer) for _ in range(10 * repeats + 1) for writer in writers
+        ]
+        first, later = np.median(np.reshape(in_turns[2:], (-1, 2)), 0)
+        state = next(writers[1]).state
+        yield {
+            "what": name,
+            "position": position,
+            "token_s": float(later),
+            "over_first": float(later / first),
+            "state_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(state)),
+        }
+
+
+def _next_token(writer: Iterator[Any]) -> float:
+    start = time.perf_counter()
+    next(writer)
+    return time.perf_counter() - start
+
+
+def long_text_rows(length: int, *, repeats: int) -> Iterable[Row]:
+    """Evaluates models on one sequence, in pieces and all at once.
+
+    Args:
+      length: Tokens of the sequence.
+      repeats: Not read: each is evaluated once, in a process of its own.
+
+    Yields:
+      A row for each model: of both ways the seconds, compilation included, and the
+      greatest memory of the process; by what part their losses differ.
+    """
+    del repeats
+    for name in LONG:
+        logging.info("%s, %d tokens", name, length)
+        losses, row = [], {"what": name, "length": length}
+        for way in WAYS:
+            loss, found = in_a_fresh_process(evaluated, name, length, way)
+            losses.append(loss)
+            row |= found
+        yield row | {"error": abs(losses[1] / losses[0] - 1)}
+
+
+def evaluated(name: str, length: int, way: str) -> tuple[float, Row]:
+    """Evaluates a model on one sequence.
+
+    Args:
+      name: The model.
+      length: Tokens of the sequence.
+      way: ``"pieces"``: by `losses_by_length`. ``"at_once"``: by a single call.
+
+    Returns:
+      The loss, nats a token; and ``WAY_s`` and ``WAY_bytes``, the greatest memory that
+      this process has held so far.
+    """
+    model, variables = _started(name)
+    tokens = _tokens(length + 1)
+    start = time.perf_counter()
+    if way == "pieces":
+        (measured,) = losses_by_length(model, variables, tokens, [length])
+        loss = measured.loss
+    else:
+        loss = float(_loss(model, variables, tokens))
+    seconds = time.perf_counter() - start
+    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    held *= 1 if sys.platform == "darwin" else 1024
+    return loss, {f"{way}_s": seconds, f"{way}_bytes": held}
+
+
+def in_a_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function where nothing has taken memory before."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+@partial(jax.jit, static_argnums=0)
+def _loss(model, variables, tokens):
+    logits, _ = model.apply(variables, tokens[None, :-1])
+    of_next = optax.softmax_cross_entropy_with_integer_labels
+    return jnp.mean(of_next(logits[0], tokens[1:]))
+
+
+def _started(name: str) -> tuple[nn.Module, PyTree]:
+    config = text.get_config(f"model={name},length=16,state_init=zero,size=small")
+    model = build(config.model, "config.model")
+    start = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))
+    return model, meta.unbox(start)
+
+
+def _tokens(n: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 257, n, np.int32)

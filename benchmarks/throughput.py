@@ -1,0 +1,107 @@
+"""Training language models of one size at growing lengths, as figure 3 of ETSMLP.
+
+The models are causal and of nearly equal size: 30 million parameters on accelerators as
+in the paper, one million on CPUs. A step is the gradient of the mean cross-entropy of
+the next token, of one sequence.
+"""
+
+import logging
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax.core import meta
+
+from benchmarks.measurement import Row, measure
+from ssm_jax.layers import ETSMLP, MLP, Attention, ChannelMixing, RecurrentLayer
+from ssm_jax.models import Block, Positions, SequenceModel, StepHead, TokenEncoder
+from ssm_jax.recurrences import S4D, ComplexSmoothing
+from ssm_jax.types import Array, Int
+
+_VOCABULARY = 1000
+
+
+def throughput_rows(
+    length: int,
+    *,
+    width: int | None = None,
+    n_layers: int | None = None,
+    repeats: int,
+) -> Iterable[Row]:
+    """Times a step of training of each model.
+
+    Args:
+      length: Steps of the sequence, the batch.
+      width: Channels. None: 128 on CPUs, else 512.
+      n_layers: Blocks of the Transformer. None: 4 on CPUs, else 12.
+      repeats: Timed runs of each.
+
+    Yields:
+      A row for each model: parameters, tokens a second, and memory in bytes.
+    """
+    tokens = jax.random.randint(jax.random.key(0), (1, length), 0, _VOCABULARY)
+    small = jax.default_backend() == "cpu"
+    width = width or (128 if small else 512)
+    n_layers = n_layers or (4 if small else 12)
+    for name, model in models(width, n_layers, length).items():
+        logging.info("%s, %d steps", name, length)
+        variables = meta.unbox(model.init(jax.random.key(1), tokens[:, :2]))
+        row, _ = measure("step", _gradient(model), variables, tokens, repeats=repeats)
+        sizes = [leaf.size for leaf in jax.tree.leaves(variables)]
+        yield {
+            "what": name,
+            "length": length,
+            "parameters": sum(sizes),
+            "tokens_a_second": length / row["step_s"],
+            "step_bytes": row["step_bytes"],
+        }
+
+
+def models(width: int, n_layers: int, length: int) -> dict[str, nn.Module]:
+    """The models, of so many channels and the depth that brings them to one size.
+
+    Args:
+      width: Channels.
+      n_layers: Blocks of the Transformer, of ``12 width**2`` parameters each.
+      length: Steps of the longest sequence.
+    """
+
+    def n_parameters(block):
+        variables = jax.eval_shape(
+            block.init, jax.random.key(0), jnp.zeros((1, 2, width))
+        )
+        return sum(leaf.size for leaf in jax.tree.leaves(variables))
+
+    def model(block, positions=None):
+        depth = round(12 * width**2 * n_layers / n_parameters(block))
+        return SequenceModel(
+            encoder=TokenEncoder(width, _VOCABULARY),
+            block=block,
+            n_layers=depth,
+            head=StepHead(_VOCABULARY),
+            positions=positions,
+        )
+
+    gated = ETSMLP(ComplexSmoothing(), d_hidden=2 * width, gate=True)
+    mixed = RecurrentLayer(S4D(), ChannelMixing(kind="glu"))
+    attention = Attention(n_heads=width // 64)
+    mlp = MLP(d_hidden=4 * width)
+    return {
+        "ETSMLP-Gate": model(Block(gated, prenorm=True)),
+        "S4D": model(Block(mixed, prenorm=True)),
+        "Transformer": model(
+            Block(attention, prenorm=True, feedforward=mlp),
+            Positions(max_length=length),
+        ),
+    }
+
+
+def _gradient(model):
+    def loss(variables, tokens: Int[Array, "1 l"]):
+        logits, _ = model.apply(variables, tokens)
+        of_next = optax.softmax_cross_entropy_with_integer_labels
+        return jnp.mean(of_next(logits[:, :-1], tokens[:, 1:]))
+
+    return jax.grad(loss)

@@ -1,0 +1,76 @@
+"""What the FRU and the SRU take, and what they take as their equations are written."""
+
+import logging
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.measurement import Row, measure, ratios
+from ssm_jax.recurrences import FRU, SRU, Nonlinear, log_spaced
+from ssm_jax.recurrences.statistics import Statistics
+
+
+class _AsWritten(Statistics):
+    """All sums go from step to step, and all outputs are computed."""
+
+    def run(self, params, x, steps, h0, solver, *, reset, lengths, last):
+        del reset, lengths, last
+        own = x @ params["input_kernel"] + params["input_bias"]
+        c = self.weights(params, jnp.broadcast_to(steps, own.shape[:-1]))
+        h, sweeps = solver(self.drive, params, (own, c), h0)
+        o = h @ params["output_kernel"] + params["output_bias"]
+        return jax.nn.relu(o), h[..., -1, :], sweeps
+
+    def decay(self, params):
+        del params
+        return jnp.repeat(jnp.asarray(self.decays), self.d_statistic)
+
+    def drive(self, params, h, entering):
+        own, c = entering
+        g = jax.nn.relu(h @ params["feedback_kernel"] + params["feedback_bias"])
+        s = jax.nn.relu(own + g @ params["seen_kernel"])
+        sums = c[..., :, None] * s[..., None, :]
+        return sums.reshape(*sums.shape[:-2], -1)
+
+
+class _FRU(_AsWritten, FRU):
+    """The FRU as it is written."""
+
+
+class _SRU(_AsWritten, SRU):
+    """The SRU as it is written."""
+
+
+def unit_rows(length: int, *, batch: int = 64, repeats: int) -> Iterable[Row]:
+    """Evaluates units of which the last output counts, and their gradients.
+
+    Args:
+      length: Steps of a sequence, and the FRU's horizon.
+      batch: Sequences.
+      repeats: Timed runs of each.
+
+    Yields:
+      Of each unit a row as it is written, one as it is here, and their ratio.
+    """
+    x = jax.random.normal(jax.random.key(0), (batch, length, 1))
+    waves = {"frequencies": log_spaced(60, float(length)), "horizon": length}
+    for usual, ours in ((_FRU(**waves), FRU(**waves)), (_SRU(), SRU())):
+        name = type(ours).__name__
+        logging.info("%s, %d steps, batches of %d", name, length, batch)
+        found = [_row(unit, x, repeats) for unit in (usual, ours)]
+        yield {"what": f"{name} as written", "length": length} | found[0]
+        yield {"what": name, "length": length} | found[1]
+        yield {"what": f"{name} ratio", "length": length} | ratios(*found)
+
+
+def _row(unit: Nonlinear, x: jax.Array, repeats: int) -> Row:
+    params = unit.init(jax.random.key(1), x.shape[-1])
+
+    def loss(params, x):
+        return jnp.sum(jnp.sin(unit.solve(params, x, last=True)[0][..., -1, :]))
+
+    forward, _ = measure("forward", loss, params, x, repeats=repeats)
+    grad, _ = measure("grad", jax.value_and_grad(loss), params, x, repeats=repeats)
+    kept = ("forward_s", "forward_bytes", "grad_s", "grad_bytes")
+    return {name: (forward | grad)[name] for name in kept}

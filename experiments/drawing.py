@@ -1,0 +1,39 @@
+"""Makes a program of a figure: ``python -m experiments.PAPER.figures.NAME``."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from absl import flags
+from matplotlib.figure import Figure
+
+from ssm_jax.cli import app
+from ssm_jax.cli.outputs import PICTURES, check_writable
+
+
+def run(draw: Callable[..., Figure]) -> None:
+    """Draws a figure into ``--output``.
+
+    Args:
+      draw: Draws it. If it takes an argument, that is ``--data``, the file or folder
+        of what is drawn.
+    """
+    needs_data = bool(inspect.signature(draw).parameters)
+
+    def define_flags() -> None:
+        name = f"{Path(sys.argv[0]).stem}.png"
+        flags.DEFINE_string("output", name, "File for the picture.")
+        if needs_data:
+            flags.DEFINE_string("data", None, "What is drawn.", required=True)
+
+    def main(argv):
+        del argv
+        output = Path(flags.FLAGS.output)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        check_writable("output", flags.FLAGS.output, PICTURES)
+        draw(*([flags.FLAGS.data] if needs_data else [])).savefig(output)
+        print(output)
+
+    main.__module__ = draw.__module__  # --help shows the docstring of the figure
+    app.run(main, define_flags)

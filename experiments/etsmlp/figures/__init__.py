@@ -1,0 +1,1 @@
+"""The figures of the paper: ``python -m experiments.etsmlp.figures.NAME``."""

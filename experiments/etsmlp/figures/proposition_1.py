@@ -1,0 +1,94 @@
+"""Proposition 1: gradients by ``lambda`` explode at the circle; by ``lambda'``, some.
+
+    python -m experiments.etsmlp.figures.proposition_1 --output=gradients.png
+
+The loss is ``log(sum_t y_t**2) / 2`` of the response ``y`` to one impulse, so that
+``sum_t dL/dy_t y_t = 1``, whatever ``lambda`` is. The paper asks that this sum be
+bounded, and says that then the gradients by both parts of ``lambda' = log log lambda``
+are. What the picture shows:
+
+- Towards 0, and along the real axis towards 1, where the gradient by ``lambda`` grows
+  as ``1 / (1 - |lambda|)``, both parts stay below one. The real part does everywhere.
+- Towards another point of the circle, of angle ``theta``, the imaginary part grows as
+  ``theta / (2 (1 - |lambda|))``: it turns ``log lambda``, which moves ``|lambda|``, and
+  equation 11 leaves out the term that answers to that. The bound on
+  ``|lambda**alpha|``, and ``alpha``, which makes angles small, are what holds it.
+
+Source: Chu and Lin, arXiv 2403.17445, 2024, section 3.1 and appendix A.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments import drawing
+from ssm_jax.plots.style import PALETTE, figure, plain
+from ssm_jax.recurrences import ComplexSmoothing, convolution_kernel
+
+ANGLES = (0.0, 0.1, 1.6)
+_STEPS = 2**16
+_SMOOTHING = ComplexSmoothing(alpha=False, beta=False, shortcut="none", max_modulus=1.0)
+
+
+def gradients(modulus: np.ndarray, angle: float) -> dict[str, np.ndarray]:
+    """Sizes of the gradients at points of the unit disc.
+
+    Args:
+      modulus: ``|lambda|``, ``(n,)``, above 0 and at most 0.9998, so that the response
+        has passed after 65,536 steps.
+      angle: Phase of ``lambda``, radians.
+
+    Returns:
+      By ``lambda``, and by the real and the imaginary part of ``lambda'``, ``(n,)``.
+
+    Example:
+      >>> found = gradients(np.array([0.9, 0.999]), angle=0.0)
+      >>> print({name: values.round(2).tolist() for name, values in found.items()})
+      {'lambda': [5.26, 500.25], 'real': [0.5, 0.5], 'imaginary': [0.0, 0.0]}
+    """
+    log = np.log(modulus) + 1j * angle
+    loglog = np.log(log)
+
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        y = convolution_kernel(_SMOOTHING.modes(params), _STEPS)
+        return jnp.sum(0.5 * jnp.log(jnp.sum(jnp.square(y), -1)))
+
+    found = gradient(
+        {
+            "loglog_re": jnp.asarray(np.real(loglog), jnp.float32),
+            "loglog_im": jnp.asarray(np.imag(loglog), jnp.float32),
+        }
+    )
+    real, imaginary = (np.abs(found[name]) for name in ("loglog_re", "loglog_im"))
+    # lambda is an analytic function of lambda'.
+    by_lambda = np.hypot(real, imaginary) / np.abs(np.exp(log) * log)
+    return {"lambda": by_lambda, "real": real, "imaginary": imaginary}
+
+
+def draw() -> Figure:
+    """Draws the gradients towards the circle and towards 0."""
+    drawing = figure(9.0, 5.4)
+    panels = drawing.subplots(2, 3, sharey="row")
+    near = {
+        "distance to the circle, 1 - |lambda|": np.geomspace(2e-4, 0.5, 24),
+        "|lambda|": np.geomspace(1e-6, 0.5, 24),
+    }
+    for row, (name, values) in zip(panels, near.items(), strict=True):
+        modulus = 1 - values if name.endswith("1 - |lambda|") else values
+        found = [gradients(modulus, angle) for angle in ANGLES]
+        titles = ("by lambda", "by Re lambda'", "by Im lambda'")
+        for axes, of, title in zip(row, found[0], titles, strict=True):
+            for i, (angle, each) in enumerate(zip(ANGLES, found, strict=True)):
+                line = {"color": PALETTE[i], "linestyle": ("-", "--", ":")[i]}
+                axes.loglog(values, each[of], label=f"angle {angle:g}", **line)
+            plain(axes, title=f"gradient {title}", x=name)
+            axes.set_ylim(1e-4, 1e5)
+    panels[0, 0].legend(fontsize=8, frameon=False)
+    return drawing
+
+
+if __name__ == "__main__":
+    drawing.run(draw)

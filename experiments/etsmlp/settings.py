@@ -1,0 +1,213 @@
+"""What the experiments of the paper share: settings and models."""
+
+import dataclasses
+from typing import Literal
+
+from ml_collections import ConfigDict
+
+from experiments.etsmlp import baselines
+from ssm_jax.config import Config, spec
+from ssm_jax.layers import ETSMLP
+from ssm_jax.models import (
+    Block,
+    PooledHead,
+    ScalarEncoder,
+    SequenceModel,
+    TokenEncoder,
+)
+from ssm_jax.recurrences import ComplexSmoothing
+from ssm_jax.training import Optimizer, Training
+
+Model = Literal[
+    "etsmlp",
+    "gate",
+    "transformer",
+    "linear_attention",
+    "dss_exp",
+    "dss_softmax",
+    "s4",
+    "s4d",
+    "s5",
+]
+"""ETSMLP without and with a gate, and the `baselines.NAMES`."""
+
+Size = Literal["full", "small"]
+
+ABLATIONS = {
+    "real": {"eigenvalues": "real"},
+    "no_alpha": {"alpha": False},
+    "no_beta": {"beta": False},
+    "no_omega": {"shortcut": "none"},
+}
+"""Table 3: what each changes of a `ComplexSmoothing`."""
+
+INITS = {
+    "stable_0.3": {"stable": (0.3, 0.0)},
+    "stable_0.5": {"stable": (0.5, 0.0)},
+    "stable_0.7": {"stable": (0.7, 0.0)},
+    "ring_0.1_0.6": {"r_min": 0.1, "r_max": 0.6},
+    "ring_0.6_0.9": {"r_min": 0.6, "r_max": 0.9},
+}
+"""Table 4: the same; its row ``ring_0.1_0.9`` is the default initialization."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A row of table 5, and what it leaves open.
+
+    Attributes:
+      d_model: Width of the embedding, ``D``.
+      n_layers: Blocks, ``L``.
+      d_hidden: Width of the smoothing, ``H``.
+      norm: ``"layer"`` or ``"batch"``.
+      learning_rate: Greatest learning rate.
+      weight_decay: Decoupled, of all parameters.
+      dropout: Of each block's output, and of the input of the first block.
+      r_min: Lower bound of the initial modulus of an eigenvalue.
+      r_max: Upper bound of it.
+      max_phase: Upper bound of its initial phase.
+      dt_min: Lower bound of the initial ``alpha``.
+      dt_max: Upper bound of it.
+      deviation: Standard deviation of the initial embedding of tokens.
+      steps: Updates.
+      warmup_steps: Steps in which the learning rate rises. None: a tenth of all.
+      batch_size: Examples of an update.
+      small_change: Whether the smoothing is the variant for very long sequences.
+    """
+
+    d_model: int
+    n_layers: int
+    d_hidden: int
+    norm: str = "layer"
+    learning_rate: float
+    weight_decay: float = 0.01
+    dropout: float = 0.0
+    r_min: float = 0.1
+    r_max: float = 0.9
+    max_phase: float = 3.14
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    deviation: float = 0.02
+    steps: int
+    warmup_steps: int | None = None
+    batch_size: int
+    small_change: bool = False
+
+
+def experiment(
+    name: str,
+    variant: str,
+    paper: float | None,
+    setting: Setting,
+    *,
+    task: Config,
+    length: int,
+    encoder: Config,
+    head: Config,
+    model: Model = "etsmlp",
+    language: bool = False,
+    **smoothing: object,
+) -> Config:
+    """An experiment as `launch.train` takes it.
+
+    Args:
+      name: As the file is called, ``"etsmlp/..."``.
+      variant: As `format_variant` gives it.
+      paper: The published figure, as a part of 1. None: there is none, or it is of
+        other hyperparameters.
+      setting: The sizes.
+      task: Spec of the task.
+      length: Steps of a sequence, which some baselines must know, or a reference.
+      encoder: Spec of the encoder.
+      head: Spec of the head.
+      model: Which model.
+      language: Takes activation, initialization and optimizer of the language tasks.
+      **smoothing: Further fields of `ComplexSmoothing`.
+
+    Returns:
+      The config.
+    """
+    training = spec(
+        Training,
+        steps=setting.steps,
+        batch_size=setting.batch_size,
+        evaluate_every=setting.steps // 10,
+    )
+    if model in baselines.NAMES:
+        own = baselines.fields(model, setting, length)
+    else:
+        own = {
+            "block": _block(setting, model == "gate", language, smoothing),
+            "encoder_dropout": setting.dropout,
+        }
+    return ConfigDict(
+        {
+            "experiment": name,
+            "variant": variant,
+            "paper": paper,
+            "task": task,
+            "model": spec(
+                SequenceModel,
+                encoder=encoder,
+                n_layers=setting.n_layers,
+                head=head,
+                normed_encoder=True,
+                **own,
+            ),
+            "optimizer": _optimizer(setting, training, language),
+            "training": training,
+        }
+    )
+
+
+def tokens(setting: Setting, vocabulary: int, *, language: bool = False) -> Config:
+    """The spec of the encoder of tokens, started as the authors' code starts it."""
+    d = setting.d_model
+    deviation = d**-0.5 if language else setting.deviation
+    return spec(TokenEncoder, d_model=d, vocabulary=vocabulary, deviation=deviation)
+
+
+def pixels(setting: Setting) -> Config:
+    """The spec of the encoder of pixels."""
+    return spec(ScalarEncoder, d_model=setting.d_model)
+
+
+def pooled(n_classes: int) -> Config:
+    """The spec of the head of the long-range tasks: one linear map without bias."""
+    return spec(PooledHead, d_output=n_classes, start="normal", use_bias=False)
+
+
+def _block(setting, gate, language, smoothing):
+    names = ("small_change", "r_min", "r_max", "max_phase", "dt_min", "dt_max")
+    fields = {name: getattr(setting, name) for name in names}
+    recurrence = spec(ComplexSmoothing, bidirectional=True, **(fields | smoothing))
+    layer = spec(
+        ETSMLP,
+        recurrence=recurrence,
+        d_hidden=setting.d_hidden,
+        gate=gate,
+        activation="gelu" if language else "relu",
+        start="xavier" if language else "normal",
+        dropout=setting.dropout,
+    )
+    return spec(Block, layer=layer, norm=setting.norm, prenorm=True)
+
+
+def _optimizer(setting, training, language):
+    """Adam with decoupled decay, linear warm-up from 1e-7 and linear decay."""
+    warmup_steps = setting.warmup_steps or setting.steps // 10
+    steps = training.get_ref("steps")
+    return spec(
+        Optimizer,
+        learning_rate=setting.learning_rate,
+        schedule="linear",
+        # In proportion where the number of steps is overridden.
+        warmup_steps=steps * warmup_steps // setting.steps,
+        warmup_from=1e-7,
+        schedule_steps=steps,
+        weight_decay=setting.weight_decay,
+        b1=0.9,
+        b2=0.98,
+        eps=1e-6 if language else 1e-8,
+        clip_norm=None if language else 1.0,
+    )

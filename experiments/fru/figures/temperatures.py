@@ -1,0 +1,96 @@
+r"""The temperatures of Beijing by few waves; figure 2.
+
+    python -m experiments.fru.figures.temperatures --output=temperatures.png \
+        --data=PRSA_data_2010.1.1-2014.12.31.csv
+
+``--data`` is the file of that name in the UCI repository's set `Beijing PM2.5
+<https://archive.ics.uci.edu/dataset/381>`_ (licence CC BY 4.0), hourly; the figure
+takes its first three years. A term is a wave of the discrete transform with its phase,
+and the ``n`` of the largest amplitudes are kept: that of 5 has the mean, the year and
+the day.
+
+Source: Zhang, Lin, Song and Dhillon, arXiv 1803.06585, 2018, section 4.
+"""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments import drawing
+from ssm_jax.plots.style import BLUE, GREY, figure, plain
+from ssm_jax.types import Array, Float
+
+TERMS = (5, 20, 60, 100)
+YEARS = (2010, 2011, 2012)
+
+
+def temperatures(path: str) -> Float[np.ndarray, " t"]:
+    """Reads the temperatures of the three years, degrees Celsius, one an hour.
+
+    Args:
+      path: The file.
+
+    Returns:
+      ``(26304,)`` if the file is whole.
+
+    Raises:
+      ValueError: The file has no such columns, or a number in it is none.
+    """
+    found = []
+    with Path(path).open(newline="") as file:
+        for number, row in enumerate(csv.DictReader(file), 2):
+            try:
+                if int(row["year"]) in YEARS:
+                    found.append(float(row["TEMP"]))
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(
+                    "`--data` must have columns year and TEMP with a number in each "
+                    f"line, got {row.get('year')!r} and {row.get('TEMP')!r} in line "
+                    f"{number} of {path}; it is UCI's file as downloaded."
+                ) from error
+    if not found:
+        raise ValueError(
+            f"`--data` must hold hours of {YEARS[0]} to {YEARS[-1]}, got none in "
+            f"{path}; it is UCI's file as downloaded."
+        )
+    return np.array(found)
+
+
+def sparse(values: Float[Array, " t"], n: int) -> Float[np.ndarray, " t"]:
+    """The ``n`` waves of a series that have the largest amplitudes.
+
+    The mean counts as one.
+
+    Example:
+      >>> t = np.arange(8)
+      >>> series = 3 + 2 * np.cos(np.pi * t / 2) + 0.5 * np.cos(np.pi * t)
+      >>> print(sparse(series, 2))
+      [5. 3. 1. 3. 5. 3. 1. 3.]
+    """
+    spectrum = np.fft.rfft(values)
+    amplitude = np.abs(spectrum)
+    amplitude[1:] *= 2  # each stands for a pair,
+    if len(values) % 2 == 0:
+        amplitude[-1] /= 2  # but for the last one
+    spectrum[np.argsort(amplitude)[:-n]] = 0
+    return np.fft.irfft(spectrum, len(values))
+
+
+def draw(data: str) -> Figure:
+    """Draws the series and its fits."""
+    values = temperatures(data)
+    days = np.arange(len(values)) / 24
+    drawing = figure(9.0, 5.0)
+    for axes, n in zip(drawing.subplots(2, 2, sharey=True).flat, TERMS, strict=True):
+        fitted = sparse(values, n)
+        error = np.sqrt(np.mean(np.square(fitted - values)))
+        axes.plot(days, values, color=GREY, linewidth=0.3)
+        axes.plot(days, fitted, color=BLUE, linewidth=0.8)
+        plain(axes, title=f"{n} waves, error {error:.1f} °C", x="day", y="°C")
+    return drawing
+
+
+if __name__ == "__main__":
+    drawing.run(draw)

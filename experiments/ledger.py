@@ -1,0 +1,69 @@
+"""Records runs, and writes the README's results and the pages of tables from records.
+
+    python -m experiments.ledger
+    python -m experiments.ledger --record=runs/shift,runs/digits
+    python -m experiments.ledger --baselines=etsmlp/language,fru --data_dir=data
+
+Every result in the README and in ``experiments/results`` is written by this program.
+``--record`` first writes the rows of evaluated runs, and what was measured by length,
+to ``experiments/results``. ``--baselines`` adds the trivial baseline to the records of
+these experiments that lack it; their data are in ``--data_dir``, or are drawn.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from experiments import markers, pages, trivial_baselines
+from experiments.longssm.figures import lengths
+from experiments.papers import PAPERS
+from experiments.records import RESULTS, check_published, record, records
+from ssm_jax.cli import app
+from ssm_jax.cli.report import row_of
+from ssm_jax.cli.summary import Row
+from ssm_jax.training import RunFolder
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def texts(rows: Sequence[Row]) -> dict[Path, str]:
+    """All files that are written from records, and what they hold.
+
+    Args:
+      rows: The records.
+    """
+    blocks = {"headlines": pages.headlines(rows)}
+    found = {README: markers.with_results(README.read_text(), blocks)}
+    return found | {RESULTS / f"{name}.md": pages.page(name, rows) for name in PAPERS}
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    flags.DEFINE_list("record", [], "Work dirs of the runs to record.")
+    flags.DEFINE_list(
+        "baselines", [], "Experiments, or folders of them, that get their baseline."
+    )
+    flags.DEFINE_string(
+        "data_dir", None, "Folder of prepared data sets, or of texts, for --baselines."
+    )
+
+
+def main(argv):
+    """Records, and writes the pages."""
+    del argv
+    folders = [RunFolder(path) for path in flags.FLAGS.record]
+    rows = [row_of(folder) for folder in folders]
+    for folder, row in zip(folders, rows, strict=True):
+        check_published(folder, row)
+    for row in rows:
+        record(row)
+    if flags.FLAGS.baselines:
+        trivial_baselines.add(flags.FLAGS.baselines, flags.FLAGS.data_dir, RESULTS)
+    for path, text in texts(records()).items():
+        path.write_text(text)
+    lengths.draw().savefig(RESULTS / pages.PICTURE)
+
+
+if __name__ == "__main__":
+    app.run(main, define_flags)

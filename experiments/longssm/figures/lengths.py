@@ -1,0 +1,168 @@
+"""Perplexity by length, trained and read with states that go on or from fresh ones.
+
+    python -m experiments.longssm.figures.lengths --output=lengths.png
+
+The question is the paper's: does a model that is trained on short windows read long
+texts as well as one that was trained on long windows, and is it enough for it that
+states go on from batch to batch? So the pairs are the paper's: models that are trained
+and read with states that go on, beside models that are trained and read from fresh
+states. Above, the windows come in the order of the text, where states that go on give
+one number for every length; below, in no order, where the states that a window starts
+from are those of another place, and windows from fresh states read the same as above. A
+column is a model, a colour a length of training.
+
+What the paper says of it: training on longer windows is generally better, with states
+that go on too, but not necessary for a loss that does not rise with the length (section
+4.1); and states that go on improve on fresh ones (section 4.2). How the models here
+compare stands in the tables of ``experiments/results``, with intervals over documents.
+
+Drawn are runs whose number of rows does not depend on the length, ``rows=32``, measured
+on the test split, the mean over their seeds; runs whose records are stale are left out.
+Two runs of a colour differ in their states alone. Runs of different colours read the
+same text in the same rows, but the longer their windows the fewer their steps, so that
+what they differ by is not of the length alone.
+
+For each of ``s5`` and ``mamba``, 16, 32 and 128, ``carry`` and ``zero``, and three
+seeds::
+
+    VARIANT=model=s5,length=16,state_init=carry,rows=32,size=small
+    python -m launch.train --config=experiments/longssm/text.py:$VARIANT \
+        --data_dir=FOLDER --workdir=runs/s5 --config.training.seed=0
+    python -m launch.evaluate --workdir=runs/s5
+    python -m launch.evaluate --workdir=runs/s5 --mode=length_extension \
+        --lengths=16,32,128,1024,8192,32768
+    python -m experiments.ledger --record=runs/s5
+
+Source: Wang, arXiv 2406.02080, 2024, figures 4 to 6 and 8, whose models are larger.
+"""
+
+import json
+import statistics
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from experiments import drawing
+from experiments.longssm.text import Variant
+from ssm_jax.plots.style import figure, plain
+from ssm_jax.variants import parse_variant
+
+RECORDS = Path(__file__).parents[2] / "results" / "longssm"
+_STARTS = {
+    "carry": ("-", "trained and read\nwith carried states"),
+    "zero": (":", "trained and read\nfrom zero states"),
+}
+_ORDERS = {"text": "in order", "shuffled": "shuffled"}
+
+
+class Curve(NamedTuple):
+    """Perplexity of one model by the length of the windows that it reads.
+
+    Attributes:
+      model: What it is, and its size.
+      trained: Tokens of a window in training.
+      start: What windows start from, in training and here.
+      order: In which order they are read here.
+      lengths: Tokens of a window here.
+      perplexities: At these, the mean over seeds.
+    """
+
+    model: str
+    trained: int
+    start: str
+    order: str
+    lengths: list[int]
+    perplexities: list[float]
+
+
+def curves(records: Path = RECORDS) -> list[Curve]:
+    """Reads the curves of all models that are read as they were trained.
+
+    Args:
+      records: The folder of records.
+
+    Raises:
+      ValueError: There are none.
+    """
+    found: defaultdict[tuple[str, int, str, str], defaultdict[int, list[float]]]
+    found = defaultdict(lambda: defaultdict(list))
+    for path in sorted(records.glob("text.*.jsonl")):
+        row: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
+        run = parse_variant(row["variant"], Variant)
+        start = run.state_init
+        if row.get("stale") or run.rows is None or run.order == "shuffled":
+            continue
+        if start not in _STARTS:
+            continue
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = [line for line in lines if line["split"] == "test"]
+        for order in _ORDERS if lines else ():
+            # Windows from fresh states do not know in which order they are read.
+            way = (start, order if start == "carry" else "text")
+            at = {
+                line["length"]: line["perplexity"]
+                for line in lines
+                if (line["start"], line["order"]) == way
+            }
+            curve = found[f"{run.model} {run.size}", run.length, start, order]
+            for length in {line["length"] for line in lines}:
+                # States that go on in order are measured once, for all lengths.
+                curve[length].append(at.get(length, at[max(at)]))
+    if not found:
+        raise ValueError(
+            f"`records` must hold runs of `rows=32` by length, got none in {records}; "
+            "`launch.evaluate --mode=length_extension`, `experiments.ledger --record`."
+        )
+    return [
+        Curve(*key, sorted(at), [statistics.mean(at[length]) for length in sorted(at)])
+        for key, at in sorted(found.items())
+    ]
+
+
+def draw() -> Figure:
+    """Draws them: a column a model, above in order and below in no order."""
+    found = curves()
+    models = sorted({curve.model for curve in found})
+    windows = sorted({curve.trained for curve in found})
+    shades = colormaps["viridis"]
+    colours = {
+        n: to_hex(shades(0.85 * i / len(windows))) for i, n in enumerate(windows)
+    }
+    drawing = figure(3.4 * len(models) + 1.8, 6.2)
+    panels = drawing.subplots(2, len(models), sharex=True, sharey=True, squeeze=False)
+    for curve in found:
+        row, column = [*_ORDERS].index(curve.order), models.index(curve.model)
+        one_height = (curve.start, curve.order) == ("carry", "text")
+        panels[row][column].semilogx(
+            curve.lengths,
+            curve.perplexities,
+            color=colours[curve.trained],
+            linestyle=_STARTS[curve.start][0],
+            marker=None if one_height else "o",
+            markersize=3,
+        )
+    ticks = sorted({n for curve in found for n in curve.lengths})
+    for (row, column), axes in np.ndenumerate(panels):
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], rotation=45)
+        axes.minorticks_off()
+        plain(
+            axes,
+            title=f"{models[column]}, windows {[*_ORDERS.values()][row]}",
+            x="tokens of a window" if row else "",
+            y="" if column else "perplexity",
+        )
+    for window, colour in colours.items():
+        panels[0][0].plot([], [], color=colour, label=f"trained on {window}")
+    for line, name in _STARTS.values():
+        panels[0][0].plot([], [], color="black", linestyle=line, label=name)
+    drawing.legend(loc="outside right upper", frameon=False, fontsize=8)
+    return drawing
+
+
+if __name__ == "__main__":
+    drawing.run(draw)

@@ -1,0 +1,215 @@
+"""The pages of ``experiments/results``, one a paper, and the README's headlines."""
+
+import math
+import statistics
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+
+from experiments.papers import HEADLINES, PAPERS, Table
+from experiments.records import config_of
+from ssm_jax.cli import tables
+from ssm_jax.cli.summary import (
+    ERRORS,
+    Footnotes,
+    Row,
+    Summary,
+    number,
+    shown,
+    summaries,
+)
+
+NOT_RUN = "not run"
+PICTURE = "longssm/lengths.png"
+UNITS = ("rnn", "lstm", "sru", "fru")
+
+_HEAD = """\
+# {title}
+
+[The paper]({url}). `ours` is the mean over seeds,
+with the standard deviation (of n - 1) after ±; `theirs` is what the paper prints for
+the same setting; `baseline` is the majority class, the mean or the unigram model on the
+same split; `error` is a standard error, over examples or over seeds. Stale results were
+measured before a correction that the note names. Made by `python -m experiments.ledger`
+from the records in this folder.
+"""
+_FURTHER = """\
+## Reduced and further settings
+
+Smaller models, less data or other settings than the paper's: its figures are not
+comparable with these.
+"""
+_BY_LENGTH = """\
+## Perplexity by length
+
+Perplexity on windows of each length, which `launch.evaluate --mode=length_extension`
+spreads over all documents of a split, an equal share of each. Column `95 %` is the
+interval of the perplexity at the greatest length with documents as the units of the
+sample (Student's t): it says how far that of other documents may be. Column `extends`
+is of windows from fresh states alone: beyond the length of training the loss falls with
+each longer window (strong), never rises (weak), or rises (none), a change being one
+whose 95 % interval over documents leaves out 0. States go on within a span of the
+greatest length or more and start afresh with each.
+
+![Perplexity by length, a column a model, a colour a length of training]({picture})
+"""
+
+
+def page(name: str, rows: Sequence[Row]) -> str:
+    """The page of a paper.
+
+    Args:
+      name: One of `PAPERS`.
+      rows: All records.
+
+    Returns:
+      Markdown: each table of the paper with our results beside its figures, then what
+      else was run, without them.
+    """
+    paper = PAPERS[name]
+    of_paper = [row for row in rows if row["experiment"].startswith(f"{name}/")]
+    parts = [_HEAD.format(title=paper.title, url=paper.url)]
+    parts += [_of_table(table, of_paper) for table in paper.tables]
+    cells = {cell for table in paper.tables for cell in table.cells}
+    further = [row for row in of_paper if tables.name_of(row) not in cells]
+    if further:
+        parts += [_FURTHER, tables.results(further, paper=False)]
+    if name in _MORE:
+        parts.append(_MORE[name](of_paper))
+    return "\n".join(parts)
+
+
+def headlines(rows: Sequence[Row]) -> str:
+    """The table of the README, a line for each of `HEADLINES`."""
+    found = {each.name: each for each in summaries(rows)}
+    lines = [
+        (
+            f"`{each.name}`",
+            each.metric,
+            shown(each),
+            number(each.baseline),
+            str(len(each.rows)),
+        )
+        for each in (found[name] for name in HEADLINES)
+    ]
+    head = ("experiment", "metric", "result", "trivial baseline", "seeds")
+    return tables.markdown([head, *lines])
+
+
+def _of_table(table: Table, rows: Sequence[Row]) -> str:
+    """A table of a paper: every cell of it, run or not."""
+    found, footnotes, lines = summaries(rows), Footnotes(), []
+    for cell in table.cells:
+        experiment, _, variant = cell.partition(":")
+        theirs = config_of({"experiment": experiment, "variant": variant}).paper
+        runs = [each for each in found if each.name == cell]
+        for run in runs:
+            lines.append(
+                (
+                    cell,
+                    run.metric,
+                    shown(run),
+                    number(theirs, ".4g"),
+                    number(run.error),
+                    number(run.baseline),
+                    str(len(run.rows)),
+                    str(run.last["steps"]),
+                    run.last["commit"] or "",
+                    run.last["date"],
+                    footnotes.mark(run.notes(found)),
+                )
+            )
+        if not runs:
+            lines.append((cell, "", NOT_RUN, number(theirs, ".4g"), *[""] * 7))
+    head = (
+        "experiment", "metric", "ours", "theirs", "error", "baseline", "seeds", "steps",
+        "commit", "date", "notes",
+    )  # fmt: skip
+    text = "\n".join([tables.markdown([head, *lines]), *footnotes.listed()])
+    return f"## {table.title}\n\n{text}"
+
+
+def _units(rows: Sequence[Row]) -> str:
+    """The part of the variance that each unit misses on each mixture of curves."""
+    of_variant = {
+        tuple(each.rows[0]["variant"].split(",")): each
+        for each in summaries(rows)
+        if each.rows[0]["experiment"] == "fru/mixture"
+    }
+    footnotes, lines = Footnotes(), []
+    for size in ((), ("size=small",)):
+        for curves in ("sines", "poly5", "poly10", "poly15"):
+            of_units = [
+                of_variant.get((f"curves={curves}", f"model={unit}", *size))
+                for unit in UNITS
+            ]
+            if any(of_units):
+                name = " ".join([curves, *size])
+                lines.append(_missed(name, of_units, bool(size), footnotes))
+    head = ("1 - R2", *(unit.upper() for unit in UNITS), "LSTM / FRU", "notes")
+    parts = [
+        "## Mixtures of curves: the part of the variance that each unit misses\n",
+        tables.markdown([head, *lines]),
+        *footnotes.listed(),
+    ]
+    return "\n".join(parts)
+
+
+def _missed(name, of_units, small, footnotes):
+    """A line of `_units`."""
+    present = [summary for summary in of_units if summary]
+    notes = [f"`*` is stale: {each.stale}" for each in present if each.stale]
+    _, lstm, _, fru = of_units
+    # A run that is stale and one that is not are of other data or of other models.
+    comparable = lstm and fru and lstm.stale == fru.stale
+    ratio = (1 - lstm.mean) / (1 - fru.mean) if comparable else None
+    # Smaller sizes are not what the paper speaks of.
+    if ratio is not None and ratio < 100 and not small:
+        notes.append(
+            f"the FRU is {ratio:.1f} times below the LSTM, where the paper says that "
+            "it is orders of magnitude below all others"
+        )
+    return (
+        name,
+        *(
+            f"{1 - each.mean:.1e}" + ("*" if each.stale else "") if each else ""
+            for each in of_units
+        ),
+        number(ratio, ".1f"),
+        footnotes.mark(list(dict.fromkeys(notes))),
+    )
+
+
+def _ablations(rows: Sequence[Row]) -> str:
+    """How far the variants of one size are apart, against the error of each."""
+    of_kind: dict[object, list[Summary]] = {}
+    for each in summaries(rows):
+        if each.rows[0]["experiment"] == "etsmlp/listops":
+            of_kind.setdefault(each.kind, []).append(each)
+    sentences = ["## Ablations on ListOps: how far they are apart\n"]
+    for found in of_kind.values():
+        means = [100 * each.mean for each in found]
+        errors = [100 * each.error for each in found if each.error]
+        if len(found) < 2 or not errors:
+            continue
+        spread, error = max(means) - min(means), statistics.fmean(errors)
+        differ = spread > ERRORS * math.sqrt(2) * max(errors)
+        said = "best and worst differ" if differ else "their order is within the error"
+        sentence = (
+            f"{len(found)} variants of {found[0].last['steps']:,} steps spread "
+            f"{spread:.1f} points of accuracy, where the standard error of each is "
+            f"{error:.1f} points: {said}{' (stale)' if found[0].stale else ''}."
+        )
+        sentences.append(textwrap.fill(sentence, 88) + "\n")
+    return "\n".join(sentences)
+
+
+def _by_length(rows: Sequence[Row]) -> str:
+    return _BY_LENGTH.format(picture=PICTURE) + "\n" + tables.by_length(rows)
+
+
+_MORE: Mapping[str, Callable[[Sequence[Row]], str]] = {
+    "etsmlp": _ablations,
+    "fru": _units,
+    "longssm": _by_length,
+}
+"""What a page has beside the paper's tables."""

@@ -1,0 +1,159 @@
+"""The papers' tables and figures: which experiments are their cells.
+
+An experiment that prints a published figure has a dict ``PAPER`` of its variants; every
+one of them is a cell here, which `tests/experiments/test_ledger.py` checks.
+"""
+
+import itertools
+from typing import NamedTuple
+
+
+class Table(NamedTuple):
+    """A table or figure of a paper.
+
+    Attributes:
+      title: What it is.
+      cells: Its cells, as ``--config`` names them without folder and suffix.
+    """
+
+    title: str
+    cells: tuple[str, ...]
+
+
+class Paper(NamedTuple):
+    """A paper and what it reports.
+
+    Attributes:
+      title: Authors, year and title.
+      url: Where it is.
+      tables: Its tables and figures.
+    """
+
+    title: str
+    url: str
+    tables: tuple[Table, ...]
+
+
+def _cells(experiment: str, **choices: tuple[str, ...]) -> tuple[str, ...]:
+    """All combinations of choices, in which "" leaves a name out."""
+    named = [
+        [f"{name}={value}" if value else "" for value in values]
+        for name, values in choices.items()
+    ]
+    variants = (",".join(filter(None, each)) for each in itertools.product(*named))
+    return tuple(f"{experiment}:{each}".rstrip(":") for each in variants)
+
+
+_GATES = ("", "gate")
+_UNITS = ("fru", "sru", "lstm", "rnn")
+
+PAPERS = {
+    "dlr": Paper(
+        "Gupta, Mehta and Berant, 2022: Simplifying and Understanding State Space "
+        "Models with Diagonal Linear RNNs",
+        "https://arxiv.org/abs/2212.00768",
+        (Table("Table 1: atomic tasks", ("dlr/shift", "dlr/cumsum")),),
+    ),
+    "etsmlp": Paper(
+        "Chu and Lin, 2024: Incorporating Exponential Smoothing into MLP",
+        "https://arxiv.org/abs/2403.17445",
+        (
+            Table(
+                "Table 1: Long Range Arena",
+                tuple(
+                    cell
+                    for task in ("listops", "text", "retrieval", "image", "pathfinder")
+                    for cell in _cells(f"etsmlp/{task}", model=_GATES)
+                )
+                + _cells("etsmlp/pathx", model=_GATES, small_change=("true",)),
+            ),
+            Table(
+                "Table 2: language",
+                _cells(
+                    "etsmlp/language",
+                    dataset=("cola", "sst2", "imdb", "qqp", "mrpc", "mnli", "qnli"),
+                    model=_GATES,
+                ),
+            ),
+            Table(
+                "Table 3: ablations on ListOps",
+                _cells(
+                    "etsmlp/listops",
+                    ablation=("", "real", "no_alpha", "no_beta", "no_omega"),
+                ),
+            ),
+            Table(
+                "Table 4: initializations on ListOps",
+                _cells(
+                    "etsmlp/listops",
+                    init=(
+                        "", "stable_0.3", "stable_0.5", "stable_0.7", "ring_0.1_0.6",
+                        "ring_0.6_0.9",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    "fru": Paper(
+        "Zhang, Lin, Song and Dhillon, 2018: Learning Long Term Dependencies via "
+        "Fourier Recurrent Units",
+        "https://arxiv.org/abs/1803.06585",
+        (
+            Table(
+                "Table 1: MNIST pixel by pixel",
+                _cells(
+                    "fru/pixel_mnist",
+                    inputs=("pixels",),
+                    model=("fru", "fru40", "sru", "lstm", "rnn"),
+                ),
+            ),
+            Table(
+                "Table 2: permuted MNIST",
+                _cells("fru/pixel_mnist", inputs=("permuted",), model=_UNITS),
+            ),
+            Table(
+                "Table 3: IMDB",
+                ("fru/imdb:model=fru", "fru/imdb:model=fru,n_frequencies=1")
+                + _cells("fru/imdb", model=_UNITS[1:]),
+            ),
+            Table(
+                "Figures 3 and 4: mixtures of curves (the paper prints no numbers)",
+                _cells(
+                    "fru/mixture",
+                    curves=("sines", "poly5", "poly10", "poly15"),
+                    model=_UNITS,
+                ),
+            ),
+            Table(
+                "Figures 10 and 11: MNIST row by row (the paper prints no numbers)",
+                _cells("fru/pixel_mnist", inputs=("rows",), model=_UNITS),
+            ),
+        ),
+    ),
+    "longssm": Paper(
+        "Wang, 2024: LongSSM: On the Length Extension of State-space Models in "
+        "Language Modelling",
+        "https://arxiv.org/abs/2406.02080",
+        (
+            Table(
+                "Figures 4 to 6: models by length of training (no numbers printed)",
+                _cells(
+                    "longssm/text",
+                    model=("s5", "mamba", "gru"),
+                    length=("16", "32", "128", "512"),
+                    state_init=("carry", "zero"),
+                ),
+            ),
+        ),
+    ),
+}  # fmt: skip
+
+HEADLINES = (
+    "dlr/shift:size=demo",
+    "dlr/cumsum:size=demo",
+    "dlr/digits",
+    "etsmlp/text:model=gate,size=small",
+    "fru/mixture:curves=sines,model=fru,size=small",
+    "longssm/text:model=s5,length=16,state_init=carry,rows=32,size=small",
+)
+"""The results that the README shows."""

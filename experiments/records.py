@@ -1,0 +1,69 @@
+"""The records of runs in ``experiments/results``: a JSON file each."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ssm_jax.cli.config_file import load
+from ssm_jax.cli.report import lines_of
+from ssm_jax.cli.summary import name_of
+from ssm_jax.config import Config, differences
+from ssm_jax.training import RunFolder
+
+EXPERIMENTS = Path(__file__).parent
+RESULTS = EXPERIMENTS / "results"
+
+
+def config_of(row: Mapping[str, Any]) -> Config:
+    """The config of the experiment and variant that a row names."""
+    variant = f":{row['variant']}" if row["variant"] else ""
+    return load(f"{EXPERIMENTS / row['experiment']}.py{variant}")
+
+
+def check_published(folder: RunFolder, row: Mapping[str, Any]) -> None:
+    """Checks that a run is what its experiment's file says, but for seed and data dir.
+
+    Args:
+      folder: The work dir of the run.
+      row: Its row.
+
+    Raises:
+      ValueError: A field was overridden, so that the row would have the name of another
+        run.
+    """
+    different = [
+        line
+        for line in differences(config_of(row), folder.config())
+        if not line.startswith(("task.data_dir", "training.seed"))
+    ]
+    if different:
+        raise ValueError(
+            f"`--record` must be of an experiment as it stands, got {folder.path} with "
+            f"{'; '.join(different[:3])}; make that a variant."
+        )
+
+
+def path_of(row: Mapping[str, Any], results: Path = RESULTS) -> Path:
+    """The file of a row in a folder of results."""
+    return results / f"{name_of(row).replace(':', '.')}.seed{row['seed']}.json"
+
+
+def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:
+    """Writes a row to a folder of results, and its lines by length to a file beside."""
+    path = path_of(row, results)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stored = {name: value for name, value in row.items() if name != "lengths"}
+    path.write_text(json.dumps(stored, indent=2) + "\n")
+    beside = path.with_suffix(".jsonl")
+    beside.unlink(missing_ok=True)
+    if row["lengths"]:
+        beside.write_text("".join(json.dumps(line) + "\n" for line in row["lengths"]))
+
+
+def records(results: Path = RESULTS) -> list[dict[str, Any]]:
+    """All rows that were recorded, in the order of their files."""
+    return [
+        json.loads(path.read_text()) | {"lengths": lines_of(path.with_suffix(".jsonl"))}
+        for path in sorted(results.rglob("*.json"))
+    ]

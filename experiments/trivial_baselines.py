@@ -1,0 +1,75 @@
+"""Adds the trivial baseline to records that were made without it; trains nothing."""
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.records import config_of
+from ssm_jax.config import build
+from ssm_jax.evaluation import trivial_baseline
+
+
+def add(experiments: Sequence[str], data_dir: str | None, results: Path) -> None:
+    """Adds the trivial baseline to records without it, where their data are there.
+
+    Args:
+      experiments: Which records: names of experiments, or of folders of them.
+      data_dir: Folder of prepared data sets, or of texts, that these runs read.
+      results: The folder of records.
+
+    Raises:
+      ValueError: There is no record of one of ``experiments``, or the data are not
+        those of an experiment.
+    """
+    of_names = {name: _of_experiment(name, results) for name in experiments}
+    for name, paths in of_names.items():
+        if not paths:
+            raise ValueError(
+                f"`--baselines` must name experiments that were recorded, got {name}; "
+                "`dlr/shift` is one, and `dlr` are all of its folder."
+            )
+    for path in itertools.chain.from_iterable(of_names.values()):
+        row = json.loads(path.read_text())
+        if row.get("baseline"):
+            continue
+        try:
+            found = _baseline_of(row, data_dir)
+        except FileNotFoundError as error:
+            print(f"{path.name}: none, {error}")
+            continue
+        names = list(row)
+        first = names.index("best_step") + 1
+        after = {name: row[name] for name in names[first:] if name != "baseline"}
+        before = {name: row[name] for name in names[:first]}
+        row = before | {"baseline": found} | after
+        path.write_text(json.dumps(row, indent=2) + "\n")
+        print(f"{path.name}: {found['name']} added")
+
+
+def _of_experiment(name, results):
+    """The files of the records of an experiment, or of a folder of them."""
+    found = sorted(results.rglob("*.json"))
+    rows = [json.loads(path.read_text()) for path in found]
+    prefix = name.rstrip("/") + "/"
+    return [
+        path
+        for path, row in zip(found, rows, strict=True)
+        if f"{row['experiment']}/".startswith(prefix)
+    ]
+
+
+def _baseline_of(row, data_dir):
+    """The trivial baseline on what `ssm_jax.cli.evaluate` measures of a run."""
+    config = config_of(row)
+    if "data_dir" in config.task:
+        config.task.data_dir = data_dir
+    task, split = build(config.task, "config.task"), row["metric"].split()[0]
+    endless = task.n_examples(split) is None
+    return trivial_baseline(
+        task,
+        split,
+        batch_size=config.training.batch_size,
+        limit=config.training.evaluation_batches if endless else None,
+        seed=row["seed"],
+    )

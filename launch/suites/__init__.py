@@ -1,1 +1,0 @@
-"""What `launch.benchmark` can measure: one subject a file, a function a suite."""

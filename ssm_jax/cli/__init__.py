@@ -1,0 +1,1 @@
+"""The programs: ``ssm-jax PROGRAM`` or ``python -m launch.PROGRAM``."""

@@ -1,0 +1,74 @@
+"""Evaluates the model of a run from its work dir, on any number of devices.
+
+    python -m launch.evaluate --workdir=runs/digits
+
+    python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
+
+Prints what was measured on the whole split (of data without end, on as many batches as
+training validates on) and writes it to ``evaluation.json`` in the folder, and what the
+figures show to ``inspection.npz``; `ssm_jax.cli.report` reads both. The second measures
+a language model at each of ``--lengths``, on an equal share of each document of the
+split, in memory that grows neither with the lengths nor with the text: into
+``length_extension.jsonl``, which `ssm_jax.cli.report` draws and tabulates.
+"""
+
+import json
+from typing import Any, cast
+
+from absl import flags
+
+from ssm_jax.evaluation import evaluate_lengths, evaluate_run
+from ssm_jax.tasks import Split
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    flags.DEFINE_string("workdir", None, "Work dir of the run.", required=True)
+    flags.DEFINE_enum(
+        "split", "test", ["train", "validation", "test"], "Split of the data."
+    )
+    flags.DEFINE_string(
+        "checkpoint", "best", "Checkpoint: best, latest, or the number of its step."
+    )
+    flags.DEFINE_string(
+        "data_dir", None, "Folder of prepared data sets, if the run's has moved."
+    )
+    flags.DEFINE_enum(
+        "mode", "metrics", ["metrics", "length_extension"], "What is measured."
+    )
+    flags.DEFINE_list(
+        "lengths", [str(2**k) for k in range(4, 16)], "Tokens of a window; a list."
+    )
+    flags.DEFINE_integer(
+        "max_tokens", 2**19, "Tokens of the split that are read for each length.", 1
+    )
+
+
+def main(argv):
+    """Evaluates."""
+    del argv
+    values = flags.FLAGS
+    which: Any = values.checkpoint
+    if which not in ("best", "latest"):
+        if not (which.isascii() and which.isdecimal()):
+            raise ValueError(
+                f"`--checkpoint` must be best, latest or a step, got {which!r}; the "
+                "folders in checkpoints/ are the steps that were kept."
+            )
+        which = int(which)
+    split = cast(Split, values.split)
+    options = {"which": which, "split": split, "data_dir": values.data_dir}
+    if values.mode == "metrics":
+        print(json.dumps(evaluate_run(values.workdir, **options)))
+        return
+    words = values.lengths
+    numbers = [int(word) for word in words if word.isascii() and word.isdecimal()]
+    if not words or len(numbers) < len(words) or min(numbers) < 1:
+        raise ValueError(
+            "`--lengths` must be positive numbers between commas, got "
+            f"{','.join(words)!r}; --lengths=16,32,64 is an example."
+        )
+    lengths = sorted(set(numbers))
+    options["max_tokens"] = values.max_tokens
+    for row in evaluate_lengths(values.workdir, lengths, **options):
+        print(json.dumps(row))

@@ -1,0 +1,83 @@
+"""Writes on from a prompt, with the language model of a run.
+
+    python -m launch.generate --workdir=runs/s5 --prompt="It was the best of times"
+
+Each token stands on the terminal as soon as it is drawn. With several ``--prompt`` all
+are written on together, and printed one after another. A text goes on from the file
+that ``--save_state`` names, by ``--load_state`` in place of a prompt: the same text as
+if it had been written at once. A model that reads bytes takes any bytes as a prompt,
+others UTF-8.
+"""
+
+import itertools
+import os
+import sys
+
+from absl import flags
+
+from ssm_jax.cli.outputs import check_writable
+from ssm_jax.evaluation import Sampling, Written, generate, restore
+from ssm_jax.fields import Seed, check_value
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    flags.DEFINE_string("workdir", None, "Work dir of the run.", required=True)
+    flags.DEFINE_multi_string("prompt", [], "Text to continue (default: empty).")
+    flags.DEFINE_integer("n_tokens", 500, "Tokens to generate.", lower_bound=1)
+    flags.DEFINE_float(
+        "temperature", 1.0, "Divides the logits; 0 takes the likeliest token."
+    )
+    flags.DEFINE_integer("top_k", None, "Samples from the k likeliest tokens.")
+    flags.DEFINE_float("top_p", None, "Samples from the likeliest tokens of this mass.")
+    flags.DEFINE_integer("seed", 0, "Seed of the sampling, below 2**32.")
+    flags.DEFINE_string("data_dir", None, "Folder of the text, if it has moved.")
+    flags.DEFINE_string("save_state", None, "File in which the state is kept.")
+    flags.DEFINE_string("load_state", None, "File of --save_state to continue from.")
+
+
+def main(argv):
+    """Writes."""
+    del argv
+    values = flags.FLAGS
+    sampling = Sampling(
+        temperature=values.temperature, top_k=values.top_k, top_p=values.top_p
+    )
+    check_value("seed", values.seed, Seed)
+    check_writable("save_state", values.save_state)
+    restored = restore(values.workdir, data_dir=values.data_dir)
+    task = restored.text
+    if values.load_state is None:
+        heads = values.prompt or [""]
+        prompts, before = [task.encode(head) for head in heads], None
+    elif values.prompt:
+        raise ValueError(
+            f"`--prompt` must be left out with `--load_state`, got {values.prompt}; "
+            "the text goes on from its last token."
+        )
+    else:
+        before = Written.load(values.load_state, restored.model)
+        heads, prompts = [""] * len(before.tokens), before.tokens[:, None].tolist()
+    steps = generate(
+        restored.model,
+        restored.variables,
+        prompts,
+        sampling=sampling,
+        seed=values.seed,
+        state=before and before.state,
+        n_drawn=before.n_drawn if before else 0,
+    )
+    at_once = len(heads) == 1
+    out, texts = sys.stdout.buffer, list(map(os.fsencode, heads))
+    if at_once:
+        out.write(texts[0])
+    step = before
+    for step in itertools.islice(steps, values.n_tokens):
+        spelt = [task.spell(int(token)) for token in step.tokens]
+        if at_once:
+            out.write(spelt[0])
+            out.flush()
+        texts = [text + more for text, more in zip(texts, spelt, strict=True)]
+    out.write(b"\n" if at_once else b"".join(text + b"\n---\n" for text in texts))
+    if values.save_state and step:
+        step.save(values.save_state)

@@ -1,0 +1,44 @@
+"""The console script ``ssm-jax PROGRAM [--flag=value ...]``.
+
+Programs::
+
+    train     trains an experiment, or continues a run
+    evaluate  evaluates the model of a run from its work dir
+    generate  continues a prompt with the language model of a run
+    prepare   makes a data set ready for the tasks that read it
+    report    prints the table of runs and draws their figures
+
+``ssm-jax PROGRAM --help`` lists the flags of a program.
+"""
+
+import importlib
+import sys
+
+from ssm_jax.cli.interrupt import exit_on_interrupt
+
+PROGRAMS = ("train", "evaluate", "generate", "prepare", "report")
+
+
+def main() -> None:
+    """Runs the program that the command line names first.
+
+    Raises:
+      SystemExit: With the status of the program, 2 where there is no such program.
+    """
+    exit_on_interrupt()
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name in ("--help", "-h", "help"):
+        print((__doc__ or "").strip())
+        sys.exit(0)
+    # Imported here, so that --help is quick and Ctrl-C ends the imports in one line.
+    from ssm_jax.cli import app
+    from ssm_jax.cli.errors import one_line_errors
+    from ssm_jax.config import nearest
+
+    with one_line_errors():
+        if name not in PROGRAMS:
+            hint = nearest(name, PROGRAMS)
+            raise ValueError(f"`PROGRAM` must be a program, got {name!r}; {hint}")
+    program = importlib.import_module(f"ssm_jax.cli.{name}")
+    sys.argv[:2] = [f"ssm-jax {name}"]
+    app.run(program.main, program.define_flags)

@@ -1,0 +1,145 @@
+"""Prints the table of runs and draws their figures.
+
+    python -m launch.report --workdirs=runs/shift,runs/digits
+
+The figures are drawn into ``figures`` in each work dir. Runs that differ in their seed
+alone (``--config.training.seed``) share a line: the mean and, after ±, the standard
+deviation over seeds (of n - 1). Of language it is the perplexity, and the bits per
+token after it.
+"""
+
+import datetime
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from ssm_jax import plots
+from ssm_jax.cli import tables
+from ssm_jax.cli.summary import name_of
+from ssm_jax.evaluation.run import LENGTHS_FILE
+from ssm_jax.training import RunFolder
+
+METRICS = ("r2", "perplexity", "accuracy")
+"""What a table shows of an evaluation: the first of these that it has."""
+
+
+def row_of(folder: RunFolder) -> dict[str, Any]:
+    """The row of a run that has been evaluated.
+
+    Args:
+      folder: Its work folder.
+
+    Returns:
+      What is recorded of it, ready for JSON. ``corpus`` is the text that a language
+      model was evaluated on; ``lengths`` are the lines of its
+      ``length_extension.jsonl``, none where it has not been measured by length.
+
+    Raises:
+      ValueError: It has not been evaluated yet.
+      FileNotFoundError: It is not the folder of a run.
+    """
+    config, evaluation = folder.config(), folder.read("evaluation.json")
+    last = folder.metrics()[-1] if folder.metrics() else {"step": 0}
+    if last["step"] != config.training.steps:
+        raise ValueError(
+            f"`workdirs` must be trained to the end, got {folder.path} at step "
+            f"{last['step']} of {config.training.steps}; `launch.train` continues it."
+        )
+    if evaluation is None:
+        raise ValueError(
+            f"`workdirs` must be evaluated, got {folder.path} without evaluation.json; "
+            f"run `python -m launch.evaluate --workdir={folder.path}`."
+        )
+    metric = next(name for name in METRICS if name in evaluation)
+    run = folder.read("run.json") or {}
+    written = (folder.path / "evaluation.json").stat().st_mtime
+    return {
+        "experiment": config.experiment,
+        "variant": config.variant,
+        "seed": config.training.seed,
+        "metric": f"{evaluation['split']} {metric}",
+        "value": evaluation[metric],
+        "paper": config.paper,
+        "best_step": evaluation["step"],
+        "baseline": evaluation.get("baseline"),
+        "steps": config.training.steps,
+        "seconds": last["elapsed_s"],
+        "date": datetime.date.fromtimestamp(written).isoformat(),
+        **run,
+        **({"corpus": evaluation["corpus"]} if "corpus" in evaluation else {}),
+        "lengths": lines_of(folder.path / LENGTHS_FILE),
+    }
+
+
+def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
+    """Draws the figures of an evaluated run into its folder; returns their paths."""
+    title = name_of(row)
+    figures = {
+        "curves": plots.curves(folder.metrics(), row["metric"].split()[-1], title)
+    }
+    if (figure := plots.gradients(folder.metrics(), title)) is not None:
+        figures["gradients"] = figure
+    if row["lengths"]:
+        figures["lengths"] = plots.lengths(row["lengths"], title)
+    with np.load(folder.path / "inspection.npz") as found:
+        if "kernels" in found:
+            figures["kernels"] = plots.convolution_kernels(
+                found["kernels"], found["lags"], title
+            )
+            figures["eigenvalues"] = plots.eigenvalues(
+                found["log_abs"],
+                found["phase"],
+                found["initial_log_abs"],
+                found["initial_phase"],
+                title,
+            )
+        inputs, targets, predictions = (
+            found[name] for name in ("inputs", "targets", "predictions")
+        )
+        if targets.ndim == 1 and inputs.ndim == 3 and _is_image(inputs):
+            figures["predictions"] = plots.images(inputs, targets, predictions, title)
+        if targets.ndim == 3:
+            figures["predictions"] = plots.sequences(targets[0], predictions[0], title)
+    where = folder.path / "figures"
+    where.mkdir(exist_ok=True)
+    for name, figure in figures.items():
+        figure.savefig(where / f"{name}.png")
+    return [where / f"{name}.png" for name in figures]
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    flags.DEFINE_list("workdirs", [], "Work dirs of the runs, between commas.")
+    flags.DEFINE_bool("figures", True, "Draws the figures of the runs.")
+
+
+def main(argv):
+    """Reports."""
+    del argv
+    if not flags.FLAGS.workdirs:
+        raise ValueError(
+            "`--workdirs` must name a run, got none; `--workdirs=runs/a,runs/b` is an "
+            "example."
+        )
+    folders = [RunFolder(path) for path in flags.FLAGS.workdirs]
+    rows = [row_of(folder) for folder in folders]
+    if flags.FLAGS.figures:
+        for folder, row in zip(folders, rows, strict=True):
+            print(*draw(folder, row), sep="\n")
+    print(tables.results(rows), tables.by_length(rows), sep="\n", end="")
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """The lines of a JSONL file; none where there is no such file."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _is_image(inputs):
+    return inputs.shape[-1] == 1 and math.isqrt(inputs.shape[1]) ** 2 == inputs.shape[1]

@@ -1,0 +1,166 @@
+"""Markdown tables of rows of runs."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Sequence
+
+from ssm_jax.cli.summary import (
+    Footnotes,
+    Row,
+    in_order,
+    name_of,
+    number,
+    shown,
+    summaries,
+)
+from ssm_jax.evaluation import loss_interval
+from ssm_jax.evaluation.run import CARRIED, WAYS
+
+COLUMNS = (
+    "experiment", "metric", "ours", "error", "baseline", "seeds", "theirs", "steps",
+    "seconds", "device", "commit", "date", "notes",
+)  # fmt: skip
+
+_WAYS = {
+    ("zero", "text"): "each window from a zero state",
+    CARRIED: "states carried from window to window, which is the same at every length",
+    ("carry", "shuffled"): "states carried, windows in shuffled order",
+}
+
+
+def results(rows: Sequence[Row], *, paper: bool = True) -> str:
+    """A Markdown table of runs, seeds in one line, and below it the notes on them.
+
+    Args:
+      rows: Rows of runs.
+      paper: Whether there is a column of published figures.
+    """
+    found, footnotes = summaries(rows), Footnotes()
+    lines = [_result(each, footnotes.mark(each.notes(found))) for each in found]
+    columns = zip(COLUMNS, *lines, strict=True)
+    kept = (column for column in columns if paper or column[0] != "theirs")
+    cells = [*zip(*kept, strict=True)]
+    return "\n".join([markdown(cells), *footnotes.listed()])
+
+
+def by_length(rows: Sequence[Row]) -> str:
+    """Markdown tables of perplexity by length, one for each way of reading.
+
+    Args:
+      rows: Rows of runs; of their ``lengths`` each is a line of a run's
+        ``length_extension.jsonl``.
+
+    Returns:
+      The tables with a title each: a line for each experiment, in which runs that
+      differ in their seed alone are averaged, stale ones apart; all verdicts that they
+      met. Last why any are stale.
+    """
+    measured = [{**row, **line} for row in rows for line in row["lengths"]]
+    parts = []
+    for split, way in itertools.product(("train", "validation", "test"), WAYS):
+        of_way = [
+            row
+            for row in measured
+            if (row["split"], row["start"], row["order"]) == (split, *way)
+            # Of states that go on the greatest length says it for all.
+            and (way != CARRIED or row["length"] == row["lengths"][-1]["length"])
+        ]
+        if not of_way:
+            continue
+        of_way.sort(key=lambda row: (in_order(row), _stale(row), row["length"]))
+        lengths = sorted({row["length"] for row in of_way}) if way != CARRIED else []
+        lines = [
+            _lengths(list(of), lengths)
+            for _, of in itertools.groupby(of_way, lambda r: (name_of(r), _stale(r)))
+        ]
+        columns = [f"{n:,}" for n in lengths] or ["any length"]
+        head = ("experiment", "trained", *columns, "95 %", "text", "extends")
+        cells = [head, *lines]
+        if way[0] != "zero":
+            cells = [line[:-1] for line in cells]
+        parts.append(f"Split {split}, {_WAYS[way]}:\n\n{markdown(cells)}")
+    reasons = dict.fromkeys(_stale(row) for row in measured if _stale(row))
+    parts += [f"Stale: {reason}\n" for reason in reasons]
+    return "\n".join(parts)
+
+
+def markdown(cells: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first line is the head."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "| " + " | ".join(f"{c:{w}}" for c, w in zip(line, widths, strict=True)) + " |"
+        for line in cells
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines) + "\n"
+
+
+def _result(summary, notes):
+    """The cells of an experiment; its last run dates it."""
+    row = summary.last
+    cpus = f" ({row['cpus']} cores)" if row["platform"] == "cpu" else ""
+    return (
+        summary.name,
+        summary.metric,
+        shown(summary),
+        number(summary.error),
+        number(summary.baseline),
+        str(len(summary.rows)),
+        number(row["paper"], ".4g"),
+        str(row["steps"]),
+        f"{statistics.mean(row['seconds'] for row in summary.rows):.0f}",
+        f"{row['n_devices']} x {row['device']}{cpus}",
+        row["commit"] or "",
+        row["date"],
+        notes,
+    )
+
+
+def _lengths(rows, lengths):
+    """The line of an experiment by length, from the runs of all its seeds."""
+    found = {
+        length: [*of]
+        for length, of in itertools.groupby(rows, lambda row: row["length"])
+    }
+    greatest = found[max(found)]
+    verdicts = dict.fromkeys(
+        row["extends"] for row in rows if row["extends"] and not _stale(row)
+    )
+    return (
+        name_of(rows[0]) + (" (stale)" if _stale(rows[0]) else ""),
+        str(rows[0]["trained"]),
+        *(_perplexity(found.get(n, [])) for n in lengths or [max(found)]),
+        _interval(greatest),
+        _text(greatest[0].get("corpus")),
+        ", ".join(verdicts),
+    )
+
+
+def _stale(row):
+    """Why a run no longer counts; empty where it does."""
+    return row.get("stale") or ""
+
+
+def _perplexity(rows):
+    """The mean over seeds."""
+    return f"{statistics.mean(r['perplexity'] for r in rows):.4g}" if rows else ""
+
+
+def _interval(rows):
+    """The interval of the perplexity over documents, of the mean loss over seeds."""
+    if not all(row.get("loss_by_document") for row in rows):
+        return ""
+    of_documents = zip(*(row["loss_by_document"] for row in rows), strict=True)
+    ends = loss_interval([statistics.mean(losses) for losses in of_documents])
+    return "" if ends is None else " to ".join(f"{math.exp(end):.4g}" for end in ends)
+
+
+def _text(corpus):
+    """What was read, of what."""
+    if corpus is None:
+        return ""
+    return (
+        f"{corpus['folder']}: {corpus['tokens_read']:,} of {corpus['tokens']:,} "
+        f"tokens, {corpus['documents_read']} documents"
+    )

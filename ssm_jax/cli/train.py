@@ -1,0 +1,44 @@
+"""Trains an experiment; started again, it goes on where it was stopped.
+
+    python -m launch.train --config=experiments/dlr/digits.py --workdir=runs/digits
+
+``--config=FILE:variant`` takes a variant of the experiment, and any field of it is
+overridden by its name, ``--config.model.n_layers=2``. The work dir keeps the
+config, metrics and checkpoints; `ssm_jax.cli.evaluate` needs nothing else.
+"""
+
+from absl import flags, logging
+from ml_collections import config_flags
+
+from ssm_jax.cli.config_file import define_config
+from ssm_jax.training import train
+from ssm_jax.training.folder import check_parts
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    define_config()
+    flags.DEFINE_string(
+        "workdir", None, "Work dir of the run: new, or one to continue.", required=True
+    )
+    flags.DEFINE_string(
+        "data_dir", None, "Folder of prepared data sets, for tasks that read one."
+    )
+
+
+def main(argv):
+    """Trains."""
+    del argv
+    workdir, data_dir = flags.FLAGS.workdir, flags.FLAGS.data_dir
+    config = flags.FLAGS.config
+    file = config_flags.get_config_filename(flags.FLAGS["config"])
+    check_parts(config, f"--config={file}", "`get_config` returns all of them")
+    if data_dir is not None:
+        if "data_dir" not in config.task:
+            raise ValueError(
+                f"`--data_dir` must be left out for {config.task.cls}, got "
+                f"{data_dir}; the task reads no data set."
+            )
+        config.task.data_dir = data_dir
+    measured = train(config, workdir)
+    logging.info("trained: %s, in %s", measured, workdir)

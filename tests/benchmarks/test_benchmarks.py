@@ -1,0 +1,169 @@
+"""The benchmark at a size at which only its arithmetic can go wrong."""
+
+import json
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from absl import flags
+from flax.core import meta
+
+import benchmarks.__main__ as benchmark
+from benchmarks import (
+    finite,
+    generators,
+    iterations,
+    kernels,
+    language,
+    smoothing,
+    throughput,
+    units,
+)
+from benchmarks.measurement import measure
+from ssm_jax.recurrences import FRU, SRU, log_spaced
+from tests.cli import programs
+
+
+def run(*arguments):
+    """Runs the program in this process."""
+    values = flags.FLAGS
+    with programs.of_their_own():
+        benchmark.define_flags()
+        values(["benchmarks", *arguments])
+        benchmark.main(["benchmarks"])
+
+
+def test_bytes_are_of_temporaries_and_results():
+    row, y = measure("forward", jnp.sin, jnp.zeros(1000), repeats=1)
+    assert y.shape == (1000,)
+    assert 4000 <= row["forward_bytes"] < 8000
+    assert row["forward_s"] > 0 and row["forward_compile_s"] > 0
+
+
+def test_both_forms_of_the_kernel_are_exact_and_their_ratio_is_taken():
+    usual, ours, ratio = kernels.modal_kernel_rows(64, d=2, n=3, repeats=1)
+    assert usual["error"] < 1e-5 and ours["error"] < 1e-6
+    assert ratio["grad_bytes"] == usual["grad_bytes"] / ours["grad_bytes"]
+
+
+def test_recurrence_has_a_row_for_each_method_and_writes_them(tmp_path, capsys):
+    output = tmp_path / "rows.json"
+    run("--suite=recurrence", "--lengths=5", "--repeats=1", f"--output={output}")
+    found = json.loads(output.read_text())
+    assert len(found["rows"]) == 7
+    assert all(row["error"] < 1e-6 for row in found["rows"])
+    assert {"jax", "numpy"} <= found["versions"].keys()
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split()[:3] == ["what", "decay", "length"]
+    assert [line.split()[0] for line in lines[:2]] == ["sequential", "associative"]
+
+
+def test_iterations_give_the_outputs_of_single_steps():
+    rows = list(iterations.iteration_rows(12, batch=1, frequencies=3, repeats=1))
+    assert [row["what"].split(",")[0] for row in rows] == ["FRU"] * 3 + ["GRU"]
+    for row in rows:
+        assert row["converged"] and 1 < row["iterations"] <= 14
+        assert row["error"] < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("usual", "unit"), [(units._FRU, FRU), (units._SRU, SRU)], ids=["fru", "sru"]
+)
+@pytest.mark.parametrize("method", ["sequential", "associative"])
+def test_units_as_written_are_the_same_mathematics(usual, unit, method, key):
+    waves = {"frequencies": log_spaced(9, 20.0), "horizon": 20}
+    sizes = {"d_statistic": 70} if unit is SRU else waves
+    params = unit(**sizes).init(key, 2)
+    x = jax.random.normal(key, (3, 20, 2))
+    of_usual, of_ours = (
+        u(**sizes).solve(params, x, method=method)[:2] for u in (usual, unit)
+    )
+    chex.assert_trees_all_close(of_ours, of_usual, rtol=0, atol=1e-6)
+
+
+def test_units_are_compared_with_what_is_written():
+    rows = list(units.unit_rows(6, batch=2, repeats=1))
+    assert [row["what"] for row in rows[:3]] == ["FRU as written", "FRU", "FRU ratio"]
+    written, ours, ratio = rows[3:]
+    assert ratio["grad_s"] == written["grad_s"] / ours["grad_s"]
+
+
+def test_generators_are_known_by_the_steps_of_their_sequences():
+    (row,) = generators.generator_rows(1024, repeats=1)
+    assert row["task"].startswith("Pathfinder") and row["examples_per_s"] > 0
+    with pytest.raises(ValueError, match="^`lengths` must be of 1024, 16384, 2000"):
+        generators.generator_rows(784, repeats=1)
+
+
+def test_the_usual_smoothing_is_the_same_mathematics(key):
+    params = smoothing._OURS.init(key, 3)
+    x = jnp.sin(jnp.arange(42.0)).reshape(2, 7, 3)
+    ours, _ = smoothing._OURS.apply(params, x)
+    usual, _ = smoothing._USUAL.apply(params, x)
+    np.testing.assert_allclose(usual, ours, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_smoothing_is_compared_with_what_is_named():
+    rows = {
+        row["what"]: row
+        for row in smoothing.smoothing_rows(16, batch=1, width=8, repeats=1)
+    }
+    ratio = rows["Transformer / ETSMLP"]["grad_s"]
+    assert ratio == rows["Transformer"]["grad_s"] / rows["ETSMLP"]["grad_s"]
+
+
+def test_models_of_the_throughput_have_one_size():
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    sizes = []
+    for model in throughput.models(512, 12, 8192).values():
+        variables = meta.unbox(jax.eval_shape(model.init, jax.random.key(0), tokens))
+        sizes.append(sum(leaf.size for leaf in jax.tree.leaves(variables)))
+    assert 30e6 < min(sizes) and max(sizes) < 1.3 * min(sizes)
+
+
+def test_throughput_is_that_of_each_model(monkeypatch):
+    transformer = throughput.models(64, 1, 8)["Transformer"]
+    monkeypatch.setattr(throughput, "models", lambda *sizes: {"one": transformer})
+    (row,) = throughput.throughput_rows(8, width=64, n_layers=1, repeats=1)
+    assert row["what"] == "one" and row["length"] == 8
+    assert row["tokens_a_second"] > 0 and row["step_bytes"] > 0
+
+
+def test_token_is_timed_after_the_prompt(monkeypatch):
+    monkeypatch.setattr(language, "MODELS", ("gru",))
+    (row,) = language.generation_rows(3, repeats=1)
+    assert (row["what"], row["position"]) == ("gru", 3)
+    assert row["token_s"] > 0 and row["over_first"] > 0
+    assert row["state_bytes"] == 2 * 64 * 4  # two layers
+
+
+def test_long_text_has_one_loss_in_pieces_and_at_once(monkeypatch):
+    monkeypatch.setattr(language, "LONG", ("gru",))
+    monkeypatch.setattr(language, "in_a_fresh_process", lambda run, *args: run(*args))
+    monkeypatch.setattr("ssm_jax.evaluation.length_extension.PIECE", 8)
+    (row,) = language.long_text_rows(24, repeats=1)
+    assert row["error"] < 1e-5
+    for way in language.WAYS:
+        assert row[f"{way}_s"] > 0 and row[f"{way}_bytes"] > 1e6
+
+
+def test_draws_that_are_not_finite_are_counted(monkeypatch, tmp_path):
+    unit = finite.RECURRENCES["sru"]
+    monkeypatch.setattr(finite, "RECURRENCES", {"sru": unit})
+    monkeypatch.setattr(finite, "SCALES", (0.1, 1e3))
+    output = tmp_path / "rows.json"
+    run("--suite=finite", "--lengths=40", "--draws=9", f"--output={output}")
+    few, many = json.loads(output.read_text())["rows"]
+    assert (few["values"], few["gradients"], few["within"]) == (0, 0, 9)
+    assert many["values"] > 0 and many["within"] == many["bad_within"] == 0
+    assert "seen_kernel" in many["where"]
+
+
+@pytest.mark.parametrize("flag", ["--draws=3", "--figure=a.png"])
+def test_flag_of_another_suite_is_refused(flag):
+    name, got = flag.split("=")
+    with pytest.raises(ValueError, match=f"`{name}` must be left out .* got {got}"):
+        run("--suite=recurrence", flag)

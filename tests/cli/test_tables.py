@@ -1,0 +1,146 @@
+"""Tables say what the rows of runs say."""
+
+import numpy as np
+
+from ssm_jax.cli import tables
+
+ROW = {
+    "experiment": "longssm/text",
+    "variant": "s5",
+    "seed": 0,
+    "metric": "test perplexity",
+    "value": 4.0,
+    "paper": None,
+    "steps": 10,
+    "seconds": 2.4,
+    "date": "2026-11-22",
+    "commit": "abc",
+    "device": "cpu",
+    "n_devices": 1,
+    "platform": "cpu",
+    "cpus": 2,
+    "lengths": [],
+}
+
+
+def cells(table):
+    """The cells of each line of a table, without the rule under the head."""
+    head, rule, *lines = table.splitlines()
+    assert set(rule) == {"|", "-"} and len({len(line) for line in (head, *lines)}) == 1
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in (head, *lines)]
+
+
+def measured(lengths, extends: str | None = "strong", start="zero", order="text"):
+    """Lines of a run that was measured by length: perplexities by length."""
+    way = {"split": "validation", "start": start, "order": order, "trained": 16}
+    return [
+        {**way, "length": length, "perplexity": value, "extends": extends}
+        for length, value in lengths.items()
+    ]
+
+
+def test_the_table_has_a_line_an_experiment():
+    accuracy = ROW | {"variant": "", "metric": "test accuracy", "value": 0.5}
+    head, first, second = cells(tables.results([ROW, accuracy]))
+    assert head == list(tables.COLUMNS)
+    assert first[:3] == ["longssm/text", "test accuracy", "0.5000"]
+    assert second[:3] == ["longssm/text:s5", "test perplexity", "4.0000 (2.0000 bits)"]
+    assert second[3:] == [
+        "", "", "1", "", "10", "2", "1 x cpu (2 cores)", "abc", "2026-11-22", ""
+    ]  # fmt: skip
+
+
+def test_seeds_share_a_line_with_mean_and_deviation():
+    rows = [ROW | {"seed": i, "value": v} for i, v in enumerate((2.0, 4.0, 8.0))]
+    _, line = cells(tables.results(rows))
+    assert line[2:6] == ["4.6667 ± 3.0551 (2.0000 bits)", "1.7638", "", "3"]
+
+
+def test_what_is_all_but_perfect_is_not_rounded_to_it():
+    for value, shown in (
+        (0.99993, "0.9999"),
+        (0.99998, "1 - 2.0e-05"),
+        (1.0, "1.0000"),
+    ):
+        row = ROW | {"metric": "test r2", "value": value}
+        assert cells(tables.results([row]))[1][2] == shown
+
+
+def test_lines_are_in_the_order_of_their_numbers():
+    rows = [ROW | {"variant": f"s5,n={n}"} for n in (128, 16, 512)]
+    rows.append(ROW | {"variant": "gru,n=512"})
+    found = [line[0].split(":")[1] for line in cells(tables.results(rows))[1:]]
+    assert found == ["gru,n=512", "s5,n=16", "s5,n=128", "s5,n=512"]
+
+
+def test_what_was_measured_otherwise_is_another_line():
+    other = ROW | {"seed": 1, "metric": "test accuracy", "value": 0.5}
+    assert [line[2] for line in cells(tables.results([ROW, other]))[1:]] == [
+        "0.5000",
+        "4.0000 (2.0000 bits)",
+    ]
+
+
+def test_each_way_of_reading_has_a_table_by_length():
+    rows = [
+        ROW | {"lengths": measured({64: 3.0, 1024: 2.0}) + measured(
+            {64: 2.5}, None, "carry", "shuffled")},
+        ROW | {"seed": 1, "lengths": measured({64: 4.0, 1024: 2.5}, "none")},
+        ROW | {"variant": "gru", "lengths": measured({16: 12.3456}, None)},
+        ROW | {"variant": "dlr"},
+    ]  # fmt: skip
+    fresh, shuffled = tables.by_length(rows).split("Split validation, ")[1:]
+    title, _, table = fresh.partition("\n\n")
+    assert title == "each window from a zero state:"
+    assert cells(table.strip()) == [
+        ["experiment", "trained", "16", "64", "1,024", "95 %", "text", "extends"],
+        ["longssm/text:gru", "16", "12.35", "", "", "", "", ""],
+        ["longssm/text:s5", "16", "", "3.5", "2.25", "", "", "strong, none"],
+    ]
+    assert shuffled.startswith("states carried, windows in shuffled order")
+    assert cells(shuffled.partition("\n\n")[2]) == [
+        ["experiment", "trained", "64", "95 %", "text"],
+        ["longssm/text:s5", "16", "2.5", "", ""],
+    ]
+
+
+def test_states_that_go_on_have_one_number_for_all_lengths_and_no_verdict():
+    """Older records hold a line for each length, all equal, and call them weak."""
+    way = {"start": "carry", "order": "text"}
+    lines = measured({64: 3.0, 1024: 3.0}, "weak", **way)
+    found = tables.by_length([ROW | {"lengths": lines}])
+    assert "weak" not in found
+    assert cells(found.partition("\n\n")[2]) == [
+        ["experiment", "trained", "any length", "95 %", "text"],
+        ["longssm/text:s5", "16", "3", "", ""],
+    ]
+
+
+def test_the_interval_is_over_documents_of_the_mean_over_seeds():
+    corpus = {
+        "folder": "novels", "tokens": 9000, "tokens_read": 2048, "documents_read": 3,
+    }  # fmt: skip
+    rows = []
+    for seed, losses in enumerate(([1.0, 1.2, 1.7], [1.2, 1.2, 1.5])):
+        (line,) = measured({64: 3.0})
+        line |= {"loss_by_document": losses, "corpus": corpus}
+        rows.append(ROW | {"seed": seed, "lengths": [line]})
+    _, line = cells(tables.by_length(rows).partition("\n\n")[2])
+    # Student's t of 2 degrees of freedom: 4.3027.
+    losses = np.array([1.1, 1.2, 1.6])
+    half = 4.3027 * losses.std(ddof=1) / np.sqrt(3)
+    low, high = np.exp(losses.mean() + np.array([-half, half]))
+    text = "novels: 2,048 of 9,000 tokens, 3 documents"
+    assert line[3:] == [f"{low:.4g} to {high:.4g}", text, "strong"]
+
+
+def test_stale_runs_by_length_stand_apart_and_say_why():
+    lines = {"lengths": measured({64: 3.0})}
+    rows = [ROW | lines, ROW | lines | {"seed": 1, "stale": "Of one novel."}]
+    found = tables.by_length(rows)
+    lines = cells(found.split("\n\n")[1].strip())[1:]
+    assert [(line[0], line[-1]) for line in lines] == [
+        ("longssm/text:s5", "strong"),
+        ("longssm/text:s5 (stale)", ""),
+    ]
+    assert found.endswith("\nStale: Of one novel.\n")

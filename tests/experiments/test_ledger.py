@@ -1,0 +1,127 @@
+"""The pages of results are what the ledger writes from the records."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from experiments import ledger, pages
+from experiments.papers import HEADLINES, PAPERS
+from experiments.records import config_of, records
+from tests.cli.test_tables import ROW, cells
+
+ROWS = records()
+FILES = ledger.texts(ROWS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_page_is_what_the_ledger_writes(path):
+    assert path.read_text() == FILES[path], "run `python -m experiments.ledger`"
+
+
+def config(cell):
+    experiment, _, variant = cell.partition(":")
+    return config_of({"experiment": experiment, "variant": variant})
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_cells_are_experiments_and_all_published_figures_are_cells(name):
+    found = {cell for table in PAPERS[name].tables for cell in table.cells}
+    for cell in found:
+        named = config(cell)
+        assert f"{named.experiment}:{named.variant}".rstrip(":") == cell
+    for file in sorted((Path(pages.__file__).parent / name).glob("*.py")):
+        module = importlib.import_module(f"experiments.{name}.{file.stem}")
+        for variant, figure in getattr(module, "PAPER", {}).items():
+            cell = f"{name}/{file.stem}:{variant}".rstrip(":")
+            assert cell in found and config(cell).paper == figure
+
+
+def test_headlines_are_records_that_are_not_stale():
+    assert len(HEADLINES) == 6
+    lines = cells(pages.headlines(ROWS))[1:]
+    assert [line[0] for line in lines] == [f"`{name}`" for name in HEADLINES]
+    assert not any("stale" in line[2] for line in lines)
+
+
+SHIFT = ROW | {"experiment": "dlr/shift", "variant": "", "metric": "test r2"}
+
+
+def test_page_has_ours_beside_theirs_and_what_was_not_run():
+    rows = [SHIFT | {"value": 0.5}, SHIFT | {"value": 0.7, "seed": 1}]
+    rows.append(SHIFT | {"variant": "size=demo", "value": 0.9})
+    table, further = pages.page("dlr", rows).split("## ")[1:]
+    head, shift, cumsum = cells(table.split("\n\n")[1])
+    assert head[:7] == [
+        "experiment", "metric", "ours", "theirs", "error", "baseline", "seeds"
+    ]  # fmt: skip
+    assert shift[:4] == ["dlr/shift", "test r2", "0.6000 ± 0.1414", "1"]
+    assert shift[6] == "2"
+    assert cumsum == ["dlr/cumsum", "", "not run", "1", *[""] * 7]
+    assert further.startswith("Reduced and further settings")
+    head, demo = cells(further.split("\n\n")[-1])
+    assert "theirs" not in head
+    assert demo[:3] == ["dlr/shift:size=demo", "test r2", "0.9000"]
+
+
+def test_stale_results_say_why():
+    page = pages.page("dlr", [SHIFT | {"value": 0.5, "stale": "Of other data."}])
+    assert "| 0.5000 (stale) |" in page
+    assert "- [1] stale: Of other data.\n" in page
+
+
+def mixture(variant, missed, **fields):
+    row = {"experiment": "fru/mixture", "variant": variant, "metric": "test r2"}
+    return ROW | row | {"value": 1 - missed} | fields
+
+
+def section(page, title):
+    (found,) = (part for part in page.split("## ") if part.startswith(title))
+    return found.partition("\n\n")[2]
+
+
+def test_units_are_set_side_by_side_and_against_the_paper():
+    stale = {"stale": "Of other data."}
+    rows = [
+        mixture("curves=poly5,model=fru", 1e-4),
+        mixture("curves=poly5,model=lstm", 4.5e-4),
+        mixture("curves=poly5,model=fru,size=small", 1e-4),
+        mixture("curves=poly5,model=lstm,size=small", 2e-4, **stale),
+        mixture("curves=sines,model=fru,size=small", 1e-4, **stale),
+        mixture("curves=sines,model=lstm,size=small", 4e-4, **stale),
+        mixture("curves=sines,model=fru", 1e-6),
+        mixture("curves=sines,model=lstm", 5e-4),
+    ]
+    text = section(pages.page("fru", rows), "Mixtures of curves: the part")
+    table, _, notes = text.partition("\n\n")
+    assert cells(table)[1:] == [
+        ["sines", "", "5.0e-04", "", "1.0e-06", "500.0", ""],
+        ["poly5", "", "4.5e-04", "", "1.0e-04", "4.5", "[1]"],
+        ["sines size=small", "", "4.0e-04*", "", "1.0e-04*", "4.0", "[2]"],
+        ["poly5 size=small", "", "2.0e-04*", "", "1.0e-04", "", "[2]"],
+    ]
+    notes = " ".join(notes.split())
+    assert "[1] the FRU is 4.5 times below the LSTM, where the paper says" in notes
+    assert "[2] `*` is stale: Of other data." in notes
+
+
+def test_ablations_are_told_from_one_another_by_their_error():
+    baseline = {"name": "majority class", "accuracy": 0.1, "n_examples": 2000}
+    of = ROW | {
+        "experiment": "etsmlp/listops", "metric": "test accuracy", "baseline": baseline
+    }  # fmt: skip
+
+    def said(rows):
+        text = section(pages.page("etsmlp", rows), "Ablations on ListOps: how")
+        return " ".join(text.split())
+
+    close = [
+        of | {"variant": variant, "value": value}
+        for variant, value in (("size=small", 0.62), ("ablation=real,size=small", 0.61))
+    ]
+    assert said(close) == (
+        "2 variants of 10 steps spread 1.0 points of accuracy, where the standard "
+        "error of each is 1.1 points: their order is within the error."
+    )
+    apart = of | {"variant": "ablation=no_beta,size=small", "value": 0.4}
+    assert "best and worst differ" in said([*close, apart])

@@ -1,0 +1,77 @@
+"""The records of runs: what is written is what was measured."""
+
+from pathlib import Path
+
+import pytest
+
+from experiments import trivial_baselines
+from experiments.records import check_published, config_of, path_of, record, records
+from ssm_jax.cli import report
+from ssm_jax.cli.config_file import load
+from ssm_jax.evaluation import evaluate_run
+from ssm_jax.training import RunFolder, train
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A short run on the digits, evaluated."""
+    config = load(str(ROOT / "experiments/dlr/digits.py"))
+    config.training.update(steps=4, evaluate_every=2, log_every=1, batch_size=8)
+    config.training.evaluation_batches = 2
+    config.model.update(n_layers=1)
+    config.optimizer.update(warmup_steps=0)
+    path = tmp_path_factory.mktemp("runs") / "digits"
+    train(config, str(path))
+    return path, evaluate_run(path)
+
+
+def test_records_are_the_rows(run, tmp_path):
+    row = report.row_of(RunFolder(run[0])) | {"variant": "a=16,b=c"}
+    measured = row | {"seed": 1, "lengths": [{"length": 16}, {"length": 64}]}
+    for each in (row, measured):
+        record(each, tmp_path)
+    assert records(tmp_path) == [row, measured]
+    record(measured | {"lengths": []}, tmp_path)
+    assert not records(tmp_path)[1]["lengths"]
+
+
+def test_an_overridden_run_is_not_recorded(run):
+    folder = RunFolder(run[0])
+    with pytest.raises(ValueError, match="`--record` must be of an experiment as it"):
+        check_published(folder, report.row_of(folder))
+
+
+def test_every_record_has_its_baseline_and_no_reduced_run_a_published_figure():
+    for row in records():
+        assert row["baseline"][row["metric"].split()[-1]] is not None
+        assert not ("size=" in row["variant"] and row["paper"])
+
+
+def test_every_record_is_of_an_experiment_that_exists():
+    """Its name is the one that the experiment gives, and its file's."""
+    assert records()
+    for row in records():
+        config = config_of(row)
+        assert (config.experiment, config.variant) == (
+            row["experiment"],
+            row["variant"],
+        )
+        assert path_of(row).is_file()
+
+
+def test_baselines_are_added_to_old_records(run, tmp_path):
+    row = report.row_of(RunFolder(run[0]))
+    old = {name: value for name, value in row.items() if name != "baseline"}
+    for each in (old, old | {"experiment": "a/b"}):
+        record(each, tmp_path)
+    trivial_baselines.add(["dlr"], None, tmp_path)
+    other, found = records(tmp_path)
+    assert list(found) == list(row)
+    # Of the whole split, where the run above measured two batches of it.
+    assert found["baseline"]["accuracy"] == 0.1
+    assert found["baseline"]["n_examples"] == 300
+    assert "baseline" not in other
+    with pytest.raises(ValueError, match="`--baselines` must name .*, got dl;"):
+        trivial_baselines.add(["dl"], None, tmp_path)
