@@ -2,7 +2,6 @@
 
 from ssm_jax.recurrences.base import ParamGroup as ParamGroup
 from ssm_jax.recurrences.base import Recurrence as Recurrence
-from ssm_jax.recurrences.base import TimeInvariant as TimeInvariant
 from ssm_jax.recurrences.bounded import Bounded as Bounded
 from ssm_jax.recurrences.dlr import DLR as DLR
 from ssm_jax.recurrences.dlr import diagonalized as diagonalized
@@ -11,13 +10,15 @@ from ssm_jax.recurrences.dss import DSS as DSS
 from ssm_jax.recurrences.ema import DampedEMA as DampedEMA
 from ssm_jax.recurrences.ema import ExponentialSmoothing as ExponentialSmoothing
 from ssm_jax.recurrences.ets import ComplexSmoothing as ComplexSmoothing
+from ssm_jax.recurrences.families.time_invariant import TimeInvariant as TimeInvariant
 from ssm_jax.recurrences.fru import FRU as FRU
 from ssm_jax.recurrences.fru import log_spaced as log_spaced
 from ssm_jax.recurrences.gated_attention import (
     GatedLinearAttention as GatedLinearAttention,
 )
 from ssm_jax.recurrences.lru import LRU as LRU
-from ssm_jax.recurrences.modes import Modes as Modes
+from ssm_jax.recurrences.modes import MIMOModes as MIMOModes
+from ssm_jax.recurrences.modes import SISOModes as SISOModes
 from ssm_jax.recurrences.modes import convolution_kernel as convolution_kernel
 from ssm_jax.recurrences.modes import recurrent as recurrent
 from ssm_jax.recurrences.nonlinear import Nonlinear as Nonlinear
