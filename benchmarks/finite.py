@@ -31,7 +31,7 @@ from ssm_jax.recurrences import (
     Recurrence,
     Selective,
 )
-from ssm_jax.recurrences.statistics import Statistics
+from ssm_jax.recurrences.families.running_sums import Statistics
 from ssm_jax.types import Method
 
 SCALES = (1.0, 5.0, 20.0, 100.0)
@@ -196,8 +196,8 @@ def step_growth(
 ) -> np.ndarray:
     """Upper bound of the factor by which a step multiplies the sums of a unit.
 
-    It is ``rho = max(a) + max_t |c_t| |W_1| |W_s|`` as in the docstring of `SRU`, with
-    spectral norms.
+    It is ``rho = max(a) + max_t |c_t| |W_r| |W_phi|`` as in the docstring of `SRU`,
+    with spectral norms.
 
     Args:
       unit: The unit.
@@ -207,13 +207,14 @@ def step_growth(
     Returns:
       ``rho``, of the further axes.
     """
+    named = unit.named(params)
     steps = jnp.arange(length if unit.counts else 1)
-    weights = jax.vmap(lambda phase: unit.weights({"phase": phase}, steps))
-    phase = params.get("phase", np.zeros((len(params["input_bias"]), 1), np.float32))
+    weights = jax.vmap(lambda phase: unit.weights({"theta": phase}, steps))
+    phase = params.get("theta", np.zeros((len(named.input_bias), 1), np.float32))
     size = np.linalg.norm(weights(phase), axis=-1).max(-1)
     norms = (
-        np.linalg.norm(np.asarray(params[name]), ord=2, axis=(-2, -1))
-        for name in ("feedback_kernel", "seen_kernel")
+        np.linalg.norm(np.asarray(matrix), ord=2, axis=(-2, -1))
+        for matrix in (named.feedback, named.statistic)
     )
     return max(unit.decays) + size * math.prod(norms)
 

@@ -39,8 +39,7 @@ def _row(unit: Nonlinear, x: Activations, factor: int, repeats: int) -> Row:
     logging.info("%s, %d steps, weights x %d", type(unit).__name__, x.shape[1], factor)
     drawn = unit.init(jax.random.key(1), x.shape[-1])
     params: PyTree = {
-        name: factor * leaf if "kernel" in name else leaf
-        for name, leaf in drawn.items()
+        name: factor * leaf if leaf.ndim == 2 else leaf for name, leaf in drawn.items()
     }
 
     def stepped(params, x):

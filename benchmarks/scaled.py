@@ -16,7 +16,7 @@ from ssm_jax.types import Activations, Method, Steps
 
 D_IN = 4
 SCALES = (1.0, 2.0, 3.0, 4.0, 8.0, 12.0, 20.0)
-FEEDBACK = ("recurrent_kernel", "feedback_kernel", "seen_kernel")
+FEEDBACK = ("recurrent_kernel", "W_r", "W_phi", "W_1", "W_2")
 """Parameters that the state passes through on its way to the next state."""
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from benchmarks.measurement import Row, measure, ratios
 from ssm_jax.recurrences import FRU, SRU, Nonlinear, log_spaced
-from ssm_jax.recurrences.statistics import Statistics
+from ssm_jax.recurrences.families.running_sums import Statistics
 
 
 class _AsWritten(Statistics):
@@ -16,10 +16,11 @@ class _AsWritten(Statistics):
 
     def run(self, params, x, steps, h0, solver, *, reset, lengths, last):
         del reset, lengths, last
-        own = x @ params["input_kernel"] + params["input_bias"]
+        named = self.named(params)
+        own = x @ named.input + named.input_bias
         c = self.weights(params, jnp.broadcast_to(steps, own.shape[:-1]))
         h, sweeps = solver(self.drive, params, (own, c), h0)
-        o = h @ params["output_kernel"] + params["output_bias"]
+        o = h @ named.output + named.output_bias
         return jax.nn.relu(o), h[..., -1, :], sweeps
 
     def decay(self, params):
@@ -28,8 +29,9 @@ class _AsWritten(Statistics):
 
     def drive(self, params, h, entering):
         own, c = entering
-        g = jax.nn.relu(h @ params["feedback_kernel"] + params["feedback_bias"])
-        s = jax.nn.relu(own + g @ params["seen_kernel"])
+        named = self.named(params)
+        g = jax.nn.relu(h @ named.feedback + named.feedback_bias)
+        s = jax.nn.relu(own + g @ named.statistic)
         sums = c[..., :, None] * s[..., None, :]
         return sums.reshape(*sums.shape[:-2], -1)
 

@@ -9,7 +9,7 @@ from flax.core import meta
 
 from ssm_jax.evaluation.restore import Restored
 from ssm_jax.layers.recurrent import recurrences_of
-from ssm_jax.recurrences import TimeInvariant, convolution_kernel
+from ssm_jax.recurrences import MIMOModes, TimeInvariant, convolution_kernel
 
 _CHANNELS = 4
 _EXAMPLES = 10
@@ -76,18 +76,19 @@ def _decays(recurrence, params, prefix):
 def _kernels(recurrence, params, length):
     def first(modes):
         """Kernels of the first channels; where channels mix, each on itself."""
+        if isinstance(modes, MIMOModes):
+            modes = modes._replace(B=modes.B[:, :_CHANNELS], C=modes.C[:_CHANNELS])
+            return jnp.einsum("ddl->dl", convolution_kernel(modes, length))
         log = modes.log_decay
         if log.log_abs.ndim == 2:
             log = jax.tree.map(lambda v: v[:_CHANNELS], log)
-        B = None if modes.B is None else modes.B[:, :_CHANNELS]
-        modes = modes._replace(log_decay=log, w=modes.w[:_CHANNELS], B=B)
-        taps = convolution_kernel(modes, length)
-        return taps if B is None else jnp.einsum("ddl->dl", taps)
+        modes = modes._replace(log_decay=log, w=modes.w[:_CHANNELS])
+        return convolution_kernel(modes, length)
 
     def kernel(layer):
         modes = recurrence.modes(layer)
         taps = first(modes)
-        if modes.w_backward is None:
+        if not modes.bidirectional:
             return taps
         return jnp.concatenate([first(modes.backward())[:, ::-1], taps], -1)
 

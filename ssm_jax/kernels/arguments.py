@@ -6,7 +6,11 @@ what they are added to, and imaginary parts would be dropped.
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+
+from ssm_jax.fields import check_size
+from ssm_jax.types import PRNGKey
 
 
 def check_floating(name: str, value: Any, *, may_be_complex: bool = False) -> None:
@@ -65,6 +69,26 @@ def check_flags(name: str, flags: Any, *shapes: tuple[int, ...]) -> None:
             f"`{name}` must be {shapes[0]}, one flag a step, got {flags.shape}; leave "
             "out the last axis."
         )
+
+
+def check_draw(key: PRNGKey, d_in: int) -> None:
+    """Checks what parameters are drawn from and for.
+
+    Args:
+      key: A key of `jax.random`, typed or raw.
+      d_in: Width of the inputs.
+
+    Raises:
+      ValueError: ``key`` is no key, or ``d_in`` no positive integer.
+    """
+    if not is_array(key) or not (
+        jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32
+    ):
+        raise ValueError(
+            f"`key` must be a key of jax.random, got {key!r}; `jax.random.key(0)` "
+            "makes one."
+        )
+    check_size("d_in", d_in)
 
 
 def is_array(value: Any) -> bool:

@@ -6,18 +6,26 @@ state, and leave it, by the powers of the decays. All of it is products of rows 
 channels, so nothing is transposed, and a state exists of each block, not of each step.
 """
 
+import math
+from functools import reduce
+from operator import add
+
 import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels import neighbours
 from ssm_jax.kernels.arguments import check_floating
-from ssm_jax.kernels.mixing import mixed
 from ssm_jax.kernels.powers import LogDecay, powers, repeated
 from ssm_jax.kernels.recurrence import as_varying_together, linear_recurrence
 from ssm_jax.types import Array, Float, Inexact
 
 # A step costs products with all steps of its block, and a share of the block's state.
 _LONGEST = 16
+
+# Blocks that are summed side by side: enough for the vector units, few to be kept.
+_BESIDE = 16
+
+_Term = tuple[Float[Array, "i _ d"], Float[Array, "k _ d"]]
 
 
 def block_length(length: int) -> int:
@@ -72,9 +80,9 @@ def block_convolution(
     x, log, w, feedthrough = as_varying_together(x, log, w, feedthrough)
     rows, x = len(x), x.reshape(-1, c, d)
     within, entering, leaving = _weights(log, w, feedthrough, c, n)
-    entered = mixed((entering, x))
+    entered = _mix((entering, x))
     h = _starts(log, entered.reshape(rows, -1, *entered.shape[1:]), c, n)
-    y = mixed((within, x), (leaving, h.reshape(len(x), -1, d)))
+    y = _mix((within, x), (leaving, h.reshape(len(x), -1, d)))
     return y.reshape(rows, -1, d)[:, :length].reshape(*batch, length, d)
 
 
@@ -116,3 +124,77 @@ def _turned(values, axis, n):
     """Turns an axis round for the modes from the ``n``-th on; modes are next to it."""
     ahead, behind = jnp.split(values, [n], axis + 1)
     return jnp.concatenate([ahead, jnp.flip(behind, axis)], axis + 1)
+
+
+@jax.custom_vjp
+def _mix(*terms: _Term) -> Float[Array, "k i d"]:
+    """Mixes the steps of each block: ``y_ki = sum_j m_ij v_kj``, of each channel.
+
+    Differentiable any number of times in reverse mode; not in forward mode.
+
+    Args:
+      *terms: Weights ``m``, ``(i, j, d)``, and values ``v``, ``(k, j, d)``; one term or
+        more, whose sum is taken.
+
+    Returns:
+      ``y``, ``(k, i, d)``; zeros where all weights are, whatever the values.
+    """
+    weights, values = terms[0]
+    nothing = jnp.zeros_like(weights[:, 0] * values[:, :1])
+    # XLA fuses nothing with a conditional. Without it, on CPUs, whatever makes weights
+    # and values is evaluated anew for each of the products they are in.
+    some = reduce(jnp.logical_or, (jnp.any(weights != 0) for weights, _ in terms))
+    return jax.lax.cond(some, _products, lambda _: nothing, terms)
+
+
+def _products(terms):
+    products = (
+        weights[:, j] * values[:, j : j + 1]
+        for weights, values in terms
+        for j in range(weights.shape[1])
+    )
+    return reduce(add, products)
+
+
+@jax.custom_vjp
+def _correlate(
+    g: Float[Array, "k i d"], v: Float[Array, "k j d"]
+) -> Float[Array, "i j d"]:
+    """Sums products over blocks, ``sum_k g_ki v_kj``: the cotangent of `_mix`'s ``m``.
+
+    Args:
+      g: Cotangents, ``(k, i, d)``.
+      v: Values, ``(k, j, d)``.
+
+    Returns:
+      The sums, ``(i, j, d)``.
+    """
+    beside = math.gcd(len(g), _BESIDE)
+
+    def step(k, totals):
+        # Whole arrays, cut here: reshaped ones would be made once more for the loop.
+        g_k, v_k = (
+            jax.lax.dynamic_slice_in_dim(values, k * beside, beside)
+            for values in (g, v)
+        )
+        return totals + g_k[:, :, None] * v_k[:, None]
+
+    zeros = jnp.zeros_like(g[:beside, :, None] * v[:beside, None])
+    return reduce(add, jax.lax.fori_loop(0, len(g) // beside, step, zeros))
+
+
+def _transposed(weights):
+    return jnp.swapaxes(weights, 0, 1)
+
+
+def _mix_backward(terms, g):
+    return tuple((_correlate(g, v), _mix((_transposed(m), g))) for m, v in terms)
+
+
+def _correlate_backward(values, sums):
+    g, v = values
+    return _mix((sums, v)), _mix((_transposed(sums), g))
+
+
+_mix.defvjp(lambda *terms: (_mix(*terms), terms), _mix_backward)
+_correlate.defvjp(lambda *values: (_correlate(*values), values), _correlate_backward)

@@ -82,20 +82,18 @@ def linear_recurrence(
         a = check_log_decay(a, "a")
     _check(a, b, h0, reset)
     method = _resolve(method, a, reset)
-    return _evaluate(a, b, h0, reset, reverse=reverse, method=method)
+    return _solve(a, b, h0, reset, reverse=reverse, method=method)
 
 
 def chosen_method(
     a: States | Decays | LogDecay,
     *,
-    reset: Steps | None = None,
     platform: str | None = None,
 ) -> Method:
     """Says what ``method="auto"`` evaluates a recurrence by.
 
     Args:
       a: Decay as `linear_recurrence` takes it; only its kind is read.
-      reset: As `linear_recurrence` takes it; only whether it is None is read.
       platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``. None means where JAX runs.
 
     Returns:
@@ -106,45 +104,37 @@ def chosen_method(
       >>> chosen_method(jnp.array([0.5]), platform="gpu")
       'chunked'
     """
-    del reset
     if (platform or jax.default_backend()) == "cpu":
         return "sequential"
     return "chunked" if _is_constant(a) else "associative"
 
 
 @partial(jax.jit, static_argnames=("reverse", "method"))
-def _evaluate(a, b, h0, reset, *, reverse, method):
-    dtype = jnp.result_type(
-        jnp.float32,
-        b,
-        *([] if h0 is None else [h0]),
-        *([_dtype_of_log(a)] if isinstance(a, LogDecay) else [a]),
-    )
+def _solve(a, b, h0, reset, *, reverse, method):
+    numbers = [b, *([] if h0 is None else [h0]), *jax.tree.leaves(a)]
+    is_wave = isinstance(a, LogDecay) and a.phase is not None
+    dtype = jnp.result_type(jnp.float32, *numbers, *[1j] * is_wave)
     b = jnp.asarray(b, dtype)
     if not isinstance(a, LogDecay):
         a = jnp.asarray(a, jnp.result_type(jnp.float32, a))
     # Inside shard_map a parameter may be the same on all devices where `b` is not.
-    a, b, cut = as_varying_together(a, b, _links_cut(reset, reverse))
-    b = b if h0 is None else _enter(a, b, jnp.asarray(h0, dtype), cut, reverse)
-    h = _solve(a, b, cut, reverse, method)
-    return h, h[..., 0 if reverse else -1, :]
-
-
-def _solve(a, b, cut, reverse, method):
-    """The states of a zero start, as the solution of ``h - a * before(h) = b``.
-
-    `custom_linear_solve` derives every derivative from this equation; solving the
-    transposed one is the same recurrence in the other direction.
-    """
+    a, b, cut = as_varying_together(a, b, reset)
+    if cut is not None and reverse:
+        # In the order of evaluation the state is forgotten a step earlier.
+        cut = neighbours.after(cut[..., None])[..., 0]
+    if h0 is not None:
+        b = _enter(a, b, jnp.asarray(h0, dtype), cut, reverse)
+    # `custom_linear_solve` derives every derivative from the equation that the states
+    # solve, `h - a * before(h) = b`; the transpose is the same recurrence in the other
+    # direction, whose link between steps t - 1 and t is the one of step t - 1.
     fixed = jax.lax.stop_gradient(a)
-    # The link between steps t - 1 and t is the same, seen from its other end.
     earlier, later = neighbours.before, neighbours.after
     if reverse:
         earlier, later = later, earlier
-    links = fixed if _is_constant(a) else later(fixed)
     cut_links = None if cut is None else later(cut[..., None])[..., 0]
-    there = _solver(fixed, b.shape[-2], method)
-    back = there if _is_constant(a) else _solver(links, b.shape[-2], method)
+    there = back = _solver(fixed, b.shape[-2], method)
+    if not _is_constant(a):
+        back = _solver(later(fixed), b.shape[-2], method)
 
     def residual(h):
         return h - _decay_numbers(a, cut, h.dtype) * earlier(h)
@@ -155,7 +145,8 @@ def _solve(a, b, cut, reverse, method):
     def solve_transposed(_, g):
         return back(g, cut_links, not reverse)
 
-    return jax.lax.custom_linear_solve(residual, b, solve, solve_transposed)
+    h = jax.lax.custom_linear_solve(residual, b, solve, solve_transposed)
+    return h, h[..., 0 if reverse else -1, :]
 
 
 def _solver(a, length, method) -> scan.Solver:
@@ -246,20 +237,8 @@ def _varying_axes(leaf):
     return frozenset(jax.typeof(leaf).manual_axis_type.varying)
 
 
-def _links_cut(reset, reverse):
-    """Steps that forget the state before them in the order of evaluation."""
-    if reset is None:
-        return None
-    reset = jnp.asarray(reset)
-    return neighbours.after(reset[..., None])[..., 0] if reverse else reset
-
-
 def _is_constant(a):
     return isinstance(a, LogDecay) or jnp.ndim(a) == 1
-
-
-def _dtype_of_log(a):
-    return a.log_abs if a.phase is None else jax.lax.complex(a.log_abs, a.phase)
 
 
 def _resolve(method, a, reset):
@@ -269,7 +248,7 @@ def _resolve(method, a, reset):
             "'auto' chooses by platform."
         )
     if method == "auto":
-        return chosen_method(a, reset=reset)
+        return chosen_method(a)
     if method == "fft" and not _is_constant(a):
         raise ValueError(
             "`method` must not be 'fft' for a decay that varies in time, got "

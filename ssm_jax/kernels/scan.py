@@ -57,12 +57,10 @@ def sequential(decay: Decay) -> Solver:
                 return h, h
 
             a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
-            return _loop(
-                step,
-                jnp.zeros_like(b[..., 0, :]),
-                (_time_first(a), _time_first(b)),
-                reverse,
-            )
+            inputs = _time_first(a), _time_first(b)
+            zero = jnp.zeros_like(b[..., 0, :])
+            _, h = jax.lax.scan(step, zero, inputs, reverse=reverse)
+            return jnp.moveaxis(h, 0, -2)
 
         return solve_varying
 
@@ -71,35 +69,35 @@ def sequential(decay: Decay) -> Solver:
     if decay.real:
         hi, lo = jnp.real(hi), jnp.real(lo)
 
-    def solve_stretch(b, cut, reverse):
-        def step(h, inputs):
-            cut_t, b_t = inputs
-            if cut_t is not None:
-                h = jnp.where(cut_t[..., None], 0, h)
-            h = hi * h + (lo * h + b_t)
-            return h, h
-
-        cut = None if cut is None else jnp.moveaxis(cut, -1, 0)
-        return _loop(step, jnp.zeros_like(b[..., 0, :]), (cut, _time_first(b)), reverse)
+    def step(h, inputs):
+        cut_t, b_t = inputs
+        if cut_t is not None:
+            h = jnp.where(cut_t[..., None], 0, h)
+        h = hi * h + (lo * h + b_t)
+        return h, h
 
     def solve_constant(b, cut, reverse):
-        length = b.shape[-2]
+        length, zero = b.shape[-2], jnp.zeros_like(b[..., 0, :])
         if length <= _STRETCH:
-            return solve_stretch(b, cut, reverse)
+            inputs = None if cut is None else jnp.moveaxis(cut, -1, 0), _time_first(b)
+            _, h = jax.lax.scan(step, zero, inputs, reverse=reverse)
+            return jnp.moveaxis(h, 0, -2)
         cut = _nowhere(b) if cut is None else cut
         cuts = _to_chunks(cut[..., None], _STRETCH, reverse)[..., 0]
         power = decay.powers(jnp.arange(1, _STRETCH + 1))
 
-        def stretch(h, inputs):
+        def stretch(before, inputs):
             b, cut = inputs
             seen = jnp.cumsum(cut, axis=-1)[..., None] > 0
-            passed = _passed(jnp.where(seen, 0, power), h[..., None, :])
-            h = solve_stretch(b, cut, False) + passed
+            passed = _passed(jnp.where(seen, 0, power), before[..., None, :])
+            inputs = jnp.moveaxis(cut, -1, 0), _time_first(b)
+            _, h = jax.lax.scan(step, zero, inputs)
+            h = jnp.moveaxis(h, 0, -2) + passed
             return h[..., -1, :], h
 
         stretches = _to_chunks(b, _STRETCH, reverse)
         inputs = jnp.moveaxis(stretches, -3, 0), jnp.moveaxis(cuts, -2, 0)
-        _, h = jax.lax.scan(stretch, jnp.zeros_like(b[..., 0, :]), inputs)
+        _, h = jax.lax.scan(stretch, zero, inputs)
         return _from_chunks(jnp.moveaxis(h, 0, -3), length, reverse)
 
     return solve_constant
@@ -180,11 +178,6 @@ def chunked(decay: Decay, length: int) -> Solver:
 def _passed(power, h):
     """``power h``; of nothing there is nothing, though the power be infinite."""
     return jnp.where(h == 0, 0, power * h)
-
-
-def _loop(step, start, inputs, reverse):
-    _, h = jax.lax.scan(step, start, inputs, reverse=reverse)
-    return jnp.moveaxis(h, 0, -2)
 
 
 def _to_chunks(values, size, reverse):

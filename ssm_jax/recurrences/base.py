@@ -1,20 +1,12 @@
-"""What a recurrence is, and the one that does not change in time."""
+"""What a recurrence is: its protocol, its defaults, and the check of its arguments."""
 
-import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import jax
-import jax.numpy as jnp
-
 from ssm_jax.fields import check_choice, check_fields
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.powers import check_log_decay, powers
-from ssm_jax.recurrences.evaluation import evaluate
-from ssm_jax.recurrences.modes import Modes, recurrent
-from ssm_jax.recurrences.padding import on_data
-from ssm_jax.recurrences.parameters import in_float32
+from ssm_jax.recurrences.padding import on_data, state_after
 from ssm_jax.types import (
     Activations,
     Array,
@@ -25,6 +17,16 @@ from ssm_jax.types import (
     PyTree,
     Steps,
 )
+
+# Every family checks its arguments, then left-aligns the valid steps of each row.
+__all__ = [
+    "ParamGroup",
+    "Params",
+    "Recurrence",
+    "check",
+    "on_data",
+    "state_after",
+]
 
 Params = Mapping[str, Float[Array, "..."]]
 
@@ -56,7 +58,10 @@ class ParamGroup:
 
 @runtime_checkable
 class Recurrence(Protocol):
-    """A map of sequences with a state, as pure functions of its parameters."""
+    """A map of sequences with a state, as pure functions of its parameters.
+
+    A class that inherits from it has `d_out` and `groups` by default.
+    """
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters for inputs of width ``d_in``: float32 arrays by name."""
@@ -110,98 +115,12 @@ class Recurrence(Protocol):
         ...
 
     def d_out(self, d_in: int) -> int:
-        """Width of the output for inputs of width ``d_in``."""
-        ...
-
-    def groups(self) -> Mapping[str, ParamGroup]:
-        """The parameters that the optimizer treats in their own way."""
-        ...
-
-
-class TimeInvariant(abc.ABC):
-    """A recurrence that says only its modes; every evaluation follows from them.
-
-    Attributes:
-      bounded_decay: Whether no decay exceeds 1, whatever the parameters are. If not,
-        ``"fft"`` looks at the decays at run time: where they are too far above 1 for
-        an FFT it goes step by step.
-    """
-
-    bounded_decay: bool = False
-
-    @abc.abstractmethod
-    def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters for inputs of width ``d_in``."""
-
-    @abc.abstractmethod
-    def modes(self, params: Params) -> Modes:
-        """The recurrence that the parameters describe."""
-
-    @abc.abstractmethod
-    def groups(self) -> Mapping[str, ParamGroup]:
-        """The parameters that the optimizer treats in their own way."""
-
-    def d_out(self, d_in: int) -> int:
-        """The output is as wide as the input."""
+        """Width of the output for inputs of width ``d_in``; by default the same."""
         return d_in
 
-    def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
-        """Zeros, batch axes first; None if it runs in two directions."""
-
-        def one_state():
-            modes = recurrent(self.modes(self.init(jax.random.key(0), d_in)))
-            if modes.w_backward is not None:
-                return None
-            w = modes.w if modes.B is None else modes.w[0]
-            return w * powers(modes.log_decay, jnp.zeros((), jnp.int32))
-
-        one = jax.eval_shape(one_state)
-        return one and jnp.zeros((*batch_shape, *one.shape), one.dtype)
-
-    def apply(
-        self,
-        params: Params,
-        x: Activations,
-        state: PyTree = None,
-        *,
-        reset: Steps | None = None,
-        mask: Steps | None = None,
-        method: Method = "auto",
-    ) -> tuple[Outputs, PyTree]:
-        """Maps a sequence to a sequence, as `Recurrence.apply` says.
-
-        The state is ``(*b, d, n)``, or ``(*b, n)`` where channels share their modes. Of
-        the methods ``"fft"`` is a convolution with the modes' kernel, and ``"chunked"``
-        the same by blocks, where there are no resets and the states of all blocks fit;
-        by blocks there is no forward-mode derivative. The others go through all states,
-        by `linear_recurrence`, in slices of the modes, so that at most
-        ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"``: short sequences
-        and such with resets through the states; few modes a channel, on CPUs,
-        ``"chunked"``; else ``"fft"``. Modes that channels share always run through
-        their states.
-        """
-        modes = self.modes(in_float32(params))
-        check_log_decay(modes.log_decay)
-        if modes.log_decay_backward is not None:
-            check_log_decay(modes.log_decay_backward, "log_decay_backward")
-        shape = modes.state_shape if modes.w_backward is None else None
-        check(
-            x,
-            state,
-            reset,
-            mask,
-            d=len(modes.w),
-            state_shape=shape,
-            complex_state=modes.log_decay.phase is not None,
-            method=method,
-        )
-
-        def run(x, state, reset, lengths):
-            x = x.astype(modes.feedthrough.dtype)
-            bounded = self.bounded_decay
-            return evaluate(modes, x, state, reset, lengths, method, bounded=bounded)
-
-        return on_data(run, x, state, reset, mask)
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """Optimizer groups of single parameters; by default none."""
+        return {}
 
 
 def check(

@@ -7,8 +7,13 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.modes import Modes
+from ssm_jax.recurrences.families.time_invariant import (
+    MIMOModes,
+    ParamGroup,
+    Params,
+    SISOModes,
+    TimeInvariant,
+)
 from ssm_jax.types import PRNGKey
 
 # Least bound on a modulus: 0 has no logarithm.
@@ -74,22 +79,27 @@ class Bounded(TimeInvariant):
         """Draws the parameters of the recurrence."""
         return self.recurrence.init(key, d_in)
 
-    def modes(self, params: Params) -> Modes:
+    def modes(self, params: Params) -> SISOModes | MIMOModes:
         """Its modes, the decays bounded."""
         modes = self.recurrence.modes(params)
-        entering = 1.0 if modes.B is None else jnp.sum(jnp.abs(modes.B), -1)
-        share = jnp.minimum(entering / self.largest_state, 1 - _LEAST)
-        bound = jnp.log1p(-share)
-
-        def bounded(log_decay: LogDecay) -> LogDecay:
-            return log_decay._replace(log_abs=jnp.minimum(log_decay.log_abs, bound))
-
-        behind = modes.log_decay_backward
+        if isinstance(modes, MIMOModes):
+            bound = self._bound(jnp.sum(jnp.abs(modes.B), -1))
+            return modes._replace(log_decay=_bounded(modes.log_decay, bound))
+        bound, behind = self._bound(1.0), modes.log_decay_backward
         return modes._replace(
-            log_decay=bounded(modes.log_decay),
-            log_decay_backward=None if behind is None else bounded(behind),
+            log_decay=_bounded(modes.log_decay, bound),
+            log_decay_backward=behind and _bounded(behind, bound),
         )
+
+    def _bound(self, entering):
+        """Logarithm of the largest modulus, by the sum of ``|B|`` of each mode."""
+        share = jnp.minimum(entering / self.largest_state, 1 - _LEAST)
+        return jnp.log1p(-share)
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Those of the recurrence."""
         return self.recurrence.groups()
+
+
+def _bounded(log_decay: LogDecay, bound) -> LogDecay:
+    return log_decay._replace(log_abs=jnp.minimum(log_decay.log_abs, bound))

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.precision import (
+    in_float32,
+)
 from ssm_jax.kernels.recurrence import as_varying_together, linear_recurrence
-from ssm_jax.recurrences.base import Params, check
-from ssm_jax.recurrences.padding import on_data
-from ssm_jax.recurrences.parameters import in_float32
+from ssm_jax.recurrences.base import ParamGroup, Params, Recurrence, check, on_data
 from ssm_jax.types import (
     Activations,
     Array,
@@ -24,6 +25,9 @@ from ssm_jax.types import (
     State,
     Steps,
 )
+
+# What the file of an input-dependent recurrence is written with.
+__all__ = ["ByChunks", "ParamGroup", "Params", "Parts"]
 
 # Most steps whose states exist at once.
 CHUNK = 256
@@ -44,7 +48,7 @@ class Parts(NamedTuple):
     inputs: PyTree
 
 
-class ByChunks(abc.ABC):
+class ByChunks(Recurrence, abc.ABC):
     """A recurrence whose decays the sequence chooses, of states too many to keep.
 
     It says how steps are formed from the inputs and how states are read; the state may
@@ -64,10 +68,6 @@ class ByChunks(abc.ABC):
     @abc.abstractmethod
     def d_in(self, params: Params) -> int:
         """The width that parameters were drawn for."""
-
-    def d_out(self, d_in: int) -> int:
-        """The output is as wide as the input."""
-        return d_in
 
     def apply(
         self,

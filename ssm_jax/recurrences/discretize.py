@@ -11,7 +11,9 @@ from typing import Literal
 import jax.numpy as jnp
 
 from ssm_jax.kernels.powers import LogDecay
-from ssm_jax.recurrences.parameters import divided
+from ssm_jax.kernels.precision import (
+    divided,
+)
 from ssm_jax.types import Array, Complex, Float
 
 Discretization = Literal["zoh", "bilinear"]

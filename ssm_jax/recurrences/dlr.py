@@ -8,15 +8,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_fields
+from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay, combined
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
-    check_draw,
+from ssm_jax.kernels.precision import (
+    in_float32,
+)
+from ssm_jax.recurrences.families.initializers import (
     check_steps,
     from_parts,
-    in_float32,
     log_uniform,
+)
+from ssm_jax.recurrences.families.time_invariant import (
+    ParamGroup,
+    Params,
+    SISOModes,
+    TimeInvariant,
 )
 from ssm_jax.types import Array, Complex, Eigenvalues, Float, PRNGKey, Readout
 
@@ -125,7 +131,7 @@ class DLR(TimeInvariant):
                 keys[f"{name}_im"] = im
         return keys
 
-    def modes(self, params: Params) -> Modes:
+    def modes(self, params: Params) -> SISOModes:
         """The modes that the parameters describe."""
         params = in_float32(params)
 
@@ -134,7 +140,7 @@ class DLR(TimeInvariant):
                 return params[f"{name}_re"]
             return from_parts(params, name)
 
-        return Modes(
+        return SISOModes(
             log_decay=LogDecay(-jnp.square(params["sqrt_decay"]), params.get("phase")),
             w=weight("w"),
             feedthrough=params["feedthrough"],

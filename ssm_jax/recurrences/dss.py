@@ -9,20 +9,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_fields
+from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import powers
-from ssm_jax.recurrences import hippo
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.discretize import discretize
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
+from ssm_jax.kernels.precision import (
     bounded_exp,
-    check_draw,
-    check_steps,
-    from_parts,
     in_float32,
-    log_uniform,
     power_of_two,
     scaled,
+)
+from ssm_jax.recurrences.discretize import discretize
+from ssm_jax.recurrences.families.initializers import (
+    check_steps,
+    from_parts,
+    legs,
+    log_uniform,
+)
+from ssm_jax.recurrences.families.time_invariant import (
+    ParamGroup,
+    Params,
+    SISOModes,
+    TimeInvariant,
 )
 from ssm_jax.types import PRNGKey
 
@@ -42,7 +48,7 @@ class DSS(TimeInvariant):
       \frac{e^{\lambda_n \Delta} - 1}{\lambda_n (e^{\lambda_n \Delta L} - 1)}
 
     Attributes:
-      d_state: Modes of one channel, ``N`` in the paper.
+      d_state: SISOModes of one channel, ``N`` in the paper.
       kernel: ``"exp"``: the first gain. ``"softmax"``: the second; the ``length`` first
         taps of a mode then sum to ``1 / lam``.
       length: Steps ``L`` of the softmax, those of a training sequence; with ``"exp"``
@@ -79,7 +85,7 @@ class DSS(TimeInvariant):
       The paper's softmax lets ``Re lam`` have either sign; here it is negative with
       both kernels, so that states stay bounded beyond ``length``, and where it is the
       kernels are equal. As in the authors' code, the softmax divides by a number ``z``
-      as ``conj(z) / (|z|**2 + 1e-7)``; ``"exp"`` divides by none. Modes, steps and
+      as ``conj(z) / (|z|**2 + 1e-7)``; ``"exp"`` divides by none. SISOModes, steps and
       weights take no weight decay; their published learning rate is 1e-3.
 
     References:
@@ -122,7 +128,7 @@ class DSS(TimeInvariant):
         key_dt, key_w, key_through = jax.random.split(key, 3)
         n = self.d_state
         if self.start == "hippo":
-            frequency = np.imag(hippo.legs(2 * n).lam)
+            frequency = np.imag(legs(2 * n).lam)
         else:
             frequency = np.pi * np.arange(n)
         params = {
@@ -141,7 +147,7 @@ class DSS(TimeInvariant):
             names += ["w_backward_re", "w_backward_im"]
         return names
 
-    def modes(self, params: Params) -> Modes:
+    def modes(self, params: Params) -> SISOModes:
         """The modes that the parameters describe."""
         params = in_float32(params)
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
@@ -163,7 +169,7 @@ class DSS(TimeInvariant):
         def weight(name):
             return gain * from_parts(params, name)
 
-        return Modes(
+        return SISOModes(
             log_decay=log_decay,
             w=weight("w"),
             feedthrough=params["feedthrough"],

@@ -1,6 +1,5 @@
 """Exponential moving averages: the simple one, and Mega's damped one of many sizes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax
@@ -8,16 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_fields
+from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
-    check_draw,
+from ssm_jax.kernels.precision import (
     in_float32,
-    log_uniform,
     sigmoid,
 )
-from ssm_jax.types import Array, Float, PRNGKey
+from ssm_jax.recurrences.families.initializers import (
+    log_damped,
+    log_uniform,
+)
+from ssm_jax.recurrences.families.time_invariant import (
+    Params,
+    SISOModes,
+    TimeInvariant,
+)
+from ssm_jax.types import PRNGKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +86,7 @@ class ExponentialSmoothing(TimeInvariant):
             params[f"logit_smoothing{suffix}"] = log - jnp.log(-jnp.expm1(log))
         return params
 
-    def modes(self, params: Params) -> Modes:
+    def modes(self, params: Params) -> SISOModes:
         """The modes that the parameters describe."""
         params = in_float32(params)
 
@@ -90,15 +95,11 @@ class ExponentialSmoothing(TimeInvariant):
             return LogDecay(jax.nn.log_sigmoid(-logit)), sigmoid(logit)
 
         log_decay, w = mode("")
-        modes = Modes(log_decay, w, feedthrough=jnp.zeros(len(w)))
+        modes = SISOModes(log_decay, w, feedthrough=jnp.zeros(len(w)))
         if not self.bidirectional:
             return modes
         log_decay, w = mode("_backward")
         return modes._replace(w_backward=w, log_decay_backward=log_decay)
-
-    def groups(self) -> Mapping[str, ParamGroup]:
-        """All parameters are treated alike."""
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +175,7 @@ class DampedEMA(TimeInvariant):
             }
         return params
 
-    def modes(self, params: Params) -> Modes:
+    def modes(self, params: Params) -> SISOModes:
         """The modes that the parameters describe."""
         params = in_float32(params)
 
@@ -186,35 +187,13 @@ class DampedEMA(TimeInvariant):
             return LogDecay(log_abs), w
 
         log_decay, w = mode("")
-        modes = Modes(log_decay, w, params["feedthrough"])
+        modes = SISOModes(log_decay, w, params["feedthrough"])
         if not self.bidirectional:
             return modes
         log_decay, w = mode("_backward")
         w = w * jnp.exp(log_decay.log_abs)
         return modes._replace(w_backward=w, log_decay_backward=log_decay)
 
-    def groups(self) -> Mapping[str, ParamGroup]:
-        """All parameters are treated alike, weight decay included, as published."""
-        return {}
-
 
 def _suffixes(ema):
     return ["", "_backward"] if ema.bidirectional else [""]
-
-
-def log_damped(
-    smoothing: Float[Array, "*n"], damping: Float[Array, "*n"]
-) -> Float[Array, "*n"]:
-    """``log(1 - sigmoid(a) sigmoid(b))``, without loss near 0 and where both are 1.
-
-    Args:
-      smoothing: ``a``.
-      damping: ``b``.
-    """
-    product = sigmoid(smoothing) * sigmoid(damping)
-    slow = jnp.log1p(-jnp.minimum(product, 0.5))
-    fast = jnp.logaddexp(
-        jax.nn.log_sigmoid(-smoothing),
-        jax.nn.log_sigmoid(smoothing) + jax.nn.log_sigmoid(-damping),
-    )
-    return jnp.where(product < 0.5, slow, fast)

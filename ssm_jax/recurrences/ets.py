@@ -1,7 +1,6 @@
 """Complex exponential smoothing, the recurrence of ETSMLP, with its ablations."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,25 +8,60 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
+from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.ema import log_damped
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
-    as_parts,
+from ssm_jax.kernels.precision import (
     bounded_exp,
-    check_draw,
-    check_steps,
     in_float32,
-    log_uniform,
     sigmoid,
 )
-from ssm_jax.types import Array, Eigenvalues, Float, PRNGKey
+from ssm_jax.recurrences.families.initializers import (
+    as_parts,
+    check_steps,
+    from_parts,
+    log_damped,
+    log_uniform,
+)
+from ssm_jax.recurrences.families.time_invariant import (
+    Params,
+    SISOModes,
+    TimeInvariant,
+)
+from ssm_jax.types import Array, Eigenvalues, Float, Inexact, PRNGKey
 
 Shortcut = Literal["linear", "sigmoid", "none"]
 
 # Factor on log lambda of the variant for very long sequences.
 _SMALL_CHANGE = 0.06
+
+
+def step(
+    ces: "ComplexSmoothing",
+    params: Params,
+    state: Inexact[Array, "*b d n"],
+    x: Float[Array, "*b d"],
+) -> tuple[Inexact[Array, "*b d n"], Float[Array, "*b d"]]:
+    """One forward step of equations 7 to 13 of the paper, as its code has them."""
+    p = params
+    if ces.eigenvalues == "real":
+        mu = 1 - sigmoid(p["logit_smoothing"]) * sigmoid(p["logit_damping"])
+        gain = sigmoid(p["logit_smoothing"]) * p["gain"]
+    else:
+        lam, alpha = from_parts(p, "loglog"), 1.0
+        if ces.alpha:
+            alpha = jnp.exp(p["log_alpha_re"]) + 1j * jnp.exp(p["log_alpha_im"])
+        beta = from_parts(p, "log_gain") if ces.beta else 0.0
+        log_mu = jnp.exp(lam) * alpha
+        # The modulus of mu is at most `max_modulus`.
+        excess = jnp.maximum(log_mu.real - math.log(ces.max_modulus), 0)
+        log_mu = (log_mu - excess) * (_SMALL_CHANGE if ces.small_change else 1)
+        mu = jnp.exp(log_mu)
+        gain = jnp.exp(beta) * (1 - mu)
+        if ces.small_change:
+            gain = gain * jnp.sqrt(1 - jnp.abs(mu) ** 2)
+    h = mu * state[..., 0] + x
+    y = jnp.real(gain * h) + ces.feedthrough(p) * x
+    return h[..., None], y
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +142,7 @@ class ComplexSmoothing(TimeInvariant):
     max_modulus: float = 0.9999
 
     bounded_decay = True
+    step = step
 
     def __post_init__(self):
         """Checks the numbers."""
@@ -160,14 +195,14 @@ class ComplexSmoothing(TimeInvariant):
             params |= as_parts("log_gain", jax.lax.complex(*gain))
         return params
 
-    def modes(self, params: Params) -> Modes:
+    def modes(self, params: Params) -> SISOModes:
         """The modes that the parameters describe."""
         params = in_float32(params)
         of_direction = (
             self._complex_mode if self.eigenvalues == "complex" else _real_mode
         )
         log_decay, w = of_direction(params, "")
-        modes = Modes(log_decay, w, self._feedthrough(params, w))
+        modes = SISOModes(log_decay, w, self.feedthrough(params))
         if not self.bidirectional:
             return modes
         log_decay, w = of_direction(params, "_backward")
@@ -210,15 +245,16 @@ class ComplexSmoothing(TimeInvariant):
             w = w * jnp.where(below_one, size, 0)
         return LogDecay(log_abs[:, None], phase[:, None]), w[:, None]
 
-    def _feedthrough(self, params, w):
+    def feedthrough(self, params: Params) -> Float[Array, " d"]:
+        """``D``: ``omega``, its sigmoid, or zeros, as `shortcut` says.
+
+        Args:
+          params: What `init` draws.
+        """
         if self.shortcut == "none":
-            return jnp.zeros(len(w))
+            return jnp.zeros(next(iter(params.values())).shape)
         omega = params["shortcut"]
         return sigmoid(omega) if self.shortcut == "sigmoid" else omega
-
-    def groups(self) -> Mapping[str, ParamGroup]:
-        """All parameters are treated alike, weight decay included, as published."""
-        return {}
 
 
 def _real(key, d):

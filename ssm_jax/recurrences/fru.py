@@ -7,21 +7,47 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay, powers
-from ssm_jax.recurrences.base import Params
-from ssm_jax.recurrences.parameters import check_draw
-from ssm_jax.recurrences.statistics import Statistics, truncated
-from ssm_jax.types import PRNGKey
+from ssm_jax.recurrences.families.running_sums import (
+    ACTIVATIONS,
+    Letters,
+    Params,
+    Statistics,
+    outer,
+    truncated_normal,
+)
+from ssm_jax.types import Array, Float, PRNGKey, State
+
+
+def step(
+    fru: "FRU", params: Params, state: State, x: Float[Array, "*b d"]
+) -> tuple[State, Float[Array, "*b o"]]:
+    """One step of equation 4 of the paper; `FRU.apply` is its scan over time."""
+    phi, p, T = ACTIVATIONS[fru.activation], params, fru.horizon
+    f, a = jnp.asarray(fru.frequencies), jnp.asarray(fru.decays)
+    u, t = state[..., :-1], state[..., -1:]
+    h = x @ p["U"] + p["b_2"]
+    if fru.d_feedback:
+        g = phi(u @ p["W_1"] + p["b_1"])
+        h = h + g @ p["W_2"]
+    cos = jnp.cos(2 * np.pi * (f * t / T + p["theta"]))
+    u = jnp.repeat(a, fru.d_statistic) * u + outer(cos / T, phi(h))
+    return jnp.append(u, t + 1, -1), phi(u @ p["Y"] + p["b_y"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class FRU(Statistics):
     r"""Fourier recurrent unit: sums of a statistic times waves, over a horizon.
 
-    The sums of `Statistics` with
+    .. math::
+      g_t = \phi(W_1 u_{t-1} + b_1), \quad
+      h_t = \phi(W_2 g_t + U x_t + b_2), \quad
+      y_t = \phi(Y u_t + b_y)
 
     .. math::
-      c_t^k = \tfrac 1 T \cos(2 \pi f_k t / T + 2 \pi \theta_k), \qquad a_k = 1,
+      u_t^k = a_k u_{t-1}^k + \tfrac 1 T \cos(2 \pi f_k t / T + 2 \pi \theta_k) h_t,
+      \qquad a_k = 1,
 
     the number ``t`` of a step counted from 0. It is the last number of the state.
 
@@ -34,8 +60,13 @@ class FRU(Statistics):
         ``"summed"``: 1 like the others', as the paper has it. Alone it is always
         summed.
 
-    Parameters, float32: those of `SRU`, ``k`` the number of frequencies, and
-      phase: ``(k,)``, ``theta``, turns, normal of deviation 0.1, cut at two deviations.
+    Parameters, float32, for inputs of width ``d``, ``n = k d_statistic``; matrices
+    normal of std 0.1, cut at two std, biases zeros:
+      W_1, b_1: ``(n, d_feedback)``, ``(d_feedback,)``.
+      W_2, U, b_2: ``(d_feedback, d_statistic)``, ``(d, d_statistic)`` and
+        ``(d_statistic,)``.
+      Y, b_y: ``(n, d_output)``, ``(d_output,)``.
+      theta: ``(k,)``, phases in turns, drawn like the matrices.
 
     Raises:
       ValueError: A size is not positive, there is no frequency, or one is negative.
@@ -53,8 +84,8 @@ class FRU(Statistics):
 
       With ``"relu"`` the range of weights follows as in `SRU`: ``max(a) = 1`` and
       ``|c_t| <= sqrt(k) / T``, so that over a horizon, ``l <= T``, the sums and the
-      gradients grow by at most ``(1 + sqrt(k) |W_1| |W_s| / T)**l <= exp(sqrt(k) |W_1|
-      |W_s|)``, whatever ``T`` is. Values and gradients are finite where the logarithm
+      gradients grow by at most ``(1 + sqrt(k) |W_1| |W_2| / T)**l <= exp(sqrt(k) |W_1|
+      |W_2|)``, whatever ``T`` is. Values and gradients are finite where the logarithm
       of this factor is at most 60; far beyond it the sums themselves exceed float32.
 
     References:
@@ -67,6 +98,8 @@ class FRU(Statistics):
     zero_frequency: Literal["held", "summed"] = "held"
     d_statistic: int = 10
     counts = True
+    letters = Letters("W_1", "b_1", "W_2", "U", "b_2", "Y", "b_y")
+    step = step
 
     def __post_init__(self):
         """Checks the numbers."""
@@ -88,12 +121,12 @@ class FRU(Statistics):
         check_draw(key, d_in)
         key, key_phase = jax.random.split(key)
         return dict(super().init(key, d_in)) | {
-            "phase": truncated(key_phase, (self.n_sums,))
+            "theta": truncated_normal(key_phase, (self.n_sums,))
         }
 
     def weights(self, params, steps):
         """The waves at each step, right to float32 rounding however many passed."""
-        turned = 2 * np.pi * params["phase"]
+        turned = 2 * np.pi * params["theta"]
         start = jax.lax.complex(jnp.cos(turned), jnp.sin(turned))
         return jnp.real(powers(_waves(self), steps) * start) / self.horizon
 

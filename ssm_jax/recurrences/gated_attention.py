@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
-from ssm_jax.recurrences.base import ParamGroup, Params
-from ssm_jax.recurrences.chunks import ByChunks, Parts
-from ssm_jax.recurrences.parameters import check_draw, product
+from ssm_jax.kernels.arguments import check_draw
+from ssm_jax.kernels.precision import (
+    matmul_f32,
+)
+from ssm_jax.recurrences.chunks import ByChunks, ParamGroup, Params, Parts
 from ssm_jax.types import Activations, Float, PRNGKey
 
 
@@ -124,7 +126,7 @@ class GatedLinearAttention(ByChunks):
 
         def form(inputs):
             _, k, v, chosen = inputs
-            gate = product(chosen, params["decay_out"]) + params["decay_bias"]
+            gate = matmul_f32(chosen, params["decay_out"]) + params["decay_bias"]
             decay = split(jnp.exp(jax.nn.log_sigmoid(gate) / self.temperature))
             entering = split(k)[..., None] * split(v)[..., None, :]
             decay = jnp.broadcast_to(decay[..., None], entering.shape)
@@ -138,4 +140,4 @@ class GatedLinearAttention(ByChunks):
             return y.reshape(*y.shape[:-2], -1) * d_key**-0.5
 
         names = ("query_kernel", "key_kernel", "value_kernel", "decay_in")
-        return Parts(form, read, tuple(product(x, params[name]) for name in names))
+        return Parts(form, read, tuple(matmul_f32(x, params[name]) for name in names))

@@ -8,15 +8,21 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
+from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
-    as_parts,
+from ssm_jax.kernels.precision import (
     bounded_exp,
-    check_draw,
-    from_parts,
     in_float32,
+)
+from ssm_jax.recurrences.families.initializers import (
+    as_parts,
+    from_parts,
+)
+from ssm_jax.recurrences.families.time_invariant import (
+    MIMOModes,
+    ParamGroup,
+    Params,
+    TimeInvariant,
 )
 from ssm_jax.types import PRNGKey
 
@@ -124,16 +130,16 @@ class LRU(TimeInvariant):
             "feedthrough": jax.random.normal(key_through, (d_in,)),
         }
 
-    def modes(self, params: Params) -> Modes:
+    def modes(self, params: Params) -> MIMOModes:
         """The modes that the parameters describe."""
         params = in_float32(params)
         phase = bounded_exp(params["log_phase"])
         gain = bounded_exp(params["log_gain"])
-        return Modes(
+        return MIMOModes(
             log_decay=LogDecay(-bounded_exp(params["log_rate"]), phase),
-            w=from_parts(params, "C"),
-            feedthrough=params["feedthrough"],
             B=gain[:, None] * from_parts(params, "B"),
+            C=from_parts(params, "C"),
+            feedthrough=params["feedthrough"],
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:

@@ -2,16 +2,17 @@
 
 import abc
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.fixed_point import Sweeps, nonlinear_recurrence
-from ssm_jax.recurrences.base import ParamGroup, Params, check
-from ssm_jax.recurrences.padding import on_data, state_after
-from ssm_jax.recurrences.parameters import in_float32
+from ssm_jax.kernels.precision import (
+    in_float32,
+)
+from ssm_jax.recurrences.base import Params, Recurrence, check, on_data, state_after
 from ssm_jax.types import (
     Activations,
     Array,
@@ -24,8 +25,11 @@ from ssm_jax.types import (
     Steps,
 )
 
+# What the file of a nonlinear recurrence is written with.
+__all__ = ["Nonlinear", "Params"]
 
-class Nonlinear(abc.ABC):
+
+class Nonlinear(Recurrence, abc.ABC):
     """A recurrence ``h_t = a h_{t-1} + drive(h_{t-1}, x_t)``, and every evaluation.
 
     The state of one sequence is one row of numbers: ``h``, `d_hidden` of them, and
@@ -214,10 +218,6 @@ class Nonlinear(abc.ABC):
         h, sweeps = solver(self.drive, params, self.entering(params, x), h0)
         after = state_after(h, h0, lengths)
         return self.leaving(params, after[..., None, :] if last else h), after, sweeps
-
-    def groups(self) -> Mapping[str, ParamGroup]:
-        """All parameters are treated alike."""
-        return {}
 
 
 def _steps(start, x, reset):

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.dense import Dense, change_over
-from ssm_jax.recurrences.parameters import divided
+from ssm_jax.kernels.precision import (
+    divided,
+)
 from ssm_jax.types import Array, Complex, Float
 
 # Nodes of the spectrum that are evaluated at once.

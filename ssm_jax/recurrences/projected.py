@@ -19,7 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssm_jax.recurrences.parameters import product
+from ssm_jax.kernels.precision import (
+    matmul_f32,
+)
 from ssm_jax.types import Array, Float
 
 
@@ -91,7 +93,7 @@ class Projected:
         if not maps.mapped:
             return None
         parts = [
-            product(_select(c, k, -1), kernel.reshape(len(k), -1)).reshape(
+            matmul_f32(_select(c, k, -1), kernel.reshape(len(k), -1)).reshape(
                 *c.shape[:-1], self.d, self.r
             )
             for k, kernel in zip(self._groups[1], maps.mapped, strict=True)
@@ -103,7 +105,7 @@ class Projected:
         u, (own, mapped) = u.reshape(*u.shape[:-1], -1, self.d), self._groups
         flat = (*u.shape[:-2], -1)
         parts = [
-            product(_select(u, k, -2).reshape(flat), kernel)
+            matmul_f32(_select(u, k, -2).reshape(flat), kernel)
             for k, kernel in zip(mapped, maps.mapped, strict=True)
         ]
         return jnp.concatenate([_select(u, own, -2).reshape(flat), *parts], -1)
@@ -127,7 +129,7 @@ class Projected:
         """What the map gives of all sums."""
         own, mapped = jnp.split(v, [len(maps.own)], -1)
         mapped = jnp.sum(mapped.reshape(*mapped.shape[:-1], -1, self.r), -2)
-        return mapped + product(own, maps.own) if len(maps.own) else mapped
+        return mapped + matmul_f32(own, maps.own) if len(maps.own) else mapped
 
 
 def _select(values, indices, axis):

@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
-from ssm_jax.recurrences.base import Params
-from ssm_jax.recurrences.nonlinear import Nonlinear
-from ssm_jax.recurrences.parameters import (
-    check_draw,
-    product,
+from ssm_jax.kernels.arguments import check_draw
+from ssm_jax.kernels.precision import (
+    matmul_f32,
     sigmoid,
 )
+from ssm_jax.recurrences.nonlinear import Nonlinear, Params
 from ssm_jax.types import Array, Float, PRNGKey
 
 
@@ -66,7 +65,7 @@ class _Gated(Nonlinear):
 
     def entering(self, params, x):
         """The part of the gates that is the input's."""
-        return product(x, params["input_kernel"]) + params["bias"]
+        return matmul_f32(x, params["input_kernel"]) + params["bias"]
 
     @abc.abstractmethod
     def _step(self, params, h, gates) -> tuple[Array, Array]:
@@ -136,7 +135,7 @@ class RNN(_Gated):
 
     def _step(self, params, h, gates):
         phi, derivative = _ACTIVATIONS[self.activation]
-        h = phi(gates + product(h, params["recurrent_kernel"]))
+        h = phi(gates + matmul_f32(h, params["recurrent_kernel"]))
         return h, derivative(h) * self._own(params, 0)
 
 
@@ -184,7 +183,7 @@ class GRU(_Gated):
 
     def _step(self, params, h, gates):
         r, z, c = jnp.split(gates, 3, -1)
-        of_r, of_z, of_c = jnp.split(product(h, params["recurrent_kernel"]), 3, -1)
+        of_r, of_z, of_c = jnp.split(matmul_f32(h, params["recurrent_kernel"]), 3, -1)
         of_c = of_c + params["recurrent_bias"]
         r, gate = sigmoid(r + of_r), z + of_z
         # `1 - z` would lose its digits where the gate keeps nearly all of the state.
@@ -247,7 +246,7 @@ class LSTM(_Gated):
 
     def _step(self, params, h, gates):
         before, h = jnp.split(h, 2, -1)
-        gates = gates + product(h, params["recurrent_kernel"])
+        gates = gates + matmul_f32(h, params["recurrent_kernel"])
         i, f, g, o = jnp.split(gates, 4, -1)
         i, f, o = map(sigmoid, (i, f + self.forget_bias, o))
         g = jnp.tanh(g)

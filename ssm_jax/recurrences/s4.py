@@ -8,20 +8,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_fields
+from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.convolution import causal_convolution
 from ssm_jax.kernels.dense import block_by_block, step_by_step
 from ssm_jax.kernels.neighbours import after
-from ssm_jax.recurrences import hippo, nplr
-from ssm_jax.recurrences.base import ParamGroup, Params, check
-from ssm_jax.recurrences.padding import on_data
-from ssm_jax.recurrences.parameters import (
+from ssm_jax.kernels.precision import (
     MAX_EXPONENT,
     bounded_exp,
-    check_draw,
+    in_float32,
+)
+from ssm_jax.recurrences import nplr
+from ssm_jax.recurrences.base import ParamGroup, Params, Recurrence, check, on_data
+from ssm_jax.recurrences.families.initializers import (
     check_pairs,
     check_steps,
     from_parts,
-    in_float32,
+    legs,
     log_uniform,
 )
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
@@ -31,7 +33,7 @@ _LONG = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class S4:
+class S4(Recurrence):
     r"""State space of each channel, its matrix normal plus a rank-one part.
 
     .. math::
@@ -98,9 +100,9 @@ class S4:
         """Draws the parameters; see the class for each name's shape and start."""
         check_draw(key, d_in)
         key_dt, key_c, key_through = jax.random.split(key, 3)
-        legs = hippo.legs(self.d_state)
-        start = {"frequency": np.imag(legs.lam), "log_rate": np.log(0.5)}
-        for name, values in (("p", legs.p), ("B", legs.B)):
+        hippo = legs(self.d_state)
+        start = {"frequency": np.imag(hippo.lam), "log_rate": np.log(0.5)}
+        for name, values in (("p", hippo.p), ("B", hippo.B)):
             start |= {f"{name}_re": np.real(values), f"{name}_im": np.imag(values)}
         shape = (d_in, self.d_state // 2)
         names = [f"{name}_{part}" for name in self._outputs() for part in ("re", "im")]
@@ -170,10 +172,6 @@ class S4:
             return y, state
 
         return on_data(run, x, state, reset, mask)
-
-    def d_out(self, d_in: int) -> int:
-        """The output is as wide as the input."""
-        return d_in
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Matrix, steps and ``B``: no weight decay, and their own learning rate."""

@@ -9,18 +9,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_fields
-from ssm_jax.recurrences import hippo
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.discretize import Discretization, discretize
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
+from ssm_jax.kernels.arguments import check_draw
+from ssm_jax.kernels.precision import (
     bounded_exp,
-    check_draw,
+    in_float32,
+)
+from ssm_jax.recurrences.discretize import Discretization, discretize
+from ssm_jax.recurrences.families.initializers import (
     check_pairs,
     check_steps,
     from_parts,
-    in_float32,
+    legs,
     log_uniform,
+)
+from ssm_jax.recurrences.families.time_invariant import (
+    ParamGroup,
+    Params,
+    SISOModes,
+    TimeInvariant,
 )
 from ssm_jax.types import PRNGKey
 
@@ -120,7 +126,7 @@ class S4D(TimeInvariant):
         """``Im lam`` of one channel at the start."""
         n, pairs = self.d_state, np.arange(self.d_state // 2)
         if self.start == "legs":
-            return np.imag(hippo.legs(n).lam)
+            return np.imag(legs(n).lam)
         if self.start == "lin":
             return np.pi * pairs
         return n / np.pi * (n / (2 * pairs + 1) - 1)
@@ -131,7 +137,7 @@ class S4D(TimeInvariant):
             names += ["C_backward_re", "C_backward_im"]
         return names
 
-    def modes(self, params: Params) -> Modes:
+    def modes(self, params: Params) -> SISOModes:
         """The modes that the parameters describe."""
         params = in_float32(params)
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
@@ -142,7 +148,7 @@ class S4D(TimeInvariant):
         def weight(name):
             return from_parts(params, name) * entering
 
-        return Modes(
+        return SISOModes(
             log_decay=log_decay,
             w=weight("C"),
             feedthrough=params["feedthrough"],

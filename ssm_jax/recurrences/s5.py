@@ -9,18 +9,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_fields, check_size
-from ssm_jax.recurrences import hippo
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.discretize import Discretization, discretize
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
-    as_parts,
+from ssm_jax.kernels.arguments import check_draw
+from ssm_jax.kernels.precision import (
     bounded_exp,
-    check_draw,
+    in_float32,
+)
+from ssm_jax.recurrences.discretize import Discretization, discretize
+from ssm_jax.recurrences.families.initializers import (
+    as_parts,
     check_steps,
     from_parts,
-    in_float32,
+    legs,
     log_uniform,
+)
+from ssm_jax.recurrences.families.time_invariant import (
+    MIMOModes,
+    ParamGroup,
+    Params,
+    TimeInvariant,
 )
 from ssm_jax.types import PRNGKey
 
@@ -139,8 +145,8 @@ class S5(TimeInvariant):
 
     def _start(self):
         """``Im lam`` of all states, and the eigenvectors of one block."""
-        legs = hippo.legs(self.d_state // self.blocks)
-        frequency, V = np.imag(legs.lam), np.complex64(legs.V)
+        hippo = legs(self.d_state // self.blocks)
+        frequency, V = np.imag(hippo.lam), np.complex64(hippo.V)
         if not self.conjugate_pairs:
             frequency = np.concatenate([frequency, -frequency])
             V = np.concatenate([V, np.conj(V)], -1)
@@ -160,7 +166,7 @@ class S5(TimeInvariant):
     def _outputs(self):
         return ["C", "C_backward"] if self.bidirectional else ["C"]
 
-    def modes(self, params: Params) -> Modes:
+    def modes(self, params: Params) -> MIMOModes:
         """The modes that the parameters describe."""
         params = in_float32(params)
         if self.real_part == "exp":
@@ -172,12 +178,12 @@ class S5(TimeInvariant):
         log_decay, gain = discretize(self.discretization, lam, dt)
         both = 2 if self.conjugate_pairs else 1
         behind = both * from_parts(params, "C_backward") if self.bidirectional else None
-        return Modes(
+        return MIMOModes(
             log_decay=log_decay,
-            w=both * from_parts(params, "C"),
-            feedthrough=params["feedthrough"],
-            w_backward=behind,
             B=gain[:, None] * from_parts(params, "B"),
+            C=both * from_parts(params, "C"),
+            feedthrough=params["feedthrough"],
+            C_backward=behind,
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:

@@ -8,14 +8,15 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
-from ssm_jax.recurrences.base import ParamGroup, Params
-from ssm_jax.recurrences.chunks import ByChunks, Parts
-from ssm_jax.recurrences.parameters import (
+from ssm_jax.kernels.arguments import check_draw
+from ssm_jax.kernels.precision import (
     bounded_exp,
-    check_draw,
+    matmul_f32,
+)
+from ssm_jax.recurrences.chunks import ByChunks, ParamGroup, Params, Parts
+from ssm_jax.recurrences.families.initializers import (
     check_steps,
     log_uniform,
-    product,
 )
 from ssm_jax.types import Activations, Float, PRNGKey
 
@@ -138,7 +139,7 @@ class Selective(ByChunks):
         def form(inputs):
             x, chosen = inputs
             step, B, _ = split(chosen)
-            step = product(step, params["step_kernel"]) + params["step_bias"]
+            step = matmul_f32(step, params["step_kernel"]) + params["step_bias"]
             dt = jax.nn.softplus(step)
             decay = jnp.exp(-dt[..., None] * bounded_exp(params["log_rate"]))
             entering = (dt * x)[..., None] * B[..., None, :]
@@ -151,4 +152,4 @@ class Selective(ByChunks):
             y = jnp.einsum("...dn,...n->...d", h, C, precision="highest")
             return y + params["feedthrough"] * x
 
-        return Parts(form, read, (x, product(x, params["input_kernel"])))
+        return Parts(form, read, (x, matmul_f32(x, params["input_kernel"])))

@@ -4,25 +4,52 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from ssm_jax.recurrences.statistics import Statistics
+from ssm_jax.recurrences.families.running_sums import (
+    ACTIVATIONS,
+    Letters,
+    Params,
+    Statistics,
+)
+from ssm_jax.types import Array, Float, State
+
+
+def step(
+    sru: "SRU", params: Params, state: State, x: Float[Array, "*b d"]
+) -> tuple[State, Float[Array, "*b o"]]:
+    """One step of the paper's equations; `SRU.apply` is its scan over time."""
+    f, p, alpha = ACTIVATIONS[sru.activation], params, jnp.asarray(sru.scales)[:, None]
+    phi = x @ p["W_x"] + p["b_phi"]
+    if sru.d_feedback:
+        r = f(state @ p["W_r"] + p["b_r"])
+        phi = phi + r @ p["W_phi"]
+    mu = state.reshape(*state.shape[:-1], *alpha.shape[:1], -1)
+    mu = alpha * mu + (1 - alpha) * f(phi)[..., None, :]
+    mu = mu.reshape(state.shape)
+    return mu, f(mu @ p["W_o"] + p["b_o"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class SRU(Statistics):
     r"""Statistical recurrent unit: moving averages at several scales.
 
-    The sums of `Statistics` with ``a`` fixed and ``c = 1 - a``.
+    .. math::
+      r_t = f(W^r \mu_{t-1} + b^r), \quad
+      \varphi_t = f(W^\varphi r_t + W^x x_t + b^\varphi), \quad
+      \mu_t^\alpha = \alpha \mu_{t-1}^\alpha + (1 - \alpha) \varphi_t, \quad
+      o_t = f(W^o \mu_t + b^o)
+
+    The state is ``mu`` of all scales; ``r`` has ``d_feedback`` numbers, ``varphi``
+    ``d_statistic``.
 
     Attributes:
-      scales: ``a``, in ``[0, 1)``.
+      scales: ``alpha``, in ``[0, 1)``.
 
     Parameters, float32, for inputs of width ``d``, ``n = k d_statistic``; matrices
     normal of deviation 0.1, cut at two deviations, biases zeros:
-      input_kernel, input_bias: ``(d, d_statistic)``, ``(d_statistic,)``; with the next
-        the matrix ``W_2`` and ``b_2``.
-      seen_kernel: ``(d_feedback, d_statistic)``.
-      feedback_kernel, feedback_bias: ``(n, d_feedback)``, ``(d_feedback,)``.
-      output_kernel, output_bias: ``(n, d_output)``, ``(d_output,)``.
+      W_r, b_r: ``(n, d_feedback)``, ``(d_feedback,)``.
+      W_phi, W_x, b_phi: ``(d_feedback, d_statistic)``, ``(d, d_statistic)`` and
+        ``(d_statistic,)``.
+      W_o, b_o: ``(n, d_output)``, ``(d_output,)``.
 
     Raises:
       ValueError: A size is not positive, or a scale is out of its range.
@@ -37,10 +64,10 @@ class SRU(Statistics):
 
     Note:
       With ``"relu"`` nothing bounds the feedback, and large weights overflow float32.
-      ``phi`` has the Lipschitz constant 1 and ``phi(0) = 0``. With ``W_s`` the rows of
-      ``W_2`` for ``g``, spectral norms and ``c = 1 - a``, a step therefore multiplies
-      the norm of the sums by at most ``rho = max(a) + |c| |W_1| |W_s|`` and adds at
-      most ``|c| (|W_2 [x_t; 0] + b_2| + |W_s| |b_1|)``. After ``l`` steps the sums are
+      ``f`` has the Lipschitz constant 1 and ``f(0) = 0``. With spectral norms and ``c =
+      1 - alpha``, a step therefore multiplies the norm of the sums by at most ``rho =
+      max(alpha) + |c| |W_r| |W_phi|`` and adds at most ``|c| (|W_x x_t + b_phi| +
+      |W_phi| |b_r|)``. After ``l`` steps the sums are
       at most ``l rho**l`` times what is added; so are gradients, by the transposes of
       the same maps. A float32 holds ``exp(88)``. With ``exp(28)`` left for what is
       added, for ``W_o`` and for the products in a gradient, values and gradients are
@@ -57,6 +84,9 @@ class SRU(Statistics):
     """
 
     scales: tuple[float, ...] = (0.0, 0.25, 0.5, 0.9, 0.99)
+
+    letters = Letters("W_r", "b_r", "W_phi", "W_x", "b_phi", "W_o", "b_o")
+    step = step
 
     def __post_init__(self):
         """Checks the numbers."""

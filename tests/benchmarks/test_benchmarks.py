@@ -159,7 +159,7 @@ def test_draws_that_are_not_finite_are_counted(monkeypatch, tmp_path):
     few, many = json.loads(output.read_text())["rows"]
     assert (few["values"], few["gradients"], few["within"]) == (0, 0, 9)
     assert many["values"] > 0 and many["within"] == many["bad_within"] == 0
-    assert "seen_kernel" in many["where"]
+    assert "W_phi" in many["where"]
 
 
 @pytest.mark.parametrize("flag", ["--draws=3", "--figure=a.png"])

@@ -75,9 +75,9 @@ CHOICES = [
 @pytest.mark.parametrize(("platform", "a", "choice"), CHOICES)
 @pytest.mark.parametrize("reset", [None, RESET], ids=["one", "packed"])
 def test_auto_is_the_method_it_says(platform, a, choice, reset, monkeypatch):
-    assert chosen_method(a, reset=reset, platform=platform) == choice
+    assert chosen_method(a, platform=platform) == choice
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
-    assert chosen_method(a, reset=reset) == choice
+    assert chosen_method(a) == choice
     auto, named = (
         jax.make_jaxpr(partial(linear_recurrence, reset=reset, method=method))(a, B)
         for method in ("auto", choice)

@@ -2,6 +2,11 @@
 
 import numpy as np
 
+# From the sums to the feedback, from it and from the input to the statistic, and from
+# the sums to the output.
+SRU_NAMES = ("W_r", "b_r", "W_phi", "W_x", "b_phi", "W_o", "b_o")
+FRU_NAMES = ("W_1", "b_1", "W_2", "U", "b_2", "Y", "b_y")
+
 
 def _sigmoid(x):
     return 1 / (1 + np.exp(-x))
@@ -14,7 +19,7 @@ def _relu(x):
 def _prepared(params, x, state, n):
     """Parameters in double precision with an axis for the rows, and a state."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
-    p = {k: v[..., None, :] if "kernel" not in k else v for k, v in p.items()}
+    p = {k: v[..., None, :] if v.ndim == 1 else v for k, v in p.items()}
     if state is None:
         state = np.zeros((*x.shape[:-2], n))
     return p, np.asarray(state, np.float64)
@@ -33,19 +38,23 @@ def statistics(unit, params, x, state=None):
     d, n = unit.d_statistic, unit.d_hidden
     fourier = hasattr(unit, "frequencies")
     p, state = _prepared(params, x, state, n + fourier)
+    names = FRU_NAMES if fourier else SRU_NAMES
+    feedback, feedback_bias, statistic, input, input_bias, output, output_bias = (
+        p.get(name) for name in names
+    )
     phi = {"relu": _relu, "tanh": np.tanh, "identity": lambda v: v}[unit.activation]
 
     def step(state, x):
         u = state[..., :n]
-        s = x @ p["input_kernel"] + p["input_bias"]
+        s = x @ input + input_bias
         if unit.d_feedback:
-            g = phi(u @ p["feedback_kernel"] + p["feedback_bias"])
-            s = s + g @ p["seen_kernel"]
+            g = phi(u @ feedback + feedback_bias)
+            s = s + g @ statistic
         s = phi(s)
         if fourier:
             f = np.asarray(unit.frequencies)
             t = np.maximum(np.round(state[..., n:]), 0)
-            c = np.cos(2 * np.pi * (f * t / unit.horizon + p["phase"])) / unit.horizon
+            c = np.cos(2 * np.pi * (f * t / unit.horizon + p["theta"])) / unit.horizon
             held = unit.zero_frequency == "held" and len(f) > 1
             a = np.where((f == 0) & held, 0.0, 1.0)
         else:
@@ -53,7 +62,7 @@ def statistics(unit, params, x, state=None):
             c = 1 - a
         sums = (c[..., :, None] * s[..., None, :]).reshape(*s.shape[:-1], n)
         u = np.repeat(a, d) * u + sums
-        y = phi(u @ p["output_kernel"] + p["output_bias"])
+        y = phi(u @ output + output_bias)
         return (np.concatenate([u, t + 1], -1) if fourier else u), y
 
     return _loop(step, x, state)

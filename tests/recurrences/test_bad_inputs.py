@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from ssm_jax.kernels import LogDecay
-from ssm_jax.recurrences import Bounded, Modes, ParamGroup, TimeInvariant, log_spaced
+from ssm_jax.recurrences import (
+    Bounded,
+    ParamGroup,
+    SISOModes,
+    TimeInvariant,
+    log_spaced,
+)
 from tests import bad_inputs
 from tests.bad_inputs import Bad, not_flags, not_floating, shown, table
 from tests.recurrences.cases import WIDTH
@@ -135,10 +141,7 @@ class Custom(TimeInvariant):
 
     def modes(self, params):
         log = LogDecay(jnp.zeros((WIDTH, 1)), jnp.zeros(WIDTH))
-        return Modes(log, jnp.ones((WIDTH, 1)), params["feedthrough"])
-
-    def groups(self):
-        return {}
+        return SISOModes(log, jnp.ones((WIDTH, 1)), params["feedthrough"])
 
 
 @pytest.mark.parametrize("method", ["sequential", "fft", "chunked"])

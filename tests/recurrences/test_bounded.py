@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.recurrences import DLR, LRU, S5, Bounded
+from ssm_jax.recurrences import DLR, LRU, S5, Bounded, MIMOModes
 
 M, D = 4.0, 3
 SLOW = {"log_rate": -60.0, "lam_re": 9.0, "log_dt": -12.0, "sqrt_decay": 0.0}
@@ -40,7 +40,8 @@ def test_bound_holds_for_all_parameters_in_value_and_gradient(recurrence, key):
     def moduli(params):
         modes = bounded.modes(params)
         modulus = jnp.exp(modes.log_decay.log_abs)
-        enter = 1.0 if modes.B is None else jnp.sum(jnp.abs(modes.B), -1)
+        is_mimo = isinstance(modes, MIMOModes)
+        enter = jnp.sum(jnp.abs(modes.B), -1) if is_mimo else 1.0
         return jnp.sum(modulus), (modulus, enter)
 
     for values in (SLOW, FAST):

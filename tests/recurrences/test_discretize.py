@@ -10,7 +10,9 @@ from scipy.signal import cont2discrete
 
 from ssm_jax.kernels.powers import powers
 from ssm_jax.recurrences.discretize import discretize, expm1_ratio
-from ssm_jax.recurrences.parameters import log_uniform
+from ssm_jax.recurrences.families.initializers import (
+    log_uniform,
+)
 
 RULES = ("zoh", "bilinear")
 LAM = np.complex64([-0.5, -0.5 + 3j, -20 + 1j, -1e-3 + 300j, -4 - 40j])

@@ -8,6 +8,12 @@ import numpy as np
 import pytest
 
 from benchmarks import finite
+from ssm_jax.kernels.precision import (
+    MAX_EXPONENT,
+    bounded_exp,
+    divided,
+    sigmoid,
+)
 from ssm_jax.recurrences import (
     FRU,
     GRU,
@@ -18,7 +24,6 @@ from ssm_jax.recurrences import (
     ExponentialSmoothing,
     GatedLinearAttention,
 )
-from ssm_jax.recurrences.parameters import MAX_EXPONENT, bounded_exp, divided, sigmoid
 from tests.recurrences import oracle_rnn
 from tests.recurrences.table import ROWS
 
@@ -87,9 +92,10 @@ def test_units_are_finite_up_to_the_bound_of_their_weights(kind, method):
     for log_growth in (60, 130):
         rho = np.exp(log_growth / length)
         weight = rho if kind == "sru" else length * (rho - 1)
-        params = dict(init, feedback_kernel=one, seen_kernel=one * np.float32(weight))
-        params |= {"input_kernel": one, "output_kernel": one}
-        params |= {"phase": np.zeros(1, np.float32)} if kind == "fru" else {}
+        named = unit.letters
+        params = init | {named.feedback: one, named.statistic: one * np.float32(weight)}
+        params |= {named.input: one, named.output: one}
+        params |= {"theta": np.zeros(1, np.float32)} if kind == "fru" else {}
         given = finite.step_growth(unit, params, length)
         np.testing.assert_allclose(given, rho, rtol=1e-5)
         leaves = jax.tree.leaves(evaluate(params))

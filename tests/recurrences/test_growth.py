@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.kernels import LogDecay
-from ssm_jax.recurrences import Modes, TimeInvariant
+from ssm_jax.recurrences import SISOModes, TimeInvariant
 from tests.recurrences.table import ROWS
 
 LENGTH, WIDTH = 64, 2
@@ -30,7 +30,7 @@ class Free(TimeInvariant):
 
     def modes(self, params):
         w, zeros = params["w"], jnp.zeros(len(params["w"]))
-        modes = Modes(LogDecay(params["log_abs"], params["phase"]), w, zeros)
+        modes = SISOModes(LogDecay(params["log_abs"], params["phase"]), w, zeros)
         if not self.bidirectional:
             return modes
         behind = LogDecay(params["log_abs_backward"], params["phase"])

@@ -92,9 +92,9 @@ def test_state_of_a_linear_sru(alpha, key):
     params, x, first = drawn(sru, key)
     _, last = compiled(sru)[0](params, x, first)
     p = {k: np.float64(v) for k, v in params.items()}
-    mixing = p["feedback_kernel"] @ p["seen_kernel"]
-    bias = p["feedback_bias"] @ p["seen_kernel"] + p["input_bias"]
-    entering = (1 - alpha) * (np.float64(x) @ p["input_kernel"] + bias)
+    mixing = p["W_r"] @ p["W_phi"]
+    bias = p["b_r"] @ p["W_phi"] + p["b_phi"]
+    entering = (1 - alpha) * (np.float64(x) @ p["W_x"] + bias)
     step = alpha * np.eye(N) + (1 - alpha) * mixing
     assert_close(last, sums(np.float64(first), step, entering), 1e-6)
 
@@ -127,8 +127,8 @@ def test_gradients_of_a_linear_sru_vanish_or_explode(length, key):
     params = dict(sru.init(key, 1))
 
     def of(mixing):
-        params["feedback_kernel"] = jnp.asarray(mixing, jnp.float32)
-        params["seen_kernel"] = jnp.eye(N)
+        params["W_r"] = jnp.asarray(mixing, jnp.float32)
+        params["W_phi"] = jnp.eye(N)
         return stretches(sru, params, length)
 
     def bound(s):
@@ -181,8 +181,8 @@ def test_gradients_of_a_linear_fru_neither_vanish_nor_explode(basis, length, key
         "activation": "identity",
     }
     unit = FRU(**options) if basis == "waves" else Generalized(**options, basis=basis)
-    params = {k: 8 * v if "kernel" in k else v for k, v in unit.init(key, 1).items()}
-    mixing = np.asarray(params["feedback_kernel"] @ params["seen_kernel"])
+    params = {k: 8 * v if v.ndim == 2 else v for k, v in unit.init(key, 1).items()}
+    mixing = np.asarray(params["W_1"] @ params["W_2"])
     s = np.linalg.svd(mixing)[1].max()
     assert 1 < s < length / 2
     found = stretches(unit, params, length)

@@ -20,7 +20,7 @@ def fru(length, n=20, **sizes):
 
 
 def scaled(params, by):
-    return {k: by * v if "kernel" in k else v for k, v in params.items()}
+    return {k: by * v if v.ndim == 2 else v for k, v in params.items()}
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_sums_of_waves_are_a_recurrence_in_rotating_frames(key):
     sums = jnp.cumsum(unit.weights(params, steps) * s[:, None], 0)
     entering = jnp.broadcast_to(s[:, None], (100, 5)).astype(jnp.complex64)
     turns = np.asarray(unit.frequencies) * np.arange(100)[:, None] / unit.horizon
-    back = np.exp(2j * np.pi * (turns + np.asarray(params["phase"]))) / unit.horizon
+    back = np.exp(2j * np.pi * (turns + np.asarray(params["theta"]))) / unit.horizon
     for method in ("associative", "fft"):
         v, _ = linear_recurrence(rotating(unit), entering, method=method)
         assert_close(np.real(back * v), np.asarray(sums), 3e-6)

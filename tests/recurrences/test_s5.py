@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from ssm_jax.recurrences import S5, convolution_kernel, hippo, recurrent
+from ssm_jax.recurrences import S5, convolution_kernel, hippo
 from tests.kernels.oracle import assert_close
 
 WIDTH = 16
@@ -85,14 +85,3 @@ def test_s5_kernel_is_what_a_pulse_gives(key):
     y = np.moveaxis(y, 0, -1)
     np.testing.assert_allclose(y[at + 1 : -1], np.moveaxis(ahead, -1, 0)[1:], atol=1e-6)
     np.testing.assert_allclose(y[:at][::-1], np.moveaxis(behind, -1, 0), atol=1e-6)
-
-
-def test_shared_modes_have_no_product_readout(key):
-    s5 = S5(d_state=4, blocks=1)
-    modes = s5.modes(s5.init(key, 2))._replace(readout="prod")
-    with pytest.raises(ValueError) as refusal:
-        recurrent(modes)
-    assert str(refusal.value) == (
-        "`readout` must be 'real' where channels share their modes, got 'prod'; the "
-        "product of sums over channels is no sum over modes."
-    )

@@ -1,15 +1,23 @@
-"""What several recurrences do with their parameters: checks, draws, bounded maps."""
+"""Elementwise functions and products that keep their digits in float32.
 
-import math
-from collections.abc import Mapping
+Each is finite, in value and derivative, for all arguments that parameters can reach.
+"""
+
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.fields import check_size
-from ssm_jax.kernels.arguments import check_floating, is_array
-from ssm_jax.types import Array, Complex, Float, PRNGKey, PyTree
+from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.types import Array, Complex, Float, PyTree
+
+MAX_EXPONENT = 30.0
+"""Upper bound of the exponents of decay rates, steps, phases and gains.
+
+``exp(30)``, about 1e13, is far beyond the use of any of them, and a product of two such
+numbers, a length of ``2**24`` and its square is still a float32, so that no gradient is
+infinity times zero.
+"""
 
 
 def in_float32(params: PyTree) -> Any:
@@ -30,87 +38,6 @@ def in_float32(params: PyTree) -> Any:
         check_floating(f"params{jax.tree_util.keystr(path)}", leaf)
     dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), params)
-
-
-def check_draw(key: PRNGKey, d_in: int) -> None:
-    """Checks what parameters are drawn from and for.
-
-    Args:
-      key: A key of `jax.random`, typed or raw.
-      d_in: Width of the inputs.
-
-    Raises:
-      ValueError: ``key`` is no key, or ``d_in`` no positive integer.
-    """
-    if not is_array(key) or not (
-        jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == jnp.uint32
-    ):
-        raise ValueError(
-            f"`key` must be a key of jax.random, got {key!r}; `jax.random.key(0)` "
-            "makes one."
-        )
-    check_size("d_in", d_in)
-
-
-MAX_EXPONENT = 30.0
-"""Upper bound of the exponents of decay rates, steps, phases and gains.
-
-``exp(30)``, about 1e13, is far beyond the use of any of them, and a product of two such
-numbers, a length of ``2**24`` and its square is still a float32, so that no gradient is
-infinity times zero.
-"""
-
-
-def check_steps(dt_min: float, dt_max: float, consequence: str) -> None:
-    """Checks the bounds of a step size, which is drawn log-uniformly between them.
-
-    Args:
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
-      consequence: What equal bounds give, for the message.
-
-    Raises:
-      ValueError: ``dt_min`` is not positive or exceeds ``dt_max``.
-    """
-    if not 0 < dt_min <= dt_max:
-        raise ValueError(
-            f"`dt_min` must be in (0, dt_max], got {dt_min} with dt_max {dt_max}; "
-            f"equal values give {consequence}."
-        )
-
-
-def check_pairs(d_state: int) -> None:
-    """Checks the number of states that come in conjugate pairs.
-
-    Args:
-      d_state: The number.
-
-    Raises:
-      ValueError: It is odd or not positive.
-    """
-    if d_state < 2 or d_state % 2:
-        raise ValueError(
-            f"`d_state` must be even and positive, got {d_state}; states come in "
-            "conjugate pairs, the published size is 64."
-        )
-
-
-def log_uniform(
-    key: PRNGKey, shape: tuple[int, ...], least: float, greatest: float
-) -> Float[jax.Array, "..."]:
-    """Logarithms of numbers whose logarithm is uniform in ``[least, greatest]``.
-
-    Args:
-      key: Where the randomness comes from.
-      shape: Shape of the result.
-      least: Least number, positive.
-      greatest: Greatest number.
-
-    Returns:
-      The logarithms, float32.
-    """
-    low, high = math.log(least), math.log(greatest)
-    return jax.random.uniform(key, shape, minval=low, maxval=high)
 
 
 def bounded_exp(
@@ -194,17 +121,7 @@ def divided(
     return scaled(one / scaled(z, factor), factor)
 
 
-def as_parts(name: str, values: Complex[Array, "..."]) -> dict[str, Array]:
-    """Complex numbers as two parameters, ``name_re`` and ``name_im``."""
-    return {f"{name}_re": jnp.real(values), f"{name}_im": jnp.imag(values)}
-
-
-def from_parts(params: Mapping[str, Array], name: str) -> Complex[Array, "..."]:
-    """The complex numbers that `as_parts` split."""
-    return jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])
-
-
-def product(
+def matmul_f32(
     x: Float[Array, "... d"], kernel: Float[Array, "d n"]
 ) -> Float[Array, "... n"]:
     """The matrix product in full float32, on GPUs and TPUs too."""

@@ -3,20 +3,31 @@
 import abc
 import functools
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
+from ssm_jax.kernels.arguments import check_draw, check_flags
 from ssm_jax.kernels.fixed_point import Sweeps
-from ssm_jax.kernels.last_state import last_state
+from ssm_jax.kernels.precision import (
+    matmul_f32,
+)
 from ssm_jax.kernels.recurrence import linear_recurrence
-from ssm_jax.recurrences.base import Params
-from ssm_jax.recurrences.nonlinear import Nonlinear
-from ssm_jax.recurrences.parameters import check_draw, product
-from ssm_jax.recurrences.projected import Projected
-from ssm_jax.types import Array, Float, Int, PRNGKey
+from ssm_jax.recurrences.nonlinear import Nonlinear, Params
+from ssm_jax.recurrences.projected import Projected, outer
+from ssm_jax.types import Array, Float, Int, PRNGKey, Steps
+
+# What the file of a unit of running sums is written with.
+__all__ = [
+    "ACTIVATIONS",
+    "Letters",
+    "Params",
+    "Statistics",
+    "outer",
+    "truncated_normal",
+]
 
 Activation = Literal["relu", "tanh", "identity"]
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "identity": lambda x: x}
@@ -25,19 +36,41 @@ ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "identity": lambda x: x}
 DEVIATION = 0.1
 
 
+class Letters(NamedTuple):
+    """Names of the parameters in a unit's paper; or the parameters under them.
+
+    Attributes:
+      feedback: ``W_1``, from the sums to the feedback, and its bias.
+      feedback_bias: ``b_1``.
+      statistic: ``W_2``, from the feedback to the statistic.
+      input: ``U``, from the input to the statistic, and the bias of both.
+      input_bias: ``b_2``.
+      output: ``Y``, from the sums to the output, and its bias.
+      output_bias: ``b_y``.
+    """
+
+    feedback: Any
+    feedback_bias: Any
+    statistic: Any
+    input: Any
+    input_bias: Any
+    output: Any
+    output_bias: Any
+
+
 @dataclass(frozen=True, kw_only=True)
 class Statistics(Nonlinear):
     r"""Several sums of one statistic, which sees the sums before it.
 
     .. math::
       g_t = \phi(W_1 u_{t-1} + b_1), \quad
-      s_t = \phi(W_2 [x_t; g_t] + b_2), \quad
+      s_t = \phi(W_2 g_t + U x_t + b_2), \quad
       u_t^k = a_k u_{t-1}^k + c_t^k s_t, \quad
-      o_t = \phi(W_o u_t + b_o)
+      o_t = \phi(Y u_t + b_y)
 
     What `SRU` and `FRU` share; they say ``a`` and ``c``. The state is the sums, but
     what goes from step to step is ``W_1 u``, in the numbers that `Projected` needs for
-    it; outputs are read from ``W_o u``, which is carried likewise.
+    it; outputs are read from ``Y u``, which is carried likewise.
 
     Attributes:
       d_statistic: Numbers of ``s``, and of each sum.
@@ -51,6 +84,7 @@ class Statistics(Nonlinear):
     d_output: int = 200
     activation: Activation = "relu"
     sweeps = "picard"
+    letters: ClassVar[Letters]
 
     def __post_init__(self):
         """Checks the numbers."""
@@ -92,38 +126,53 @@ class Statistics(Nonlinear):
 
     def d_in(self, params: Params) -> int:
         """The width that parameters were drawn for."""
-        return len(params["input_kernel"])
+        return len(self.named(params).input)
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
         check_draw(key, d_in)
         key_in, key_feedback, key_seen, key_out = jax.random.split(key, 4)
         n, d, r = self.d_hidden, self.d_statistic, self.d_feedback
-        params = {
-            "input_kernel": truncated(key_in, (d_in, d)),
-            "input_bias": jnp.zeros(d),
-            "output_kernel": truncated(key_out, (n, self.d_output)),
-            "output_bias": jnp.zeros(self.d_output),
+        drawn = Letters(
+            feedback=truncated_normal(key_feedback, (n, r)),
+            feedback_bias=jnp.zeros(r),
+            statistic=truncated_normal(key_seen, (r, d)),
+            input=truncated_normal(key_in, (d_in, d)),
+            input_bias=jnp.zeros(d),
+            output=truncated_normal(key_out, (n, self.d_output)),
+            output_bias=jnp.zeros(self.d_output),
+        )
+        # Without feedback there are no matrices of it.
+        return {
+            name: value
+            for name, value in zip(self.letters, drawn, strict=True)
+            if value.size
         }
-        if r:
-            params["feedback_kernel"] = truncated(key_feedback, (n, r))
-            params["feedback_bias"] = jnp.zeros(r)
-            params["seen_kernel"] = truncated(key_seen, (r, d))
-        return params
+
+    def named(self, params: Params) -> Letters:
+        """The parameters by what they are for; None for those that do not exist.
+
+        Args:
+          params: What `init` draws.
+        """
+        return Letters(*map(params.get, self.letters))
 
     def run(self, params, x, steps, h0, solver, *, reset, lengths, last):
         """Evaluates by what is read of the sums, as `Projected` carries it."""
-        own = product(x, params["input_kernel"]) + params["input_bias"]
+        named = self.named(params)
+        own = matmul_f32(x, named.input) + named.input_bias
         c = self.weights(params, steps)
         s, sweeps = self._statistics(params, own, c, h0, solver)
         sums = h0.reshape(*h0.shape[:-1], self.n_sums, self.d_statistic)
-        sums = last_state(self.decays, c, s, sums, reset=reset, lengths=lengths)
+        sums = weighted_sums_final_state(
+            self.decays, c, s, sums, reset=reset, lengths=lengths
+        )
         h = sums.reshape(h0.shape)
         if last:
-            read = product(h[..., None, :], params["output_kernel"])
+            read = matmul_f32(h[..., None, :], named.output)
         else:
             read = self._read(params, c, s, h0, reset)
-        return self._phi(read + params["output_bias"]), h, sweeps
+        return self._phi(read + named.output_bias), h, sweeps
 
     def decay(self, params):
         """Of what is carried from step to step, `_seen` of the sums and ``s``."""
@@ -135,7 +184,7 @@ class Statistics(Nonlinear):
         own, c, matrix = entering
         g = self._seen.total(params["maps"], h[..., : -self.d_statistic])
         g = self._phi(g + params["bias"])
-        s = self._phi(own + product(g, params["kernel"]))
+        s = self._phi(own + matmul_f32(g, params["kernel"]))
         gained = self._seen.gained(params["maps"], c, s, matrix)
         return jnp.concatenate([gained, s], -1)
 
@@ -144,11 +193,12 @@ class Statistics(Nonlinear):
         if not self.d_feedback:
             ones = jnp.ones((), bool)
             return self._phi(own), Sweeps(jnp.zeros((), jnp.int32), ones)
-        maps, matrices = self._mapped(self._seen, params["feedback_kernel"], c)
+        named = self.named(params)
+        maps, matrices = self._mapped(self._seen, named.feedback, c)
         feedback = {
             "maps": maps,
-            "bias": params["feedback_bias"],
-            "kernel": params["seen_kernel"],
+            "bias": named.feedback_bias,
+            "kernel": named.statistic,
         }
         seen = self._seen.of(maps, h0)
         start = jnp.concatenate([seen, jnp.zeros_like(own[..., 0, :])], -1)
@@ -156,9 +206,9 @@ class Statistics(Nonlinear):
         return v[..., -self.d_statistic :], sweeps
 
     def _read(self, params, c, s, h0, reset):
-        """``W_o u`` of all steps."""
+        """``Y u`` of all steps."""
         read = Projected(self.decays, self.d_statistic, self.d_output)
-        maps, matrices = self._mapped(read, params["output_kernel"], c)
+        maps, matrices = self._mapped(read, self.named(params).output, c)
         gained = read.gained(maps, c, s, matrices)
         start = read.of(maps, h0)
         v, _ = linear_recurrence(read.decay, gained, start, reset=reset)
@@ -181,6 +231,37 @@ class Statistics(Nonlinear):
         return ACTIVATIONS[self.activation](x)
 
 
-def truncated(key: PRNGKey, shape: tuple[int, ...]) -> Float[jax.Array, "..."]:
+def truncated_normal(key: PRNGKey, shape: tuple[int, ...]) -> Float[jax.Array, "..."]:
     """Normal numbers of deviation 0.1 before the cut at two deviations."""
     return DEVIATION * jax.random.truncated_normal(key, -2, 2, shape)
+
+
+def weighted_sums_final_state(
+    decays: tuple[float, ...],
+    weights: Float[Array, "*c l k"],
+    s: Float[Array, "*b l d"],
+    h0: Float[Array, "*b k d"],
+    *,
+    reset: Steps | None = None,
+    lengths: Int[Array, "*b"] | None = None,
+) -> Float[Array, "*b k d"]:
+    """The last ``h`` of ``h_t^k = decays_k h_{t-1}^k + weights_t^k s_t``.
+
+    Each ``s_t`` is weighted by what is left of it at the end, so that this takes one
+    product of matrices, and no memory for states.
+    """
+    check_flags("reset", reset)
+    length = s.shape[-2]
+    n = jnp.asarray(length) if lengths is None else lengths
+    age = n[..., None] - 1 - jnp.arange(length)
+    counts, starts = age >= 0, jnp.ones((), bool)
+    if reset is not None:
+        segment = jnp.cumsum(reset, -1)
+        latest = jnp.max(jnp.where(counts, segment, 0), -1, keepdims=True)
+        counts, starts = counts & (segment == latest), latest[..., 0] == 0
+    a = jnp.asarray(decays)
+    left = weights * a ** jnp.maximum(age, 0)[..., None]
+    left = jnp.where(counts[..., None], left, 0)
+    of_start = jnp.where(starts[..., None], a ** n[..., None], 0)[..., None]
+    sums = jnp.matmul(jnp.swapaxes(left, -1, -2), s, precision="highest")
+    return of_start * h0 + sums

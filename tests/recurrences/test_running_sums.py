@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from ssm_jax.kernels.last_state import last_state
+from ssm_jax.recurrences.families.running_sums import weighted_sums_final_state
 
 DECAYS = (0.0, 0.5, 0.99, 1.0)
 ROWS, K, D = 3, len(DECAYS), 2
@@ -36,7 +36,9 @@ def test_last_state_is_that_of_the_loop(of, lengths, starts, key):
     reset = None if starts is None else np.arange(7) == np.array(starts)[:, None]
     lengths = None if lengths is None else np.array(lengths)
     wanted = one_after_another(*map(np.asarray, (weights, s, h0)), reset, lengths)
-    found = last_state(DECAYS, weights, s, h0, reset=reset, lengths=lengths)
+    found = weighted_sums_final_state(
+        DECAYS, weights, s, h0, reset=reset, lengths=lengths
+    )
     np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6)
 
 
@@ -47,7 +49,7 @@ def test_nothing_of_what_is_no_data_reaches_the_derivative(key):
     lengths = np.array([7, 0, 3])
 
     def total(weights, s, h0):
-        return last_state(DECAYS, weights, s, h0, lengths=lengths).sum()
+        return weighted_sums_final_state(DECAYS, weights, s, h0, lengths=lengths).sum()
 
     of_weights, of_s, of_h0 = jax.grad(total, (0, 1, 2))(weights, s, h0)
     assert np.isfinite(of_weights).all()

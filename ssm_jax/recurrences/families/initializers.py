@@ -1,0 +1,102 @@
+"""Initial values of parameters, and the maps from parameters to decays."""
+
+import math
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.precision import sigmoid
+from ssm_jax.recurrences.hippo import legs
+from ssm_jax.types import Array, Complex, Float, PRNGKey
+
+# `legs`, the initial eigenvalues by HiPPO, is one of the initializers.
+__all__ = [
+    "as_parts",
+    "check_pairs",
+    "check_steps",
+    "from_parts",
+    "legs",
+    "log_damped",
+    "log_uniform",
+]
+
+
+def check_steps(dt_min: float, dt_max: float, consequence: str) -> None:
+    """Checks the bounds of a step size, which is drawn log-uniformly between them.
+
+    Args:
+      dt_min: Least step at the start.
+      dt_max: Greatest step at the start.
+      consequence: What equal bounds give, for the message.
+
+    Raises:
+      ValueError: ``dt_min`` is not positive or exceeds ``dt_max``.
+    """
+    if not 0 < dt_min <= dt_max:
+        raise ValueError(
+            f"`dt_min` must be in (0, dt_max], got {dt_min} with dt_max {dt_max}; "
+            f"equal values give {consequence}."
+        )
+
+
+def check_pairs(d_state: int) -> None:
+    """Checks the number of states that come in conjugate pairs.
+
+    Args:
+      d_state: The number.
+
+    Raises:
+      ValueError: It is odd or not positive.
+    """
+    if d_state < 2 or d_state % 2:
+        raise ValueError(
+            f"`d_state` must be even and positive, got {d_state}; states come in "
+            "conjugate pairs, the published size is 64."
+        )
+
+
+def log_uniform(
+    key: PRNGKey, shape: tuple[int, ...], least: float, greatest: float
+) -> Float[jax.Array, "..."]:
+    """Logarithms of numbers whose logarithm is uniform in ``[least, greatest]``.
+
+    Args:
+      key: Where the randomness comes from.
+      shape: Shape of the result.
+      least: Least number, positive.
+      greatest: Greatest number.
+
+    Returns:
+      The logarithms, float32.
+    """
+    low, high = math.log(least), math.log(greatest)
+    return jax.random.uniform(key, shape, minval=low, maxval=high)
+
+
+def log_damped(
+    smoothing: Float[Array, "*n"], damping: Float[Array, "*n"]
+) -> Float[Array, "*n"]:
+    """``log(1 - sigmoid(a) sigmoid(b))``, without loss near 0 and where both are 1.
+
+    Args:
+      smoothing: ``a``.
+      damping: ``b``.
+    """
+    product = sigmoid(smoothing) * sigmoid(damping)
+    slow = jnp.log1p(-jnp.minimum(product, 0.5))
+    fast = jnp.logaddexp(
+        jax.nn.log_sigmoid(-smoothing),
+        jax.nn.log_sigmoid(smoothing) + jax.nn.log_sigmoid(-damping),
+    )
+    return jnp.where(product < 0.5, slow, fast)
+
+
+def as_parts(name: str, values: Complex[Array, "..."]) -> dict[str, Array]:
+    """Complex numbers as two parameters, ``name_re`` and ``name_im``."""
+    return {f"{name}_re": jnp.real(values), f"{name}_im": jnp.imag(values)}
+
+
+def from_parts(params: Mapping[str, Array], name: str) -> Complex[Array, "..."]:
+    """The complex numbers that `as_parts` split."""
+    return jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])

@@ -1,0 +1,297 @@
+"""Time-invariant recurrences: the base class and every evaluation of their modes."""
+
+import abc
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.blocks import block_convolution, block_length
+from ssm_jax.kernels.convolution import (
+    causal_convolution,
+    final_state,
+    two_sided_convolution,
+)
+from ssm_jax.kernels.neighbours import after
+from ssm_jax.kernels.powers import check_log_decay, powers
+from ssm_jax.kernels.precision import (
+    in_float32,
+)
+from ssm_jax.kernels.recurrence import (
+    GROWTH,
+    chosen_method,
+    grows,
+    linear_recurrence,
+)
+from ssm_jax.recurrences.base import (
+    ParamGroup,
+    Params,
+    Recurrence,
+    check,
+    on_data,
+    state_after,
+)
+from ssm_jax.recurrences.modes import (
+    MIMOModes,
+    SISOModes,
+    convolution_kernel,
+    direction_weights,
+    recurrent,
+    zero_input_response,
+)
+from ssm_jax.types import (
+    Activations,
+    Method,
+    Outputs,
+    PRNGKey,
+    PyTree,
+    Steps,
+)
+
+# What the file of a time-invariant recurrence is written with.
+__all__ = ["MIMOModes", "ParamGroup", "Params", "SISOModes", "TimeInvariant"]
+
+# Bound on the states that exist at once where all states of a sequence are formed:
+# 2**24 complex64 are 128 MiB. One mode of every channel and step is the least.
+STATES_AT_ONCE = 2**24
+
+# From this length on a convolution beats forming the states, on every platform; with
+# up to so many modes a channel, on CPUs, blocks beat the FFT.
+_LONG = 16
+_FEW = 8
+
+
+class TimeInvariant(Recurrence, abc.ABC):
+    """A recurrence that says only its modes; every evaluation follows from them.
+
+    Attributes:
+      bounded_decay: Whether no decay exceeds 1, whatever the parameters are. If not,
+        ``"fft"`` looks at the decays at run time: where they are too far above 1 for
+        an FFT it goes step by step.
+    """
+
+    bounded_decay: bool = False
+
+    @abc.abstractmethod
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters for inputs of width ``d_in``."""
+
+    @abc.abstractmethod
+    def modes(self, params: Params) -> SISOModes | MIMOModes:
+        """The recurrence that the parameters describe."""
+
+    def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
+        """Zeros, batch axes first; None if it runs in two directions."""
+
+        def one_state():
+            modes = self.modes(self.init(jax.random.key(0), d_in))
+            if modes.bidirectional:
+                return None
+            return jnp.zeros(modes.state_shape, modes.state_dtype)
+
+        one = jax.eval_shape(one_state)
+        return one and jnp.zeros((*batch_shape, *one.shape), one.dtype)
+
+    def apply(
+        self,
+        params: Params,
+        x: Activations,
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        method: Method = "auto",
+    ) -> tuple[Outputs, PyTree]:
+        """Maps a sequence to a sequence, as `Recurrence.apply` says.
+
+        The state is ``(*b, d, n)``, or ``(*b, n)`` where channels share their modes. Of
+        the methods ``"fft"`` is a convolution with the modes' kernel, and ``"chunked"``
+        the same by blocks, where there are no resets and the states of all blocks fit;
+        by blocks there is no forward-mode derivative. The others go through all states,
+        by `linear_recurrence`, in slices of the modes, so that at most
+        ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"``: short sequences
+        and such with resets through the states; few modes a channel, on CPUs,
+        ``"chunked"``; else ``"fft"``. Modes that channels share always run through
+        their states.
+        """
+        modes = self.modes(in_float32(params))
+        check_log_decay(modes.log_decay)
+        if isinstance(modes, SISOModes) and modes.log_decay_backward is not None:
+            check_log_decay(modes.log_decay_backward, "log_decay_backward")
+        check(
+            x,
+            state,
+            reset,
+            mask,
+            d=len(modes.feedthrough),
+            state_shape=None if modes.bidirectional else modes.state_shape,
+            complex_state=modes.log_decay.phase is not None,
+            method=method,
+        )
+        bounded = self.bounded_decay
+        run = functools.partial(_evaluate, modes=modes, method=method, bounded=bounded)
+        return on_data(run, x, state, reset, mask)
+
+
+def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
+    """Evaluates rows whose valid steps come first, ``lengths`` of each or all."""
+    # Sums are formed in the dtype of the parameters, also for inputs in bfloat16.
+    x = x.astype(modes.feedthrough.dtype)
+    if isinstance(modes, MIMOModes):
+        # No more states than modes for all channels: all of them exist at once.
+        y, state = _through_states(modes, x, state, reset, lengths, method)
+        return y + modes.feedthrough * x, state
+    if method == "auto":
+        method = _chosen(modes, x, reset)
+    if reset is None and _convolved(modes, x, method):
+        if method == "fft" and not bounded:
+            return _by_fft_if_bounded(modes, x, state, lengths)
+        return _by_convolution(modes, x, state, lengths, method)
+    y, state = _by_states(modes, x, state, reset, lengths, method)
+    return y + modes.feedthrough * x, state
+
+
+def _chosen(modes, x, reset):
+    """What ``method="auto"`` evaluates by."""
+    if x.shape[-2] < _LONG or reset is not None:
+        return chosen_method(modes.log_decay)
+    few = modes.w.shape[-1] <= _FEW and modes.readout == "real"
+    return "chunked" if few and jax.default_backend() == "cpu" else "fft"
+
+
+def _convolved(modes, x, method):
+    """Whether it is a convolution: by blocks where their states are few enough."""
+    states = math.prod(x.shape) // block_length(x.shape[-2]) * modes.state_shape[-1]
+    fit = states <= max(STATES_AT_ONCE, math.prod(x.shape))
+    return method == "fft" or (method == "chunked" and fit)
+
+
+def _by_convolution(modes, x, state, lengths, method):
+    length = x.shape[-2]
+    if method == "chunked":
+        # The feedthrough is one more weight of a block's steps.
+        y = block_convolution(
+            x, *direction_weights(modes), feedthrough=modes.feedthrough
+        )
+    elif modes.bidirectional:
+        kernels = (convolution_kernel(m, length) for m in (modes, modes.backward()))
+        y = two_sided_convolution(x, *kernels) + modes.feedthrough * x
+    else:
+        y = causal_convolution(x, convolution_kernel(modes, length))
+        y += modes.feedthrough * x
+    if modes.bidirectional:
+        return y, None
+    modes = recurrent(modes)
+    entered = x
+    if lengths is not None:
+        # What is counted back from the end of the row starts at its last data.
+        shift = jnp.arange(length) - (length - lengths)[..., None]
+        entered = jnp.take_along_axis(x, jnp.maximum(shift, 0)[..., None], -2)
+        entered = jnp.where(shift[..., None] >= 0, entered, 0)
+    last = final_state(modes.log_decay, entered)
+    if state is not None:
+        one = powers(modes.log_decay, jnp.ones((), jnp.int32))
+        y = y + zero_input_response(modes, one * state, length)
+        steps = jnp.asarray(length if lengths is None else lengths)
+        passed = powers(modes.log_decay, steps)
+        passed = passed[..., None, :] if passed.ndim == steps.ndim + 1 else passed
+        last = last + passed * state
+    return y, last
+
+
+def _by_fft_if_bounded(modes, x, state, lengths):
+    """By FFT, unless a decay above 1 makes its errors grow: then step by step."""
+    length = x.shape[-2]
+    behind = modes.log_decay_backward or modes.log_decay
+    too_fast = grows(modes.log_decay, length) | grows(behind, length)
+
+    # Of the branch that is rarely taken nothing is kept for the gradient.
+    @jax.checkpoint
+    def by_states():
+        y, last = _by_states(modes, x, state, None, lengths, "sequential")
+        return y + modes.feedthrough * x, last
+
+    def by_fft():
+        # Under vmap both branches are evaluated: an overflow here, though not selected,
+        # would make the gradient NaN.
+        def tamed(log_decay):
+            log_abs = jnp.minimum(log_decay.log_abs, GROWTH / length)
+            return log_decay._replace(log_abs=log_abs)
+
+        tame = modes._replace(
+            log_decay=tamed(modes.log_decay), log_decay_backward=tamed(behind)
+        )
+        return _by_convolution(tame, x, state, lengths, "fft")
+
+    return jax.lax.cond(too_fast, by_states, by_fft)
+
+
+def _by_states(modes, x, state, reset, lengths, method):
+    modes = recurrent(modes)
+    n = modes.w.shape[-1]
+    n_slice = min(n, max(1, STATES_AT_ONCE // math.prod(x.shape)))
+    n_slices = -(-n // n_slice)
+    # What is mapped over channels, and cut into slices, must be arrays alone.
+    modes = modes._replace(feedthrough=None, readout=None)
+    own = 0 if modes.log_decay.log_abs.ndim == 2 else None
+    axes = modes._replace(log_decay=own, w=0, w_backward=0, log_decay_backward=own)
+    through = functools.partial(
+        _through_states, reset=reset, lengths=lengths, method=method
+    )
+    of_channels = jax.vmap(through, in_axes=(axes, -1, -2), out_axes=(-1, -2))
+    if n_slices == 1:
+        return of_channels(modes, x, state)
+
+    def cut(values):
+        """``(..., n)`` as ``(slices, ..., n / slices)``, filled up with zeros."""
+        fill = [(0, 0)] * (values.ndim - 1) + [(0, n_slices * n_slice - n)]
+        values = jnp.pad(values, fill)
+        values = values.reshape(*values.shape[:-1], n_slices, n_slice)
+        return jnp.moveaxis(values, -2, 0)
+
+    # Only a slice's modes are kept for the backward pass; its states are formed again.
+    @jax.checkpoint
+    def one_slice(y, inputs):
+        modes, state = inputs
+        y_slice, last = of_channels(modes, x, state)
+        return y + y_slice, last
+
+    slices = jax.tree.map(cut, (modes, state))
+    y, last = jax.lax.scan(one_slice, jnp.zeros_like(x), slices)
+    if last is None:
+        return y, None
+    last = jnp.moveaxis(last, 0, -2)
+    return y, last.reshape(*last.shape[:-2], -1)[..., :n]
+
+
+def _through_states(modes, x, state, reset, lengths, method):
+    """Evaluates all channels of `MIMOModes`, or one channel of `SISOModes`."""
+    if isinstance(modes, MIMOModes):
+        parts = (jnp.real(modes.B), jnp.imag(modes.B))
+        entering = jax.lax.complex(*(_product(x, part) for part in parts))
+        w, w_backward, behind = modes.C, modes.C_backward, modes.log_decay
+    else:
+        entering = jnp.broadcast_to(x[..., None], (*x.shape, modes.w.shape[-1]))
+        w, w_backward = modes.w, modes.w_backward
+        behind = modes.log_decay_backward or modes.log_decay
+    h, last = linear_recurrence(
+        modes.log_decay, entering, state, reset=reset, method=method
+    )
+    y = _leaving(h, w)
+    if w_backward is None:
+        return y, last if lengths is None else state_after(h, state, lengths)
+    h, _ = linear_recurrence(behind, entering, reset=reset, reverse=True, method=method)
+    if isinstance(modes, SISOModes):
+        h = after(h, reset)
+    return y + _leaving(h, w_backward), None
+
+
+def _leaving(h, w):
+    """``Re sum_n w_n h_n``, ``(*b, l, *o)``, by real products only."""
+    y = _product(jnp.real(h), jnp.real(w))
+    return y - _product(jnp.imag(h), jnp.imag(w)) if jnp.iscomplexobj(w) else y
+
+
+def _product(values, weights):
+    return jnp.tensordot(values, weights, (-1, -1), precision="highest")
