@@ -33,7 +33,7 @@ from launch.summary import name_of
 from ssm_jax import plots
 from ssm_jax.config import differences
 from ssm_jax.evaluation.run import LENGTHS_FILE
-from ssm_jax.training import RunFolder
+from ssm_jax.training import WorkDir
 
 WORKDIRS = flags.DEFINE_list("workdirs", [], "Folders of runs, between commas.")
 FIGURES = flags.DEFINE_bool("figures", True, "Draws the figures of the runs.")
@@ -56,7 +56,7 @@ METRICS = ("r2", "perplexity", "accuracy")
 """What a table shows of an evaluation: the first of these that it has."""
 
 
-def row_of(folder: RunFolder) -> dict[str, Any]:
+def row_of(folder: WorkDir) -> dict[str, Any]:
     """The row of a run that has been evaluated.
 
     Args:
@@ -104,7 +104,7 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
     }
 
 
-def check_published(folder: RunFolder, row: Mapping[str, Any]) -> None:
+def check_published(folder: WorkDir, row: Mapping[str, Any]) -> None:
     """Checks that a run is what the experiment's file says, but for seed and folder.
 
     Raises:
@@ -144,7 +144,7 @@ def records(results: Path = RESULTS) -> list[dict[str, Any]]:
     ]
 
 
-def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
+def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
     """Draws the figures of an evaluated run into its folder; returns their paths."""
     title = name_of(row)
     figures = {
@@ -188,7 +188,7 @@ def main(argv):
             "`--workdirs` must name a run, got none; `--workdirs=runs/a,runs/b`, or "
             "`--readme` for the table of all records."
         )
-    folders = [RunFolder(path) for path in WORKDIRS.value]
+    folders = [WorkDir(path) for path in WORKDIRS.value]
     rows = [row_of(folder) for folder in folders]
     for folder, row in zip(folders, rows, strict=True):
         if FIGURES.value:

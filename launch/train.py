@@ -12,7 +12,7 @@ from ml_collections import config_flags
 
 from launch import cli
 from ssm_jax.training import train
-from ssm_jax.training.folder import check_parts
+from ssm_jax.training.workdir import check_parts
 
 CONFIG = cli.define_config()
 WORKDIR = flags.DEFINE_string(

@@ -12,9 +12,9 @@ from flax.core import meta
 from ssm_jax.config import build
 from ssm_jax.tasks.base import Task
 from ssm_jax.tasks.text import TextFolder
-from ssm_jax.training.checkpoint import CheckpointError
-from ssm_jax.training.folder import RunFolder
+from ssm_jax.training.checkpointing import CheckpointError
 from ssm_jax.training.loop import Training
+from ssm_jax.training.workdir import WorkDir
 from ssm_jax.types import PyTree
 
 
@@ -76,7 +76,7 @@ def restore(
       ValueError: ``which`` is something else.
     """
     step = _step_number(which)
-    folder = RunFolder(workdir)
+    folder = WorkDir(workdir)
     config = folder.config()
     runtime = {} if data_dir is None else {"data_dir": data_dir}
     task = build(config.task, "config.task", **runtime)

@@ -1,9 +1,7 @@
 """Training: state, losses, optimizers, the step and its maps, the loop, checkpoints."""
 
-from ssm_jax.training.checkpoint import CheckpointError as CheckpointError
-from ssm_jax.training.checkpoint import Checkpoints as Checkpoints
-from ssm_jax.training.folder import RunFolder as RunFolder
-from ssm_jax.training.folder import circumstances as circumstances
+from ssm_jax.training.checkpointing import CheckpointError as CheckpointError
+from ssm_jax.training.checkpointing import Checkpoints as Checkpoints
 from ssm_jax.training.loop import Training as Training
 from ssm_jax.training.loop import train as train
 from ssm_jax.training.losses import loss_sums as loss_sums
@@ -14,3 +12,5 @@ from ssm_jax.training.state import TrainState as TrainState
 from ssm_jax.training.state import create as create
 from ssm_jax.training.step import evaluation_step as evaluation_step
 from ssm_jax.training.step import train_step as train_step
+from ssm_jax.training.workdir import WorkDir as WorkDir
+from ssm_jax.training.workdir import circumstances as circumstances

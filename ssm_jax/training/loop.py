@@ -17,9 +17,8 @@ from ssm_jax.fields import (
     check_fields,
 )
 from ssm_jax.tasks.base import Task, n_batches
-from ssm_jax.training.checkpoint import Checkpoints
+from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.evaluate import evaluate, n_evaluated, total
-from ssm_jax.training.folder import RunFolder, check_parts
 from ssm_jax.training.gradients import (
     NORMS,
     check_gradient_outputs,
@@ -34,6 +33,7 @@ from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
 from ssm_jax.training.state import Run, TrainState, create
 from ssm_jax.training.truncation import Past
+from ssm_jax.training.workdir import WorkDir, check_parts
 from ssm_jax.types import PyTree
 
 
@@ -115,7 +115,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
 
     Args:
       config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.
-      workdir: The folder for everything the run leaves; see `RunFolder`.
+      workdir: The folder for everything the run leaves; see `WorkDir`.
 
     Returns:
       The last line of metrics.
@@ -127,7 +127,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
       FloatingPointError: The loss is not finite; the error names the step.
     """
     check_one_process()
-    folder = RunFolder(workdir)
+    folder = WorkDir(workdir)
     check_parts(config, "config", "`get_config` of an experiment returns all of them")
     training = build(config.training, "config.training")
     task = build(config.task, "config.task")
@@ -184,7 +184,7 @@ class _Loop:
         self._task: Task = task
         self._training: Training = training
         self._parallel: DataParallel = parallel
-        self._folder: RunFolder = folder
+        self._folder: WorkDir = folder
         self._checkpoints: Checkpoints = checkpoints
         self._train_step = parallel.train_step(run)
         self._evaluation_step = parallel.evaluation_step(run)
