@@ -10,6 +10,7 @@ from flax import linen as nn
 from flax.core import meta
 
 from ssm_jax.config import build
+from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task
 from ssm_jax.tasks.text import TextFolder
 from ssm_jax.training.checkpointing import CheckpointError
@@ -117,4 +118,6 @@ def _variables(model, spec):
         shape = (*shape, spec.d_input)
     dtype = "float32" if spec.inputs == "vector" else "int32"
     inputs = jax.numpy.zeros(shape, dtype)
-    return meta.unbox(model.init(jax.random.key(0), inputs))
+    variables = dict(meta.unbox(model.init(jax.random.key(0), inputs)))
+    variables.pop(METRICS_COLLECTION, None)
+    return variables

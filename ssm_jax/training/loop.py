@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -28,7 +29,7 @@ from ssm_jax.training.gradients import (
 )
 from ssm_jax.training.initial import Kind, Start, fresh_states
 from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.losses import Sums, metrics
+from ssm_jax.training.losses import Sums, largest_modulus, metrics
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
 from ssm_jax.training.state import Run, TrainState, create
@@ -188,6 +189,7 @@ class _Loop:
         self._checkpoints: Checkpoints = checkpoints
         self._train_step = parallel.train_step(run)
         self._evaluation_step = parallel.evaluation_step(run)
+        self._largest_modulus = jax.jit(partial(largest_modulus, run.model.recurrence))
         # By the name in the log: what is measured where, and the function that does.
         self._measures = {}
         if steps := training.gradient_steps:
@@ -213,7 +215,7 @@ class _Loop:
                 last = step == training.steps
                 evaluating = last or step % training.evaluate_every == 0
                 if evaluating or step % training.log_every == 0:
-                    measured = self._training_metrics(step, waiting)
+                    measured = self._training_metrics(step, waiting, state.params)
                     waiting = []
                     if evaluating:
                         measured |= self._validate(step, state)
@@ -229,12 +231,16 @@ class _Loop:
     def _metrics(self, sums):
         return metrics(sums, language=self._run.spec.language)
 
-    def _training_metrics(self, step, waiting):
+    def _training_metrics(self, step, waiting, params):
         """Means over the steps since the last line; all of them must be finite."""
         waiting = jax.device_get(waiting)
         for index, sums in enumerate(waiting):
             self._check(sums["loss"], f"at step {step - len(waiting) + index + 1}")
-        return _named("train", self._metrics(total(waiting)))
+        found = self._metrics(total(waiting))
+        modulus = self._largest_modulus(params)
+        if modulus is not None:
+            found["largest_modulus"] = float(modulus)
+        return _named("train", found)
 
     def _validate(self, step, state):
         measured = evaluate(
