@@ -22,7 +22,7 @@ from experiments.records import RESULTS, check_published, record, records
 from ssm_jax.cli import app
 from ssm_jax.cli.report import row_of
 from ssm_jax.cli.summary import Row
-from ssm_jax.training import RunFolder
+from ssm_jax.training import WorkDir
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -52,7 +52,7 @@ def define_flags() -> None:
 def main(argv):
     """Records, and writes the pages."""
     del argv
-    folders = [RunFolder(path) for path in flags.FLAGS.record]
+    folders = [WorkDir(path) for path in flags.FLAGS.record]
     rows = [row_of(folder) for folder in folders]
     for folder, row in zip(folders, rows, strict=True):
         check_published(folder, row)

@@ -9,7 +9,7 @@ from ssm_jax.cli.config_file import load
 from ssm_jax.cli.report import lines_of
 from ssm_jax.cli.summary import name_of
 from ssm_jax.config import Config, differences
-from ssm_jax.training import RunFolder
+from ssm_jax.training import WorkDir
 
 EXPERIMENTS = Path(__file__).parent
 RESULTS = EXPERIMENTS / "results"
@@ -21,7 +21,7 @@ def config_of(row: Mapping[str, Any]) -> Config:
     return load(f"{EXPERIMENTS / row['experiment']}.py{variant}")
 
 
-def check_published(folder: RunFolder, row: Mapping[str, Any]) -> None:
+def check_published(folder: WorkDir, row: Mapping[str, Any]) -> None:
     """Checks that a run is what its experiment's file says, but for seed and data dir.
 
     Args:

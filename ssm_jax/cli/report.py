@@ -22,13 +22,13 @@ from ssm_jax import plots
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import name_of
 from ssm_jax.evaluation.run import LENGTHS_FILE
-from ssm_jax.training import RunFolder
+from ssm_jax.training import WorkDir
 
 METRICS = ("r2", "perplexity", "accuracy")
 """What a table shows of an evaluation: the first of these that it has."""
 
 
-def row_of(folder: RunFolder) -> dict[str, Any]:
+def row_of(folder: WorkDir) -> dict[str, Any]:
     """The row of a run that has been evaluated.
 
     Args:
@@ -76,7 +76,7 @@ def row_of(folder: RunFolder) -> dict[str, Any]:
     }
 
 
-def draw(folder: RunFolder, row: Mapping[str, Any]) -> list[Path]:
+def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
     """Draws the figures of an evaluated run into its folder; returns their paths."""
     title = name_of(row)
     figures = {
@@ -126,7 +126,7 @@ def main(argv):
             "`--workdirs` must name a run, got none; `--workdirs=runs/a,runs/b` is an "
             "example."
         )
-    folders = [RunFolder(path) for path in flags.FLAGS.workdirs]
+    folders = [WorkDir(path) for path in flags.FLAGS.workdirs]
     rows = [row_of(folder) for folder in folders]
     if flags.FLAGS.figures:
         for folder, row in zip(folders, rows, strict=True):

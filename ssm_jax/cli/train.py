@@ -12,7 +12,7 @@ from ml_collections import config_flags
 
 from ssm_jax.cli.config_file import define_config
 from ssm_jax.training import train
-from ssm_jax.training.folder import check_parts
+from ssm_jax.training.workdir import check_parts
 
 
 def define_flags() -> None:

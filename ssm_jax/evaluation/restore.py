@@ -11,11 +11,12 @@ from flax.core import meta
 
 from ssm_jax import __version__
 from ssm_jax.config import Config, build, unknown_classes
+from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task
 from ssm_jax.tasks.text import TextFolder
-from ssm_jax.training.checkpoint import CheckpointError
-from ssm_jax.training.folder import RunFolder
+from ssm_jax.training.checkpointing import CheckpointError
 from ssm_jax.training.loop import Training
+from ssm_jax.training.workdir import WorkDir
 from ssm_jax.types import PyTree
 
 
@@ -78,7 +79,7 @@ def restore(
         run; the error names the version that reads it.
     """
     step = _step_number(which)
-    folder = RunFolder(workdir)
+    folder = WorkDir(workdir)
     config = folder.config()
     _check_version(folder, config)
     runtime = {} if data_dir is None else {"data_dir": data_dir}
@@ -100,7 +101,7 @@ def restore(
     return Restored(model, variables, task, training, restored.step)
 
 
-def _check_version(folder: RunFolder, config: Config) -> None:
+def _check_version(folder: WorkDir, config: Config) -> None:
     """Refuses a run whose classes this version does not have; names one that does."""
     unknown = unknown_classes(config)
     if not unknown:
@@ -137,4 +138,6 @@ def _variables(model, spec):
         shape = (*shape, spec.d_input)
     dtype = "float32" if spec.inputs == "vector" else "int32"
     inputs = jax.numpy.zeros(shape, dtype)
-    return meta.unbox(model.init(jax.random.key(0), inputs))
+    variables = dict(meta.unbox(model.init(jax.random.key(0), inputs)))
+    variables.pop(METRICS_COLLECTION, None)
+    return variables

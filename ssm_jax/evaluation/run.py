@@ -24,11 +24,11 @@ from ssm_jax.evaluation.restore import restore
 from ssm_jax.tasks.base import Split
 from ssm_jax.tasks.text import TextFolder
 from ssm_jax.training.evaluate import evaluate
-from ssm_jax.training.folder import RunFolder
 from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.loop import carried_in_evaluation
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import Run
+from ssm_jax.training.workdir import WorkDir
 
 LENGTHS_FILE = "length_extension.jsonl"
 
@@ -104,7 +104,7 @@ def evaluate_run(
     result = {"split": split, "step": restored.step, **measured, "baseline": baseline}
     if isinstance(task, TextFolder):
         result["corpus"] = corpus(task, split)
-    folder = RunFolder(workdir)
+    folder = WorkDir(workdir)
     inspect(restored, folder.path / "inspection.npz")
     folder.write("evaluation.json", result)
     return result
@@ -176,7 +176,7 @@ def evaluate_lengths(
         }
         rows += [way | _row(each, known) | of_all for each in found]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (RunFolder(workdir).path / LENGTHS_FILE).write_text(lines)
+    (WorkDir(workdir).path / LENGTHS_FILE).write_text(lines)
     return rows
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
 from flax.core import meta
@@ -11,14 +10,11 @@ from flax.core import meta
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.layers.module import Module
+from ssm_jax.metrics import METRICS_COLLECTION, Mean
 from ssm_jax.recurrences.base import ParamGroup, Recurrence
 from ssm_jax.recurrences.nonlinear import Nonlinear
 from ssm_jax.recurrences.padding import last_data
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
-
-MONITORS = "monitors"
-"""The collection that layers sow in what training should show of them: ``sweeps``, as
-many as a nonlinear recurrence took, and ``fallbacks``, 1 where they did not suffice."""
 
 
 class Grouped(struct.PyTreeNode, meta.AxisMetadata[Any]):
@@ -116,9 +112,8 @@ class Recurrent(Module):
             y, state = self.recurrence.apply(params, x, state, **options)
             return (last_data(y, mask) if last else y), state
         y, state, sweeps = self.recurrence.solve(params, x, state, last=last, **options)
-        if not self.is_initializing():
-            self.sow(MONITORS, "sweeps", jnp.float32(sweeps.n_sweeps))
-            self.sow(MONITORS, "fallbacks", jnp.float32(~sweeps.converged))
+        self.sow(METRICS_COLLECTION, "sweeps", Mean(sweeps.n_sweeps))
+        self.sow(METRICS_COLLECTION, "fallbacks", Mean(~sweeps.converged))
         return y, state
 
     def _init(self, key, d_in) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 
+from ssm_jax.metrics import is_reduction
 from ssm_jax.tasks.base import Split, Task, n_batches
 from ssm_jax.training.losses import Sums, metrics
 from ssm_jax.training.parallel import DataParallel
@@ -78,6 +79,12 @@ def n_evaluated(task: Task, split: Split, batch_size: int, limit: int | None) ->
     return min(c for c in (count, limit) if c is not None)
 
 
-def total(sums: list[Sums]) -> dict[str, float]:
-    """Adds up sums of several batches, in float64."""
-    return {name: math.fsum(float(each[name]) for each in sums) for name in sums[0]}
+def total(sums: list[Sums]) -> Sums:
+    """Merges the sums and reductions of several batches, in float64."""
+
+    def merged(parts):
+        if is_reduction(parts[0]):
+            return parts[0].merge(*parts[1:])
+        return math.fsum(float(part) for part in parts)
+
+    return {name: merged([each[name] for each in sums]) for name in sums[0]}

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import time
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -17,9 +18,8 @@ from ssm_jax.fields import (
     check_fields,
 )
 from ssm_jax.tasks.base import Task, n_batches
-from ssm_jax.training.checkpoint import Checkpoints
+from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.evaluate import evaluate, n_evaluated, total
-from ssm_jax.training.folder import RunFolder, check_parts
 from ssm_jax.training.gradients import (
     NORMS,
     check_gradient_outputs,
@@ -29,11 +29,12 @@ from ssm_jax.training.gradients import (
 )
 from ssm_jax.training.initial import Kind, Start, fresh_states
 from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.losses import Sums, metrics
+from ssm_jax.training.losses import Sums, largest_modulus, metrics
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
 from ssm_jax.training.state import Run, TrainState, create
 from ssm_jax.training.truncation import Past
+from ssm_jax.training.workdir import WorkDir, check_parts
 from ssm_jax.types import PyTree
 
 
@@ -115,7 +116,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
 
     Args:
       config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.
-      workdir: The folder for everything the run leaves; see `RunFolder`.
+      workdir: The folder for everything the run leaves; see `WorkDir`.
 
     Returns:
       The last line of metrics.
@@ -127,7 +128,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
       FloatingPointError: The loss is not finite; the error names the step.
     """
     check_one_process()
-    folder = RunFolder(workdir)
+    folder = WorkDir(workdir)
     check_parts(config, "config", "`get_config` of an experiment returns all of them")
     training = build(config.training, "config.training")
     task = build(config.task, "config.task")
@@ -184,10 +185,11 @@ class _Loop:
         self._task: Task = task
         self._training: Training = training
         self._parallel: DataParallel = parallel
-        self._folder: RunFolder = folder
+        self._folder: WorkDir = folder
         self._checkpoints: Checkpoints = checkpoints
         self._train_step = parallel.train_step(run)
         self._evaluation_step = parallel.evaluation_step(run)
+        self._largest_modulus = jax.jit(partial(largest_modulus, run.model.recurrence))
         # By the name in the log: what is measured where, and the function that does.
         self._measures = {}
         if steps := training.gradient_steps:
@@ -213,7 +215,7 @@ class _Loop:
                 last = step == training.steps
                 evaluating = last or step % training.evaluate_every == 0
                 if evaluating or step % training.log_every == 0:
-                    measured = self._training_metrics(step, waiting)
+                    measured = self._training_metrics(step, waiting, state.params)
                     waiting = []
                     if evaluating:
                         measured |= self._validate(step, state)
@@ -229,12 +231,16 @@ class _Loop:
     def _metrics(self, sums):
         return metrics(sums, language=self._run.spec.language)
 
-    def _training_metrics(self, step, waiting):
+    def _training_metrics(self, step, waiting, params):
         """Means over the steps since the last line; all of them must be finite."""
         waiting = jax.device_get(waiting)
         for index, sums in enumerate(waiting):
             self._check(sums["loss"], f"at step {step - len(waiting) + index + 1}")
-        return _named("train", self._metrics(total(waiting)))
+        found = self._metrics(total(waiting))
+        modulus = self._largest_modulus(params)
+        if modulus is not None:
+            found["largest_modulus"] = float(modulus)
+        return _named("train", found)
 
     def _validate(self, step, state):
         measured = evaluate(

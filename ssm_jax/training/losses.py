@@ -6,18 +6,20 @@ the number of devices; a mean of means is not.
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
 from ssm_jax.layers.recurrent import recurrences_of
+from ssm_jax.metrics import is_reduction
 from ssm_jax.recurrences import Recurrence, TimeInvariant
-from ssm_jax.types import Array, Bool, Float, Inexact, Int, PyTree
+from ssm_jax.types import Array, Bool, Float, Int, PyTree
 
 Targets = Literal["regression", "classification"]
-Sums = dict[str, Float[Array, ""]]
+Sums = dict[str, Any]
+"""By name: a number, which is a sum, or a `Mean` or `Max`."""
 
 
 def loss_sums(
@@ -67,26 +69,6 @@ def loss_sums(
     }
 
 
-def monitor_sums(sown: PyTree) -> Sums:
-    """Sums what layers sowed in the collection of monitors.
-
-    Args:
-      sown: The collection: tuples of numbers, named by their last key.
-
-    Returns:
-      Sums by name, and their number as ``monitored``, that of one name; empty if
-      nothing was sown.
-    """
-    sums: dict[str, list[Array]] = {}
-    for path, leaf in jax.tree.leaves_with_path(sown):
-        sums.setdefault(path[-2].key, []).append(leaf)
-    if not sums:
-        return {}
-    total: Sums = {name: jnp.sum(jnp.stack(each)) for name, each in sums.items()}
-    total["monitored"] = jnp.float32(max(map(len, sums.values())))
-    return total
-
-
 def largest_number(states: PyTree) -> Float[Array, ""]:
     """The largest modulus among the numbers of some states."""
     return jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in jax.tree.leaves(states)]))
@@ -128,9 +110,7 @@ def mean_square(states: PyTree) -> Float[Array, ""]:
     return jnp.sum(jnp.stack(squares)) / sum(leaf.size for leaf in leaves)
 
 
-def metrics(
-    sums: Mapping[str, Inexact[Array, ""] | float], *, language: bool = False
-) -> dict[str, float]:
+def metrics(sums: Mapping[str, Any], *, language: bool = False) -> dict[str, float]:
     """The metrics that sums over some data come to.
 
     Args:
@@ -140,13 +120,10 @@ def metrics(
     Returns:
       ``loss``, the mean; and ``accuracy`` in [0, 1] of a classification, ``r2`` of a
       regression: 1 minus the mean squared error over that of the best constant, taken
-      as at least 1e-5. Where recurrences were solved by sweeps also their mean number,
-      ``sweeps``, and the share of ``fallbacks``, whose sweeps did not suffice. Of steps
-      of training the mean ``gradient_norm`` (before it is clipped), where the
-      recurrence does not change in time ``largest_modulus``, that of its eigenvalues,
-      and where states go on into the next batch ``largest_state``, the mean of their
-      largest number. Of language also ``perplexity``, the exponential of the loss, and
-      ``bits_per_token``.
+      as at least 1e-5. Each `Mean` and `Max` under its name: of steps of training the
+      ``gradient_norm`` (before it is clipped), where states go on into the next batch
+      ``largest_state``, and what layers sowed. Of language also ``perplexity``, the
+      exponential of the loss, and ``bits_per_token``.
 
     Example:
       >>> metrics({"loss": 3.0, "n": 4.0, "correct": 1.0})
@@ -155,15 +132,10 @@ def metrics(
       >>> {name: round(x, 6) for name, x in metrics(sums, language=True).items()}
       {'loss': 2.079442, 'accuracy': 0.25, 'perplexity': 8.0, 'bits_per_token': 3.0}
     """
-    total = {name: float(value) for name, value in sums.items()}
+    seen = {name: v.compute() for name, v in sums.items() if is_reduction(v)}
+    total = {name: float(v) for name, v in sums.items() if not is_reduction(v)}
     n = max(total["n"], 1.0)
     loss = total["loss"] / n
-    seen = {}
-    if total.get("sweeps"):
-        names = ("sweeps", "fallbacks")
-        seen = {name: total[name] / total["monitored"] for name in names}
-    names = ("gradient_norm", "largest_modulus", "largest_state")
-    seen |= {name: total[name] / total["steps"] for name in names if name in total}
     if language:
         # A float64 has no room for e^710; such a loss says enough by itself.
         seen["perplexity"] = math.exp(min(loss, 700.0))

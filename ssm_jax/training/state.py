@@ -13,6 +13,7 @@ from flax.core import meta
 
 from ssm_jax.fields import Seed, check_value
 from ssm_jax.layers.recurrent import recurrences_of
+from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task, TaskSpec
 from ssm_jax.training.initial import Start
 from ssm_jax.training.optimizer import Optimizer, describe, groups_of
@@ -94,6 +95,7 @@ def create(
     groups = groups_of(boxed["params"])
     variables = dict(meta.unbox(boxed))
     params = variables.pop("params")
+    variables.pop(METRICS_COLLECTION, None)
     transform = optimizer.transform(groups)
     state = TrainState(
         step=jnp.zeros((), jnp.int32),

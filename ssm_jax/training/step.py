@@ -7,16 +7,14 @@ import jax.numpy as jnp
 import optax
 
 from ssm_jax.layers.dropout import rows_from
-from ssm_jax.layers.recurrent import MONITORS
+from ssm_jax.metrics import METRICS_COLLECTION, Mean, is_reduction, sown_metrics
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training.initial import first_row_of
 from ssm_jax.training.losses import (
     Sums,
-    largest_modulus,
     largest_number,
     loss_sums,
     mean_square,
-    monitor_sums,
 )
 from ssm_jax.training.state import Run, TrainState
 from ssm_jax.training.truncation import Past, Window
@@ -63,7 +61,7 @@ def train_step(
                 reset=window.reset,
                 mask=window.mask,
                 train=True,
-                mutable=[*state.model_state, MONITORS],
+                mutable=[*state.model_state, METRICS_COLLECTION],
                 rngs={"dropout": key},
             )
 
@@ -79,8 +77,13 @@ def train_step(
         )
         sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.mask)
         model_state = dict(model_state)
-        monitored = monitor_sums(model_state.pop(MONITORS, {}))
-        total = _sum_over(sums | monitored, axes)
+        sown = sown_metrics(model_state.pop(METRICS_COLLECTION, {}))
+        if taken := sums.keys() & sown.keys():
+            raise ValueError(
+                f"`{min(taken)}` must not be sown, got it from a layer; the loss has "
+                "this name, give it another."
+            )
+        total = _sum_over(sums | sown, axes)
         n = jnp.maximum(total["n"], 1)  # of a batch without targets the loss is zero
         value = sums["loss"] / n
         if run.state_penalty:
@@ -92,13 +95,11 @@ def train_step(
     gradient, aux = jax.grad(loss, has_aux=True)(params)
     sums, after, past, model_state = aux
     gradient = _sum_over(gradient, axes)
-    sums |= {"steps": jnp.float32(1), "gradient_norm": optax.tree.norm(gradient)}
-    modulus = largest_modulus(run.model.recurrence, state.params)
-    if modulus is not None:
-        sums["largest_modulus"] = modulus
+    sums["gradient_norm"] = Mean(optax.tree.norm(gradient), jnp.float32(1))
     if state.carry is not None:
         largest = largest_number(after)
-        sums["largest_state"] = jax.lax.pmax(largest, axes) if axes else largest
+        largest = jax.lax.pmax(largest, axes) if axes else largest
+        sums["largest_state"] = Mean(largest, jnp.float32(1))
     updates, opt_state = run.transform.update(gradient, state.opt_state, state.params)
     return (
         state.replace(
@@ -147,7 +148,15 @@ def evaluation_step(
 
 
 def _sum_over(tree, axes):
-    return jax.lax.psum(tree, axes) if axes else tree
+    if not axes:
+        return tree
+
+    def over_devices(node):
+        if is_reduction(node):
+            return node.over_devices(axes)
+        return jax.lax.psum(node, axes)
+
+    return jax.tree.map(over_devices, tree, is_leaf=is_reduction)
 
 
 def _as_varying(tree, axes):

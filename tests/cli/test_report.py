@@ -11,7 +11,7 @@ from ssm_jax.cli.config_file import load
 from ssm_jax.config import build
 from ssm_jax.evaluation import evaluate_run, restore
 from ssm_jax.recurrences import convolution_kernel
-from ssm_jax.training import RunFolder, train
+from ssm_jax.training import WorkDir, train
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,13 +31,13 @@ def run(tmp_path_factory):
 
 def test_a_row_is_what_the_folder_holds(run):
     path, measured = run
-    row = report.row_of(RunFolder(path))
+    row = report.row_of(WorkDir(path))
     assert row["experiment"] == "dlr/digits" and row["variant"] == ""
     assert row["metric"] == "test accuracy" and row["paper"] is None
     assert row["value"] == measured["accuracy"]
     assert row["baseline"] == measured["baseline"]
     assert row["steps"] == 4 and row["best_step"] in (2, 4)
-    assert row["seconds"] == RunFolder(path).metrics()[-1]["elapsed_s"]
+    assert row["seconds"] == WorkDir(path).metrics()[-1]["elapsed_s"]
     json.dumps(row)
 
 
@@ -45,7 +45,7 @@ def test_inspection_is_of_the_model(run):
     path, _ = run
     restored = restore(path)
     found = np.load(path / "inspection.npz")
-    recurrence = build(RunFolder(path).config().model).block.layer.recurrence
+    recurrence = build(WorkDir(path).config().model).block.layer.recurrence
     params = restored.variables["params"]["block_0"]["layer"]["recurrent"]["recurrence"]
     modes = recurrence.modes(params)
     kernel = convolution_kernel(modes, 64)[:4]
@@ -63,7 +63,7 @@ def test_inspection_is_of_the_model(run):
 
 
 def test_figures_are_drawn_into_the_folder(run):
-    folder = RunFolder(run[0])
+    folder = WorkDir(run[0])
     paths = report.draw(folder, report.row_of(folder))
     assert {path.stem for path in paths} == {
         "curves", "kernels", "eigenvalues", "predictions"
@@ -72,8 +72,8 @@ def test_figures_are_drawn_into_the_folder(run):
 
 
 def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
-    folder = RunFolder(tmp_path / "new")
-    with folder.claimed(RunFolder(run[0]).config()):
+    folder = WorkDir(tmp_path / "new")
+    with folder.claimed(WorkDir(run[0]).config()):
         pass
     with pytest.raises(ValueError, match="trained to the end, got .* step 0 of 4"):
         report.row_of(folder)

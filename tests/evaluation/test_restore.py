@@ -14,7 +14,8 @@ import pytest
 
 from ssm_jax.evaluation import evaluate_lengths, evaluate_run, restore
 from ssm_jax.tasks import Digits
-from ssm_jax.training import CheckpointError, seal, train
+from ssm_jax.training import CheckpointError, train
+from ssm_jax.training.checkpointing import integrity
 from tests.training import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -119,19 +120,19 @@ def test_best_of_equal_accuracy_has_the_lower_loss(run):
     """The scores of a run on digits, of which only the loss tells the later one."""
     for step, loss in ((4, 0.079), (5, 0.02)):
         folder = run / "checkpoints" / str(step)
-        record = seal.read_seal(folder)
+        record = integrity.read_record(folder)
         record["metrics"] |= {"validation/accuracy": 0.98, "validation/loss": loss}
-        (folder / "seal.json").unlink()
-        seal.write_seal(folder, record)
+        (folder / "integrity.json").unlink()
+        integrity.write_record(folder, record)
     assert restore(run, "best").step == 5
 
 
 def test_best_where_no_step_has_a_finite_metric_is_refused(run):
     for folder in (run / "checkpoints").iterdir():
-        record = seal.read_seal(folder)
+        record = integrity.read_record(folder)
         record["metrics"]["validation/accuracy"] = float("nan")
-        (folder / "seal.json").unlink()
-        seal.write_seal(folder, record)
+        (folder / "integrity.json").unlink()
+        integrity.write_record(folder, record)
     with pytest.raises(CheckpointError, match="`which` must be 'latest' or a step whe"):
         restore(run, "best")
     assert restore(run, "latest").step == 5

@@ -9,7 +9,7 @@ from experiments.records import check_published, config_of, path_of, record, rec
 from ssm_jax.cli import report
 from ssm_jax.cli.config_file import load
 from ssm_jax.evaluation import evaluate_run
-from ssm_jax.training import RunFolder, train
+from ssm_jax.training import WorkDir, train
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +28,7 @@ def run(tmp_path_factory):
 
 
 def test_records_are_the_rows(run, tmp_path):
-    row = report.row_of(RunFolder(run[0])) | {"variant": "a=16,b=c"}
+    row = report.row_of(WorkDir(run[0])) | {"variant": "a=16,b=c"}
     measured = row | {"seed": 1, "lengths": [{"length": 16}, {"length": 64}]}
     for each in (row, measured):
         record(each, tmp_path)
@@ -38,7 +38,7 @@ def test_records_are_the_rows(run, tmp_path):
 
 
 def test_an_overridden_run_is_not_recorded(run):
-    folder = RunFolder(run[0])
+    folder = WorkDir(run[0])
     with pytest.raises(ValueError, match="`--record` must be of an experiment as it"):
         check_published(folder, report.row_of(folder))
 
@@ -62,7 +62,7 @@ def test_every_record_is_of_an_experiment_that_exists():
 
 
 def test_baselines_are_added_to_old_records(run, tmp_path):
-    row = report.row_of(RunFolder(run[0]))
+    row = report.row_of(WorkDir(run[0]))
     old = {name: value for name, value in row.items() if name != "baseline"}
     for each in (old, old | {"experiment": "a/b"}):
         record(each, tmp_path)

@@ -132,7 +132,7 @@ def unfinished(run: Path) -> list[Path]:
     folders = [
         f for f in run.glob("checkpoints/*") if not f.name.endswith("unreadable")
     ]
-    return [folder for folder in folders if not (folder / "seal.json").exists()]
+    return [folder for folder in folders if not (folder / "integrity.json").exists()]
 
 
 def outcome(run: Path) -> Outcome:

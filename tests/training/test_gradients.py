@@ -10,13 +10,13 @@ from ssm_jax.models import LastHead, RecurrentNetwork, StepHead
 from ssm_jax.recurrences import GRU
 from ssm_jax.tasks import Mixture, Shift
 from ssm_jax.training import Optimizer, create, train
-from ssm_jax.training.folder import RunFolder
 from ssm_jax.training.gradients import (
     NORMS,
     check_gradient_outputs,
     output_gradients,
     state_gradients,
 )
+from ssm_jax.training.workdir import WorkDir
 from tests.training import tiny
 
 SGD = Optimizer(learning_rate=0.1, kind="sgd")
@@ -89,7 +89,7 @@ def test_prediction_at_each_step_is_that_of_the_step():
 def test_they_are_recorded_from_the_start_and_with_each_evaluation(tmp_path):
     config = tiny.shift(gradient_steps=(16,))
     train(config, str(tmp_path))
-    lines = RunFolder(tmp_path).metrics()
+    lines = WorkDir(tmp_path).metrics()
     for norm in NORMS:
         name = f"gradient/{norm}/16"
         found = {line["step"]: line[name] for line in lines if name in line}

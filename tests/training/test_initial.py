@@ -18,7 +18,7 @@ from ssm_jax.tasks import TextFolder, n_batches
 from ssm_jax.training import (
     DataParallel,
     Optimizer,
-    RunFolder,
+    WorkDir,
     create,
     loss_sums,
     train,
@@ -175,14 +175,14 @@ def test_run_that_is_stopped_knows_where_its_epoch_began(task, tmp_path, monkeyp
         train(config, str(tmp_path))
     stop = None
     train(config, str(tmp_path))
-    losses = [line["train/loss"] for line in RunFolder(tmp_path).metrics()]
+    losses = [line["train/loss"] for line in WorkDir(tmp_path).metrics()]
     assert n_batches(task, "train", 8) == 2
     first, second = losses[:2]
     np.testing.assert_allclose(losses, [first, second, first, second, first], rtol=1e-6)
     # A second batch that started afresh would have another loss.
     config.training.initial_state = "zero"
     train(config, str(tmp_path / "zero"))
-    afresh = RunFolder(tmp_path / "zero").metrics()[1]["train/loss"]
+    afresh = WorkDir(tmp_path / "zero").metrics()[1]["train/loss"]
     assert abs(afresh - second) > 1e-4 * second
 
 

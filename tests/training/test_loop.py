@@ -13,7 +13,8 @@ import pytest
 from ssm_jax.cli.errors import one_line_errors
 from ssm_jax.evaluation import evaluate_run, restore
 from ssm_jax.tasks import Digits, Shift
-from ssm_jax.training import CheckpointError, Training, background, folder, train
+from ssm_jax.training import CheckpointError, Training, train, workdir
+from ssm_jax.training.checkpointing import integrity
 from ssm_jax.training.lock import locked
 from tests.training import tiny
 
@@ -203,15 +204,15 @@ def full(*args, **kwargs):
 
 
 def fill_checkpoints(monkeypatch):
-    """The disk is full when the second checkpoint is sealed."""
-    write, count = background.write_seal, [0]
+    """The disk is full when the second checkpoint is recorded."""
+    write, count = integrity.write_record, [0]
 
     def once(*args):
         count[0] += 1
         return write(*args) if count[0] == 1 else full()
 
-    monkeypatch.setattr(background, "write_seal", once)
-    return "step 6 must fit on the disk of .* it goes on from step 3"
+    monkeypatch.setattr(integrity, "write_record", once)
+    return "step 6 must be written to .* No space .* it goes on from step 3"
 
 
 def fill_metrics(monkeypatch):
@@ -221,7 +222,7 @@ def fill_metrics(monkeypatch):
         return full() if value.get("step") == 6 else json.dumps(value, **kwargs)
 
     replaced = types.SimpleNamespace(**vars(json) | {"dumps": dumps})
-    monkeypatch.setattr(folder, "json", replaced)
+    monkeypatch.setattr(workdir, "json", replaced)
     return "No space left on device: .*metrics.jsonl"
 
 

@@ -16,7 +16,7 @@ from ssm_jax.recurrences import RNN
 from ssm_jax.tasks import Digits, Mixture, Shift
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training import Optimizer, create, evaluation_step, loss_sums, train_step
-from ssm_jax.training.losses import metrics
+from ssm_jax.training.losses import largest_modulus, metrics
 from ssm_jax.training.parallel import DataParallel
 from tests.training import tiny
 
@@ -171,7 +171,6 @@ def test_sweeps_and_what_they_did_not_solve_are_among_the_metrics(scale, fallbac
     assert seen["fallbacks"] == fallbacks
     # Where they do not converge, they end before the 50 that are allowed.
     assert 1 <= seen["sweeps"] < 50
-    assert metrics(sums | {"sweeps": 0.0}).keys() == {"loss", "r2", "gradient_norm"}
 
 
 def test_sweeps_of_two_devices_are_shared():
@@ -199,7 +198,8 @@ def test_gradient_and_states_are_measured(start, batch):
     np.testing.assert_allclose(seen["largest_state"], largest, 1e-6)
     decays = state.params["block_0"]["layer"]["recurrent"]["recurrence"]["sqrt_decay"]
     modulus = np.exp(-np.min(np.square(decays)))
-    np.testing.assert_allclose(seen["largest_modulus"], modulus, 1e-6)
+    found = largest_modulus(run.model.recurrence, state.params)
+    np.testing.assert_allclose(found, modulus, 1e-6)
 
 
 @pytest.mark.parametrize("n_devices", [1, 2])

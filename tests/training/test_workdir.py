@@ -7,14 +7,14 @@ import pathlib
 
 import pytest
 
-from ssm_jax.training.folder import RunFolder
+from ssm_jax.training.workdir import WorkDir
 from tests.training import tiny
 
 
 @pytest.fixture
 def folder(tmp_path):
     """The folder of a run."""
-    folder = RunFolder(tmp_path / "run")
+    folder = WorkDir(tmp_path / "run")
     claim(folder, tiny.digits())
     return folder
 
@@ -77,7 +77,7 @@ def test_many_differences_are_counted(folder):
 def test_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("text")
     with pytest.raises(ValueError, match="`workdir` must be new, empty or of a run"):
-        claim(RunFolder(tmp_path), tiny.digits())
+        claim(WorkDir(tmp_path), tiny.digits())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -96,11 +96,11 @@ def test_folder_that_was_killed_while_it_was_claimed_is_new(folder):
 
 def test_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="must hold a run, got .*nowhere"):
-        RunFolder(tmp_path / "nowhere").config()
+        WorkDir(tmp_path / "nowhere").config()
 
 
 def test_nothing_is_created_by_looking(tmp_path):
-    folder = RunFolder(tmp_path / "nowhere")
+    folder = WorkDir(tmp_path / "nowhere")
     assert folder.metrics() == []
     assert folder.read("evaluation.json") is None
     assert not folder.path.exists()

@@ -27,10 +27,10 @@ from absl import logging
 from ml_collections import ConfigDict
 
 from ssm_jax.config import Config, from_json, to_json
-from ssm_jax.training.checkpoint import Checkpoints
+from ssm_jax.training.checkpointing import Checkpoints
+from ssm_jax.training.checkpointing.integrity import check_version, config_changes
 from ssm_jax.training.lock import locked
 from ssm_jax.training.losses import Targets, main_metric
-from ssm_jax.training.restart import config_changes
 
 PARTS = ("task", "model", "optimizer", "training")
 """What the config of a run holds, each a `ssm_jax.config.spec`."""
@@ -41,7 +41,7 @@ _PART = ".part"
 _PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-datasets")
 
 
-class RunFolder:
+class WorkDir:
     """A work folder.
 
     Args:
@@ -105,12 +105,15 @@ class RunFolder:
         Raises:
           FileNotFoundError: No run was ever started in this folder.
           ValueError: Its config.json is not as it was written.
+          CheckpointError: An older version of this package wrote the run.
         """
         if not self._config.exists():
             raise FileNotFoundError(
                 f"`workdir` must hold a run, got {self.path} without config.json; "
                 "`python -m launch.train --workdir=...` makes one."
             )
+        # Before the classes are looked up, which have other names now.
+        check_version(self.path / "checkpoints")
         way_out = "restore it from a copy, or train anew in another --workdir"
         try:
             config = from_json(self._config.read_bytes().decode())
@@ -274,7 +277,7 @@ def _is_foreign(path):
 
 
 def _is_measured(values):
-    """Whether a line of metrics is what `RunFolder.log` writes."""
+    """Whether a line of metrics is what `WorkDir.log` writes."""
     if not isinstance(values, dict) or type(values.get("step")) is not int:
         return False
     numbers = all(type(value) in (int, float) for value in values.values())

@@ -1,0 +1,117 @@
+"""Reductions of measured numbers: over layers, devices, batches and steps.
+
+A layer measures a number by one line, and it reaches the log under its name::
+
+    self.sow(METRICS_COLLECTION, "gate", Mean(jnp.mean(gate)))
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import struct
+
+METRICS_COLLECTION = "metrics"
+"""The Flax collection that layers sow numbers in. A plain number is a `Mean`."""
+
+
+@struct.dataclass
+class Mean:
+    """A mean as a sum and the number of its terms, which both add up.
+
+    Attributes:
+      total: The sum.
+      count: The number of its terms.
+    """
+
+    total: Any
+    count: Any = 1.0
+
+    def combined(self) -> "Mean":
+        """One mean over all entries of `total`, each with its `count`."""
+        total = jnp.asarray(self.total, jnp.float32)
+        count = jnp.broadcast_to(jnp.asarray(self.count, jnp.float32), total.shape)
+        return Mean(jnp.sum(total), jnp.sum(count))
+
+    def merge(self, *others: "Mean") -> "Mean":
+        """The mean over the terms of several, on the host in float64."""
+        parts = (self, *others)
+        return Mean(
+            math.fsum(float(part.total) for part in parts),
+            math.fsum(float(part.count) for part in parts),
+        )
+
+    def over_devices(self, axes: Sequence[str]) -> "Mean":
+        """The mean over the terms of all devices."""
+        return Mean(*jax.lax.psum((self.total, self.count), axes))
+
+    def compute(self) -> float:
+        """The mean; 0 of no terms."""
+        return float(self.total) / float(self.count) if float(self.count) else 0.0
+
+
+@struct.dataclass
+class Max:
+    """A maximum.
+
+    Attributes:
+      value: The largest number so far.
+    """
+
+    value: Any
+
+    def combined(self) -> "Max":
+        """The maximum over all entries of `value`."""
+        return Max(jnp.max(jnp.asarray(self.value, jnp.float32)))
+
+    def merge(self, *others: "Max") -> "Max":
+        """The maximum of several, on the host; NaN if one of them is."""
+        values = [float(part.value) for part in (self, *others)]
+        return Max(math.nan if any(map(math.isnan, values)) else max(values))
+
+    def over_devices(self, axes: Sequence[str]) -> "Max":
+        """The maximum over all devices."""
+        return Max(jax.lax.pmax(self.value, axes))
+
+    def compute(self) -> float:
+        """The maximum."""
+        return float(self.value)
+
+
+Reduction = Mean | Max
+
+
+def is_reduction(value: Any) -> bool:
+    """Whether a node of a pytree is a `Mean` or a `Max`."""
+    return isinstance(value, Reduction)
+
+
+def sown_metrics(collection: Any) -> dict[str, Reduction]:
+    """Reduces what all layers sowed to one number per name.
+
+    Args:
+      collection: The `METRICS_COLLECTION` that a model returned.
+
+    Returns:
+      A reduction by name, in the order in which layers sowed them.
+
+    Raises:
+      ValueError: One name is sown as a `Mean` here and as a `Max` there.
+    """
+    found: dict[str, list[Reduction]] = {}
+    for path, leaf in jax.tree.leaves_with_path(collection, is_leaf=is_reduction):
+        names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
+        reduction = leaf if is_reduction(leaf) else Mean(leaf)
+        found.setdefault(str(names[-1]), []).append(reduction.combined())
+    reduced = {}
+    for name, parts in found.items():
+        if len({type(part) for part in parts}) > 1:
+            raise ValueError(
+                f"`{name}` must be sown as one reduction, got Mean and Max; give one "
+                "of them another name."
+            )
+        # The parts are scalars by now; of several layers they stand in one array.
+        reduced[name] = jax.tree.map(lambda *x: jnp.stack(x), *parts).combined()
+    return reduced
