@@ -7,6 +7,7 @@ import pytest
 
 from ssm_jax.kernels.mixing import correlated, mixed
 from tests.kernels.oracle import assert_close, draw
+from tests.tiers import tiered
 
 D = 3
 
@@ -24,7 +25,7 @@ def by_einsum(m, v):
     return jnp.einsum("ijd,kjd->kid", m, v, precision="highest")
 
 
-@pytest.mark.parametrize("blocks", [1, 17, 48])
+@pytest.mark.parametrize("blocks", tiered([1, 17, 48], (17,)))
 @pytest.mark.parametrize(("i", "j"), [(4, 4), (2, 5), (5, 1)])
 def test_sums_and_their_derivatives_are_those_of_einsum(blocks, i, j):
     m, v, g = drawn(blocks, i, j)
@@ -34,6 +35,7 @@ def test_sums_and_their_derivatives_are_those_of_einsum(blocks, i, j):
     jax.tree.map(lambda a, b: assert_close(a, b, 1e-6), back(g), wanted_back(g))
 
 
+@pytest.mark.full
 def test_sums_are_differentiable_again():
     m, v, g = drawn(32, 4, 4)
 
@@ -74,6 +76,7 @@ def test_what_is_not_a_number_stays_so():
     assert np.isnan(mixed((m.at[:, 0].set(0), broken))[0]).all()
 
 
+@pytest.mark.full
 def test_many_are_mixed_at_once():
     m, v, g = drawn(16, 4, 4)
     many = jnp.stack([m, jnp.zeros_like(m)])

@@ -21,6 +21,7 @@ from ssm_jax.models import (
     VectorEncoder,
 )
 from ssm_jax.recurrences import DLR
+from tests.bad_inputs import refuses
 
 LENGTH, HALF, WIDTH = 12, 6, 4
 X = np.random.default_rng(0).normal(size=(3, LENGTH, 2)).astype(np.float32)
@@ -202,7 +203,7 @@ def test_without_a_head_the_table_of_the_encoder_gives_the_logits():
 
 def test_model_without_a_head_and_without_a_table_is_an_error():
     net = model().clone(head=None)
-    with pytest.raises(ValueError, match="`head` must be given .* with VectorEncoder;"):
+    with refuses("head", "VectorEncoder"):
         jax.eval_shape(net.init, jax.random.key(0), X)
 
 
@@ -283,9 +284,5 @@ def test_wrong_number_of_states_is_refused(n_states):
     net = model()
     variables, _ = started(net)
     (state, _) = net.initial_state((3,))
-    with pytest.raises(ValueError) as refusal:
+    with refuses("state", n_states, rule="2"):
         net.apply(variables, X, (state,) * n_states)
-    assert str(refusal.value) == (
-        f"`state` must hold 2 states, one a layer, got {n_states}; `initial_state` "
-        "makes them."
-    )

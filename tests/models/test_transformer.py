@@ -19,6 +19,7 @@ from ssm_jax.models import (
     TokenEncoder,
     VectorEncoder,
 )
+from tests.bad_inputs import refuses
 
 LENGTH, HALF, WIDTH = 12, 6, 4
 X = np.random.default_rng(0).normal(size=(3, LENGTH, 2)).astype(np.float32)
@@ -162,23 +163,15 @@ def test_positions_start_normal():
 
 
 def test_sequence_beyond_the_positions_is_refused():
-    with pytest.raises(ValueError) as refusal:
+    with refuses("max_length", 8, rule="at least 9"):
         Positions(max_length=8).init(jax.random.key(0), jnp.zeros((2, 9, 3)))
-    assert str(refusal.value) == (
-        "`max_length` must be at least 9, the length of the sequence, got 8; there is "
-        "no vector for the steps beyond it."
-    )
 
 
 def test_state_is_refused_where_positions_would_start_anew():
     net = transformer(Attention(2, "linear"), positions=POSITIONS)
     variables, _ = started(net)
-    with pytest.raises(ValueError) as refusal:
+    with refuses("state", rule="None"):
         net.apply(variables, X, net.initial_state((3,)))
-    assert str(refusal.value) == (
-        "`state` must be None for a model with positions, got one; they count from "
-        "the first step of a call."
-    )
 
 
 def test_feedforward_drops_in_training_only():

@@ -7,6 +7,7 @@ import pytest
 from scipy import signal
 
 from ssm_jax.recurrences import S5, convolution_kernel, hippo, recurrent
+from tests.bad_inputs import refuses
 from tests.kernels.oracle import assert_close
 
 WIDTH = 16
@@ -90,9 +91,5 @@ def test_s5_kernel_is_what_a_pulse_gives(key):
 def test_shared_modes_have_no_product_readout(key):
     s5 = S5(d_state=4, blocks=1)
     modes = s5.modes(s5.init(key, 2))._replace(readout="prod")
-    with pytest.raises(ValueError) as refusal:
+    with refuses("readout", "'prod'", rule="'real'"):
         recurrent(modes)
-    assert str(refusal.value) == (
-        "`readout` must be 'real' where channels share their modes, got 'prod'; the "
-        "product of sums over channels is no sum over modes."
-    )
