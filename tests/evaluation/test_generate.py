@@ -11,6 +11,7 @@ from ssm_jax.evaluation import Sampling, Written, generate
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
 from ssm_jax.recurrences import DLR, GRU, LSTM
+from tests.bad_inputs import refuses
 
 VOCABULARY = 11
 GREEDY = Sampling(temperature=0.0)
@@ -74,7 +75,7 @@ def test_file_of_another_model_is_an_error(trained, tmp_path):
     lstm = model.clone(block=Block(RecurrentLayer(LSTM(d_state=8), ChannelMixing())))
     others = (("state", lstm), ("state", model.clone(n_layers=2)), ("text", model))
     for name, other in others:
-        with pytest.raises(ValueError, match="^`path` must hold what this model"):
+        with refuses("path"):
             Written.load(tmp_path / name, other)
 
 
@@ -109,12 +110,12 @@ def test_draws_are_as_likely_as_predicted():
     "values", [{"temperature": -1.0}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.5}]
 )
 def test_numbers_out_of_their_range_are_errors(values):
-    (name,) = values
-    with pytest.raises(ValueError, match=f"^`{name}` must be"):
+    ((name, value),) = values.items()
+    with refuses(name, value):
         Sampling(**values)
 
 
 def test_empty_prompt_is_an_error(trained):
     model, variables = trained
-    with pytest.raises(ValueError, match="^`prompts` must each have a token"):
+    with refuses("prompts", rule="token"):
         next(generate(model, variables, [[1], []]))

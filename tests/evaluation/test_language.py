@@ -27,6 +27,7 @@ from ssm_jax.recurrences import DLR
 from ssm_jax.tasks import Digits, TextFolder
 from ssm_jax.training import Optimizer, Training, train
 from ssm_jax.training.evaluate import n_evaluated
+from tests.bad_inputs import refuses
 from tests.tasks.raw_sets import novels
 
 
@@ -148,7 +149,5 @@ def test_tokens_spell_what_they_encode(trained):
 def test_run_on_another_task_has_no_lengths(monkeypatch):
     run = Restored(nn.Dense(1), {}, Digits(), Training(steps=1, batch_size=1), 1)
     monkeypatch.setattr("ssm_jax.evaluation.run.restore", lambda *_, **__: run)
-    with pytest.raises(
-        ValueError, match="^`workdir` must be of a run on a `TextFolder`"
-    ):
+    with refuses("workdir", rule="`TextFolder`"):
         evaluate_lengths("anywhere", [4, 8])

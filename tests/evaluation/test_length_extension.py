@@ -17,6 +17,7 @@ from ssm_jax.evaluation import (
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
 from ssm_jax.recurrences import DLR
+from tests.bad_inputs import refuses
 
 TEXT = np.random.default_rng(0).integers(0, 7, 150)
 
@@ -173,7 +174,7 @@ def test_the_interval_is_students():
 
 def test_a_verdict_needs_two_documents():
     one = [Measured(n, np.array([1.0])) for n in (4, 8)]
-    with pytest.raises(ValueError, match="`measured` must be of at least 2 .* got 1;"):
+    with refuses("measured", 1, rule="at least 2"):
         verdict(one, beyond=4)
 
 
@@ -185,5 +186,5 @@ def test_a_change_of_one_document_alone_is_no_verdict():
 
 @pytest.mark.parametrize("lengths", [[0, 4], [4, 6], [4, 256]])
 def test_lengths_that_do_not_fit_are_errors(model, lengths):
-    with pytest.raises(ValueError, match=r"^`lengths(\[0\])?` must be"):
+    with refuses("lengths"):
         next(losses_by_length(*model, TEXT, lengths))

@@ -17,6 +17,7 @@ from ssm_jax.training.gradients import (
     output_gradients,
     state_gradients,
 )
+from tests.bad_inputs import refuses
 from tests.training import tiny
 
 SGD = Optimizer(learning_rate=0.1, kind="sgd")
@@ -100,9 +101,7 @@ def test_they_are_recorded_from_the_start_and_with_each_evaluation(tmp_path):
 @pytest.mark.parametrize("step", [0, 17])
 def test_step_without_a_loss_is_an_error_before_there_is_a_folder(step, tmp_path):
     config = tiny.shift(gradient_steps=(step,))
-    with pytest.raises(
-        ValueError, match=r"`gradient_steps(\[0\])?` must be .*from 1 to"
-    ):
+    with refuses("gradient_steps", step, rule="16"):
         train(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
@@ -110,17 +109,17 @@ def test_step_without_a_loss_is_an_error_before_there_is_a_folder(step, tmp_path
 @pytest.mark.parametrize(
     ("task", "block", "rule"),
     [
-        (Mixture(length=9), 9, "must be from 1 to 8.*got 9;"),
-        (Mixture(length=9, target="next"), 2, "must be None unless.*got 2;"),
+        (Mixture(length=9), 9, "from 1 to 8"),
+        (Mixture(length=9, target="next"), 2, "None"),
     ],
 )
 def test_blocks_that_are_not_there_are_refused(task, block, rule):
-    with pytest.raises(ValueError, match=f"^`gradient_outputs` {rule}"):
+    with refuses("gradient_outputs", block, rule=rule):
         check_gradient_outputs(task.spec, block)
 
 
 def test_model_without_a_state_is_an_error(tmp_path):
     config = tiny.shift(gradient_steps=(9,))
     config.model.block.layer.recurrence.bidirectional = True
-    with pytest.raises(ValueError, match="must be left out for a model that runs in"):
+    with refuses("gradient_steps"):
         train(config, str(tmp_path))

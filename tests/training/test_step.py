@@ -18,6 +18,7 @@ from ssm_jax.tasks.base import Batch
 from ssm_jax.training import Optimizer, create, evaluation_step, loss_sums, train_step
 from ssm_jax.training.losses import metrics
 from ssm_jax.training.parallel import DataParallel
+from tests.bad_inputs import refuses
 from tests.training import tiny
 
 TASK = Shift(length=16, n_shifts=2)
@@ -154,7 +155,7 @@ def test_seed_draws_the_parameters(start):
     ids=["width", "length", "pooled"],
 )
 def test_model_that_does_not_fit_the_task_is_refused(head):
-    with pytest.raises(ValueError, match=r"`model` must predict \(1, 16, 2\)"):
+    with refuses("model", rule="(1, 16, 2)"):
         create(build(tiny.model(head)), TASK, SGD, seed=0)
 
 
