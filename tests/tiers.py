@@ -7,7 +7,10 @@ import pytest
 
 
 def tiered(
-    values: Iterable[Any] | Mapping[str, Any], fast: int | Collection[Any] = 1
+    values: Iterable[Any] | Mapping[str, Any],
+    fast: int | Collection[Any] = 1,
+    *,
+    unpack: bool = False,
 ) -> list:
     """Parameters of a test, marked `full` but for the fast ones.
 
@@ -16,10 +19,11 @@ def tiered(
     Args:
       values: The parameters; a mapping gives their ids as well.
       fast: How many of the first, or which (by id for a mapping), stay unmarked.
+      unpack: Whether each value of a mapping holds several arguments.
     """
     if isinstance(values, Mapping):
         params = [
-            value if hasattr(value, "marks") else pytest.param(value, id=key)
+            pytest.param(*(value if unpack else (value,)), id=key)
             for key, value in values.items()
         ]
         keys = list(values)

@@ -158,6 +158,7 @@ def test_restoring_changes_nothing_in_the_folder(run):
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
+@pytest.mark.full
 def test_trained_on_eight_devices_evaluated_on_one(run):
     done = launch_evaluate(run, "--split=validation", "--checkpoint=latest")
     assert done.returncode == 0, done.stderr
@@ -186,6 +187,7 @@ def test_run_without_a_checkpoint_is_refused(run):
             restore(run, which)
 
 
+@pytest.mark.full
 def test_flipped_bit_is_one_line_to_the_caller(run):
     bias = "params%2Fhead%2Flinear%2Fdense%2Fbias"
     file = run / "checkpoints" / "5" / "state" / bias / "0"

@@ -170,7 +170,7 @@ def test_a_step_fits_the_task(file, variant, sets_dir):
     assert sums["loss"].shape == ()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("file", "variant"),
     [(shift, ""), (digits, ""), (image, "small"), (language, "mrpc+gate")],
@@ -182,7 +182,7 @@ def test_shrunk_experiment_trains(file, variant, sets_dir, tmp_path):
     assert all(math.isfinite(value) for value in measured.values())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_network_of_one_recurrence_trains_and_is_evaluated(tmp_path):
     config = shrunk(mixture.get_config("poly5+rnn+small"), "")
     train(config, str(tmp_path))

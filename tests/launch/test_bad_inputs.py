@@ -16,6 +16,8 @@ import pytest
 from tests.launch import programs
 from tests.tasks.raw_sets import novels
 
+pytestmark = pytest.mark.full  # Whole programs.
+
 # ml_collections loads the experiment by a call that importlib wants replaced.
 pytestmark = pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")
 

@@ -313,6 +313,7 @@ def program(folder):
     return run
 
 
+@pytest.mark.full
 def test_program_runs_with_its_config_and_logs_to_stderr(program):
     done = program(SHIFT, "--config.model.d_model=3")
     assert done.returncode == 0, done.stderr
@@ -322,6 +323,7 @@ def test_program_runs_with_its_config_and_logs_to_stderr(program):
     assert "of another library" in program(SHIFT, "--verbosity=1").stderr
 
 
+@pytest.mark.full
 def test_program_ends_an_error_with_one_line_and_status_2(program):
     done = program(SHIFT, "--config.model.d_model=0")
     assert done.returncode == 2
@@ -332,6 +334,7 @@ def test_program_ends_an_error_with_one_line_and_status_2(program):
     )
 
 
+@pytest.mark.full
 def test_program_shows_the_traceback_of_a_bug(program):
     done = program(SHIFT, "--config.model.d_model=1")
     assert done.returncode == 1
@@ -339,6 +342,7 @@ def test_program_shows_the_traceback_of_a_bug(program):
     assert done.stderr.splitlines()[-1] == "TypeError: a bug"
 
 
+@pytest.mark.full
 def test_program_help_lists_its_flags(program):
     assert "--config: " in program("--help").stdout
     assert "--[no]traceback: " in program("--help").stdout

@@ -41,6 +41,7 @@ def test_a_row_is_what_the_folder_holds(run):
     json.dumps(row)
 
 
+@pytest.mark.full
 def test_inspection_is_of_the_model(run):
     path, _ = run
     restored = restore(path)
@@ -62,6 +63,7 @@ def test_inspection_is_of_the_model(run):
     np.testing.assert_allclose(found["predictions"].sum(-1), 1, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_figures_are_drawn_into_the_folder(run):
     folder = RunFolder(run[0])
     paths = report.draw(folder, report.row_of(folder))

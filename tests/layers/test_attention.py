@@ -10,6 +10,7 @@ from scipy import special
 
 from ssm_jax.layers import MLP, Attention
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 D, HEADS = 4, 2
 KINDS = ("softmax", "linear")
@@ -89,7 +90,7 @@ FLAGS = {"plain": (), "padded": ("mask",), "packed": ("mask", "reset")}
 
 
 @each_attention
-@pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS.keys())
+@pytest.mark.parametrize("flags", tiered(FLAGS, list(FLAGS)[-1:]))
 def test_attention_is_its_definition(kind, bidirectional, flags):
     # Linear attention meets borders inside its chunks, and chunks without any.
     length = 150 if kind == "linear" and (flags or not bidirectional) else 13
@@ -151,6 +152,7 @@ def test_rows_without_data_are_zeros(kind, bidirectional):
         np.testing.assert_array_equal(last, 0)
 
 
+@pytest.mark.full
 @each_attention
 @pytest.mark.parametrize("size", [1e2, 1e6])
 def test_great_inputs_give_numbers(kind, bidirectional, size):
@@ -160,6 +162,7 @@ def test_great_inputs_give_numbers(kind, bidirectional, size):
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(given))
 
 
+@pytest.mark.full
 def test_batch_axes_are_any_number():
     for kind in KINDS:
         layer = Attention(HEADS, kind)

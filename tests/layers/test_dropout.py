@@ -10,12 +10,13 @@ from ssm_jax.layers import ETSMLP, MLP, Attention, ChannelMixing, RowDropout, ro
 from ssm_jax.models import Block, LastHead, PairHead, PooledHead, RecurrentNetwork
 from ssm_jax.recurrences import GRU
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 ONES = jnp.ones((40, 6, 50))
 RNGS = {"dropout": jax.random.key(0)}
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@pytest.mark.parametrize("dtype", tiered([jnp.float32, jnp.bfloat16]))
 @pytest.mark.parametrize("rate", [0.25, 0.9])
 def test_what_is_kept_is_scaled_and_drawn_for_each_row(rate, dtype):
     y = RowDropout(rate).apply({}, ONES.astype(dtype), train=True, rngs=RNGS)

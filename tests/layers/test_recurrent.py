@@ -20,6 +20,7 @@ from ssm_jax.layers import (
 from ssm_jax.recurrences import DLR, FRU, GRU, LSTM, ParamGroup
 from ssm_jax.recurrences.base import TimeInvariant
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 LENGTH, WIDTH = 6, 4
 PLAIN = DLR(d_state=3, lr_multiplier=0.1)
@@ -99,15 +100,17 @@ def test_layer_mixes_what_the_recurrence_gives(x):
     np.testing.assert_allclose(given, mixed, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("starts", [None, 4], ids=["one", "segments"])
+@pytest.mark.parametrize("starts", tiered({"segments": 4, "one": None}))
 @pytest.mark.parametrize(
     "recurrence",
-    [
-        PLAIN,
-        GRU(d_state=3),
-        LSTM(d_state=3),
-        FRU(frequencies=(0.0, 1.0), horizon=LENGTH, d_statistic=3, d_output=2),
-    ],
+    tiered(
+        [
+            FRU(frequencies=(0.0, 1.0), horizon=LENGTH, d_statistic=3, d_output=2),
+            PLAIN,
+            GRU(d_state=3),
+            LSTM(d_state=3),
+        ],
+    ),
     ids=lambda recurrence: type(recurrence).__name__,
 )
 def test_last_output_is_that_of_the_last_data(recurrence, starts, key):

@@ -20,6 +20,7 @@ from ssm_jax.models import (
     VectorEncoder,
 )
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 LENGTH, HALF, WIDTH = 12, 6, 4
 X = np.random.default_rng(0).normal(size=(3, LENGTH, 2)).astype(np.float32)
@@ -57,7 +58,7 @@ def normed(x):
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
 
-@pytest.mark.parametrize("prenorm", [True, False])
+@pytest.mark.parametrize("prenorm", tiered([True, False]))
 def test_block_is_two_sublayers_each_in_its_residual(prenorm):
     layer, feedforward = Attention(2), MLP(8)
     block = Block(layer, prenorm=prenorm, feedforward=feedforward)
@@ -79,6 +80,7 @@ def test_block_is_two_sublayers_each_in_its_residual(prenorm):
     close(jax.jit(block.apply)(variables, x)[0], wanted)
 
 
+@pytest.mark.full
 def test_without_positions_order_means_nothing():
     order = np.random.default_rng(0).permutation(LENGTH)
     for options, equal in (({}, True), ({"positions": POSITIONS}, False)):
@@ -87,7 +89,7 @@ def test_without_positions_order_means_nothing():
         assert np.allclose(permuted, y[:, order], rtol=0, atol=2e-5) == equal
 
 
-@pytest.mark.parametrize("attention", [BOTH_WAYS, Attention(2, "linear")])
+@pytest.mark.parametrize("attention", tiered([BOTH_WAYS, Attention(2, "linear")]))
 def test_padding_and_other_segments_are_as_if_not_there(attention):
     net = transformer(attention, positions=POSITIONS)
     variables, apply = started(net)
@@ -104,6 +106,7 @@ def test_padding_and_other_segments_are_as_if_not_there(attention):
     close(packed, jnp.concatenate([alone, after], 1))
 
 
+@pytest.mark.full
 def test_state_of_linear_attention_continues_the_sequence():
     net = transformer(Attention(2, "linear"))
     variables, apply = started(net)
@@ -113,6 +116,7 @@ def test_state_of_linear_attention_continues_the_sequence():
     close((jnp.concatenate([left, right], 1), state), (whole, last))
 
 
+@pytest.mark.full
 def test_bert_base_has_its_published_number_of_parameters():
     # 109,482,240 with the two vectors of token types, without a classifier.
     block = Block(Attention(12, bidirectional=True), feedforward=MLP(3072))
@@ -174,6 +178,7 @@ def test_state_is_refused_where_positions_would_start_anew():
         net.apply(variables, X, net.initial_state((3,)))
 
 
+@pytest.mark.full
 def test_feedforward_drops_in_training_only():
     block = Block(Attention(2), feedforward=MLP(8, dropout=0.5))
     x = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)).astype(np.float32)

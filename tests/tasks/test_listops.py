@@ -179,6 +179,7 @@ def test_example_depends_on_neither_the_size_of_its_split_nor_on_earlier_request
     np.testing.assert_array_equal(last.inputs, whole(many, "test").inputs[-70:])
 
 
+@pytest.mark.full
 def test_examples_are_the_same_in_every_process(run_python):
     program = (
         "from ssm_jax import tasks; import hashlib;"

@@ -119,6 +119,7 @@ def test_validation_that_leaves_a_split_empty_is_an_error(mnist_dir, n_validatio
         task.n_examples("train")
 
 
+@pytest.mark.full
 def test_without_a_folder_the_set_is_where_tfds_keeps_its_sets(mnist_dir, run_python):
     program = "from ssm_jax import tasks; print(tasks.PixelMnist().n_examples('test'))"
     assert run_python(program, TFDS_DATA_DIR=mnist_dir) == "11"

@@ -63,6 +63,7 @@ def test_a_task_may_take_fewer_images_than_are_prepared(prepared):
     np.testing.assert_array_equal(found.inputs, expected.inputs)
 
 
+@pytest.mark.full
 def test_tfds_reads_the_set_by_itself(prepared):
     builder = tfds.builder_from_directory(str(prepared / "pathfinder32" / "1.0.0"))
     drawn = tasks.Pathfinder(**SIZES)
@@ -75,6 +76,7 @@ def test_tfds_reads_the_set_by_itself(prepared):
         assert not pixels
 
 
+@pytest.mark.full
 def test_files_do_not_depend_on_the_number_of_workers(prepared, tmp_path):
     write_pathfinder(tmp_path, size=32, n=N, workers=2)
     assert contents(tmp_path) == contents(prepared)
@@ -84,6 +86,7 @@ class _Stopped(Exception):
     pass
 
 
+@pytest.mark.full
 def test_a_stopped_preparation_goes_on_and_gives_the_same_files(prepared, tmp_path):
     def stop(done: int, total: int) -> None:
         if done == 100:
@@ -123,6 +126,7 @@ def wait_for(what, process: subprocess.Popen | None = None):
     return found
 
 
+@pytest.mark.full
 def test_killed_preparation_leaves_neither_workers_nor_its_lock(tmp_path):
     program = f"""
 from ssm_jax.tasks.prepare import pathfinder
@@ -156,6 +160,7 @@ def test_set_that_is_there_is_left_as_it_is(prepared):
     assert contents(prepared) == before
 
 
+@pytest.mark.full
 def test_another_seed_gives_other_images(prepared, tmp_path):
     write_pathfinder(tmp_path, size=32, n=N, seed=1, workers=1)
     images = [

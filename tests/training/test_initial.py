@@ -79,6 +79,7 @@ def test_noise_is_as_great_as_states_were_or_as_told(deviation, wanted):
     assert not np.allclose(given[0], other[0])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["other", "noise"])
 def test_states_of_a_row_do_not_depend_on_the_number_of_devices(kind):
     start = Start(kind)

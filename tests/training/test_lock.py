@@ -40,6 +40,7 @@ def holder(tmp_path):
     process.communicate()
 
 
+@pytest.mark.full
 def test_lock_of_another_process_names_it_and_ends_with_it(holder, tmp_path):
     holding = f"process {holder.pid} on {socket.gethostname()}"
     with refuses("workdir", tmp_path, rule=holding), locked(tmp_path / "lock"):

@@ -16,6 +16,7 @@ from ssm_jax.tasks import Digits, Shift
 from ssm_jax.training import CheckpointError, Training, background, folder, train
 from ssm_jax.training.lock import locked
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 from tests.training import tiny
 
 
@@ -97,7 +98,9 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize(("task", "config", "stops"), RUNS.values(), ids=RUNS.keys())
+@pytest.mark.parametrize(
+    ("task", "config", "stops"), tiered(RUNS, fast=("digits", "carried"), unpack=True)
+)
 def test_stopped_run_gives_the_numbers_of_one_that_never_was(
     tmp_path, monkeypatch, task, config, stops
 ):

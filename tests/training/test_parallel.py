@@ -22,6 +22,7 @@ from ssm_jax.training import (
 from ssm_jax.training.initial import Start
 from ssm_jax.training.truncation import Past
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 from tests.training import tiny
 
 TASK = Shift(length=16, n_shifts=2)
@@ -87,6 +88,7 @@ def case(request):
     return row, run, start, state, sums
 
 
+@pytest.mark.full
 @each_kind
 def test_eight_devices_take_the_step_of_one(case, kind):
     row, run, start, wanted, wanted_sums = case
@@ -115,7 +117,7 @@ def start():
 
 
 @each_kind
-@pytest.mark.parametrize("n", [1, 8])
+@pytest.mark.parametrize("n", tiered([1, 8]))
 def test_caller_keeps_the_state_that_he_placed(start, kind, n):
     """Though the step donates what it is given."""
     run, state = start
@@ -129,7 +131,7 @@ def test_caller_keeps_the_state_that_he_placed(start, kind, n):
 
 
 @each_kind
-@pytest.mark.parametrize("n", [1, 8])
+@pytest.mark.parametrize("n", tiered([1, 8]))
 def test_gather_undoes_place(start, kind, n):
     _, state = start
     rng = np.random.default_rng(0)
@@ -141,6 +143,7 @@ def test_gather_undoes_place(start, kind, n):
     chex.assert_trees_all_equal(parallel.gather(parallel.place(state)), state)
 
 
+@pytest.mark.full
 @each_kind
 def test_evaluation_on_eight_devices_is_that_on_one(start, kind):
     run, state = start
@@ -158,6 +161,7 @@ def test_evaluation_on_eight_devices_is_that_on_one(start, kind):
     chex.assert_trees_all_close(carry, after, rtol=0, atol=5e-5)
 
 
+@pytest.mark.full
 @each_kind
 def test_devices_drop_different_channels(kind):
     model = tiny.model(StepHead(d_output=2), dropout=0.5)
@@ -175,6 +179,7 @@ def test_devices_drop_different_channels(kind):
     assert abs(together - 8 * alone) > 1e-3 * together
 
 
+@pytest.mark.full
 @each_kind
 def test_batch_that_does_not_divide_is_refused(kind):
     parallel = DataParallel(kind)

@@ -19,6 +19,7 @@ from ssm_jax.training import Optimizer, create, evaluation_step, loss_sums, trai
 from ssm_jax.training.losses import metrics
 from ssm_jax.training.parallel import DataParallel
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 from tests.training import tiny
 
 TASK = Shift(length=16, n_shifts=2)
@@ -175,6 +176,7 @@ def test_sweeps_and_what_they_did_not_solve_are_among_the_metrics(scale, fallbac
     assert metrics(sums | {"sweeps": 0.0}).keys() == {"loss", "r2", "gradient_norm"}
 
 
+@pytest.mark.full
 def test_sweeps_of_two_devices_are_shared():
     task = Mixture(length=96, n_train=8)
     model = RecurrentNetwork(RNN(d_state=4), LastHead(d_output=95), method="chunked")
@@ -203,7 +205,7 @@ def test_gradient_and_states_are_measured(start, batch):
     np.testing.assert_allclose(seen["largest_modulus"], modulus, 1e-6)
 
 
-@pytest.mark.parametrize("n_devices", [1, 2])
+@pytest.mark.parametrize("n_devices", tiered([1, 2]))
 def test_penalty_adds_the_mean_square_of_the_states(start, batch, n_devices):
     run, state = start
     penalized = dataclasses.replace(run, state_penalty=0.3)
