@@ -12,6 +12,7 @@ from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
 from ssm_jax.recurrences import DLR, GRU, LSTM
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 VOCABULARY = 11
 GREEDY = Sampling(temperature=0.0)
@@ -19,7 +20,7 @@ LOGITS = jnp.log(jnp.array([0.1, 0.4, 0.3, 0.2]))
 
 
 @pytest.fixture(
-    scope="module", params=[DLR(d_state=8), GRU(d_state=8)], ids=["dlr", "gru"]
+    scope="module", params=tiered({"gru": GRU(d_state=8), "dlr": DLR(d_state=8)})
 )
 def trained(request):
     """A model with weights large enough that its predictions differ, and they."""
@@ -29,7 +30,7 @@ def trained(request):
         n_layers=1,
         head=StepHead(d_output=VOCABULARY),
     )
-    variables = model.init(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))
+    variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))
     return model, jax.tree.map(lambda leaf: 2 * leaf, variables)
 
 

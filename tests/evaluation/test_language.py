@@ -58,6 +58,7 @@ def trained(tmp_path_factory):
     return run
 
 
+@pytest.mark.full
 def test_lengths_are_measured_and_written_down(trained):
     rows = evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
     ways = [(row["start"], row["order"], row["length"]) for row in rows]

@@ -1,5 +1,7 @@
 """Losses at many lengths are those of the model on each window by itself."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +20,7 @@ from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
 from ssm_jax.recurrences import DLR
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 TEXT = np.random.default_rng(0).integers(0, 7, 150)
 
@@ -30,17 +33,22 @@ def model():
         n_layers=1,
         head=StepHead(d_output=7),
     )
-    return model, model.init(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))
+    return model, jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))
+
+
+@functools.cache
+def compiled(module):
+    return jax.jit(module.apply)
 
 
 def losses(model, inputs, state=None):
     module, variables = model
-    logits, state = module.apply(variables, jnp.asarray(inputs[None, :-1]), state)
+    logits, state = compiled(module)(variables, jnp.asarray(inputs[None, :-1]), state)
     loss = optax.softmax_cross_entropy_with_integer_labels(logits[0], inputs[1:])
     return float(jnp.mean(loss)), state
 
 
-@pytest.mark.parametrize("order", ["text", "shuffled"])
+@pytest.mark.parametrize("order", tiered(["text", "shuffled"]))
 def test_windows_that_start_afresh(model, order, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.PIECE", 8)
     found = list(losses_by_length(*model, TEXT, [4, 12, 36], order=order))
@@ -53,6 +61,7 @@ def test_windows_that_start_afresh(model, order, monkeypatch):
         np.testing.assert_allclose(each.windows, wanted, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_windows_that_go_on_read_the_text_as_one(model, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.ROWS", 2)
     for each in losses_by_length(*model, TEXT, [6, 72], start="previous"):

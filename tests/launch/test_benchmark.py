@@ -103,6 +103,7 @@ def test_generators_are_known_by_the_steps_of_their_sequences():
         generators.generator_rows(784, repeats=1)
 
 
+@pytest.mark.full
 def test_the_usual_smoothing_is_the_same_mathematics(key):
     params = smoothing._OURS.init(key, 3)
     x = jnp.sin(jnp.arange(42.0)).reshape(2, 7, 3)

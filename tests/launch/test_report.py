@@ -29,6 +29,7 @@ def run(tmp_path_factory):
     return path, evaluate_run(path)
 
 
+@pytest.mark.full
 def test_a_row_is_what_the_folder_holds(run):
     path, measured = run
     row = report.row_of(RunFolder(path))
@@ -73,6 +74,7 @@ def test_figures_are_drawn_into_the_folder(run):
     assert all(path.stat().st_size > 5000 for path in paths)
 
 
+@pytest.mark.full
 def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
     folder = RunFolder(tmp_path / "new")
     with folder.claimed(RunFolder(run[0]).config()):
@@ -92,6 +94,7 @@ def test_the_page_by_length_has_the_tables_of_the_records():
     assert by_length == tables.by_length_page(rows)
 
 
+@pytest.mark.full
 def test_records_are_the_rows(run, tmp_path):
     row = report.row_of(RunFolder(run[0])) | {"variant": "a+16"}
     measured = row | {"seed": 1, "lengths": [{"length": 16}, {"length": 64}]}
@@ -102,6 +105,7 @@ def test_records_are_the_rows(run, tmp_path):
     assert not report.records(tmp_path)[1]["lengths"]
 
 
+@pytest.mark.full
 def test_an_overridden_run_is_not_recorded(run):
     folder = RunFolder(run[0])
     with pytest.raises(ValueError, match="`--record` must be of an experiment as it"):
@@ -115,6 +119,7 @@ def test_every_record_has_its_baseline_and_no_reduced_run_a_published_figure():
         assert not (reduced and row["paper"])
 
 
+@pytest.mark.full
 def test_baselines_are_added_to_old_records(run, tmp_path):
     row = report.row_of(RunFolder(run[0]))
     old = {name: value for name, value in row.items() if name != "baseline"}

@@ -82,6 +82,7 @@ def close(found, wanted):
     chex.assert_trees_all_close(found[1], wanted[1], rtol=3e-5, atol=3e-6)
 
 
+@pytest.mark.full
 def test_gradient_of_several_windows_is_that_of_a_long_one(steps):
     model, params, batches, found = steps
     wanted = long_window(model, params, batches[: K + 1], K)
