@@ -19,7 +19,7 @@ def tiered(
     Args:
       values: The parameters; a mapping gives their ids as well.
       fast: How many of the first, or which (by id for a mapping), stay unmarked.
-      unpack: Whether each value of a mapping holds several arguments.
+      unpack: Whether each value is a tuple of several arguments.
     """
     if isinstance(values, Mapping):
         params = [
@@ -29,9 +29,7 @@ def tiered(
         keys = list(values)
     else:
         keys = list(values)
-        params = [
-            value if hasattr(value, "marks") else pytest.param(value) for value in keys
-        ]
+        params = [pytest.param(*(value if unpack else (value,))) for value in keys]
     first = keys[:fast] if isinstance(fast, int) else fast
     return [
         param

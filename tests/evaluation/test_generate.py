@@ -43,13 +43,15 @@ def test_greedy_text_is_what_the_model_predicts_of_it(trained):
     model, variables = trained
     prompts = [[3, 1, 4], [1, 5, 9, 2, 6], [5]]
     tokens = written(model, variables, prompts, 20, sampling=GREEDY)
+    apply = jax.jit(model.apply)
     for prompt, own in zip(prompts, tokens, strict=True):
         whole = np.array([*prompt, *own])
-        logits, _ = model.apply(variables, whole[None, :-1])
+        logits, _ = apply(variables, whole[None, :-1])
         np.testing.assert_array_equal(np.argmax(logits[0], -1)[len(prompt) - 1 :], own)
     assert len(set(tokens.ravel().tolist())) > 2
 
 
+@pytest.mark.full
 def test_rows_do_not_know_each_other(trained):
     model, variables = trained
     both = written(model, variables, [[3, 1, 4], [1, 5]], 12, seed=3)

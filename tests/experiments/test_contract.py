@@ -1,5 +1,6 @@
 """Every experiment: it is what its file says, it builds, and its step can be taken."""
 
+import functools
 import math
 
 import chex
@@ -27,6 +28,7 @@ from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import train
 from ssm_jax.training.state import create
 from ssm_jax.training.step import train_step
+from tests.tiers import tiered
 
 ARENA = ("", "gate", "small", "gate+small")
 BASELINES = tuple(f"{name}+small" for name in parts.baselines.NAMES)
@@ -153,7 +155,11 @@ STEPS = {
 
 @pytest.mark.parametrize(
     ("file", "variant"),
-    [(file, variant) for file, variants in STEPS.items() for variant in variants],
+    tiered(
+        [(file, variant) for file, variants in STEPS.items() for variant in variants],
+        fast=[(listops, ""), (imdb, "words+fru")],
+        unpack=True,
+    ),
 )
 def test_a_step_fits_the_task(file, variant, sets_dir):
     """In shapes alone: nothing is compiled."""
@@ -170,12 +176,43 @@ def test_a_step_fits_the_task(file, variant, sets_dir):
     assert sums["loss"].shape == ()
 
 
-@pytest.mark.full
+# One of each paper first, which the fast tier takes; then one of each file.
+LEARNING = [
+    (digits, ""),
+    (image, "small"),
+    (mixture, "poly5+fru+small"),
+    (longssm_text, VARIANTS[longssm_text][0]),
+    *((file, variants[0]) for file, variants in STEPS.items()),
+]
+
+# Part of the first loss that is left of it where it falls slowly, after more steps.
+SLOW = {
+    **dict.fromkeys((pixel_mnist, text, retrieval, imdb, listops, language), 0.9),
+    pathx: 0.99,
+}
+
+
 @pytest.mark.parametrize(
-    ("file", "variant"),
-    [(shift, ""), (digits, ""), (image, "small"), (language, "mrpc+gate")],
+    ("file", "variant"), tiered(list(dict.fromkeys(LEARNING)), fast=4, unpack=True)
 )
-def test_shrunk_experiment_trains(file, variant, sets_dir, tmp_path):
+def test_shrunk_experiment_trains(file, variant, sets_dir):
+    """The loss of one batch falls by a stated factor when it is trained on alone."""
+    config = shrunk(file.get_config(variant), sets_dir)
+    rate, n_steps = (0.005, 50) if file in SLOW else (0.02, 30)
+    config.optimizer.update(learning_rate=rate, schedule="constant")
+    task, model = build(config.task), build(config.model)
+    batch = task.batch("train", 0, 8, 0)
+    run, state = create(model, task, build(config.optimizer), seed=0)
+    step, losses = jax.jit(functools.partial(train_step, run)), []
+    for _ in range(n_steps):
+        state, sums = step(state, batch)
+        losses.append(float(sums["loss"] / sums["n"]))
+    assert min(losses[-10:]) < SLOW.get(file, 0.65) * losses[0], losses
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("file", "variant"), [(digits, ""), (language, "mrpc+gate")])
+def test_shrunk_experiment_is_trained_and_measured(file, variant, sets_dir, tmp_path):
     config = shrunk(file.get_config(variant), sets_dir)
     measured = train(config, str(tmp_path))
     assert measured["step"] == 2
