@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
 # Sets up as demo.sh does and runs every check: format, lint, types, imports, tests.
+# Without an option the fast tier of the tests (minutes); --full adds all methods,
+# lengths, dtypes, devices and programs; --nightly runs everything. Other arguments go
+# to pytest. The tiers are described in tests/conftest.py.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 ruff format --check .

@@ -1,9 +1,10 @@
 """What tables of bad inputs share: bad values by kind, and how a refusal is checked."""
 
+import contextlib
 import dataclasses
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import jax.numpy as jnp
@@ -28,15 +29,36 @@ class Bad(NamedTuple):
     shown: str
 
 
+@contextlib.contextmanager
+def refuses(
+    name: str,
+    value: Any = "",
+    *,
+    rule: str = "",
+    error: type[Exception] | tuple[type[Exception], ...] = ValueError,
+) -> Iterator[pytest.ExceptionInfo]:
+    """Checks that a block ends in an error of one line; its wording is free.
+
+    Args:
+      name: The argument that the message must name, or how that begins.
+      value: What the message must show of its value.
+      rule: What the message must say of the rule: a bound, a choice, a keyword.
+      error: The class of the error.
+    """
+    with pytest.raises(error) as refusal:
+        yield refusal
+    message = str(refusal.value)
+    assert f"`{name}" in message
+    assert rule in message
+    assert str(value) in message
+    assert "\n" not in message
+
+
 def refused(bad: Bad) -> None:
     """Checks that a call ends in one line that names the argument and its value."""
-    with pytest.raises(ValueError) as refusal:
+    with refuses(bad.name, bad.shown) as refusal:
         bad.call()
-    message = str(refusal.value)
-    assert f"`{bad.name}" in message
-    assert bad.shown in message
-    assert "\n" not in message
-    assert len(message.split("; ")) == 2, "the way out follows a semicolon"
+    assert len(str(refusal.value).split("; ")) == 2, "the way out follows a semicolon"
 
 
 def table(rows: dict[str, Bad]):

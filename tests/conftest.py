@@ -1,4 +1,17 @@
-"""JAX as the tests want it: eight CPU devices, programs compiled fast and once.
+"""Tiers of the tests, and JAX as the tests want it: programs compiled fast and once.
+
+There are three tiers:
+
+* fast (no option): tests without a mark, on one CPU device and without subprocesses.
+  Every row of every contract table once: length 17, sequential with its gradient,
+  ``auto`` by value; doctests.
+* ``--full``: adds the tests marked ``full``, on eight CPU devices: all methods,
+  lengths, gradients and dtypes, several devices and processes, the programs.
+* ``--nightly``: adds the tests marked ``nightly``: 131,072 steps, kill trials,
+  10,000 generated tokens.
+
+A test that needs several devices or starts a process is marked ``full``. Tests of
+other tiers are deselected, not skipped.
 
 Nothing of ssm_jax is imported at the head of this file: the hook that checks the
 shape annotations is installed after it is read.
@@ -14,8 +27,6 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
-
-jax.config.update("jax_num_cpu_devices", 8)
 
 # The programs of tests are run once: with these they are compiled in half the time.
 _QUICK = ["--xla_backend_optimization_level=0"]
@@ -33,6 +44,32 @@ for _name, _value in (
 
 N_TRAIN, N_TEST = 34, 11
 """Images of the prepared mnist that stands in for the real one."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the options of the tiers."""
+    group = parser.getgroup("tiers")
+    group.addoption("--full", action="store_true", help="run the tests marked full too")
+    group.addoption("--nightly", action="store_true", help="run all tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sets the number of devices, before JAX makes them."""
+    fast = not (config.getoption("--full") or config.getoption("--nightly"))
+    jax.config.update("jax_num_cpu_devices", 1 if fast else 8)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list) -> None:
+    """Deselects the tests of other tiers."""
+    if config.getoption("--nightly"):
+        return
+    left_out = {"nightly"} if config.getoption("--full") else {"nightly", "full"}
+    kept, deselected = [], []
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        (deselected if marks & left_out else kept).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=deselected)
 
 
 def pytest_unconfigure() -> None:

@@ -21,6 +21,7 @@ from ssm_jax.config import (
     spec,
     to_json,
 )
+from tests.bad_inputs import refuses
 
 
 class Recurrence(Protocol):
@@ -214,157 +215,150 @@ def test_whole_number_for_a_float_field_can_be_overridden_by_a_fraction():
 
 def test_runtime_field_takes_the_place_of_the_config():
     assert build(spec(Stack, name="a"), anything=math.tanh).anything is math.tanh
-    with pytest.raises(ValueError, match="`Stack.anythin` .* did you mean `anything`?"):
+    with refuses("Stack.anythin`", rule="`anything`"):
         build(spec(Stack, name="a"), anythin=1)
 
 
 REFUSED_SPECS = {
-    "unknown field": (
-        lambda: spec(Decay, d_stat=1),
-        "`Decay.d_stat` must be a field of Decay; did you mean `d_state`?",
-    ),
-    "missing field": (
-        lambda: spec(Stack),
-        "`Stack.name` must be given, it has no default; it is str.",
-    ),
-    "wrong type": (
-        lambda: spec(Decay, d_state="4"),
-        "`Decay.d_state` must be int, got '4'.",
-    ),
+    "unknown field": (lambda: spec(Decay, d_stat=1), "Decay.d_stat", "`d_state`", ""),
+    "missing field": (lambda: spec(Stack), "Stack.name", "str", ""),
+    "wrong type": (lambda: spec(Decay, d_state="4"), "Decay.d_state", "int", "'4'"),
     "bool for a number": (
         lambda: spec(Decay, d_state=True),
-        "`Decay.d_state` must be int, got True.",
+        "Decay.d_state",
+        "int",
+        True,
     ),
     "fraction for an int": (
         lambda: spec(Stack, name="a", d_state=2.5),
-        "`Stack.d_state` must be int | None, got 2.5.",
+        "Stack.d_state",
+        "int | None",
+        2.5,
     ),
     "wrong length": (
         lambda: spec(Stack, name="a", betas=(0.1,)),
-        "`Stack.betas` must be tuple[float, float], got (0.1,).",
+        "Stack.betas",
+        "tuple[float, float]",
+        (0.1,),
     ),
     "wrong item": (
         lambda: spec(Stack, name="a", widths=(1, "2")),
-        "`Stack.widths` must be tuple[int, ...], got (1, '2').",
+        "Stack.widths",
+        "tuple[int, ...]",
+        (1, "2"),
     ),
     "unknown choice": (
         lambda: spec(Decay, readout="rael"),
-        "`Decay.readout` must be Literal['real', 'prod'], got 'rael'; "
-        "did you mean `real`?",
+        "Decay.readout",
+        "`real`",
+        "'rael'",
     ),
     "unlike any choice": (
         lambda: spec(Stack, name="a", norm="zzz"),
-        "got 'zzz'; known: layer, rms.",
+        "Stack.norm",
+        "layer, rms",
+        "'zzz'",
     ),
     "number for an object": (
         lambda: spec(Stack, name="a", recurrence=3),
-        "test_config.Recurrence, got 3.",
+        "Stack.recurrence",
+        "test_config.Recurrence",
+        3,
     ),
     "function": (
         lambda: spec(Odd),
-        "`Odd.activation` must be numbers, strings, None, specs and tuples of these, "
-        "got builtin_function_or_method.",
+        "Odd.activation",
+        "specs",
+        "builtin_function_or_method",
     ),
     "function in a tuple": (
         lambda: spec(Stack, name="a", anything=(1, math.tanh)),
-        "`Stack.anything[1]` must be numbers",
+        "Stack.anything[1]",
+        "specs",
+        "",
     ),
     "class from elsewhere": (
         lambda: spec(types.SimpleNamespace),
-        "`SimpleNamespace` must be a dataclass or Flax module defined at the top level "
-        "of a module of ssm_jax, got 'types:SimpleNamespace'; a config can name no "
-        "other class.",
+        "SimpleNamespace",
+        "ssm_jax",
+        "'types:SimpleNamespace'",
     ),
     "class without fields": (
         lambda: spec(NotData),
-        "got 'ssm_jax._example:NotData'",
+        "NotData",
+        "dataclass",
+        "'ssm_jax._example:NotData'",
     ),
 }
 
 
 @pytest.mark.parametrize(
-    "write, message", REFUSED_SPECS.values(), ids=REFUSED_SPECS.keys()
+    "write, name, rule, value", REFUSED_SPECS.values(), ids=REFUSED_SPECS.keys()
 )
-def test_spec_refuses_in_one_line(write, message):
-    with pytest.raises(ValueError) as caught:
+def test_spec_refuses_in_one_line(write, name, rule, value):
+    with refuses(name, value, rule=rule):
         write()
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
+UNKNOWN_CLASSES = {
+    "not a spec": ConfigDict({"d_state": 1}),
+    "other package": from_json('{"cls": "os:system"}'),
+    "package that only begins like ours": from_json(
+        '{"cls": "ssm_jax_evil.module:Name"}'
+    ),
+    "other package through ours": from_json('{"cls": "ssm_jax._example:ConfigDict"}'),
+    "dotted name": from_json('{"cls": "ssm_jax._example:Decay.__init__"}'),
+    "no such module": from_json('{"cls": "ssm_jax.nowhere:Decay"}'),
+    "no such class": from_json('{"cls": "ssm_jax._example:Nothing"}'),
+    "class of another module": from_json('{"cls": "ssm_jax.config:ConfigDict"}'),
+}
 REFUSED_BUILDS = {
     "unknown field": (
         from_json('{"cls": "ssm_jax._example:Decay", "d_sate": 1}'),
-        "`config.model.d_sate` must be a field of Decay; did you mean `d_state`?",
+        "config.model.d_sate",
+        "`d_state`",
+        "",
     ),
     "missing field": (
         from_json('{"cls": "ssm_jax._example:Stack"}'),
-        "`config.model.name` must be given",
+        "config.model.name",
+        "must",
+        "",
     ),
-    "not a spec": (
-        ConfigDict({"d_state": 1}),
-        "`config.model.cls` must be a dataclass",
-    ),
-    "other package": (
-        from_json('{"cls": "os:system"}'),
-        "`config.model.cls` must be a dataclass or Flax module",
-    ),
-    "package that only begins like ours": (
-        from_json('{"cls": "ssm_jax_evil.module:Name"}'),
-        "`config.model.cls` must be a dataclass or Flax module",
-    ),
-    "other package through ours": (
-        from_json('{"cls": "ssm_jax._example:ConfigDict"}'),
-        "`config.model.cls` must be a dataclass or Flax module",
-    ),
-    "dotted name": (
-        from_json('{"cls": "ssm_jax._example:Decay.__init__"}'),
-        "`config.model.cls` must be a dataclass or Flax module",
-    ),
-    "no such module": (
-        from_json('{"cls": "ssm_jax.nowhere:Decay"}'),
-        "got 'ssm_jax.nowhere:Decay'",
-    ),
-    "no such class": (
-        from_json('{"cls": "ssm_jax._example:Nothing"}'),
-        "got 'ssm_jax._example:Nothing'",
-    ),
-    "class of another module": (
-        from_json('{"cls": "ssm_jax.config:ConfigDict"}'),
-        "got 'ssm_jax.config:ConfigDict'",
-    ),
+} | {
+    key: (config, "config.model.cls", "dataclass", repr(config.get("cls")))
+    for key, config in UNKNOWN_CLASSES.items()
 }
 
 
 @pytest.mark.parametrize(
-    "config, message", REFUSED_BUILDS.values(), ids=REFUSED_BUILDS.keys()
+    "config, name, rule, value", REFUSED_BUILDS.values(), ids=REFUSED_BUILDS.keys()
 )
-def test_build_refuses_in_one_line(config, message):
-    with pytest.raises(ValueError) as caught:
+def test_build_refuses_in_one_line(config, name, rule, value):
+    with refuses(name, value, rule=rule):
         build(config, "config.model")
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "path, value, message",
+    "path, value, rule",
     [
-        ("recurrence.d_state", "x", "`config.model.recurrence.d_state` must be int, "),
-        (
-            "recurrence.readout",
-            "x",
-            "`config.model.recurrence.readout` must be Literal",
-        ),
-        ("d_state", 2.5, "`config.model.d_state` must be int | None, got 2.5."),
-        ("causal", 1, "`config.model.causal` must be bool, got 1."),
-        (
-            "recurrence.d_state",
-            0,
-            "`config.model.recurrence`: `d_state` must be positive, got 0.",
-        ),
+        ("recurrence.d_state", "x", "int"),
+        ("recurrence.readout", "x", "Literal"),
+        ("d_state", 2.5, "int | None"),
+        ("causal", 1, "bool"),
     ],
 )
-def test_error_of_an_override_says_its_whole_path(path, value, message):
+def test_error_of_an_override_says_its_whole_path(path, value, rule):
+    with refuses(f"config.model.{path}`", repr(value), rule=rule):
+        build(overridden(path, value), "config.model")
+
+
+def test_error_of_an_object_says_its_path_and_its_field():
+    with refuses("config.model.recurrence`: `d_state", 0, rule="positive"):
+        build(overridden("recurrence.d_state", 0), "config.model")
+
+
+def overridden(path, value):
     config = spec(Stack, name="a")
     *parents, last = path.split(".")
     holder = config
@@ -372,20 +366,18 @@ def test_error_of_an_override_says_its_whole_path(path, value, message):
         holder = holder[parent]
     with holder.ignore_type():
         holder[last] = value
-    with pytest.raises(ValueError) as caught:
-        build(config, "config.model")
-    assert str(caught.value).startswith(message)
+    return config
 
 
 def test_error_in_a_tuple_says_the_position():
     config = spec(Stack, name="a", blocks=(Decay(), Decay()))
     config.blocks[1].d_state = -1
-    with pytest.raises(ValueError, match=r"`config\.model\.blocks\[1\]`: `d_state`"):
+    with refuses("config.model.blocks[1]`: `d_state", -1):
         build(config, "config.model")
 
 
 def test_object_of_another_class_is_refused_where_a_dataclass_is_annotated():
-    with pytest.raises(ValueError, match="`Stack.decay` must be .*Decay.* got Gate"):
+    with refuses("Stack.decay", "Gate", rule="Decay"):
         build(spec(Stack, name="a", decay=Gate()))
 
 
@@ -407,12 +399,12 @@ def test_difference_of_nan_from_itself_is_none():
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null"])
 def test_text_that_is_no_config_is_refused(text):
-    with pytest.raises(ValueError, match="`text` must be"):
+    with refuses("text"):
         from_json(text)
 
 
 def test_value_that_json_cannot_hold_is_refused():
-    with pytest.raises(ValueError, match="`config` must hold numbers"):
+    with refuses("config", rule="numbers"):
         to_json(ConfigDict({"f": math.tanh}))
 
 

@@ -42,12 +42,14 @@ def test_bytes_are_of_temporaries_and_results():
     assert row["forward_s"] > 0 and row["forward_compile_s"] > 0
 
 
+@pytest.mark.full
 def test_both_forms_of_the_kernel_are_exact_and_their_ratio_is_taken():
     usual, ours, ratio = kernels.modal_kernel_rows(64, d=2, n=3, repeats=1)
     assert usual["error"] < 1e-5 and ours["error"] < 1e-6
     assert ratio["grad_bytes"] == usual["grad_bytes"] / ours["grad_bytes"]
 
 
+@pytest.mark.full
 def test_recurrence_has_a_row_for_each_method_and_writes_them(tmp_path, capsys):
     output = tmp_path / "rows.json"
     run("--suite=recurrence", "--lengths=5", "--repeats=1", f"--output={output}")
@@ -60,6 +62,7 @@ def test_recurrence_has_a_row_for_each_method_and_writes_them(tmp_path, capsys):
     assert [line.split()[0] for line in lines[:2]] == ["sequential", "associative"]
 
 
+@pytest.mark.full
 def test_iterations_give_the_outputs_of_single_steps():
     rows = list(iterations.iteration_rows(12, batch=1, frequencies=3, repeats=1))
     assert [row["what"].split(",")[0] for row in rows] == ["FRU"] * 3 + ["GRU"]
@@ -68,6 +71,7 @@ def test_iterations_give_the_outputs_of_single_steps():
         assert row["error"] < 1e-5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("usual", "unit"), [(units._FRU, FRU), (units._SRU, SRU)], ids=["fru", "sru"]
 )
@@ -83,6 +87,7 @@ def test_units_as_written_are_the_same_mathematics(usual, unit, method, key):
     chex.assert_trees_all_close(of_ours, of_usual, rtol=0, atol=1e-6)
 
 
+@pytest.mark.full
 def test_units_are_compared_with_what_is_written():
     rows = list(units.unit_rows(6, batch=2, repeats=1))
     assert [row["what"] for row in rows[:3]] == ["FRU as written", "FRU", "FRU ratio"]
@@ -90,6 +95,7 @@ def test_units_are_compared_with_what_is_written():
     assert ratio["grad_s"] == written["grad_s"] / ours["grad_s"]
 
 
+@pytest.mark.full
 def test_generators_are_known_by_the_steps_of_their_sequences():
     (row,) = generators.generator_rows(1024, repeats=1)
     assert row["task"].startswith("Pathfinder") and row["examples_per_s"] > 0
@@ -97,6 +103,7 @@ def test_generators_are_known_by_the_steps_of_their_sequences():
         generators.generator_rows(784, repeats=1)
 
 
+@pytest.mark.full
 def test_the_usual_smoothing_is_the_same_mathematics(key):
     params = smoothing._OURS.init(key, 3)
     x = jnp.sin(jnp.arange(42.0)).reshape(2, 7, 3)
@@ -105,7 +112,7 @@ def test_the_usual_smoothing_is_the_same_mathematics(key):
     np.testing.assert_allclose(usual, ours, atol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_smoothing_is_compared_with_what_is_named():
     rows = {
         row["what"]: row
@@ -115,6 +122,7 @@ def test_smoothing_is_compared_with_what_is_named():
     assert ratio == rows["Transformer"]["grad_s"] / rows["ETSMLP"]["grad_s"]
 
 
+@pytest.mark.full
 def test_models_of_the_throughput_have_one_size():
     tokens = jnp.zeros((1, 2), jnp.int32)
     sizes = []
@@ -124,6 +132,7 @@ def test_models_of_the_throughput_have_one_size():
     assert 30e6 < min(sizes) and max(sizes) < 1.3 * min(sizes)
 
 
+@pytest.mark.full
 def test_throughput_is_that_of_each_model(monkeypatch):
     transformer = throughput.models(64, 1, 8)["Transformer"]
     monkeypatch.setattr(throughput, "models", lambda *sizes: {"one": transformer})
@@ -132,6 +141,7 @@ def test_throughput_is_that_of_each_model(monkeypatch):
     assert row["tokens_a_second"] > 0 and row["step_bytes"] > 0
 
 
+@pytest.mark.full
 def test_token_is_timed_after_the_prompt(monkeypatch):
     monkeypatch.setattr(language, "MODELS", ("gru",))
     (row,) = language.generation_rows(3, repeats=1)
@@ -140,6 +150,7 @@ def test_token_is_timed_after_the_prompt(monkeypatch):
     assert row["state_bytes"] == 2 * 64 * 4  # two layers
 
 
+@pytest.mark.full
 def test_long_text_has_one_loss_in_pieces_and_at_once(monkeypatch):
     monkeypatch.setattr(language, "LONG", ("gru",))
     monkeypatch.setattr(language, "in_a_fresh_process", lambda run, *args: run(*args))
@@ -150,6 +161,7 @@ def test_long_text_has_one_loss_in_pieces_and_at_once(monkeypatch):
         assert row[f"{way}_s"] > 0 and row[f"{way}_bytes"] > 1e6
 
 
+@pytest.mark.full
 def test_draws_that_are_not_finite_are_counted(monkeypatch, tmp_path):
     unit = finite.RECURRENCES["sru"]
     monkeypatch.setattr(finite, "RECURRENCES", {"sru": unit})

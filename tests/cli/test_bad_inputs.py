@@ -16,8 +16,11 @@ import pytest
 from tests.cli import programs
 from tests.tasks.raw_sets import novels
 
-# ml_collections loads the experiment by a call that importlib wants replaced.
-pytestmark = pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")
+pytestmark = [
+    pytest.mark.full,  # Whole programs.
+    # ml_collections loads the experiment by a call that importlib wants replaced.
+    pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning"),
+]
 
 EXPERIMENT = """
     from ml_collections import ConfigDict

@@ -29,6 +29,7 @@ def run(tmp_path_factory):
     return path, evaluate_run(path)
 
 
+@pytest.mark.full
 def test_a_row_is_what_the_folder_holds(run):
     path, measured = run
     row = report.row_of(WorkDir(path))
@@ -41,6 +42,7 @@ def test_a_row_is_what_the_folder_holds(run):
     json.dumps(row)
 
 
+@pytest.mark.full
 def test_inspection_is_of_the_model(run):
     path, _ = run
     restored = restore(path)
@@ -62,6 +64,7 @@ def test_inspection_is_of_the_model(run):
     np.testing.assert_allclose(found["predictions"].sum(-1), 1, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_figures_are_drawn_into_the_folder(run):
     folder = WorkDir(run[0])
     paths = report.draw(folder, report.row_of(folder))
@@ -71,6 +74,7 @@ def test_figures_are_drawn_into_the_folder(run):
     assert all(path.stat().st_size > 5000 for path in paths)
 
 
+@pytest.mark.full
 def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
     folder = WorkDir(tmp_path / "new")
     with folder.claimed(WorkDir(run[0]).config()):

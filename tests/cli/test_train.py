@@ -11,6 +11,8 @@ import pytest
 
 from ssm_jax.evaluation import evaluate_run
 
+pytestmark = pytest.mark.full  # Whole programs.
+
 ROOT = Path(__file__).parents[2]
 DIGITS = (
     "--config=experiments/dlr/digits.py",

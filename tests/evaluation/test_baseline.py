@@ -4,10 +4,10 @@ import dataclasses
 import math
 
 import numpy as np
-import pytest
 
 from ssm_jax import tasks
 from ssm_jax.evaluation import baseline, trivial_baseline
+from tests.bad_inputs import refuses
 
 
 def whole(task, split):
@@ -66,7 +66,7 @@ def test_endless_data_need_a_limit_and_give_an_r2_near_0():
     found = of(task, batch_size=64, limit=2)
     assert abs(found["r2"]) < 0.05 and found["n_examples"] == 128
     assert found["n_train"] == baseline.ENDLESS_EXAMPLES * 16
-    with pytest.raises(ValueError, match="`evaluation_batches` must be a number"):
+    with refuses("evaluation_batches", rule="number"):
         of(task)
 
 

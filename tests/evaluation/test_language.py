@@ -27,6 +27,7 @@ from ssm_jax.recurrences import DLR
 from ssm_jax.tasks import Digits, TextFolder
 from ssm_jax.training import Optimizer, Training, train
 from ssm_jax.training.evaluate import n_evaluated
+from tests.bad_inputs import refuses
 from tests.tasks.raw_sets import novels
 
 
@@ -57,6 +58,7 @@ def trained(tmp_path_factory):
     return run
 
 
+@pytest.mark.full
 def test_lengths_are_measured_and_written_down(trained):
     rows = evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
     ways = [(row["start"], row["order"], row["length"]) for row in rows]
@@ -148,7 +150,5 @@ def test_tokens_spell_what_they_encode(trained):
 def test_run_on_another_task_has_no_lengths(monkeypatch):
     run = Restored(nn.Dense(1), {}, Digits(), Training(steps=1, batch_size=1), 1)
     monkeypatch.setattr("ssm_jax.evaluation.run.restore", lambda *_, **__: run)
-    with pytest.raises(
-        ValueError, match="^`workdir` must be of a run on a `TextFolder`"
-    ):
+    with refuses("workdir", rule="`TextFolder`"):
         evaluate_lengths("anywhere", [4, 8])

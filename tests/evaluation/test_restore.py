@@ -16,6 +16,7 @@ from ssm_jax.evaluation import evaluate_lengths, evaluate_run, restore
 from ssm_jax.tasks import Digits
 from ssm_jax.training import CheckpointError, train
 from ssm_jax.training.checkpointing import integrity
+from tests.bad_inputs import refuses
 from tests.training import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +100,7 @@ def test_best_latest_and_a_step_are_what_they_say(run):
     assert restore(run, 4).step == 4
     kept = ", ".join(sorted(path.name for path in (run / "checkpoints").iterdir()))
     for step in (9, 400):
-        with pytest.raises(CheckpointError, match=f"got {step}; kept: {kept}"):
+        with pytest.raises(CheckpointError, match=f"{step}.*{kept}"):
             restore(run, step)
 
 
@@ -133,7 +134,7 @@ def test_best_where_no_step_has_a_finite_metric_is_refused(run):
         record["metrics"]["validation/accuracy"] = float("nan")
         (folder / "integrity.json").unlink()
         integrity.write_record(folder, record)
-    with pytest.raises(CheckpointError, match="`which` must be 'latest' or a step whe"):
+    with refuses("which", rule="'latest'", error=CheckpointError):
         restore(run, "best")
     assert restore(run, "latest").step == 5
 
@@ -141,7 +142,7 @@ def test_best_where_no_step_has_a_finite_metric_is_refused(run):
 def test_copied_step_is_not_taken_for_another(run):
     shutil.copytree(run / "checkpoints" / "4", run / "checkpoints" / "9")
     assert restore(run, "latest").step == 5
-    with pytest.raises(CheckpointError, match="folder of step 9, got that of step 4"):
+    with pytest.raises(CheckpointError, match="step 9.*step 4"):
         restore(run, 9)
 
 
@@ -154,8 +155,8 @@ def test_checkpoint_of_another_config_is_told_the_differences(run):
     with pytest.raises(CheckpointError) as error:
         restore(run, "latest")
     for part in (
-        "must be of the config of its run",
-        "model.encoder.d_model: 8 -> 4; optimizer.learning_rate: 0.5 -> 0.01; put",
+        "model.encoder.d_model: 8 -> 4",
+        "optimizer.learning_rate: 0.5 -> 0.01",
     ):
         assert part in str(error.value)
 
@@ -163,7 +164,7 @@ def test_checkpoint_of_another_config_is_told_the_differences(run):
 def test_several_processes_evaluate_nothing(run, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     for evaluate in (evaluate_run, lambda run: evaluate_lengths(run, [2, 4])):
-        with pytest.raises(ValueError, match=r"`jax.process_count\(\)` must be 1, got"):
+        with refuses("jax.process_count()", 2, rule="1"):
             evaluate(run)
     assert not (run / "evaluation.json").exists()
 
@@ -174,6 +175,7 @@ def test_restoring_changes_nothing_in_the_folder(run):
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
+@pytest.mark.full
 def test_trained_on_eight_devices_evaluated_on_one(run):
     done = launch_evaluate(run, "--split=validation", "--checkpoint=latest")
     assert done.returncode == 0, done.stderr
@@ -185,12 +187,12 @@ def test_trained_on_eight_devices_evaluated_on_one(run):
 
 
 def test_data_folder_of_a_task_without_one_is_refused(run):
-    with pytest.raises(ValueError, match="`config.task.data_dir` must be a field of"):
+    with refuses("config.task.data_dir", rule="field"):
         restore(run, data_dir="/data")
 
 
 def test_missing_run_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="must hold a run, got .*nowhere"):
+    with pytest.raises(FileNotFoundError, match="run.*nowhere"):
         restore(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
 
@@ -198,10 +200,11 @@ def test_missing_run_is_refused(tmp_path):
 def test_run_without_a_checkpoint_is_refused(run):
     shutil.rmtree(run / "checkpoints")
     for which in ("best", "latest"):
-        with pytest.raises(CheckpointError, match="must hold a whole step"):
+        with pytest.raises(CheckpointError, match="step"):
             restore(run, which)
 
 
+@pytest.mark.full
 def test_flipped_bit_is_one_line_to_the_caller(run):
     bias = "params%2Fhead%2Flinear%2Fdense%2Fbias"
     file = run / "checkpoints" / "5" / "state" / bias / "0"

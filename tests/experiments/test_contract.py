@@ -1,5 +1,6 @@
 """Every experiment: it is what its file says, it builds, and its step can be taken."""
 
+import functools
 import math
 from typing import get_args
 
@@ -28,6 +29,7 @@ from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import train
 from ssm_jax.training.state import create
 from ssm_jax.training.step import train_step
+from tests.tiers import tiered
 
 ARENA = ("", "model=gate", "size=small", "model=gate,size=small")
 BASELINES = tuple(f"model={name},size=small" for name in settings.baselines.NAMES)
@@ -177,7 +179,11 @@ STEPS = {
 
 @pytest.mark.parametrize(
     ("file", "variant"),
-    [(file, variant) for file, variants in STEPS.items() for variant in variants],
+    tiered(
+        [(file, variant) for file, variants in STEPS.items() for variant in variants],
+        fast=[(listops, ""), (imdb, "words+fru")],
+        unpack=True,
+    ),
 )
 def test_a_step_fits_the_task(file, variant, sets_dir):
     """In shapes alone: nothing is compiled."""
@@ -194,24 +200,52 @@ def test_a_step_fits_the_task(file, variant, sets_dir):
     assert sums["loss"].shape == ()
 
 
-@pytest.mark.slow
+# One of each paper first, which the fast tier takes; then one of each file.
+LEARNING = [
+    (digits, ""),
+    (image, "size=small"),
+    (mixture, "curves=poly5,model=fru,size=small"),
+    (longssm_text, VARIANTS[longssm_text][0]),
+    *((file, variants[0]) for file, variants in STEPS.items()),
+]
+
+# Part of the first loss that is left of it where it falls slowly, after more steps.
+SLOW = {
+    **dict.fromkeys((pixel_mnist, text, retrieval, imdb, listops, language), 0.9),
+    pathx: 0.99,
+}
+
+
 @pytest.mark.parametrize(
-    ("file", "variant"),
-    [
-        (shift, ""),
-        (digits, ""),
-        (image, "size=small"),
-        (language, "dataset=mrpc,model=gate"),
-    ],
+    ("file", "variant"), tiered(list(dict.fromkeys(LEARNING)), fast=4, unpack=True)
 )
-def test_shrunk_experiment_trains(file, variant, sets_dir, tmp_path):
+def test_shrunk_experiment_trains(file, variant, sets_dir):
+    """The loss of one batch falls by a stated factor when it is trained on alone."""
+    config = shrunk(file.get_config(variant), sets_dir)
+    rate, n_steps = (0.005, 50) if file in SLOW else (0.02, 30)
+    config.optimizer.update(learning_rate=rate, schedule="constant")
+    task, model = build(config.task), build(config.model)
+    batch = task.batch("train", 0, 8, 0)
+    run, state = create(model, task, build(config.optimizer), seed=0)
+    step, losses = jax.jit(functools.partial(train_step, run)), []
+    for _ in range(n_steps):
+        state, sums = step(state, batch)
+        losses.append(float(sums["loss"] / sums["n"]))
+    assert min(losses[-10:]) < SLOW.get(file, 0.65) * losses[0], losses
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("file", "variant"), [(digits, ""), (language, "dataset=mrpc,model=gate")]
+)
+def test_shrunk_experiment_is_trained_and_measured(file, variant, sets_dir, tmp_path):
     config = shrunk(file.get_config(variant), sets_dir)
     measured = train(config, str(tmp_path))
     assert measured["step"] == 2
     assert all(math.isfinite(value) for value in measured.values())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_network_of_one_recurrence_trains_and_is_evaluated(tmp_path):
     config = shrunk(mixture.get_config("curves=poly5,model=rnn,size=small"), "")
     train(config, str(tmp_path))

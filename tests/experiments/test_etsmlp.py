@@ -136,6 +136,7 @@ def size(config) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(variables))
 
 
+@pytest.mark.full
 def test_smoothing_adds_13_numbers_a_channel_to_the_mlp():
     d, layers = 160, 12
     norms = (layers + 2) * 2 * d
@@ -147,6 +148,7 @@ def test_smoothing_adds_13_numbers_a_channel_to_the_mlp():
 NEAR_ONE = 1 - np.geomspace(1e-2, 2e-4, 5)
 
 
+@pytest.mark.full
 def test_gradients_by_loglog_stay_where_those_by_lambda_explode():
     """Proposition 1, towards 1 and towards 0."""
     to_one = proposition_1.gradients(NEAR_ONE, angle=0.0)

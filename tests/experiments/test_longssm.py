@@ -131,6 +131,7 @@ def test_rows_do_not_depend_on_the_length_where_that_is_asked():
             assert len(set(read)) == 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("variant", "millions"),
     [
@@ -153,6 +154,7 @@ def test_sizes_are_near_the_papers(variant, millions, key):
     assert round(found / 1e6) == millions
 
 
+@pytest.mark.full
 def test_published_models_are_measured_from_their_files(tmp_path, key):
     tokens = np.random.default_rng(0).integers(0, 11, 130)
     (tmp_path / "text.txt").write_text(" ".join(f"w{token}" for token in tokens))

@@ -9,6 +9,7 @@ from scipy.signal import fftconvolve
 from ssm_jax.kernels import LogDecay
 from ssm_jax.kernels.blocks import _correlate, _mix, block_convolution
 from tests.kernels.oracle import assert_close, draw
+from tests.tiers import tiered
 
 D, N = 2, 3
 LOG_ABS = np.array([[-1e-6, -1e-4, -0.1], [-0.5, -0.01, -2.0]], np.float32)
@@ -45,7 +46,7 @@ def evaluated(u, g, *sides):
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("length", [1, 127, 129, 16_384])
+@pytest.mark.parametrize("length", tiered([1, 127, 129, 16_384], (129,)))
 def test_blocks_are_the_sums_that_define_them(length, side):
     log = jax.tree.map(jnp.asarray, SIDES[side])
     rng = np.random.default_rng(length)
@@ -72,6 +73,7 @@ def test_blocks_are_the_sums_that_define_them(length, side):
                 assert_close(of_phase, -wanted_log.imag, 10 * tolerance)
 
 
+@pytest.mark.full
 def test_blocks_are_differentiable_again():
     """The derivative of the convolution's, by its own rule, as that of the sums."""
     length = 140

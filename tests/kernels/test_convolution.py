@@ -16,6 +16,7 @@ from ssm_jax.kernels import (
     two_sided_convolution,
 )
 from tests.kernels import oracle
+from tests.tiers import tiered
 
 K, N = 2, 3
 LOG_ABS = np.array([[0.0, -1e-6, -0.01], [-1e-3, -1.0, -1e-5]], np.float32)
@@ -64,7 +65,7 @@ def wanted_kernel_and_gradient(log, w, c, *, length, part):
     return k, (LogDecay(np.real(of_log), *phases), of_w)
 
 
-@pytest.mark.parametrize("part", ["real", "complex"])
+@pytest.mark.parametrize("part", tiered(["real", "complex"]))
 @each_decay
 def test_modal_kernel_is_the_sum_of_its_modes(log, part):
     for length in (1, 2, 127):
@@ -77,6 +78,7 @@ def test_modal_kernel_is_the_sum_of_its_modes(log, part):
         )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("part", ["real", "complex"])
 @pytest.mark.parametrize("decay", ["shared", "own"])
 def test_modal_kernel_is_exact_at_a_million_steps(decay, part):
@@ -175,7 +177,7 @@ def test_low_precision_in_is_low_precision_out_of_float32_sums():
 
 
 @each_decay
-@pytest.mark.parametrize("length", [1, 2, 127])
+@pytest.mark.parametrize("length", tiered([1, 2, 127], (127,)))
 def test_final_state_is_that_of_the_recurrence(log, length):
     u, _ = signals(length, 1, 0)
     given = jax.jit(final_state)(log, u)
@@ -188,6 +190,7 @@ def test_final_state_is_that_of_the_recurrence(log, length):
     oracle.assert_close(given, h_last.reshape(2, K, N), 1e-6)
 
 
+@pytest.mark.full
 def test_final_state_is_exact_after_131072_steps():
     log, u = DECAYS["own"], oracle.draw(np.random.default_rng(3), (2**17, K))
     given = jax.jit(final_state)(log, u.real)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.kernels.dense import Dense, block_by_block, change_over, step_by_step
+from tests.tiers import tiered
 
 WIDTH, N, ROWS = 2, 3, 2
 LENGTHS = (1, 2, 16, 17, 127)
@@ -38,7 +39,7 @@ def assert_near(given, wanted, tolerance):
 
 
 @pytest.mark.parametrize("evaluate", [step_by_step, block_by_block])
-@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("length", tiered(LENGTHS, (17,)))
 def test_outputs_and_last_state_are_those_of_the_definition(evaluate, length):
     system, x, state, *_ = drawn(length)
     given = jax.jit(evaluate)(system, x, state)
@@ -47,7 +48,7 @@ def test_outputs_and_last_state_are_those_of_the_definition(evaluate, length):
     assert_near(given, definition(system, x, 0 * state), 2e-6)
 
 
-@pytest.mark.parametrize("length", LENGTHS[2:])
+@pytest.mark.parametrize("length", tiered(LENGTHS[2:], (17,)))
 def test_blocks_have_the_gradients_of_steps(length):
     system, x, state, c, c_last = drawn(length)
 
@@ -91,6 +92,7 @@ def test_slow_changes_add_up_without_loss(steps):
     assert_near(given, [wanted - np.eye(2)], 5e-7)
 
 
+@pytest.mark.full
 def test_steps_keep_the_states_between_blocks_only():
     length, width, n = 4096, 2, 64
     system = Dense(jnp.zeros((width, n, n)), *[jnp.ones((width, n))] * 2)

@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 from ssm_jax.kernels import linear_recurrence
+from tests.tiers import tiered
 
 RNG = np.random.default_rng(0)
 SHORT, LONG = 64, 1000
@@ -59,8 +60,8 @@ def evaluate(a, b, c, *, method):
     return h, grads
 
 
-@pytest.mark.parametrize("growth", [1.1, 2])
-@pytest.mark.parametrize("decays", [REAL, COMPLEX], ids=["real", "complex"])
+@pytest.mark.parametrize("growth", tiered([1.1, 2], (2,)))
+@pytest.mark.parametrize("decays", tiered({"complex": COMPLEX, "real": REAL}))
 def test_convolution_of_growing_states_is_exact(decays, growth):
     a = decays[growth]
     b, c = drawn(SHORT, 2), drawn(SHORT, 2)
@@ -104,6 +105,7 @@ def test_each_row_of_vmap_is_evaluated_by_its_own_decays():
         assert_close(of_b[i, ::-1], wanted[1][::-1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("check_vma", [True, False])
 def test_devices_may_decide_for_themselves(check_vma):
     a = np.stack([REAL[2], REAL[1.1] / 2])

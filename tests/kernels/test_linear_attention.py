@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.kernels import linear_attention
+from tests.bad_inputs import refuses
 
 LENGTH, HEADS, K, V = 150, 2, 3, 4
 
@@ -48,9 +49,5 @@ def test_what_sees_nothing_gets_zeros():
 def test_state_in_two_directions_is_refused():
     q, k, v = problem(5)
     state = np.zeros((2, HEADS, K, V + 1), np.float32)
-    with pytest.raises(ValueError) as refusal:
+    with refuses("state", rule="None"):
         linear_attention(q, k, v, state, bidirectional=True)
-    assert str(refusal.value) == (
-        "`state` must be None for linear attention in two directions, got one; the "
-        "second direction starts where the sequence ends."
-    )

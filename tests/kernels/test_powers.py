@@ -10,6 +10,7 @@ import pytest
 
 from ssm_jax.kernels import LogDecay, logarithm, powers, repeated
 from ssm_jax.kernels.powers import combined
+from tests.tiers import tiered
 
 RNG = np.random.default_rng(0)
 STEPS = np.concatenate(
@@ -106,7 +107,7 @@ def test_axes_of_steps_come_before_axes_of_decays():
 
 
 @pytest.mark.parametrize("a", NUMBERS.values(), ids=NUMBERS.keys())
-@pytest.mark.parametrize("known", [False, True], ids=["argument", "constant"])
+@pytest.mark.parametrize("known", tiered({"argument": False, "constant": True}))
 def test_logarithm_holds_the_number_as_it_stands(a, known):
     log = jax.jit(lambda: logarithm(a))() if known else jax.jit(logarithm)(a)
     wanted = exact_logarithm(a)
@@ -183,7 +184,7 @@ def test_derivative_through_the_number_is_l_a_to_the_l_minus_1(a):
     np.testing.assert_allclose(tangent, wanted, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("count", [1, 2, 362, 4096, 2**17])
+@pytest.mark.parametrize("count", tiered([1, 2, 362, 4096, 2**17], (1, 362)))
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
 def test_repeated_is_as_exact_as_the_decay(log, count):
     steps = np.arange(2**20 // count, dtype=np.int32)[:50]

@@ -19,13 +19,13 @@ from tests.kernels.cases import (
     N,
     check,
     each_evaluation,
-    each_method,
     evaluate,
     expected,
     make,
     numbers,
     weighted,
 )
+from tests.tiers import tiered
 
 KINDS = (*CONSTANT, *VARYING)
 LENGTHS = (1, 2, 3, 127, 1000, 8191)
@@ -37,20 +37,20 @@ RESET = np.array(
 )
 
 each_scan = pytest.mark.parametrize("method", SCANS)
-each_length = pytest.mark.parametrize("length", LENGTHS)
+each_length = pytest.mark.parametrize("length", tiered(LENGTHS, (127,)))
 each_direction = pytest.mark.parametrize(
     "reverse", DIRECTIONS.values(), ids=DIRECTIONS.keys()
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", tiered(KINDS, ("log_phase_lo", "varying_complex")))
 @each_scan
 def test_scans_are_the_loop(method, kind):
     decay, p = make(kind, (3, 7, N), reset=RESET)
     check(decay, p, method, 1e-6)
 
 
-@pytest.mark.parametrize("kind", ["complex", *VARYING])
+@pytest.mark.parametrize("kind", tiered(("complex", *VARYING), ("varying_complex",)))
 @each_scan
 def test_scans_in_reverse_are_the_loop(method, kind):
     decay, p = make(kind, (3, 7, N), reset=RESET, reverse=True)
@@ -58,14 +58,14 @@ def test_scans_in_reverse_are_the_loop(method, kind):
 
 
 @each_direction
-@pytest.mark.parametrize("kind", CONSTANT)
+@pytest.mark.parametrize("kind", tiered(list(CONSTANT), ("log_phase",)))
 def test_fft_is_the_loop(kind, reverse):
     decay, p = make(kind, (3, 7, N), reverse=reverse)
     check(decay, p, "fft", 1e-6)
 
 
 @each_length
-@each_method
+@pytest.mark.parametrize("method", tiered(METHODS, ("chunked", "fft")))
 def test_constant_decay_of_any_length(method, length):
     decay, p = make("log_phase", (length, N))
     # Each of 1,000 steps is rounded twice where XLA does not fuse its two operations.
@@ -73,7 +73,7 @@ def test_constant_decay_of_any_length(method, length):
 
 
 @each_length
-@each_scan
+@pytest.mark.parametrize("method", tiered(SCANS, ("chunked",)))
 def test_varying_decay_of_any_length(method, length):
     decay, p = make("varying_complex", (length, N))
     check(decay, p, method, 1e-5)
@@ -93,6 +93,7 @@ def recurrences(draw):
     return method, *make(kind, (*batch, length, N), **options)
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=10, derandomize=True)
 @given(recurrences())
 def test_any_shape_is_the_loop(recurrence):
@@ -105,6 +106,7 @@ def piece(decay, b, h0, *, reverse, method):
     return linear_recurrence(decay, b, h0, reverse=reverse, method=method)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sizes", [(1, 3), (3, 1), (1,) * 4], ids=str)
 @each_direction
 @each_evaluation
@@ -151,7 +153,7 @@ def by_modulus(tree):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", LONG)
 def test_long_memory_lasts_131072_steps(method, long_memory):
     decay, p, wanted = long_memory

@@ -20,9 +20,10 @@ from tests.kernels.cases import (
     make,
     weighted,
 )
+from tests.tiers import tiered
 
 
-@each_method
+@pytest.mark.parametrize("method", tiered(METHODS, ("fft",)))
 def test_first_and_second_derivatives_are_known(method):
     # With ones as input the three states sum up to 3 + 2 a + a^2.
     def total(a):
@@ -39,6 +40,7 @@ def test_first_and_second_derivatives_are_known(method):
     np.testing.assert_allclose(hessian, 2 * np.eye(3), atol=2e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("method", "kind"),
     [*((method, "log_phase") for method in METHODS), ("chunked", "varying_complex")],
@@ -61,6 +63,7 @@ def in_double(value):
     return jnp.asarray(value, jnp.promote_types(value.dtype, jnp.float64))
 
 
+@pytest.mark.full
 @each_method
 def test_vmap_over_decays_is_one_after_another(method):
     decay, p = make("complex", (5, N))
@@ -72,7 +75,7 @@ def test_vmap_over_decays_is_one_after_another(method):
         oracle.assert_close(row, expected(one, p._replace(a=one)), 1e-6)
 
 
-@each_method
+@pytest.mark.parametrize("method", tiered(METHODS, ("fft",)))
 def test_vmap_over_batches_is_one_after_another(method):
     decay, p = make("log_phase", (3, 5, N))
     over = jax.vmap(plain(method), in_axes=(None, 0, 0, 0, 0))
@@ -87,6 +90,7 @@ def plain(method):
     return functools.partial(evaluate, reset=None, reverse=False, method=method)
 
 
+@pytest.mark.full
 @each_method
 def test_checkpoint_changes_no_gradient(method):
     decay, p = make("log_phase", (5, N))
@@ -100,6 +104,7 @@ def test_checkpoint_changes_no_gradient(method):
     oracle.assert_close(grads, expected(decay, p)[1], 1e-6)
 
 
+@pytest.mark.full
 @each_method
 def test_gradient_inside_shard_map_is_that_of_one_device(method):
     decay, p = make("log_phase", (8, 5, N))

@@ -4,8 +4,8 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
+from tests.bad_inputs import refuses
 from tests.layers.cases import (
     BATCH,
     HALF,
@@ -76,7 +76,7 @@ def test_state_continues_the_sequence(row):
 
 @rows(has_state=False)
 def test_state_is_refused_where_there_is_none(row):
-    with pytest.raises(ValueError, match="`state` must be None"):
+    with refuses("state", rule="None"):
         row.layer.apply(started(row), X, np.zeros((BATCH, 2, 2, 3), np.float32))
 
 

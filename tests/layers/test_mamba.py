@@ -16,6 +16,7 @@ from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
 from ssm_jax.recurrences import LRU, Selective
 from tests.layers.test_short_convolution import convolution
 from tests.recurrences.oracle_selective import selective
+from tests.tiers import tiered
 
 BATCH, LENGTH, WIDTH = 2, 11, 20
 SELECTIVE = Selective(d_state=3, dt_min=0.05, dt_max=0.5)
@@ -45,7 +46,7 @@ def test_layer_is_its_definition():
     chex.assert_trees_all_close(given, (y, (window, h)), rtol=0, atol=5e-6)
 
 
-@pytest.mark.parametrize("method", ["sequential", "chunked", "associative"])
+@pytest.mark.parametrize("method", tiered(["sequential", "chunked", "associative"]))
 def test_one_token_at_a_time_gives_the_sequence(method):
     variables, _ = started(MAMBA)
 
@@ -71,6 +72,7 @@ def test_rank_is_that_of_the_width_outside():
     assert params["step_kernel"].shape == (3, 2 * WIDTH)
 
 
+@pytest.mark.full
 def test_last_map_starts_divided_by_the_root_of_the_layers():
     one, four = (started(Mamba(n_layers=n))[0]["params"] for n in (1, 4))
     halved = jax.tree.map(lambda v: v / 2, one["out"])
@@ -78,6 +80,7 @@ def test_last_map_starts_divided_by_the_root_of_the_layers():
     chex.assert_trees_all_equal(four["in"], one["in"])
 
 
+@pytest.mark.full
 def test_any_recurrence_may_run_inside():
     layer = Mamba(LRU(d_state=3))
     variables, apply = started(layer)

@@ -8,6 +8,7 @@ import pytest
 from ssm_jax.layers import ShortConvolution
 from tests.recurrences import oracle
 from tests.recurrences.cases import MASK, RESET
+from tests.tiers import tiered
 
 WIDTH = 3
 
@@ -23,7 +24,7 @@ def convolution(params, x, window=None):
     return sum(taps) + bias, seen[:, length:]
 
 
-@pytest.mark.parametrize("d_conv", [1, 2, 4, 9])
+@pytest.mark.parametrize("d_conv", tiered([1, 2, 4, 9], (4,)))
 def test_taps_see_the_window_and_their_own_segment(d_conv):
     """With windows shorter than a segment, and longer than the whole sequence."""
     rng = np.random.default_rng(d_conv)

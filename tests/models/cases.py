@@ -32,6 +32,7 @@ from ssm_jax.recurrences import (
     Selective,
     log_spaced,
 )
+from tests.tiers import tiered
 
 VOCABULARY = 7
 
@@ -74,6 +75,8 @@ def model(layer: nn.Module, encoder: nn.Module) -> SequenceModel:
     return SequenceModel(encoder, Block(layer, prenorm=True), 1, StepHead(VOCABULARY))
 
 
-def each_layer(layers: dict[str, nn.Module]) -> pytest.MarkDecorator:
-    """Marks a test to run on layers."""
-    return pytest.mark.parametrize("layer", layers.values(), ids=layers.keys())
+def each_layer(
+    layers: dict[str, nn.Module], fast: tuple[str, ...]
+) -> pytest.MarkDecorator:
+    """Marks a test to run on layers, on those of ``fast`` in the fast tier too."""
+    return pytest.mark.parametrize("layer", tiered(layers, fast))

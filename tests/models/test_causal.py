@@ -11,6 +11,7 @@ import pytest
 from ssm_jax import recurrences
 from ssm_jax.models import VectorEncoder
 from tests.models.cases import LAYERS, STATELESS, VOCABULARY, each_layer, model
+from tests.tiers import tiered
 
 WIDTH = 8
 RNG = np.random.default_rng(0)
@@ -42,7 +43,7 @@ def started(layer):
     return causal, jax.jit(causal.init)(key, TEXT[:, :2])
 
 
-@each_layer(LAYERS)
+@each_layer(LAYERS, fast=("s5", "mamba"))
 def test_one_token_at_a_time_gives_what_all_at_once_give(layer):
     causal, variables = started(layer)
     at_once = jax.jit(causal.apply)(variables, TEXT)
@@ -63,8 +64,8 @@ def test_one_token_at_a_time_gives_what_all_at_once_give(layer):
         np.testing.assert_allclose(given, wanted, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("mask", [None, MASK], ids=["packed", "padded"])
-@each_layer(LAYERS | STATELESS)
+@pytest.mark.parametrize("mask", tiered({"padded": MASK, "packed": None}))
+@each_layer(LAYERS | STATELESS, fast=("dlr", "attention"))
 def test_no_document_reaches_the_loss_of_another(layer, mask):
     causal, variables = started(layer)
     documents = np.cumsum(RESET, 1)

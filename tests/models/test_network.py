@@ -8,14 +8,15 @@ from flax.core import meta
 from ssm_jax.layers import Recurrent
 from ssm_jax.models import LastHead, PooledHead, RecurrentNetwork, StepHead
 from ssm_jax.recurrences import SRU
+from tests.tiers import tiered
 
 UNIT = SRU(d_statistic=3, d_feedback=2, d_output=4)
 MASK = np.array([[1, 1, 1, 0, 0], [0, 1, 0, 1, 0], [1] * 5, [0] * 5], bool)
 
 
-@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "mask"])
+@pytest.mark.parametrize("mask", tiered({"mask": MASK, "all": None}))
 @pytest.mark.parametrize(
-    "head", [LastHead(3), PooledHead(3), StepHead(3)], ids=["last", "pooled", "step"]
+    "head", tiered({"last": LastHead(3), "pooled": PooledHead(3), "step": StepHead(3)})
 )
 def test_head_predicts_from_the_outputs(head, mask, key):
     x = jax.random.normal(key, (4, 5, 2))

@@ -127,6 +127,7 @@ def test_throughput_has_a_line_for_each_model_by_length():
     assert drawn(memory)["a"] == [[256, 256], [512, 512]]
 
 
+@pytest.mark.full
 def test_gradients_of_proposition_1_are_drawn():
     panels = proposition_1.draw().axes
     assert len(panels) == 6

@@ -39,10 +39,11 @@ RESET = np.array(
 )
 
 
-def rows(*, methods=None, lengths=False, directions=(1, 2), brief=False):
+def rows(*, methods=None, lengths=False, directions=(1, 2), brief=False, fast=ROWS):
     """Marks a test to run on rows; if asked, on each of their methods and lengths.
 
-    ``brief`` takes the brief rows in, too: for what each row has of its own.
+    ``brief`` takes the brief rows in, too: for what each row has of its own. In the
+    fast tier it runs on the rows of ``fast``, by the first method over 17 steps.
     """
     params = []
     for name, row in ROWS.items():
@@ -54,7 +55,12 @@ def rows(*, methods=None, lengths=False, directions=(1, 2), brief=False):
         if row.directions in directions and brief >= row.brief:
             for values in itertools.product(*axes.values()):
                 label = "-".join([name, *map(str, values[1:])])
-                params.append(pytest.param(*values, id=label))
+                is_fast = name in fast and (
+                    (methods is None or values[1] == methods[0])
+                    and (not lengths or values[-1] == 17)
+                )
+                marks = () if is_fast else pytest.mark.full
+                params.append(pytest.param(*values, id=label, marks=marks))
     names = ["row", *["method"] * (methods is not None), *["length"] * lengths]
     return pytest.mark.parametrize(names, params)
 

@@ -71,8 +71,8 @@ class Row(NamedTuple):
 LENGTHS = {
     "dlr": (1, 2, 17, 127),
     "dlr_prod": (17,),
-    "dlr_real": (1, 127),
-    "dlr_bidirectional": (2, 127),
+    "dlr_real": (17, 127),
+    "dlr_bidirectional": (2, 17, 127),
     "dlr_bidirectional_prod": (17,),
 }
 ROWS = {
@@ -85,13 +85,13 @@ ROWS = {
     for name, dlr in DLRS.items()
 }
 SMOOTHINGS = {
-    "smoothing": (ComplexSmoothing(), (1, 127)),
+    "smoothing": (ComplexSmoothing(), (1, 17, 127)),
     "smoothing_real": (ComplexSmoothing(eigenvalues="real"), (17,)),
     "smoothing_bare": (
         ComplexSmoothing(alpha=False, beta=False, shortcut="none"),
         (17,),
     ),
-    "smoothing_bidirectional": (ComplexSmoothing(bidirectional=True), (127,)),
+    "smoothing_bidirectional": (ComplexSmoothing(bidirectional=True), (17, 127)),
     "smoothing_bidirectional_small": (
         ComplexSmoothing(bidirectional=True, small_change=True, shortcut="sigmoid"),
         (17,),

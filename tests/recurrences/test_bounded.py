@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.recurrences import DLR, LRU, S5, Bounded, MIMOModes
+from tests.bad_inputs import refuses
 
 M, D = 4.0, 3
 SLOW = {"log_rate": -60.0, "lam_re": 9.0, "log_dt": -12.0, "sqrt_decay": 0.0}
@@ -86,7 +87,5 @@ def test_small_eigenvalues_are_left_alone(key):
 
 
 def test_bound_that_is_none_is_refused():
-    with pytest.raises(
-        ValueError, match=r"^`largest_state` must be positive, got 0.0;"
-    ):
+    with refuses("largest_state", 0.0, rule="positive"):
         Bounded(recurrence=LRU(), largest_state=0.0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.recurrences import ParamGroup, Recurrence
+from tests.kernels.oracle import assert_close
 from tests.recurrences.cases import (
     MASK,
     METHODS,
@@ -33,7 +34,14 @@ def test_every_method_equals_the_definition(row, method, length):
     check(given, wanted(row, length))
 
 
-@rows()
+@rows(brief=True)
+def test_auto_equals_the_definition(row):
+    p = problem(row, 17)
+    given = jax.jit(row.recurrence.apply)(p.params, p.x)
+    assert_close(given, wanted(row, 17)[0], 1e-5)
+
+
+@rows(fast=("dlr", "fru"))
 @pytest.mark.parametrize("length", [2, 17])
 def test_auto_is_one_of_the_methods(row, length):
     p = problem(row, length)
@@ -49,7 +57,7 @@ def test_auto_is_one_of_the_methods(row, length):
     assert any(auto == program(method) for method in row.methods)
 
 
-@rows(methods=("sequential", "fft"))
+@rows(methods=("fft", "sequential"), fast=("dlr", "dlr_bidirectional"))
 def test_padding_is_as_if_it_were_not_there(row, method):
     p = problem(row, 7, batch=5, start=True)
     x = np.where(MASK[..., None], p.x, np.nan)
@@ -63,14 +71,15 @@ def test_padding_is_as_if_it_were_not_there(row, method):
 @rows(methods=("sequential",))
 def test_segments_are_separate_sequences(row, method):
     p = problem(row, 7, batch=5, start=True)
-    given = evaluate(row.recurrence, p, RESET, MASK, method=method)
+    x = np.where(MASK[..., None], p.x, np.nan)
+    given = evaluate(row.recurrence, p._replace(x=x), RESET, MASK, method=method)
     check(given, expected(row, p, RESET, MASK))
 
 
 @rows(brief=True)
 def test_parameters_are_real_float32_and_all_learn(row):
     assert isinstance(row.recurrence, Recurrence)
-    p = problem(row, row.lengths[-1])
+    p = problem(row, 17)
     _, (of_params, of_x, _) = evaluate(row.recurrence, p, method="sequential")
     params = row.recurrence.init(jax.random.key(1), WIDTH)
     chex.assert_trees_all_equal_shapes_and_dtypes(params, of_params)
@@ -96,7 +105,7 @@ def test_init_draws_from_its_key(row):
     assert any(np.any(one[name] != other[name]) for name in one)
 
 
-@rows(methods=("fft",))
+@rows(methods=("fft",), fast=("dlr", "sru"))
 def test_low_precision_is_that_of_input_and_output_only(row, method):
     p = problem(row, row.lengths[-1])
     low = jnp.asarray(p.x, jnp.bfloat16)
@@ -119,7 +128,7 @@ def test_low_precision_is_that_of_input_and_output_only(row, method):
 
 @rows(methods=METHODS, directions=(1,))
 def test_future_does_not_reach_past(row, method):
-    p = problem(row, row.lengths[-1])
+    p = problem(row, 17)
     half = p.x.shape[1] // 2
     x = p.x.copy()
     x[:, half:] += 1
@@ -131,7 +140,7 @@ def test_future_does_not_reach_past(row, method):
     assert np.all(np.any(np.abs(changed - y)[:, half:] > 1e-3, -1))
 
 
-@rows(directions=(2,))
+@rows(directions=(2,), fast=("dlr_bidirectional",))
 def test_future_reaches_past_in_two_directions(row):
     p = problem(row, 7)
     run = jax.jit(row.recurrence.apply)
@@ -141,7 +150,7 @@ def test_future_reaches_past_in_two_directions(row):
     assert np.all(np.abs(changed - y) > 1e-6)
 
 
-@rows()
+@rows(fast=())
 def test_transformations_compose(row):
     p = problem(row, 7)
     other = row.recurrence.init(jax.random.key(2), WIDTH)

@@ -14,10 +14,10 @@ READOUTS = {
     "prod": DLR(d_state=4, **LONG, readout="prod"),
 }
 METHODS = [
-    "sequential",
-    "chunked",
-    pytest.param("associative", marks=pytest.mark.slow),
     "fft",
+    pytest.param("chunked", marks=pytest.mark.full),
+    pytest.param("sequential", marks=pytest.mark.nightly),
+    pytest.param("associative", marks=pytest.mark.nightly),
 ]
 
 

@@ -26,6 +26,7 @@ from ssm_jax.recurrences import (
 )
 from tests.recurrences import oracle_rnn
 from tests.recurrences.table import ROWS
+from tests.tiers import tiered
 
 # Short: through the states, whose programs compile fastest.
 LENGTH = 8
@@ -52,13 +53,14 @@ SCALES = {
 }
 
 
-@pytest.mark.parametrize("name", SCALES)
+@pytest.mark.parametrize("name", tiered(list(SCALES), ("s5_exp", "gru")))
 def test_values_and_gradients_are_finite(name):
     for scale in SCALES[name]:
         found = finite.count(finite.RECURRENCES[name], scale, 50, length=LENGTH)
         assert (found["values"], found["gradients"]) == (0, 0), found
 
 
+@pytest.mark.full
 def test_generating_function_of_s4_is_finite():
     for scale in (20, 100):
         s4 = finite.RECURRENCES["s4"]
@@ -71,6 +73,7 @@ def test_the_suite_has_all_recurrences():
     assert {type(row.recurrence) for row in ROWS.values()} <= types
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["sequential", "associative"])
 @pytest.mark.parametrize("kind", ["sru", "fru"])
 def test_units_are_finite_up_to_the_bound_of_their_weights(kind, method):
@@ -103,6 +106,7 @@ def test_units_are_finite_up_to_the_bound_of_their_weights(kind, method):
         assert is_finite == (log_growth == 60)
 
 
+@pytest.mark.full
 def test_units_overflow_where_their_equations_do():
     unit = FRU(frequencies=(0.0, 0.25, 3.0), horizon=32, d_feedback=20, d_output=3)
     init = unit.init(jax.random.key(0), 2)

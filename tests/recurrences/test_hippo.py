@@ -6,6 +6,7 @@ from scipy.linalg import expm
 from scipy.special import eval_legendre
 
 from ssm_jax.recurrences import hippo
+from tests.bad_inputs import refuses
 
 SIZES = (2, 8, 64)
 
@@ -54,8 +55,5 @@ def test_parts_give_the_matrices_back(n):
 
 @pytest.mark.parametrize("n", [0, -2, 3])
 def test_size_is_even(n):
-    with pytest.raises(ValueError) as refusal:
+    with refuses("n", n, rule="even"):
         hippo.legs(n)
-    assert str(refusal.value) == (
-        f"`n` must be even and positive, got {n}; states come in conjugate pairs."
-    )

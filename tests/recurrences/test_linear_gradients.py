@@ -14,6 +14,7 @@ import pytest
 
 from ssm_jax.recurrences import FRU, RNN, SRU
 from tests.kernels.oracle import assert_close
+from tests.tiers import tiered
 
 N = 4
 
@@ -99,7 +100,7 @@ def test_state_of_a_linear_sru(alpha, key):
     assert_close(last, sums(np.float64(first), step, entering), 1e-6)
 
 
-@pytest.mark.parametrize("length", [5, 50])
+@pytest.mark.parametrize("length", tiered([5, 50]))
 def test_gradients_of_a_linear_rnn_vanish_or_explode(length, key):
     """Between ``s_min^T`` and ``s_max^T``, which ``s I`` reaches."""
     rnn = linear_rnn()
@@ -115,7 +116,7 @@ def test_gradients_of_a_linear_rnn_vanish_or_explode(length, key):
         np.testing.assert_allclose(found, value**length, rtol=1e-4)
 
 
-@pytest.mark.parametrize("length", [5, 50])
+@pytest.mark.parametrize("length", tiered([5, 50]))
 def test_gradients_of_a_linear_sru_vanish_or_explode(length, key):
     """Between the powers of ``alpha + (1 - alpha) s``, which ``s I`` reaches.
 
@@ -165,8 +166,8 @@ class Generalized(FRU):
         return BASES[self.basis](steps / self.horizon)[..., None] / self.horizon
 
 
-@pytest.mark.parametrize("length", [10, 1000])
-@pytest.mark.parametrize("basis", ["waves", *BASES])
+@pytest.mark.parametrize("length", tiered([10, 1000]))
+@pytest.mark.parametrize("basis", tiered(["waves", *BASES]))
 def test_gradients_of_a_linear_fru_neither_vanish_nor_explode(basis, length, key):
     """Between ``exp(-2 s)`` and ``exp(s)``, whatever the length and the basis.
 

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from ssm_jax.recurrences import LRU, ParamGroup
+from tests.bad_inputs import refuses
 
 RINGS = {"disk": {}, "ring": {"r_min": 0.9, "r_max": 0.999, "max_phase": 0.314}}
 each_ring = pytest.mark.parametrize("ring", RINGS.values(), ids=RINGS.keys())
@@ -54,18 +55,16 @@ def test_eigenvalues_gains_and_inputs_have_a_group():
 
 
 REFUSALS = {
-    "`d_state` must be positive, got 0": {"d_state": 0},
-    "`r_min` must be in [0, r_max) with r_max at most 1, got 0.9": {
-        "r_min": 0.9,
-        "r_max": 0.9,
-    },
-    "`r_min` must be in [0, r_max) with r_max at most 1, got 0.0": {"r_max": 1.1},
-    "`max_phase` must be positive, got 0.0": {"max_phase": 0.0},
+    "size": ({"d_state": 0}, "d_state", "positive", 0),
+    "order": ({"r_min": 0.9, "r_max": 0.9}, "r_min", "[0, r_max)", 0.9),
+    "range": ({"r_max": 1.1}, "r_min", "at most 1", 0.0),
+    "phase": ({"max_phase": 0.0}, "max_phase", "positive", 0.0),
 }
 
 
-@pytest.mark.parametrize(("message", "fields"), REFUSALS.items())
-def test_numbers_that_do_not_fit_are_refused(message, fields):
-    with pytest.raises(ValueError) as refusal:
+@pytest.mark.parametrize(
+    ("fields", "name", "rule", "value"), REFUSALS.values(), ids=REFUSALS.keys()
+)
+def test_numbers_that_do_not_fit_are_refused(fields, name, rule, value):
+    with refuses(name, value, rule=rule):
         LRU(**fields)
-    assert str(refusal.value).startswith(message)

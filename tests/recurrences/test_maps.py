@@ -10,6 +10,8 @@ import pytest
 
 from tests.recurrences.cases import problem, rows
 
+pytestmark = pytest.mark.full  # Two devices.
+
 N_DEVICES = 2
 LENGTH = 17  # A convolution, where one is chosen at all.
 RESET = np.zeros((N_DEVICES, LENGTH), bool)

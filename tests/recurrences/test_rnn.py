@@ -11,6 +11,7 @@ from flax import linen as nn
 from ssm_jax.kernels import linear_recurrence
 from ssm_jax.recurrences import FRU, GRU, LSTM, RNN, SRU, log_spaced
 from ssm_jax.recurrences.fru import rotating
+from tests.bad_inputs import refuses
 from tests.kernels.oracle import assert_close
 
 
@@ -204,7 +205,7 @@ def test_rnn_is_that_of_flax(activation, function, key):
 
 
 def test_unknown_activation_is_refused(unchecked):
-    with pytest.raises(ValueError, match="^`activation` must be one of .* 'relu';"):
+    with refuses("activation", "'relu'", rule="'tanh'"):
         RNN(activation="relu")
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.signal import cont2discrete
 
 from ssm_jax.recurrences import S4, hippo, nplr
+from tests.bad_inputs import refuses
 
 
 @pytest.mark.parametrize("length", [1, 2, 64, 1023])
@@ -37,9 +38,5 @@ def test_s4_starts_as_hippo_itself(length, dt, key):
 def test_s4_says_which_methods_it_knows(method, reset, key):
     s4, x = S4(d_state=4), jnp.ones((3, 2))
     flags = None if reset is None else jnp.zeros(3, bool)
-    with pytest.raises(ValueError) as refusal:
+    with refuses("method", f"got {method!r}", rule="'sequential' or 'chunked'"):
         s4.apply(s4.init(key, 2), x, reset=flags, method=method)
-    assert str(refusal.value) == (
-        "`method` must be 'sequential' or 'chunked' for a dense matrix, or 'fft' "
-        f"without `reset`, got {method!r}; 'auto' chooses by length."
-    )

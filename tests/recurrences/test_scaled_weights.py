@@ -29,6 +29,7 @@ def distance(one, other):
     return largest(jax.tree.map(np.subtract, one, other))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", UNITS)
 def test_scaled_feedback_gives_the_sequential_solution(name):
     n_converged = 0
@@ -53,6 +54,7 @@ def test_scaled_feedback_gives_the_sequential_solution(name):
     assert 0 < n_converged
 
 
+@pytest.mark.full
 def test_iterations_end_where_they_cannot_converge():
     """Newton's that do not come closer, Picard's that grow as a power."""
     for name, scale in (("gru", 8.0), ("sru", 12.0)):

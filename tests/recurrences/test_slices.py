@@ -16,7 +16,7 @@ from tests.recurrences.cases import (
 )
 
 
-@rows()
+@rows(fast=("dlr",))
 def test_slices_of_the_modes_change_nothing(row, monkeypatch):
     p = problem(row, 7, batch=5, start=True)
     # Two modes a slice, of three or six: one slice is filled up.
@@ -33,6 +33,7 @@ def test_slices_of_the_modes_change_nothing(row, monkeypatch):
 BOUND = "ssm_jax.recurrences.families.time_invariant.STATES_AT_ONCE"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["sequential", "associative"])
 def test_bound_holds_the_memory_of_the_gradient(method, monkeypatch):
     n, length, width = 512, 512, 4

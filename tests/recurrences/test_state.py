@@ -4,8 +4,8 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
+from tests.bad_inputs import refuses
 from tests.kernels.oracle import assert_close
 from tests.recurrences.cases import (
     WIDTH,
@@ -20,7 +20,7 @@ from tests.recurrences.cases import (
 PIECES = [(0, 1, "fft"), (1, 5, "chunked"), (5, 7, "sequential")]
 
 
-@rows(directions=(1,))
+@rows(directions=(1,), fast=("dlr", "s4", "gru"))
 def test_state_continues_the_sequence(row):
     p = problem(row, 7, start=True)
 
@@ -37,7 +37,7 @@ def test_state_continues_the_sequence(row):
     check(jax.jit(evaluation(in_pieces))(*p), expected(row, p))
 
 
-@rows(directions=(1,))
+@rows(directions=(1,), fast=("s5", "selective", "fru"))
 def test_decoding_gives_the_sequence_token_by_token(row):
     p = problem(row, 7, start=True)
 
@@ -52,7 +52,7 @@ def test_decoding_gives_the_sequence_token_by_token(row):
     check(jax.jit(evaluation(decode))(*p), expected(row, p))
 
 
-@rows(directions=(1,))
+@rows(directions=(1,), fast=("dlr",))
 def test_initial_state_is_a_fresh_start(row):
     p = problem(row, 7)
     start = row.recurrence.initial_state((2,), WIDTH)
@@ -70,7 +70,7 @@ def test_batch_axes_of_a_state_come_first(row):
     chex.assert_trees_all_equal(many, spread)
 
 
-@rows(directions=(1,))
+@rows(directions=(1,), fast=("smoothing", "lstm"))
 def test_a_start_on_padding_behind_the_data_holds_for_the_next_piece(row):
     p = problem(row, 7)
     mask = np.array([[1, 1, 1, 0, 1, 1, 1]] * 2, bool)
@@ -86,15 +86,11 @@ def test_a_start_on_padding_behind_the_data_holds_for_the_next_piece(row):
     assert_close((np.concatenate([left, right], 1), state), (whole, last), 1e-5)
 
 
-@rows(directions=(2,))
+@rows(directions=(2,), fast=("dlr_bidirectional",))
 def test_two_directions_take_and_give_no_state(row):
     p = problem(row, 7)
     assert row.recurrence.initial_state((2,), WIDTH) is None
     _, last = jax.jit(row.recurrence.apply)(p.params, p.x)
     assert last is None
-    with pytest.raises(ValueError) as refusal:
+    with refuses("state", rule="None"):
         row.recurrence.apply(p.params, p.x, jnp.zeros((2, WIDTH, 3), jnp.complex64))
-    assert str(refusal.value) == (
-        "`state` must be None for a recurrence in two directions, got one; the second "
-        "direction starts where the sequence ends."
-    )

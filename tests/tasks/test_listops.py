@@ -10,6 +10,7 @@ from scipy import stats
 from experiments.etsmlp import listops as experiment
 from ssm_jax import tasks
 from ssm_jax.tasks.synthetic import expressions, listops
+from tests.bad_inputs import refuses
 
 SPLITS = ("train", "validation", "test")
 SMALL = {"min_length": 10, "max_length": 50, "max_depth": 5, "max_arguments": 6}
@@ -126,6 +127,7 @@ def test_drawn_as_the_definition_says():
     assert stats.chi2_contingency(counts).pvalue > 1e-3
 
 
+@pytest.mark.full
 def test_no_expression_of_the_small_setting_is_in_two_splits():
     task = tasks.ListOps(**experiment.SMALL_TREES)
     rows = {
@@ -178,6 +180,7 @@ def test_example_depends_on_neither_the_size_of_its_split_nor_on_earlier_request
     np.testing.assert_array_equal(last.inputs, whole(many, "test").inputs[-70:])
 
 
+@pytest.mark.full
 def test_examples_are_the_same_in_every_process(run_python):
     program = (
         "from ssm_jax import tasks; import hashlib;"
@@ -204,22 +207,22 @@ def test_defaults_are_those_of_the_arena():
 
 
 BAD_FIELDS = {
-    "n_train": ({"n_train": 0}, "must be at least 1, got 0"),
-    "n_validation": ({"n_validation": -1}, "must be at least 1, got -1"),
-    "n_test": ({"n_test": 0}, "must be at least 1, got 0"),
-    "max_depth": ({"max_depth": 1}, "must be at least 2, got 1"),
-    "max_arguments": ({"max_arguments": 1}, "must be at least 2, got 1"),
-    "min_length": ({"min_length": 0}, "must be from 1 to .*, 2000, got 0"),
+    "n_train": ({"n_train": 0}, "at least 1", 0),
+    "n_validation": ({"n_validation": -1}, "at least 1", -1),
+    "n_test": ({"n_test": 0}, "at least 1", 0),
+    "max_depth": ({"max_depth": 1}, "at least 2", 1),
+    "max_arguments": ({"max_arguments": 1}, "at least 2", 1),
+    "min_length": ({"min_length": 0}, "2000", 0),
     "min_length` and `max_length": (
         {"max_depth": 3, "max_arguments": 3, "min_length": 50, "max_length": 60},
-        "must .* got 50 and 60 and none such among 100,000 trees",
+        "50",
+        60,
     ),
 }
 
 
 @pytest.mark.parametrize("name", BAD_FIELDS)
 def test_bad_field_is_an_error_of_one_line(name):
-    fields, message = BAD_FIELDS[name]
-    with pytest.raises(ValueError, match=f"^`{name}` {message}; .*\\.$") as error:
+    fields, rule, value = BAD_FIELDS[name]
+    with refuses(name, value, rule=rule):
         tasks.ListOps(**fields)
-    assert "\n" not in str(error.value)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.tasks import Mixture
+from tests.bad_inputs import refuses
 
 
 def curves(**options):
@@ -44,7 +45,7 @@ def test_offsets_and_weights_have_the_standard_deviation_of_the_code(degree):
 
 @pytest.mark.parametrize("std", [0.0, -0.1, np.inf, np.nan])
 def test_standard_deviation_that_is_none_is_refused(std):
-    with pytest.raises(ValueError, match=f"^`std` must be positive.*got {std};"):
+    with refuses("std", std, rule="positive"):
         Mixture(std=std)
 
 

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from ssm_jax import tasks
+from tests.bad_inputs import refuses
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_smaller_images_are_means_of_squares(mnist, mnist_dir):
 
 
 def test_size_that_does_not_divide_is_an_error():
-    with pytest.raises(ValueError, match="^`size` must be a divisor of 28, got 10"):
+    with refuses("size", 10, rule="28"):
         tasks.PixelMnist(size=10)
 
 
@@ -114,12 +115,11 @@ def test_defaults_hold_out_five_thousand_in_plain_order():
 @pytest.mark.parametrize("n_validation", [0, 34])
 def test_validation_that_leaves_a_split_empty_is_an_error(mnist_dir, n_validation):
     task = tasks.PixelMnist(data_dir=mnist_dir, n_validation=n_validation)
-    with pytest.raises(
-        ValueError, match=f"^`n_validation` must .* 33, .*got {n_validation}; "
-    ):
+    with refuses("n_validation", n_validation, rule="33"):
         task.n_examples("train")
 
 
+@pytest.mark.full
 def test_without_a_folder_the_set_is_where_tfds_keeps_its_sets(mnist_dir, run_python):
     program = "from ssm_jax import tasks; print(tasks.PixelMnist().n_examples('test'))"
     assert run_python(program, TFDS_DATA_DIR=mnist_dir) == "11"

@@ -13,6 +13,7 @@ import tensorflow_datasets as tfds
 from ssm_jax import tasks
 from ssm_jax.tasks.prepare import pathfinder as prepare
 from ssm_jax.tasks.prepare.pathfinder import write_pathfinder
+from tests.bad_inputs import refuses
 
 COUNTS = {"train": 121, "validation": 15, "test": 15}
 N = sum(COUNTS.values())
@@ -62,6 +63,7 @@ def test_a_task_may_take_fewer_images_than_are_prepared(prepared):
     np.testing.assert_array_equal(found.inputs, expected.inputs)
 
 
+@pytest.mark.full
 def test_tfds_reads_the_set_by_itself(prepared):
     builder = tfds.builder_from_directory(str(prepared / "pathfinder32" / "1.0.0"))
     drawn = tasks.Pathfinder(**SIZES)
@@ -74,6 +76,7 @@ def test_tfds_reads_the_set_by_itself(prepared):
         assert not pixels
 
 
+@pytest.mark.full
 def test_files_do_not_depend_on_the_number_of_workers(prepared, tmp_path):
     write_pathfinder(tmp_path, size=32, n=N, workers=2)
     assert contents(tmp_path) == contents(prepared)
@@ -83,6 +86,7 @@ class _Stopped(Exception):
     pass
 
 
+@pytest.mark.full
 def test_a_stopped_preparation_goes_on_and_gives_the_same_files(prepared, tmp_path):
     def stop(done: int, total: int) -> None:
         if done == 100:
@@ -122,6 +126,7 @@ def wait_for(what, process: subprocess.Popen | None = None):
     return found
 
 
+@pytest.mark.full
 def test_killed_preparation_leaves_neither_workers_nor_its_lock(tmp_path):
     program = f"""
 from ssm_jax.tasks.prepare import pathfinder
@@ -132,7 +137,7 @@ if __name__ == "__main__":
     process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
     try:
         parts = wait_for(lambda: list(tmp_path.rglob(".part-*")), process)
-        with pytest.raises(ValueError, match="^`data_dir` must .* one process at a ti"):
+        with refuses("data_dir", rule="process"):
             write_pathfinder(tmp_path, size=32, n=10, workers=1)
     finally:
         process.send_signal(signal.SIGKILL)
@@ -150,12 +155,12 @@ def test_set_that_is_there_is_left_as_it_is(prepared):
         prepared, size=32, n=N, workers=1, progress=lambda *call: calls.append(call)
     )
     assert not calls
-    with pytest.raises(ValueError, match="^`data_dir` must not .* seed 0; remove") as e:
+    with refuses("data_dir", rule="seed 0"):
         write_pathfinder(prepared, size=32, n=N, seed=1, workers=1)
-    assert "\n" not in str(e.value)
     assert contents(prepared) == before
 
 
+@pytest.mark.full
 def test_another_seed_gives_other_images(prepared, tmp_path):
     write_pathfinder(tmp_path, size=32, n=N, seed=1, workers=1)
     images = [
@@ -178,21 +183,21 @@ def test_missing_set_is_an_error_that_says_how_to_prepare_it(tmp_path):
 
 def test_set_that_is_too_small_is_an_error(prepared):
     task = tasks.Pathfinder(data_dir=str(prepared), n_train=122, n_test=1)
-    with pytest.raises(ValueError, match="^`n_train` must be at most 121, .* got 122;"):
+    with refuses("n_train", 122, rule="121"):
         task.batch("train", 0, 1, seed=0)
 
 
 BAD_ARGUMENTS = {
-    "size": ({"size": 64}, "must be 32 or 128, got 64"),
-    "n": ({"n": 9}, "must be at least 10, got 9"),
-    "seed": ({"seed": -1}, "must be at least 0, got -1"),
-    "workers": ({"workers": 0}, "must be at least 1, got 0"),
+    "size": ({"size": 64}, "32 or 128", 64),
+    "n": ({"n": 9}, "at least 10", 9),
+    "seed": ({"seed": -1}, "at least 0", -1),
+    "workers": ({"workers": 0}, "at least 1", 0),
 }
 
 
 @pytest.mark.parametrize("name", BAD_ARGUMENTS)
 def test_bad_argument_is_an_error_and_writes_nothing(name, tmp_path, unchecked):
-    arguments, message = BAD_ARGUMENTS[name]
-    with pytest.raises(ValueError, match=f"^`{name}` {message}; .*\\.$"):
+    arguments, rule, value = BAD_ARGUMENTS[name]
+    with refuses(name, value, rule=rule):
         write_pathfinder(tmp_path, **{"size": 32, "n": 10, **arguments})
     assert not list(tmp_path.iterdir())

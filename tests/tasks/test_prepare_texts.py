@@ -5,6 +5,7 @@ import pytest
 from ssm_jax import tasks
 from ssm_jax.cli.prepare import TEXTS, prepare
 from ssm_jax.tasks import documents
+from tests.bad_inputs import refuses
 
 ARTICLES = (
     " \n = Émile , a hill = \n \n It is <unk> high . \n \n = = Climb = = \n \n"
@@ -91,11 +92,11 @@ def untitled(raw):
 
 
 BAD = {
-    "short": (wikitext, False, "1801350 lines in its split train, got 19; .*--subset"),
-    "empty": (lambda raw: wikitext(raw, articles=("",)), True, "some lines .* got 0;"),
-    "untitled": (untitled, True, "train.tokens:2 must be the title .* ' <html> .*anew"),
-    "missing": (missing_split, True, "without wiki.valid.tokens; put"),
-    "empty book": (empty_book, True, "validation/5.txt must hold a book, got nothing"),
+    "short": (wikitext, False, "1801350 .*train.* 19.*--subset"),
+    "empty": (lambda raw: wikitext(raw, articles=("",)), True, "got 0"),
+    "untitled": (untitled, True, "train.tokens:2 .*title.* ' <html> "),
+    "missing": (missing_split, True, "wiki.valid.tokens"),
+    "empty book": (empty_book, True, "validation/5.txt"),
 }
 
 
@@ -113,5 +114,5 @@ def test_bad_file_is_named_and_nothing_is_left(case, tmp_path):
 
 def test_texts_are_not_downloaded(tmp_path):
     for name in TEXTS:
-        with pytest.raises(ValueError, match="`--manual_dir` must be given .*test"):
+        with refuses("--manual_dir"):
             prepare(name, str(tmp_path))

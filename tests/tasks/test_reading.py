@@ -9,6 +9,7 @@ import pytest
 
 from ssm_jax import tasks
 from ssm_jax.tasks.tfds import glue, images, imdb, reading, retrieval
+from tests.bad_inputs import refuses
 
 SETS = {
     "mnist": (images.MNIST, lambda folder: tasks.PixelMnist(data_dir=folder)),
@@ -40,10 +41,10 @@ def message_of(kind, make, folder) -> str:
 @every_set
 def test_missing_set_is_an_error_that_says_how_to_prepare_it(prepared, make, tmp_path):
     message = message_of(FileNotFoundError, make, tmp_path)
-    assert message.startswith(f"`data_dir` must hold {prepared.folder} prepared as ")
-    assert f"got {tmp_path}/{prepared.folder} with nothing there; " in message
+    assert message.startswith("`data_dir` must ")
+    assert f"{tmp_path}/{prepared.folder}" in message
     command = f"--dataset={prepared.name} --data_dir={tmp_path}"
-    assert f"`python -m launch.prepare {command}` prepares it" in message
+    assert f"`python -m launch.prepare {command}`" in message
     assert not list(tmp_path.iterdir())
 
 
@@ -62,7 +63,7 @@ def test_set_in_another_format_is_an_error(copied):
     described = json.loads(info.read_text()) | {"fileFormat": "tfrecord"}
     info.write_text(json.dumps(described))
     message = message_of(ValueError, cola, copied)
-    assert "with a set in another format; give another folder" in message
+    assert "format" in message
 
 
 @pytest.mark.parametrize("lacking", ["split 'validation'", "feature 'label'"])
@@ -81,7 +82,7 @@ def test_set_without_what_the_task_reads_is_an_error(copied, lacking):
         features.write_text(json.dumps(described))
         make = SETS["imdb_reviews"][1]
         message = message_of(ValueError, make, copied)
-    assert f"with a set without the {lacking}; give another folder" in message
+    assert lacking in message
 
 
 def cut(path):
@@ -111,16 +112,17 @@ def test_damaged_set_is_an_error_that_says_what_to_remove(copied, name):
     (path,) = (copied / "glue/cola/2.0.0").glob(pattern)
     damage(path)
     message = message_of(ValueError, cola, copied)
-    assert "with a damaged set (" in message
-    assert f"; remove {copied}/glue/cola/2.0.0, then `python -m launch" in message
-    with pytest.raises(ValueError, match="with a damaged set"):
+    assert "damaged" in message
+    assert f"{copied}/glue/cola/2.0.0" in message
+    assert "`python -m launch.prepare" in message
+    with pytest.raises(ValueError, match="damaged"):
         glue.SETS["cola"].prepared.is_there(str(copied))
 
 
 def test_a_label_that_is_no_class_is_an_error(sets_dir):
     # GLUE's own test split, whose labels are hidden.
     hidden = glue._set("cola", "sentence", test="test")
-    with pytest.raises(ValueError, match=r"must be in \[0, 2\), got -1 in .*; remove"):
+    with pytest.raises(ValueError, match=r"\[0, 2\).*-1"):
         hidden.read(sets_dir, "test")
 
 
@@ -143,9 +145,7 @@ def test_records_are_read_in_any_order(sets_dir):
 )
 def test_validation_that_leaves_a_split_empty_is_an_error(sets_dir, make, n_validation):
     task = make(data_dir=sets_dir, n_validation=n_validation)
-    with pytest.raises(
-        ValueError, match=f"^`n_validation` must .* 33, .*got {n_validation}; .* usual"
-    ):
+    with refuses("n_validation", n_validation, rule="33"):
         task.n_examples("train")
 
 

@@ -9,6 +9,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from ssm_jax import tasks
 from ssm_jax.tasks import subwords
+from tests.bad_inputs import refuses
 
 TEXTS = [
     "Où est-il? \U0001f642 He hopped here,\n\nhe hoped there.",
@@ -111,24 +112,25 @@ def test_bytes_of_a_fallback_are_bytes(tmp_path):
 
 
 BAD = {
-    "vocabulary": ({"vocabulary": 257}, "`vocabulary` must be at least 290, .* 257;"),
-    "border": ({"border": "</s>"}, r"`border` must be .* '</s>'; .* <\|endoftext\|>"),
+    "vocabulary": ({"vocabulary": 257}, "290", 257),
+    "border": ({"border": "</s>"}, "<|endoftext|>", "'</s>'"),
 }
 
 
-@pytest.mark.parametrize("fields, message", BAD.values(), ids=BAD)
-def test_what_the_file_does_not_say_is_an_error(folder, fields, message):
-    with pytest.raises(ValueError, match=f"^{message}"):
+@pytest.mark.parametrize("fields, rule, value", BAD.values(), ids=BAD)
+def test_what_the_file_does_not_say_is_an_error(folder, fields, rule, value):
+    (name,) = fields
+    with refuses(name, value, rule=rule):
         task(folder, **fields).batch("test", 0, 1, seed=0)
 
 
 def test_file_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
     path = tmp_path / "tokenizer.json"
-    with pytest.raises(FileNotFoundError, match=f"got {path}, where"):
+    with pytest.raises(FileNotFoundError, match=str(path)):
         subwords.Subwords(path)
     path.write_text("{}")
-    with pytest.raises(ValueError, match=rf"got {path} \(.*\); `Tokenizer.save`"):
+    with pytest.raises(ValueError, match=str(path)):
         subwords.Subwords(path)
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ValueError, match=f"got {path}; `pip install tokenizers`"):
+    with pytest.raises(ValueError, match=f"{path}.*`pip install tokenizers`"):
         subwords.Subwords(path)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from ssm_jax import tasks
+from tests.bad_inputs import refuses
 
 
 def shifted(inputs: np.ndarray, n_shifts: int) -> np.ndarray:
@@ -89,18 +90,19 @@ def test_defaults_are_those_of_the_paper():
 
 
 BAD_SIZES = {
-    "shift_length": (lambda: tasks.Shift(length=0), "`length` must .*, got 0; "),
-    "cumsum_length": (lambda: tasks.CumSum(length=-3), "`length` must .*, got -3; "),
-    "no_shift": (lambda: tasks.Shift(n_shifts=0), "`n_shifts` must .*, got 0; "),
+    "shift_length": (lambda: tasks.Shift(length=0), "length", 0),
+    "cumsum_length": (lambda: tasks.CumSum(length=-3), "length", -3),
+    "no_shift": (lambda: tasks.Shift(n_shifts=0), "n_shifts", 0),
     "too_many_shifts": (
         lambda: tasks.Shift(length=4, n_shifts=5),
-        "`n_shifts` must be from 1 to `length`, 4, got 5; ",
+        "n_shifts",
+        5,
     ),
 }
 
 
 @pytest.mark.parametrize("name", BAD_SIZES)
 def test_bad_size_is_an_error_of_one_line(name):
-    make, message = BAD_SIZES[name]
-    with pytest.raises(ValueError, match=f"^{message}.*\\.$"):
+    make, field, value = BAD_SIZES[name]
+    with refuses(field, value):
         make()

@@ -8,6 +8,7 @@ import pytest
 from ssm_jax import tasks
 from ssm_jax.tasks import tokens, words
 from ssm_jax.tasks.tfds import sentences
+from tests.bad_inputs import refuses
 from tests.tasks import raw_sets
 
 SPLITS: tuple[tasks.Split, ...] = ("train", "validation", "test")
@@ -183,27 +184,30 @@ def test_words_are_split_alike_by_pieces_and_character_by_character(text):
 
 
 BAD_FIELDS = {
-    "length": (lambda: tasks.ImdbBytes(length=2), "`length` must .* got 2; 4096"),
-    "pairs": (lambda: tasks.Retrieval(length=0), "`length` must .* got 0; 4000"),
-    "glue": (lambda: tasks.Glue(name="cola", length=1), "`length` must .* got 1; 128"),
-    "words": (lambda: tasks.ImdbWords(length=1), "`length` must .* got 1; 512"),
+    "length": (lambda: tasks.ImdbBytes(length=2), "length", 2),
+    "pairs": (lambda: tasks.Retrieval(length=0), "length", 0),
+    "glue": (lambda: tasks.Glue(name="cola", length=1), "length", 1),
+    "words": (lambda: tasks.ImdbWords(length=1), "length", 1),
     "vocabulary": (
         lambda: tasks.ImdbWords(vocabulary=3),
-        "`vocabulary` must .* than 3, .* got 3; 30,000",
+        "vocabulary",
+        3,
     ),
     "min_count": (
         lambda: tasks.Glue(name="sst2", min_count=0),
-        "`min_count` must be at least 1, got 0; 1 takes",
+        "min_count",
+        0,
     ),
     "name": (
         lambda: tasks.Glue(name="rte"),  # pyright: ignore[reportArgumentType]
-        "`name` must be one of cola, .*, got 'rte'; ",
+        "name",
+        "'rte'",
     ),
 }
 
 
 @pytest.mark.parametrize("field", BAD_FIELDS)
 def test_bad_field_is_an_error_of_one_line(field, unchecked):
-    make, message = BAD_FIELDS[field]
-    with pytest.raises(ValueError, match=f"^{message}.*\\.$"):
+    make, name, value = BAD_FIELDS[field]
+    with refuses(name, value):
         make()

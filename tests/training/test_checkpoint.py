@@ -402,6 +402,7 @@ def test_shapes_of_a_mismatch_are_both_told(folder):
         Checkpoints(folder).restore(target)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n_devices", [1, 2])
 def test_saved_on_eight_devices_restored_on_fewer(tmp_path, n_devices):
     def spread(n, spec):

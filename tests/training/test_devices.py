@@ -25,6 +25,8 @@ from ssm_jax.training import DataParallel, Optimizer, create, train_step
 from ssm_jax.training.initial import Start, fresh_states
 from ssm_jax.training.truncation import Past
 
+pytestmark = pytest.mark.full  # Eight devices.
+
 ROWS, LENGTH, WIDTH, STEPS = 16, 12, 4, 20
 SGD = optax.sgd(0.05, momentum=0.9)
 ADAM = optax.adam(1e-3)

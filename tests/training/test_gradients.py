@@ -17,6 +17,8 @@ from ssm_jax.training.gradients import (
     state_gradients,
 )
 from ssm_jax.training.workdir import WorkDir
+from tests.bad_inputs import refuses
+from tests.tiers import tiered
 from tests.training import tiny
 
 SGD = Optimizer(learning_rate=0.1, kind="sgd")
@@ -34,7 +36,7 @@ def norms(x):
     return np.stack([np.linalg.norm(x, p, axis=-1) for p in (1, 2, np.inf)], -1)
 
 
-@pytest.mark.parametrize("t", [1, 4, 9])
+@pytest.mark.parametrize("t", tiered([1, 4, 9], (4,)))
 def test_one_prediction_is_that_of_the_steps_so_far(t):
     model = RecurrentNetwork(GRU(d_state=4), LastHead(d_output=8))
     (found,), params, batch = measured(model, Mixture(length=9), (t,))
@@ -63,6 +65,7 @@ def test_blocks_of_outputs_are_measured_as_the_authors_do():
     np.testing.assert_allclose(found, norms(gradients.reshape(3, -1)), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_prediction_at_each_step_is_that_of_the_step():
     model = build(tiny.model(StepHead(d_output=2)))
     task = Shift(length=16, n_shifts=2)
@@ -86,6 +89,7 @@ def test_prediction_at_each_step_is_that_of_the_step():
         np.testing.assert_allclose(given, of_rows.mean(0), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_they_are_recorded_from_the_start_and_with_each_evaluation(tmp_path):
     config = tiny.shift(gradient_steps=(16,))
     train(config, str(tmp_path))
@@ -100,9 +104,7 @@ def test_they_are_recorded_from_the_start_and_with_each_evaluation(tmp_path):
 @pytest.mark.parametrize("step", [0, 17])
 def test_step_without_a_loss_is_an_error_before_there_is_a_folder(step, tmp_path):
     config = tiny.shift(gradient_steps=(step,))
-    with pytest.raises(
-        ValueError, match=r"`gradient_steps(\[0\])?` must be .*from 1 to"
-    ):
+    with refuses("gradient_steps", step, rule="1"):
         train(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
@@ -110,17 +112,18 @@ def test_step_without_a_loss_is_an_error_before_there_is_a_folder(step, tmp_path
 @pytest.mark.parametrize(
     ("task", "block", "rule"),
     [
-        (Mixture(length=9), 9, "must be from 1 to 8.*got 9;"),
-        (Mixture(length=9, target="next"), 2, "must be None unless.*got 2;"),
+        (Mixture(length=9), 9, "from 1 to 8"),
+        (Mixture(length=9, target="next"), 2, "None"),
     ],
 )
 def test_blocks_that_are_not_there_are_refused(task, block, rule):
-    with pytest.raises(ValueError, match=f"^`gradient_outputs` {rule}"):
+    with refuses("gradient_outputs", block, rule=rule):
         check_gradient_outputs(task.spec, block)
 
 
+@pytest.mark.full
 def test_model_without_a_state_is_an_error(tmp_path):
     config = tiny.shift(gradient_steps=(9,))
     config.model.block.layer.recurrence.bidirectional = True
-    with pytest.raises(ValueError, match="must be left out for a model that runs in"):
+    with refuses("gradient_steps"):
         train(config, str(tmp_path))

@@ -79,6 +79,7 @@ def test_noise_is_as_great_as_states_were_or_as_told(deviation, wanted):
     assert not np.allclose(given[0], other[0])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["state_passing", "noise"])
 def test_states_of_a_row_do_not_depend_on_the_number_of_devices(kind):
     start = Start(kind)
@@ -150,6 +151,7 @@ def test_carried_training_is_that_of_one_long_sequence_an_epoch(start, task):
     assert abs(float(sums["loss"]) - wanted[1]) > 1e-3 * wanted[1]
 
 
+@pytest.mark.full
 def test_run_that_is_stopped_knows_where_its_epoch_began(task, tmp_path, monkeypatch):
     """Nothing is learned, so each epoch has the losses of the first."""
     batch, stop = TextFolder.batch, 3

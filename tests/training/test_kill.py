@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_run_gives_the_numbers_of_one_that_never_was(tmp_path):
     """That the trials can fail too is seen where a checkpoint loses the key."""
     done = subprocess.run(

@@ -12,6 +12,7 @@ import jax
 import pytest
 
 from ssm_jax.training.lock import check_one_process, locked
+from tests.bad_inputs import refuses
 
 HOLDER = """
 import pathlib, sys
@@ -39,14 +40,11 @@ def holder(tmp_path):
     process.communicate()
 
 
+@pytest.mark.full
 def test_lock_of_another_process_names_it_and_ends_with_it(holder, tmp_path):
-    with pytest.raises(ValueError) as error, locked(tmp_path / "lock"):
+    holding = f"process {holder.pid} on {socket.gethostname()}"
+    with refuses("workdir", tmp_path, rule=holding), locked(tmp_path / "lock"):
         pass
-    assert str(error.value) == (
-        f"`workdir` must be of one process at a time, got {tmp_path}, locked by "
-        f"process {holder.pid} on {socket.gethostname()}; wait for it or give another "
-        "--workdir."
-    )
     holder.kill()  # SIGKILL: nothing of the process runs any more
     holder.wait()
     with locked(tmp_path / "lock"):
@@ -57,7 +55,7 @@ def test_lock_of_another_process_names_it_and_ends_with_it(holder, tmp_path):
 def test_lock_is_taken_once_within_a_process_too(tmp_path):
     for _ in range(2):
         with locked(tmp_path / "lock"):
-            with pytest.raises(ValueError, match=f"process {os.getpid()} on "):
+            with refuses("workdir", f"process {os.getpid()} on "):
                 with locked(tmp_path / "lock"):
                     pass
 
@@ -99,5 +97,5 @@ def test_other_errors_name_the_file(tmp_path, monkeypatch):
 def test_several_processes_are_refused(monkeypatch):
     check_one_process()
     monkeypatch.setattr(jax, "process_count", lambda: 4)
-    with pytest.raises(ValueError, match=r"`jax.process_count\(\)` must be 1, got 4: "):
+    with refuses("jax.process_count()", 4, rule="1"):
         check_one_process()

@@ -16,6 +16,8 @@ from ssm_jax.tasks import Digits, Shift
 from ssm_jax.training import CheckpointError, Training, train, workdir
 from ssm_jax.training.checkpointing import integrity
 from ssm_jax.training.lock import locked
+from tests.bad_inputs import refuses
+from tests.tiers import tiered
 from tests.training import tiny
 
 
@@ -97,7 +99,9 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize(("task", "config", "stops"), RUNS.values(), ids=RUNS.keys())
+@pytest.mark.parametrize(
+    ("task", "config", "stops"), tiered(RUNS, fast=("carried",), unpack=True)
+)
 def test_stopped_run_gives_the_numbers_of_one_that_never_was(
     tmp_path, monkeypatch, task, config, stops
 ):
@@ -134,17 +138,18 @@ def test_finished_run_takes_no_step(finished, monkeypatch):
 
 def test_folder_of_another_experiment_is_left_alone(finished):
     before = contents(finished)
-    with pytest.raises(ValueError, match="training.seed: 0 -> 1; give another --work"):
+    with pytest.raises(ValueError, match="training.seed: 0 -> 1.*--workdir"):
         train(tiny.shift(seed=1), str(finished))
     assert contents(finished) == before
 
 
+@pytest.mark.full
 def test_folder_that_another_process_trains_in_is_left_alone(tmp_path, monkeypatch):
     """What is there may be evaluated; the run goes on when the other one has ended."""
     Stopping(monkeypatch, Shift)(tiny.shift(), tmp_path, 5)
     before = contents(tmp_path)
     with locked(tmp_path / "lock"):
-        with pytest.raises(ValueError, match=f"locked by process {os.getpid()} on "):
+        with pytest.raises(ValueError, match=f"process {os.getpid()} on "):
             train(tiny.shift(), str(tmp_path))
         assert contents(tmp_path) == before
         assert evaluate_run(tmp_path, which="latest")["step"] == 3
@@ -154,11 +159,12 @@ def test_folder_that_another_process_trains_in_is_left_alone(tmp_path, monkeypat
 def test_several_processes_are_refused_before_there_is_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr("ssm_jax.training.loop.build", None)  # nothing is built either
-    with pytest.raises(ValueError, match=r"`jax.process_count\(\)` must be 1, got 2"):
+    with refuses("jax.process_count()", 2, rule="1"):
         train(tiny.shift(), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.full
 def test_run_does_not_go_on_from_a_step_of_another_config(tmp_path, monkeypatch):
     run, other = tmp_path / "run", tmp_path / "other"
     stop = Stopping(monkeypatch, Shift)
@@ -167,7 +173,7 @@ def test_run_does_not_go_on_from_a_step_of_another_config(tmp_path, monkeypatch)
     shutil.rmtree(run / "checkpoints" / "3")
     shutil.copytree(other / "checkpoints" / "3", run / "checkpoints" / "3")
     metrics = (run / "metrics.jsonl").read_bytes()
-    with pytest.raises(CheckpointError, match="-> step: training.seed: 0 -> 1; put"):
+    with pytest.raises(CheckpointError, match="training.seed: 0 -> 1"):
         train(tiny.shift(), str(run))
     assert (run / "metrics.jsonl").read_bytes() == metrics
 
@@ -179,22 +185,24 @@ def diverging(**training):
     return config
 
 
+@pytest.mark.full
 def test_loss_that_is_not_finite_is_one_line_that_names_its_step(tmp_path, capsys):
     with pytest.raises(SystemExit) as exit, one_line_errors():
         train(diverging(log_every=5, evaluate_every=6), str(tmp_path))
     assert exit.value.code == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: the loss must be finite, got nan at step 2; lower")
-    assert line.endswith("Checkpoints: no checkpoint yet.")
+    assert line.startswith("error: ")
+    for part in ("loss", "finite", "got nan", "step 2"):
+        assert part in line
 
 
 def test_state_that_is_not_finite_is_not_saved(tmp_path):
     """The learning rate is zero at the first step, and far too great at the second."""
     config = diverging(log_every=1, evaluate_every=1)
     config.optimizer.warmup_steps = 1
-    with pytest.raises(FloatingPointError, match="in validation after step 2") as error:
+    with pytest.raises(FloatingPointError, match="step 2") as error:
         train(config, str(tmp_path))
-    assert "the last one is of step 1" in str(error.value)
+    assert "step 1" in str(error.value)
     assert [line["step"] for line in lines(tmp_path)] == [1]
     assert restore(tmp_path, "latest").step == 1
 
@@ -212,7 +220,7 @@ def fill_checkpoints(monkeypatch):
         return write(*args) if count[0] == 1 else full()
 
     monkeypatch.setattr(integrity, "write_record", once)
-    return "step 6 must be written to .* No space .* it goes on from step 3"
+    return "step 6 .*disk.* step 3"
 
 
 def fill_metrics(monkeypatch):
@@ -226,6 +234,7 @@ def fill_metrics(monkeypatch):
     return "No space left on device: .*metrics.jsonl"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fill", [fill_checkpoints, fill_metrics])
 def test_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch, finished, fill):
     message = fill(monkeypatch)
@@ -240,30 +249,32 @@ def test_full_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch, finished
 
 
 REFUSED = {
-    "no end": ({"evaluation_batches": None}, "`evaluation_batches` must be a number"),
-    "devices": ({"batch_size": 12}, "`batch_size` must be a multiple of 8"),
+    "no end": ("evaluation_batches", None, "number"),
+    "devices": pytest.param("batch_size", 12, "multiple of 8", marks=pytest.mark.full),
 }
 
 
-@pytest.mark.parametrize(("training", "message"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(
+    ("name", "value", "rule"), REFUSED.values(), ids=REFUSED.keys()
+)
 def test_what_cannot_be_trained_is_refused_before_there_is_a_folder(
-    tmp_path, training, message
+    tmp_path, name, value, rule
 ):
-    with pytest.raises(ValueError, match=message):
-        train(tiny.shift(**training), str(tmp_path / "run"))
+    with refuses(name, value, rule=rule):
+        train(tiny.shift(**{name: value}), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
 def test_model_without_a_state_has_none_to_carry(tmp_path):
     config = tiny.shift(initial_state="carry")
     config.model.block.layer.recurrence.bidirectional = True
-    with pytest.raises(ValueError, match="`initial_state` must be 'zero' for a model"):
+    with refuses("initial_state", rule="'zero'"):
         train(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
 def test_batch_greater_than_the_train_split_is_refused_likewise(tmp_path):
-    with pytest.raises(ValueError, match="`batch_size` must be at most 1347"):
+    with refuses("batch_size", 1352, rule="1347"):
         train(tiny.digits(batch_size=1352), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
@@ -281,13 +292,11 @@ def test_batch_greater_than_the_train_split_is_refused_likewise(tmp_path):
 )
 def test_numbers_that_are_not_positive_are_refused(name):
     numbers = {"steps": 1, "batch_size": 1, name: 0}
-    with pytest.raises(
-        ValueError, match=f"`{name}` must be an integer from 1 .* got 0; "
-    ):
+    with refuses(name, 0, rule="1"):
         Training(**numbers)
 
 
 @pytest.mark.parametrize(("kind", "noise"), [("carry", 0.5), ("noise", 0.0)])
 def test_noise_that_nothing_reads_is_refused(kind, noise):
-    with pytest.raises(ValueError, match=f"^`initial_noise` .* got {noise}[; ]"):
+    with refuses("initial_noise", noise):
         Training(steps=1, batch_size=1, initial_state=kind, initial_noise=noise)

@@ -20,6 +20,7 @@ from ssm_jax.tasks import TextFolder
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training import Optimizer, create, evaluation_step, train_step
 from ssm_jax.training.gradients import state_gradients
+from tests.tiers import tiered
 
 LENGTH, VOCABULARY = 24, 257
 SGD = Optimizer(learning_rate=0.1, kind="sgd")
@@ -34,7 +35,7 @@ def gru(encoder):
     return RecurrentNetwork(GRU(d_state=4), StepHead(VOCABULARY), encoder)
 
 
-each_model = pytest.mark.parametrize("make", [dlr, gru])
+each_model = pytest.mark.parametrize("make", tiered([gru, dlr]))
 
 
 @pytest.fixture(scope="module")

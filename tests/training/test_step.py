@@ -18,6 +18,8 @@ from ssm_jax.tasks.base import Batch
 from ssm_jax.training import Optimizer, create, evaluation_step, loss_sums, train_step
 from ssm_jax.training.losses import largest_modulus, metrics
 from ssm_jax.training.parallel import DataParallel
+from tests.bad_inputs import refuses
+from tests.tiers import tiered
 from tests.training import tiny
 
 TASK = Shift(length=16, n_shifts=2)
@@ -150,15 +152,22 @@ def test_seed_draws_the_parameters(start):
 
 @pytest.mark.parametrize(
     "head",
-    [StepHead(d_output=3), StepHead(d_output=2, l_output=4), PooledHead(d_output=2)],
-    ids=["width", "length", "pooled"],
+    tiered(
+        {
+            "width": StepHead(d_output=3),
+            "length": StepHead(d_output=2, l_output=4),
+            "pooled": PooledHead(d_output=2),
+        }
+    ),
 )
 def test_model_that_does_not_fit_the_task_is_refused(head):
-    with pytest.raises(ValueError, match=r"`model` must predict \(1, 16, 2\)"):
+    with refuses("model", rule="(1, 16, 2)"):
         create(build(tiny.model(head)), TASK, SGD, seed=0)
 
 
-@pytest.mark.parametrize(("scale", "fallbacks"), [(0.3, 0), (200, 1)])
+@pytest.mark.parametrize(
+    ("scale", "fallbacks"), [pytest.param(0.3, 0, marks=pytest.mark.full), (200, 1)]
+)
 def test_sweeps_and_what_they_did_not_solve_are_among_the_metrics(scale, fallbacks):
     task = Mixture(length=96, n_train=8)
     model = RecurrentNetwork(RNN(d_state=4), LastHead(d_output=95), method="chunked")
@@ -173,6 +182,7 @@ def test_sweeps_and_what_they_did_not_solve_are_among_the_metrics(scale, fallbac
     assert 1 <= seen["sweeps"] < 50
 
 
+@pytest.mark.full
 def test_sweeps_of_two_devices_are_shared():
     task = Mixture(length=96, n_train=8)
     model = RecurrentNetwork(RNN(d_state=4), LastHead(d_output=95), method="chunked")
@@ -202,6 +212,7 @@ def test_gradient_and_states_are_measured(start, batch):
     np.testing.assert_allclose(found, modulus, 1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("n_devices", [1, 2])
 def test_penalty_adds_the_mean_square_of_the_states(start, batch, n_devices):
     run, state = start

@@ -5,9 +5,11 @@ import json
 import os
 import pathlib
 
+import jax
 import pytest
 
 from ssm_jax.training.workdir import WorkDir
+from tests.bad_inputs import refuses
 from tests.training import tiny
 
 
@@ -34,7 +36,10 @@ def test_config_comes_back_as_it_was(folder):
 
 def test_circumstances_of_the_start_are_kept(folder):
     found = folder.read("run.json")
-    assert (found["n_devices"], found["platform"]) == (8, "cpu")
+    assert (found["n_devices"], found["platform"]) == (
+        jax.device_count(),
+        "cpu",
+    )
     assert {"jax", "flax", "optax", "numpy"} <= found["versions"].keys()
     assert found["commit"] is None or len(found["commit"].rstrip("+")) >= 10
 
@@ -57,7 +62,7 @@ def test_another_experiment_is_told_the_fields_and_changes_nothing(folder):
     before = contents(folder.path)
     other = tiny.digits(steps=8, seed=3)
     other.optimizer.learning_rate = 0.5
-    with pytest.raises(ValueError, match="`workdir` must be new or of the") as error:
+    with refuses("workdir", rule="new") as error:
         claim(folder, other)
     for field in (
         "optimizer.learning_rate: 0.01 -> 0.5",
@@ -65,18 +70,17 @@ def test_another_experiment_is_told_the_fields_and_changes_nothing(folder):
         "training.steps: 7 -> 8",
     ):
         assert field in str(error.value)
-    assert "\n" not in str(error.value)
     assert contents(folder.path) == before
 
 
 def test_many_differences_are_counted(folder):
-    with pytest.raises(ValueError, match=r"and \d+ more; give another --workdir"):
+    with pytest.raises(ValueError, match=r"\d+ more.*--workdir"):
         claim(folder, tiny.shift())
 
 
 def test_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("text")
-    with pytest.raises(ValueError, match="`workdir` must be new, empty or of a run"):
+    with refuses("workdir", rule="empty"):
         claim(WorkDir(tmp_path), tiny.digits())
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -95,7 +99,7 @@ def test_folder_that_was_killed_while_it_was_claimed_is_new(folder):
 
 
 def test_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="must hold a run, got .*nowhere"):
+    with pytest.raises(FileNotFoundError, match="run.*nowhere"):
         WorkDir(tmp_path / "nowhere").config()
 
 
