@@ -83,7 +83,7 @@ def train_step(
                 f"`{min(taken)}` must not be sown, got it from a layer; the loss has "
                 "this name, give it another."
             )
-        total = _sum_over(sums | sown, axes)
+        total: Sums = _sum_over({**sums, **sown}, axes)
         n = jnp.maximum(total["n"], 1)  # of a batch without targets the loss is zero
         value = sums["loss"] / n
         if run.state_penalty:

@@ -275,7 +275,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         # One directory per leaf, so that a changed file says which leaf it belongs to.
         context.array.saving.use_ocdbt = context.array.saving.use_zarr3 = False
         return ocp.training.Checkpointer(
-            self._directory,
+            str(self._directory),
             context=context,
             preservation_policy=self,
             cleanup_tmp_directories=True,
