@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from experiments import drawing
 from ssm_jax.evaluation.length_extension import Measured, losses_by_length
@@ -74,7 +75,7 @@ def draw(folder: str) -> Figure:
         )
     axes.axvline(TRAINED, color=GREY, linestyle="--", linewidth=1)
     axes.set_xticks(LENGTHS[::2], [f"{length:,}" for length in LENGTHS[::2]])
-    axes.minorticks_off()
+    axes.xaxis.set_minor_locator(NullLocator())
     plain(axes, title="published Mamba", x="tokens of a window", y="perplexity")
     axes.legend(frameon=False, fontsize=8)
     return drawing
