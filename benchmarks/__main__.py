@@ -67,7 +67,7 @@ from benchmarks.measurement import Row
 from ssm_jax import plots
 from ssm_jax.cli import app
 from ssm_jax.cli.outputs import PICTURES, check_writable
-from ssm_jax.training import circumstances
+from ssm_jax.training import environment
 
 SUITES = {
     "generators": (generators.generator_rows, tuple(generators.GENERATORS)),
@@ -138,10 +138,10 @@ def main(argv):
     print(table(rows))
     if values.output:
         found = {"suite": name, "repeats": values.repeats, "rows": rows}
-        text = json.dumps(circumstances() | found, indent=2)
+        text = json.dumps(environment() | found, indent=2)
         Path(values.output).write_text(text + "\n")
     if values.figure:
-        plots.throughput(rows, circumstances()["device"]).savefig(values.figure)
+        plots.throughput(rows, environment()["device"]).savefig(values.figure)
 
 
 def _cell(value):

@@ -56,7 +56,7 @@ def _row(unit: Nonlinear, x: Activations, factor: int, repeats: int) -> Row:
     error = np.max(np.abs(found - y)) / np.max(np.abs(y))
     return {
         "length": x.shape[1],
-        "iterations": int(stats.n_sweeps),
+        "iterations": int(stats.iterations),
         "converged": bool(stats.converged),
         "error": float(jnp.asarray(error)),
         "steps_s": steps["steps_s"],

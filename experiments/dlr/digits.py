@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 from experiments.dlr import pixels
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import Digits
-from ssm_jax.training import Training
+from ssm_jax.training import TrainConfig
 from ssm_jax.variants import parse_variant
 
 
@@ -25,7 +25,7 @@ class Variant:
 def get_config(variant: str = "") -> Config:
     """The experiment."""
     parse_variant(variant, Variant)
-    training = spec(Training, steps=600, batch_size=64, evaluate_every=100)
+    training = spec(TrainConfig, steps=600, batch_size=64, evaluate_every=100)
     return ConfigDict(
         {
             "experiment": "dlr/digits",

@@ -15,8 +15,8 @@ from ssm_jax.models import (
     SequenceModel,
     TokenEncoder,
 )
-from ssm_jax.recurrences import ComplexSmoothing
-from ssm_jax.training import Optimizer, Training
+from ssm_jax.recurrences import CES
+from ssm_jax.training import Optimizer, TrainConfig
 
 Model = Literal[
     "etsmlp",
@@ -39,7 +39,7 @@ ABLATIONS = {
     "no_beta": {"beta": False},
     "no_omega": {"shortcut": "none"},
 }
-"""Table 3: what each changes of a `ComplexSmoothing`."""
+"""Table 3: what each changes of a `CES`."""
 
 INITS = {
     "stable_0.3": {"stable": (0.3, 0.0)},
@@ -122,13 +122,13 @@ def experiment(
       head: Spec of the head.
       model: Which model.
       language: Takes activation, initialization and optimizer of the language tasks.
-      **smoothing: Further fields of `ComplexSmoothing`.
+      **smoothing: Further fields of `CES`.
 
     Returns:
       The config.
     """
     training = spec(
-        Training,
+        TrainConfig,
         steps=setting.steps,
         batch_size=setting.batch_size,
         evaluate_every=setting.steps // 10,
@@ -180,7 +180,7 @@ def pooled(n_classes: int) -> Config:
 def _block(setting, gate, language, smoothing):
     names = ("small_change", "r_min", "r_max", "max_phase", "dt_min", "dt_max")
     fields = {name: getattr(setting, name) for name in names}
-    recurrence = spec(ComplexSmoothing, bidirectional=True, **(fields | smoothing))
+    recurrence = spec(CES, bidirectional=True, **(fields | smoothing))
     layer = spec(
         ETSMLP,
         recurrence=recurrence,

@@ -22,7 +22,7 @@ from experiments.fru import units
 from ssm_jax.config import Config, spec
 from ssm_jax.models import TokenEncoder
 from ssm_jax.tasks import ImdbWords
-from ssm_jax.training import Training
+from ssm_jax.training import TrainConfig
 from ssm_jax.variants import format_variant, parse_variant
 
 FOURIER = {"frequency_max": 100.0, "horizon": 300, "d_statistic": 10}
@@ -81,7 +81,7 @@ def get_config(variant: str = "model=fru") -> Config:
             ),
             "optimizer": units.optimizer(*RATES[unit]),
             "training": spec(
-                Training, steps=steps, batch_size=32, evaluate_every=steps // 10
+                TrainConfig, steps=steps, batch_size=32, evaluate_every=steps // 10
             ),
         }
     )

@@ -25,7 +25,7 @@ from ml_collections import ConfigDict
 from experiments.fru import units
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import Mixture
-from ssm_jax.training import Training
+from ssm_jax.training import TrainConfig
 from ssm_jax.variants import format_variant, parse_variant
 
 FOURIER = {
@@ -52,7 +52,7 @@ def get_config(variant: str = "curves=sines,model=fru") -> Config:
     curves, unit, small = chosen.curves, chosen.model, chosen.size == "small"
     clipped = curves == "sines" or unit in ("fru", "sru")
     training = spec(
-        Training,
+        TrainConfig,
         steps=1_000 if small else 10_000,
         batch_size=32,
         evaluate_every=100 if small else 1_000,

@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 from experiments.fru import units
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import PixelMnist
-from ssm_jax.training import Training
+from ssm_jax.training import TrainConfig
 from ssm_jax.variants import format_variant, parse_variant
 
 FOURIER = {
@@ -111,7 +111,7 @@ def get_config(variant: str = "inputs=pixels,model=fru") -> Config:
             "model": units.network(unit, d_output=10, fourier=fourier),
             "optimizer": units.optimizer(*rates),
             "training": spec(
-                Training,
+                TrainConfig,
                 steps=steps,
                 batch_size=256 if chosen.size == "full" else 64,
                 evaluate_every=steps // 10,

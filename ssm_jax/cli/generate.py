@@ -16,7 +16,7 @@ import sys
 from absl import flags
 
 from ssm_jax.cli.outputs import check_writable
-from ssm_jax.evaluation import Sampling, Written, generate, restore
+from ssm_jax.evaluation import GenerationState, Sampling, generate, restore
 from ssm_jax.fields import Seed, check_value
 
 
@@ -56,7 +56,7 @@ def main(argv):
             "the text goes on from its last token."
         )
     else:
-        before = Written.load(values.load_state, restored.model)
+        before = GenerationState.load(values.load_state, restored.model)
         heads, prompts = [""] * len(before.tokens), before.tokens[:, None].tolist()
     steps = generate(
         restored.model,
@@ -73,7 +73,7 @@ def main(argv):
         out.write(texts[0])
     step = before
     for step in itertools.islice(steps, values.n_tokens):
-        spelt = [task.spell(int(token)) for token in step.tokens]
+        spelt = [task.decode(int(token)) for token in step.tokens]
         if at_once:
             out.write(spelt[0])
             out.flush()

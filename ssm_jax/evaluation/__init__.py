@@ -5,22 +5,22 @@ from ssm_jax.evaluation.corpus import corpus
 from ssm_jax.evaluation.generate import Sampling, generate
 from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.length_extension import (
-    Measured,
+    LossAtLength,
+    classify_extension,
     loss_interval,
     losses_by_length,
-    verdict,
 )
 from ssm_jax.evaluation.restore import Restored, restore
 from ssm_jax.evaluation.run import evaluate_lengths, evaluate_run
-from ssm_jax.evaluation.spans import Spans, spread
-from ssm_jax.evaluation.written import Written
+from ssm_jax.evaluation.spans import Spans, spread_spans
+from ssm_jax.evaluation.written import GenerationState
 
 __all__ = [
-    "Measured",
+    "LossAtLength",
     "Restored",
     "Sampling",
     "Spans",
-    "Written",
+    "GenerationState",
     "corpus",
     "evaluate_lengths",
     "evaluate_run",
@@ -29,7 +29,7 @@ __all__ = [
     "loss_interval",
     "losses_by_length",
     "restore",
-    "spread",
+    "spread_spans",
     "trivial_baseline",
-    "verdict",
+    "classify_extension",
 ]

@@ -15,7 +15,7 @@ from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task
 from ssm_jax.tasks.text import TextFolder
 from ssm_jax.training.checkpointing import CheckpointError
-from ssm_jax.training.loop import Training
+from ssm_jax.training.loop import TrainConfig
 from ssm_jax.training.workdir import WorkDir
 from ssm_jax.types import PyTree
 
@@ -36,7 +36,7 @@ class Restored:
     model: nn.Module
     variables: PyTree
     task: Task
-    training: Training
+    training: TrainConfig
     step: int
 
     @property

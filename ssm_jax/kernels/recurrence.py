@@ -12,8 +12,8 @@ from ssm_jax.kernels.convolution import fft_solver
 from ssm_jax.kernels.powers import (
     LogDecay,
     check_log_decay,
-    logarithm,
-    powers,
+    decay_powers,
+    to_log_decay,
     two_float_decay,
 )
 from ssm_jax.types import Bool, Decays, Method, State, States, Steps
@@ -118,17 +118,17 @@ def _solve(a, b, h0, reset, *, reverse, method):
     if not isinstance(a, LogDecay):
         a = jnp.asarray(a, jnp.result_type(jnp.float32, a))
     # Inside shard_map a parameter may be the same on all devices where `b` is not.
-    a, b, cut = as_varying_together(a, b, reset)
+    a, b, cut = match_varying_axes(a, b, reset)
     if cut is not None and reverse:
         # In the order of evaluation the state is forgotten a step earlier.
-        cut = neighbours.after(cut[..., None])[..., 0]
+        cut = neighbours.shift_left(cut[..., None])[..., 0]
     if h0 is not None:
         b = _enter(a, b, jnp.asarray(h0, dtype), cut, reverse)
     # `custom_linear_solve` derives every derivative from the equation that the states
     # solve, `h - a * before(h) = b`; the transpose is the same recurrence in the other
     # direction, whose link between steps t - 1 and t is the one of step t - 1.
     fixed = jax.lax.stop_gradient(a)
-    earlier, later = neighbours.before, neighbours.after
+    earlier, later = neighbours.shift_right, neighbours.shift_left
     if reverse:
         earlier, later = later, earlier
     cut_links = None if cut is None else later(cut[..., None])[..., 0]
@@ -151,16 +151,16 @@ def _solve(a, b, h0, reset, *, reverse, method):
 
 def _solver(a, length, method) -> scan.Solver:
     if not _is_constant(a):
-        decay = scan.Varying(a)
+        decay = scan.InputDependentDecay(a)
     elif isinstance(a, LogDecay):
-        decay = scan.Constant(a, real=False)
+        decay = scan.TimeInvariantDecay(a, real=False)
     else:
-        decay = scan.Constant(logarithm(a), real=not jnp.iscomplexobj(a))
+        decay = scan.TimeInvariantDecay(to_log_decay(a), real=not jnp.iscomplexobj(a))
     if method == "sequential":
         return scan.sequential(decay)
     if method == "associative":
         return scan.associative(decay)
-    if method == "chunked" or isinstance(decay, scan.Varying):
+    if method == "chunked" or isinstance(decay, scan.InputDependentDecay):
         return scan.chunked(decay, length)
     return _by_fft(decay, length)
 
@@ -202,7 +202,7 @@ def _enter(a, b, h0, cut, reverse):
         return b.at[..., first, :].add(a_first * h0)
     # Token by token every step is a first one: what rounding leaves over adds up.
     _, lo = two_float_decay(jax.lax.stop_gradient(a))
-    hi = powers(a, jnp.ones((), jnp.int32))
+    hi = decay_powers(a, jnp.ones((), jnp.int32))
     if cut is not None:
         h0 = jnp.where(cut[..., first, None], 0, h0)
     return b.at[..., first, :].set(hi * h0 + (lo * h0 + b[..., first, :]))
@@ -221,7 +221,7 @@ def _decay_numbers(a, cut, dtype):
     return a if cut is None else jnp.where(cut[..., None], 0, a)
 
 
-def as_varying_together(*trees):
+def match_varying_axes(*trees):
     """Marks all leaves as varying over every mesh axis that one of them varies over."""
     leaves = jax.tree.leaves(trees)
     axes = frozenset().union(*(_varying_axes(leaf) for leaf in leaves))

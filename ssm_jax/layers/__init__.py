@@ -6,7 +6,7 @@ from ssm_jax.layers.dropout import RowDropout, row_keys, rows_from
 from ssm_jax.layers.ets_mlp import ETSMLP
 from ssm_jax.layers.mamba import Mamba
 from ssm_jax.layers.mlp import MLP
-from ssm_jax.layers.recurrent import Grouped, Recurrent, RecurrentLayer
+from ssm_jax.layers.recurrent import LabelledParam, Recurrent, RecurrentLayer
 from ssm_jax.layers.short_convolution import ShortConvolution
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "MLP",
     "Attention",
     "ChannelMixing",
-    "Grouped",
+    "LabelledParam",
     "Linear",
     "Mamba",
     "Recurrent",

@@ -2,7 +2,7 @@
 
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import (
-    Positions,
+    PositionalEmbedding,
     ScalarEncoder,
     TokenEncoder,
     VectorEncoder,

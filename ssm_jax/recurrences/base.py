@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from ssm_jax.fields import check_choice, check_fields
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.recurrences.padding import on_data, state_after
+from ssm_jax.recurrences.padding import apply_to_valid_steps, state_after
 from ssm_jax.types import (
     Activations,
     Array,
@@ -24,7 +24,7 @@ __all__ = [
     "Params",
     "Recurrence",
     "check",
-    "on_data",
+    "apply_to_valid_steps",
     "state_after",
 ]
 

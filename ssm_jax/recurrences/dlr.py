@@ -9,14 +9,14 @@ import numpy as np
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
-from ssm_jax.kernels.powers import LogDecay, combined
+from ssm_jax.kernels.powers import LogDecay, multiply_decays
 from ssm_jax.kernels.precision import (
     in_float32,
 )
 from ssm_jax.recurrences.families.initializers import (
-    check_steps,
-    from_parts,
+    join_complex,
     log_uniform,
+    validate_dt_range,
 )
 from ssm_jax.recurrences.families.time_invariant import (
     ParamGroup,
@@ -95,7 +95,7 @@ class DLR(TimeInvariant):
                 f"`d_state` must be positive, got {self.d_state}; the published sizes "
                 "are 1024 to 4096."
             )
-        check_steps(self.dt_min, self.dt_max, "all modes one decay rate")
+        validate_dt_range(self.dt_min, self.dt_max, "all modes one decay rate")
         if self.readout == "prod" and self.eigenvalues == "real":
             raise ValueError(
                 "`readout` must be 'real' where the eigenvalues are, got 'prod'; the "
@@ -138,7 +138,7 @@ class DLR(TimeInvariant):
         def weight(name):
             if self.eigenvalues == "real":
                 return params[f"{name}_re"]
-            return from_parts(params, name)
+            return join_complex(params, name)
 
         return SISOModes(
             log_decay=LogDecay(-jnp.square(params["sqrt_decay"]), params.get("phase")),
@@ -180,7 +180,7 @@ def kronecker(
     References:
       Gupta et al., 2022, appendix A.2
     """
-    outer = combined(
+    outer = multiply_decays(
         jax.tree.map(lambda v: v[:, None], log_1),
         jax.tree.map(lambda v: v[None, :], log_2),
     )

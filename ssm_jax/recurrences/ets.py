@@ -16,11 +16,11 @@ from ssm_jax.kernels.precision import (
     sigmoid,
 )
 from ssm_jax.recurrences.families.initializers import (
-    as_parts,
-    check_steps,
-    from_parts,
+    join_complex,
     log_damped,
     log_uniform,
+    split_complex,
+    validate_dt_range,
 )
 from ssm_jax.recurrences.families.time_invariant import (
     Params,
@@ -36,7 +36,7 @@ _SMALL_CHANGE = 0.06
 
 
 def step(
-    ces: "ComplexSmoothing",
+    ces: "CES",
     params: Params,
     state: Inexact[Array, "*b d n"],
     x: Float[Array, "*b d"],
@@ -47,10 +47,10 @@ def step(
         mu = 1 - sigmoid(p["logit_smoothing"]) * sigmoid(p["logit_damping"])
         gain = sigmoid(p["logit_smoothing"]) * p["gain"]
     else:
-        lam, alpha = from_parts(p, "loglog"), 1.0
+        lam, alpha = join_complex(p, "loglog"), 1.0
         if ces.alpha:
             alpha = jnp.exp(p["log_alpha_re"]) + 1j * jnp.exp(p["log_alpha_im"])
-        beta = from_parts(p, "log_gain") if ces.beta else 0.0
+        beta = join_complex(p, "log_gain") if ces.beta else 0.0
         log_mu = jnp.exp(lam) * alpha
         # The modulus of mu is at most `max_modulus`.
         excess = jnp.maximum(log_mu.real - math.log(ces.max_modulus), 0)
@@ -65,7 +65,7 @@ def step(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComplexSmoothing(TimeInvariant):
+class CES(TimeInvariant):
     r"""Exponential smoothing with a complex factor, one mode a channel (CES).
 
     .. math::
@@ -107,7 +107,7 @@ class ComplexSmoothing(TimeInvariant):
       ValueError: A bound of the start or ``max_modulus`` is out of its range.
 
     Example:
-      >>> smoothing = ComplexSmoothing(bidirectional=True)
+      >>> smoothing = CES(bidirectional=True)
       >>> params = smoothing.init(jax.random.key(0), d_in=2)
       >>> sum(leaf.size for leaf in params.values())
       26
@@ -152,7 +152,7 @@ class ComplexSmoothing(TimeInvariant):
                 "`r_min` must be in (0, r_max] and `r_max` at most 1, got "
                 f"{self.r_min} and {self.r_max}; equal values draw from a circle."
             )
-        check_steps(self.dt_min, self.dt_max, "all channels one `alpha`")
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one `alpha`")
         if not 0 < self.max_modulus <= 1:
             raise ValueError(
                 f"`max_modulus` must be in (0, 1], got {self.max_modulus}; beyond 1 "
@@ -186,13 +186,13 @@ class ComplexSmoothing(TimeInvariant):
             log = jax.lax.complex(0.5 * jnp.log(square), phase)
         else:
             log = jnp.full((d,), jnp.log(jnp.asarray(complex(*self.stable))))
-        params = as_parts("loglog", jnp.log(log))
+        params = split_complex("loglog", jnp.log(log))
         if self.alpha:
             log_dt = log_uniform(key_dt, (d,), self.dt_min, self.dt_max)
-            params |= as_parts("log_alpha", jax.lax.complex(log_dt, log_dt))
+            params |= split_complex("log_alpha", jax.lax.complex(log_dt, log_dt))
         if self.beta:
             gain = 0.2 * jax.random.normal(key_gain, (2, d))
-            params |= as_parts("log_gain", jax.lax.complex(*gain))
+            params |= split_complex("log_gain", jax.lax.complex(*gain))
         return params
 
     def modes(self, params: Params) -> SISOModes:

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.arguments import check_draw
-from ssm_jax.kernels.powers import LogDecay, powers
+from ssm_jax.kernels.powers import LogDecay, decay_powers
 from ssm_jax.recurrences.families.running_sums import (
     ACTIVATIONS,
     Letters,
     Params,
-    Statistics,
+    RunningSums,
     outer,
     truncated_normal,
 )
@@ -37,7 +37,7 @@ def step(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FRU(Statistics):
+class FRU(RunningSums):
     r"""Fourier recurrent unit: sums of a statistic times waves, over a horizon.
 
     .. math::
@@ -128,34 +128,34 @@ class FRU(Statistics):
         """The waves at each step, right to float32 rounding however many passed."""
         turned = 2 * np.pi * params["theta"]
         start = jax.lax.complex(jnp.cos(turned), jnp.sin(turned))
-        return jnp.real(powers(_waves(self), steps) * start) / self.horizon
+        return jnp.real(decay_powers(_waves(self), steps) * start) / self.horizon
 
 
-def log_spaced(n: int, greatest: float, least: float = 0.25) -> tuple[float, ...]:
+def log_spaced(n: int, maximum: float, minimum: float = 0.25) -> tuple[float, ...]:
     """The published frequencies: 0, and others even in their logarithm.
 
     Args:
       n: How many, 0 included.
-      greatest: The last one; published are the steps of a sequence, or a third.
-      least: The first one after 0.
+      maximum: The last one; published are the steps of a sequence, or a third.
+      minimum: The first one after 0.
 
     Returns:
       ``n`` frequencies, rising.
 
     Raises:
-      ValueError: ``n`` or ``least`` is not positive, or ``greatest`` less than
-        ``least``.
+      ValueError: ``n`` or ``minimum`` is not positive, or ``maximum`` less than
+        ``minimum``.
 
     Example:
       >>> [round(f, 2) for f in log_spaced(5, 100.0)]
       [0.0, 0.25, 1.84, 13.57, 100.0]
     """
-    if n < 1 or not 0 < least <= greatest:
+    if n < 1 or not 0 < minimum <= maximum:
         raise ValueError(
             f"`n` and `least` must be positive and `greatest` at least `least`, got "
-            f"{n}, {least} and {greatest}; the frequency 0 is always there."
+            f"{n}, {minimum} and {maximum}; the frequency 0 is always there."
         )
-    waves = np.logspace(np.log2(least), np.log2(greatest), n - 1, base=2)
+    waves = np.logspace(np.log2(minimum), np.log2(maximum), n - 1, base=2)
     return (0.0, *map(float, waves))
 
 

@@ -11,12 +11,12 @@ from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.precision import (
     matmul_f32,
 )
-from ssm_jax.recurrences.chunks import ByChunks, ParamGroup, Params, Parts
+from ssm_jax.recurrences.chunks import ChunkedForm, InputDependent, ParamGroup, Params
 from ssm_jax.types import Activations, Float, PRNGKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatedLinearAttention(ByChunks):
+class GatedLinearAttention(InputDependent):
     r"""Linear attention in several heads, with a decay for each number of a key.
 
     .. math::
@@ -117,7 +117,7 @@ class GatedLinearAttention(ByChunks):
         """The decays' bias takes no weight decay, for it sets time scales."""
         return {"decay_bias": ParamGroup(weight_decay=False)}
 
-    def parts(self, params: Params, x: Activations) -> Parts:
+    def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
         """Keys and values as what enters, read by queries."""
         heads, d_key, d_value = self._sizes(x.shape[-1])
 
@@ -140,4 +140,6 @@ class GatedLinearAttention(ByChunks):
             return y.reshape(*y.shape[:-2], -1) * d_key**-0.5
 
         names = ("query_kernel", "key_kernel", "value_kernel", "decay_in")
-        return Parts(form, read, tuple(matmul_f32(x, params[name]) for name in names))
+        return ChunkedForm(
+            form, read, tuple(matmul_f32(x, params[name]) for name in names)
+        )

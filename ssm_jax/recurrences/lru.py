@@ -15,8 +15,8 @@ from ssm_jax.kernels.precision import (
     in_float32,
 )
 from ssm_jax.recurrences.families.initializers import (
-    as_parts,
-    from_parts,
+    join_complex,
+    split_complex,
 )
 from ssm_jax.recurrences.families.time_invariant import (
     MIMOModes,
@@ -125,8 +125,8 @@ class LRU(TimeInvariant):
             "log_rate": jnp.log(-jnp.log1p(-gap) / 2),
             "log_phase": jnp.log(uniform(key_phase) * self.max_phase),
             "log_gain": jnp.log(gap) / 2,
-            **as_parts("B", normal(key_b, n, d_in) / math.sqrt(2 * d_in)),
-            **as_parts("C", normal(key_c, d_in, n) / math.sqrt(n)),
+            **split_complex("B", normal(key_b, n, d_in) / math.sqrt(2 * d_in)),
+            **split_complex("C", normal(key_c, d_in, n) / math.sqrt(n)),
             "feedthrough": jax.random.normal(key_through, (d_in,)),
         }
 
@@ -137,8 +137,8 @@ class LRU(TimeInvariant):
         gain = bounded_exp(params["log_gain"])
         return MIMOModes(
             log_decay=LogDecay(-bounded_exp(params["log_rate"]), phase),
-            B=gain[:, None] * from_parts(params, "B"),
-            C=from_parts(params, "C"),
+            B=gain[:, None] * join_complex(params, "B"),
+            C=join_complex(params, "C"),
             feedthrough=params["feedthrough"],
         )
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.convolution import modal_kernel
-from ssm_jax.kernels.powers import LogDecay, combined, powers
+from ssm_jax.kernels.powers import LogDecay, decay_powers, multiply_decays
 from ssm_jax.types import Array, Complex, Float, Inexact, Readout
 
 
@@ -99,11 +99,11 @@ class MIMOModes(NamedTuple):
         """The steps after the present one as modes of one direction."""
         C = self.C_backward
         if C is not None:
-            C = C * powers(self.log_decay, jnp.ones((), jnp.int32))
+            C = C * decay_powers(self.log_decay, jnp.ones((), jnp.int32))
         return self._replace(C=C, C_backward=None)
 
 
-def recurrent(modes: SISOModes) -> SISOModes:
+def to_real_readout(modes: SISOModes) -> SISOModes:
     """The same convolution kernel with a real readout, so that it has a state.
 
     ``Re k Im k = Re(-i k**2 / 2)``, and ``k**2`` is a sum over pairs of modes: a
@@ -129,7 +129,9 @@ def recurrent(modes: SISOModes) -> SISOModes:
 
     def pairs(log_decay):
         of_first = jax.tree.map(lambda v: v[..., first], log_decay)
-        return combined(of_first, jax.tree.map(lambda v: v[..., second], log_decay))
+        return multiply_decays(
+            of_first, jax.tree.map(lambda v: v[..., second], log_decay)
+        )
 
     return modes._replace(
         log_decay=pairs(modes.log_decay),
@@ -195,7 +197,7 @@ def direction_weights(modes: SISOModes) -> list[LogDecay | Inexact[Array, "d n"]
       ``[log_decay, w]``, leaves ``(d, n)``, and the same of the backward direction if
       there is one.
     """
-    modes = recurrent(modes)
+    modes = to_real_readout(modes)
     directions = [modes, modes.backward()] if modes.bidirectional else [modes]
     return [
         weight

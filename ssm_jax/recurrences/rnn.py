@@ -63,7 +63,7 @@ class _Gated(Nonlinear):
             "bias": jnp.zeros(self.n_gates * n),
         }
 
-    def entering(self, params, x):
+    def input_projection(self, params, x):
         """The part of the gates that is the input's."""
         return matmul_f32(x, params["input_kernel"]) + params["bias"]
 
@@ -71,7 +71,7 @@ class _Gated(Nonlinear):
     def _step(self, params, h, gates) -> tuple[Array, Array]:
         """The next state, and the diagonal of its Jacobian."""
 
-    def drive(self, params, h, entering):
+    def nonlinear_term(self, params, h, entering):
         """The next state."""
         return self._step(params, h, entering)[0]
 
@@ -239,7 +239,7 @@ class LSTM(_Gated):
         """Numbers of ``c`` and ``h``."""
         return 2 * self.d_state
 
-    def leaving(self, params, h):
+    def readout(self, params, h):
         """``h``."""
         del params
         return h[..., self.d_state :]

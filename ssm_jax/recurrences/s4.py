@@ -11,20 +11,26 @@ from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.convolution import causal_convolution
 from ssm_jax.kernels.dense import block_by_block, step_by_step
-from ssm_jax.kernels.neighbours import after
+from ssm_jax.kernels.neighbours import shift_left
 from ssm_jax.kernels.precision import (
     MAX_EXPONENT,
     bounded_exp,
     in_float32,
 )
 from ssm_jax.recurrences import nplr
-from ssm_jax.recurrences.base import ParamGroup, Params, Recurrence, check, on_data
+from ssm_jax.recurrences.base import (
+    ParamGroup,
+    Params,
+    Recurrence,
+    apply_to_valid_steps,
+    check,
+)
 from ssm_jax.recurrences.families.initializers import (
-    check_pairs,
-    check_steps,
-    from_parts,
+    join_complex,
     legs,
     log_uniform,
+    validate_dt_range,
+    validate_even_state,
 )
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
@@ -93,8 +99,8 @@ class S4(Recurrence):
     def __post_init__(self):
         """Checks the numbers."""
         check_fields(self)
-        check_pairs(self.d_state)
-        check_steps(self.dt_min, self.dt_max, "all channels one step")
+        validate_even_state(self.d_state)
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
@@ -133,7 +139,7 @@ class S4(Recurrence):
         # The generating function divides by the step.
         dt = bounded_exp(params["log_dt"], lower=-MAX_EXPONENT)
         p, B, *outputs = (
-            from_parts(params, name) for name in ("p", "B", *self._outputs())
+            join_complex(params, name) for name in ("p", "B", *self._outputs())
         )
         return [nplr.NPLR(lam, p, B, C, dt) for C in outputs]
 
@@ -171,7 +177,7 @@ class S4(Recurrence):
                 y, state = y + _after(system, x, reset, method), None
             return y, state
 
-        return on_data(run, x, state, reset, mask)
+        return apply_to_valid_steps(run, x, state, reset, mask)
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Matrix, steps and ``B``: no weight decay, and their own learning rate."""
@@ -192,7 +198,7 @@ def _resolved(method, x, reset):
 
 
 def _evaluated(system, x, state, reset, lengths, method):
-    steps = nplr.stepped(system)
+    steps = nplr.discretized(system)
     if method == "sequential":
         return step_by_step(steps, x, state, reset=reset, lengths=lengths)
     y, last = block_by_block(steps, x, state, lengths=lengths)
@@ -208,4 +214,4 @@ def _after(system, x, reset, method):
     """What comes after each step, from the end: padding there leaves zeros zero."""
     cut = None if reset is None else jnp.flip(jnp.roll(reset, -1, -1), -1)
     y, _ = _evaluated(system, jnp.flip(x, -2), None, cut, None, method)
-    return after(jnp.flip(y, -2), reset)
+    return shift_left(jnp.flip(y, -2), reset)

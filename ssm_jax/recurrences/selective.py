@@ -13,16 +13,16 @@ from ssm_jax.kernels.precision import (
     bounded_exp,
     matmul_f32,
 )
-from ssm_jax.recurrences.chunks import ByChunks, ParamGroup, Params, Parts
+from ssm_jax.recurrences.chunks import ChunkedForm, InputDependent, ParamGroup, Params
 from ssm_jax.recurrences.families.initializers import (
-    check_steps,
     log_uniform,
+    validate_dt_range,
 )
 from ssm_jax.types import Activations, Float, PRNGKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selective(ByChunks):
+class SelectiveSSM(InputDependent):
     r"""Diagonal state space whose steps, inputs and readouts the sequence chooses.
 
     .. math::
@@ -53,7 +53,7 @@ class Selective(ByChunks):
       ValueError: A size is not positive, or ``dt_min`` exceeds ``dt_max``.
 
     Example:
-      >>> selective = Selective(d_state=4)
+      >>> selective = SelectiveSSM(d_state=4)
       >>> params = selective.init(jax.random.key(0), d_in=2)
       >>> y, state = selective.apply(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
@@ -89,7 +89,7 @@ class Selective(ByChunks):
                 f"`dt_rank` must be positive, got {self.dt_rank}; None is a sixteenth "
                 "of the width."
             )
-        check_steps(self.dt_min, self.dt_max, "all channels one step")
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
@@ -128,7 +128,7 @@ class Selective(ByChunks):
         group = ParamGroup(weight_decay=False)
         return dict.fromkeys(["log_rate", "step_bias", "feedthrough"], group)
 
-    def parts(self, params: Params, x: Activations) -> Parts:
+    def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
         """Steps, inputs and readouts that ``x`` chooses."""
         d, n = params["log_rate"].shape
 
@@ -152,4 +152,4 @@ class Selective(ByChunks):
             y = jnp.einsum("...dn,...n->...d", h, C, precision="highest")
             return y + params["feedthrough"] * x
 
-        return Parts(form, read, (x, matmul_f32(x, params["input_kernel"])))
+        return ChunkedForm(form, read, (x, matmul_f32(x, params["input_kernel"])))

@@ -8,7 +8,7 @@ from ssm_jax.recurrences.families.running_sums import (
     ACTIVATIONS,
     Letters,
     Params,
-    Statistics,
+    RunningSums,
 )
 from ssm_jax.types import Array, Float, State
 
@@ -29,7 +29,7 @@ def step(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SRU(Statistics):
+class SRU(RunningSums):
     r"""Statistical recurrent unit: moving averages at several scales.
 
     .. math::

@@ -2,7 +2,7 @@
 
 from ssm_jax.training.checkpointing import CheckpointError as CheckpointError
 from ssm_jax.training.checkpointing import Checkpoints as Checkpoints
-from ssm_jax.training.loop import Training as Training
+from ssm_jax.training.loop import TrainConfig as TrainConfig
 from ssm_jax.training.loop import train as train
 from ssm_jax.training.losses import loss_sums as loss_sums
 from ssm_jax.training.losses import metrics as metrics
@@ -13,4 +13,4 @@ from ssm_jax.training.state import create as create
 from ssm_jax.training.step import evaluation_step as evaluation_step
 from ssm_jax.training.step import train_step as train_step
 from ssm_jax.training.workdir import WorkDir as WorkDir
-from ssm_jax.training.workdir import circumstances as circumstances
+from ssm_jax.training.workdir import environment as environment

@@ -17,7 +17,7 @@ from ssm_jax.recurrences import (
     S5,
     SRU,
     GatedLinearAttention,
-    Selective,
+    SelectiveSSM,
 )
 
 PACKAGE = str(pathlib.Path(ssm_jax.__file__).parent)
@@ -27,7 +27,7 @@ FAMILIES = {
     "time_invariant_siso": DLR(d_state=4),
     "time_invariant_siso_bidirectional": DLR(d_state=4, bidirectional=True),
     "time_invariant_mimo": S5(d_state=4, blocks=1),
-    "input_dependent": Selective(d_state=2),
+    "input_dependent": SelectiveSSM(d_state=2),
     "input_dependent_matrix": GatedLinearAttention(n_heads=2),
     "nonlinear": GRU(d_state=3),
     "running_sums": SRU(),

@@ -9,7 +9,7 @@ import pytest
 
 from ssm_jax.kernels import LogDecay
 from ssm_jax.recurrences import (
-    Bounded,
+    BoundedEigenvalues,
     ParamGroup,
     SISOModes,
     TimeInvariant,
@@ -23,7 +23,9 @@ from tests.recurrences.table import ROWS
 BATCH, LENGTH = 2, 5
 X = np.ones((BATCH, LENGTH, WIDTH), np.float32)
 RECURRENCES = {name: row.recurrence for name, row in ROWS.items()}
-RECURRENCES["bounded"] = Bounded(recurrence=RECURRENCES["lru"], largest_state=9.0)
+RECURRENCES["bounded"] = BoundedEigenvalues(
+    recurrence=RECURRENCES["lru"], largest_state=9.0
+)
 # One of a class: a second one shows nothing new.
 CLASSES = {type(r): (name, r) for name, r in reversed(RECURRENCES.items())}
 

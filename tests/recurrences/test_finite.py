@@ -15,11 +15,11 @@ from ssm_jax.kernels.precision import (
     sigmoid,
 )
 from ssm_jax.recurrences import (
+    CES,
     FRU,
     GRU,
     LSTM,
     SRU,
-    ComplexSmoothing,
     DampedEMA,
     ExponentialSmoothing,
     GatedLinearAttention,
@@ -202,7 +202,7 @@ def test_damped_smoothing_is_accurate_at_all_logits(kind, damping_first):
         else:
             params = {"gain": jnp.ones(1), "logit_smoothing": smoothing[None]}
             params |= {"logit_damping": damping[None]}
-            of = ComplexSmoothing(eigenvalues="real").modes
+            of = CES(eigenvalues="real").modes
         return of(params | {"feedthrough": jnp.ones(1), "shortcut": jnp.ones(1)})
 
     def log_abs(one, other):

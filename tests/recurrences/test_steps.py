@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from ssm_jax.recurrences import FRU, SRU, ComplexSmoothing
+from ssm_jax.recurrences import CES, FRU, SRU
 from tests.kernels.oracle import assert_close
 from tests.recurrences.cases import problem
 from tests.recurrences.table import ROWS
@@ -14,7 +14,7 @@ from tests.recurrences.table import ROWS
 STEPPED = {
     name: row
     for name, row in ROWS.items()
-    if isinstance(row.recurrence, FRU | SRU | ComplexSmoothing) and row.directions == 1
+    if isinstance(row.recurrence, FRU | SRU | CES) and row.directions == 1
 }
 LENGTH, CUT = 17, 7
 

@@ -13,7 +13,7 @@ import pytest
 from ssm_jax.cli.errors import one_line_errors
 from ssm_jax.evaluation import evaluate_run, restore
 from ssm_jax.tasks import Digits, Shift
-from ssm_jax.training import CheckpointError, Training, train, workdir
+from ssm_jax.training import CheckpointError, TrainConfig, train, workdir
 from ssm_jax.training.checkpointing import integrity
 from ssm_jax.training.lock import locked
 from tests.bad_inputs import refuses
@@ -293,10 +293,10 @@ def test_batch_greater_than_the_train_split_is_refused_likewise(tmp_path):
 def test_numbers_that_are_not_positive_are_refused(name):
     numbers = {"steps": 1, "batch_size": 1, name: 0}
     with refuses(name, 0, rule="1"):
-        Training(**numbers)
+        TrainConfig(**numbers)
 
 
 @pytest.mark.parametrize(("kind", "noise"), [("carry", 0.5), ("noise", 0.0)])
 def test_noise_that_nothing_reads_is_refused(kind, noise):
     with refuses("initial_noise", noise):
-        Training(steps=1, batch_size=1, initial_state=kind, initial_noise=noise)
+        TrainConfig(steps=1, batch_size=1, initial_state=kind, initial_noise=noise)

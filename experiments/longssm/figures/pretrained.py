@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from experiments import drawing
-from ssm_jax.evaluation.length_extension import Measured, losses_by_length
+from ssm_jax.evaluation.length_extension import LossAtLength, losses_by_length
 from ssm_jax.interop import load_mamba
 from ssm_jax.plots.style import GREY, PALETTE, figure, plain
 from ssm_jax.tasks.subwords import Subwords
@@ -32,7 +32,7 @@ MOST_TOKENS = 2**18
 
 def measured(
     folder: str | Path, lengths: Sequence[int] = LENGTHS
-) -> Iterator[tuple[str, list[Measured]]]:
+) -> Iterator[tuple[str, list[LossAtLength]]]:
     """Measures each model of a folder.
 
     Args:

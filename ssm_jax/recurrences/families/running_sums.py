@@ -10,13 +10,13 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw, check_flags
-from ssm_jax.kernels.fixed_point import Sweeps
+from ssm_jax.kernels.fixed_point import SolverStats
 from ssm_jax.kernels.precision import (
     matmul_f32,
 )
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.recurrences.nonlinear import Nonlinear, Params
-from ssm_jax.recurrences.projected import Projected, outer
+from ssm_jax.recurrences.projected import ProjectedSums, outer
 from ssm_jax.types import Array, Float, Int, PRNGKey, Steps
 
 # What the file of a unit of running sums is written with.
@@ -59,7 +59,7 @@ class Letters(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statistics(Nonlinear):
+class RunningSums(Nonlinear):
     r"""Several sums of one statistic, which sees the sums before it.
 
     .. math::
@@ -69,7 +69,7 @@ class Statistics(Nonlinear):
       o_t = \phi(Y u_t + b_y)
 
     What `SRU` and `FRU` share; they say ``a`` and ``c``. The state is the sums, but
-    what goes from step to step is ``W_1 u``, in the numbers that `Projected` needs for
+    what goes from step to step is ``W_1 u``, in the numbers that `ProjectedSums` needs for
     it; outputs are read from ``Y u``, which is carried likewise.
 
     Attributes:
@@ -158,7 +158,7 @@ class Statistics(Nonlinear):
         return Letters(*map(params.get, self.letters))
 
     def run(self, params, x, steps, h0, solver, *, reset, lengths, last):
-        """Evaluates by what is read of the sums, as `Projected` carries it."""
+        """Evaluates by what is read of the sums, as `ProjectedSums` carries it."""
         named = self.named(params)
         own = matmul_f32(x, named.input) + named.input_bias
         c = self.weights(params, steps)
@@ -179,20 +179,20 @@ class Statistics(Nonlinear):
         del params
         return jnp.append(self._seen.decay, jnp.zeros(self.d_statistic))
 
-    def drive(self, params, h, entering):
+    def nonlinear_term(self, params, h, entering):
         """What is carried of ``c s``, and ``s``, to be known of all steps."""
         own, c, matrix = entering
-        g = self._seen.total(params["maps"], h[..., : -self.d_statistic])
+        g = self._seen.recombine(params["maps"], h[..., : -self.d_statistic])
         g = self._phi(g + params["bias"])
         s = self._phi(own + matmul_f32(g, params["kernel"]))
-        gained = self._seen.gained(params["maps"], c, s, matrix)
+        gained = self._seen.increment(params["maps"], c, s, matrix)
         return jnp.concatenate([gained, s], -1)
 
     def _statistics(self, params, own, c, h0, solver):
         """``s`` of all steps, and the sweeps that it took."""
         if not self.d_feedback:
             ones = jnp.ones((), bool)
-            return self._phi(own), Sweeps(jnp.zeros((), jnp.int32), ones)
+            return self._phi(own), SolverStats(jnp.zeros((), jnp.int32), ones)
         named = self.named(params)
         maps, matrices = self._mapped(self._seen, named.feedback, c)
         feedback = {
@@ -200,32 +200,32 @@ class Statistics(Nonlinear):
             "bias": named.feedback_bias,
             "kernel": named.statistic,
         }
-        seen = self._seen.of(maps, h0)
+        seen = self._seen.project(maps, h0)
         start = jnp.concatenate([seen, jnp.zeros_like(own[..., 0, :])], -1)
-        v, sweeps = solver(self.drive, feedback, (own, c, matrices), start)
+        v, sweeps = solver(self.nonlinear_term, feedback, (own, c, matrices), start)
         return v[..., -self.d_statistic :], sweeps
 
     def _read(self, params, c, s, h0, reset):
         """``Y u`` of all steps."""
-        read = Projected(self.decays, self.d_statistic, self.d_output)
+        read = ProjectedSums(self.decays, self.d_statistic, self.d_output)
         maps, matrices = self._mapped(read, self.named(params).output, c)
-        gained = read.gained(maps, c, s, matrices)
-        start = read.of(maps, h0)
+        gained = read.increment(maps, c, s, matrices)
+        start = read.project(maps, h0)
         v, _ = linear_recurrence(read.decay, gained, start, reset=reset)
-        return read.total(maps, v)
+        return read.recombine(maps, v)
 
     def _mapped(self, projected, kernel, c):
         """The map in its parts, and the matrices of the steps where rows share them."""
-        if not self.counts:
+        if not self.tracks_position:
             return projected.maps(kernel, c.reshape(-1, self.n_sums)[0]), None
         maps = projected.maps(kernel)
         rows_differ = c[..., 0, 0].size > 1
         return maps, None if rows_differ else projected.matrices(maps, c)
 
     @functools.cached_property
-    def _seen(self) -> Projected:
+    def _seen(self) -> ProjectedSums:
         """What is carried for ``W_1 u``."""
-        return Projected(self.decays, self.d_statistic, self.d_feedback)
+        return ProjectedSums(self.decays, self.d_statistic, self.d_feedback)
 
     def _phi(self, x):
         return ACTIVATIONS[self.activation](x)

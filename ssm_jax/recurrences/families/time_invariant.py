@@ -9,12 +9,12 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.blocks import block_convolution, block_length
 from ssm_jax.kernels.convolution import (
+    bidirectional_convolution,
     causal_convolution,
     final_state,
-    two_sided_convolution,
 )
-from ssm_jax.kernels.neighbours import after
-from ssm_jax.kernels.powers import check_log_decay, powers
+from ssm_jax.kernels.neighbours import shift_left
+from ssm_jax.kernels.powers import check_log_decay, decay_powers
 from ssm_jax.kernels.precision import (
     in_float32,
 )
@@ -28,8 +28,8 @@ from ssm_jax.recurrences.base import (
     ParamGroup,
     Params,
     Recurrence,
+    apply_to_valid_steps,
     check,
-    on_data,
     state_after,
 )
 from ssm_jax.recurrences.modes import (
@@ -37,7 +37,7 @@ from ssm_jax.recurrences.modes import (
     SISOModes,
     convolution_kernel,
     direction_weights,
-    recurrent,
+    to_real_readout,
     zero_input_response,
 )
 from ssm_jax.types import (
@@ -131,7 +131,7 @@ class TimeInvariant(Recurrence, abc.ABC):
         )
         bounded = self.bounded_decay
         run = functools.partial(_evaluate, modes=modes, method=method, bounded=bounded)
-        return on_data(run, x, state, reset, mask)
+        return apply_to_valid_steps(run, x, state, reset, mask)
 
 
 def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
@@ -176,13 +176,13 @@ def _by_convolution(modes, x, state, lengths, method):
         )
     elif modes.bidirectional:
         kernels = (convolution_kernel(m, length) for m in (modes, modes.backward()))
-        y = two_sided_convolution(x, *kernels) + modes.feedthrough * x
+        y = bidirectional_convolution(x, *kernels) + modes.feedthrough * x
     else:
         y = causal_convolution(x, convolution_kernel(modes, length))
         y += modes.feedthrough * x
     if modes.bidirectional:
         return y, None
-    modes = recurrent(modes)
+    modes = to_real_readout(modes)
     entered = x
     if lengths is not None:
         # What is counted back from the end of the row starts at its last data.
@@ -191,10 +191,10 @@ def _by_convolution(modes, x, state, lengths, method):
         entered = jnp.where(shift[..., None] >= 0, entered, 0)
     last = final_state(modes.log_decay, entered)
     if state is not None:
-        one = powers(modes.log_decay, jnp.ones((), jnp.int32))
+        one = decay_powers(modes.log_decay, jnp.ones((), jnp.int32))
         y = y + zero_input_response(modes, one * state, length)
         steps = jnp.asarray(length if lengths is None else lengths)
-        passed = powers(modes.log_decay, steps)
+        passed = decay_powers(modes.log_decay, steps)
         passed = passed[..., None, :] if passed.ndim == steps.ndim + 1 else passed
         last = last + passed * state
     return y, last
@@ -228,7 +228,7 @@ def _by_fft_if_bounded(modes, x, state, lengths):
 
 
 def _by_states(modes, x, state, reset, lengths, method):
-    modes = recurrent(modes)
+    modes = to_real_readout(modes)
     n = modes.w.shape[-1]
     n_slice = min(n, max(1, STATES_AT_ONCE // math.prod(x.shape)))
     n_slices = -(-n // n_slice)
@@ -283,7 +283,7 @@ def _through_states(modes, x, state, reset, lengths, method):
         return y, last if lengths is None else state_after(h, state, lengths)
     h, _ = linear_recurrence(behind, entering, reset=reset, reverse=True, method=method)
     if isinstance(modes, SISOModes):
-        h = after(h, reset)
+        h = shift_left(h, reset)
     return y + _leaving(h, w_backward), None
 
 
