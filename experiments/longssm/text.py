@@ -38,15 +38,7 @@ from ssm_jax.config import Config, spec
 from ssm_jax.fields import PositiveInt
 from ssm_jax.layers import ETSMLP, MLP, ChannelMixing, Mamba, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
-from ssm_jax.recurrences import (
-    CES,
-    DLR,
-    FRU,
-    GRU,
-    S5,
-    BoundedEigenvalues,
-    log_spaced,
-)
+from ssm_jax.recurrences import CES, DLR, FRU, GRU, S5, BoundedEigenvalues, log_spaced
 from ssm_jax.tasks import TextFolder
 from ssm_jax.training import Optimizer, TrainConfig
 from ssm_jax.training.initial import Kind

@@ -13,7 +13,7 @@ from ssm_jax import __version__
 from ssm_jax.config import Config, build, unknown_classes
 from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task
-from ssm_jax.tasks.text import TextFolder
+from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.checkpointing import CheckpointError
 from ssm_jax.training.loop import TrainConfig
 from ssm_jax.training.workdir import WorkDir

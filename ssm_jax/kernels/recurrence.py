@@ -6,9 +6,9 @@ from typing import get_args
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels import neighbours, scan
+from ssm_jax.kernels import scan, shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.convolution import fft_solver
+from ssm_jax.kernels.fft import fft_solver
 from ssm_jax.kernels.powers import (
     LogDecay,
     check_log_decay,
@@ -121,14 +121,14 @@ def _solve(a, b, h0, reset, *, reverse, method):
     a, b, cut = match_varying_axes(a, b, reset)
     if cut is not None and reverse:
         # In the order of evaluation the state is forgotten a step earlier.
-        cut = neighbours.shift_left(cut[..., None])[..., 0]
+        cut = shift.shift_left(cut[..., None])[..., 0]
     if h0 is not None:
         b = _enter(a, b, jnp.asarray(h0, dtype), cut, reverse)
     # `custom_linear_solve` derives every derivative from the equation that the states
     # solve, `h - a * before(h) = b`; the transpose is the same recurrence in the other
     # direction, whose link between steps t - 1 and t is the one of step t - 1.
     fixed = jax.lax.stop_gradient(a)
-    earlier, later = neighbours.shift_right, neighbours.shift_left
+    earlier, later = shift.shift_right, shift.shift_left
     if reverse:
         earlier, later = later, earlier
     cut_links = None if cut is None else later(cut[..., None])[..., 0]

@@ -10,9 +10,7 @@ import numpy as np
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay, multiply_decays
-from ssm_jax.kernels.precision import (
-    in_float32,
-)
+from ssm_jax.kernels.precision import in_float32
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
     log_uniform,

@@ -11,13 +11,8 @@ import numpy as np
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import decay_powers
-from ssm_jax.kernels.precision import (
-    bounded_exp,
-    in_float32,
-    power_of_two,
-    scaled,
-)
-from ssm_jax.recurrences.discretize import discretize
+from ssm_jax.kernels.precision import bounded_exp, in_float32, power_of_two, scaled
+from ssm_jax.recurrences.families.discretization import discretize
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
     legs,

@@ -9,11 +9,8 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
-from ssm_jax.kernels.precision import (
-    matmul_f32,
-    sigmoid,
-)
-from ssm_jax.recurrences.nonlinear import Nonlinear, Params
+from ssm_jax.kernels.precision import matmul_f32, sigmoid
+from ssm_jax.recurrences.families.nonlinear import Nonlinear, Params
 from ssm_jax.types import Array, Float, PRNGKey
 
 

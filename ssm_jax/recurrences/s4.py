@@ -9,16 +9,12 @@ import numpy as np
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
-from ssm_jax.kernels.convolution import causal_convolution
 from ssm_jax.kernels.dense import block_by_block, step_by_step
-from ssm_jax.kernels.neighbours import shift_left
-from ssm_jax.kernels.precision import (
-    MAX_EXPONENT,
-    bounded_exp,
-    in_float32,
-)
-from ssm_jax.recurrences import nplr
-from ssm_jax.recurrences.base import (
+from ssm_jax.kernels.fft import causal_convolution
+from ssm_jax.kernels.precision import MAX_EXPONENT, bounded_exp, in_float32
+from ssm_jax.kernels.shift import shift_left
+from ssm_jax.recurrences.families import nplr
+from ssm_jax.recurrences.families.base import (
     ParamGroup,
     Params,
     Recurrence,

@@ -10,11 +10,8 @@ import numpy as np
 
 from ssm_jax.fields import check_fields, check_size
 from ssm_jax.kernels.arguments import check_draw
-from ssm_jax.kernels.precision import (
-    bounded_exp,
-    in_float32,
-)
-from ssm_jax.recurrences.discretize import Discretization, discretize
+from ssm_jax.kernels.precision import bounded_exp, in_float32
+from ssm_jax.recurrences.families.discretization import Discretization, discretize
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
     legs,

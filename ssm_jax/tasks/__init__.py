@@ -4,17 +4,17 @@ Data sets are opened where they are first read; importing this package loads non
 """
 
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, n_batches
-from ssm_jax.tasks.digits import Digits
+from ssm_jax.tasks.images.digits import Digits
+from ssm_jax.tasks.images.pixels import PixelCifar10, PixelMnist
+from ssm_jax.tasks.listops.listops import ListOps
+from ssm_jax.tasks.pathfinder.pathfinder import Pathfinder
 from ssm_jax.tasks.synthetic.cumsum import CumSum
-from ssm_jax.tasks.synthetic.listops import ListOps
 from ssm_jax.tasks.synthetic.mixture import Mixture
 from ssm_jax.tasks.synthetic.shift import Shift
-from ssm_jax.tasks.text import TextFolder
-from ssm_jax.tasks.tfds.glue import Glue
-from ssm_jax.tasks.tfds.images import PixelCifar10, PixelMnist
-from ssm_jax.tasks.tfds.imdb import ImdbBytes, ImdbWords
-from ssm_jax.tasks.tfds.pathfinder import Pathfinder
-from ssm_jax.tasks.tfds.retrieval import Retrieval
+from ssm_jax.tasks.text.folder import TextFolder
+from ssm_jax.tasks.text.glue import Glue
+from ssm_jax.tasks.text.imdb import ImdbBytes, ImdbWords
+from ssm_jax.tasks.text.retrieval import Retrieval
 
 __all__ = [
     "Batch",

@@ -10,12 +10,7 @@ from ssm_jax.layers.dropout import rows_from
 from ssm_jax.metrics import METRICS_COLLECTION, Mean, is_reduction, sown_metrics
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training.initial import first_row_of
-from ssm_jax.training.losses import (
-    Sums,
-    largest_number,
-    loss_sums,
-    mean_square,
-)
+from ssm_jax.training.losses import Sums, largest_number, loss_sums, mean_square
 from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.truncation import TBPTTWindow, Window
 from ssm_jax.types import PyTree

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import finite
-from ssm_jax.kernels.precision import (
-    MAX_EXPONENT,
-    bounded_exp,
-    divided,
-    sigmoid,
-)
+from ssm_jax.kernels.precision import MAX_EXPONENT, bounded_exp, divided, sigmoid
 from ssm_jax.recurrences import (
     CES,
     FRU,

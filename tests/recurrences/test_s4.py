@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.signal import cont2discrete
 
-from ssm_jax.recurrences import S4, hippo, nplr
+from ssm_jax.recurrences import S4
+from ssm_jax.recurrences.families import hippo, nplr
 from tests.bad_inputs import refuses
 
 

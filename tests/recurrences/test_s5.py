@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from ssm_jax.recurrences import S5, convolution_kernel, hippo
+from ssm_jax.recurrences import S5, convolution_kernel
+from ssm_jax.recurrences.families import hippo
 from tests.kernels.oracle import assert_close
 
 WIDTH = 16

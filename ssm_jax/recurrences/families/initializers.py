@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.precision import sigmoid
-from ssm_jax.recurrences.hippo import legs
+from ssm_jax.recurrences.families.hippo import legs
 from ssm_jax.types import Array, Complex, Float, PRNGKey
 
 # `legs`, the initial eigenvalues by HiPPO, is one of the initializers.

@@ -10,13 +10,11 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw, check_flags
-from ssm_jax.kernels.fixed_point import SolverStats
-from ssm_jax.kernels.precision import (
-    matmul_f32,
-)
+from ssm_jax.kernels.nonlinear import SolverStats
+from ssm_jax.kernels.precision import matmul_f32
 from ssm_jax.kernels.recurrence import linear_recurrence
-from ssm_jax.recurrences.nonlinear import Nonlinear, Params
-from ssm_jax.recurrences.projected import ProjectedSums, outer
+from ssm_jax.recurrences.families.nonlinear import Nonlinear, Params
+from ssm_jax.recurrences.families.projected import ProjectedSums, outer
 from ssm_jax.types import Array, Float, Int, PRNGKey, Steps
 
 # What the file of a unit of running sums is written with.

@@ -7,24 +7,17 @@ import math
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.blocks import block_convolution, block_length
-from ssm_jax.kernels.convolution import (
+from ssm_jax.kernels.blocked import block_convolution, block_length
+from ssm_jax.kernels.fft import (
     bidirectional_convolution,
     causal_convolution,
     final_state,
 )
-from ssm_jax.kernels.neighbours import shift_left
 from ssm_jax.kernels.powers import check_log_decay, decay_powers
-from ssm_jax.kernels.precision import (
-    in_float32,
-)
-from ssm_jax.kernels.recurrence import (
-    GROWTH,
-    chosen_method,
-    grows,
-    linear_recurrence,
-)
-from ssm_jax.recurrences.base import (
+from ssm_jax.kernels.precision import in_float32
+from ssm_jax.kernels.recurrence import GROWTH, chosen_method, grows, linear_recurrence
+from ssm_jax.kernels.shift import shift_left
+from ssm_jax.recurrences.families.base import (
     ParamGroup,
     Params,
     Recurrence,
@@ -32,7 +25,7 @@ from ssm_jax.recurrences.base import (
     check,
     state_after,
 )
-from ssm_jax.recurrences.modes import (
+from ssm_jax.recurrences.families.modes import (
     MIMOModes,
     SISOModes,
     convolution_kernel,
@@ -40,14 +33,7 @@ from ssm_jax.recurrences.modes import (
     to_real_readout,
     zero_input_response,
 )
-from ssm_jax.types import (
-    Activations,
-    Method,
-    Outputs,
-    PRNGKey,
-    PyTree,
-    Steps,
-)
+from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
 # What the file of a time-invariant recurrence is written with.
 __all__ = ["MIMOModes", "ParamGroup", "Params", "SISOModes", "TimeInvariant"]

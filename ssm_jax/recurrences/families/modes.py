@@ -1,0 +1,216 @@
+"""The modes of a time-invariant recurrence, and the convolution kernel they make."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.kernels.fft import modal_kernel
+from ssm_jax.kernels.powers import LogDecay, decay_powers, multiply_decays
+from ssm_jax.types import Array, Complex, Float, Inexact, Readout
+
+
+class SISOModes(NamedTuple):
+    """Modes of single-input, single-output systems, one system a channel.
+
+    The input of a channel drives each of its modes, with its own or shared decays.
+
+    Attributes:
+      log_decay: Logarithm of the decays, leaves ``(n,)``, the same for all channels, or
+        ``(d, n)``, one row per channel.
+      w: Weight of each mode in the output, ``(d, n)``, real or complex.
+      feedthrough: ``D``, factor of the input in the output, ``(d,)``.
+      w_backward: Weight of each mode of the backward direction, which sees the steps
+        after the present one, ``(d, n)``. None: one direction.
+      log_decay_backward: Logarithm of the decays of the backward direction. None: the
+        same as ``log_decay``.
+      readout: ``"real"``: the convolution kernel is ``Re k``, ``k_l = sum_n w_n
+        lam_n**l``. ``"prod"``: ``Re k Im k``.
+    """
+
+    log_decay: LogDecay
+    w: Inexact[Array, "d n"]
+    feedthrough: Float[Array, " d"]
+    w_backward: Inexact[Array, "d n"] | None = None
+    log_decay_backward: LogDecay | None = None
+    readout: Readout = "real"
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether there is a backward direction."""
+        return self.w_backward is not None
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """Shape of the state of one sequence, ``(d, n)``."""
+        d, n = self.w.shape
+        return (d, n * (n + 1) // 2 if self.readout == "prod" else n)
+
+    @property
+    def state_dtype(self) -> np.dtype:
+        """Dtype of the state."""
+        return jnp.result_type(self.w, _dtype_of(self.log_decay))
+
+    def backward(self) -> "SISOModes":
+        """The backward direction as modes of one direction."""
+        return self._replace(
+            log_decay=self.log_decay_backward or self.log_decay,
+            w=self.w_backward,
+            w_backward=None,
+            log_decay_backward=None,
+        )
+
+
+class MIMOModes(NamedTuple):
+    """Modes of one multi-input, multi-output system: all channels share the modes.
+
+    Attributes:
+      log_decay: Logarithm of the decays, leaves ``(n,)``.
+      B: Input projection, ``(n, d)``.
+      C: Readout, ``(d, n)``.
+      feedthrough: ``D``, factor of the input in the output, ``(d,)``.
+      C_backward: Readout of the backward direction, which sees the present step and
+        those after it by the same decays and ``B``, ``(d, n)``. None: one direction.
+    """
+
+    log_decay: LogDecay
+    B: Complex[Array, "n d"]
+    C: Complex[Array, "d n"]
+    feedthrough: Float[Array, " d"]
+    C_backward: Complex[Array, "d n"] | None = None
+
+    @property
+    def bidirectional(self) -> bool:
+        """Whether there is a backward direction."""
+        return self.C_backward is not None
+
+    @property
+    def state_shape(self) -> tuple[int, ...]:
+        """Shape of the state of one sequence, ``(n,)``."""
+        return (len(self.B),)
+
+    @property
+    def state_dtype(self) -> np.dtype:
+        """Dtype of the state, complex."""
+        return jnp.result_type(self.B, _dtype_of(self.log_decay))
+
+    def backward(self) -> "MIMOModes":
+        """The steps after the present one as modes of one direction."""
+        C = self.C_backward
+        if C is not None:
+            C = C * decay_powers(self.log_decay, jnp.ones((), jnp.int32))
+        return self._replace(C=C, C_backward=None)
+
+
+def to_real_readout(modes: SISOModes) -> SISOModes:
+    """The same convolution kernel with a real readout, so that it has a state.
+
+    ``Re k Im k = Re(-i k**2 / 2)``, and ``k**2`` is a sum over pairs of modes: a
+    product readout of ``n`` modes is a real readout of ``n (n + 1) / 2``.
+
+    Args:
+      modes: Modes with either readout.
+
+    Returns:
+      Modes with ``readout="real"``.
+
+    References:
+      Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
+      Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, appendix A.2
+    """
+    if modes.readout == "real":
+        return modes
+    first, second = jnp.triu_indices(modes.w.shape[-1])
+    scale = jnp.where(first == second, -0.5j, -1j).astype(modes.w.dtype)
+
+    def square(w):
+        return None if w is None else scale * w[:, first] * w[:, second]
+
+    def pairs(log_decay):
+        of_first = jax.tree.map(lambda v: v[..., first], log_decay)
+        return multiply_decays(
+            of_first, jax.tree.map(lambda v: v[..., second], log_decay)
+        )
+
+    return modes._replace(
+        log_decay=pairs(modes.log_decay),
+        w=square(modes.w),
+        w_backward=square(modes.w_backward),
+        log_decay_backward=modes.log_decay_backward and pairs(modes.log_decay_backward),
+        readout="real",
+    )
+
+
+def convolution_kernel(
+    modes: SISOModes | MIMOModes, length: int
+) -> Float[Array, "d l"] | Float[Array, "d d l"]:
+    """The kernel that a recurrence convolves each channel with, without feed-through.
+
+    Args:
+      modes: The recurrence.
+      length: Steps ``l`` of the kernel.
+
+    Returns:
+      Kernel over the past and the present, ``(d, l)``; of `MIMOModes`, from each
+      channel to each, ``(d, d, l)``, the output's channel first.
+    """
+    if isinstance(modes, MIMOModes):
+        w = modes.C[:, None] * modes.B.T[None]
+        return modal_kernel(modes.log_decay, w, length)
+    if modes.readout == "real":
+        return modal_kernel(modes.log_decay, modes.w, length)
+    kernel = modal_kernel(modes.log_decay, modes.w, length, part="complex")
+    return jnp.real(kernel) * jnp.imag(kernel)
+
+
+def zero_input_response(
+    modes: SISOModes, state: Inexact[Array, "*b d n"], length: int
+) -> Float[Array, "*b l d"]:
+    """Output of a state and its decay, without any input.
+
+    Args:
+      modes: The recurrence; only the forward direction is read.
+      state: The modes at the first step, ``(*b, d, n)``.
+      length: Steps ``l``.
+
+    Returns:
+      ``(*b, l, d)``, the output of the first step first.
+    """
+    weights = modes.w * state
+    if modes.log_decay.log_abs.ndim == 1:
+        kernel = modal_kernel(modes.log_decay, weights, length)
+    else:
+        rows = weights.reshape(-1, *weights.shape[-2:])
+        of_row = jax.vmap(lambda row: modal_kernel(modes.log_decay, row, length))
+        kernel = of_row(rows).reshape(*weights.shape[:-1], length)
+    return jnp.swapaxes(kernel, -1, -2)
+
+
+def direction_weights(modes: SISOModes) -> list[LogDecay | Inexact[Array, "d n"]]:
+    """Decays and weights of each direction, as `block_convolution` takes them.
+
+    Args:
+      modes: The recurrence.
+
+    Returns:
+      ``[log_decay, w]``, leaves ``(d, n)``, and the same of the backward direction if
+      there is one.
+    """
+    modes = to_real_readout(modes)
+    directions = [modes, modes.backward()] if modes.bidirectional else [modes]
+    return [
+        weight
+        for direction in directions
+        for weight in (_of_channels(direction.log_decay, modes.w), direction.w)
+    ]
+
+
+def _of_channels(log_decay, w):
+    """The decays of each channel, also where all channels share them."""
+    return jax.tree.map(lambda v: jnp.broadcast_to(v, w.shape), log_decay)
+
+
+def _dtype_of(log_decay):
+    dtype = log_decay.log_abs.dtype
+    return dtype if log_decay.phase is None else jnp.result_type(dtype, jnp.complex64)
