@@ -8,19 +8,6 @@ PACKAGE = "ssm_jax.recurrences"
 MOST_ARROWS = 35
 MOST_FAMILIES = 3
 
-# Shared code that is not in `families/`.
-SHARED = {
-    "base",
-    "chunks",
-    "discretize",
-    "hippo",
-    "modes",
-    "nonlinear",
-    "nplr",
-    "padding",
-    "projected",
-}
-
 
 def modules():
     """The modules of the package by name relative to it, with their files."""
@@ -50,7 +37,7 @@ def graph():
 
 
 def is_shared(name):
-    return name in SHARED or name.startswith("families.")
+    return name.startswith("families.")
 
 
 def test_few_arrows():

@@ -68,7 +68,7 @@ class Setting:
       max_phase: Upper bound of its initial phase.
       dt_min: Lower bound of the initial ``alpha``.
       dt_max: Upper bound of it.
-      deviation: Standard deviation of the initial embedding of tokens.
+      std: Standard std of the initial embedding of tokens.
       steps: Updates.
       warmup_steps: Steps in which the learning rate rises. None: a tenth of all.
       batch_size: Examples of an update.
@@ -87,7 +87,7 @@ class Setting:
     max_phase: float = 3.14
     dt_min: float = 1e-3
     dt_max: float = 1e-1
-    deviation: float = 0.02
+    std: float = 0.02
     steps: int
     warmup_steps: int | None = None
     batch_size: int
@@ -163,8 +163,8 @@ def experiment(
 def tokens(setting: Setting, vocabulary: int, *, language: bool = False) -> Config:
     """The spec of the encoder of tokens, started as the authors' code starts it."""
     d = setting.d_model
-    deviation = d**-0.5 if language else setting.deviation
-    return spec(TokenEncoder, d_model=d, vocabulary=vocabulary, deviation=deviation)
+    std = d**-0.5 if language else setting.std
+    return spec(TokenEncoder, d_model=d, vocabulary=vocabulary, std=std)
 
 
 def pixels(setting: Setting) -> Config:
@@ -174,7 +174,7 @@ def pixels(setting: Setting) -> Config:
 
 def pooled(n_classes: int) -> Config:
     """The spec of the head of the long-range tasks: one linear map without bias."""
-    return spec(PooledHead, d_output=n_classes, start="normal", use_bias=False)
+    return spec(PooledHead, d_output=n_classes, kernel_init="normal", use_bias=False)
 
 
 def _block(setting, gate, language, smoothing):
@@ -187,7 +187,7 @@ def _block(setting, gate, language, smoothing):
         d_hidden=setting.d_hidden,
         gate=gate,
         activation="gelu" if language else "relu",
-        start="xavier" if language else "normal",
+        kernel_init="xavier" if language else "normal",
         dropout=setting.dropout,
     )
     return spec(Block, layer=layer, norm=setting.norm, prenorm=True)

@@ -42,7 +42,7 @@ SMALL = dataclasses.replace(
     dropout=0.0,
     dt_min=0.1,
     dt_max=3.0,
-    deviation=0.2,
+    std=0.2,
     steps=10_000,
     batch_size=16,
 )

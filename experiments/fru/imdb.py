@@ -61,7 +61,7 @@ def get_config(variant: str = "model=fru") -> Config:
         )
     task = spec(ImdbWords, length=300, vocabulary=10_000)
     tokens = task.get_ref("vocabulary")
-    encoder = spec(TokenEncoder, d_model=128, vocabulary=tokens, deviation=0.02)
+    encoder = spec(TokenEncoder, d_model=128, vocabulary=tokens, std=0.02)
     steps = 2_800 if chosen.size == "small" else 14_000
     return ConfigDict(
         {

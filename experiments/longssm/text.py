@@ -91,9 +91,7 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
         layout="shuffled" if chosen.order == "shuffled" else "stream",
     )
     tokens = task.get_ref("vocabulary")
-    encoder = spec(
-        TokenEncoder, d_model=d_model, vocabulary=tokens, deviation=d_model**-0.5
-    )
+    encoder = spec(TokenEncoder, d_model=d_model, vocabulary=tokens, std=d_model**-0.5)
     training = spec(
         TrainConfig,
         steps=steps,

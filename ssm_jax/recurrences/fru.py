@@ -97,7 +97,7 @@ class FRU(RunningSums):
     horizon: int
     zero_frequency: Literal["held", "summed"] = "held"
     d_statistic: int = 10
-    counts = True
+    tracks_position = True
     letters = Letters("W_1", "b_1", "W_2", "U", "b_2", "Y", "b_y")
     step = step
 

@@ -22,7 +22,7 @@ __all__ = [
     "ACTIVATIONS",
     "Letters",
     "Params",
-    "Statistics",
+    "RunningSums",
     "outer",
     "truncated_normal",
 ]
@@ -81,7 +81,7 @@ class RunningSums(Nonlinear):
     d_feedback: int = 60
     d_output: int = 200
     activation: Activation = "relu"
-    sweeps = "picard"
+    solver = "picard"
     letters: ClassVar[Letters]
 
     def __post_init__(self):
@@ -155,7 +155,7 @@ class RunningSums(Nonlinear):
         """
         return Letters(*map(params.get, self.letters))
 
-    def run(self, params, x, steps, h0, solver, *, reset, lengths, last):
+    def run(self, params, x, steps, h0, solver, *, reset, lengths, last_only):
         """Evaluates by what is read of the sums, as `ProjectedSums` carries it."""
         named = self.named(params)
         own = matmul_f32(x, named.input) + named.input_bias
@@ -166,7 +166,7 @@ class RunningSums(Nonlinear):
             self.decays, c, s, sums, reset=reset, lengths=lengths
         )
         h = sums.reshape(h0.shape)
-        if last:
+        if last_only:
             read = matmul_f32(h[..., None, :], named.output)
         else:
             read = self._read(params, c, s, h0, reset)
