@@ -16,11 +16,12 @@ from ssm_jax.evaluation.spans import Spans, spread_spans
 from ssm_jax.evaluation.written import GenerationState
 
 __all__ = [
+    "GenerationState",
     "LossAtLength",
     "Restored",
     "Sampling",
     "Spans",
-    "GenerationState",
+    "classify_extension",
     "corpus",
     "evaluate_lengths",
     "evaluate_run",
@@ -31,5 +32,4 @@ __all__ = [
     "restore",
     "spread_spans",
     "trivial_baseline",
-    "classify_extension",
 ]

@@ -19,7 +19,7 @@ __all__ = [
     "Norm",
     "PairHead",
     "PooledHead",
-    "Positions",
+    "PositionalEmbedding",
     "RecurrentNetwork",
     "ScalarEncoder",
     "ScalarNorm",

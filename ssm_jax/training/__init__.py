@@ -1,16 +1,27 @@
 """Training: state, losses, optimizers, the step and its maps, the loop, checkpoints."""
 
-from ssm_jax.training.checkpointing import CheckpointError as CheckpointError
-from ssm_jax.training.checkpointing import Checkpoints as Checkpoints
-from ssm_jax.training.loop import TrainConfig as TrainConfig
-from ssm_jax.training.loop import train as train
-from ssm_jax.training.losses import loss_sums as loss_sums
-from ssm_jax.training.losses import metrics as metrics
-from ssm_jax.training.optimizer import Optimizer as Optimizer
-from ssm_jax.training.parallel import DataParallel as DataParallel
-from ssm_jax.training.state import TrainState as TrainState
-from ssm_jax.training.state import create as create
-from ssm_jax.training.step import evaluation_step as evaluation_step
-from ssm_jax.training.step import train_step as train_step
-from ssm_jax.training.workdir import WorkDir as WorkDir
-from ssm_jax.training.workdir import environment as environment
+from ssm_jax.training.checkpointing import CheckpointError, Checkpoints
+from ssm_jax.training.loop import TrainConfig, train
+from ssm_jax.training.losses import loss_sums, metrics
+from ssm_jax.training.optimizer import Optimizer
+from ssm_jax.training.parallel import DataParallel
+from ssm_jax.training.state import TrainState, create
+from ssm_jax.training.step import evaluation_step, train_step
+from ssm_jax.training.workdir import WorkDir, environment
+
+__all__ = [
+    "CheckpointError",
+    "Checkpoints",
+    "DataParallel",
+    "Optimizer",
+    "TrainConfig",
+    "TrainState",
+    "WorkDir",
+    "create",
+    "environment",
+    "evaluation_step",
+    "loss_sums",
+    "metrics",
+    "train",
+    "train_step",
+]
