@@ -65,7 +65,7 @@ from launch.suites import (
 )
 from launch.suites.measure import Row
 from ssm_jax import plots
-from ssm_jax.training import circumstances
+from ssm_jax.training import environment
 
 SUITES = {
     "generators": (generators.generator_rows, tuple(generators.GENERATORS)),
@@ -135,10 +135,10 @@ def main(argv):
     print(table(rows))
     if OUTPUT.value:
         found = {"suite": SUITE.value, "repeats": repeats, "rows": rows}
-        text = json.dumps(circumstances() | found, indent=2)
+        text = json.dumps(environment() | found, indent=2)
         Path(OUTPUT.value).write_text(text + "\n")
     if FIGURE.value:
-        plots.throughput(rows, circumstances()["device"]).savefig(FIGURE.value)
+        plots.throughput(rows, environment()["device"]).savefig(FIGURE.value)
 
 
 def _cell(value):

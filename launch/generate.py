@@ -16,7 +16,7 @@ import sys
 from absl import flags
 
 from launch import cli
-from ssm_jax.evaluation import Sampling, Written, generate, restore
+from ssm_jax.evaluation import GenerationState, Sampling, generate, restore
 from ssm_jax.fields import Seed, check_value
 
 WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.", required=True)
@@ -52,7 +52,7 @@ def main(argv):
             "text goes on from its last token."
         )
     else:
-        before = Written.load(LOAD_STATE.value, restored.model)
+        before = GenerationState.load(LOAD_STATE.value, restored.model)
         heads, prompts = [""] * len(before.tokens), before.tokens[:, None].tolist()
     steps = generate(
         restored.model,
@@ -69,7 +69,7 @@ def main(argv):
         out.write(texts[0])
     step = before
     for step in itertools.islice(steps, N_TOKENS.value):
-        spelt = [task.spell(int(token)) for token in step.tokens]
+        spelt = [task.decode(int(token)) for token in step.tokens]
         if at_once:
             out.write(spelt[0])
             out.flush()

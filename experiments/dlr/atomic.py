@@ -10,7 +10,7 @@ from ssm_jax.config import Config, nearest, spec
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
 from ssm_jax.recurrences import DLR
-from ssm_jax.training import Optimizer, Training
+from ssm_jax.training import Optimizer, TrainConfig
 
 
 def model(
@@ -52,7 +52,7 @@ def optimizer(learning_rate: float = 1e-4) -> Config:
 def training() -> Config:
     """The paper's training: 12 epochs of 57,600 sequences."""
     return spec(
-        Training,
+        TrainConfig,
         steps=43_200,
         batch_size=16,
         seed=1112,

@@ -11,14 +11,14 @@ from ml_collections import ConfigDict
 from experiments.dlr import atomic, pixels
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import Digits
-from ssm_jax.training import Training
+from ssm_jax.training import TrainConfig
 
 
 def get_config(variant: str = "") -> Config:
     """The experiment; it has no variants."""
     if variant:
         raise atomic.unknown(variant, [])
-    training = spec(Training, steps=600, batch_size=64, evaluate_every=100)
+    training = spec(TrainConfig, steps=600, batch_size=64, evaluate_every=100)
     return ConfigDict(
         {
             "experiment": "dlr/digits",

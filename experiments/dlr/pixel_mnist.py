@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 from experiments.dlr import atomic, pixels
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import PixelMnist
-from ssm_jax.training import Training
+from ssm_jax.training import TrainConfig
 
 
 def get_config(variant: str = "") -> Config:
@@ -27,7 +27,7 @@ def get_config(variant: str = "") -> Config:
     if variant not in ("", "permuted", "small"):
         raise atomic.unknown(variant, ["permuted", "small"])
     model = pixels.model(d_model=128, d_state=256, n_layers=4, dropout=0.1)
-    training = spec(Training, steps=22_000, batch_size=50, evaluate_every=1100)
+    training = spec(TrainConfig, steps=22_000, batch_size=50, evaluate_every=1100)
     if variant == "small":
         model = pixels.model(d_model=32, d_state=64, n_layers=2, dropout=0.0)
         training.update(steps=600, evaluate_every=200)

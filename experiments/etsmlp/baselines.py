@@ -14,7 +14,7 @@ from typing import Any
 
 from ssm_jax.config import Config, spec
 from ssm_jax.layers import MLP, Attention, ChannelMixing, RecurrentLayer
-from ssm_jax.models import Block, Positions
+from ssm_jax.models import Block, PositionalEmbedding
 from ssm_jax.recurrences import DSS, S4, S4D, S5
 
 ATTENTIONS = {"transformer": "softmax", "linear_attention": "linear"}
@@ -63,6 +63,6 @@ def parts(name: str, setting: Any, length: int) -> dict[str, Config]:
     mlp = spec(MLP, d_hidden=2 * setting.d_model, dropout=setting.dropout)
     return {
         "block": spec(Block, layer=attention, feedforward=mlp, **around),
-        "positions": spec(Positions, max_length=length),
+        "positions": spec(PositionalEmbedding, max_length=length),
         "encoder_dropout": setting.dropout,
     }

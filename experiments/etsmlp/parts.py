@@ -17,8 +17,8 @@ from ssm_jax.models import (
     SequenceModel,
     TokenEncoder,
 )
-from ssm_jax.recurrences import ComplexSmoothing
-from ssm_jax.training import Optimizer, Training
+from ssm_jax.recurrences import CES
+from ssm_jax.training import Optimizer, TrainConfig
 
 MODELS = ("gate", *baselines.NAMES)
 """Words of a variant that name a model; none of them is ETSMLP without gate."""
@@ -29,7 +29,7 @@ ABLATIONS = {
     "no_beta": {"beta": False},
     "no_omega": {"shortcut": "none"},
 }
-"""Table 3: what each changes of a `ComplexSmoothing`."""
+"""Table 3: what each changes of a `CES`."""
 
 STARTS = {
     "stable_0.3": {"stable": (0.3, 0.0)},
@@ -137,13 +137,13 @@ def experiment(
       head: Spec of the head.
       model: One of `MODELS`, or nothing.
       language: Takes activation, start and optimizer of the language tasks.
-      **smoothing: Further fields of `ComplexSmoothing`.
+      **smoothing: Further fields of `CES`.
 
     Returns:
       The config.
     """
     training = spec(
-        Training,
+        TrainConfig,
         steps=setting.steps,
         batch_size=setting.batch_size,
         evaluate_every=setting.steps // 10,
@@ -197,7 +197,7 @@ def _block(setting, gate, language, smoothing):
     ring = {"r_min": r_min, "r_max": r_max, "max_phase": max_phase}
     dt_min, dt_max = setting.alpha
     recurrence = spec(
-        ComplexSmoothing,
+        CES,
         bidirectional=True,
         small_change=setting.small_change,
         dt_min=dt_min,

@@ -23,11 +23,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ssm_jax.plots.style import PALETTE, figure, plain
-from ssm_jax.recurrences import ComplexSmoothing, convolution_kernel
+from ssm_jax.recurrences import CES, convolution_kernel
 
 ANGLES = (0.0, 0.1, 1.6)
 _STEPS = 2**16
-_SMOOTHING = ComplexSmoothing(alpha=False, beta=False, shortcut="none", max_modulus=1.0)
+_SMOOTHING = CES(alpha=False, beta=False, shortcut="none", max_modulus=1.0)
 
 
 def gradients(modulus: np.ndarray, angle: float) -> dict[str, np.ndarray]:

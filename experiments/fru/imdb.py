@@ -19,7 +19,7 @@ from experiments.fru import units
 from ssm_jax.config import Config, spec
 from ssm_jax.models import TokenEncoder
 from ssm_jax.tasks import ImdbWords
-from ssm_jax.training import Training
+from ssm_jax.training import TrainConfig
 
 WAVES = {"greatest": 100.0, "horizon": 300, "d_statistic": 10}
 PAPER = {
@@ -62,7 +62,7 @@ def get_config(variant: str = "words+fru") -> Config:
             ),
             "optimizer": units.optimizer(*RATES[unit]),
             "training": spec(
-                Training, steps=steps, batch_size=32, evaluate_every=steps // 10
+                TrainConfig, steps=steps, batch_size=32, evaluate_every=steps // 10
             ),
         }
     )

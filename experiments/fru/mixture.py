@@ -45,7 +45,7 @@ from ml_collections import ConfigDict
 from experiments.fru import units
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import Mixture
-from ssm_jax.training import Training
+from ssm_jax.training import TrainConfig
 
 WAVES = {"n": 120, "greatest": 58.0, "horizon": 176, "d_statistic": 5}
 DEGREES = {"sines": None, "poly5": 5, "poly10": 10, "poly15": 15}
@@ -56,7 +56,7 @@ def get_config(variant: str = "sines+fru") -> Config:
     curves, unit, small = units.chosen(variant, tuple(DEGREES))
     clipped = curves == "sines" or unit in ("fru", "sru")
     training = spec(
-        Training,
+        TrainConfig,
         steps=1_000 if small else 10_000,
         batch_size=32,
         evaluate_every=100 if small else 1_000,

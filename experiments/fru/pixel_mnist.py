@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from experiments.fru import units
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import PixelMnist
-from ssm_jax.training import Training
+from ssm_jax.training import TrainConfig
 
 WAVES = {"n": 60, "greatest": 784.0, "horizon": 784, "d_statistic": 10}
 SMALL_WAVES = {"n": 40, "greatest": 196.0, "horizon": 196, "d_statistic": 10}
@@ -82,7 +82,7 @@ def get_config(variant: str = "pixels+fru") -> Config:
             "model": units.network(unit, d_output=10, waves=waves),
             "optimizer": units.optimizer(*rates),
             "training": spec(
-                Training, evaluate_every=numbers["steps"] // 10, **numbers
+                TrainConfig, evaluate_every=numbers["steps"] // 10, **numbers
             ),
         }
     )

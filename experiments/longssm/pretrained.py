@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from ssm_jax.evaluation.length_extension import Measured, losses_by_length
+from ssm_jax.evaluation.length_extension import LossAtLength, losses_by_length
 from ssm_jax.interop import load_mamba
 from ssm_jax.plots.style import GREY, PALETTE, figure, plain
 from ssm_jax.tasks.subwords import Subwords
@@ -30,7 +30,7 @@ MOST_TOKENS = 2**18
 
 def measured(
     folder: str | Path, lengths: Sequence[int] = LENGTHS
-) -> Iterator[tuple[str, list[Measured]]]:
+) -> Iterator[tuple[str, list[LossAtLength]]]:
     """Measures each model of a folder.
 
     Args:

@@ -36,16 +36,16 @@ from ssm_jax.config import Config, nearest, spec
 from ssm_jax.layers import ETSMLP, MLP, ChannelMixing, Mamba, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import (
+    CES,
     DLR,
     FRU,
     GRU,
     S5,
-    Bounded,
-    ComplexSmoothing,
+    BoundedEigenvalues,
     log_spaced,
 )
 from ssm_jax.tasks import TextFolder
-from ssm_jax.training import Optimizer, Training
+from ssm_jax.training import Optimizer, TrainConfig
 
 MODELS = ("s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru")
 STARTS = ("zero", "previous", "noise", "other")
@@ -89,7 +89,7 @@ def get_config(variant: str = "s5+16+previous") -> Config:
         TokenEncoder, d_model=d_model, vocabulary=tokens, deviation=d_model**-0.5
     )
     training = spec(
-        Training,
+        TrainConfig,
         steps=steps,
         batch_size=batch_size,
         initial_state=start,
@@ -156,11 +156,11 @@ def _block(model, d, n_layers):
     layer = {
         "s5": lambda: RecurrentLayer(s5, mixing),
         "s5_bounded": lambda: RecurrentLayer(
-            Bounded(recurrence=s5, largest_state=LARGEST_STATE), mixing
+            BoundedEigenvalues(recurrence=s5, largest_state=LARGEST_STATE), mixing
         ),
         "gru": lambda: RecurrentLayer(GRU(d_state=d), mixing),
         "dlr": lambda: RecurrentLayer(DLR(d_state=64), mixing),
-        "ets": lambda: ETSMLP(ComplexSmoothing(), d_hidden=d, gate=True),
+        "ets": lambda: ETSMLP(CES(), d_hidden=d, gate=True),
         "fru": lambda: RecurrentLayer(
             FRU(
                 frequencies=log_spaced(20, HORIZON / 4),

@@ -12,6 +12,7 @@ import numpy as np
 
 from launch.suites.measure import Row
 from ssm_jax.recurrences import (
+    CES,
     DLR,
     DSS,
     FRU,
@@ -23,15 +24,14 @@ from ssm_jax.recurrences import (
     S4D,
     S5,
     SRU,
-    Bounded,
-    ComplexSmoothing,
+    BoundedEigenvalues,
     DampedEMA,
     ExponentialSmoothing,
     GatedLinearAttention,
     Recurrence,
-    Selective,
+    SelectiveSSM,
 )
-from ssm_jax.recurrences.statistics import Statistics
+from ssm_jax.recurrences.statistics import RunningSums
 from ssm_jax.types import Method
 
 SCALES = (1.0, 5.0, 20.0, 100.0)
@@ -46,14 +46,14 @@ RECURRENCES: dict[str, Recurrence] = {
     "dlr_real": DLR(d_state=3, eigenvalues="real"),
     "dlr_bidirectional": DLR(d_state=3, bidirectional=True),
     "dlr_bidirectional_prod": DLR(d_state=3, bidirectional=True, readout="prod"),
-    "smoothing": ComplexSmoothing(),
-    "smoothing_real": ComplexSmoothing(eigenvalues="real"),
-    "smoothing_bare": ComplexSmoothing(alpha=False, beta=False, shortcut="none"),
-    "smoothing_bidirectional": ComplexSmoothing(bidirectional=True),
-    "smoothing_bidirectional_small": ComplexSmoothing(
+    "smoothing": CES(),
+    "smoothing_real": CES(eigenvalues="real"),
+    "smoothing_bare": CES(alpha=False, beta=False, shortcut="none"),
+    "smoothing_bidirectional": CES(bidirectional=True),
+    "smoothing_bidirectional_small": CES(
         bidirectional=True, small_change=True, shortcut="sigmoid"
     ),
-    "smoothing_unbounded": ComplexSmoothing(small_change=True, max_modulus=1.0),
+    "smoothing_unbounded": CES(small_change=True, max_modulus=1.0),
     "ema": ExponentialSmoothing(),
     "ema_bidirectional": ExponentialSmoothing(bidirectional=True),
     "damped_ema": DampedEMA(d_state=3),
@@ -61,11 +61,15 @@ RECURRENCES: dict[str, Recurrence] = {
     "dss": DSS(d_state=3),
     "dss_softmax": DSS(d_state=3, kernel="softmax", length=32),
     "dss_softmax_bidirectional": DSS(
-        d_state=2, kernel="softmax", length=17, start="lin", bidirectional=True
+        d_state=2,
+        kernel="softmax",
+        length=17,
+        eigenvalue_init="lin",
+        bidirectional=True,
     ),
     "s4d": S4D(d_state=4),
     "s4d_bilinear": S4D(
-        d_state=4, start="inv", discretization="bilinear", bidirectional=True
+        d_state=4, eigenvalue_init="inv", discretization="bilinear", bidirectional=True
     ),
     "s4": S4(d_state=4),
     "s4_bidirectional": S4(d_state=4, bidirectional=True),
@@ -79,11 +83,13 @@ RECURRENCES: dict[str, Recurrence] = {
         bidirectional=True,
     ),
     "lru": LRU(d_state=3),
-    "bounded_dlr": Bounded(recurrence=DLR(d_state=3), largest_state=10.0),
-    "bounded_s4d": Bounded(recurrence=S4D(d_state=4), largest_state=10.0),
-    "bounded_s5": Bounded(recurrence=S5(d_state=4, blocks=1), largest_state=10.0),
-    "bounded_lru": Bounded(recurrence=LRU(d_state=3), largest_state=10.0),
-    "selective": Selective(d_state=3, dt_rank=2),
+    "bounded_dlr": BoundedEigenvalues(recurrence=DLR(d_state=3), largest_state=10.0),
+    "bounded_s4d": BoundedEigenvalues(recurrence=S4D(d_state=4), largest_state=10.0),
+    "bounded_s5": BoundedEigenvalues(
+        recurrence=S5(d_state=4, blocks=1), largest_state=10.0
+    ),
+    "bounded_lru": BoundedEigenvalues(recurrence=LRU(d_state=3), largest_state=10.0),
+    "selective": SelectiveSSM(d_state=3, dt_rank=2),
     "gated_attention": GatedLinearAttention(n_heads=1, d_key=2, rank=2),
     "rnn": RNN(d_state=3),
     "gru": GRU(d_state=3),
@@ -177,7 +183,7 @@ def count(
     bad = {name: np.ravel(flags)[:draws] for name, flags in found.items()}
     values, gradients = bad.pop(""), np.any(list(bad.values()), 0)
     within = np.full(draws, True)
-    if isinstance(recurrence, Statistics):
+    if isinstance(recurrence, RunningSums):
         of_draws = {name: v.reshape(-1, *v.shape[2:]) for name, v in params.items()}
         growth = length * np.log(step_growth(recurrence, of_draws, length))
         within = (growth <= MAX_LOG_GROWTH)[:draws]
@@ -192,7 +198,7 @@ def count(
 
 
 def step_growth(
-    unit: Statistics, params: Mapping[str, np.ndarray | jax.Array], length: int
+    unit: RunningSums, params: Mapping[str, np.ndarray | jax.Array], length: int
 ) -> np.ndarray:
     """Upper bound of the factor by which a step multiplies the sums of a unit.
 
@@ -207,7 +213,7 @@ def step_growth(
     Returns:
       ``rho``, of the further axes.
     """
-    steps = jnp.arange(length if unit.counts else 1)
+    steps = jnp.arange(length if unit.tracks_position else 1)
     weights = jax.vmap(lambda phase: unit.weights({"phase": phase}, steps))
     phase = params.get("phase", np.zeros((len(params["input_bias"]), 1), np.float32))
     size = np.linalg.norm(weights(phase), axis=-1).max(-1)

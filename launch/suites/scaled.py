@@ -84,7 +84,7 @@ def scaled_rows(length: int, *, repeats: int) -> Iterable[Row]:
                 "what": name,
                 "length": length,
                 "scale": scale,
-                "iterations": int(taken.n_sweeps),
+                "iterations": int(taken.iterations),
                 "converged": bool(taken.converged),
                 "error": float(jnp.max(jnp.abs(y - wanted)) / largest),
                 "largest": float(largest),

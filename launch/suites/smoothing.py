@@ -11,11 +11,11 @@ from flax.core import meta
 from launch.suites.measure import Row, measure, ratios
 from ssm_jax.layers import ETSMLP, MLP, Attention
 from ssm_jax.models import Block
-from ssm_jax.recurrences import ComplexSmoothing
+from ssm_jax.recurrences import CES
 from ssm_jax.types import Activations, PyTree
 
 
-class _Usual(ComplexSmoothing):
+class _Usual(CES):
     """Evaluated as the authors do: an array of exponentials, and an FFT of 2 L."""
 
     def apply(self, params, x, state=None, **flags):
@@ -35,7 +35,7 @@ class _Usual(ComplexSmoothing):
         return jnp.real(w * jnp.exp(log_mu * jnp.arange(length)))
 
 
-_USUAL, _OURS = (c(bidirectional=True) for c in (_Usual, ComplexSmoothing))
+_USUAL, _OURS = (c(bidirectional=True) for c in (_Usual, CES))
 
 
 def smoothing_rows(
@@ -77,7 +77,7 @@ def smoothing_rows(
         yield {"what": f"{slow} / {fast}", "length": length} | ratio
 
 
-def _smooth(recurrence: ComplexSmoothing, width: int) -> tuple[Callable, PyTree]:
+def _smooth(recurrence: CES, width: int) -> tuple[Callable, PyTree]:
     params = recurrence.init(jax.random.key(1), width)
     return lambda params, x: recurrence.apply(params, x)[0], params
 

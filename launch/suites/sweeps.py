@@ -55,7 +55,7 @@ def _row(unit: Nonlinear, x: Activations, factor: int, repeats: int) -> Row:
     error = np.max(np.abs(found - y)) / np.max(np.abs(y))
     return {
         "length": x.shape[1],
-        "sweeps": int(taken.n_sweeps),
+        "sweeps": int(taken.iterations),
         "converged": bool(taken.converged),
         "error": float(jnp.asarray(error)),
         "steps_s": steps["steps_s"],

@@ -16,8 +16,14 @@ from flax.core import meta
 
 from launch.suites.measure import Row, measure
 from ssm_jax.layers import ETSMLP, MLP, Attention, ChannelMixing, RecurrentLayer
-from ssm_jax.models import Block, Positions, SequenceModel, StepHead, TokenEncoder
-from ssm_jax.recurrences import S4D, ComplexSmoothing
+from ssm_jax.models import (
+    Block,
+    PositionalEmbedding,
+    SequenceModel,
+    StepHead,
+    TokenEncoder,
+)
+from ssm_jax.recurrences import CES, S4D
 from ssm_jax.types import Array, Int
 
 _VOCABULARY = 1000
@@ -84,7 +90,7 @@ def models(width: int, n_layers: int, length: int) -> dict[str, nn.Module]:
             positions=positions,
         )
 
-    gated = ETSMLP(ComplexSmoothing(), d_hidden=2 * width, gate=True)
+    gated = ETSMLP(CES(), d_hidden=2 * width, gate=True)
     mixed = RecurrentLayer(S4D(), ChannelMixing(kind="glu"))
     attention = Attention(n_heads=width // 64)
     mlp = MLP(d_hidden=4 * width)
@@ -93,7 +99,7 @@ def models(width: int, n_layers: int, length: int) -> dict[str, nn.Module]:
         "S4D": model(Block(mixed, prenorm=True)),
         "Transformer": model(
             Block(attention, prenorm=True, feedforward=mlp),
-            Positions(max_length=length),
+            PositionalEmbedding(max_length=length),
         ),
     }
 

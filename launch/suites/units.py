@@ -8,10 +8,10 @@ import jax.numpy as jnp
 
 from launch.suites.measure import Row, measure, ratios
 from ssm_jax.recurrences import FRU, SRU, Nonlinear, log_spaced
-from ssm_jax.recurrences.statistics import Statistics
+from ssm_jax.recurrences.statistics import RunningSums
 
 
-class _AsWritten(Statistics):
+class _AsWritten(RunningSums):
     """All sums go from step to step, and all outputs are computed."""
 
     def run(self, params, x, steps, h0, solver, *, reset, lengths, last):
@@ -68,7 +68,7 @@ def _row(unit: Nonlinear, x: jax.Array, repeats: int) -> Row:
     params = unit.init(jax.random.key(1), x.shape[-1])
 
     def loss(params, x):
-        return jnp.sum(jnp.sin(unit.solve(params, x, last=True)[0][..., -1, :]))
+        return jnp.sum(jnp.sin(unit.solve(params, x, last_only=True)[0][..., -1, :]))
 
     forward, _ = measure("forward", loss, params, x, repeats=repeats)
     grad, _ = measure("grad", jax.value_and_grad(loss), params, x, repeats=repeats)

@@ -83,13 +83,13 @@ def _of_classes(task, train, evaluated):
     n_classes = task.spec.d_output
     counts = np.zeros(n_classes, np.int64)
     for batch in train:
-        counts += np.bincount(batch.targets[batch.mask], minlength=n_classes)
+        counts += np.bincount(batch.targets[batch.loss_mask], minlength=n_classes)
     # One is added to each count: a class that was never met has a finite loss.
     log_p = np.log((counts + 1) / (counts.sum() + n_classes))
     found = np.zeros(n_classes, np.int64)
     n_examples = 0
     for batch in evaluated:
-        found += np.bincount(batch.targets[batch.mask], minlength=n_classes)
+        found += np.bincount(batch.targets[batch.loss_mask], minlength=n_classes)
         n_examples += _count_examples(batch)
     sums = {
         "loss": float(-np.sum(found * log_p)),
@@ -102,13 +102,13 @@ def _of_classes(task, train, evaluated):
 def _of_values(task, train, evaluated):
     total, n_train = np.zeros(task.spec.d_output), 0
     for batch in train:
-        total += batch.targets[batch.mask].sum(0, dtype=np.float64)
-        n_train += int(batch.mask.sum())
+        total += batch.targets[batch.loss_mask].sum(0, dtype=np.float64)
+        n_train += int(batch.loss_mask.sum())
     mean = total / n_train
     sums: dict[str, float] = dict.fromkeys(("loss", "n", "sum", "square"), 0.0)
     n_examples = 0
     for batch in evaluated:
-        targets = batch.targets[batch.mask].astype(np.float64)
+        targets = batch.targets[batch.loss_mask].astype(np.float64)
         sums["loss"] += float(np.sum(np.square(targets - mean)))
         sums["n"] += targets.size
         sums["sum"] += float(np.sum(targets))
@@ -118,4 +118,4 @@ def _of_values(task, train, evaluated):
 
 
 def _count_examples(batch: Batch) -> int:
-    return int(batch.mask.reshape(len(batch.mask), -1).any(1).sum())
+    return int(batch.loss_mask.reshape(len(batch.loss_mask), -1).any(1).sum())

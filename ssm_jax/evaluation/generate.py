@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from ssm_jax.evaluation.written import Written
+from ssm_jax.evaluation.written import GenerationState
 from ssm_jax.fields import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -96,7 +96,7 @@ def generate(
     seed: int = 0,
     state: Any = None,
     n_drawn: int = 0,
-) -> Iterator[Written]:
+) -> Iterator[GenerationState]:
     """Writes on from prompts, without end; a state of fixed size is all that it keeps.
 
     The prompts are read all steps at once; from then on each token takes the same time
@@ -114,7 +114,7 @@ def generate(
         without one.
 
     Yields:
-      After each token `Written`: the tokens of all rows, and what it takes to go on.
+      After each token `GenerationState`: the tokens of all rows, and what it takes to go on.
 
     Raises:
       ValueError: A prompt is empty, ``seed`` is not in [0, 2**32), or ``n_drawn`` is
@@ -136,7 +136,7 @@ def generate(
     logits, state = _read(model, variables, inputs, lengths, state)
     for count in itertools.count(n_drawn):
         tokens = _drawn(sampling, seed, logits, count)
-        yield Written(np.asarray(tokens), state, count + 1)
+        yield GenerationState(np.asarray(tokens), state, count + 1)
         logits, state = _advance(model, variables, tokens, state)
 
 

@@ -33,7 +33,7 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
     batch = restored.task.batch("test", 0, _EXAMPLES, restored.training.seed)
     apply = jax.jit(
         lambda v: restored.model.apply(
-            v, batch.inputs, reset=batch.reset, mask=batch.valid
+            v, batch.inputs, reset=batch.reset, mask=batch.mask
         )[0]
     )
     predictions = apply(restored.variables)

@@ -19,11 +19,11 @@ import optax
 from flax import linen as nn
 from scipy import stats
 
-from ssm_jax.evaluation.spans import spread
+from ssm_jax.evaluation.spans import spread_spans
 from ssm_jax.fields import PositiveInt, Seed, check_value
 from ssm_jax.types import Array, Float, Integer, PyTree
 
-Start = Literal["zero", "previous"]
+WindowState = Literal["zero", "previous"]
 Order = Literal["text", "shuffled"]
 Verdict = Literal["strong", "weak", "none"]
 
@@ -33,7 +33,7 @@ LEAST = 1e-5  # Nats a token; smaller changes are rounding.
 
 
 @dataclass(frozen=True)
-class Measured:
+class LossAtLength:
     """The loss at one length.
 
     Attributes:
@@ -105,10 +105,10 @@ def losses_by_length(
     *,
     edges: Integer[Array, " e"] | None = None,
     max_tokens: int | None = None,
-    start: Start = "zero",
+    window_state: WindowState = "zero",
     order: Order = "text",
     seed: int = 0,
-) -> Iterator[Measured]:
+) -> Iterator[LossAtLength]:
     """Measures a model at several lengths, on the same tokens for all of them.
 
     Args:
@@ -117,10 +117,10 @@ def losses_by_length(
       text: Tokens, ``(n,)``.
       lengths: Steps of a window; all must divide the greatest.
       edges: Where documents start in the text and where the last one ends, ``(e,)``;
-        `spread` says how windows are spread over them. None: it is one document.
+        `scatter_back` says how windows are spread over them. None: it is one document.
       max_tokens: Most tokens that are read at each length, if not the greatest length
         takes more. None: as many as equal shares of all documents allow.
-      start: ``"zero"``: each window starts afresh. ``"previous"``: from the state that
+      window_state: ``"zero"``: each window starts afresh. ``"previous"``: from the state that
         the window read before it in its row left; the first one of a row starts afresh.
       order: ``"text"``: windows follow each other as in the text. ``"shuffled"``: in an
         order that is drawn.
@@ -148,16 +148,16 @@ def losses_by_length(
         )
     text = np.asarray(text)
     edges = np.array([0, len(text) - 1]) if edges is None else edges
-    spans = spread(edges, longest, max_tokens, n_spans=ROWS)
+    spans = spread_spans(edges, longest, max_tokens, n_spans=ROWS)
     for length in lengths:
         places = spans.starts.reshape(-1, 1) + np.arange(0, spans.length, length)
         drawn = np.arange(places.size)
         if order == "shuffled":
             drawn = np.random.default_rng((seed, length)).permutation(places.size)
         read = places.reshape(-1)[drawn].reshape(places.shape)
-        losses = _losses(model, variables, text, length, read, start)
+        losses = _losses(model, variables, text, length, read, window_state)
         windows = losses.reshape(-1)[np.argsort(drawn)]
-        yield Measured(length, windows, len(spans.starts))
+        yield LossAtLength(length, windows, len(spans.starts))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -197,8 +197,8 @@ def _rows(model, variables, text, length, places, state):
     return found / length
 
 
-def verdict(
-    measured: Sequence[Measured], *, beyond: int, confidence: float = 0.95
+def classify_extension(
+    measured: Sequence[LossAtLength], *, beyond: int, confidence: float = 0.95
 ) -> Verdict:
     """Says whether a model extends to lengths beyond the one it was trained at.
 

@@ -14,7 +14,7 @@ from ssm_jax.tasks.base import Task
 from ssm_jax.tasks.text import TextFolder
 from ssm_jax.training.checkpoint import CheckpointError
 from ssm_jax.training.folder import RunFolder
-from ssm_jax.training.loop import Training
+from ssm_jax.training.loop import TrainConfig
 from ssm_jax.types import PyTree
 
 
@@ -34,7 +34,7 @@ class Restored:
     model: nn.Module
     variables: PyTree
     task: Task
-    training: Training
+    training: TrainConfig
     step: int
 
     @property

@@ -13,13 +13,13 @@ from ssm_jax.evaluation.baseline import trivial_baseline
 from ssm_jax.evaluation.corpus import corpus
 from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.length_extension import (
-    Measured,
+    LossAtLength,
     Order,
+    classify_extension,
     loss_interval,
     losses_by_length,
-    verdict,
 )
-from ssm_jax.evaluation.length_extension import Start as LengthStart
+from ssm_jax.evaluation.length_extension import WindowState as LengthStart
 from ssm_jax.evaluation.restore import restore
 from ssm_jax.tasks.base import Split
 from ssm_jax.tasks.text import TextFolder
@@ -28,7 +28,7 @@ from ssm_jax.training.folder import RunFolder
 from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.loop import carried_in_evaluation
 from ssm_jax.training.parallel import DataParallel
-from ssm_jax.training.state import Run
+from ssm_jax.training.state import RunSpec
 
 LENGTHS_FILE = "length_extension.jsonl"
 
@@ -81,7 +81,7 @@ def evaluate_run(
     parallel = DataParallel(training.parallel, devices)
     variables = dict(restored.variables)
     params = variables.pop("params")
-    run = Run(restored.model, task.spec, transform=optax.identity(), summary=())
+    run = RunSpec(restored.model, task.spec, transform=optax.identity(), summary=())
     measured = evaluate(
         parallel.evaluation_step(run),
         parallel,
@@ -140,10 +140,10 @@ def evaluate_lengths(
       A row for each: ``split``, ``start``, ``order``, ``length``; ``loss`` (nats a
       token), ``error`` (its standard error over documents), ``interval`` (its
       `loss_interval` of 95 %), ``loss_by_document`` and ``perplexity``; ``trained``,
-      the length it was trained at; ``extends``, the `verdict` on all lengths from that
+      the length it was trained at; ``extends``, the `classify_extension` on all lengths from that
       one on, of fresh states alone; and ``corpus``: `corpus`, with ``tokens_read`` and
       ``documents_read``, where those shorter than the greatest length count together
-      (`spread` says how). Of a single document ``error``, ``interval`` and ``extends``
+      (`scatter_back` says how). Of a single document ``error``, ``interval`` and ``extends``
       are None.
 
     Raises:
@@ -164,7 +164,7 @@ def evaluate_lengths(
             lengths[-1:] if (start, order) == CARRIED else lengths,
             edges=task.documents(split),
             max_tokens=max_tokens,
-            start=start,
+            window_state=start,
             order=order,
         ):
             found.append(each)
@@ -180,15 +180,15 @@ def evaluate_lengths(
     return rows
 
 
-def _extends(found: Sequence[Measured], trained: int) -> str | None:
+def _extends(found: Sequence[LossAtLength], trained: int) -> str | None:
     """The verdict from the trained length on; None where nothing can be said."""
     beyond = [each for each in found if each.length >= trained]
     if len(beyond) < 2 or beyond[0].n_documents < 2:
         return None
-    return verdict(beyond, beyond=trained)
+    return classify_extension(beyond, beyond=trained)
 
 
-def _row(measured: Measured, known: Mapping[str, Any]) -> dict[str, Any]:
+def _row(measured: LossAtLength, known: Mapping[str, Any]) -> dict[str, Any]:
     """What is recorded of one length."""
     read = {
         "tokens_read": measured.length * len(measured.windows),

@@ -25,7 +25,7 @@ class Spans(NamedTuple):
         return self.starts.size * self.length
 
 
-def spread(
+def spread_spans(
     edges: Integer[Array, " e"],
     longest: int,
     max_tokens: int | None = None,
@@ -53,7 +53,7 @@ def spread(
       ValueError: All documents together are shorter than the longest window.
 
     Example:
-      >>> spread(np.array([0, 100, 150, 400]), longest=50, max_tokens=300).starts
+      >>> scatter_back(np.array([0, 100, 150, 400]), longest=50, max_tokens=300).starts
       array([[  0],
              [100],
              [150]])

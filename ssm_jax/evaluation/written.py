@@ -12,7 +12,7 @@ from flax import serialization
 from ssm_jax.types import Int, PyTree
 
 
-class Written(NamedTuple):
+class GenerationState(NamedTuple):
     """How far texts have been written.
 
     To go on, `generate` is prompted with ``tokens`` from ``state``, after ``n_drawn``.
@@ -35,7 +35,7 @@ class Written(NamedTuple):
         part.replace(path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], model: nn.Module) -> "Written":
+    def load(cls, path: str | os.PathLike[str], model: nn.Module) -> "GenerationState":
         """Reads what `save` wrote.
 
         Args:

@@ -15,7 +15,7 @@ from flax.core import meta
 
 from ssm_jax.layers import Mamba
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
-from ssm_jax.recurrences import Selective
+from ssm_jax.recurrences import SelectiveSSM
 from ssm_jax.types import PyTree
 
 CONFIG = "config.json"
@@ -144,7 +144,9 @@ def _model(config: Mapping[str, Any], folder: Path) -> SequenceModel:
     d, n_layers = config["hidden_size"], config["num_hidden_layers"]
     rank = config.get("time_step_rank", "auto")
     usual = rank in ("auto", -(-d // 16))
-    selective = Selective(d_state=config["state_size"], dt_rank=None if usual else rank)
+    selective = SelectiveSSM(
+        d_state=config["state_size"], dt_rank=None if usual else rank
+    )
     layer = Mamba(
         recurrence=selective,
         expand=config["expand"],
@@ -152,9 +154,7 @@ def _model(config: Mapping[str, Any], folder: Path) -> SequenceModel:
         n_layers=n_layers,
     )
     return SequenceModel(
-        encoder=TokenEncoder(
-            d_model=d, vocabulary=config["vocab_size"], deviation=0.02
-        ),
+        encoder=TokenEncoder(d_model=d, vocabulary=config["vocab_size"], std=0.02),
         block=Block(layer, norm="rms", prenorm=True),
         n_layers=n_layers,
         head=None,

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from ssm_jax.kernels import neighbours
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.mixing import mixed
-from ssm_jax.kernels.powers import LogDecay, powers, repeated
-from ssm_jax.kernels.recurrence import as_varying_together, linear_recurrence
+from ssm_jax.kernels.powers import LogDecay, decay_powers, n_step_decay
+from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
 from ssm_jax.types import Array, Float, Inexact
 
 # A step costs products with all steps of its block, and a share of the block's state.
@@ -69,7 +69,7 @@ def block_convolution(
         log = jax.tree.map(lambda *of: jnp.concatenate(of, -1), log, log_decay_backward)
         w = jnp.concatenate([w, w_backward], -1)
     log, w = jax.tree.map(jnp.transpose, (log, w))
-    x, log, w, feedthrough = as_varying_together(x, log, w, feedthrough)
+    x, log, w, feedthrough = match_varying_axes(x, log, w, feedthrough)
     rows, x = len(x), x.reshape(-1, c, d)
     within, entering, leaving = _weights(log, w, feedthrough, c, n)
     entered = mixed((entering, x))
@@ -83,7 +83,7 @@ def _weights(log_decay, w, feedthrough, c, n):
 
     ``(i, j, d)`` each. A state counts as its real and its imaginary part.
     """
-    power = powers(log_decay, jnp.arange(c + 1))
+    power = decay_powers(log_decay, jnp.arange(c + 1))
     left = w * power
     ahead, behind = (jnp.sum(jnp.real(v), 1) for v in jnp.split(left[:c], [n], 1))
     if feedthrough is not None:
@@ -106,8 +106,8 @@ def _starts(log_decay, entered, c, n):
     if is_complex:
         entered = jax.lax.complex(entered[:, :, :modes], entered[:, :, modes:])
     entered = _turned(entered, 1, n).reshape(*entered.shape[:2], -1)
-    of_block = jax.tree.map(jnp.ravel, repeated(log_decay, c))
-    h = neighbours.before(linear_recurrence(of_block, entered)[0])
+    of_block = jax.tree.map(jnp.ravel, n_step_decay(log_decay, c))
+    h = neighbours.shift_right(linear_recurrence(of_block, entered)[0])
     h = _turned(h.reshape(*h.shape[:2], modes, d), 1, n)
     return jnp.concatenate([jnp.real(h), jnp.imag(h)], 2) if is_complex else h
 

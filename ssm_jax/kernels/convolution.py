@@ -16,7 +16,7 @@ from scipy.fft import next_fast_len
 
 from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels.arguments import check_floating
-from ssm_jax.kernels.powers import LogDecay, check_log_decay, powers
+from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
 from ssm_jax.types import Array, Float, Inexact
 
 Part = Literal["real", "complex"]
@@ -77,8 +77,8 @@ def modal_kernel(
         )
     block = _block(length, math.prod(w.shape[:-1]) if shared else 1)
     n_blocks = -(-length // block)
-    coarse = powers(log_decay, block * jnp.arange(n_blocks))
-    fine = powers(log_decay, jnp.arange(block))
+    coarse = decay_powers(log_decay, block * jnp.arange(n_blocks))
+    fine = decay_powers(log_decay, jnp.arange(block))
     if not shared:
         coarse, fine = jnp.moveaxis(coarse, 0, -2), jnp.moveaxis(fine, 0, -2)
     coarse = jnp.expand_dims(w, -2) * coarse
@@ -119,7 +119,7 @@ def causal_convolution(
 
 
 @jax.jit
-def two_sided_convolution(
+def bidirectional_convolution(
     u: Float[Array, "*b l d"],
     forward: Float[Array, "d k"],
     backward: Float[Array, "d k"],
@@ -191,8 +191,8 @@ def final_state(
     *batch, length, width = u.shape
     block = _block(length, math.prod(batch) * width)
     n_blocks = -(-length // block)
-    coarse = powers(log_decay, block * jnp.arange(n_blocks))
-    fine = powers(log_decay, jnp.arange(block))
+    coarse = decay_powers(log_decay, block * jnp.arange(n_blocks))
+    fine = decay_powers(log_decay, jnp.arange(block))
     if log_decay.log_abs.ndim == 1:
         coarse, fine = coarse[:, None], fine[:, None]
     fine = jnp.broadcast_to(fine, (block, fine.shape[1], fine.shape[2]))

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags
-from ssm_jax.kernels.recurrence import as_varying_together
+from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.types import Array, Float, Int, Steps
 
 _LONGEST = 128
@@ -21,25 +21,25 @@ Sequences = Float[Array, "*b l d"]
 DenseState = Float[Array, "*b d n"]
 
 
-class Dense(NamedTuple):
+class DenseSSM(NamedTuple):
     """``h_t = h_{t-1} + E h_{t-1} + b x_t, y_t = c h_t`` of each channel.
 
     Attributes:
-      change: What a step changes, ``E``, ``(d, n, n)``.
-      enter: How the input enters, ``b``, ``(d, n)``.
-      leave: How the state leaves, ``c``, ``(d, n)``.
+      A_minus_I: What a step changes, ``E``, ``(d, n, n)``.
+      B: How the input enters, ``b``, ``(d, n)``.
+      C: How the state leaves, ``c``, ``(d, n)``.
     """
 
-    change: Float[Array, "d n n"]
-    enter: Float[Array, "d n"]
-    leave: Float[Array, "d n"]
+    A_minus_I: Float[Array, "d n n"]
+    B: Float[Array, "d n"]
+    C: Float[Array, "d n"]
 
 
 def change_over(change: Float[Array, "d n n"], steps: int) -> Float[Array, "d n n"]:
     """What many steps change, ``(I + E)**steps - I``.
 
     Args:
-      change: What one step changes, ``(d, n, n)``.
+      A_minus_I: What one step changes, ``(d, n, n)``.
       steps: Number of steps.
 
     Returns:
@@ -59,7 +59,7 @@ def change_over(change: Float[Array, "d n n"], steps: int) -> Float[Array, "d n 
 
 
 def step_by_step(
-    system: Dense,
+    system: DenseSSM,
     x: Sequences,
     state: DenseState | None = None,
     *,
@@ -81,7 +81,7 @@ def step_by_step(
       counts, ``(*b, d, n)``.
 
     Example:
-      >>> half = Dense(jnp.array([[[-0.5]]]), jnp.ones((1, 1)), jnp.ones((1, 1)))
+      >>> half = DenseSSM(jnp.array([[[-0.5]]]), jnp.ones((1, 1)), jnp.ones((1, 1)))
       >>> y, last = step_by_step(half, jnp.ones((3, 1)))
       >>> print(y[:, 0], last)
       [1.   1.5  1.75] [[1.75]]
@@ -96,7 +96,7 @@ def step_by_step(
     def one_step(h, inputs):
         x, cut, counts = inputs
         before = h if cut is None else jnp.where(cut[..., None, None], 0, h)
-        after = _add_step(before, system.change, system.enter * x[..., None])
+        after = _add_step(before, system.A_minus_I, system.B * x[..., None])
         return jnp.where(counts[..., None, None], after, h), _leave(system, after)
 
     def in_blocks(values):
@@ -113,7 +113,7 @@ def step_by_step(
 
 
 def block_by_block(
-    system: Dense,
+    system: DenseSSM,
     x: Sequences,
     state: DenseState | None = None,
     *,
@@ -185,7 +185,7 @@ def _toeplitz(system, entering):
 def _together(system, x, state):
     if state is None:
         state = jnp.zeros((*x.shape[:-2], *system.enter.shape), system.enter.dtype)
-    return as_varying_together(system, x, state)
+    return match_varying_axes(system, x, state)
 
 
 def _both(first, second):

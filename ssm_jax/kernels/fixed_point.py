@@ -25,55 +25,62 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.recurrence import as_varying_together
-from ssm_jax.kernels.sweeps import Drive, How, Solution, Values, solved, step_by_step
+from ssm_jax.kernels.recurrence import match_varying_axes
+from ssm_jax.kernels.sweeps import (
+    NonlinearTerm,
+    Solution,
+    SolverConfig,
+    Values,
+    solve_nonlinear,
+    step_by_step,
+)
 from ssm_jax.types import Array, Bool, Float, Int, Method, PyTree, Steps
 
 
-class Sweeps(NamedTuple):
+class SolverStats(NamedTuple):
     """What an evaluation took.
 
     Attributes:
-      n_sweeps: Sweeps that were made; 0 if it was sequential from the start.
+      iterations: Sweeps that were made; 0 if it was sequential from the start.
       converged: Whether every sequence met the tolerance with finite states; if not,
         the recurrence was evaluated sequentially after all.
     """
 
-    n_sweeps: Int[Array, ""]
+    iterations: Int[Array, ""]
     converged: Bool[Array, ""]
 
 
 def nonlinear_recurrence(
-    drive: Drive,
+    nonlinear_term: NonlinearTerm,
     params: PyTree,
     x: PyTree,
     h0: Float[Array, "*b n"],
     *,
     decay: Float[Array, " n"] | None = None,
-    diagonal: Drive | None = None,
+    diagonal: NonlinearTerm | None = None,
     reset: Steps | None = None,
-    start: Float[Array, "*b l n"] | None = None,
+    initial_guess: Float[Array, "*b l n"] | None = None,
     method: Solution = "picard",
     inner: Method = "auto",
     damping: float | None = 0.0,
     tolerance: float = 1e-6,
-    max_sweeps: int = 50,
+    max_iterations: int = 50,
     chunk: int | None = None,
-) -> tuple[Float[Array, "*b l n"], Sweeps]:
+) -> tuple[Float[Array, "*b l n"], SolverStats]:
     """Evaluates ``h_t = decay h_{t-1} + drive(params, h_{t-1}, x_t)``.
 
     Args:
-      drive: The recurrence beside its decay. It sees the state before a step as zeros
+      nonlinear_term: The recurrence beside its decay. It sees the state before a step as zeros
         where a segment starts.
-      params: What ``drive`` takes first.
-      x: What ``drive`` takes last, leaves ``(*b, l, ...)``.
+      params: What ``nonlinear_term`` takes first.
+      x: What ``nonlinear_term`` takes last, leaves ``(*b, l, ...)``.
       h0: State before the first step, ``(*b, n)``, float32.
       decay: Constant decay of each state, ``(n,)``. None means zeros.
-      diagonal: Derivative of each number of ``drive`` by the same number of the state,
+      diagonal: Derivative of each number of ``nonlinear_term`` by the same number of the state,
         called like it; only ``"newton"`` needs it.
       reset: True where a segment starts, ``(*b, l)``: the state before such a step is
         zeros.
-      start: A guess of all states, ``(*b, l, n)``, as of the parameters a step ago.
+      initial_guess: A guess of all states, ``(*b, l, n)``, as of the parameters a step ago.
         None means zeros.
       method: ``"sequential"``: one step after another, the definition. ``"picard"``:
         sweeps by ``decay``. ``"newton"``: sweeps by ``decay`` and ``diagonal``.
@@ -85,7 +92,7 @@ def nonlinear_recurrence(
         where greater weights make all sweeps contract slowly.
       tolerance: The iterations end when the largest change of each sequence is at most
         this part of its largest state.
-      max_sweeps: After so many iterations without convergence the recurrence is
+      max_iterations: After so many iterations without convergence the recurrence is
         evaluated sequentially; sooner, when a state is not finite, when the changes
         have not become smaller for a fifth of this number (``"newton"``), or when their
         growth so far says that they will not converge in time (``"picard"``).
@@ -98,7 +105,7 @@ def nonlinear_recurrence(
     Raises:
       ValueError: ``method`` is unknown or lacks its ``diagonal``, ``h0`` or ``decay``
         is not real and floating-point, ``reset`` is not boolean, a shape does not fit,
-        or ``tolerance``, ``damping``, ``max_sweeps`` or ``chunk`` is out of its range.
+        or ``tolerance``, ``damping``, ``max_iterations`` or ``chunk`` is out of its range.
 
     Example:
       >>> x, h0 = jnp.ones((4, 1)), jnp.zeros(1)
@@ -123,8 +130,8 @@ def nonlinear_recurrence(
     if decay is not None:
         check_floating("decay", decay)
     decay = jnp.zeros(h0.shape[-1], h0.dtype) if decay is None else jnp.asarray(decay)
-    length = _checked_length(x, h0, decay, reset, start)
-    check_size("max_sweeps", max_sweeps)
+    length = _checked_length(x, h0, decay, reset, initial_guess)
+    check_size("max_iterations", max_iterations)
     if chunk is not None:
         check_size("chunk", chunk)
     for name, value, top in (("tolerance", tolerance, 1), ("damping", damping, 1)):
@@ -133,18 +140,20 @@ def nonlinear_recurrence(
                 f"`{name}` must be in [0, {top}], got {value!r}; the default suits "
                 "most units."
             )
-    how = How(drive, diagonal, method, inner, damping, tolerance, max_sweeps)
+    how = SolverConfig(
+        nonlinear_term, diagonal, method, inner, damping, tolerance, max_iterations
+    )
     # Inside shard_map parameters may be the same on all devices where `x` is not.
-    values = Values(*as_varying_together(params, x, h0, decay))
+    values = Values(*match_varying_axes(params, x, h0, decay))
     reset = None if reset is None else jnp.broadcast_to(reset, (*h0.shape[:-1], length))
     if method == "sequential":
         h = step_by_step(how, values, reset)
-        return h, Sweeps(jnp.zeros((), jnp.int32), jnp.ones((), bool))
+        return h, SolverStats(jnp.zeros((), jnp.int32), jnp.ones((), bool))
     if chunk is None or chunk >= length:
-        h, count, converged = solved(how, values, reset, start)
+        h, count, converged = solve_nonlinear(how, values, reset, initial_guess)
     else:
-        h, count, converged = _in_chunks(how, values, reset, start, chunk)
-    return h, Sweeps(count.astype(jnp.int32), converged > 0)
+        h, count, converged = _in_chunks(how, values, reset, initial_guess, chunk)
+    return h, SolverStats(count.astype(jnp.int32), converged > 0)
 
 
 def _checked_length(x, h0, decay, reset, start):
@@ -179,7 +188,7 @@ def _in_chunks(how, values, reset, start, chunk):
 
     def solve(h0, along):
         x, reset, start = along
-        h, *taken = solved(how, values._replace(x=x, h0=h0), reset, start)
+        h, *taken = solve_nonlinear(how, values._replace(x=x, h0=h0), reset, start)
         return h[..., -1, :], (h, *taken)
 
     def chunks(leaf):

@@ -110,11 +110,11 @@ def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
     else:
         segment = jnp.zeros(q.shape[:-2], jnp.int32)
         segment = segment if reset is None else jnp.cumsum(reset, -1)
-        sums, state = _by_chunks(q, k, v, segment, state, bidirectional)
+        sums, state = _in_chunks_of_input(q, k, v, segment, state, bidirectional)
     return sums[..., :-1] / jnp.maximum(sums[..., -1:], _LEAST), state
 
 
-def _by_chunks(q, k, v, segment, state, bidirectional):
+def _in_chunks_of_input(q, k, v, segment, state, bidirectional):
     """Sums ``(q_i . k_j) v_j`` over the ``j`` that ``i`` sees; and the last state."""
     length = q.shape[-3]
     size = min(_CHUNK, length)

@@ -8,7 +8,7 @@ from ssm_jax.types import Array, Shaped, Steps
 Sequence = Shaped[Array, "*b l n"]
 
 
-def before(
+def shift_right(
     values: Sequence,
     first: Shaped[Array, "*b n"] | None = None,
     reset: Steps | None = None,
@@ -24,7 +24,7 @@ def before(
       ``(*b, l, n)``.
 
     Example:
-      >>> print(before(jnp.arange(1, 5)[:, None])[:, 0])
+      >>> print(shift_right(jnp.arange(1, 5)[:, None])[:, 0])
       [0 1 2 3]
     """
     check_flags("reset", reset)
@@ -33,7 +33,7 @@ def before(
     return seen if reset is None else jnp.where(reset[..., None], 0, seen)
 
 
-def after(values: Sequence, reset: Steps | None = None) -> Sequence:
+def shift_left(values: Sequence, reset: Steps | None = None) -> Sequence:
     """Gives each step what the one after it holds, and the last step zeros.
 
     Args:
@@ -44,7 +44,7 @@ def after(values: Sequence, reset: Steps | None = None) -> Sequence:
       ``(*b, l, n)``.
 
     Example:
-      >>> print(after(jnp.arange(1, 5)[:, None])[:, 0])
+      >>> print(shift_left(jnp.arange(1, 5)[:, None])[:, 0])
       [2 3 4 0]
     """
     check_flags("reset", reset)

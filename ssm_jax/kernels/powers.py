@@ -75,7 +75,7 @@ def check_log_decay(log_decay: LogDecay, name: str = "log_decay") -> LogDecay:
     """
     if not isinstance(log_decay, LogDecay):
         raise ValueError(
-            f"`{name}` must be a LogDecay, got {shown(log_decay)}; `logarithm` makes "
+            f"`{name}` must be a LogDecay, got {shown(log_decay)}; `to_log_decay` makes "
             "one of numbers."
         )
     for field, leaf in zip(LogDecay._fields, log_decay, strict=True):
@@ -97,7 +97,7 @@ def check_log_decay(log_decay: LogDecay, name: str = "log_decay") -> LogDecay:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), log_decay)
 
 
-def powers(log_decay: LogDecay, steps: Int[Array, "*s"]) -> Inexact[Array, "*sn"]:
+def decay_powers(log_decay: LogDecay, steps: Int[Array, "*s"]) -> Inexact[Array, "*sn"]:
     """Computes ``lam**l`` for each decay and each number of steps.
 
     Args:
@@ -114,7 +114,7 @@ def powers(log_decay: LogDecay, steps: Int[Array, "*s"]) -> Inexact[Array, "*sn"
 
     Example:
       >>> lam = LogDecay(jnp.log(jnp.array([0.5])), jnp.array([0.0]))
-      >>> print(powers(lam, jnp.arange(3))[:, 0].real)
+      >>> print(decay_powers(lam, jnp.arange(3))[:, 0].real)
       [1.   0.5  0.25]
     """
     if not is_array(steps) or not jnp.issubdtype(steps.dtype, jnp.integer):
@@ -158,7 +158,7 @@ def _powers_jvp(primals, tangents):
     return power, scale * power * log_dot
 
 
-def logarithm(a: Inexact[Array, "*n"]) -> LogDecay:
+def to_log_decay(a: Inexact[Array, "*n"]) -> LogDecay:
     """Takes the logarithm of decays given as numbers, without losing what they hold.
 
     Args:
@@ -172,7 +172,7 @@ def logarithm(a: Inexact[Array, "*n"]) -> LogDecay:
       ValueError: ``a`` is no floating-point or complex array.
 
     Example:
-      >>> print(logarithm(jnp.array([-1.0])).phase)
+      >>> print(to_log_decay(jnp.array([-1.0])).phase)
       [3.1415927]
     """
     check_floating("a", a, may_be_complex=True)
@@ -202,7 +202,7 @@ def _logarithm_jvp(primals, tangents):
     return log, dot
 
 
-def repeated(log_decay: LogDecay, count: int) -> LogDecay:
+def n_step_decay(log_decay: LogDecay, count: int) -> LogDecay:
     """The decay over ``count`` steps at once, ``lam**count``, as exact as ``lam``.
 
     Args:
@@ -228,7 +228,7 @@ def repeated(log_decay: LogDecay, count: int) -> LogDecay:
     return LogDecay(log_abs * count, high, low)
 
 
-def combined(one: LogDecay, other: LogDecay) -> LogDecay:
+def multiply_decays(one: LogDecay, other: LogDecay) -> LogDecay:
     """The product of two decays that have phases, ``lam mu``, as exact as they are.
 
     Args:
@@ -263,10 +263,10 @@ def two_float_decay(
     Returns:
       ``(hi, lo)``, both ``(*n,)``, with ``hi + lo`` right to about ``2**-46``.
     """
-    hi = powers(log_decay, jnp.ones((), jnp.int32))
+    hi = decay_powers(log_decay, jnp.ones((), jnp.int32))
     if hi.dtype in (jnp.float64, jnp.complex128):
         return hi, jnp.zeros_like(hi)
-    rounded = logarithm(hi)
+    rounded = to_log_decay(hi)
     gap = jnp.maximum(log_decay.log_abs, _LOG_ZERO) - rounded.log_abs
     if log_decay.phase is None:
         return hi, hi * gap

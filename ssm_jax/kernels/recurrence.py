@@ -12,8 +12,8 @@ from ssm_jax.kernels.convolution import fft_solver
 from ssm_jax.kernels.powers import (
     LogDecay,
     check_log_decay,
-    logarithm,
-    powers,
+    decay_powers,
+    to_log_decay,
     two_float_decay,
 )
 from ssm_jax.types import Bool, Decays, Method, State, States, Steps
@@ -124,7 +124,7 @@ def _evaluate(a, b, h0, reset, *, reverse, method):
     if not isinstance(a, LogDecay):
         a = jnp.asarray(a, jnp.result_type(jnp.float32, a))
     # Inside shard_map a parameter may be the same on all devices where `b` is not.
-    a, b, cut = as_varying_together(a, b, _links_cut(reset, reverse))
+    a, b, cut = match_varying_axes(a, b, _links_cut(reset, reverse))
     b = b if h0 is None else _enter(a, b, jnp.asarray(h0, dtype), cut, reverse)
     h = _solve(a, b, cut, reverse, method)
     return h, h[..., 0 if reverse else -1, :]
@@ -138,7 +138,7 @@ def _solve(a, b, cut, reverse, method):
     """
     fixed = jax.lax.stop_gradient(a)
     # The link between steps t - 1 and t is the same, seen from its other end.
-    earlier, later = neighbours.before, neighbours.after
+    earlier, later = neighbours.shift_right, neighbours.shift_left
     if reverse:
         earlier, later = later, earlier
     links = fixed if _is_constant(a) else later(fixed)
@@ -160,16 +160,16 @@ def _solve(a, b, cut, reverse, method):
 
 def _solver(a, length, method) -> scan.Solver:
     if not _is_constant(a):
-        decay = scan.Varying(a)
+        decay = scan.InputDependentDecay(a)
     elif isinstance(a, LogDecay):
-        decay = scan.Constant(a, real=False)
+        decay = scan.TimeInvariantDecay(a, real=False)
     else:
-        decay = scan.Constant(logarithm(a), real=not jnp.iscomplexobj(a))
+        decay = scan.TimeInvariantDecay(to_log_decay(a), real=not jnp.iscomplexobj(a))
     if method == "sequential":
         return scan.sequential(decay)
     if method == "associative":
         return scan.associative(decay)
-    if method == "chunked" or isinstance(decay, scan.Varying):
+    if method == "chunked" or isinstance(decay, scan.InputDependentDecay):
         return scan.chunked(decay, length)
     return _by_fft(decay, length)
 
@@ -211,7 +211,7 @@ def _enter(a, b, h0, cut, reverse):
         return b.at[..., first, :].add(a_first * h0)
     # Token by token every step is a first one: what rounding leaves over adds up.
     _, lo = two_float_decay(jax.lax.stop_gradient(a))
-    hi = powers(a, jnp.ones((), jnp.int32))
+    hi = decay_powers(a, jnp.ones((), jnp.int32))
     if cut is not None:
         h0 = jnp.where(cut[..., first, None], 0, h0)
     return b.at[..., first, :].set(hi * h0 + (lo * h0 + b[..., first, :]))
@@ -230,7 +230,7 @@ def _decay_numbers(a, cut, dtype):
     return a if cut is None else jnp.where(cut[..., None], 0, a)
 
 
-def as_varying_together(*trees):
+def match_varying_axes(*trees):
     """Marks all leaves as varying over every mesh axis that one of them varies over."""
     leaves = jax.tree.leaves(trees)
     axes = frozenset().union(*(_varying_axes(leaf) for leaf in leaves))
@@ -251,7 +251,7 @@ def _links_cut(reset, reverse):
     if reset is None:
         return None
     reset = jnp.asarray(reset)
-    return neighbours.after(reset[..., None])[..., 0] if reverse else reset
+    return neighbours.shift_left(reset[..., None])[..., 0] if reverse else reset
 
 
 def _is_constant(a):

@@ -14,31 +14,31 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.powers import LogDecay, powers, repeated, two_float_decay
+from ssm_jax.kernels.powers import LogDecay, decay_powers, n_step_decay, two_float_decay
 from ssm_jax.types import Array, Bool, Inexact
 
 
-class Varying(NamedTuple):
+class InputDependentDecay(NamedTuple):
     """A decay of each state at each step, ``(*b, l, n)``."""
 
     a: Inexact[Array, "*b l n"]
 
 
-class Constant(NamedTuple):
+class TimeInvariantDecay(NamedTuple):
     """A decay of each state, ``(n,)`` leaves; ``real`` drops the imaginary part."""
 
     log: LogDecay
     real: bool
 
-    def powers(self, steps):
+    def powers_of(self, steps):
         """``lam**steps``, ``(*steps, n)``, in the field the decay was given in."""
-        power = powers(self.log, steps)
+        power = decay_powers(self.log, steps)
         return jnp.real(power) if self.real else power
 
 
-Decay = Varying | Constant
-Cut = Bool[Array, "*b l"] | None
-Solver = Callable[[Inexact[Array, "*b l n"], Cut, bool], Inexact[Array, "*b l n"]]
+Decay = InputDependentDecay | TimeInvariantDecay
+Resets = Bool[Array, "*b l"] | None
+Solver = Callable[[Inexact[Array, "*b l n"], Resets, bool], Inexact[Array, "*b l n"]]
 
 
 # Steps after which the sequential method begins anew from zero, and adds what was
@@ -48,7 +48,7 @@ _STRETCH = 1024
 
 def sequential(decay: Decay) -> Solver:
     """One step after another with `jax.lax.scan`: the definition."""
-    if isinstance(decay, Varying):
+    if isinstance(decay, InputDependentDecay):
 
         def solve_varying(b, cut, reverse):
             def step(h, inputs):
@@ -88,7 +88,7 @@ def sequential(decay: Decay) -> Solver:
             return solve_stretch(b, cut, reverse)
         cut = _nowhere(b) if cut is None else cut
         cuts = _to_chunks(cut[..., None], _STRETCH, reverse)[..., 0]
-        power = decay.powers(jnp.arange(1, _STRETCH + 1))
+        power = decay.powers_of(jnp.arange(1, _STRETCH + 1))
 
         def stretch(h, inputs):
             b, cut = inputs
@@ -107,7 +107,7 @@ def sequential(decay: Decay) -> Solver:
 
 def associative(decay: Decay) -> Solver:
     """Parallel prefix with `jax.lax.associative_scan`, depth ``log l``."""
-    if isinstance(decay, Varying):
+    if isinstance(decay, InputDependentDecay):
 
         def combine(left, right):
             return right[0] * left[0], right[0] * left[1] + right[1]
@@ -120,7 +120,7 @@ def associative(decay: Decay) -> Solver:
 
     def combine_counts(left, right):
         (n_left, cut_left, b_left), (n_right, cut_right, b_right) = left, right
-        passed = _passed(decay.powers(n_right), b_left)
+        passed = _passed(decay.powers_of(n_right), b_left)
         passed = jnp.where(cut_right[..., None], 0, passed)
         return n_left + n_right, cut_left | cut_right, passed + b_right
 
@@ -149,22 +149,24 @@ def chunked(decay: Decay, length: int) -> Solver:
         )
         return _from_chunks(local + passed * before[..., None, :], length, reverse)
 
-    if isinstance(decay, Varying):
+    if isinstance(decay, InputDependentDecay):
 
         def solve_varying(b, cut, reverse):
             a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
             a = _to_chunks(a, size, reverse)
-            local = sequential(Varying(a))(_to_chunks(b, size, reverse), None, False)
+            local = sequential(InputDependentDecay(a))(
+                _to_chunks(b, size, reverse), None, False
+            )
             passed = jnp.cumprod(a, axis=-2)
-            across = sequential(Varying(passed[..., -1, :]))
+            across = sequential(InputDependentDecay(passed[..., -1, :]))
             carried = across(local[..., -1, :], None, False)
             return together(local, passed, carried, reverse)
 
         return solve_varying
 
     inside = sequential(decay)
-    across = sequential(Constant(repeated(decay.log, size), decay.real))
-    power = decay.powers(jnp.arange(1, size + 1))
+    across = sequential(TimeInvariantDecay(n_step_decay(decay.log, size), decay.real))
+    power = decay.powers_of(jnp.arange(1, size + 1))
 
     def solve_constant(b, cut, reverse):
         cut = _nowhere(b) if cut is None else cut

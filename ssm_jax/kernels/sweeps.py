@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.neighbours import after, before
+from ssm_jax.kernels.neighbours import shift_left, shift_right
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.types import Array, Float, Method, PyTree, Steps
 
-Drive = Callable[[Any, Any, Any], Array]
+NonlinearTerm = Callable[[Any, Any, Any], Array]
 """``(params, h, x) -> f``: states ``(*b, n)`` and inputs with the same leading axes, of
 any number, to ``(*b, n)``."""
 
@@ -36,24 +36,24 @@ class Values(NamedTuple):
     decay: Float[Array, " n"]
 
 
-class How(NamedTuple):
+class SolverConfig(NamedTuple):
     """What of an evaluation is no array, as `nonlinear_recurrence` takes it."""
 
-    drive: Drive
-    diagonal: Drive | None
+    nonlinear_term: NonlinearTerm
+    diagonal: NonlinearTerm | None
     method: Solution
     inner: Method
     damping: float | None
     tolerance: float
-    max_sweeps: int
+    max_iterations: int
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def solved(
-    how: How,
+def solve_nonlinear(
+    how: SolverConfig,
     values: Values,
     reset: Steps | None,
-    start: Float[Array, "*b l n"] | None,
+    initial_guess: Float[Array, "*b l n"] | None,
 ) -> tuple[Float[Array, "*b l n"], Float[Array, ""], Float[Array, ""]]:
     """Solves all steps by sweeps, or one after another where they do not end.
 
@@ -61,7 +61,7 @@ def solved(
       how: Of the sweeps.
       values: What they depend on.
       reset: True where a segment starts, ``(*b, l)``, or None.
-      start: A guess of all states. None means zeros.
+      initial_guess: A guess of all states. None means zeros.
 
     Returns:
       ``(h, count, converged)``: the states, the sweeps made, and 1 if they ended. All
@@ -70,8 +70,8 @@ def solved(
     params, x, h0, decay = values
 
     def sweep(h, damping):
-        seen = before(h, h0, reset)
-        f, slope = how.drive(params, seen, x), _slope(how, values, seen)
+        seen = shift_right(h, h0, reset)
+        f, slope = how.nonlinear_term(params, seen, x), _slope(how, values, seen)
         if slope is None:
             return linear_recurrence(decay, f, h0, reset=reset, method=how.inner)[0]
         slope = (1 - damping) * slope
@@ -79,10 +79,10 @@ def solved(
         a = jnp.broadcast_to(decay, f.shape) + slope
         return linear_recurrence(a, f, h0, reset=reset, method=how.inner)[0]
 
-    if start is None:
+    if initial_guess is None:
         length = jax.tree.leaves(x)[0].shape[h0.ndim - 1]
-        start = jnp.repeat(jnp.zeros_like(h0)[..., None, :], length, -2)
-    h, count, converged = _swept(how, sweep, start)
+        initial_guess = jnp.repeat(jnp.zeros_like(h0)[..., None, :], length, -2)
+    h, count, converged = _swept(how, sweep, initial_guess)
     h = jax.lax.cond(
         converged, lambda h: h, lambda _: step_by_step(how, values, reset), h
     )
@@ -90,7 +90,7 @@ def solved(
 
 
 def step_by_step(
-    how: How, values: Values, reset: Steps | None
+    how: SolverConfig, values: Values, reset: Steps | None
 ) -> Float[Array, "*b l n"]:
     """All states, one step after another: the definition."""
     params, x, h0, decay = values
@@ -99,7 +99,7 @@ def step_by_step(
     def step(h, inputs):
         x, starts = inputs
         h = h if starts is None else jnp.where(starts[..., None], 0, h)
-        h = decay * h + how.drive(params, h, x)
+        h = decay * h + how.nonlinear_term(params, h, x)
         return h, h
 
     inputs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), (x, reset))
@@ -107,15 +107,15 @@ def step_by_step(
     return jnp.moveaxis(h, 0, axis)
 
 
-@solved.defjvp
+@solve_nonlinear.defjvp
 def _solved_jvp(how, primals, tangents):
     values, reset, start = primals
     params, x, h0, decay = values
-    h, *taken = solved(how, values, reset, start)
+    h, *taken = solve_nonlinear(how, values, reset, start)
 
     def advanced(values, h):
         params, x, h0, decay = values
-        seen = before(h, h0, reset)
+        seen = shift_right(h, h0, reset)
         return decay * seen + how.drive(params, seen, x)
 
     _, right = jax.jvp(lambda values: advanced(values, h), (values,), (tangents[0],))
@@ -145,7 +145,7 @@ def _slope(how, values, seen):
 def _linear(how, values, h, reset, right, *, transposed):
     """Solves ``v_t - (decay + J_t) v_{t-1} = right_t``, or the transposed system."""
     params, x, h0, decay = values
-    seen = before(h, h0, reset)
+    seen = shift_right(h, h0, reset)
     slope = _slope(how, values, seen)
     zero = jnp.zeros_like(h0)
 
@@ -157,8 +157,8 @@ def _linear(how, values, h, reset, right, *, transposed):
         if transposed:
             _, back = jax.vjp(drive, seen)
             out = back(v)[0] if slope is None else back(v)[0] - slope * v
-            return after(out, reset)
-        v = before(v, zero, reset)
+            return shift_left(out, reset)
+        v = shift_right(v, zero, reset)
         out = jax.jvp(drive, (seen,), (v,))[1]
         return out if slope is None else out - slope * v
 
@@ -167,7 +167,7 @@ def _linear(how, values, h, reset, right, *, transposed):
         if slope is not None:
             kept = (1 - damping) * slope
             a = jnp.broadcast_to(decay, h.shape) + kept
-            a = after(a) if transposed else a
+            a = shift_left(a) if transposed else a
         right_of_sweep = right + turned(v, kept)
         return linear_recurrence(
             a, right_of_sweep, reset=reset, reverse=transposed, method=how.inner
@@ -234,7 +234,7 @@ def _swept(how, sweep, start):
     def goes_on(carry):
         _, count, progress, _ = carry
         possible = progress.finite & ~_hopeless(how, count, progress)
-        return ~progress.converged & possible & (count < how.max_sweeps)
+        return ~progress.converged & possible & (count < how.max_iterations)
 
     none, large = jnp.zeros((), jnp.int32), jnp.inf
     progress = _Progress(False, True, large, large, large, none, 0.0)
@@ -263,10 +263,10 @@ def _hopeless(how, count, progress):
     changes often grow before they fall; after a fifth of all iterations without a
     smaller one than before, they are taken not to fall at all.
     """
-    patience = _PATIENCE * how.max_sweeps
+    patience = _PATIENCE * how.max_iterations
     if how.method != "picard":
         return progress.since_best >= patience
-    k, last = count.astype(progress.change.dtype), float(how.max_sweeps)
+    k, last = count.astype(progress.change.dtype), float(how.max_iterations)
     # The first change is `c`: after `k` iterations the power of `s` is `k - 1`.
     growth = jnp.log(progress.change / progress.first) + jax.lax.lgamma(k)
     log_s = growth / jnp.maximum(k - 1, 1)

@@ -9,7 +9,7 @@ from flax import linen as nn
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels import linear_attention
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.layers.channel_mixing import Linear, Start
+from ssm_jax.layers.channel_mixing import InitScheme, Linear
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
@@ -33,7 +33,7 @@ class Attention(Module):
         ``"linear"``: the second, ``phi(x) = elu(x) + 1``; both grow with ``l``.
       bidirectional: Every step sees all of its segment; else itself and what is before
         it.
-      start: How the linear maps start; see `Linear`.
+      kernel_init: How the linear maps start; see `Linear`.
       dropout: Probability that a number of the output is dropped.
 
     Parameters, float32:
@@ -57,7 +57,7 @@ class Attention(Module):
     n_heads: PositiveInt
     kind: AttentionKind = "softmax"
     bidirectional: bool = False
-    start: Start = "xavier"
+    kernel_init: InitScheme = "xavier"
     dropout: Fraction = 0.0
 
     def initial_state(
@@ -108,7 +108,7 @@ class Attention(Module):
             mask = jnp.asarray(mask)
             x = jnp.where(mask[..., None], x, 0)
         d = x.shape[-1]
-        heads = Linear(3 * d, self.start, name="in")(x)
+        heads = Linear(3 * d, self.kernel_init, name="in")(x)
         heads = heads.reshape(*x.shape[:-1], 3, self.n_heads, d // self.n_heads)
         q, k, v = (heads[..., i, :, :] for i in range(3))
         flags = {"bidirectional": self.bidirectional, "reset": reset, "mask": mask}
@@ -117,7 +117,7 @@ class Attention(Module):
         else:
             q, k = _features(q), _features(k)
             y, last = linear_attention(q, k, v, state, **flags)
-        y = Linear(d, self.start, name="out")(y.reshape(x.shape))
+        y = Linear(d, self.kernel_init, name="out")(y.reshape(x.shape))
         if mask is not None:
             y = jnp.where(mask[..., None], y, 0)
         return RowDropout(self.dropout)(y, train=train), last

@@ -38,7 +38,7 @@ def _gelu_jvp(primals, tangents):
     return gelu(x), (below + x * density) * x_dot
 
 
-Start = Literal["uniform", "xavier", "normal", "truncated_normal"]
+InitScheme = Literal["uniform", "xavier", "normal", "truncated_normal"]
 """How the weights of a linear map are drawn at the start; see `Linear`."""
 
 
@@ -47,7 +47,7 @@ class Linear(Module):
 
     Attributes:
       features: Width of the output.
-      start: ``"uniform"``: weights and bias uniform in ``+-1 / sqrt(d_in)``, PyTorch's
+      kernel_init: ``"uniform"``: weights and bias uniform in ``+-1 / sqrt(d_in)``, PyTorch's
         default. ``"xavier"``: weights uniform in ``+-sqrt(6 / (d_in + features))``.
         ``"normal"``: weights normal with standard deviation 0.02, as BERT's. The bias
         of these two is 0. ``"truncated_normal"``: weights and bias normal with standard
@@ -62,7 +62,7 @@ class Linear(Module):
     """
 
     features: PositiveInt
-    start: Start = "uniform"
+    kernel_init: InitScheme = "uniform"
     use_bias: bool = True
     scale: float = 1.0
 
@@ -82,7 +82,7 @@ class Linear(Module):
             "xavier": (nn.initializers.xavier_uniform(), zeros),
             "normal": (nn.initializers.normal(0.02), zeros),
             "truncated_normal": (truncated, truncated),
-        }[self.start]
+        }[self.kernel_init]
         dense = nn.Dense(
             self.features,
             use_bias=self.use_bias,

@@ -8,7 +8,7 @@ from flax import linen as nn
 
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.layers.channel_mixing import InitScheme, Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
@@ -23,21 +23,21 @@ class ETSMLP(Module):
     mixes steps as well as channels, so a block needs no other layer.
 
     Attributes:
-      recurrence: What smooths, usually a `ComplexSmoothing`; its output is as wide as
+      recurrence: What smooths, usually a `CES`; its output is as wide as
         its input.
       d_hidden: Width of the hidden layer, ``H`` in the paper.
       gate: Whether there is a gate (ETSMLP-Gate).
       activation: ``f``; ``"relu"`` in the long-range tasks, ``"gelu"`` in the language
         tasks of the authors' code.
-      start: How the linear maps start; ``"normal"`` in the long-range tasks,
+      kernel_init: How the linear maps start; ``"normal"`` in the long-range tasks,
         ``"xavier"`` in the language tasks.
       dropout: Probability that a number of the output is dropped.
       method: How the recurrence is evaluated; changes cost, not values.
 
     Example:
       >>> import jax
-      >>> from ssm_jax.recurrences import ComplexSmoothing
-      >>> layer = ETSMLP(ComplexSmoothing(), d_hidden=8, gate=True)
+      >>> from ssm_jax.recurrences import CES
+      >>> layer = ETSMLP(CES(), d_hidden=8, gate=True)
       >>> x = jax.numpy.ones((2, 16, 4))
       >>> variables = layer.init(jax.random.key(0), x)
       >>> y, state = layer.apply(variables, x)
@@ -53,7 +53,7 @@ class ETSMLP(Module):
     d_hidden: PositiveInt
     gate: bool = False
     activation: Literal["relu", "gelu"] = "relu"
-    start: Start = "normal"
+    kernel_init: InitScheme = "normal"
     dropout: Fraction = 0.0
     method: Method = "auto"
 
@@ -77,11 +77,13 @@ class ETSMLP(Module):
         check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
         if mask is not None:
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
-        hidden = Linear(self.d_hidden, self.start, name="in")(x)
+        hidden = Linear(self.d_hidden, self.kernel_init, name="in")(x)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         hidden, state = recurrent(hidden, state, reset=reset, mask=mask)
         hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
-        y = Linear(x.shape[-1], self.start, name="out")(hidden)
+        y = Linear(x.shape[-1], self.kernel_init, name="out")(hidden)
         if self.gate:
-            y = y * jax.nn.sigmoid(Linear(x.shape[-1], self.start, name="gate")(x))
+            y = y * jax.nn.sigmoid(
+                Linear(x.shape[-1], self.kernel_init, name="gate")(x)
+            )
         return RowDropout(self.dropout)(y, train=train), state

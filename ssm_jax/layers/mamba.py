@@ -14,7 +14,7 @@ from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.short_convolution import ShortConvolution
 from ssm_jax.recurrences.base import Recurrence
-from ssm_jax.recurrences.selective import Selective
+from ssm_jax.recurrences.selective import SelectiveSSM
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 
@@ -30,7 +30,7 @@ class Mamba(Module):
     is ``(window, h)``: the last ``d_conv - 1`` of ``u``, and the recurrence's.
 
     Attributes:
-      recurrence: What runs over time; its output is as wide as its input. A `Selective`
+      recurrence: What runs over time; its output is as wide as its input. A `SelectiveSSM`
         without a rank takes ``ceil(d / 16)``, of the width outside, as published.
       expand: Width inside over the width outside, ``E`` in the paper.
       d_conv: Taps of the convolution.
@@ -56,7 +56,7 @@ class Mamba(Module):
       <https://arxiv.org/abs/2312.00752>`_, 2023, section 3.4
     """
 
-    recurrence: Recurrence = Selective()
+    recurrence: Recurrence = SelectiveSSM()
     expand: PositiveInt = 2
     d_conv: PositiveInt = 4
     n_layers: PositiveInt = 1
@@ -105,6 +105,6 @@ class Mamba(Module):
     def _of_width(self, d):
         """The recurrence with the rank that the width outside gives it."""
         recurrence = self.recurrence
-        if isinstance(recurrence, Selective) and recurrence.dt_rank is None:
+        if isinstance(recurrence, SelectiveSSM) and recurrence.dt_rank is None:
             return dataclasses.replace(recurrence, dt_rank=math.ceil(d / 16))
         return recurrence

@@ -6,7 +6,7 @@ import jax
 from flax import linen as nn
 
 from ssm_jax.fields import Fraction, PositiveInt
-from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.layers.channel_mixing import InitScheme, Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Outputs
@@ -18,7 +18,7 @@ class MLP(Module):
     Attributes:
       d_hidden: Width of the hidden layer.
       activation: ``f``.
-      start: How the linear maps start; see `Linear`.
+      kernel_init: How the linear maps start; see `Linear`.
       dropout: Probability that a number of the output is dropped.
 
     Example:
@@ -34,13 +34,13 @@ class MLP(Module):
 
     d_hidden: PositiveInt
     activation: Literal["relu", "gelu"] = "gelu"
-    start: Start = "xavier"
+    kernel_init: InitScheme = "xavier"
     dropout: Fraction = 0.0
 
     @nn.compact
     def __call__(self, x: Activations, *, train: bool = False) -> Outputs:
         """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
-        hidden = Linear(self.d_hidden, self.start, name="in")(x)
+        hidden = Linear(self.d_hidden, self.kernel_init, name="in")(x)
         hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
-        y = Linear(x.shape[-1], self.start, name="out")(hidden)
+        y = Linear(x.shape[-1], self.kernel_init, name="out")(hidden)
         return RowDropout(self.dropout)(y, train=train)

@@ -13,7 +13,7 @@ from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.layers.module import Module
 from ssm_jax.recurrences.base import ParamGroup, Recurrence
 from ssm_jax.recurrences.nonlinear import Nonlinear
-from ssm_jax.recurrences.padding import last_data
+from ssm_jax.recurrences.padding import last_valid
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
 
 MONITORS = "monitors"
@@ -21,7 +21,7 @@ MONITORS = "monitors"
 many as a nonlinear recurrence took, and ``fallbacks``, 1 where they did not suffice."""
 
 
-class Grouped(struct.PyTreeNode, meta.AxisMetadata[Any]):
+class LabelledParam(struct.PyTreeNode, meta.AxisMetadata[Any]):
     """A parameter in a box that says how the optimizer treats it.
 
     ``init`` of a model returns boxes, which `flax.core.meta.unbox` opens; ``apply``
@@ -39,16 +39,16 @@ class Grouped(struct.PyTreeNode, meta.AxisMetadata[Any]):
         """The parameter."""
         return self.value
 
-    def replace_boxed(self, val: Any) -> "Grouped":
+    def replace_boxed(self, val: Any) -> "LabelledParam":
         """The same box around another value."""
         return self.replace(value=val)
 
-    def add_axis(self, index: int, params: dict[Any, Any]) -> "Grouped":
+    def add_axis(self, index: int, params: dict[Any, Any]) -> "LabelledParam":
         """A group holds for all axes."""
         del index, params
         return self
 
-    def remove_axis(self, index: int, params: dict[Any, Any]) -> "Grouped":
+    def remove_axis(self, index: int, params: dict[Any, Any]) -> "LabelledParam":
         """A group holds for all axes."""
         del index, params
         return self
@@ -91,7 +91,7 @@ class Recurrent(Module):
         reset: Steps | None = None,
         mask: Steps | None = None,
         train: bool = False,
-        last: bool = False,
+        last_only: bool = False,
     ) -> tuple[Float[Array, "*b k o"], PyTree]:
         """Maps a sequence to a sequence.
 
@@ -101,11 +101,11 @@ class Recurrent(Module):
           reset: True where a segment starts, ``(*b, l)``. None means one segment.
           mask: True where a step is data, ``(*b, l)``. None means all are.
           train: Not read: a recurrence is the same in training.
-          last: Whether only the output of the last step that is data is asked for,
+          last_only: Whether only the output of the last step that is data is asked for,
             which nonlinear recurrences give for less.
 
         Returns:
-          ``(y, state)``: output, ``(*b, l, d_out)``, or ``(*b, 1, d_out)`` if ``last``,
+          ``(y, state)``: output, ``(*b, l, d_out)``, or ``(*b, 1, d_out)`` if ``last_only``,
           and the state to go on from.
         """
         del train
@@ -114,10 +114,12 @@ class Recurrent(Module):
         options = {"reset": reset, "mask": mask, "method": self.method}
         if not isinstance(self.recurrence, Nonlinear):
             y, state = self.recurrence.apply(params, x, state, **options)
-            return (last_data(y, mask) if last else y), state
-        y, state, sweeps = self.recurrence.solve(params, x, state, last=last, **options)
+            return (last_valid(y, mask) if last_only else y), state
+        y, state, sweeps = self.recurrence.solve(
+            params, x, state, last_only=last_only, **options
+        )
         if not self.is_initializing():
-            self.sow(MONITORS, "sweeps", jnp.float32(sweeps.n_sweeps))
+            self.sow(MONITORS, "sweeps", jnp.float32(sweeps.iterations))
             self.sow(MONITORS, "fallbacks", jnp.float32(~sweeps.converged))
         return y, state
 
@@ -130,7 +132,7 @@ class Recurrent(Module):
                 f"{type(self.recurrence).__name__} has {sorted(params)}."
             )
         return {
-            name: Grouped(value, groups[name]) if name in groups else value
+            name: LabelledParam(value, groups[name]) if name in groups else value
             for name, value in params.items()
         }
 

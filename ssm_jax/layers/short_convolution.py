@@ -8,7 +8,7 @@ from ssm_jax.fields import PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.module import Module
 from ssm_jax.recurrences.base import check
-from ssm_jax.recurrences.padding import on_data
+from ssm_jax.recurrences.padding import apply_to_valid_steps
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
 
@@ -87,7 +87,7 @@ class ShortConvolution(Module):
             )
             return y + bias, window
 
-        return on_data(run, x, state, reset, mask)
+        return apply_to_valid_steps(run, x, state, reset, mask)
 
 
 def _convolved(x, window, kernel, reset, lengths):

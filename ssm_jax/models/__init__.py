@@ -1,7 +1,7 @@
 """Models: encoders, blocks, heads and the stack of them."""
 
 from ssm_jax.models.block import Block as Block
-from ssm_jax.models.encoders import Positions as Positions
+from ssm_jax.models.encoders import PositionalEmbedding as PositionalEmbedding
 from ssm_jax.models.encoders import ScalarEncoder as ScalarEncoder
 from ssm_jax.models.encoders import TokenEncoder as TokenEncoder
 from ssm_jax.models.encoders import VectorEncoder as VectorEncoder

@@ -65,7 +65,7 @@ class TokenEncoder(Module):
     Attributes:
       d_model: Width of the output.
       vocabulary: Number of tokens.
-      deviation: Standard deviation of the table at the start.
+      std: Standard deviation of the table at the start.
 
     Example:
       >>> encoder = TokenEncoder(d_model=2, vocabulary=3)
@@ -80,11 +80,11 @@ class TokenEncoder(Module):
 
     d_model: PositiveInt
     vocabulary: PositiveInt
-    deviation: NonNegativeFloat = 1.0
+    std: NonNegativeFloat = 1.0
 
     def setup(self) -> None:
         """Makes the table, which both directions share."""
-        start = jax.nn.initializers.normal(self.deviation)
+        start = jax.nn.initializers.normal(self.std)
         self.table = nn.Embed(self.vocabulary, self.d_model, embedding_init=start)
 
     def __call__(self, x: Int[Array, "*b l"]) -> Outputs:
@@ -104,18 +104,18 @@ class TokenEncoder(Module):
         return self.table.attend(x)
 
 
-class Positions(Module):
+class PositionalEmbedding(Module):
     """Adds a learned vector to each step, by its place among the data of its segment.
 
     Attributes:
       max_length: Greatest length of a sequence.
-      deviation: Standard deviation of the vectors at the start.
+      std: Standard deviation of the vectors at the start.
 
     Parameters, float32:
       table: ``(max_length, d)``.
 
     Example:
-      >>> positions = Positions(max_length=8)
+      >>> positions = PositionalEmbedding(max_length=8)
       >>> x = jnp.zeros((5, 2))
       >>> mask = jnp.array([False, True, True, False, True])
       >>> variables = {"params": {"table": jnp.arange(8.0)[:, None] * jnp.ones(2)}}
@@ -124,7 +124,7 @@ class Positions(Module):
     """
 
     max_length: PositiveInt
-    deviation: NonNegativeFloat = 0.02
+    std: NonNegativeFloat = 0.02
 
     @nn.compact
     def __call__(
@@ -144,7 +144,7 @@ class Positions(Module):
                 f"`max_length` must be at least {length}, the length of the sequence, "
                 f"got {self.max_length}; there is no vector for the steps beyond it."
             )
-        start = jax.nn.initializers.normal(self.deviation)
+        start = jax.nn.initializers.normal(self.std)
         table = self.param("table", start, (self.max_length, d))
         return x + table[_places(length, reset, mask)]
 

@@ -5,10 +5,10 @@ from flax import linen as nn
 
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.layers.channel_mixing import Linear, Start, gelu
+from ssm_jax.layers.channel_mixing import InitScheme, Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
-from ssm_jax.recurrences.padding import last_data
+from ssm_jax.recurrences.padding import last_valid
 from ssm_jax.types import Activations, Array, Bool, Float, Steps
 
 
@@ -45,11 +45,11 @@ class LastHead(Module):
 
     Attributes:
       d_output: Values or classes of the prediction.
-      start: How the linear map starts; see `Linear`.
+      kernel_init: How the linear map starts; see `Linear`.
     """
 
     d_output: PositiveInt
-    start: Start = "uniform"
+    kernel_init: InitScheme = "uniform"
 
     @nn.compact
     def __call__(
@@ -58,8 +58,8 @@ class LastHead(Module):
         """Maps ``(*b, l, d)`` to ``(*b, d_output)``; a row of no data as zeros."""
         del train
         _check(x, mask)
-        last = last_data(x, mask)[..., 0, :]
-        return Linear(self.d_output, self.start, name="linear")(last)
+        last = last_valid(x, mask)[..., 0, :]
+        return Linear(self.d_output, self.kernel_init, name="linear")(last)
 
 
 class PooledHead(Module):
@@ -70,14 +70,14 @@ class PooledHead(Module):
       d_hidden: Width of a hidden layer, tanh between two linear maps. None: no such
         layer.
       dropout: Probability that a hidden channel is dropped.
-      start: How the linear maps start; see `Linear`.
+      kernel_init: How the linear maps start; see `Linear`.
       use_bias: Whether the last linear map has a bias.
     """
 
     d_output: PositiveInt
     d_hidden: PositiveInt | None = None
     dropout: Fraction = 0.0
-    start: Start = "uniform"
+    kernel_init: InitScheme = "uniform"
     use_bias: bool = True
 
     @nn.compact
@@ -88,9 +88,9 @@ class PooledHead(Module):
         _check(x, mask)
         x = _mean(x, mask)
         if self.d_hidden is not None:
-            x = jnp.tanh(Linear(self.d_hidden, self.start, name="hidden")(x))
+            x = jnp.tanh(Linear(self.d_hidden, self.kernel_init, name="hidden")(x))
             x = RowDropout(self.dropout)(x, train=train)
-        return Linear(self.d_output, self.start, self.use_bias, name="linear")(x)
+        return Linear(self.d_output, self.kernel_init, self.use_bias, name="linear")(x)
 
 
 class PairHead(Module):
@@ -100,7 +100,7 @@ class PairHead(Module):
       d_output: Values or classes of the prediction.
       d_hidden: Width of the hidden layer.
       dropout: Probability that a hidden channel is dropped.
-      start: How the linear maps start; see `Linear`.
+      kernel_init: How the linear maps start; see `Linear`.
       use_bias: Whether the last linear map has a bias.
 
     References:
@@ -111,7 +111,7 @@ class PairHead(Module):
     d_output: PositiveInt
     d_hidden: PositiveInt
     dropout: Fraction = 0.0
-    start: Start = "uniform"
+    kernel_init: InitScheme = "uniform"
     use_bias: bool = True
 
     @nn.compact
@@ -131,9 +131,9 @@ class PairHead(Module):
             )
         mean = _mean(x, mask)
         both = jnp.concatenate([mean[..., 0, :], mean[..., 1, :]], -1)
-        hidden = Linear(self.d_hidden, self.start, name="hidden")(both)
+        hidden = Linear(self.d_hidden, self.kernel_init, name="hidden")(both)
         hidden = RowDropout(self.dropout)(hidden, train=train)
-        last = Linear(self.d_output, self.start, self.use_bias, name="linear")
+        last = Linear(self.d_output, self.kernel_init, self.use_bias, name="linear")
         return last(gelu(hidden))
 
 

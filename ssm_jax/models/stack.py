@@ -8,7 +8,7 @@ from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.models.block import Block
-from ssm_jax.models.encoders import Positions, TokenEncoder
+from ssm_jax.models.encoders import PositionalEmbedding, TokenEncoder
 from ssm_jax.models.norm import Norm
 from ssm_jax.recurrences.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
@@ -55,7 +55,7 @@ class SequenceModel(Module):
     block: Block
     n_layers: Depth
     head: nn.Module | None
-    positions: Positions | None = None
+    positions: PositionalEmbedding | None = None
     normed_encoder: bool = False
     encoder_dropout: Fraction = 0.0
     axis_name: str | None = None

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_choice, check_fields
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.powers import check_log_decay, powers
+from ssm_jax.kernels.powers import check_log_decay, decay_powers
 from ssm_jax.recurrences.evaluation import evaluate
-from ssm_jax.recurrences.modes import Modes, recurrent
-from ssm_jax.recurrences.padding import on_data
+from ssm_jax.recurrences.modes import Modes, to_real_readout
+from ssm_jax.recurrences.padding import apply_to_valid_steps
 from ssm_jax.recurrences.parameters import in_float32
 from ssm_jax.types import (
     Activations,
@@ -149,11 +149,11 @@ class TimeInvariant(abc.ABC):
         """Zeros, batch axes first; None if it runs in two directions."""
 
         def one_state():
-            modes = recurrent(self.modes(self.init(jax.random.key(0), d_in)))
+            modes = to_real_readout(self.modes(self.init(jax.random.key(0), d_in)))
             if modes.w_backward is not None:
                 return None
             w = modes.w if modes.B is None else modes.w[0]
-            return w * powers(modes.log_decay, jnp.zeros((), jnp.int32))
+            return w * decay_powers(modes.log_decay, jnp.zeros((), jnp.int32))
 
         one = jax.eval_shape(one_state)
         return one and jnp.zeros((*batch_shape, *one.shape), one.dtype)
@@ -201,7 +201,7 @@ class TimeInvariant(abc.ABC):
             bounded = self.bounded_decay
             return evaluate(modes, x, state, reset, lengths, method, bounded=bounded)
 
-        return on_data(run, x, state, reset, mask)
+        return apply_to_valid_steps(run, x, state, reset, mask)
 
 
 def check(

@@ -16,7 +16,7 @@ _LEAST = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounded(TimeInvariant):
+class BoundedEigenvalues(TimeInvariant):
     r"""A time-invariant recurrence whose eigenvalues leave room for its inputs.
 
     .. math::
@@ -39,7 +39,7 @@ class Bounded(TimeInvariant):
     Example:
       >>> import jax
       >>> from ssm_jax.recurrences import S5
-      >>> bounded = Bounded(recurrence=S5(d_state=8, blocks=2), largest_state=2.0)
+      >>> bounded = BoundedEigenvalues(recurrence=S5(d_state=8, blocks=2), largest_state=2.0)
       >>> params = bounded.init(jax.random.key(0), d_in=3)
       >>> _, state = bounded.apply(params, jnp.ones((1000, 3)))
       >>> bool(jnp.max(jnp.abs(state)) <= 2)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.recurrence import as_varying_together, linear_recurrence
+from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
 from ssm_jax.recurrences.base import Params, check
-from ssm_jax.recurrences.padding import on_data
+from ssm_jax.recurrences.padding import apply_to_valid_steps
 from ssm_jax.recurrences.parameters import in_float32
 from ssm_jax.types import (
     Activations,
@@ -36,15 +36,15 @@ Read = Callable[[Any, Array], Array]
 """Inputs of a chunk and its states ``(*b, c, n)`` to outputs ``(*b, c, o)``."""
 
 
-class Parts(NamedTuple):
+class ChunkedForm(NamedTuple):
     """A recurrence of one sequence, as `by_chunks` takes it."""
 
-    form: Form
-    read: Read
+    decay_and_input: Form
+    readout: Read
     inputs: PyTree
 
 
-class ByChunks(abc.ABC):
+class InputDependent(abc.ABC):
     """A recurrence whose decays the sequence chooses, of states too many to keep.
 
     It says how steps are formed from the inputs and how states are read; the state may
@@ -58,7 +58,7 @@ class ByChunks(abc.ABC):
         """Zeros, batch axes first."""
 
     @abc.abstractmethod
-    def parts(self, params: Params, x: Activations) -> Parts:
+    def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
         """How the steps of ``x``, ``(*b, l, d)`` and float32, are formed and read."""
 
     @abc.abstractmethod
@@ -102,9 +102,9 @@ class ByChunks(abc.ABC):
                 state = self.initial_state(x.shape[:-2], d)
             x, state = x.astype(dtype), state.astype(dtype)
             # In shard_map parameters may be the same on all devices where `x` is not.
-            varying = as_varying_together(params, x, state, reset, lengths)
+            varying = match_varying_axes(params, x, state, reset, lengths)
             of_all, x, state, reset, lengths = varying
-            form, read, inputs = self.parts(of_all, x)
+            form, read, inputs = self.chunked_form(of_all, x)
             y, last = by_chunks(
                 form,
                 read,
@@ -117,7 +117,7 @@ class ByChunks(abc.ABC):
             )
             return y, last.reshape(state.shape)
 
-        return on_data(run, x, state, reset, mask)
+        return apply_to_valid_steps(run, x, state, reset, mask)
 
 
 def by_chunks(
@@ -134,12 +134,12 @@ def by_chunks(
     """Evaluates a recurrence by chunks, whose states the gradient forms again.
 
     Of what is kept for the gradient only the state between chunks has ``n`` numbers;
-    all else is ``inputs`` and ``y``. Inside shard_map all arguments, and what ``form``
-    and ``read`` have around them, must vary over the same axes.
+    all else is ``inputs`` and ``y``. Inside shard_map all arguments, and what ``decay_and_input``
+    and ``readout`` have around them, must vary over the same axes.
 
     Args:
-      form: Makes decays, and what enters, from the inputs of a chunk.
-      read: Makes outputs from the inputs and the states of a chunk.
+      decay_and_input: Makes decays, and what enters, from the inputs of a chunk.
+      readout: Makes outputs from the inputs and the states of a chunk.
       inputs: Leaves ``(*b, l, ...)``.
       state: State before the first step, ``(*b, n)``.
       reset: True where a segment starts, ``(*b, l)``, or None.

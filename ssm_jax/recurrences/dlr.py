@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_fields
-from ssm_jax.kernels.powers import LogDecay, combined
+from ssm_jax.kernels.powers import LogDecay, multiply_decays
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
     check_draw,
-    check_steps,
-    from_parts,
     in_float32,
+    join_complex,
     log_uniform,
+    validate_dt_range,
 )
 from ssm_jax.types import Array, Complex, Eigenvalues, Float, PRNGKey, Readout
 
@@ -89,7 +89,7 @@ class DLR(TimeInvariant):
                 f"`d_state` must be positive, got {self.d_state}; the published sizes "
                 "are 1024 to 4096."
             )
-        check_steps(self.dt_min, self.dt_max, "all modes one decay rate")
+        validate_dt_range(self.dt_min, self.dt_max, "all modes one decay rate")
         if self.readout == "prod" and self.eigenvalues == "real":
             raise ValueError(
                 "`readout` must be 'real' where the eigenvalues are, got 'prod'; the "
@@ -132,7 +132,7 @@ class DLR(TimeInvariant):
         def weight(name):
             if self.eigenvalues == "real":
                 return params[f"{name}_re"]
-            return from_parts(params, name)
+            return join_complex(params, name)
 
         return Modes(
             log_decay=LogDecay(-jnp.square(params["sqrt_decay"]), params.get("phase")),
@@ -174,7 +174,7 @@ def kronecker(
     References:
       Gupta et al., 2022, appendix A.2
     """
-    outer = combined(
+    outer = multiply_decays(
         jax.tree.map(lambda v: v[:, None], log_1),
         jax.tree.map(lambda v: v[None, :], log_2),
     )

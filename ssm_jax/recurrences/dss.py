@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_fields
-from ssm_jax.kernels.powers import powers
+from ssm_jax.kernels.powers import decay_powers
 from ssm_jax.recurrences import hippo
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.discretize import discretize
@@ -17,12 +17,12 @@ from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
     bounded_exp,
     check_draw,
-    check_steps,
-    from_parts,
     in_float32,
+    join_complex,
     log_uniform,
     power_of_two,
     scaled,
+    validate_dt_range,
 )
 from ssm_jax.types import PRNGKey
 
@@ -47,7 +47,7 @@ class DSS(TimeInvariant):
         taps of a mode then sum to ``1 / lam``.
       length: Steps ``L`` of the softmax, those of a training sequence; with ``"exp"``
         None. Longer sequences go on with the same modes.
-      start: ``lam`` at the start. ``"hippo"``: the upper half of the eigenvalues of the
+      eigenvalue_init: ``lam`` at the start. ``"hippo"``: the upper half of the eigenvalues of the
         normal part of HiPPO-LegS. ``"lin"``: ``-1/2 + i pi n``.
       bidirectional: Adds a second convolution over what comes after each step, with the
         same modes and its own weights.
@@ -90,7 +90,7 @@ class DSS(TimeInvariant):
     d_state: int = 64
     kernel: Literal["exp", "softmax"] = "exp"
     length: int | None = None
-    start: Literal["hippo", "lin"] = "hippo"
+    eigenvalue_init: Literal["hippo", "lin"] = "hippo"
     bidirectional: bool = False
     dt_min: float = 1e-3
     dt_max: float = 1e-1
@@ -106,7 +106,7 @@ class DSS(TimeInvariant):
                 f"`d_state` must be positive, got {self.d_state}; the published size "
                 "is 64."
             )
-        check_steps(self.dt_min, self.dt_max, "all channels one step")
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
         if (self.kernel == "softmax") != (self.length is not None) or (
             self.length is not None and self.length < 1
         ):
@@ -121,7 +121,7 @@ class DSS(TimeInvariant):
         check_draw(key, d_in)
         key_dt, key_w, key_through = jax.random.split(key, 3)
         n = self.d_state
-        if self.start == "hippo":
+        if self.eigenvalue_init == "hippo":
             frequency = np.imag(hippo.legs(2 * n).lam)
         else:
             frequency = np.pi * np.arange(n)
@@ -149,9 +149,9 @@ class DSS(TimeInvariant):
         log_decay, gain = discretize("zoh", lam, dt)
         if self.length is not None:
             z, steps = lam * dt, jnp.asarray(self.length)
-            # `powers` reduces a long phase exactly, a short one needs no reduction.
+            # `decay_powers` reduces a long phase exactly, a short one needs no reduction.
             short = jnp.abs(self.length * z) < 1
-            passed = powers(log_decay, steps) - 1
+            passed = decay_powers(log_decay, steps) - 1
             divisor = lam * jnp.where(short, jnp.expm1(self.length * z), passed)
             # Squared as it stands a large one, and the derivative, would overflow.
             factor = 1 / power_of_two(divisor)
@@ -161,7 +161,7 @@ class DSS(TimeInvariant):
             gain = scaled(jnp.expm1(z) * jnp.conj(divisor) / square, factor)
 
         def weight(name):
-            return gain * from_parts(params, name)
+            return gain * join_complex(params, name)
 
         return Modes(
             log_decay=log_decay,

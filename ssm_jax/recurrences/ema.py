@@ -32,8 +32,8 @@ class ExponentialSmoothing(TimeInvariant):
     Attributes:
       bidirectional: Adds a smoothing of what comes after each step, with its own
         factor.
-      least: Least ``lambda`` at the start.
-      greatest: Greatest ``lambda`` at the start.
+      decay_min: Least ``lambda`` at the start.
+      decay_max: Greatest ``lambda`` at the start.
 
     Parameters, float32, for inputs of width ``d``:
       logit_smoothing: ``(d,)``, ``lambda = sigmoid(logit_smoothing)``, at the start
@@ -44,7 +44,7 @@ class ExponentialSmoothing(TimeInvariant):
       ValueError: The bounds are not in ``(0, 1)`` or out of order.
 
     Example:
-      >>> ema = ExponentialSmoothing(least=0.5, greatest=0.5)
+      >>> ema = ExponentialSmoothing(decay_min=0.5, decay_max=0.5)
       >>> params = ema.init(jax.random.key(0), d_in=1)
       >>> y, _ = ema.apply(params, jnp.ones((3, 1)))
       >>> print(y[:, 0])
@@ -56,18 +56,18 @@ class ExponentialSmoothing(TimeInvariant):
     """
 
     bidirectional: bool = False
-    least: float = 1e-3
-    greatest: float = 1e-1
+    decay_min: float = 1e-3
+    decay_max: float = 1e-1
 
     bounded_decay = True
 
     def __post_init__(self):
         """Checks the numbers."""
         check_fields(self)
-        if not 0 < self.least <= self.greatest < 1:
+        if not 0 < self.decay_min <= self.decay_max < 1:
             raise ValueError(
                 "`least` and `greatest` must be in (0, 1) and in order, got "
-                f"{self.least} and {self.greatest}; equal values give all channels one "
+                f"{self.decay_min} and {self.decay_max}; equal values give all channels one "
                 "factor."
             )
 
@@ -77,7 +77,7 @@ class ExponentialSmoothing(TimeInvariant):
         directions = zip(_suffixes(self), jax.random.split(key), strict=False)
         params = {}
         for suffix, key_direction in directions:
-            log = log_uniform(key_direction, (d_in,), self.least, self.greatest)
+            log = log_uniform(key_direction, (d_in,), self.decay_min, self.decay_max)
             params[f"logit_smoothing{suffix}"] = log - jnp.log(-jnp.expm1(log))
         return params
 

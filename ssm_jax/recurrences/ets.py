@@ -14,13 +14,13 @@ from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.ema import log_damped
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
-    as_parts,
     bounded_exp,
     check_draw,
-    check_steps,
     in_float32,
     log_uniform,
     sigmoid,
+    split_complex,
+    validate_dt_range,
 )
 from ssm_jax.types import Array, Eigenvalues, Float, PRNGKey
 
@@ -31,7 +31,7 @@ _SMALL_CHANGE = 0.06
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComplexSmoothing(TimeInvariant):
+class CES(TimeInvariant):
     r"""Exponential smoothing with a complex factor, one mode a channel (CES).
 
     .. math::
@@ -73,7 +73,7 @@ class ComplexSmoothing(TimeInvariant):
       ValueError: A bound of the start or ``max_modulus`` is out of its range.
 
     Example:
-      >>> smoothing = ComplexSmoothing(bidirectional=True)
+      >>> smoothing = CES(bidirectional=True)
       >>> params = smoothing.init(jax.random.key(0), d_in=2)
       >>> sum(leaf.size for leaf in params.values())
       26
@@ -117,7 +117,7 @@ class ComplexSmoothing(TimeInvariant):
                 "`r_min` must be in (0, r_max] and `r_max` at most 1, got "
                 f"{self.r_min} and {self.r_max}; equal values draw from a circle."
             )
-        check_steps(self.dt_min, self.dt_max, "all channels one `alpha`")
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one `alpha`")
         if not 0 < self.max_modulus <= 1:
             raise ValueError(
                 f"`max_modulus` must be in (0, 1], got {self.max_modulus}; beyond 1 "
@@ -151,13 +151,13 @@ class ComplexSmoothing(TimeInvariant):
             log = jax.lax.complex(0.5 * jnp.log(square), phase)
         else:
             log = jnp.full((d,), jnp.log(jnp.asarray(complex(*self.stable))))
-        params = as_parts("loglog", jnp.log(log))
+        params = split_complex("loglog", jnp.log(log))
         if self.alpha:
             log_dt = log_uniform(key_dt, (d,), self.dt_min, self.dt_max)
-            params |= as_parts("log_alpha", jax.lax.complex(log_dt, log_dt))
+            params |= split_complex("log_alpha", jax.lax.complex(log_dt, log_dt))
         if self.beta:
             gain = 0.2 * jax.random.normal(key_gain, (2, d))
-            params |= as_parts("log_gain", jax.lax.complex(*gain))
+            params |= split_complex("log_gain", jax.lax.complex(*gain))
         return params
 
     def modes(self, params: Params) -> Modes:

@@ -7,20 +7,20 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.blocks import block_convolution, block_length
 from ssm_jax.kernels.convolution import (
+    bidirectional_convolution,
     causal_convolution,
     final_state,
     modal_kernel,
-    two_sided_convolution,
 )
-from ssm_jax.kernels.neighbours import after
-from ssm_jax.kernels.powers import powers
+from ssm_jax.kernels.neighbours import shift_left
+from ssm_jax.kernels.powers import decay_powers
 from ssm_jax.kernels.recurrence import (
     GROWTH,
     chosen_method,
     grows,
     linear_recurrence,
 )
-from ssm_jax.recurrences.modes import Modes, convolution_kernel, recurrent
+from ssm_jax.recurrences.modes import Modes, convolution_kernel, to_real_readout
 from ssm_jax.recurrences.padding import state_after
 from ssm_jax.types import Activations, Array, Int, Method, PyTree, Steps
 
@@ -89,17 +89,17 @@ def _convolved(modes, x, method):
 def _by_convolution(modes, x, state, lengths, method):
     length = x.shape[-2]
     if method == "chunked":
-        y = _by_blocks(recurrent(modes), x)
+        y = _by_blocks(to_real_readout(modes), x)
     elif modes.w_backward is None:
         y = causal_convolution(x, convolution_kernel(modes, length))
     else:
         kernels = (convolution_kernel(m, length) for m in (modes, modes.backward()))
-        y = two_sided_convolution(x, *kernels)
+        y = bidirectional_convolution(x, *kernels)
     if method != "chunked":  # whose blocks have it among their weights
         y += modes.feedthrough * x
     if modes.w_backward is not None:
         return y, None
-    modes = recurrent(modes)
+    modes = to_real_readout(modes)
     entered = x
     if lengths is not None:
         # What is counted back from the end of the row starts at its last data.
@@ -108,10 +108,10 @@ def _by_convolution(modes, x, state, lengths, method):
         entered = jnp.where(shift[..., None] >= 0, entered, 0)
     last = final_state(modes.log_decay, entered)
     if state is not None:
-        one = powers(modes.log_decay, jnp.ones((), jnp.int32))
+        one = decay_powers(modes.log_decay, jnp.ones((), jnp.int32))
         y = y + _response(modes, one * state, length)
         steps = jnp.asarray(length if lengths is None else lengths)
-        passed = powers(modes.log_decay, steps)
+        passed = decay_powers(modes.log_decay, steps)
         passed = passed[..., None, :] if passed.ndim == steps.ndim + 1 else passed
         last = last + passed * state
     return y, last
@@ -170,7 +170,7 @@ def _response(modes, state, length):
 
 
 def _by_states(modes, x, state, reset, lengths, method):
-    modes = recurrent(modes)
+    modes = to_real_readout(modes)
     n = modes.w.shape[-1]
     n_slice = min(n, max(1, STATES_AT_ONCE // math.prod(x.shape)))
     n_slices = -(-n // n_slice)
@@ -229,7 +229,7 @@ def _through_states(modes, entering, state, reset, lengths, method):
     behind = modes.log_decay_backward or modes.log_decay
     h, _ = linear_recurrence(behind, entering, reset=reset, reverse=True, method=method)
     if modes.B is None:
-        h = after(h, reset)
+        h = shift_left(h, reset)
     return y + _leaving(h, modes.w_backward), None
 
 

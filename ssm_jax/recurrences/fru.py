@@ -7,18 +7,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssm_jax.kernels.powers import LogDecay, powers
+from ssm_jax.kernels.powers import LogDecay, decay_powers
 from ssm_jax.recurrences.base import Params
 from ssm_jax.recurrences.parameters import check_draw
-from ssm_jax.recurrences.statistics import Statistics, truncated
+from ssm_jax.recurrences.statistics import RunningSums, truncated_normal
 from ssm_jax.types import PRNGKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class FRU(Statistics):
+class FRU(RunningSums):
     r"""Fourier recurrent unit: sums of a statistic times waves, over a horizon.
 
-    The sums of `Statistics` with
+    The sums of `RunningSums` with
 
     .. math::
       c_t^k = \tfrac 1 T \cos(2 \pi f_k t / T + 2 \pi \theta_k), \qquad a_k = 1,
@@ -88,41 +88,41 @@ class FRU(Statistics):
         check_draw(key, d_in)
         key, key_phase = jax.random.split(key)
         return dict(super().init(key, d_in)) | {
-            "phase": truncated(key_phase, (self.n_sums,))
+            "phase": truncated_normal(key_phase, (self.n_sums,))
         }
 
     def weights(self, params, steps):
         """The waves at each step, right to float32 rounding however many passed."""
         turned = 2 * np.pi * params["phase"]
         start = jax.lax.complex(jnp.cos(turned), jnp.sin(turned))
-        return jnp.real(powers(_waves(self), steps) * start) / self.horizon
+        return jnp.real(decay_powers(_waves(self), steps) * start) / self.horizon
 
 
-def log_spaced(n: int, greatest: float, least: float = 0.25) -> tuple[float, ...]:
+def log_spaced(n: int, maximum: float, minimum: float = 0.25) -> tuple[float, ...]:
     """The published frequencies: 0, and others even in their logarithm.
 
     Args:
       n: How many, 0 included.
-      greatest: The last one; published are the steps of a sequence, or a third.
-      least: The first one after 0.
+      maximum: The last one; published are the steps of a sequence, or a third.
+      minimum: The first one after 0.
 
     Returns:
       ``n`` frequencies, rising.
 
     Raises:
-      ValueError: ``n`` or ``least`` is not positive, or ``greatest`` less than
-        ``least``.
+      ValueError: ``n`` or ``minimum`` is not positive, or ``maximum`` less than
+        ``minimum``.
 
     Example:
       >>> [round(f, 2) for f in log_spaced(5, 100.0)]
       [0.0, 0.25, 1.84, 13.57, 100.0]
     """
-    if n < 1 or not 0 < least <= greatest:
+    if n < 1 or not 0 < minimum <= maximum:
         raise ValueError(
             f"`n` and `least` must be positive and `greatest` at least `least`, got "
-            f"{n}, {least} and {greatest}; the frequency 0 is always there."
+            f"{n}, {minimum} and {maximum}; the frequency 0 is always there."
         )
-    waves = np.logspace(np.log2(least), np.log2(greatest), n - 1, base=2)
+    waves = np.logspace(np.log2(minimum), np.log2(maximum), n - 1, base=2)
     return (0.0, *map(float, waves))
 
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.recurrences.base import ParamGroup, Params
-from ssm_jax.recurrences.chunks import ByChunks, Parts
-from ssm_jax.recurrences.parameters import check_draw, product
+from ssm_jax.recurrences.chunks import ChunkedForm, InputDependent
+from ssm_jax.recurrences.parameters import check_draw, matmul_f32
 from ssm_jax.types import Activations, Float, PRNGKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatedLinearAttention(ByChunks):
+class GatedLinearAttention(InputDependent):
     r"""Linear attention in several heads, with a decay for each number of a key.
 
     .. math::
@@ -115,7 +115,7 @@ class GatedLinearAttention(ByChunks):
         """The decays' bias takes no weight decay, for it sets time scales."""
         return {"decay_bias": ParamGroup(weight_decay=False)}
 
-    def parts(self, params: Params, x: Activations) -> Parts:
+    def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
         """Keys and values as what enters, read by queries."""
         heads, d_key, d_value = self._sizes(x.shape[-1])
 
@@ -124,7 +124,7 @@ class GatedLinearAttention(ByChunks):
 
         def form(inputs):
             _, k, v, chosen = inputs
-            gate = product(chosen, params["decay_out"]) + params["decay_bias"]
+            gate = matmul_f32(chosen, params["decay_out"]) + params["decay_bias"]
             decay = split(jnp.exp(jax.nn.log_sigmoid(gate) / self.temperature))
             entering = split(k)[..., None] * split(v)[..., None, :]
             decay = jnp.broadcast_to(decay[..., None], entering.shape)
@@ -138,4 +138,6 @@ class GatedLinearAttention(ByChunks):
             return y.reshape(*y.shape[:-2], -1) * d_key**-0.5
 
         names = ("query_kernel", "key_kernel", "value_kernel", "decay_in")
-        return Parts(form, read, tuple(product(x, params[name]) for name in names))
+        return ChunkedForm(
+            form, read, tuple(matmul_f32(x, params[name]) for name in names)
+        )

@@ -12,11 +12,11 @@ from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
-    as_parts,
     bounded_exp,
     check_draw,
-    from_parts,
     in_float32,
+    join_complex,
+    split_complex,
 )
 from ssm_jax.types import PRNGKey
 
@@ -119,8 +119,8 @@ class LRU(TimeInvariant):
             "log_rate": jnp.log(-jnp.log1p(-gap) / 2),
             "log_phase": jnp.log(uniform(key_phase) * self.max_phase),
             "log_gain": jnp.log(gap) / 2,
-            **as_parts("B", normal(key_b, n, d_in) / math.sqrt(2 * d_in)),
-            **as_parts("C", normal(key_c, d_in, n) / math.sqrt(n)),
+            **split_complex("B", normal(key_b, n, d_in) / math.sqrt(2 * d_in)),
+            **split_complex("C", normal(key_c, d_in, n) / math.sqrt(n)),
             "feedthrough": jax.random.normal(key_through, (d_in,)),
         }
 
@@ -131,9 +131,9 @@ class LRU(TimeInvariant):
         gain = bounded_exp(params["log_gain"])
         return Modes(
             log_decay=LogDecay(-bounded_exp(params["log_rate"]), phase),
-            w=from_parts(params, "C"),
+            w=join_complex(params, "C"),
             feedthrough=params["feedthrough"],
-            B=gain[:, None] * from_parts(params, "B"),
+            B=gain[:, None] * join_complex(params, "B"),
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:

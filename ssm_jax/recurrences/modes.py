@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.convolution import modal_kernel
-from ssm_jax.kernels.powers import LogDecay, combined, powers
+from ssm_jax.kernels.powers import LogDecay, decay_powers, multiply_decays
 from ssm_jax.types import Array, Complex, Float, Inexact, Readout
 
 
@@ -52,7 +52,7 @@ class Modes(NamedTuple):
         """What comes after a step, as modes of one direction."""
         log_decay, w = self.log_decay_backward or self.log_decay, self.w_backward
         if self.B is not None and w is not None:
-            w = w * powers(log_decay, jnp.ones((), jnp.int32))
+            w = w * decay_powers(log_decay, jnp.ones((), jnp.int32))
         return self._replace(
             log_decay=log_decay,
             w=w,
@@ -61,7 +61,7 @@ class Modes(NamedTuple):
         )
 
 
-def recurrent(modes: Modes) -> Modes:
+def to_real_readout(modes: Modes) -> Modes:
     """The same convolution kernel with a real readout, so that it has a state.
 
     ``Re k Im k = Re(-i k**2 / 2)``, and ``k**2`` is a sum over pairs of modes: a
@@ -95,7 +95,9 @@ def recurrent(modes: Modes) -> Modes:
 
     def pairs(log_decay):
         of_first = jax.tree.map(lambda v: v[..., first], log_decay)
-        return combined(of_first, jax.tree.map(lambda v: v[..., second], log_decay))
+        return multiply_decays(
+            of_first, jax.tree.map(lambda v: v[..., second], log_decay)
+        )
 
     return modes._replace(
         log_decay=pairs(modes.log_decay),

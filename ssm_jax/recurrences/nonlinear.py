@@ -8,9 +8,9 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.fixed_point import Sweeps, nonlinear_recurrence
+from ssm_jax.kernels.fixed_point import SolverStats, nonlinear_recurrence
 from ssm_jax.recurrences.base import ParamGroup, Params, check
-from ssm_jax.recurrences.padding import on_data, state_after
+from ssm_jax.recurrences.padding import apply_to_valid_steps, state_after
 from ssm_jax.recurrences.parameters import in_float32
 from ssm_jax.types import (
     Activations,
@@ -32,8 +32,8 @@ class Nonlinear(abc.ABC):
     the number of steps since the start where `counts` is true.
     """
 
-    counts: bool = False
-    sweeps: Literal["picard", "newton"] = "newton"
+    tracks_position: bool = False
+    solver: Literal["picard", "newton"] = "newton"
 
     @abc.abstractmethod
     def init(self, key: PRNGKey, d_in: int) -> Params:
@@ -53,17 +53,17 @@ class Nonlinear(abc.ABC):
         """Numbers of ``h``."""
 
     @abc.abstractmethod
-    def drive(
+    def nonlinear_term(
         self, params: PyTree, h: Float[Array, "*b n"], entering: PyTree
     ) -> Float[Array, "*b n"]:
         """The recurrence beside its decay; any number of leading axes."""
 
-    def entering(self, params: Params, x: Activations) -> PyTree:
+    def input_projection(self, params: Params, x: Activations) -> PyTree:
         """What a step takes of its input, of all steps at once; the input itself."""
         del params
         return x
 
-    def leaving(self, params: Params, h: Float[Array, "*b l n"]) -> Outputs:
+    def readout(self, params: Params, h: Float[Array, "*b l n"]) -> Outputs:
         """The outputs, of all steps at once; the states themselves."""
         del params
         return h
@@ -81,7 +81,7 @@ class Nonlinear(abc.ABC):
     def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
         """Zeros, batch axes first."""
         del d_in
-        return jnp.zeros((*batch_shape, self.d_hidden + self.counts))
+        return jnp.zeros((*batch_shape, self.d_hidden + self.tracks_position))
 
     def apply(
         self,
@@ -112,11 +112,11 @@ class Nonlinear(abc.ABC):
         mask: Steps | None = None,
         method: Method = "auto",
         tolerance: float = 1e-6,
-        max_sweeps: int = 50,
+        max_iterations: int = 50,
         chunk: int | None = None,
         damping: float | None = 0.0,
-        last: bool = False,
-    ) -> tuple[Float[Array, "*b k o"], PyTree, Sweeps]:
+        last_only: bool = False,
+    ) -> tuple[Float[Array, "*b k o"], PyTree, SolverStats]:
         """As `apply`, with what the sweeps took, and the numbers that bound them.
 
         Args:
@@ -127,24 +127,24 @@ class Nonlinear(abc.ABC):
           mask: Where data are.
           method: How it is evaluated.
           tolerance: This and the next three as `nonlinear_recurrence` takes them.
-          max_sweeps: The most sweeps.
+          max_iterations: The most sweeps.
           chunk: Steps that are solved together.
           damping: What is left out of the Jacobian's diagonal.
-          last: Whether only the output of the last step that is data is asked for; the
+          last_only: Whether only the output of the last step that is data is asked for; the
             outputs of all others are not computed then.
 
         Returns:
-          ``(y, state, sweeps)``; if ``last``, ``y`` is ``(*b, 1, d_out)``, zeros for a
+          ``(y, state, sweeps)``; if ``last_only``, ``y`` is ``(*b, 1, d_out)``, zeros for a
           row without data.
         """
         params = in_float32(params)
         dtype = jax.tree.leaves(params)[0].dtype
-        shape, d = (self.d_hidden + self.counts,), self.d_in(params)
+        shape, d = (self.d_hidden + self.tracks_position,), self.d_in(params)
         check(x, state, reset, mask, d=d, state_shape=shape, method=method)
         if method == "auto":
             on_cpu = jax.default_backend() == "cpu"
             method = "sequential" if on_cpu else "associative"
-        if method == "fft" and (reset is not None or self.sweeps == "newton"):
+        if method == "fft" and (reset is not None or self.solver == "newton"):
             raise ValueError(
                 "`method` must not be 'fft' where `reset` is given or decays vary, as "
                 f"in a {type(self).__name__}; use 'associative' or 'chunked'."
@@ -152,7 +152,9 @@ class Nonlinear(abc.ABC):
 
         def run(x, state, reset, lengths):
             x = x.astype(dtype)
-            start = state[..., -1] if self.counts and state is not None else None
+            start = (
+                state[..., -1] if self.tracks_position and state is not None else None
+            )
             steps = _steps(start, x, reset)
             if state is None:
                 state = self.initial_state(x.shape[:-2], x.shape[-1])
@@ -160,26 +162,33 @@ class Nonlinear(abc.ABC):
             solver = functools.partial(
                 nonlinear_recurrence,
                 decay=self.decay(params),
-                diagonal=self.diagonal if self.sweeps == "newton" else None,
+                diagonal=self.diagonal if self.solver == "newton" else None,
                 reset=reset,
-                method="sequential" if method == "sequential" else self.sweeps,
+                method="sequential" if method == "sequential" else self.solver,
                 inner=method,
                 tolerance=tolerance,
-                max_sweeps=max_sweeps,
+                max_iterations=max_iterations,
                 chunk=chunk,
                 damping=damping,
             )
             h0 = state[..., : self.d_hidden]
             y, after, sweeps = self.run(
-                params, x, steps, h0, solver, reset=reset, lengths=lengths, last=last
+                params,
+                x,
+                steps,
+                h0,
+                solver,
+                reset=reset,
+                lengths=lengths,
+                last_only=last_only,
             )
-            if self.counts:
+            if self.tracks_position:
                 done = jnp.broadcast_to(steps + 1, x.shape[:-1])[..., None]
                 done = state_after(done.astype(after.dtype), state[..., -1:], lengths)
                 after = jnp.concatenate([after, done], -1)
             return y, after, sweeps
 
-        return on_data(run, x, state, reset, mask, last=last)
+        return apply_to_valid_steps(run, x, state, reset, mask, last_only=last_only)
 
     def run(
         self,
@@ -187,12 +196,12 @@ class Nonlinear(abc.ABC):
         x: Activations,
         steps: Int[Array, "*c l"],
         h0: Float[Array, "*b n"],
-        solver: Callable[..., tuple[Array, Sweeps]],
+        solver: Callable[..., tuple[Array, SolverStats]],
         *,
         reset: Steps | None,
         lengths: Int[Array, "*b"] | None,
-        last: bool,
-    ) -> tuple[Float[Array, "*b k o"], Float[Array, "*b n"], Sweeps]:
+        last_only: bool,
+    ) -> tuple[Float[Array, "*b k o"], Float[Array, "*b n"], SolverStats]:
         """Evaluates the recurrence on data that stand at the front of their rows.
 
         Here steps see the whole state; units whose steps see less of it have their own.
@@ -205,15 +214,21 @@ class Nonlinear(abc.ABC):
           solver: `nonlinear_recurrence` with all that follows its ``h0``.
           reset: True where a segment starts.
           lengths: Data of each row. None means all.
-          last: Whether only the output after the last data is asked for.
+          last_only: Whether only the output after the last data is asked for.
 
         Returns:
           ``(y, h, sweeps)``: outputs, the state after the data, what it took.
         """
         del steps, reset
-        h, sweeps = solver(self.drive, params, self.entering(params, x), h0)
+        h, sweeps = solver(
+            self.nonlinear_term, params, self.input_projection(params, x), h0
+        )
         after = state_after(h, h0, lengths)
-        return self.leaving(params, after[..., None, :] if last else h), after, sweeps
+        return (
+            self.readout(params, after[..., None, :] if last_only else h),
+            after,
+            sweeps,
+        )
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """All parameters are treated alike."""

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssm_jax.kernels.dense import Dense, change_over
+from ssm_jax.kernels.dense import DenseSSM, change_over
 from ssm_jax.recurrences.parameters import divided
 from ssm_jax.types import Array, Complex, Float
 
@@ -34,7 +34,7 @@ class NPLR(NamedTuple):
     dt: Float[Array, " d"]
 
 
-def stepped(system: NPLR) -> Dense:
+def discretized(system: NPLR) -> DenseSSM:
     """The steps of a system, on states held as real parts and then imaginary parts.
 
     With ``R = (I - dt A / 2)**-1``, by Woodbury's identity, a step is ``h + dt R A h +
@@ -54,7 +54,7 @@ def stepped(system: NPLR) -> Dense:
     change = _rotations(dt * lam * g)
     change -= 2 * column[..., None] * _parts(jnp.conj(q))[:, None]
     enter = dt * (_parts(g * B) - column * _real_dot(q, B))
-    return Dense(change, enter, 2 * _parts(jnp.conj(C)))
+    return DenseSSM(change, enter, 2 * _parts(jnp.conj(C)))
 
 
 def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
@@ -76,10 +76,10 @@ def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
       <https://arxiv.org/abs/2111.00396>`_, 2021, appendix C.3
     """
     lam, p, B, _, dt = system
-    steps = stepped(system)
+    steps = discretized(system)
     # The taps end after `length`: with C (I - A_bar**length) the series is a sum.
-    last = change_over(steps.change, length)
-    cut = -jnp.einsum("dn,dnm->dm", steps.leave, last, precision="highest")
+    last = change_over(steps.A_minus_I, length)
+    cut = -jnp.einsum("dn,dnm->dm", steps.C, last, precision="highest")
     re, im = jnp.split(0.5 * cut, 2, -1)
     C = jax.lax.complex(re, -im)
     angle = -2j * np.pi * np.arange(length // 2 + 1) / length

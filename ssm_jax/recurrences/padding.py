@@ -19,14 +19,14 @@ from ssm_jax.types import (
 )
 
 
-def on_data(
+def apply_to_valid_steps(
     run: Callable[..., tuple[Any, ...]],
     x: Activations,
     state: Array | None,
     reset: Steps | None,
     mask: Steps | None,
     *,
-    last: bool = False,
+    last_only: bool = False,
 ) -> tuple[Any, ...]:
     """Runs a recurrence on the data of each row, as if the padding were not there.
 
@@ -39,7 +39,7 @@ def on_data(
       reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``, or
         None; ``run`` gets it of all rows.
       mask: True where a step is data, ``(*b, l)``. None means all are.
-      last: Whether ``run`` gives the output of the last data alone, ``(*b, 1, d)``,
+      last_only: Whether ``run`` gives the output of the last data alone, ``(*b, 1, d)``,
         and so does this; zeros for a row without data.
 
     Returns:
@@ -47,11 +47,11 @@ def on_data(
       padding; the state that ``run`` gives, zeros where a segment starts behind the
       data; and whatever else ``run`` gives.
     """
-    fresh = starts_behind_data(reset, mask)
-    data, reset, lengths, places = compact(x, reset, mask)
+    fresh = reset_padding(reset, mask)
+    data, reset, lengths, places = left_align(x, reset, mask)
     y, state, *more = run(data, state, reset, lengths)
-    if not last:
-        y = spread(y, mask, places)
+    if not last_only:
+        y = scatter_back(y, mask, places)
     elif lengths is not None:
         y = jnp.where(lengths[..., None, None] > 0, y, 0)
     if state is not None and fresh is not None:
@@ -60,7 +60,7 @@ def on_data(
     return y.astype(x.dtype), state, *more
 
 
-def compact(
+def left_align(
     x: Activations, reset: Steps | None, mask: Steps | None
 ) -> tuple[
     Activations, Steps | None, Int[Array, "*b"] | None, Int[Array, "*b l"] | None
@@ -98,26 +98,26 @@ def compact(
     return x, reset, lengths, places
 
 
-def spread(
-    y: Outputs, mask: Steps | None, places: Int[Array, "*b l"] | None
+def scatter_back(
+    y: Outputs, mask: Steps | None, positions: Int[Array, "*b l"] | None
 ) -> Outputs:
-    """Moves the outputs of `compact` sequences back to their steps.
+    """Moves the outputs of `left_align` sequences back to their steps.
 
     Args:
       y: Outputs, ``(*b, l, d)``, data first.
-      mask: As `compact` took it.
-      places: As `compact` gave them.
+      mask: As `left_align` took it.
+      positions: As `left_align` gave them.
 
     Returns:
       Outputs at their steps, ``(*b, l, d)``; zeros where a step is no data.
     """
-    if mask is None or places is None:
+    if mask is None or positions is None:
         return y
-    y = _moved(y, places, back=True)
+    y = _moved(y, positions, back=True)
     return jnp.where(jnp.broadcast_to(mask, y.shape[:-1])[..., None], y, 0)
 
 
-def last_data(y: Outputs, mask: Steps | None) -> Float[Array, "*b 1 o"]:
+def last_valid(y: Outputs, mask: Steps | None) -> Float[Array, "*b 1 o"]:
     """The outputs of the last step of each row that is data.
 
     Args:
@@ -147,9 +147,7 @@ def _moved(values, places, *, back):
     return jax.lax.cond(in_place, lambda values: values, move, values)
 
 
-def starts_behind_data(
-    reset: Steps | None, mask: Steps | None
-) -> Bool[Array, "*b"] | None:
+def reset_padding(reset: Steps | None, mask: Steps | None) -> Bool[Array, "*b"] | None:
     """Whether a segment starts on padding behind the last data of a row.
 
     Args:

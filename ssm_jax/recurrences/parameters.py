@@ -61,7 +61,7 @@ infinity times zero.
 """
 
 
-def check_steps(dt_min: float, dt_max: float, consequence: str) -> None:
+def validate_dt_range(dt_min: float, dt_max: float, consequence: str) -> None:
     """Checks the bounds of a step size, which is drawn log-uniformly between them.
 
     Args:
@@ -79,7 +79,7 @@ def check_steps(dt_min: float, dt_max: float, consequence: str) -> None:
         )
 
 
-def check_pairs(d_state: int) -> None:
+def validate_even_state(d_state: int) -> None:
     """Checks the number of states that come in conjugate pairs.
 
     Args:
@@ -96,7 +96,7 @@ def check_pairs(d_state: int) -> None:
 
 
 def log_uniform(
-    key: PRNGKey, shape: tuple[int, ...], least: float, greatest: float
+    key: PRNGKey, shape: tuple[int, ...], minimum: float, maximum: float
 ) -> Float[jax.Array, "..."]:
     """Logarithms of numbers whose logarithm is uniform in ``[least, greatest]``.
 
@@ -109,7 +109,7 @@ def log_uniform(
     Returns:
       The logarithms, float32.
     """
-    low, high = math.log(least), math.log(greatest)
+    low, high = math.log(minimum), math.log(maximum)
     return jax.random.uniform(key, shape, minval=low, maxval=high)
 
 
@@ -194,17 +194,17 @@ def divided(
     return scaled(one / scaled(z, factor), factor)
 
 
-def as_parts(name: str, values: Complex[Array, "..."]) -> dict[str, Array]:
+def split_complex(name: str, values: Complex[Array, "..."]) -> dict[str, Array]:
     """Complex numbers as two parameters, ``name_re`` and ``name_im``."""
     return {f"{name}_re": jnp.real(values), f"{name}_im": jnp.imag(values)}
 
 
-def from_parts(params: Mapping[str, Array], name: str) -> Complex[Array, "..."]:
-    """The complex numbers that `as_parts` split."""
+def join_complex(params: Mapping[str, Array], name: str) -> Complex[Array, "..."]:
+    """The complex numbers that `split_complex` split."""
     return jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])
 
 
-def product(
+def matmul_f32(
     x: Float[Array, "... d"], kernel: Float[Array, "d n"]
 ) -> Float[Array, "... n"]:
     """The matrix product in full float32, on GPUs and TPUs too."""

@@ -19,11 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssm_jax.recurrences.parameters import product
+from ssm_jax.recurrences.parameters import matmul_f32
 from ssm_jax.types import Array, Float
 
 
-class Maps(NamedTuple):
+class ProjectionMatrices(NamedTuple):
     """A linear map in the parts that a recurrence needs.
 
     Attributes:
@@ -39,7 +39,7 @@ class Maps(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Projected:
+class ProjectedSums:
     """What is carried of sums to know a linear map of them.
 
     Of the sums of one decay what the map gives of them, or the sums themselves where
@@ -73,11 +73,11 @@ class Projected:
 
     def maps(
         self, kernel: Float[Array, "n r"], c: Float[Array, " k"] | None = None
-    ) -> Maps:
+    ) -> ProjectionMatrices:
         """The map in its parts; ``c`` if it is that of all steps."""
         kernel = kernel.reshape(len(self.decays), self.d, self.r)
         own, mapped = self._groups
-        maps = Maps(
+        maps = ProjectionMatrices(
             kernel[own].reshape(-1, self.r),
             [kernel[k].reshape(-1, self.r) for k in mapped],
             None,
@@ -85,32 +85,34 @@ class Projected:
         return maps if c is None else maps._replace(fixed=self.matrices(maps, c))
 
     def matrices(
-        self, maps: Maps, c: Float[Array, "*c k"]
+        self, maps: ProjectionMatrices, c: Float[Array, "*c k"]
     ) -> Float[Array, "*c d m"] | None:
         """From ``s`` to what the mapped sums gain; None where there are none."""
         if not maps.mapped:
             return None
         parts = [
-            product(_select(c, k, -1), kernel.reshape(len(k), -1)).reshape(
+            matmul_f32(_select(c, k, -1), kernel.reshape(len(k), -1)).reshape(
                 *c.shape[:-1], self.d, self.r
             )
             for k, kernel in zip(self._groups[1], maps.mapped, strict=True)
         ]
         return jnp.concatenate(parts, -1)
 
-    def of(self, maps: Maps, u: Float[Array, "*b n"]) -> Float[Array, "*b v"]:
+    def project(
+        self, maps: ProjectionMatrices, u: Float[Array, "*b n"]
+    ) -> Float[Array, "*b v"]:
         """What is carried of these sums."""
         u, (own, mapped) = u.reshape(*u.shape[:-1], -1, self.d), self._groups
         flat = (*u.shape[:-2], -1)
         parts = [
-            product(_select(u, k, -2).reshape(flat), kernel)
+            matmul_f32(_select(u, k, -2).reshape(flat), kernel)
             for k, kernel in zip(mapped, maps.mapped, strict=True)
         ]
         return jnp.concatenate([_select(u, own, -2).reshape(flat), *parts], -1)
 
-    def gained(
+    def increment(
         self,
-        maps: Maps,
+        maps: ProjectionMatrices,
         c: Float[Array, "*c k"],
         s: Float[Array, "*b d"],
         matrix: Float[Array, "*c d m"] | None,
@@ -118,16 +120,18 @@ class Projected:
         """What is carried of ``c s``, by the matrix of this step if there is one."""
         matrix = maps.fixed if matrix is None else matrix
         if matrix is None:
-            return self.of(maps, outer(c, s))
+            return self.project(maps, outer(c, s))
         own = outer(_select(c, self._groups[0], -1), s)
         mapped = jnp.matmul(s[..., None, :], matrix, precision="highest")[..., 0, :]
         return jnp.concatenate([own, mapped], -1)
 
-    def total(self, maps: Maps, v: Float[Array, "*b v"]) -> Float[Array, "*b r"]:
+    def recombine(
+        self, maps: ProjectionMatrices, v: Float[Array, "*b v"]
+    ) -> Float[Array, "*b r"]:
         """What the map gives of all sums."""
         own, mapped = jnp.split(v, [len(maps.own)], -1)
         mapped = jnp.sum(mapped.reshape(*mapped.shape[:-1], -1, self.r), -2)
-        return mapped + product(own, maps.own) if len(maps.own) else mapped
+        return mapped + matmul_f32(own, maps.own) if len(maps.own) else mapped
 
 
 def _select(values, indices, axis):

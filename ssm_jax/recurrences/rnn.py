@@ -12,7 +12,7 @@ from ssm_jax.recurrences.base import Params
 from ssm_jax.recurrences.nonlinear import Nonlinear
 from ssm_jax.recurrences.parameters import (
     check_draw,
-    product,
+    matmul_f32,
     sigmoid,
 )
 from ssm_jax.types import Array, Float, PRNGKey
@@ -64,15 +64,15 @@ class _Gated(Nonlinear):
             "bias": jnp.zeros(self.n_gates * n),
         }
 
-    def entering(self, params, x):
+    def input_projection(self, params, x):
         """The part of the gates that is the input's."""
-        return product(x, params["input_kernel"]) + params["bias"]
+        return matmul_f32(x, params["input_kernel"]) + params["bias"]
 
     @abc.abstractmethod
     def _step(self, params, h, gates) -> tuple[Array, Array]:
         """The next state, and the diagonal of its Jacobian."""
 
-    def drive(self, params, h, entering):
+    def nonlinear_term(self, params, h, entering):
         """The next state."""
         return self._step(params, h, entering)[0]
 
@@ -136,7 +136,7 @@ class RNN(_Gated):
 
     def _step(self, params, h, gates):
         phi, derivative = _ACTIVATIONS[self.activation]
-        h = phi(gates + product(h, params["recurrent_kernel"]))
+        h = phi(gates + matmul_f32(h, params["recurrent_kernel"]))
         return h, derivative(h) * self._own(params, 0)
 
 
@@ -184,7 +184,7 @@ class GRU(_Gated):
 
     def _step(self, params, h, gates):
         r, z, c = jnp.split(gates, 3, -1)
-        of_r, of_z, of_c = jnp.split(product(h, params["recurrent_kernel"]), 3, -1)
+        of_r, of_z, of_c = jnp.split(matmul_f32(h, params["recurrent_kernel"]), 3, -1)
         of_c = of_c + params["recurrent_bias"]
         r, gate = sigmoid(r + of_r), z + of_z
         # `1 - z` would lose its digits where the gate keeps nearly all of the state.
@@ -240,14 +240,14 @@ class LSTM(_Gated):
         """Numbers of ``c`` and ``h``."""
         return 2 * self.d_state
 
-    def leaving(self, params, h):
+    def readout(self, params, h):
         """``h``."""
         del params
         return h[..., self.d_state :]
 
     def _step(self, params, h, gates):
         before, h = jnp.split(h, 2, -1)
-        gates = gates + product(h, params["recurrent_kernel"])
+        gates = gates + matmul_f32(h, params["recurrent_kernel"])
         i, f, g, o = jnp.split(gates, 4, -1)
         i, f, o = map(sigmoid, (i, f + self.forget_bias, o))
         g = jnp.tanh(g)

@@ -10,19 +10,19 @@ import numpy as np
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.convolution import causal_convolution
 from ssm_jax.kernels.dense import block_by_block, step_by_step
-from ssm_jax.kernels.neighbours import after
+from ssm_jax.kernels.neighbours import shift_left
 from ssm_jax.recurrences import hippo, nplr
 from ssm_jax.recurrences.base import ParamGroup, Params, check
-from ssm_jax.recurrences.padding import on_data
+from ssm_jax.recurrences.padding import apply_to_valid_steps
 from ssm_jax.recurrences.parameters import (
     MAX_EXPONENT,
     bounded_exp,
     check_draw,
-    check_pairs,
-    check_steps,
-    from_parts,
     in_float32,
+    join_complex,
     log_uniform,
+    validate_dt_range,
+    validate_even_state,
 )
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
@@ -91,8 +91,8 @@ class S4:
     def __post_init__(self):
         """Checks the numbers."""
         check_fields(self)
-        check_pairs(self.d_state)
-        check_steps(self.dt_min, self.dt_max, "all channels one step")
+        validate_even_state(self.d_state)
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
@@ -131,7 +131,7 @@ class S4:
         # The generating function divides by the step.
         dt = bounded_exp(params["log_dt"], lower=-MAX_EXPONENT)
         p, B, *outputs = (
-            from_parts(params, name) for name in ("p", "B", *self._outputs())
+            join_complex(params, name) for name in ("p", "B", *self._outputs())
         )
         return [nplr.NPLR(lam, p, B, C, dt) for C in outputs]
 
@@ -169,7 +169,7 @@ class S4:
                 y, state = y + _after(system, x, reset, method), None
             return y, state
 
-        return on_data(run, x, state, reset, mask)
+        return apply_to_valid_steps(run, x, state, reset, mask)
 
     def d_out(self, d_in: int) -> int:
         """The output is as wide as the input."""
@@ -194,7 +194,7 @@ def _resolved(method, x, reset):
 
 
 def _evaluated(system, x, state, reset, lengths, method):
-    steps = nplr.stepped(system)
+    steps = nplr.discretized(system)
     if method == "sequential":
         return step_by_step(steps, x, state, reset=reset, lengths=lengths)
     y, last = block_by_block(steps, x, state, lengths=lengths)
@@ -210,4 +210,4 @@ def _after(system, x, reset, method):
     """What comes after each step, from the end: padding there leaves zeros zero."""
     cut = None if reset is None else jnp.flip(jnp.roll(reset, -1, -1), -1)
     y, _ = _evaluated(system, jnp.flip(x, -2), None, cut, None, method)
-    return after(jnp.flip(y, -2), reset)
+    return shift_left(jnp.flip(y, -2), reset)

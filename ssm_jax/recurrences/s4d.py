@@ -16,11 +16,11 @@ from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
     bounded_exp,
     check_draw,
-    check_pairs,
-    check_steps,
-    from_parts,
     in_float32,
+    join_complex,
     log_uniform,
+    validate_dt_range,
+    validate_even_state,
 )
 from ssm_jax.types import PRNGKey
 
@@ -38,7 +38,7 @@ class S4D(TimeInvariant):
     Attributes:
       d_state: States of one channel, ``N`` in the paper, even; of each of the ``N / 2``
         conjugate pairs one is held.
-      start: ``lam`` at the start. ``"lin"``: ``-1/2 + i pi n``. ``"inv"``: ``-1/2 + i
+      eigenvalue_init: ``lam`` at the start. ``"lin"``: ``-1/2 + i pi n``. ``"inv"``: ``-1/2 + i
         N / pi (N / (2 n + 1) - 1)``. ``"legs"``: the eigenvalues of the normal part of
         HiPPO-LegS.
       discretization: ``"zoh"`` or ``"bilinear"``; see `discretize`.
@@ -61,7 +61,7 @@ class S4D(TimeInvariant):
       ValueError: ``d_state`` is odd or not positive, or ``dt_min`` exceeds ``dt_max``.
 
     Example:
-      >>> s4d = S4D(d_state=8, start="inv", discretization="bilinear")
+      >>> s4d = S4D(d_state=8, eigenvalue_init="inv", discretization="bilinear")
       >>> params = s4d.init(jax.random.key(0), d_in=2)
       >>> y, state = s4d.apply(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
@@ -78,7 +78,7 @@ class S4D(TimeInvariant):
     """
 
     d_state: int = 64
-    start: Literal["lin", "inv", "legs"] = "legs"
+    eigenvalue_init: Literal["lin", "inv", "legs"] = "legs"
     discretization: Discretization = "zoh"
     bidirectional: bool = False
     dt_min: float = 1e-3
@@ -90,8 +90,8 @@ class S4D(TimeInvariant):
     def __post_init__(self):
         """Checks the numbers."""
         check_fields(self)
-        check_pairs(self.d_state)
-        check_steps(self.dt_min, self.dt_max, "all channels one step")
+        validate_even_state(self.d_state)
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
@@ -119,9 +119,9 @@ class S4D(TimeInvariant):
     def _frequency(self):
         """``Im lam`` of one channel at the start."""
         n, pairs = self.d_state, np.arange(self.d_state // 2)
-        if self.start == "legs":
+        if self.eigenvalue_init == "legs":
             return np.imag(hippo.legs(n).lam)
-        if self.start == "lin":
+        if self.eigenvalue_init == "lin":
             return np.pi * pairs
         return n / np.pi * (n / (2 * pairs + 1) - 1)
 
@@ -137,10 +137,10 @@ class S4D(TimeInvariant):
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
         dt = bounded_exp(params["log_dt"])[:, None]
         log_decay, gain = discretize(self.discretization, lam, dt)
-        entering = 2 * gain * from_parts(params, "B")
+        entering = 2 * gain * join_complex(params, "B")
 
         def weight(name):
-            return from_parts(params, name) * entering
+            return join_complex(params, name) * entering
 
         return Modes(
             log_decay=log_decay,

@@ -14,13 +14,13 @@ from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
 from ssm_jax.recurrences.discretize import Discretization, discretize
 from ssm_jax.recurrences.modes import Modes
 from ssm_jax.recurrences.parameters import (
-    as_parts,
     bounded_exp,
     check_draw,
-    check_steps,
-    from_parts,
     in_float32,
+    join_complex,
     log_uniform,
+    split_complex,
+    validate_dt_range,
 )
 from ssm_jax.types import PRNGKey
 
@@ -113,7 +113,7 @@ class S5(TimeInvariant):
                 f"`d_state` must be a multiple of 2 blocks, got {self.d_state} with "
                 f"{self.blocks} blocks; a block is made of conjugate pairs."
             )
-        check_steps(self.dt_min, self.dt_max, "all states one step")
+        validate_dt_range(self.dt_min, self.dt_max, "all states one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
@@ -127,14 +127,14 @@ class S5(TimeInvariant):
             "frequency": jnp.asarray(frequency, jnp.float32),
             "log_dt": log_uniform(key_dt, frequency.shape, self.dt_min, self.dt_max),
             "feedthrough": jax.random.normal(key_through, (d_in,)),
-            **as_parts("B", B.reshape(-1, d_in)),
+            **split_complex("B", B.reshape(-1, d_in)),
         }
         if self.real_part == "exp":
             params["log_rate"] = jnp.full(frequency.shape, np.log(0.5), jnp.float32)
         else:
             params["lam_re"] = jnp.full(frequency.shape, -0.5)
         for name, key_c in zip(self._outputs(), keys_c, strict=False):
-            params |= as_parts(name, self._C(key_c, d_in, V))
+            params |= split_complex(name, self._C(key_c, d_in, V))
         return params
 
     def _start(self):
@@ -171,13 +171,15 @@ class S5(TimeInvariant):
         dt = bounded_exp(params["log_dt"])
         log_decay, gain = discretize(self.discretization, lam, dt)
         both = 2 if self.conjugate_pairs else 1
-        behind = both * from_parts(params, "C_backward") if self.bidirectional else None
+        behind = (
+            both * join_complex(params, "C_backward") if self.bidirectional else None
+        )
         return Modes(
             log_decay=log_decay,
-            w=both * from_parts(params, "C"),
+            w=both * join_complex(params, "C"),
             feedthrough=params["feedthrough"],
             w_backward=behind,
-            B=gain[:, None] * from_parts(params, "B"),
+            B=gain[:, None] * join_complex(params, "B"),
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:

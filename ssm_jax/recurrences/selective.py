@@ -9,19 +9,19 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.recurrences.base import ParamGroup, Params
-from ssm_jax.recurrences.chunks import ByChunks, Parts
+from ssm_jax.recurrences.chunks import ChunkedForm, InputDependent
 from ssm_jax.recurrences.parameters import (
     bounded_exp,
     check_draw,
-    check_steps,
     log_uniform,
-    product,
+    matmul_f32,
+    validate_dt_range,
 )
 from ssm_jax.types import Activations, Float, PRNGKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selective(ByChunks):
+class SelectiveSSM(InputDependent):
     r"""Diagonal state space whose steps, inputs and readouts the sequence chooses.
 
     .. math::
@@ -52,7 +52,7 @@ class Selective(ByChunks):
       ValueError: A size is not positive, or ``dt_min`` exceeds ``dt_max``.
 
     Example:
-      >>> selective = Selective(d_state=4)
+      >>> selective = SelectiveSSM(d_state=4)
       >>> params = selective.init(jax.random.key(0), d_in=2)
       >>> y, state = selective.apply(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
@@ -88,7 +88,7 @@ class Selective(ByChunks):
                 f"`dt_rank` must be positive, got {self.dt_rank}; None is a sixteenth "
                 "of the width."
             )
-        check_steps(self.dt_min, self.dt_max, "all channels one step")
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Draws the parameters; see the class for each name's shape and start."""
@@ -127,7 +127,7 @@ class Selective(ByChunks):
         group = ParamGroup(weight_decay=False)
         return dict.fromkeys(["log_rate", "step_bias", "feedthrough"], group)
 
-    def parts(self, params: Params, x: Activations) -> Parts:
+    def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
         """Steps, inputs and readouts that ``x`` chooses."""
         d, n = params["log_rate"].shape
 
@@ -138,7 +138,7 @@ class Selective(ByChunks):
         def form(inputs):
             x, chosen = inputs
             step, B, _ = split(chosen)
-            step = product(step, params["step_kernel"]) + params["step_bias"]
+            step = matmul_f32(step, params["step_kernel"]) + params["step_bias"]
             dt = jax.nn.softplus(step)
             decay = jnp.exp(-dt[..., None] * bounded_exp(params["log_rate"]))
             entering = (dt * x)[..., None] * B[..., None, :]
@@ -151,4 +151,4 @@ class Selective(ByChunks):
             y = jnp.einsum("...dn,...n->...d", h, C, precision="highest")
             return y + params["feedthrough"] * x
 
-        return Parts(form, read, (x, product(x, params["input_kernel"])))
+        return ChunkedForm(form, read, (x, matmul_f32(x, params["input_kernel"])))

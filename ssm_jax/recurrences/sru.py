@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from ssm_jax.recurrences.statistics import Statistics
+from ssm_jax.recurrences.statistics import RunningSums
 
 
 @dataclass(frozen=True, kw_only=True)
-class SRU(Statistics):
+class SRU(RunningSums):
     r"""Statistical recurrent unit: moving averages at several scales.
 
-    The sums of `Statistics` with ``a`` fixed and ``c = 1 - a``.
+    The sums of `RunningSums` with ``a`` fixed and ``c = 1 - a``.
 
     Attributes:
       scales: ``a``, in ``[0, 1)``.

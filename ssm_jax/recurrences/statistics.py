@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
-from ssm_jax.kernels.fixed_point import Sweeps
+from ssm_jax.kernels.fixed_point import SolverStats
 from ssm_jax.kernels.last_state import last_state
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.recurrences.base import Params
 from ssm_jax.recurrences.nonlinear import Nonlinear
-from ssm_jax.recurrences.parameters import check_draw, product
-from ssm_jax.recurrences.projected import Projected
+from ssm_jax.recurrences.parameters import check_draw, matmul_f32
+from ssm_jax.recurrences.projected import ProjectedSums
 from ssm_jax.types import Array, Float, Int, PRNGKey
 
 Activation = Literal["relu", "tanh", "identity"]
@@ -26,7 +26,7 @@ DEVIATION = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Statistics(Nonlinear):
+class RunningSums(Nonlinear):
     r"""Several sums of one statistic, which sees the sums before it.
 
     .. math::
@@ -36,7 +36,7 @@ class Statistics(Nonlinear):
       o_t = \phi(W_o u_t + b_o)
 
     What `SRU` and `FRU` share; they say ``a`` and ``c``. The state is the sums, but
-    what goes from step to step is ``W_1 u``, in the numbers that `Projected` needs for
+    what goes from step to step is ``W_1 u``, in the numbers that `ProjectedSums` needs for
     it; outputs are read from ``W_o u``, which is carried likewise.
 
     Attributes:
@@ -100,27 +100,27 @@ class Statistics(Nonlinear):
         key_in, key_feedback, key_seen, key_out = jax.random.split(key, 4)
         n, d, r = self.d_hidden, self.d_statistic, self.d_feedback
         params = {
-            "input_kernel": truncated(key_in, (d_in, d)),
+            "input_kernel": truncated_normal(key_in, (d_in, d)),
             "input_bias": jnp.zeros(d),
-            "output_kernel": truncated(key_out, (n, self.d_output)),
+            "output_kernel": truncated_normal(key_out, (n, self.d_output)),
             "output_bias": jnp.zeros(self.d_output),
         }
         if r:
-            params["feedback_kernel"] = truncated(key_feedback, (n, r))
+            params["feedback_kernel"] = truncated_normal(key_feedback, (n, r))
             params["feedback_bias"] = jnp.zeros(r)
-            params["seen_kernel"] = truncated(key_seen, (r, d))
+            params["seen_kernel"] = truncated_normal(key_seen, (r, d))
         return params
 
     def run(self, params, x, steps, h0, solver, *, reset, lengths, last):
-        """Evaluates by what is read of the sums, as `Projected` carries it."""
-        own = product(x, params["input_kernel"]) + params["input_bias"]
+        """Evaluates by what is read of the sums, as `ProjectedSums` carries it."""
+        own = matmul_f32(x, params["input_kernel"]) + params["input_bias"]
         c = self.weights(params, steps)
         s, sweeps = self._statistics(params, own, c, h0, solver)
         sums = h0.reshape(*h0.shape[:-1], self.n_sums, self.d_statistic)
         sums = last_state(self.decays, c, s, sums, reset=reset, lengths=lengths)
         h = sums.reshape(h0.shape)
         if last:
-            read = product(h[..., None, :], params["output_kernel"])
+            read = matmul_f32(h[..., None, :], params["output_kernel"])
         else:
             read = self._read(params, c, s, h0, reset)
         return self._phi(read + params["output_bias"]), h, sweeps
@@ -130,57 +130,57 @@ class Statistics(Nonlinear):
         del params
         return jnp.append(self._seen.decay, jnp.zeros(self.d_statistic))
 
-    def drive(self, params, h, entering):
+    def nonlinear_term(self, params, h, entering):
         """What is carried of ``c s``, and ``s``, to be known of all steps."""
         own, c, matrix = entering
-        g = self._seen.total(params["maps"], h[..., : -self.d_statistic])
+        g = self._seen.recombine(params["maps"], h[..., : -self.d_statistic])
         g = self._phi(g + params["bias"])
-        s = self._phi(own + product(g, params["kernel"]))
-        gained = self._seen.gained(params["maps"], c, s, matrix)
+        s = self._phi(own + matmul_f32(g, params["kernel"]))
+        gained = self._seen.increment(params["maps"], c, s, matrix)
         return jnp.concatenate([gained, s], -1)
 
     def _statistics(self, params, own, c, h0, solver):
         """``s`` of all steps, and the sweeps that it took."""
         if not self.d_feedback:
             ones = jnp.ones((), bool)
-            return self._phi(own), Sweeps(jnp.zeros((), jnp.int32), ones)
+            return self._phi(own), SolverStats(jnp.zeros((), jnp.int32), ones)
         maps, matrices = self._mapped(self._seen, params["feedback_kernel"], c)
         feedback = {
             "maps": maps,
             "bias": params["feedback_bias"],
             "kernel": params["seen_kernel"],
         }
-        seen = self._seen.of(maps, h0)
+        seen = self._seen.project(maps, h0)
         start = jnp.concatenate([seen, jnp.zeros_like(own[..., 0, :])], -1)
-        v, sweeps = solver(self.drive, feedback, (own, c, matrices), start)
+        v, sweeps = solver(self.nonlinear_term, feedback, (own, c, matrices), start)
         return v[..., -self.d_statistic :], sweeps
 
     def _read(self, params, c, s, h0, reset):
         """``W_o u`` of all steps."""
-        read = Projected(self.decays, self.d_statistic, self.d_output)
+        read = ProjectedSums(self.decays, self.d_statistic, self.d_output)
         maps, matrices = self._mapped(read, params["output_kernel"], c)
-        gained = read.gained(maps, c, s, matrices)
-        start = read.of(maps, h0)
+        gained = read.increment(maps, c, s, matrices)
+        start = read.project(maps, h0)
         v, _ = linear_recurrence(read.decay, gained, start, reset=reset)
-        return read.total(maps, v)
+        return read.recombine(maps, v)
 
     def _mapped(self, projected, kernel, c):
         """The map in its parts, and the matrices of the steps where rows share them."""
-        if not self.counts:
+        if not self.tracks_position:
             return projected.maps(kernel, c.reshape(-1, self.n_sums)[0]), None
         maps = projected.maps(kernel)
         rows_differ = c[..., 0, 0].size > 1
         return maps, None if rows_differ else projected.matrices(maps, c)
 
     @functools.cached_property
-    def _seen(self) -> Projected:
+    def _seen(self) -> ProjectedSums:
         """What is carried for ``W_1 u``."""
-        return Projected(self.decays, self.d_statistic, self.d_feedback)
+        return ProjectedSums(self.decays, self.d_statistic, self.d_feedback)
 
     def _phi(self, x):
         return ACTIVATIONS[self.activation](x)
 
 
-def truncated(key: PRNGKey, shape: tuple[int, ...]) -> Float[jax.Array, "..."]:
+def truncated_normal(key: PRNGKey, shape: tuple[int, ...]) -> Float[jax.Array, "..."]:
     """Normal numbers of deviation 0.1 before the cut at two deviations."""
     return DEVIATION * jax.random.truncated_normal(key, -2, 2, shape)

@@ -3,7 +3,7 @@
 A batch depends on its split, its index, its size and the seed, and on nothing else. So
 the position in the data is one integer, a resumed run sees what the first run would
 have seen, and a task has no state to save. A finite set gets its rows from
-`choose_rows`, or in their order from `continue_rows`, an endless one its random numbers
+`shuffled_indices`, or in their order from `contiguous_indices`, an endless one its random numbers
 from `generator`.
 """
 
@@ -31,8 +31,8 @@ class Batch(NamedTuple):
       targets: float32 values ``(b, l_output, d_output)`` or int32 classes
         ``(b, l_output)``, those of the last ``l_output`` steps; without the axis
         ``l_output`` where the spec has None there.
-      mask: bool, true where a target counts, ``(b, l_output)`` or ``(b,)``.
-      valid: bool ``(b, l)``, of pairs ``(b, 2, l)``, true where a step is data and not
+      loss_mask: bool, true where a target counts, ``(b, l_output)`` or ``(b,)``.
+      mask: bool ``(b, l)``, of pairs ``(b, 2, l)``, true where a step is data and not
         padding. None means that all steps are data.
       reset: bool ``(b, l)``, true where a segment starts: what was read before is
         forgotten. None means that a sequence is one segment.
@@ -40,8 +40,8 @@ class Batch(NamedTuple):
 
     inputs: np.ndarray
     targets: np.ndarray
-    mask: np.ndarray
-    valid: np.ndarray | None = None
+    loss_mask: np.ndarray
+    mask: np.ndarray | None = None
     reset: np.ndarray | None = None
 
 
@@ -91,7 +91,7 @@ class Task(Protocol):
 
         Args:
           split: ``"train"`` never ends: a finite set is shuffled anew each epoch (but
-            for streams, as `continue_rows` has them), and what is left of an epoch
+            for streams, as `contiguous_indices` has them), and what is left of an epoch
             after its last full batch is dropped. The other splits of a finite set come
             in order, once, filled up with rows whose mask is false; an endless task has
             no end there either.
@@ -134,7 +134,7 @@ def n_batches(task: Task, split: Split, batch_size: int) -> int | None:
     return None if n is None else _count_batches(n, split, batch_size)
 
 
-def choose_rows(
+def shuffled_indices(
     n: int, split: Split, index: int, batch_size: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Chooses the examples of one batch from the ``n`` of a finite split.
@@ -155,7 +155,7 @@ def choose_rows(
       ValueError: As for `Task.batch`.
 
     Example:
-      >>> rows, mask = choose_rows(5, "test", 1, 3, seed=0)
+      >>> rows, mask = shuffled_indices(5, "test", 1, 3, seed=0)
       >>> print(rows, mask)
       [3 4 4] [ True  True False]
     """
@@ -168,7 +168,7 @@ def choose_rows(
     return np.minimum(rows, n - 1), rows < n
 
 
-def continue_rows(
+def contiguous_indices(
     n: int, split: Split, index: int, batch_size: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Chooses the examples of one batch so that each row goes on where it was.
@@ -186,14 +186,14 @@ def continue_rows(
       seed: Of the run.
 
     Returns:
-      ``(rows, mask)``, as `choose_rows` returns them.
+      ``(rows, mask)``, as `shuffled_indices` returns them.
 
     Raises:
       ValueError: As for `Task.batch`.
 
     Example:
       >>> for index in (0, 1, 2):
-      ...     print(*continue_rows(5, "test", index, 2, seed=0))
+      ...     print(*contiguous_indices(5, "test", index, 2, seed=0))
       [0 3] [ True  True]
       [1 4] [ True  True]
       [2 4] [ True False]

@@ -19,7 +19,7 @@ class Digits:
       inputs: float32, ``(b, 64, 1)``: pixels row by row from the top left, the integers
         0 to 16 divided by 16, not centred.
       targets: int32, ``(b,)``, the digit, 0 to 9.
-      mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
 
     Splits: 1,347 train, 150 validation and 300 test of 1,797 images, drawn once with
     the classes in proportion. One writer can be in several of them. The images come

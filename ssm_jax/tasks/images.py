@@ -44,7 +44,9 @@ class LabelledImages(NamedTuple):
           >>> print(batch.inputs[0, :, 0], batch.targets)
           [0.  0.5 1. ] [7]
         """
-        rows, mask = base.choose_rows(len(self.labels), split, index, batch_size, seed)
+        rows, mask = base.shuffled_indices(
+            len(self.labels), split, index, batch_size, seed
+        )
         inputs = self.pixels[rows, :, None] / np.float32(self.white)
         return base.Batch(inputs, self.labels[rows], mask)
 

@@ -82,7 +82,7 @@ class Subwords:
             ):
                 yield np.array(found.ids, np.int32)
 
-    def spell(self, number: int) -> bytes:
+    def decode(self, number: int) -> bytes:
         """What a token writes, in UTF-8, which may be a part of a character.
 
         A word that is not begun by a space of its own has one before it. Numbers beyond

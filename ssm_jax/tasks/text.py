@@ -46,7 +46,7 @@ class TextFolder:
         token one greater; with words 2 is the border, of a file ``border``.
       targets: int32, ``(b, length)``, the input of the next step. Before the first
         token of a document stands the border, behind its last one the next border.
-      mask: bool, ``(b, length)``, false in rows that fill up a batch and behind the end
+      loss_mask: bool, ``(b, length)``, false in rows that fill up a batch and behind the end
         of a text that is evaluated: its last window may be shorter than the others.
       reset: bool, ``(b, length)``, true at borders, with which a document starts; only
         where ``layout`` is ``"packed"``, so that no prediction there depends on another
@@ -148,7 +148,11 @@ class TextFolder:
     ) -> base.Batch:
         """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        choose = base.continue_rows if self.layout == "stream" else base.choose_rows
+        choose = (
+            base.contiguous_indices
+            if self.layout == "stream"
+            else base.shuffled_indices
+        )
         rows, counts = choose(n, split, index, batch_size, seed)
         places = self.length * rows[:, None] + np.arange(self.length + 1)
         whole = self.text(split)
@@ -211,7 +215,7 @@ class TextFolder:
             (row,) = self._subwords().encode([text])
         return [self._border(), *row.tolist()]
 
-    def spell(self, token: int) -> bytes:
+    def decode(self, token: int) -> bytes:
         """What a token writes, in UTF-8, be it a part of a character.
 
         Of bytes one byte, of words one and a space. A border is an empty line.
@@ -221,8 +225,8 @@ class TextFolder:
         if self.tokenizer == "bytes":
             return bytes([token - 1])
         if self.tokenizer == "words":
-            return (words.spell(token, self._words().words) + " ").encode()
-        return self._subwords().spell(token)
+            return (words.decode(token, self._words().words) + " ").encode()
+        return self._subwords().decode(token)
 
     def _words(self):
         return documents.vocabulary(self.data_dir, self.vocabulary)

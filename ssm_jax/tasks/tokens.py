@@ -141,7 +141,9 @@ class LabelledRows:
         Raises:
           ValueError: As for `ssm_jax.tasks.Task.batch`.
         """
-        rows, mask = base.choose_rows(len(self.labels), split, index, batch_size, seed)
+        rows, mask = base.shuffled_indices(
+            len(self.labels), split, index, batch_size, seed
+        )
         first, *second = (sentences.take(rows) for sentences in self.sentences)
         if second:
             pairs = zip(first, *second, strict=True)

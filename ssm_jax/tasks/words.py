@@ -94,11 +94,11 @@ class _Pieces(dict[str, bytes]):
         return self.setdefault(piece, tokens.tobytes())
 
 
-def spell(token: int, known: tuple[str, ...]) -> str:
+def decode(token: int, known: tuple[str, ...]) -> str:
     """The word of a token; ``<unknown>`` if it is that of no word.
 
     Example:
-      >>> spell(3, ("b", "a")), spell(1, ("b", "a"))
+      >>> decode(3, ("b", "a")), decode(1, ("b", "a"))
       ('b', '<unknown>')
     """
     place = token - _N_SPECIAL

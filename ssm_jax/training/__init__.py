@@ -3,8 +3,8 @@
 from ssm_jax.training.checkpoint import CheckpointError as CheckpointError
 from ssm_jax.training.checkpoint import Checkpoints as Checkpoints
 from ssm_jax.training.folder import RunFolder as RunFolder
-from ssm_jax.training.folder import circumstances as circumstances
-from ssm_jax.training.loop import Training as Training
+from ssm_jax.training.folder import environment as environment
+from ssm_jax.training.loop import TrainConfig as TrainConfig
 from ssm_jax.training.loop import train as train
 from ssm_jax.training.losses import loss_sums as loss_sums
 from ssm_jax.training.losses import metrics as metrics

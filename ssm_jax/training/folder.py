@@ -79,7 +79,7 @@ class RunFolder:
         with locked(self.path / _LOCK):
             self._check(config)
             _write(self._config, to_json(config))
-            _write(self.path / "run.json", json.dumps(circumstances(), indent=2))
+            _write(self.path / "run.json", json.dumps(environment(), indent=2))
             yield
 
     def open_checkpoints(self, targets: Targets) -> Checkpoints:
@@ -236,7 +236,7 @@ def check_parts(config: Config, where: str, way_out: str) -> None:
         )
 
 
-def circumstances() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     """What a measurement was made on and with: device, versions, commit."""
     device = jax.devices()[0]
     return {

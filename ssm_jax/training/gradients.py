@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from ssm_jax.tasks.base import Batch, TaskSpec
 from ssm_jax.training.losses import loss_sums
-from ssm_jax.training.state import Run
+from ssm_jax.training.state import RunSpec
 from ssm_jax.types import Array, Float, PyTree
 
 NORMS = ("l1", "l2", "linf")
@@ -60,7 +60,7 @@ def check_gradient_outputs(spec: TaskSpec, block: int | None) -> None:
         )
 
 
-def state_gradients(run: Run, steps: Sequence[int]) -> Measure:
+def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
     """Measures how much the state before the first step moves the loss at later ones.
 
     The loss at step ``t`` is that of the prediction made there: by a model of one
@@ -88,11 +88,11 @@ def state_gradients(run: Run, steps: Sequence[int]) -> Measure:
 
     @jax.jit
     def measured(params, model_state, batch):
-        rows, mask = len(batch.inputs), jnp.asarray(batch.mask)
+        rows, mask = len(batch.inputs), jnp.asarray(batch.loss_mask)
 
         def loss(state, step):
             seen = jnp.broadcast_to(places < step, (rows, spec.length))
-            seen = seen if batch.valid is None else seen & batch.valid
+            seen = seen if batch.mask is None else seen & batch.mask
             counts = mask
             if spec.l_output is not None:
                 counts = mask & (places[-spec.l_output :] == step - 1)
@@ -109,7 +109,7 @@ def state_gradients(run: Run, steps: Sequence[int]) -> Measure:
     return measured
 
 
-def output_gradients(run: Run, block: int) -> Measure:
+def output_gradients(run: RunSpec, block: int) -> Measure:
     """Measures how much the initial state moves parts of the last prediction's loss.
 
     The prediction of a whole curve after its last step is cut into blocks of outputs,
@@ -144,11 +144,11 @@ def output_gradients(run: Run, block: int) -> Measure:
     @jax.jit
     def measured(params, model_state, batch):
         def predictions(state):
-            return _apply(run, params, model_state, batch, state, batch.valid)[0]
+            return _apply(run, params, model_state, batch, state, batch.mask)[0]
 
         def loss(predictions, first):
             inside = (outputs >= first) & (outputs < first + block)
-            counts = jnp.asarray(batch.mask)[:, None] & inside
+            counts = jnp.asarray(batch.loss_mask)[:, None] & inside
             error = jnp.where(counts, predictions - batch.targets, 0)
             return jnp.sum(jnp.square(error)) / jnp.maximum(jnp.sum(counts), 1)
 
@@ -172,7 +172,7 @@ def _apply(run, params, model_state, batch, state, valid):
 def _zero_state(run, params, model_state, batch, name, value):
     """The state before the first step; ``name`` is the option that asks for it."""
     (_, state) = jax.eval_shape(
-        lambda: _apply(run, params, model_state, batch, None, batch.valid)
+        lambda: _apply(run, params, model_state, batch, None, batch.mask)
     )
     if not jax.tree.leaves(state):
         raise ValueError(

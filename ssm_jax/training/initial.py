@@ -14,17 +14,17 @@ Kind = Literal["zero", "previous", "noise", "other"]
 
 
 @dataclass(frozen=True)
-class Start:
+class StateInit:
     """What becomes of the states after a batch before the next one starts from them.
 
-    No gradient passes: the states enter a step as its data do. (`Past` lets one pass.)
+    No gradient passes: the states enter a step as its data do. (`TBPTTWindow` lets one pass.)
 
     Attributes:
       kind: ``"zero"``: every batch starts afresh. ``"previous"``: each row goes on from
         its own state. ``"other"``: from that of the row before it, so that what the
         state tells is of another sequence. ``"noise"``: from normal numbers, of which
         only the size is that of states.
-      deviation: Standard deviation of the noise. None: in each number of the state the
+      std: Standard deviation of the noise. None: in each number of the state the
         root mean square over the rows of what it was after the last batch, which before
         the first one is zero.
       epoch: Batches after which ``"previous"`` starts afresh. None: it never does.
@@ -37,7 +37,7 @@ class Start:
     """
 
     kind: Kind = "previous"
-    deviation: float | None = None
+    std: float | None = None
     epoch: int | None = None
 
     def __call__(
@@ -79,13 +79,13 @@ class Start:
         rows, *shape = leaf.shape
         keys = row_keys(key, rows, first_row_of(rows, axes))
         noise = jax.vmap(lambda key: jax.random.normal(key, shape, leaf.dtype))(keys)
-        if self.deviation is not None:
-            return self.deviation * noise
+        if self.std is not None:
+            return self.std * noise
         square = jnp.mean(jnp.square(jnp.abs(leaf)), 0)
         return jnp.sqrt(jax.lax.pmean(square, axes) if axes else square) * noise
 
 
-def fresh_states(model: Any, batch_size: int) -> PyTree:
+def zero_states(model: Any, batch_size: int) -> PyTree:
     """The states of a model before its first batch, where they are carried on.
 
     Args:

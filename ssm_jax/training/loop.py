@@ -27,18 +27,18 @@ from ssm_jax.training.gradients import (
     output_gradients,
     state_gradients,
 )
-from ssm_jax.training.initial import Kind, Start, fresh_states
+from ssm_jax.training.initial import Kind, StateInit, zero_states
 from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.losses import Sums, metrics
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
-from ssm_jax.training.state import Run, TrainState, create
-from ssm_jax.training.truncation import Past
+from ssm_jax.training.state import RunSpec, TrainState, create
+from ssm_jax.training.truncation import TBPTTWindow
 from ssm_jax.types import PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainConfig:
     """How long a model is trained, on what, and when that is looked at.
 
     Attributes:
@@ -51,13 +51,13 @@ class Training:
       evaluation_batches: Batches of an evaluation within training. None: the whole
         split, which must then have an end.
       parallel: What maps the step over devices.
-      initial_state: What the recurrences start a batch from; `Start` says what each
+      initial_state: What the recurrences start a batch from; `WindowState` says what each
         is. With ``"previous"`` they start afresh with each epoch, and evaluation hands
         its states on from batch to batch too; else it starts each batch afresh.
       initial_noise: Standard deviation of ``"noise"``. None: as of the states after the
         last batch.
       gradient_windows: Batches that a gradient flows through, that of the step among
-        them, where states go on with ``"previous"``; `Past` says how. 1: states enter a
+        them, where states go on with ``"previous"``; `TBPTTWindow` says how. 1: states enter a
         batch as its data do.
       state_penalty: Factor on the mean square of the states after a batch, which is
         added to the loss that is trained on, not to the one that is shown: against
@@ -142,13 +142,13 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     check_gradient_outputs(task.spec, training.gradient_outputs)
     folder.metrics()  # Damaged ones are refused before anything is compiled.
     run, state = create(model, task, optimizer, seed=training.seed)
-    start = Start(training.initial_state, training.initial_noise, epoch)
+    start = StateInit(training.initial_state, training.initial_noise, epoch)
     run = dataclasses.replace(run, start=start, state_penalty=training.state_penalty)
     if training.initial_state != "zero":
-        carry = fresh_states(model, training.batch_size)
+        carry = zero_states(model, training.batch_size)
         if (k := training.gradient_windows) > 1:
             first = task.batch("train", 0, training.batch_size, training.seed)
-            carry = Past.before(first, carry, k)
+            carry = TBPTTWindow.before(first, carry, k)
         state = state.replace(carry=carry)
     with (
         folder.claimed(config),
@@ -169,20 +169,20 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     return (folder.metrics() or [{"step": training.steps}])[-1]
 
 
-def carried_in_evaluation(model: Any, training: Training) -> PyTree:
+def carried_in_evaluation(model: Any, training: TrainConfig) -> PyTree:
     """The states that `evaluate` is to hand on; None where training hands none on."""
     if training.initial_state != "previous":
         return None
-    return fresh_states(model, training.batch_size)
+    return zero_states(model, training.batch_size)
 
 
 class _Loop:
     """The steps of one run, and what is measured on the way."""
 
     def __init__(self, run, task, training, parallel, folder, checkpoints):
-        self._run: Run = run
+        self._run: RunSpec = run
         self._task: Task = task
-        self._training: Training = training
+        self._training: TrainConfig = training
         self._parallel: DataParallel = parallel
         self._folder: RunFolder = folder
         self._checkpoints: Checkpoints = checkpoints

@@ -16,13 +16,13 @@ from ssm_jax.fields import (
     Rule,
     check_fields,
 )
-from ssm_jax.layers.recurrent import Grouped
+from ssm_jax.layers.recurrent import LabelledParam
 from ssm_jax.recurrences.base import ParamGroup
 from ssm_jax.types import PyTree
 
 Schedule = Literal["constant", "cosine", "linear", "staircase"]
 
-_Stair = Annotated[float, Rule("in (0, 1]", lambda x: 2.0**-126 <= x <= 1)]
+_Staircase = Annotated[float, Rule("in (0, 1]", lambda x: 2.0**-126 <= x <= 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Optimizer:
       warmup_from: Learning rate at the first step of a warm-up.
       schedule_steps: Steps to the end of the fall, warm-up included; read where there
         is a fall.
-      stair: Factor on the learning rate every 1,000 steps of a staircase.
+      staircase: Factor on the learning rate every 1,000 steps of a staircase.
       weight_decay: Decay per unit of learning rate, of the groups that take it.
       b1: Adam's decay of the first moment.
       b2: Adam's decay of the second moment.
@@ -47,7 +47,7 @@ class Optimizer:
 
     Raises:
       ValueError: A field has another type or breaks its rule: ``b1`` and ``b2`` are in
-        [0, 1), ``stair`` in (0, 1], the other numbers are not negative, and
+        [0, 1), ``staircase`` in (0, 1], the other numbers are not negative, and
         ``learning_rate``, ``eps`` and ``clip_norm`` are not 0; or a fall has no end, or
         one before the warm-up's.
     """
@@ -58,7 +58,7 @@ class Optimizer:
     warmup_steps: NonNegativeInt = 0
     warmup_from: NonNegativeFloat = 0.0
     schedule_steps: PositiveInt | None = None
-    stair: _Stair = 0.9
+    staircase: _Staircase = 0.9
     weight_decay: NonNegativeFloat = 0.0
     b1: Fraction = 0.9
     b2: Fraction = 0.999
@@ -87,7 +87,7 @@ class Optimizer:
             "cosine": lambda: optax.cosine_decay_schedule(peak, rest),
             "linear": lambda: optax.linear_schedule(peak, 0.0, rest),
             "staircase": lambda: optax.exponential_decay(
-                peak, 1000, self.stair, staircase=True
+                peak, 1000, self.staircase, staircase=True
             ),
         }[self.schedule]()
         if self.warmup_steps == 0:
@@ -128,16 +128,18 @@ def groups_of(boxed: PyTree) -> PyTree:
     """Finds the group of each parameter of a model.
 
     Args:
-      boxed: Parameters as ``model.init`` gives them, some in `Grouped` boxes.
+      boxed: Parameters as ``model.init`` gives them, some in `LabelledParam` boxes.
 
     Returns:
       A `ParamGroup` in place of each parameter: its box's, or the default one.
     """
 
     def group(leaf):
-        return leaf.group if isinstance(leaf, Grouped) else ParamGroup()
+        return leaf.group if isinstance(leaf, LabelledParam) else ParamGroup()
 
-    return jax.tree.map(group, boxed, is_leaf=lambda leaf: isinstance(leaf, Grouped))
+    return jax.tree.map(
+        group, boxed, is_leaf=lambda leaf: isinstance(leaf, LabelledParam)
+    )
 
 
 def describe(groups: PyTree, params: PyTree) -> Iterable[str]:

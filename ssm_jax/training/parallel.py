@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training.losses import Sums
-from ssm_jax.training.state import Run, TrainState
+from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.step import evaluation_step, train_step
 from ssm_jax.types import PyTree
 
@@ -47,7 +47,7 @@ class DataParallel:
         return len(self._devices)
 
     def train_step(
-        self, run: Run
+        self, run: RunSpec
     ) -> Callable[[TrainState, Batch], tuple[TrainState, Sums]]:
         """The mapped step of training; it donates the state that it is given.
 
@@ -74,7 +74,7 @@ class DataParallel:
         return take
 
     def evaluation_step(
-        self, run: Run
+        self, run: RunSpec
     ) -> Callable[[PyTree, PyTree, Batch, PyTree], tuple[Sums, PyTree]]:
         """The mapped step of evaluation; its states are split as the batch is."""
         step = partial(evaluation_step, run, axes=(_AXIS,))

@@ -14,7 +14,7 @@ from flax.core import meta
 from ssm_jax.fields import Seed, check_value
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.tasks.base import Task, TaskSpec
-from ssm_jax.training.initial import Start
+from ssm_jax.training.initial import StateInit
 from ssm_jax.training.optimizer import Optimizer, describe, groups_of
 from ssm_jax.types import PyTree
 
@@ -30,7 +30,7 @@ class TrainState(struct.PyTreeNode):
       key: What dropout and noise are drawn from, by the step and by the number of a
         row in the whole batch, ``()``.
       carry: States of the recurrences after the last batch, ``(b, ...)`` leaves, where
-        the next one starts from them, as `Run.start` says; a `Past`, where gradients
+        the next one starts from them, as `RunSpec.start` says; a `TBPTTWindow`, where gradients
         flow through several batches. None: it starts afresh.
     """
 
@@ -44,7 +44,7 @@ class TrainState(struct.PyTreeNode):
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSpec:
     """A model, what it learns and how: the parts of a run that do not change.
 
     Attributes:
@@ -52,7 +52,7 @@ class Run:
       spec: What the task is.
       transform: The optimizer over the model's groups of parameters.
       summary: What there is to say of the parameters, a line an entry.
-      start: What becomes of the states after a batch, where they are carried on.
+      state_init: What becomes of the states after a batch, where they are carried on.
       state_penalty: Factor on their mean square in the loss.
     """
 
@@ -60,13 +60,13 @@ class Run:
     spec: TaskSpec
     transform: optax.GradientTransformation
     summary: tuple[str, ...]
-    start: Start = Start()
+    state_init: StateInit = StateInit()
     state_penalty: float = 0.0
 
 
 def create(
     model: nn.Module, task: Task, optimizer: Optimizer, *, seed: int
-) -> tuple[Run, TrainState]:
+) -> tuple[RunSpec, TrainState]:
     """Draws the parameters of a model for a task and fits an optimizer to them.
 
     Args:
@@ -86,7 +86,7 @@ def create(
     check_value("seed", seed, Seed)
     batch = task.batch("train", 0, 1, seed)
     key_params, key = jax.random.split(jax.random.key(seed))
-    flags = {"reset": batch.reset, "mask": batch.valid}
+    flags = {"reset": batch.reset, "mask": batch.mask}
     init = jax.jit(model.init)
     _check_memory(init.eval_shape(key_params, batch.inputs, **flags))
     boxed = init(key_params, batch.inputs, **flags)
@@ -103,7 +103,7 @@ def create(
         key=key,
     )
     summary = (_sizes(params), *describe(groups, params))
-    return Run(model, task.spec, transform, summary), state
+    return RunSpec(model, task.spec, transform, summary), state
 
 
 def _sizes(params):
@@ -133,11 +133,11 @@ def _check_memory(variables):
 
 
 def _check_predictions(model, variables, batch, spec):
-    flags = {"reset": batch.reset, "mask": batch.valid}
+    flags = {"reset": batch.reset, "mask": batch.mask}
     predictions, _ = jax.eval_shape(
         lambda v: model.apply(v, batch.inputs, **flags), variables
     )
-    wanted = (*batch.mask.shape, spec.d_output)
+    wanted = (*batch.loss_mask.shape, spec.d_output)
     if predictions.shape != wanted:
         raise ValueError(
             f"`model` must predict {wanted} for one example of the task, got "

@@ -18,13 +18,13 @@ from ssm_jax.training.losses import (
     mean_square,
     monitor_sums,
 )
-from ssm_jax.training.state import Run, TrainState
-from ssm_jax.training.truncation import Past, Window
+from ssm_jax.training.state import RunSpec, TrainState
+from ssm_jax.training.truncation import TBPTTWindow, Window
 from ssm_jax.types import PyTree
 
 
 def train_step(
-    run: Run, state: TrainState, batch: Batch, *, axes: Sequence[str] = ()
+    run: RunSpec, state: TrainState, batch: Batch, *, axes: Sequence[str] = ()
 ) -> tuple[TrainState, Sums]:
     """Takes a step along the gradient of the mean loss over all devices' targets.
 
@@ -33,7 +33,7 @@ def train_step(
     the moments of BatchNorm are those of the whole batch if the model's ``axis_name``
     is one of ``axes``. What a model drops by `flax.linen.Dropout` in the place of
     `RowDropout` depends on the number of devices.
-    Where ``state.carry`` is a `Past`, the gradient flows through its windows too.
+    Where ``state.carry`` is a `TBPTTWindow`, the gradient flows through its windows too.
 
     Args:
       run: The model and the optimizer.
@@ -52,7 +52,7 @@ def train_step(
     key = jax.random.fold_in(sample, 1)
 
     def start(states, step):
-        return run.start(states, step=step, key=key, axes=axes)
+        return run.state_init(states, step=step, key=key, axes=axes)
 
     def apply(params, window, before, key):
         with rows_from(first_row):
@@ -68,7 +68,7 @@ def train_step(
             )
 
     def loss(params):
-        if isinstance(state.carry, Past):
+        if isinstance(state.carry, TBPTTWindow):
             before, past = state.carry.read(
                 batch, state.step, start, lambda *of: apply(params, *of)[0][1], key
             )
@@ -77,7 +77,7 @@ def train_step(
         (predictions, after), model_state = apply(
             params, Window.of(batch), before, sample
         )
-        sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.mask)
+        sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.loss_mask)
         model_state = dict(model_state)
         monitored = monitor_sums(model_state.pop(MONITORS, {}))
         total = _sum_over(sums | monitored, axes)
@@ -113,7 +113,7 @@ def train_step(
 
 
 def evaluation_step(
-    run: Run,
+    run: RunSpec,
     params: PyTree,
     model_state: PyTree,
     batch: Batch,
@@ -140,9 +140,9 @@ def evaluation_step(
         batch.inputs,
         carry,
         reset=batch.reset,
-        mask=batch.valid,
+        mask=batch.mask,
     )
-    sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.mask)
+    sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.loss_mask)
     return _sum_over(sums, axes), None if carry is None else after
 
 

@@ -21,10 +21,10 @@ class Window(NamedTuple):
     @classmethod
     def of(cls, batch: Batch) -> "Window":
         """Takes it from a batch."""
-        return cls(batch.inputs, batch.valid, batch.reset)
+        return cls(batch.inputs, batch.mask, batch.reset)
 
 
-class Past(NamedTuple):
+class TBPTTWindow(NamedTuple):
     """The windows that the gradient of the next one still reaches.
 
     Where states go on from batch to batch, row ``r`` of a batch is the window after row
@@ -50,7 +50,7 @@ class Past(NamedTuple):
     windows: Window
 
     @classmethod
-    def before(cls, first: Batch, states: PyTree, k: int) -> "Past":
+    def before(cls, first: Batch, states: PyTree, k: int) -> "TBPTTWindow":
         """The past of the first batch.
 
         Args:
@@ -74,7 +74,7 @@ class Past(NamedTuple):
         start: Callable[[PyTree, Array | int], PyTree],
         read: Callable[[Window, PyTree, PRNGKey], PyTree],
         key: PRNGKey,
-    ) -> tuple[PyTree, "Past"]:
+    ) -> tuple[PyTree, "TBPTTWindow"]:
         """Reads the windows again.
 
         Args:
@@ -106,6 +106,6 @@ class Past(NamedTuple):
             self.windows,
             Window.of(batch),
         )
-        return start(last, step), Past(
+        return start(last, step), TBPTTWindow(
             jax.tree.map(lambda leaf: leaf[0], each), windows
         )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.evaluation import Sampling, Written, generate
+from ssm_jax.evaluation import GenerationState, Sampling, generate
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
 from ssm_jax.recurrences import DLR, GRU, LSTM
@@ -23,7 +23,7 @@ LOGITS = jnp.log(jnp.array([0.1, 0.4, 0.3, 0.2]))
 def trained(request):
     """A model with weights large enough that its predictions differ, and they."""
     model = SequenceModel(
-        encoder=TokenEncoder(d_model=8, vocabulary=VOCABULARY, deviation=1.0),
+        encoder=TokenEncoder(d_model=8, vocabulary=VOCABULARY, std=1.0),
         block=Block(RecurrentLayer(request.param, ChannelMixing())),
         n_layers=1,
         head=StepHead(d_output=VOCABULARY),
@@ -61,7 +61,7 @@ def test_a_text_goes_on_from_a_file(trained, tmp_path):
     whole = written(model, variables, prompts, 15, **options)
     *_, last = itertools.islice(generate(model, variables, prompts, **options), 6)
     last.save(tmp_path / "state")
-    before = Written.load(tmp_path / "state", model)
+    before = GenerationState.load(tmp_path / "state", model)
     options |= {"state": before.state, "n_drawn": before.n_drawn}
     rest = written(model, variables, before.tokens[:, None].tolist(), 9, **options)
     np.testing.assert_array_equal(whole[:, 6:], rest)
@@ -75,7 +75,7 @@ def test_file_of_another_model_is_an_error(trained, tmp_path):
     others = (("state", lstm), ("state", model.clone(n_layers=2)), ("text", model))
     for name, other in others:
         with pytest.raises(ValueError, match="^`path` must hold what this model"):
-            Written.load(tmp_path / name, other)
+            GenerationState.load(tmp_path / name, other)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import DLR
 from ssm_jax.tasks import Digits, TextFolder
-from ssm_jax.training import Optimizer, Training, train
+from ssm_jax.training import Optimizer, TrainConfig, train
 from ssm_jax.training.evaluate import n_evaluated
 from tests.tasks.raw_sets import novels
 
@@ -50,7 +50,7 @@ def trained(tmp_path_factory):
             "task": spec(TextFolder, data_dir=str(folder), length=8),
             "model": model,
             "optimizer": spec(Optimizer, learning_rate=1e-2),
-            "training": spec(Training, **numbers, initial_state="previous"),
+            "training": spec(TrainConfig, **numbers, initial_state="previous"),
         }
     )
     train(config, str(run))
@@ -108,7 +108,7 @@ def test_the_whole_test_split_is_measured_whatever_the_length(
     def counted(step, parallel, task, *args, limit, batch_size, **options):
         for index in range(n_evaluated(task, "test", batch_size, limit)):
             batch = task.batch("test", index, batch_size, 0)
-            seen.extend(batch.targets[batch.mask].tolist())
+            seen.extend(batch.targets[batch.loss_mask].tolist())
         return {"loss": 0.0}
 
     monkeypatch.setattr("ssm_jax.evaluation.run.evaluate", counted)
@@ -129,7 +129,7 @@ def test_text_is_written_on(trained):
         sampling=Sampling(top_k=20),
     )
     written = b"".join(
-        task.spell(int(step.tokens[0])) for step in itertools.islice(steps, 10)
+        task.decode(int(step.tokens[0])) for step in itertools.islice(steps, 10)
     )
     assert len(written) >= 10
 
@@ -138,15 +138,15 @@ def test_tokens_spell_what_they_encode(trained):
     task = restore(trained).task
     assert isinstance(task, TextFolder)
     text = "Où est-il?"
-    assert b"".join(map(task.spell, task.encode(text))) == b"\n\n" + text.encode()
+    assert b"".join(map(task.decode, task.encode(text))) == b"\n\n" + text.encode()
     words = TextFolder(data_dir=task.data_dir, tokenizer="words", vocabulary=50)
-    known = words.spell(3).decode().strip()
-    spelt = b"".join(map(words.spell, words.encode(f"{known} zzzz"))).decode()
+    known = words.decode(3).decode().strip()
+    spelt = b"".join(map(words.decode, words.encode(f"{known} zzzz"))).decode()
     assert spelt == f"\n\n{known} <unknown> "
 
 
 def test_run_on_another_task_has_no_lengths(monkeypatch):
-    run = Restored(nn.Dense(1), {}, Digits(), Training(steps=1, batch_size=1), 1)
+    run = Restored(nn.Dense(1), {}, Digits(), TrainConfig(steps=1, batch_size=1), 1)
     monkeypatch.setattr("ssm_jax.evaluation.run.restore", lambda *_, **__: run)
     with pytest.raises(
         ValueError, match="^`workdir` must be of a run on a `TextFolder`"

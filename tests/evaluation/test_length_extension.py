@@ -8,11 +8,11 @@ import pytest
 from flax import linen as nn
 
 from ssm_jax.evaluation import (
-    Measured,
+    LossAtLength,
+    classify_extension,
     loss_interval,
     losses_by_length,
-    spread,
-    verdict,
+    spread_spans,
 )
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
@@ -24,7 +24,7 @@ TEXT = np.random.default_rng(0).integers(0, 7, 150)
 @pytest.fixture(scope="module")
 def model():
     model = SequenceModel(
-        encoder=TokenEncoder(d_model=8, vocabulary=7, deviation=1.0),
+        encoder=TokenEncoder(d_model=8, vocabulary=7, std=1.0),
         block=Block(RecurrentLayer(DLR(d_state=8), ChannelMixing())),
         n_layers=1,
         head=StepHead(d_output=7),
@@ -54,7 +54,7 @@ def test_windows_that_start_afresh(model, order, monkeypatch):
 
 def test_windows_that_go_on_read_the_text_as_one(model, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.ROWS", 2)
-    for each in losses_by_length(*model, TEXT, [6, 72], start="previous"):
+    for each in losses_by_length(*model, TEXT, [6, 72], window_state="previous"):
         wanted, state = [], None
         for first in range(0, 144, each.length):
             state = None if first == 72 else state  # the second row
@@ -74,7 +74,9 @@ def test_states_that_go_on_through_mixed_windows_are_others(model, monkeypatch):
 def at(*means, spread=0.01):
     noise = spread * np.random.default_rng(0).normal(size=(len(means), 64))
     return [
-        Measured(16 * 2**i, np.repeat(mean + noise[i], 2 ** (len(means) - 1 - i)), 64)
+        LossAtLength(
+            16 * 2**i, np.repeat(mean + noise[i], 2 ** (len(means) - 1 - i)), 64
+        )
         for i, mean in enumerate(means)
     ]
 
@@ -88,20 +90,22 @@ def at(*means, spread=0.01):
     ],
 )
 def test_verdict_is_that_of_the_definition(means, wanted):
-    assert verdict(at(*means), beyond=16) == wanted
+    assert classify_extension(at(*means), beyond=16) == wanted
 
 
 def test_rounding_is_no_change():
-    assert verdict(at(2.0, 2.000001, 2.000002, spread=0.0), beyond=16) == "weak"
+    assert (
+        classify_extension(at(2.0, 2.000001, 2.000002, spread=0.0), beyond=16) == "weak"
+    )
 
 
 def test_lengths_up_to_the_trained_one_do_not_count():
-    assert verdict(at(1.0, 2.0, 1.5, 1.4), beyond=32) == "strong"
+    assert classify_extension(at(1.0, 2.0, 1.5, 1.4), beyond=32) == "strong"
 
 
 def test_spans_are_equal_shares_of_every_document():
     edges = np.array([0, 1000, 1130, 5000])
-    spans = spread(edges, 32, 12 * 32)
+    spans = spread_spans(edges, 32, 12 * 32)
     assert spans.length == 32 and spans.n_tokens == 12 * 32
     for start, end, first in zip(edges[:-1], edges[1:], spans.starts, strict=True):
         assert first[0] == start and np.all(first + 32 <= end)
@@ -113,17 +117,17 @@ def test_spans_are_equal_shares_of_every_document():
 @pytest.mark.parametrize("n_documents", [3, 40])
 def test_spans_grow_with_what_is_to_be_read_not_with_the_text(n_documents):
     edges = 900 * np.arange(n_documents + 1)
-    spans = spread(edges, 100, 1200)
+    spans = spread_spans(edges, 100, 1200)
     assert spans.n_tokens == 1200
     assert len(spans.starts) == min(n_documents, 12)
     assert spans.starts[-1, 0] >= edges[-1] * 0.6
-    whole = spread(edges, 100)
+    whole = spread_spans(edges, 100)
     assert 0.8 * edges[-1] <= whole.n_tokens <= edges[-1]
 
 
 def test_short_documents_are_read_together():
     edges = np.array([0, 30, 50, 55, 160, 170])
-    assert spread(edges, 50).starts.tolist() == [[0], [50]]
+    assert spread_spans(edges, 50).starts.tolist() == [[0], [50]]
 
 
 def test_windows_are_of_all_documents_and_of_the_same_tokens(monkeypatch):
@@ -137,7 +141,7 @@ def test_windows_are_of_all_documents_and_of_the_same_tokens(monkeypatch):
     for start, order in (("zero", "text"), ("previous", "shuffled")):
         found = list(
             losses_by_length(
-                _Stateless(), {}, np.arange(2001), [8, 16, 32], start=start,
+                _Stateless(), {}, np.arange(2001), [8, 16, 32], window_state=start,
                 order=order, **options,
             )
         )  # fmt: skip
@@ -157,10 +161,10 @@ class _Stateless(nn.Module):
 
 def test_the_error_is_that_of_documents():
     """Many windows that resemble each other tell no more than their two documents."""
-    few, many = (Measured(4, np.repeat([1.0, 2.0], n), 2) for n in (1, 500))
+    few, many = (LossAtLength(4, np.repeat([1.0, 2.0], n), 2) for n in (1, 500))
     assert few.error == many.error == pytest.approx(0.5)
     assert few.loss == many.loss == 1.5
-    assert Measured(4, np.array([1.0, 2.0])).error is None
+    assert LossAtLength(4, np.array([1.0, 2.0])).error is None
 
 
 def test_the_interval_is_students():
@@ -172,15 +176,15 @@ def test_the_interval_is_students():
 
 
 def test_a_verdict_needs_two_documents():
-    one = [Measured(n, np.array([1.0])) for n in (4, 8)]
+    one = [LossAtLength(n, np.array([1.0])) for n in (4, 8)]
     with pytest.raises(ValueError, match="`measured` must be of at least 2 .* got 1;"):
-        verdict(one, beyond=4)
+        classify_extension(one, beyond=4)
 
 
 def test_a_change_of_one_document_alone_is_no_verdict():
     changes = np.array([0.0, 0.0, 0.0, 0.4])
-    found = [Measured(4, np.ones(4), 4), Measured(8, 1 + changes, 4)]
-    assert verdict(found, beyond=4) == "weak"
+    found = [LossAtLength(4, np.ones(4), 4), LossAtLength(8, 1 + changes, 4)]
+    assert classify_extension(found, beyond=4) == "weak"
 
 
 @pytest.mark.parametrize("lengths", [[0, 4], [4, 6], [4, 256]])

@@ -140,7 +140,7 @@ def test_published_models_are_measured_from_their_files(tmp_path, key):
     tokens = np.random.default_rng(0).integers(0, 11, 130)
     (tmp_path / "text.txt").write_text(" ".join(f"w{token}" for token in tokens))
     model = SequenceModel(
-        encoder=TokenEncoder(d_model=16, vocabulary=11, deviation=0.02),
+        encoder=TokenEncoder(d_model=16, vocabulary=11, std=0.02),
         block=Block(Mamba(n_layers=1), norm="rms", prenorm=True),
         n_layers=1,
         head=None,

@@ -12,16 +12,16 @@ from safetensors.numpy import load_file, save_file
 from ssm_jax.interop import load_mamba, save_mamba
 from ssm_jax.layers import Mamba
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
-from ssm_jax.recurrences import Selective
+from ssm_jax.recurrences import SelectiveSSM
 
 TOKENS = np.random.default_rng(0).integers(0, 11, (2, 37))
 
 
 def built(recurrence=None, head=None):
     """A small Mamba, and parameters of it that are all drawn."""
-    layer = Mamba(recurrence or Selective(d_state=4), n_layers=2)
+    layer = Mamba(recurrence or SelectiveSSM(d_state=4), n_layers=2)
     model = SequenceModel(
-        encoder=TokenEncoder(d_model=24, vocabulary=11, deviation=0.02),
+        encoder=TokenEncoder(d_model=24, vocabulary=11, std=0.02),
         block=Block(layer, norm="rms", prenorm=True),
         n_layers=2,
         head=head,
@@ -52,7 +52,7 @@ def test_what_is_written_is_read_again(saved):
 
 
 def test_rank_of_its_own_is_kept(tmp_path):
-    model, variables = built(Selective(d_state=4, dt_rank=5))
+    model, variables = built(SelectiveSSM(d_state=4, dt_rank=5))
     save_mamba(model, variables, tmp_path)
     found, again = load_mamba(tmp_path)
     assert found == model

@@ -7,18 +7,18 @@ import numpy as np
 
 from ssm_jax.kernels import (
     LogDecay,
+    bidirectional_convolution,
     causal_convolution,
+    decay_powers,
     final_state,
     linear_attention,
     linear_recurrence,
-    logarithm,
     modal_kernel,
+    n_step_decay,
     nonlinear_recurrence,
-    powers,
-    repeated,
-    two_sided_convolution,
+    to_log_decay,
 )
-from ssm_jax.kernels.powers import combined
+from ssm_jax.kernels.powers import multiply_decays
 from tests import bad_inputs
 from tests.bad_inputs import Bad, not_flags, not_floating, shown, table
 
@@ -57,19 +57,19 @@ GOOD = {
         "mask": np.zeros((B, L), bool),
     },
     causal_convolution: {"u": STATES, "kernel": STATES[0].T},
-    two_sided_convolution: {
+    bidirectional_convolution: {
         "u": STATES,
         "forward": STATES[0].T,
         "backward": STATES[0].T,
     },
     modal_kernel: {"log_decay": LOG, "w": STATES[0], "length": L},
     final_state: {"log_decay": LOG, "u": STATES},
-    powers: {"log_decay": LOG, "steps": STEPS},
-    repeated: {"log_decay": LOG, "count": 2},
-    combined: {"one": LogDecay(*LOG[:1] * 2), "other": LogDecay(*LOG[:1] * 2)},
-    logarithm: {"a": STATES[0, 0]},
+    decay_powers: {"log_decay": LOG, "steps": STEPS},
+    n_step_decay: {"log_decay": LOG, "count": 2},
+    multiply_decays: {"one": LogDecay(*LOG[:1] * 2), "other": LogDecay(*LOG[:1] * 2)},
+    to_log_decay: {"a": STATES[0, 0]},
 }
-MAY_BE_COMPLEX = {linear_recurrence, modal_kernel, logarithm}
+MAY_BE_COMPLEX = {linear_recurrence, modal_kernel, to_log_decay}
 LOGS = {
     "phase": (LogDecay(np.zeros(N, np.float32), np.zeros(2, np.float32)), "(2,)"),
     "broadcast": (LogDecay(np.zeros((2, N), np.float32), np.zeros(N)), "(2, 3)"),
@@ -84,14 +84,14 @@ OPTIONS = {
     nonlinear_recurrence: {
         "method": ("magic", None),
         "inner": ("magic",),
-        "max_sweeps": bad_inputs.SIZES,
+        "max_iterations": bad_inputs.SIZES,
         "chunk": (2.0, "8", True, 0, -1),
         "tolerance": (-1.0, float("nan")),
         "damping": (-0.5, 2, float("nan")),
     },
     modal_kernel: {"length": bad_inputs.SIZES, "part": ("imag", None)},
-    repeated: {"count": (2.0, "8", None, True, -1)},
-    powers: {"steps": (2, [1, 2])},
+    n_step_decay: {"count": (2.0, "8", None, True, -1)},
+    decay_powers: {"steps": (2, [1, 2])},
 }
 SHAPES = {
     linear_recurrence: {
@@ -110,7 +110,7 @@ SHAPES = {
         "state": [(B, 1, N, N)],
     },
     causal_convolution: {"u": [(0, L, N), (N,)], "kernel": [(2, L), (L,), (N, 0)]},
-    two_sided_convolution: {"u": [(B, 0, N)], "backward": [(N, 4), (2, L)]},
+    bidirectional_convolution: {"u": [(B, 0, N)], "backward": [(N, 4), (2, L)]},
     modal_kernel: {"w": [(L, 2), (0, N)]},
     final_state: {"u": [(0, L, N), (N,)], "log_decay": []},
 }

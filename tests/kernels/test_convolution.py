@@ -10,10 +10,10 @@ import pytest
 
 from ssm_jax.kernels import (
     LogDecay,
+    bidirectional_convolution,
     causal_convolution,
     final_state,
     modal_kernel,
-    two_sided_convolution,
 )
 from tests.kernels import oracle
 
@@ -130,7 +130,7 @@ def test_causal_convolution_is_the_direct_sum(length, taps):
 @each_size
 def test_two_sided_convolution_counts_the_present_once(length, taps):
     u, (forward, backward) = signals(length, taps, 2)
-    given = jax.jit(two_sided_convolution)(u, forward, backward)
+    given = jax.jit(bidirectional_convolution)(u, forward, backward)
     # The future begins one step after the present.
     shifted = np.pad(backward, [(0, 0), (1, 0)])
     future = np.flip(direct(np.flip(u, -2), shifted), -2)
@@ -143,7 +143,7 @@ def test_convolution_takes_any_batch_axes():
         given = jax.jit(causal_convolution)(u, kernel)
         oracle.assert_close(given, direct(u, kernel), 1e-6)
         nothing = jnp.zeros_like(kernel)
-        given = jax.jit(two_sided_convolution)(u, kernel, nothing)
+        given = jax.jit(bidirectional_convolution)(u, kernel, nothing)
         oracle.assert_close(given, direct(u, kernel), 1e-6)
 
 
@@ -166,8 +166,8 @@ def test_low_precision_in_is_low_precision_out_of_float32_sums():
     for y, wanted in (
         (causal_convolution(low, kernel), causal_convolution(exact, kernel)),
         (
-            two_sided_convolution(low, kernel, other),
-            two_sided_convolution(exact, kernel, other),
+            bidirectional_convolution(low, kernel, other),
+            bidirectional_convolution(exact, kernel, other),
         ),
     ):
         assert y.dtype == jnp.bfloat16

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.kernels.dense import Dense, block_by_block, change_over, step_by_step
+from ssm_jax.kernels.dense import DenseSSM, block_by_block, change_over, step_by_step
 
 WIDTH, N, ROWS = 2, 3, 2
 LENGTHS = (1, 2, 16, 17, 127)
@@ -19,7 +19,7 @@ def drawn(length):
     change = np.linalg.solve(np.eye(N) - change / 4, change / 2)
     shapes = [(WIDTH, N)] * 2 + [(ROWS, length, WIDTH), (ROWS, WIDTH, N)] * 2
     enter, leave, *others = (np.float32(rng.normal(size=shape)) for shape in shapes)
-    return Dense(np.float32(change), enter, leave), *others
+    return DenseSSM(np.float32(change), enter, leave), *others
 
 
 def definition(system, x, state):
@@ -93,7 +93,7 @@ def test_slow_changes_add_up_without_loss(steps):
 
 def test_steps_keep_the_states_between_blocks_only():
     length, width, n = 4096, 2, 64
-    system = Dense(jnp.zeros((width, n, n)), *[jnp.ones((width, n))] * 2)
+    system = DenseSSM(jnp.zeros((width, n, n)), *[jnp.ones((width, n))] * 2)
 
     def loss(system, x):
         return jnp.sum(step_by_step(system, x)[0])

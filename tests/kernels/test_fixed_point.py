@@ -61,7 +61,7 @@ def test_sweeps_end_at_the_recurrence(method, inner, chunk, reset):
     options = {"method": method, "inner": inner, "chunk": chunk, "reset": reset}
     found, of_found, sweeps = values_and_gradients(**options)
     assert sweeps.converged
-    assert 1 < sweeps.n_sweeps < L
+    assert 1 < sweeps.iterations < L
     assert_close(found, np.asarray(h), 2e-6)
     chex.assert_trees_all_close(of_found, grads, rtol=1e-4, atol=1e-4)
 
@@ -70,7 +70,7 @@ def test_sweeps_end_at_the_recurrence(method, inner, chunk, reset):
 def test_what_does_not_converge_is_stepped_through(method):
     """One sweep is not enough for the states, nor for their derivatives."""
     h, grads, _ = values_and_gradients(method="sequential", reset=RESET)
-    options = {"method": method, "max_sweeps": 1, "reset": RESET}
+    options = {"method": method, "max_iterations": 1, "reset": RESET}
     found, of_found, sweeps = values_and_gradients(**options)
     assert not sweeps.converged
     assert_close(found, np.asarray(h), 1e-6)
@@ -82,7 +82,7 @@ def test_a_good_guess_saves_sweeps():
     moved = PARAMS | {"rate": 0.3001}
     _, warm = solved(moved, X, H0, DECAY, start=h)
     assert warm.converged
-    assert warm.n_sweeps < cold.n_sweeps
+    assert warm.iterations < cold.iterations
 
 
 def test_damping_ends_at_the_same_states():
@@ -111,10 +111,10 @@ def test_damping_is_found_where_none_is_given(kept, turned, scale, better):
             diagonal=lambda kernel, h, x: kept * (1 - jnp.tanh(h @ kernel + x) ** 2),
             method="newton",
             damping=damping,
-            max_sweeps=200,
+            max_iterations=200,
         )
         # What does not come closer ends early and is stepped through, 200 steps.
-        return int(sweeps.n_sweeps) if sweeps.converged else 200
+        return int(sweeps.iterations) if sweeps.converged else 200
 
     least, most = sweeps(better), sweeps(1 - better)
     assert least < 100
@@ -157,7 +157,7 @@ def test_sums_over_a_horizon_converge_as_an_exponential_series(length):
     for k, error in enumerate(errors, 1):
         assert error <= first * s**k / math.factorial(k) + 2e-6
     _, sweeps = nonlinear_recurrence(step, (), x, jnp.zeros(1), decay=jnp.ones(1))
-    assert sweeps.n_sweeps <= 14
+    assert sweeps.iterations <= 14
 
 
 @pytest.mark.parametrize("method", ["sequential", "picard", "newton"])

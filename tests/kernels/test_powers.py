@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.kernels import LogDecay, logarithm, powers, repeated
-from ssm_jax.kernels.powers import combined
+from ssm_jax.kernels import LogDecay, decay_powers, n_step_decay, to_log_decay
+from ssm_jax.kernels.powers import multiply_decays
 
 RNG = np.random.default_rng(0)
 STEPS = np.concatenate(
@@ -72,21 +72,25 @@ def assert_powers(actual, expected, tolerance=4e-7):
 
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
 def test_powers_are_right_up_to_2_to_24_steps(log):
-    assert_powers(powers(log, jnp.asarray(STEPS)), exact(log, STEPS))
+    assert_powers(decay_powers(log, jnp.asarray(STEPS)), exact(log, STEPS))
 
 
 COMPILED = {
-    "arguments": lambda log: jax.jit(powers)(log, STEPS),
-    "constant_steps": lambda log: jax.jit(lambda log: powers(log, STEPS))(log),
-    "constant_decay": lambda log: jax.jit(lambda steps: powers(log, steps))(STEPS),
-    "constants": lambda log: jax.jit(lambda: powers(log, STEPS))(),
+    "arguments": lambda log: jax.jit(decay_powers)(log, STEPS),
+    "constant_steps": lambda log: jax.jit(lambda log: decay_powers(log, STEPS))(log),
+    "constant_decay": lambda log: jax.jit(lambda steps: decay_powers(log, steps))(
+        STEPS
+    ),
+    "constants": lambda log: jax.jit(lambda: decay_powers(log, STEPS))(),
     "computed_steps": lambda log: jax.jit(
-        lambda log: powers(log, jnp.asarray(STEPS) * jnp.int32(1))
+        lambda log: decay_powers(log, jnp.asarray(STEPS) * jnp.int32(1))
     )(log),
-    "vmap_decays": lambda log: jax.jit(jax.vmap(powers, in_axes=(0, None), out_axes=1))(
+    "vmap_decays": lambda log: jax.jit(
+        jax.vmap(decay_powers, in_axes=(0, None), out_axes=1)
+    )(log, STEPS),
+    "vmap_steps": lambda log: jax.jit(jax.vmap(decay_powers, in_axes=(None, 0)))(
         log, STEPS
     ),
-    "vmap_steps": lambda log: jax.jit(jax.vmap(powers, in_axes=(None, 0)))(log, STEPS),
 }
 
 
@@ -99,16 +103,16 @@ def test_compilation_undoes_no_arithmetic(evaluate):
 def test_axes_of_steps_come_before_axes_of_decays():
     log = jax.tree.map(lambda v: v[:6].reshape(2, 3), LOGS["phase"])
     steps = jnp.asarray(STEPS[:20].reshape(4, 5))
-    given = jax.jit(powers)(log, steps)
+    given = jax.jit(decay_powers)(log, steps)
     chex.assert_shape(given, (4, 5, 2, 3))
     assert_powers(given, exact(log, steps))
-    assert_powers(jax.jit(powers)(log, steps[1, 2]), given[1, 2])
+    assert_powers(jax.jit(decay_powers)(log, steps[1, 2]), given[1, 2])
 
 
 @pytest.mark.parametrize("a", NUMBERS.values(), ids=NUMBERS.keys())
 @pytest.mark.parametrize("known", [False, True], ids=["argument", "constant"])
 def test_logarithm_holds_the_number_as_it_stands(a, known):
-    log = jax.jit(lambda: logarithm(a))() if known else jax.jit(logarithm)(a)
+    log = jax.jit(lambda: to_log_decay(a))() if known else jax.jit(to_log_decay)(a)
     wanted = exact_logarithm(a)
     np.testing.assert_allclose(log.log_abs, wanted.log_abs, rtol=3e-7)
     assert log.phase is not None and log.phase_lo is not None
@@ -118,19 +122,19 @@ def test_logarithm_holds_the_number_as_it_stands(a, known):
 
 @pytest.mark.parametrize("a", NUMBERS.values(), ids=NUMBERS.keys())
 def test_powers_of_numbers_are_those_of_the_numbers(a):
-    given = jax.jit(lambda a: powers(logarithm(a), STEPS))(a)
+    given = jax.jit(lambda a: decay_powers(to_log_decay(a), STEPS))(a)
     assert_powers(given, exact(exact_logarithm(a), STEPS), 6e-7)
 
 
 def test_zero_to_the_zero_is_one():
     for zero in (jnp.zeros(1), jnp.zeros(1, jnp.complex64)):
-        power = jax.jit(lambda a: powers(logarithm(a), np.arange(4)))(zero)
+        power = jax.jit(lambda a: decay_powers(to_log_decay(a), np.arange(4)))(zero)
         np.testing.assert_array_equal(power[:, 0], [1, 0, 0, 0])
 
 
 def test_derivative_at_zero_is_finite():
     def power(a):
-        return jnp.real(powers(logarithm(a), jnp.arange(5)))
+        return jnp.real(decay_powers(to_log_decay(a), jnp.arange(5)))
 
     @jax.jit
     def derivatives(a):
@@ -144,7 +148,7 @@ def test_first_and_second_derivatives_of_powers(derivative):
     log, steps = jax.tree.map(lambda v: v[:8], LOGS["phase_lo"]), STEPS[::20]
 
     def parts(log_abs, phase):
-        power = powers(LogDecay(log_abs, phase, log.phase_lo), steps)
+        power = decay_powers(LogDecay(log_abs, phase, log.phase_lo), steps)
         return jnp.sum(jnp.real(power), -1), jnp.sum(jnp.imag(power), -1)
 
     @jax.jit
@@ -175,7 +179,7 @@ def test_derivative_through_the_number_is_l_a_to_the_l_minus_1(a):
     is_real = not np.iscomplexobj(a)
 
     def power(a):
-        value = powers(logarithm(a), steps)
+        value = decay_powers(to_log_decay(a), steps)
         return jnp.real(value) if is_real else value
 
     tangent = jax.jit(lambda a: jax.jvp(power, (a,), (jnp.ones_like(a),))[1])(a)
@@ -187,7 +191,7 @@ def test_derivative_through_the_number_is_l_a_to_the_l_minus_1(a):
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
 def test_repeated_is_as_exact_as_the_decay(log, count):
     steps = np.arange(2**20 // count, dtype=np.int32)[:50]
-    given = jax.jit(lambda log: powers(repeated(log, count), steps))(log)
+    given = jax.jit(lambda log: decay_powers(n_step_decay(log, count), steps))(log)
     assert_powers(given, exact(log, count * steps), 1e-6)
 
 
@@ -195,7 +199,9 @@ def test_repeated_is_as_exact_as_the_decay(log, count):
 @pytest.mark.parametrize("other", ["phase", "phase_lo"])
 def test_combined_is_the_product(one, other):
     one, other = LOGS[one], jax.tree.map(lambda v: v[::-1], LOGS[other])
-    given = jax.jit(lambda *logs: powers(combined(*logs), STEPS))(one, other)
+    given = jax.jit(lambda *logs: decay_powers(multiply_decays(*logs), STEPS))(
+        one, other
+    )
     assert_powers(given, exact(one, STEPS) * exact(other, STEPS), 6e-7)
 
 
@@ -203,17 +209,17 @@ def test_double_precision_stays_double():
     steps = STEPS[STEPS <= 2**17]
     with jax.enable_x64(True):
         log = jax.tree.map(lambda v: jnp.asarray(v, jnp.float64), LOGS["phase_lo"])
-        given = powers(log, jnp.asarray(steps))
+        given = decay_powers(log, jnp.asarray(steps))
         assert given.dtype == jnp.complex128
         # A float64 angle of 1000 radians a step is itself off by 1e-8 at the end.
         assert_powers(given, exact(log, steps), 2e-8)
         number = jnp.asarray([-0.5, 0.25j, 0.0])
-        chex.assert_type(logarithm(number), jnp.float64)
-        cube = powers(logarithm(number), jnp.asarray([3]))
+        chex.assert_type(to_log_decay(number), jnp.float64)
+        cube = decay_powers(to_log_decay(number), jnp.asarray([3]))
         np.testing.assert_allclose(cube[0], number**3, atol=1e-16)
 
 
 def test_single_precision_is_as_exact_among_numbers_of_64_bits():
     with jax.enable_x64(True):
-        given = powers(LOGS["phase_lo"], jnp.asarray(STEPS, jnp.int64))
+        given = decay_powers(LOGS["phase_lo"], jnp.asarray(STEPS, jnp.int64))
     assert_powers(given, exact(LOGS["phase_lo"], STEPS))

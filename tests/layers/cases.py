@@ -18,7 +18,7 @@ from ssm_jax.layers import (
     RecurrentLayer,
     ShortConvolution,
 )
-from ssm_jax.recurrences import DLR, ComplexSmoothing, Selective
+from ssm_jax.recurrences import CES, DLR, SelectiveSSM
 
 BATCH, LENGTH, HALF, WIDTH = 3, 10, 5, 4
 
@@ -46,22 +46,22 @@ PLAIN = DLR(d_state=3, lr_multiplier=0.1)
 BOTH = DLR(d_state=3, bidirectional=True)
 # Smoothing that is felt within few steps.
 FAST = {"r_min": 0.5, "dt_min": 0.1, "dt_max": 0.5}
-AHEAD, ALL_AROUND = (ComplexSmoothing(**FAST, bidirectional=b) for b in (False, True))
+AHEAD, ALL_AROUND = (CES(**FAST, bidirectional=b) for b in (False, True))
 ROWS = {
     "recurrent": Row(Recurrent(PLAIN)),
     "glu": Row(RecurrentLayer(PLAIN, ChannelMixing("glu", dropout=0.5)), drops=True),
     "bidirectional": Row(RecurrentLayer(BOTH, ChannelMixing()), directions=2),
-    "ets_mlp": Row(ETSMLP(AHEAD, 6, start="xavier", dropout=0.5), drops=True),
-    "ets_mlp_gate": Row(ETSMLP(AHEAD, 6, gate=True, start="uniform")),
+    "ets_mlp": Row(ETSMLP(AHEAD, 6, kernel_init="xavier", dropout=0.5), drops=True),
+    "ets_mlp_gate": Row(ETSMLP(AHEAD, 6, gate=True, kernel_init="uniform")),
     "ets_mlp_bidirectional": Row(
-        ETSMLP(ALL_AROUND, 6, activation="gelu", start="xavier"), directions=2
+        ETSMLP(ALL_AROUND, 6, activation="gelu", kernel_init="xavier"), directions=2
     ),
     "softmax": Row(Attention(2, bidirectional=True, dropout=0.5), 2, drops=True),
     "softmax_causal": Row(Attention(2)),
     "linear": Row(Attention(2, "linear", bidirectional=True), directions=2),
     "linear_causal": Row(Attention(2, "linear")),
     "short_convolution": Row(ShortConvolution(d_conv=4)),
-    "mamba": Row(Mamba(Selective(d_state=3, dt_min=0.05, dt_max=0.5))),
+    "mamba": Row(Mamba(SelectiveSSM(d_state=3, dt_min=0.05, dt_max=0.5))),
 }
 
 

@@ -25,7 +25,7 @@ MODULES = {
     "vector": models.VectorEncoder(4),
     "scalar": models.ScalarEncoder(4),
     "token": models.TokenEncoder(4, 7),
-    "positions": models.Positions(9),
+    "positions": models.PositionalEmbedding(9),
     "step_head": models.StepHead(3),
     "last_head": models.LastHead(3),
     "pooled_head": models.PooledHead(3, d_hidden=2, dropout=0.1),

@@ -89,7 +89,7 @@ class Rematerialized(nn.Module):
 
 MODULES = {
     "channel_mixing": (ChannelMixing("glu", dropout=0.5), (3,)),
-    "ets_mlp": (ETSMLP(GRU(d_state=4), 4, start="xavier", dropout=0.5), ()),
+    "ets_mlp": (ETSMLP(GRU(d_state=4), 4, kernel_init="xavier", dropout=0.5), ()),
     "attention": (Attention(2, dropout=0.5), ()),
     "mlp": (MLP(8, dropout=0.5), ()),
     "block": (Block(Attention(2), dropout=0.5, feedforward=MLP(4)), ()),

@@ -10,15 +10,15 @@ import pytest
 from flax.core import meta
 from scipy import special
 
-from ssm_jax.layers import Grouped, Mamba
+from ssm_jax.layers import LabelledParam, Mamba
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
-from ssm_jax.recurrences import LRU, Selective
+from ssm_jax.recurrences import LRU, SelectiveSSM
 from tests.layers.test_short_convolution import convolution
 from tests.recurrences.oracle_selective import selective
 
 BATCH, LENGTH, WIDTH = 2, 11, 20
-SELECTIVE = Selective(d_state=3, dt_min=0.05, dt_max=0.5)
+SELECTIVE = SelectiveSSM(d_state=3, dt_min=0.05, dt_max=0.5)
 MAMBA = Mamba(SELECTIVE)
 X = np.random.default_rng(0).normal(size=(BATCH, LENGTH, WIDTH)).astype(np.float32)
 
@@ -66,7 +66,7 @@ def test_one_token_at_a_time_gives_the_sequence(method):
 def test_rank_is_that_of_the_width_outside():
     params = started(MAMBA)[0]["params"]["recurrent"]["recurrence"]
     assert params["step_kernel"].shape == (2, 2 * WIDTH)
-    of_three = Mamba(Selective(dt_rank=3))
+    of_three = Mamba(SelectiveSSM(dt_rank=3))
     params = started(of_three)[0]["params"]["recurrent"]["recurrence"]
     assert params["step_kernel"].shape == (3, 2 * WIDTH)
 
@@ -98,7 +98,7 @@ def test_model_knows_its_recurrence_and_carries_both_states():
     found = list(recurrences_of(boxed["params"]))
     assert len(found) == 2
     for params in found:
-        grouped = {k for k, v in params.items() if isinstance(v, Grouped)}
+        grouped = {k for k, v in params.items() if isinstance(v, LabelledParam)}
         assert grouped == {"log_rate", "step_bias", "feedthrough"}
     apply = jax.jit(net.apply)
     whole, last = apply(variables, X)

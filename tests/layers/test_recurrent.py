@@ -12,7 +12,7 @@ from flax.core import meta
 from ssm_jax.layers import (
     ETSMLP,
     ChannelMixing,
-    Grouped,
+    LabelledParam,
     Mamba,
     Recurrent,
     RecurrentLayer,
@@ -52,7 +52,7 @@ def test_parameters_are_boxed_in_their_groups(layer):
     recurrence = layer.recurrence
     for name, leaf in params.items():
         group = recurrence.groups().get(name)
-        assert (leaf.group if isinstance(leaf, Grouped) else None) == group, name
+        assert (leaf.group if isinstance(leaf, LabelledParam) else None) == group, name
     plain = meta.unbox(params)
     chex.assert_trees_all_equal_shapes_and_dtypes(
         plain, recurrence.init(jax.random.key(0), WIDTH)
@@ -63,8 +63,8 @@ def test_parameters_are_boxed_in_their_groups(layer):
 def test_parameters_apply_with_and_without_boxes(layer, x):
     variables, apply = started(layer)
     plain = meta.unbox(variables)
-    boxes = jax.tree.leaves(plain, is_leaf=lambda leaf: isinstance(leaf, Grouped))
-    assert not any(isinstance(leaf, Grouped) for leaf in boxes)
+    boxes = jax.tree.leaves(plain, is_leaf=lambda leaf: isinstance(leaf, LabelledParam))
+    assert not any(isinstance(leaf, LabelledParam) for leaf in boxes)
     chex.assert_trees_all_equal(apply(variables, x), apply(plain, x))
 
 
@@ -139,7 +139,7 @@ def test_last_output_is_that_of_the_last_data(recurrence, starts, key):
 
 
 def test_box_keeps_its_group_through_maps():
-    box = Grouped(jnp.ones(3), ParamGroup(weight_decay=False))
+    box = LabelledParam(jnp.ones(3), ParamGroup(weight_decay=False))
     doubled = jax.tree.map(lambda leaf: 2 * leaf, box)
     assert doubled.group == box.group
     np.testing.assert_array_equal(doubled.unbox(), [2, 2, 2])

@@ -13,6 +13,7 @@ from ssm_jax.layers import (
 )
 from ssm_jax.models import Block, SequenceModel, StepHead
 from ssm_jax.recurrences import (
+    CES,
     DLR,
     DSS,
     FRU,
@@ -24,12 +25,11 @@ from ssm_jax.recurrences import (
     S4D,
     S5,
     SRU,
-    Bounded,
-    ComplexSmoothing,
+    BoundedEigenvalues,
     DampedEMA,
     ExponentialSmoothing,
     GatedLinearAttention,
-    Selective,
+    SelectiveSSM,
     log_spaced,
 )
 
@@ -45,9 +45,11 @@ RECURRENCES = {
     "s4d": S4D(d_state=8),
     "s4": S4(d_state=8),
     "s5": S5(d_state=8, blocks=2),
-    "bounded": Bounded(recurrence=S5(d_state=8, blocks=2), largest_state=200.0),
+    "bounded": BoundedEigenvalues(
+        recurrence=S5(d_state=8, blocks=2), largest_state=200.0
+    ),
     "lru": LRU(d_state=8),
-    "smoothing_real": ComplexSmoothing(eigenvalues="real"),
+    "smoothing_real": CES(eigenvalues="real"),
     "ema": ExponentialSmoothing(),
     "damped_ema": DampedEMA(d_state=4),
     "sru": SRU(**SIZES),
@@ -61,8 +63,8 @@ LAYERS = {
     name: RecurrentLayer(recurrence, ChannelMixing())
     for name, recurrence in RECURRENCES.items()
 } | {
-    "ets_mlp": ETSMLP(ComplexSmoothing(), d_hidden=8, gate=True, start="xavier"),
-    "mamba": Mamba(Selective(d_state=4)),
+    "ets_mlp": ETSMLP(CES(), d_hidden=8, gate=True, kernel_init="xavier"),
+    "mamba": Mamba(SelectiveSSM(d_state=4)),
     "linear_attention": Attention(n_heads=2, kind="linear"),
     "short_convolution": ShortConvolution(),
 }

@@ -114,7 +114,7 @@ def test_heads_start_as_they_are_told(make):
 
 def test_last_head_may_start_as_the_authors_of_the_fru_start_it():
     """Weights and bias normal with std 0.1, truncated at two of them."""
-    head = LastHead(2000, start="truncated_normal")
+    head = LastHead(2000, kernel_init="truncated_normal")
     params = head.init(jax.random.key(0), X)["params"]["linear"]["dense"]
     for leaf in (params["kernel"], params["bias"]):
         assert stats.kstest(np.ravel(leaf) / 0.1, stats.truncnorm(-2, 2).cdf).pvalue > (
@@ -140,7 +140,7 @@ def test_vector_encoder_is_a_linear_map():
 
 
 def test_token_encoder_looks_up_rows_of_a_normal_table():
-    encoder = TokenEncoder(d_model=20, vocabulary=50, deviation=0.1)
+    encoder = TokenEncoder(d_model=20, vocabulary=50, std=0.1)
     tokens = np.array([[3, 0, 49], [3, 3, 1]])
     variables = encoder.init(jax.random.key(0), tokens)
     table = variables["params"]["table"]["embedding"]

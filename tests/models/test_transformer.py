@@ -13,7 +13,7 @@ from ssm_jax.layers import MLP, Attention
 from ssm_jax.models import (
     Block,
     PooledHead,
-    Positions,
+    PositionalEmbedding,
     SequenceModel,
     StepHead,
     TokenEncoder,
@@ -39,7 +39,7 @@ def transformer(attention, *, prenorm=True, **options):
 
 
 BOTH_WAYS = Attention(2, bidirectional=True)
-POSITIONS = Positions(LENGTH, deviation=1.0)
+POSITIONS = PositionalEmbedding(LENGTH, std=1.0)
 
 
 @functools.cache
@@ -120,7 +120,7 @@ def test_bert_base_has_its_published_number_of_parameters():
         block=block,
         n_layers=12,
         head=PooledHead(2, d_hidden=768),
-        positions=Positions(512),
+        positions=PositionalEmbedding(512),
         normed_encoder=True,
     )
     tokens = jax.ShapeDtypeStruct((1, 8), jnp.int32)
@@ -143,7 +143,7 @@ PLACES = {
 
 @pytest.mark.parametrize(("flags", "places"), PLACES.values(), ids=PLACES.keys())
 def test_positions_count_the_data_of_a_segment(flags, places):
-    positions = Positions(max_length=7)
+    positions = PositionalEmbedding(max_length=7)
     x = np.random.default_rng(0).normal(size=(2, 7, 3)).astype(np.float32)
     flags = {name: np.array([row, row], bool) for name, row in flags.items()}
     variables = positions.init(jax.random.key(0), x)
@@ -156,14 +156,14 @@ def test_positions_count_the_data_of_a_segment(flags, places):
 
 def test_positions_start_normal():
     x = jnp.zeros((1, 100))
-    params = Positions(50, deviation=0.3).init(jax.random.key(0), x)["params"]
+    params = PositionalEmbedding(50, std=0.3).init(jax.random.key(0), x)["params"]
     assert params["table"].shape == (50, 100)
     assert stats.kstest(np.ravel(params["table"]) / 0.3, "norm").pvalue > 0.01
 
 
 def test_sequence_beyond_the_positions_is_refused():
     with pytest.raises(ValueError) as refusal:
-        Positions(max_length=8).init(jax.random.key(0), jnp.zeros((2, 9, 3)))
+        PositionalEmbedding(max_length=8).init(jax.random.key(0), jnp.zeros((2, 9, 3)))
     assert str(refusal.value) == (
         "`max_length` must be at least 9, the length of the sequence, got 8; there is "
         "no vector for the steps beyond it."

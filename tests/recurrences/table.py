@@ -4,6 +4,7 @@ import functools
 from typing import NamedTuple
 
 from ssm_jax.recurrences import (
+    CES,
     DLR,
     DSS,
     FRU,
@@ -15,12 +16,11 @@ from ssm_jax.recurrences import (
     S4D,
     S5,
     SRU,
-    ComplexSmoothing,
     DampedEMA,
     ExponentialSmoothing,
     GatedLinearAttention,
     Recurrence,
-    Selective,
+    SelectiveSSM,
 )
 from tests.recurrences import (
     oracle,
@@ -85,15 +85,15 @@ ROWS = {
     for name, dlr in DLRS.items()
 }
 SMOOTHINGS = {
-    "smoothing": (ComplexSmoothing(), (1, 127)),
-    "smoothing_real": (ComplexSmoothing(eigenvalues="real"), (17,)),
+    "smoothing": (CES(), (1, 127)),
+    "smoothing_real": (CES(eigenvalues="real"), (17,)),
     "smoothing_bare": (
-        ComplexSmoothing(alpha=False, beta=False, shortcut="none"),
+        CES(alpha=False, beta=False, shortcut="none"),
         (17,),
     ),
-    "smoothing_bidirectional": (ComplexSmoothing(bidirectional=True), (127,)),
+    "smoothing_bidirectional": (CES(bidirectional=True), (127,)),
     "smoothing_bidirectional_small": (
-        ComplexSmoothing(bidirectional=True, small_change=True, shortcut="sigmoid"),
+        CES(bidirectional=True, small_change=True, shortcut="sigmoid"),
         (17,),
     ),
 }
@@ -109,11 +109,11 @@ ROWS |= {
 
 AVERAGES = {
     "ema": (
-        ExponentialSmoothing(least=0.1, greatest=0.5),
+        ExponentialSmoothing(decay_min=0.1, decay_max=0.5),
         oracle_ema.exponential_smoothing,
     ),
     "ema_bidirectional": (
-        ExponentialSmoothing(least=0.1, greatest=0.5, bidirectional=True),
+        ExponentialSmoothing(decay_min=0.1, decay_max=0.5, bidirectional=True),
         oracle_ema.exponential_smoothing,
     ),
     "damped_ema": (DampedEMA(d_state=3), oracle_ema.damped_ema),
@@ -131,7 +131,7 @@ SSMS = {
             d_state=2,
             kernel="softmax",
             length=17,
-            start="lin",
+            eigenvalue_init="lin",
             bidirectional=True,
             **STEPS,
         ),
@@ -141,7 +141,7 @@ SSMS = {
     "s4d_bilinear": (
         S4D(
             d_state=4,
-            start="inv",
+            eigenvalue_init="inv",
             discretization="bilinear",
             bidirectional=True,
             **STEPS,
@@ -195,7 +195,7 @@ ROWS |= {
 }
 UNIT = LRU(d_state=3, r_min=0.5, r_max=0.99)
 ROWS["lru"] = Row(UNIT, functools.partial(oracle_ssm.lru, UNIT), lengths=(17,))
-SELECTIVE = Selective(d_state=3, dt_rank=2, **STEPS)
+SELECTIVE = SelectiveSSM(d_state=3, dt_rank=2, **STEPS)
 ROWS["selective"] = Row(
     SELECTIVE,
     functools.partial(oracle_selective.selective, SELECTIVE),

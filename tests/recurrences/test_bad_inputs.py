@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from ssm_jax.kernels import LogDecay
-from ssm_jax.recurrences import Bounded, Modes, ParamGroup, TimeInvariant, log_spaced
+from ssm_jax.recurrences import (
+    BoundedEigenvalues,
+    Modes,
+    ParamGroup,
+    TimeInvariant,
+    log_spaced,
+)
 from tests import bad_inputs
 from tests.bad_inputs import Bad, not_flags, not_floating, shown, table
 from tests.recurrences.cases import WIDTH
@@ -17,7 +23,9 @@ from tests.recurrences.table import ROWS
 BATCH, LENGTH = 2, 5
 X = np.ones((BATCH, LENGTH, WIDTH), np.float32)
 RECURRENCES = {name: row.recurrence for name, row in ROWS.items()}
-RECURRENCES["bounded"] = Bounded(recurrence=RECURRENCES["lru"], largest_state=9.0)
+RECURRENCES["bounded"] = BoundedEigenvalues(
+    recurrence=RECURRENCES["lru"], largest_state=9.0
+)
 # One of a class: a second one shows nothing new.
 CLASSES = {type(r): (name, r) for name, r in reversed(RECURRENCES.items())}
 

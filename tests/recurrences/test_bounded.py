@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.recurrences import DLR, LRU, S5, Bounded
+from ssm_jax.recurrences import DLR, LRU, S5, BoundedEigenvalues
 
 M, D = 4.0, 3
 SLOW = {"log_rate": -60.0, "lam_re": 9.0, "log_dt": -12.0, "sqrt_decay": 0.0}
@@ -33,7 +33,7 @@ def extreme(recurrence, key, values, size):
 
 @pytest.mark.parametrize("recurrence", ROWS.values(), ids=ROWS.keys())
 def test_bound_holds_for_all_parameters_in_value_and_gradient(recurrence, key):
-    bounded = Bounded(recurrence=recurrence, largest_state=M)
+    bounded = BoundedEigenvalues(recurrence=recurrence, largest_state=M)
 
     @jax.jit
     @partial(jax.value_and_grad, has_aux=True)
@@ -58,7 +58,7 @@ def test_states_within_the_bound_stay_there(key):
     """Inputs that all push the same way fill the room that there is, to the brim."""
     lru = LRU(d_state=4)
     params = extreme(lru, key, {**SLOW, "log_phase": -40.0, "B_re": 0.05}, 0.0)
-    bounded = Bounded(recurrence=lru, largest_state=M)
+    bounded = BoundedEigenvalues(recurrence=lru, largest_state=M)
     apply = jax.jit(lambda r, state: r.apply(params, jnp.ones((2000, D)), state)[1],
                     static_argnums=0)  # fmt: skip
     gain = np.exp(params["log_gain"])
@@ -77,7 +77,8 @@ def test_small_eigenvalues_are_left_alone(key):
     s5 = S5(d_state=8, blocks=2)
     params = s5.init(key, D)
     free, bounded = (
-        r.modes(params) for r in (s5, Bounded(recurrence=s5, largest_state=1e9))
+        r.modes(params)
+        for r in (s5, BoundedEigenvalues(recurrence=s5, largest_state=1e9))
     )
     for wanted, found in zip(jax.tree.leaves(free), jax.tree.leaves(bounded),
                              strict=True):  # fmt: skip
@@ -88,4 +89,4 @@ def test_bound_that_is_none_is_refused():
     with pytest.raises(
         ValueError, match=r"^`largest_state` must be positive, got 0.0;"
     ):
-        Bounded(recurrence=LRU(), largest_state=0.0)
+        BoundedEigenvalues(recurrence=LRU(), largest_state=0.0)

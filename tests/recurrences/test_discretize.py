@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.signal import cont2discrete
 
-from ssm_jax.kernels.powers import powers
+from ssm_jax.kernels.powers import decay_powers
 from ssm_jax.recurrences.discretize import discretize, expm1_ratio
 from ssm_jax.recurrences.parameters import log_uniform
 
@@ -24,7 +24,7 @@ def test_steps_are_those_of_scipy(rule, dt):
     system = (np.diag(np.complex128(LAM)), eye, eye, 0 * eye)
     A, B, *_ = cont2discrete(system, float(dt), method=rule)
     log_decay, gain = discretize(rule, LAM, np.full(n, dt))
-    decay = powers(log_decay, jnp.ones((), jnp.int32))
+    decay = decay_powers(log_decay, jnp.ones((), jnp.int32))
     # A phase of 600 radians, rounded to float32, is off by 3e-5.
     atol = 3e-5 if dt > 1 else 2e-6
     np.testing.assert_allclose(decay, np.diag(A), rtol=0, atol=atol)
@@ -72,7 +72,7 @@ def test_bilinear_keeps_slow_decays(re):
 def test_a_bilinear_step_may_forget_all():
     def decay(lam):
         log_decay, _ = discretize("bilinear", lam + 0j, jnp.ones(1))
-        return jnp.real(powers(log_decay, jnp.ones((), jnp.int32)))[0]
+        return jnp.real(decay_powers(log_decay, jnp.ones((), jnp.int32)))[0]
 
     value, slope = jax.value_and_grad(decay)(jnp.array([-2.0]))
     assert abs(value) < 1e-6

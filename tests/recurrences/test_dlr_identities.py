@@ -11,7 +11,7 @@ from ssm_jax.recurrences import (
     convolution_kernel,
     diagonalized,
     kronecker,
-    recurrent,
+    to_real_readout,
 )
 
 LENGTH, WIDTH = 50, 2
@@ -47,7 +47,7 @@ def test_product_readout_is_a_real_readout_of_pairs(direction):
     @jax.jit
     def both_kernels(params):
         modes = dlr.modes(params)
-        pairs = recurrent(modes)
+        pairs = to_real_readout(modes)
         assert pairs.readout == "real"
         assert pairs.w.shape == (WIDTH, 15)
         forms = (form._replace(w=getattr(form, direction)) for form in (modes, pairs))
@@ -60,7 +60,7 @@ def test_product_readout_is_a_real_readout_of_pairs(direction):
 def test_real_readout_is_its_own_recurrent_form():
     dlr = DLR(d_state=5)
     modes = dlr.modes(dlr.init(jax.random.key(0), WIDTH))
-    assert recurrent(modes) is modes
+    assert to_real_readout(modes) is modes
 
 
 def test_kronecker_multiplies_complex_kernels():

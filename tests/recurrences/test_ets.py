@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.recurrences import ComplexSmoothing
+from ssm_jax.recurrences import CES
 from tests.kernels.oracle import assert_close
 from tests.recurrences import oracle
 
-FULL = ComplexSmoothing(bidirectional=True)
+FULL = CES(bidirectional=True)
 METHODS = ("sequential", "associative", "chunked", "fft")
 
 
@@ -20,11 +20,11 @@ METHODS = ("sequential", "associative", "chunked", "fft")
     ("smoothing", "numbers"),
     [
         (FULL, 13),
-        (ComplexSmoothing(), 7),
-        (ComplexSmoothing(alpha=False), 5),
-        (ComplexSmoothing(beta=False), 5),
-        (ComplexSmoothing(shortcut="none"), 6),
-        (ComplexSmoothing(eigenvalues="real"), 4),
+        (CES(), 7),
+        (CES(alpha=False), 5),
+        (CES(beta=False), 5),
+        (CES(shortcut="none"), 6),
+        (CES(eigenvalues="real"), 4),
     ],
 )
 def test_numbers_a_channel(smoothing, numbers):
@@ -33,7 +33,7 @@ def test_numbers_a_channel(smoothing, numbers):
 
 
 def test_ring_is_drawn_evenly_over_its_area(key):
-    params = ComplexSmoothing(r_min=0.3, r_max=0.8, max_phase=1.5).init(key, 20_000)
+    params = CES(r_min=0.3, r_max=0.8, max_phase=1.5).init(key, 20_000)
     lam = np.exp(np.exp(params["loglog_re"] + 1j * params["loglog_im"]))
     square = (np.abs(lam) ** 2 - 0.3**2) / (0.8**2 - 0.3**2)
     phase = np.exp(params["loglog_re"]) * np.sin(params["loglog_im"]) / 1.5
@@ -47,14 +47,14 @@ def test_ring_is_drawn_evenly_over_its_area(key):
 
 
 def test_stable_start_is_one_point(key):
-    params = ComplexSmoothing(stable=(0.5, 0.0)).init(key, 3)
+    params = CES(stable=(0.5, 0.0)).init(key, 3)
     expected = cmath.log(cmath.log(0.5))
     np.testing.assert_allclose(params["loglog_re"], expected.real, rtol=1e-6)
     np.testing.assert_allclose(params["loglog_im"], expected.imag, rtol=1e-6)
 
 
 def test_bound_is_the_division_by_the_modulus(key):
-    smoothing = ComplexSmoothing(max_modulus=0.99)
+    smoothing = CES(max_modulus=0.99)
     params = dict(smoothing.init(key, 50))
     params["loglog_im"] = jnp.linspace(-3, 3, 50)  # moduli on both sides of the bound
     log_abs, phase = smoothing.log_mu(params)
@@ -103,7 +103,7 @@ def test_long_memory_at_the_bound_is_right(length, method):
 @pytest.mark.parametrize("small_change", [False, True])
 def test_no_draw_gives_a_number_that_is_none(eigenvalues, small_change):
     """10,000 channels: scales up to 1e30, so ``|lambda|`` to 0 and beyond overflow."""
-    smoothing = ComplexSmoothing(
+    smoothing = CES(
         bidirectional=True, eigenvalues=eigenvalues, small_change=small_change
     )
     rng = np.random.default_rng(0)
@@ -139,4 +139,4 @@ def test_no_draw_gives_a_number_that_is_none(eigenvalues, small_change):
 )
 def test_bad_field_is_refused(fields, message):
     with pytest.raises(ValueError, match=message):
-        ComplexSmoothing(**fields)
+        CES(**fields)

@@ -9,11 +9,11 @@ import pytest
 
 from launch.suites import finite
 from ssm_jax.recurrences import (
+    CES,
     FRU,
     GRU,
     LSTM,
     SRU,
-    ComplexSmoothing,
     DampedEMA,
     ExponentialSmoothing,
     GatedLinearAttention,
@@ -192,7 +192,7 @@ def test_damped_smoothing_is_accurate_at_all_logits(kind, damping_first):
         else:
             params = {"gain": jnp.ones(1), "logit_smoothing": smoothing[None]}
             params |= {"logit_damping": damping[None]}
-            of = ComplexSmoothing(eigenvalues="real").modes
+            of = CES(eigenvalues="real").modes
         return of(params | {"feedthrough": jnp.ones(1), "shortcut": jnp.ones(1)})
 
     def log_abs(one, other):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.recurrences.padding import compact, spread
+from ssm_jax.recurrences.padding import left_align, scatter_back
 
 X = np.arange(1.0, 13, dtype=np.float32).reshape(2, 6, 1)
 MASK = np.array([[0, 1, 0, 1, 1, 0], [1, 1, 1, 1, 1, 1]], bool)
@@ -13,7 +13,7 @@ RESET = np.array([[1, 0, 1, 0, 0, 1], [0, 1, 0, 0, 1, 1]], bool)
 
 
 def test_data_come_first_in_their_order():
-    x, reset, lengths, places = compact(X, None, MASK)
+    x, reset, lengths, places = left_align(X, None, MASK)
     assert reset is None
     np.testing.assert_array_equal(
         x[..., 0], [[2, 4, 5, 0, 0, 0], [7, 8, 9, 10, 11, 12]]
@@ -23,24 +23,24 @@ def test_data_come_first_in_their_order():
 
 
 def test_start_on_padding_passes_to_the_next_data():
-    _, reset, _, _ = compact(X, RESET, MASK)
+    _, reset, _, _ = left_align(X, RESET, MASK)
     # Before step 1 and before step 3; the start at step 5 has no data behind it.
     np.testing.assert_array_equal(reset[0, :3], [1, 1, 0])
     np.testing.assert_array_equal(reset[1], RESET[1])
 
 
 def test_without_a_mask_nothing_moves():
-    x, reset, lengths, places = compact(X, RESET, None)
+    x, reset, lengths, places = left_align(X, RESET, None)
     np.testing.assert_array_equal(x, X)
     np.testing.assert_array_equal(reset, RESET)
     assert lengths is None
     assert places is None
-    assert spread(X, None, None) is X
+    assert scatter_back(X, None, None) is X
 
 
 def test_spread_is_the_way_back():
-    x, _, _, places = compact(X, None, MASK)
-    y = spread(x, MASK, places)
+    x, _, _, places = left_align(X, None, MASK)
+    y = scatter_back(x, MASK, places)
     np.testing.assert_array_equal(y, np.where(MASK[..., None], X, 0))
 
 
@@ -50,9 +50,9 @@ def test_padding_may_hold_anything(value):
 
     @jax.jit
     def there_and_back(x):
-        x, _, _, places = compact(x, None, MASK)
+        x, _, _, places = left_align(x, None, MASK)
         # What a later step makes of the zeros behind the data is dropped, too.
-        return spread(jnp.where(x == 0, value, x), MASK, places)
+        return scatter_back(jnp.where(x == 0, value, x), MASK, places)
 
     np.testing.assert_array_equal(
         there_and_back(filled), np.where(MASK[..., None], X, 0)
@@ -62,7 +62,7 @@ def test_padding_may_hold_anything(value):
 
 
 def test_batch_axes_are_any_number():
-    one = compact(X[0], RESET[0], MASK[0])
-    many = compact(X[None], RESET[None], MASK[None])
+    one = left_align(X[0], RESET[0], MASK[0])
+    many = left_align(X[None], RESET[None], MASK[None])
     for single, several in zip(one, many, strict=True):
         np.testing.assert_array_equal(single, several[0, 0])

@@ -7,7 +7,7 @@ import pytest
 
 from ssm_jax.kernels import linear_recurrence
 from ssm_jax.recurrences import FRU, SRU, log_spaced
-from ssm_jax.recurrences.projected import Projected, outer
+from ssm_jax.recurrences.projected import ProjectedSums, outer
 
 D, ROWS, LENGTH = 2, 3, 11
 DECAYS = {
@@ -20,7 +20,7 @@ DECAYS = {
 @pytest.mark.parametrize("decays", DECAYS.values(), ids=DECAYS.keys())
 @pytest.mark.parametrize("given", ["fixed", "shared", "rows"])
 def test_map_follows_the_recurrence_of_the_sums(decays, given, key):
-    projected = Projected(decays, D, r=3)
+    projected = ProjectedSums(decays, D, r=3)
     keys = jax.random.split(key, 4)
     k = len(decays)
     kernel = jax.random.normal(keys[0], (k * D, 3))
@@ -31,12 +31,15 @@ def test_map_follows_the_recurrence_of_the_sums(decays, given, key):
 
     maps = projected.maps(kernel, c if given == "fixed" else None)
     matrices = projected.matrices(maps, c) if given == "shared" else None
-    gained = projected.gained(maps, c, s, matrices)
-    v, _ = linear_recurrence(projected.decay, gained, projected.of(maps, u0))
+    gained = projected.increment(maps, c, s, matrices)
+    v, _ = linear_recurrence(projected.decay, gained, projected.project(maps, u0))
     u, _ = linear_recurrence(jnp.repeat(jnp.array(decays), D), outer(c, s), u0)
     assert v.shape[-1] <= u.shape[-1]
     np.testing.assert_allclose(
-        projected.total(maps, v), np.asarray(u) @ np.asarray(kernel), rtol=0, atol=1e-4
+        projected.recombine(maps, v),
+        np.asarray(u) @ np.asarray(kernel),
+        rtol=0,
+        atol=1e-4,
     )
 
 

@@ -77,7 +77,7 @@ def test_fru_in_parallel_is_the_fru(length, by, key):
     for method in ("associative", "fft"):
         (_, (found, last, sweeps)), of_found = run(method)
         assert sweeps.converged
-        assert sweeps.n_sweeps <= 20
+        assert sweeps.iterations <= 20
         assert_close((found, last), (np.asarray(y), np.asarray(state)), 1e-5)
         assert_close(of_found, jax.tree.map(np.asarray, grads), 1e-4)
 
@@ -129,7 +129,7 @@ def test_trained_weights_are_solved_in_parallel(unit, contracts, key):
     )
     assert_close(found, jax.tree.map(np.asarray, wanted), 1e-5)
     assert_close(of_found, jax.tree.map(np.asarray, of_wanted), 1e-4)
-    options = {"method": "associative", "max_sweeps": 120}
+    options = {"method": "associative", "max_iterations": 120}
     *_, sweeps = unit.solve(params[0], x, **options)
     assert sweeps.converged == contracts
     *_, damped = unit.solve(params[0], x, **options, damping=None)
@@ -141,7 +141,7 @@ def test_weights_beyond_all_sweeps_are_stepped_through(key):
     params = scaled(unit.init(key, 2), 40)
     x = jax.random.normal(key, (2, 64, 2))
     y, state, _ = unit.solve(params, x, method="sequential")
-    found, last, sweeps = unit.solve(params, x, method="associative", max_sweeps=10)
+    found, last, sweeps = unit.solve(params, x, method="associative", max_iterations=10)
     assert not sweeps.converged
     chex.assert_tree_all_finite((y, state))
     assert_close((found, last), (np.asarray(y), np.asarray(state)), 1e-6)
@@ -175,9 +175,9 @@ def test_gru_in_parallel_is_the_gru_at_10000_steps(by, key):
     unit = GRU(d_state=4)
     params = scaled(unit.init(key, 3), by)
     x = jax.random.normal(key, (1, 10_000, 3))
-    run = jax.jit(unit.solve, static_argnames=("method", "max_sweeps"))
+    run = jax.jit(unit.solve, static_argnames=("method", "max_iterations"))
     y, state, _ = run(params, x, method="sequential")
-    found, last, sweeps = run(params, x, method="chunked", max_sweeps=100)
+    found, last, sweeps = run(params, x, method="chunked", max_iterations=100)
     assert sweeps.converged
     assert_close((found, last), (np.asarray(y), np.asarray(state)), 1e-5)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from ssm_jax.recurrences import S5, convolution_kernel, hippo, recurrent
+from ssm_jax.recurrences import S5, convolution_kernel, hippo, to_real_readout
 from tests.kernels.oracle import assert_close
 
 WIDTH = 16
@@ -91,7 +91,7 @@ def test_shared_modes_have_no_product_readout(key):
     s5 = S5(d_state=4, blocks=1)
     modes = s5.modes(s5.init(key, 2))._replace(readout="prod")
     with pytest.raises(ValueError) as refusal:
-        recurrent(modes)
+        to_real_readout(modes)
     assert str(refusal.value) == (
         "`readout` must be 'real' where channels share their modes, got 'prod'; the "
         "product of sums over channels is no sum over modes."

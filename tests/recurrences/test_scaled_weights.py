@@ -58,4 +58,4 @@ def test_iterations_end_where_they_cannot_converge():
     for name, scale in (("gru", 8.0), ("sru", 12.0)):
         _, _, taken = solve(name, scale, "associative", ONE)
         assert not taken.converged
-        assert taken.n_sweeps <= 20
+        assert taken.iterations <= 20

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.recurrences import Selective
+from ssm_jax.recurrences import SelectiveSSM
 from tests.recurrences.cases import MASK, RESET, check, evaluation, expected, problem
 from tests.recurrences.table import ROWS
 
@@ -16,7 +16,7 @@ ROW = ROWS["selective"]
 
 def test_start_is_the_published_one(key):
     d, n = 400, 16
-    params = Selective(dt_min=1e-3, dt_max=0.1, dt_floor=2e-3).init(key, d)
+    params = SelectiveSSM(dt_min=1e-3, dt_max=0.1, dt_floor=2e-3).init(key, d)
     np.testing.assert_allclose(np.exp(params["log_rate"][7]), np.arange(1, n + 1), 1e-6)
     np.testing.assert_array_equal(params["feedthrough"], np.ones(d))
     dt = np.log1p(np.exp(np.float64(params["step_bias"])))
@@ -45,7 +45,7 @@ def test_chunks_of_the_length_change_nothing(size, monkeypatch):
 @pytest.mark.parametrize("method", ["sequential", "associative"])
 def test_memory_of_the_gradient_holds_no_states_of_the_length(method):
     d, n, length = 64, 64, 16384
-    selective = Selective(d_state=n)
+    selective = SelectiveSSM(d_state=n)
     states = length * d * n * jnp.dtype(jnp.float32).itemsize
 
     def memory(length):
@@ -94,7 +94,7 @@ def test_gradient_where_devices_hold_different_rows_is_that_of_one_device():
 
 
 def test_convolution_is_refused_for_decays_that_vary(key):
-    selective = Selective(d_state=2)
+    selective = SelectiveSSM(d_state=2)
     with pytest.raises(ValueError) as refusal:
         selective.apply(selective.init(key, 2), jnp.ones((4, 2)), method="fft")
     assert str(refusal.value) == (
@@ -113,5 +113,5 @@ REFUSALS = {
 @pytest.mark.parametrize(("message", "fields"), REFUSALS.items())
 def test_numbers_that_do_not_fit_are_refused(message, fields):
     with pytest.raises(ValueError) as refusal:
-        Selective(**fields)
+        SelectiveSSM(**fields)
     assert str(refusal.value).startswith(message)

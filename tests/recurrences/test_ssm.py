@@ -19,11 +19,11 @@ from ssm_jax.recurrences import (
 WIDTH = 16
 HALVES = np.imag(hippo.legs(4).lam)
 FREQUENCIES = {
-    "dss_lin": (DSS(d_state=3, start="lin"), [0, np.pi, 2 * np.pi]),
-    "s4d_lin": (S4D(d_state=4, start="lin"), [0, np.pi]),
-    "s4d_inv": (S4D(d_state=4, start="inv"), [12 / np.pi, 4 / 3 / np.pi]),
+    "dss_lin": (DSS(d_state=3, eigenvalue_init="lin"), [0, np.pi, 2 * np.pi]),
+    "s4d_lin": (S4D(d_state=4, eigenvalue_init="lin"), [0, np.pi]),
+    "s4d_inv": (S4D(d_state=4, eigenvalue_init="inv"), [12 / np.pi, 4 / 3 / np.pi]),
     "dss_hippo": (DSS(d_state=4), np.imag(hippo.legs(8).lam)),
-    "s4d_legs": (S4D(d_state=8, start="legs"), np.imag(hippo.legs(8).lam)),
+    "s4d_legs": (S4D(d_state=8, eigenvalue_init="legs"), np.imag(hippo.legs(8).lam)),
     "s4": (S4(d_state=8), np.imag(hippo.legs(8).lam)),
     "s5": (S5(d_state=8, blocks=2, real_part="exp"), [*HALVES, *HALVES]),
     "s5_all": (
@@ -72,7 +72,7 @@ def test_weights_start_normal(key):
 
 
 def test_dss_has_the_published_number_of_parameters(key):
-    dss = DSS(d_state=4096, start="lin")
+    dss = DSS(d_state=4096, eigenvalue_init="lin")
     params = jax.eval_shape(lambda: dss.init(key, 128))
     # Of 1,074,179 the encoder, the output, the norm and the decoder have the others.
     others = (3 + 1) * 128 + (128 + 1) * 128 + 2 + (128 + 1)

@@ -10,7 +10,7 @@ from ssm_jax.tasks import base
 
 def test_what_does_not_fill_a_train_batch_is_dropped_anew_each_epoch():
     epochs = [
-        [base.choose_rows(10, "train", 3 * e + i, 3, seed=0)[0] for i in range(3)]
+        [base.shuffled_indices(10, "train", 3 * e + i, 3, seed=0)[0] for i in range(3)]
         for e in range(40)
     ]
     for epoch in epochs:
@@ -21,14 +21,16 @@ def test_what_does_not_fill_a_train_batch_is_dropped_anew_each_epoch():
 
 
 def test_train_order_is_that_of_seed_and_epoch_at_every_batch_size():
-    whole, _ = base.choose_rows(12, "train", 5, 12, seed=7)
-    parts = [base.choose_rows(12, "train", 5 * 3 + i, 4, seed=7)[0] for i in range(3)]
+    whole, _ = base.shuffled_indices(12, "train", 5, 12, seed=7)
+    parts = [
+        base.shuffled_indices(12, "train", 5 * 3 + i, 4, seed=7)[0] for i in range(3)
+    ]
     chex.assert_trees_all_equal(np.concatenate(parts), whole)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_last_evaluation_batch_is_filled_with_rows_that_do_not_count(split):
-    rows, mask = base.choose_rows(10, split, 2, 4, seed=0)
+    rows, mask = base.shuffled_indices(10, split, 2, 4, seed=0)
     chex.assert_trees_all_equal(rows, np.array([8, 9, 9, 9]))
     chex.assert_trees_all_equal(mask, np.array([True, True, False, False]))
 

@@ -83,7 +83,7 @@ def task(make, sets_dir) -> tasks.Task:
 
 def sequences(batch: tasks.Batch) -> list[bytes]:
     """Gives the sequences whose targets count, as keys."""
-    counts = batch.mask.reshape(len(batch.mask), -1).any(axis=1)
+    counts = batch.loss_mask.reshape(len(batch.loss_mask), -1).any(axis=1)
     return [row.tobytes() for row in batch.inputs[counts]]
 
 
@@ -108,11 +108,11 @@ def test_batch_has_the_shapes_and_types_of_the_spec(task, split):
         chex.assert_shape(batch.targets, outputs)
         chex.assert_type(batch.targets, np.int32)
         assert 0 <= batch.targets.min() <= batch.targets.max() < spec.d_output
-    chex.assert_shape(batch.mask, outputs)
-    chex.assert_type(batch.mask, bool)
-    if batch.valid is not None:
-        chex.assert_shape(batch.valid, steps)
-        chex.assert_type(batch.valid, bool)
+    chex.assert_shape(batch.loss_mask, outputs)
+    chex.assert_type(batch.loss_mask, bool)
+    if batch.mask is not None:
+        chex.assert_shape(batch.mask, steps)
+        chex.assert_type(batch.mask, bool)
     if batch.reset is not None:
         chex.assert_shape(batch.reset, steps)
         chex.assert_type(batch.reset, bool)

@@ -71,7 +71,7 @@ def evaluate(words: list[str]) -> tuple[int, int, int, int]:
 def test_target_is_the_value_of_one_whole_expression_within_bounds(task, split):
     batch = whole(task, split)
     for tokens, target in zip(batch.inputs, batch.targets, strict=True):
-        words = listops.spell(tokens).split()
+        words = listops.decode(tokens).split()
         assert task.min_length <= len(words) <= task.max_length
         value, levels, fewest, most = evaluate(words)
         assert not words and value == target
@@ -79,7 +79,9 @@ def test_target_is_the_value_of_one_whole_expression_within_bounds(task, split):
 
 
 def test_bounds_are_reached():
-    drawn = [listops.spell(row).split() for row in whole(TASKS["small"], "test").inputs]
+    drawn = [
+        listops.decode(row).split() for row in whole(TASKS["small"], "test").inputs
+    ]
     assert {min(map(len, drawn)), max(map(len, drawn))} == {10, 50}
     _, levels, fewest, most = zip(*map(evaluate, drawn), strict=True)
     assert (max(levels), min(fewest), max(most)) == (5, 2, 6)
@@ -88,8 +90,8 @@ def test_bounds_are_reached():
 @every_task
 def test_valid_steps_are_the_tokens_and_stand_at_the_left(task):
     batch = whole(task, "test")
-    np.testing.assert_array_equal(batch.valid, batch.inputs != 0)
-    assert (np.diff(batch.valid.astype(int), axis=1) <= 0).all()
+    np.testing.assert_array_equal(batch.mask, batch.inputs != 0)
+    assert (np.diff(batch.mask.astype(int), axis=1) <= 0).all()
 
 
 def sample(rng: random.Random, depth: int, bounds: dict[str, int]) -> list[str]:
@@ -110,7 +112,7 @@ def test_drawn_as_the_definition_says():
         if 10 <= len(words) <= 50:
             expected.append(words)
     task = tasks.ListOps(n_test=3_000, **SMALL)
-    found = [listops.spell(row).split() for row in whole(task, "test").inputs]
+    found = [listops.decode(row).split() for row in whole(task, "test").inputs]
     # Samples of one distribution fall below one in a thousand once in a thousand
     # tries, and here they are always the same two. P(operator) = 0.3 gives 1e-15.
     for what in (len, lambda w: evaluate(list(w))[1], lambda w: evaluate(list(w))[0]):
@@ -155,13 +157,13 @@ def test_last_digits_of_a_split_are_equally_likely():
     task = tasks.ListOps(n_train=5_000, n_test=5_000, **SMALL)
     for split in ("train", "test"):
         rows = task.batch(split, 0, 5_000, seed=0).inputs
-        last = [listops.spell(row).rstrip(" ]").split()[-1] for row in rows]
+        last = [listops.decode(row).rstrip(" ]").split()[-1] for row in rows]
         counts = np.bincount(np.array(last, int), minlength=10)
         assert stats.chisquare(counts).pvalue > 1e-3
 
 
 def test_lengths_are_those_of_the_arena():
-    lengths = whole(tasks.ListOps(), "validation").valid.sum(axis=1)
+    lengths = whole(tasks.ListOps(), "validation").mask.sum(axis=1)
     # The published validation split, of 2,000 too, has the median 960; the standard
     # error of either is 11.
     assert abs(np.median(lengths) - 960) < 40

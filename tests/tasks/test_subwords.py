@@ -75,13 +75,13 @@ def test_text_is_what_the_file_says_with_borders(folder, monkeypatch):
 def test_bytes_of_a_character_are_spelled_one_by_one(folder):
     read = task(folder)
     found = read.encode(TEXTS[0])
-    spelled = [read.spell(token) for token in found]
+    spelled = [read.decode(token) for token in found]
     assert b"".join(spelled) == b"\n\n" + TEXTS[0].encode()
     smile = "\U0001f642".encode()
     assert smile not in spelled and any(part and part in smile for part in spelled)
-    every = {subwords.load(folder / "tokenizer.json").spell(i) for i in range(290)}
+    every = {subwords.load(folder / "tokenizer.json").decode(i) for i in range(290)}
     assert every >= {bytes([byte]) for byte in range(256)}
-    assert read.spell(300) == b""
+    assert read.decode(300) == b""
 
 
 def test_words_and_their_pieces_are_spelled_as_they_are_joined(tmp_path):
@@ -95,7 +95,7 @@ def test_words_and_their_pieces_are_spelled_as_they_are_joined(tmp_path):
     (found,) = pieces.encode(["Hopped, hoped here"])
     assert found.tolist() == [0, 4, 1, 2, 3] and found.dtype == np.int32
     (found,) = pieces.encode(["here, hoped"])
-    assert b"".join(map(pieces.spell, found.tolist())) == b" here, hoped"
+    assert b"".join(map(pieces.decode, found.tolist())) == b" here, hoped"
 
 
 def test_bytes_of_a_fallback_are_bytes(tmp_path):
@@ -107,7 +107,7 @@ def test_bytes_of_a_fallback_are_bytes(tmp_path):
     )
     tokenizer.save(str(tmp_path / "fallback.json"))
     fallback = subwords.load(tmp_path / "fallback.json")
-    assert [fallback.spell(i) for i in (0, 1)] == [b"\xe2", b" a"]
+    assert [fallback.decode(i) for i in (0, 1)] == [b"\xe2", b" a"]
 
 
 BAD = {

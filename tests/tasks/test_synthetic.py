@@ -52,7 +52,7 @@ every_task = pytest.mark.parametrize("task", ATOMIC.values(), ids=ATOMIC.keys())
 
 @every_task
 def test_every_step_counts(task):
-    assert task.batch("train", 0, 2, seed=0).mask.all()
+    assert task.batch("train", 0, 2, seed=0).loss_mask.all()
 
 
 @every_task

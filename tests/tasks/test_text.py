@@ -30,7 +30,7 @@ def test_bytes_are_those_of_the_reviews_and_labels_theirs(sets_dir):
     found = {}
     for split in SPLITS:
         batch = whole(task, split)
-        read = map(decode, batch.inputs, batch.valid)
+        read = map(decode, batch.inputs, batch.mask)
         found[split] = [number[text] for text in read]
         assert batch.targets.tolist() == [i % 2 for i in found[split]]
     assert sorted(found["train"] + found["validation"]) == list(range(34))
@@ -45,7 +45,7 @@ def test_what_is_longer_is_cut_at_the_end(sets_dir):
     np.testing.assert_array_equal(
         whole(short, "test").inputs, whole(long, "test").inputs[:, :7]
     )
-    assert whole(short, "test").valid.all()
+    assert whole(short, "test").mask.all()
 
 
 def test_validation_is_a_fixed_draw_that_grows(sets_dir):
@@ -92,10 +92,10 @@ def test_words_are_those_of_the_sentences_and_labels_theirs(sets_dir, name):
     found = {}
     for split in SPLITS:
         batch = whole(task, split)
-        rows = zip(batch.inputs, batch.valid, strict=True)
+        rows = zip(batch.inputs, batch.mask, strict=True)
         found[split] = [expected[tuple(row[valid].tolist())] for row, valid in rows]
         assert batch.targets.tolist() == [i % 2 for i in found[split]]
-        assert not batch.inputs[~batch.valid].any()
+        assert not batch.inputs[~batch.mask].any()
     published = set(range(34, 45)) if name == "cola" else set(range(0, 44, 4))
     assert set(found["test"]) == published
     assert sorted(sum(found.values(), [])) == list(range(45))
@@ -106,7 +106,7 @@ def test_vocabulary_is_that_of_the_train_split_alone(sets_dir):
     batch = whole(
         tasks.ImdbBytes(data_dir=sets_dir, n_validation=10, length=70), "train"
     )
-    texts = list(map(decode, batch.inputs, batch.valid))
+    texts = list(map(decode, batch.inputs, batch.mask))
     counts = {}
     for text in texts:
         for word in words.split(text):
@@ -134,7 +134,7 @@ def test_pairs_of_papers_are_those_of_the_tables(sets_dir):
         batch = whole(task, split)
         read = [
             tuple(map(decode, pair, valid))
-            for pair, valid in zip(batch.inputs, batch.valid, strict=True)
+            for pair, valid in zip(batch.inputs, batch.mask, strict=True)
         ]
         n = task.n_examples(split)
         numbers = range(first[split], first[split] + n)

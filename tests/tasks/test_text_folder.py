@@ -47,7 +47,7 @@ def test_row_of_a_stream_goes_on_where_it_was(folder, split, batch_size):
     for row in range(batch_size):
         inputs = np.concatenate([batch.inputs[row] for batch in batches])
         targets = np.concatenate([batch.targets[row] for batch in batches])
-        counts = np.concatenate([batch.mask[row] for batch in batches])
+        counts = np.concatenate([batch.loss_mask[row] for batch in batches])
         start = row * n
         end = start + counts.sum()
         assert counts[: end - start].all()
@@ -55,7 +55,7 @@ def test_row_of_a_stream_goes_on_where_it_was(folder, split, batch_size):
         np.testing.assert_array_equal(targets[counts], text[start + 1 : end + 1])
     # Together they are the text: evaluation leaves out less than a window, training
     # less than one a stream.
-    left = len(text) - 1 - sum(batch.mask.sum() for batch in batches)
+    left = len(text) - 1 - sum(batch.loss_mask.sum() for batch in batches)
     assert 0 <= left < task.length * (batch_size if split == "train" else 1)
 
 
@@ -108,7 +108,7 @@ def test_packed_documents_start_where_the_borders_are(folder, tokenizer):
         batch = task.batch(split, 0, n, seed=0)
         assert batch.reset is not None and batch.reset.dtype == bool
         if split == "train":
-            assert batch.mask.all()
+            assert batch.loss_mask.all()
             continue  # in another order
         sizes = [
             len(texts[i].encode() if tokenizer == "bytes" else texts[i].split())
@@ -116,7 +116,7 @@ def test_packed_documents_start_where_the_borders_are(folder, tokenizer):
         ]
         starts = np.cumsum([0, *(size + 1 for size in sizes)])
         there = np.arange(7 * n) < sum(sizes) + len(sizes)
-        np.testing.assert_array_equal(batch.mask.ravel(), there)
+        np.testing.assert_array_equal(batch.loss_mask.ravel(), there)
         wanted = np.isin(np.arange(7 * n), starts)
         np.testing.assert_array_equal(batch.reset.ravel()[there], wanted[there])
         edges = task.documents(split).tolist()
@@ -138,7 +138,7 @@ def test_words_are_those_of_the_train_split_by_frequency(folder):
     for i in numbers("test"):
         spelt += [token.get(word, 1) for word in texts[i].split()] + [2]
     batch = task.batch("test", 0, task.n_examples("test"), seed=0)
-    found = batch.inputs[batch.mask]
+    found = batch.inputs[batch.loss_mask]
     assert len(found) == len(spelt) - 1
     assert found.tolist() == spelt[: len(found)] and 1 in found
 
@@ -165,7 +165,7 @@ def test_folders_named_as_splits_are_the_splits(tmp_path):
 def test_long_shuffled_training_draws_an_order_once_an_epoch():
     base._order.cache_clear()
     for index in range(5):
-        base.choose_rows(12, "train", index, 4, seed=0)
+        base.shuffled_indices(12, "train", index, 4, seed=0)
     assert base._order.cache_info().misses == 2
 
 

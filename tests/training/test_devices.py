@@ -19,11 +19,11 @@ from ssm_jax.models import (
     StepHead,
     VectorEncoder,
 )
-from ssm_jax.recurrences import DLR, ComplexSmoothing
+from ssm_jax.recurrences import CES, DLR
 from ssm_jax.tasks.base import Batch, TaskSpec
 from ssm_jax.training import DataParallel, Optimizer, create, train_step
-from ssm_jax.training.initial import Start, fresh_states
-from ssm_jax.training.truncation import Past
+from ssm_jax.training.initial import StateInit, zero_states
+from ssm_jax.training.truncation import TBPTTWindow
 
 ROWS, LENGTH, WIDTH, STEPS = 16, 12, 4, 20
 SGD = optax.sgd(0.05, momentum=0.9)
@@ -36,7 +36,7 @@ class Case(NamedTuple):
 
     model: nn.Module
     transform: optax.GradientTransformation = SGD
-    start: Start = Start()
+    start: StateInit = StateInit()
     windows: int = 1
 
 
@@ -62,12 +62,12 @@ ATTENTION = model(
     feedforward=MLP(4, dropout=DROP),
 )
 PAIR = model(
-    ETSMLP(ComplexSmoothing(bidirectional=True), 4, start="xavier", dropout=DROP),
+    ETSMLP(CES(bidirectional=True), 4, kernel_init="xavier", dropout=DROP),
     PairHead(2, d_hidden=4, dropout=DROP),
     prenorm=False,
 )
 CASES = {
-    "previous": Case(CAUSAL, start=Start("previous", epoch=8), windows=2),
+    "previous": Case(CAUSAL, start=StateInit("previous", epoch=8), windows=2),
     "attention": Case(ATTENTION),
     "pair": Case(PAIR),
     "adam": Case(model(Attention(2, dropout=DROP), PooledHead(2)), ADAM),
@@ -138,7 +138,7 @@ def trained(step, state, batches, gather=lambda state: state):
             first = jax.device_get(state.opt_state[0])
             first = getattr(first, "trace", None) or first.mu
     state = jax.device_get(gather(state))
-    carry = state.carry.states if isinstance(state.carry, Past) else state.carry
+    carry = state.carry.states if isinstance(state.carry, TBPTTWindow) else state.carry
     return Trained(first, np.array(losses), state.params, state.model_state, carry)
 
 
@@ -152,9 +152,9 @@ def case(request):
     batches = [source.batch("train", index, ROWS, seed=0) for index in range(STEPS)]
     carry = None
     if case.model is CAUSAL:
-        carry = fresh_states(case.model, ROWS)
+        carry = zero_states(case.model, ROWS)
         if case.windows > 1:
-            carry = Past.before(batches[0], carry, case.windows)
+            carry = TBPTTWindow.before(batches[0], carry, case.windows)
     state = state.replace(carry=carry, opt_state=run.transform.init(state.params))
     return (
         run,

@@ -25,7 +25,7 @@ from ssm_jax.training import (
     train_step,
 )
 from ssm_jax.training.evaluate import evaluate
-from ssm_jax.training.initial import Start, fresh_states
+from ssm_jax.training.initial import StateInit, zero_states
 from tests.tasks.raw_sets import novels
 from tests.training import tiny
 
@@ -39,21 +39,21 @@ STATES = (
 
 
 def test_states_go_on_until_an_epoch_ends():
-    start = Start("previous", epoch=3)
+    start = StateInit("previous", epoch=3)
     for step in range(7):
         given = start(STATES, step=jnp.int32(step), key=KEY)
         zeros = jax.tree.map(np.zeros_like, STATES)
         chex.assert_trees_all_equal(given, STATES if step % 3 else zeros)
-    chex.assert_trees_all_equal(Start()(STATES, step=0, key=KEY), STATES)
+    chex.assert_trees_all_equal(StateInit()(STATES, step=0, key=KEY), STATES)
 
 
 def test_fresh_start_has_no_states():
-    assert Start("zero")(STATES, step=1, key=KEY) is None
-    assert Start("previous")(None, step=1, key=KEY) is None
+    assert StateInit("zero")(STATES, step=1, key=KEY) is None
+    assert StateInit("previous")(None, step=1, key=KEY) is None
 
 
 def test_states_of_others_are_those_of_the_row_before():
-    given = Start("other")(STATES, step=1, key=KEY)
+    given = StateInit("other")(STATES, step=1, key=KEY)
     wanted = jax.tree.map(lambda leaf: np.roll(leaf, 1, axis=0), STATES)
     chex.assert_trees_all_equal(given, wanted)
 
@@ -69,7 +69,7 @@ def many(scale):
     ("deviation", "wanted"), [(None, (0.5, 7.0)), (2.0, (2.0, 2.0))]
 )
 def test_noise_is_as_great_as_states_were_or_as_told(deviation, wanted):
-    start = Start("noise", deviation=deviation)
+    start = StateInit("noise", std=deviation)
     given = start(many((0.5, 7.0)), step=1, key=KEY)
     for leaf, size in zip(given, wanted, strict=True):
         assert np.sqrt(np.mean(np.abs(leaf) ** 2)) == pytest.approx(size, rel=0.03)
@@ -81,7 +81,7 @@ def test_noise_is_as_great_as_states_were_or_as_told(deviation, wanted):
 
 @pytest.mark.parametrize("kind", ["other", "noise"])
 def test_states_of_a_row_do_not_depend_on_the_number_of_devices(kind):
-    start = Start(kind)
+    start = StateInit(kind)
 
     @partial(jax.pmap, axis_name="data")
     def mapped(states):
@@ -136,8 +136,8 @@ def of_whole(start, task, split):
 def test_carried_training_is_that_of_one_long_sequence_an_epoch(start, task):
     wanted, _ = of_whole(start, task, "train")
     run, state = start
-    run = dataclasses.replace(run, start=Start("previous", epoch=len(wanted)))
-    state = state.replace(carry=fresh_states(run.model, ROWS))
+    run = dataclasses.replace(run, start=StateInit("previous", epoch=len(wanted)))
+    state = state.replace(carry=zero_states(run.model, ROWS))
     step = jax.jit(partial(train_step, run))
     losses = []
     for index in range(2 * len(wanted)):
@@ -206,7 +206,7 @@ def test_evaluation_hands_its_states_on(start, task):
             carry=carry,
         )
 
-    carried = measured(fresh_states(run.model, ROWS))
+    carried = measured(zero_states(run.model, ROWS))
     assert carried["loss"] == pytest.approx(sum(wanted) / n, rel=1e-5)
     assert carried["perplexity"] == pytest.approx(np.exp(sum(wanted) / n), rel=1e-4)
     assert measured(None)["loss"] != pytest.approx(sum(wanted) / n, rel=1e-3)

@@ -13,7 +13,7 @@ import pytest
 from launch import cli
 from ssm_jax.evaluation import evaluate_run, restore
 from ssm_jax.tasks import Digits, Shift
-from ssm_jax.training import CheckpointError, Training, background, folder, train
+from ssm_jax.training import CheckpointError, TrainConfig, background, folder, train
 from ssm_jax.training.lock import locked
 from tests.training import tiny
 
@@ -283,10 +283,10 @@ def test_numbers_that_are_not_positive_are_refused(name):
     with pytest.raises(
         ValueError, match=f"`{name}` must be an integer from 1 .* got 0; "
     ):
-        Training(**numbers)
+        TrainConfig(**numbers)
 
 
 @pytest.mark.parametrize(("kind", "noise"), [("previous", 0.5), ("noise", 0.0)])
 def test_noise_that_nothing_reads_is_refused(kind, noise):
     with pytest.raises(ValueError, match=f"^`initial_noise` .* got {noise}[; ]"):
-        Training(steps=1, batch_size=1, initial_state=kind, initial_noise=noise)
+        TrainConfig(steps=1, batch_size=1, initial_state=kind, initial_noise=noise)

@@ -19,8 +19,8 @@ from ssm_jax.training import (
     evaluation_step,
     train_step,
 )
-from ssm_jax.training.initial import Start
-from ssm_jax.training.truncation import Past
+from ssm_jax.training.initial import StateInit
+from ssm_jax.training.truncation import TBPTTWindow
 from tests.training import tiny
 
 TASK = Shift(length=16, n_shifts=2)
@@ -37,7 +37,7 @@ class Row(NamedTuple):
     norm: str = "layer"
     padded: bool = False
     carried: bool = False
-    start: Start = Start()
+    start: StateInit = StateInit()
     windows: int = 1
     atol: float = 1e-6
 
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 ROWS = {
     "padded": Row(SGD, padded=True),
     "carried": Row(SGD, carried=True, norm="scalar", windows=2),
-    "other": Row(SGD, carried=True, norm="scalar", start=Start("other")),
+    "other": Row(SGD, carried=True, norm="scalar", start=StateInit("other")),
     "batch norm": Row(SGD, norm="batch"),
     # Adam divides by the gradient's own size, so rounding weighs more.
     "adam": Row(Optimizer(learning_rate=1e-3, clip_norm=0.5), atol=1e-5),
@@ -60,7 +60,7 @@ def batches(padded: bool) -> list[Any]:
     valid = np.arange(16) < lengths if padded else None
     return [
         TASK.batch("train", index, BATCH_SIZE, seed=0)._replace(
-            mask=rng.random((BATCH_SIZE, 16)) < share, valid=valid
+            loss_mask=rng.random((BATCH_SIZE, 16)) < share, mask=valid
         )
         for index in range(STEPS)
     ]
@@ -76,7 +76,7 @@ def case(request):
     if row.carried:
         carry = model.initial_state((BATCH_SIZE,))
         if row.windows > 1:
-            carry = Past.before(batches(row.padded)[0], carry, row.windows)
+            carry = TBPTTWindow.before(batches(row.padded)[0], carry, row.windows)
         start = start.replace(carry=carry)
     step = jax.jit(partial(train_step, run))
     state, sums = start, []
@@ -152,7 +152,7 @@ def test_evaluation_on_eight_devices_is_that_on_one(start, kind):
     carry = parallel.split(state.carry)
     sums, carry = evaluate(state.params, {}, parallel.split(batch), carry)
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
-    assert sums["n"] == 2 * batch.mask.sum()
+    assert sums["n"] == 2 * batch.loss_mask.sum()
     after = parallel.split(after)
     chex.assert_trees_all_close(carry, after, rtol=0, atol=5e-5)
 

@@ -46,8 +46,8 @@ def noisy():
 @pytest.fixture(scope="module")
 def batch():
     batch = TASK.batch("train", 0, 4, seed=0)
-    mask = np.random.default_rng(0).random(batch.mask.shape) < 0.6
-    return batch._replace(mask=mask)
+    mask = np.random.default_rng(0).random(batch.loss_mask.shape) < 0.6
+    return batch._replace(loss_mask=mask)
 
 
 def test_step_goes_along_the_gradient_of_the_mean_loss(start, step, batch):
@@ -57,20 +57,20 @@ def test_step_goes_along_the_gradient_of_the_mean_loss(start, step, batch):
     @jax.value_and_grad
     def mean_loss(params):
         y, _ = run.model.apply({"params": params}, batch.inputs)
-        return jnp.mean(jnp.square(y - batch.targets)[np.nonzero(batch.mask)])
+        return jnp.mean(jnp.square(y - batch.targets)[np.nonzero(batch.loss_mask)])
 
     loss, gradient = mean_loss(state.params)
     after, sums = step(state, batch)
     wanted = jax.tree.map(lambda p, g: p - 0.1 * g, state.params, gradient)
     chex.assert_trees_all_close(after.params, wanted, rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_close(sums["loss"] / sums["n"], loss, rtol=1e-5)
-    assert sums["n"] == 2 * batch.mask.sum()
+    assert sums["n"] == 2 * batch.loss_mask.sum()
     assert (after.step, after.carry) == (1, None)
 
 
 def test_batch_without_targets_changes_no_parameter(start, step, batch):
     _, state = start
-    after, sums = step(state, batch._replace(mask=np.zeros_like(batch.mask)))
+    after, sums = step(state, batch._replace(loss_mask=np.zeros_like(batch.loss_mask)))
     chex.assert_trees_all_equal(after.params, state.params)
     assert sums["loss"] == sums["n"] == 0
 
@@ -83,11 +83,11 @@ def test_halves_of_a_sequence_carry_on_as_the_whole(start, batch):
     )
     variables = {"params": state.params}
     y, last = jax.jit(run.model.apply)(variables, batch.inputs)
-    whole = loss_sums("regression", y, batch.targets, batch.mask)
+    whole = loss_sums("regression", y, batch.targets, batch.loss_mask)
 
     step = jax.jit(partial(train_step, run))
     left, right = (
-        Batch(batch.inputs[:, half], batch.targets[:, half], batch.mask[:, half])
+        Batch(batch.inputs[:, half], batch.targets[:, half], batch.loss_mask[:, half])
         for half in (slice(0, 8), slice(8, 16))
     )
     middle, first = step(state, left)
@@ -131,7 +131,7 @@ def test_evaluation_is_the_model_without_dropout(noisy):
     batch = Digits().batch("validation", 9, 16, seed=0)  # 6 of the 16 rows count
     variables = {"params": state.params, **state.model_state}
     logits, _ = jax.jit(run.model.apply)(variables, batch.inputs)
-    wanted = loss_sums("classification", logits, batch.targets, batch.mask)
+    wanted = loss_sums("classification", logits, batch.targets, batch.loss_mask)
     evaluate = jax.jit(partial(evaluation_step, run))
     sums, _ = evaluate(state.params, state.model_state, batch)
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
@@ -213,7 +213,7 @@ def test_penalty_adds_the_mean_square_of_the_states(start, batch, n_devices):
     @jax.grad
     def loss(params):
         y, after = run.model.apply({"params": params}, batch.inputs)
-        errors = jnp.square(y - batch.targets)[np.nonzero(batch.mask)]
+        errors = jnp.square(y - batch.targets)[np.nonzero(batch.loss_mask)]
         states = jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(after)])
         return jnp.mean(errors) + 0.3 * jnp.mean(jnp.square(jnp.abs(states)))
 

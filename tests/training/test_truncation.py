@@ -14,9 +14,9 @@ from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import DLR
 from ssm_jax.tasks import TextFolder, n_batches
-from ssm_jax.training import Optimizer, Training, create, train_step
-from ssm_jax.training.initial import Start, fresh_states
-from ssm_jax.training.truncation import Past
+from ssm_jax.training import Optimizer, TrainConfig, create, train_step
+from ssm_jax.training.initial import StateInit, zero_states
+from ssm_jax.training.truncation import TBPTTWindow
 from tests.tasks.raw_sets import novels
 
 LENGTH, ROWS, K = 8, 2, 3
@@ -42,11 +42,11 @@ def steps(tmp_path_factory):
         return jax.tree.map(jnp.zeros_like, updates), updates
 
     transform = optax.GradientTransformation(lambda params: params, keep)
-    run = dataclasses.replace(run, transform=transform, start=Start(epoch=epoch))
+    run = dataclasses.replace(run, transform=transform, start=StateInit(epoch=epoch))
     batches = [task.batch("train", i, ROWS, seed=0) for i in range(epoch + 2)]
     state = state.replace(
         opt_state=transform.init(state.params),
-        carry=Past.before(batches[0], fresh_states(model, ROWS), K),
+        carry=TBPTTWindow.before(batches[0], zero_states(model, ROWS), K),
     )
     step, found = jax.jit(partial(train_step, run)), []
     for batch in batches:
@@ -102,4 +102,4 @@ def test_no_gradient_flows_past_the_beginning_of_an_epoch(steps):
 def test_windows_want_states_that_go_on():
     for kind in ("zero", "noise", "other"):
         with pytest.raises(ValueError, match="^`gradient_windows` must be 1 .* longer"):
-            Training(steps=1, batch_size=1, initial_state=kind, gradient_windows=2)
+            TrainConfig(steps=1, batch_size=1, initial_state=kind, gradient_windows=2)

@@ -9,7 +9,7 @@ from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, PooledHead, SequenceModel, StepHead, VectorEncoder
 from ssm_jax.recurrences import DLR
 from ssm_jax.tasks import Digits, Shift
-from ssm_jax.training import Optimizer, Training
+from ssm_jax.training import Optimizer, TrainConfig
 
 
 def model(head: Any, *, norm: str = "layer", dropout: float = 0.0) -> Config:
@@ -60,4 +60,4 @@ def shift(**training: Any) -> Config:
 
 def _training(changes):
     numbers = {"steps": 7, "batch_size": 16, "log_every": 2, "evaluate_every": 3}
-    return spec(Training, **numbers | changes)
+    return spec(TrainConfig, **numbers | changes)

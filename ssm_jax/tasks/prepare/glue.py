@@ -33,7 +33,7 @@ class _Tables:
       label: Column of the label.
       classes: Names of the classes, which the label is one of, or the number of.
       files: Splits and their tables.
-      headless: Columns of the tables without a head, those with labels.
+      without_head: Columns of the tables without a head, those with labels.
       broken: Whether rows that lack a field are passed over, as TFDS does, because
         the published table has such rows and the published counts leave them out.
     """
@@ -43,7 +43,7 @@ class _Tables:
     label: str
     classes: Sequence[str]
     files: Mapping[str, str]
-    headless: tuple[str, ...] = ()
+    without_head: tuple[str, ...] = ()
     broken: bool = False
 
     def examples(self, split: str, found: Sequence[Path]) -> Examples:
@@ -54,7 +54,7 @@ class _Tables:
             file = f"{self.folder}/{file}"
         test = split.startswith("test")
         left_out = []
-        rows = named_rows(path, file, () if test else self.headless)
+        rows = named_rows(path, file, () if test else self.without_head)
         for idx, (place, row) in enumerate(rows):
             texts = {name: row.get(column) for name, column in self.columns.items()}
             label = str(_HIDDEN) if test else row.get(self.label)
@@ -154,7 +154,7 @@ COLA = _raw(
         label="is_acceptable",
         classes=("unacceptable", "acceptable"),
         files=_FILES,
-        headless=("source", "is_acceptable", "mark", "sentence"),
+        without_head=("source", "is_acceptable", "mark", "sentence"),
     ),
     {"train": 8_551, "validation": 1_043, "test": 1_063},
 )

@@ -9,7 +9,7 @@ _SUBPIXELS = 8  # Along each axis, to see how much of a pixel a dash covers.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stroke:
+class DashStyle:
     """How curves look.
 
     Attributes:
@@ -28,7 +28,7 @@ class Stroke:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Brush:
+class DashStamps:
     """One dash in each of ``k`` directions, around the pivot that it starts from.
 
     The dash begins a gap of ``margin`` pixels after its pivot, and the next pivot is
@@ -69,14 +69,14 @@ class Brush:
 
 
 @functools.cache
-def make_brush(stroke: Stroke, size: int) -> Brush:
+def make_stamps(stroke: DashStyle, size: int) -> DashStamps:
     """Makes the stamps of a stroke for images of ``size`` by ``size`` pixels.
 
     The directions are those of all whole pixels on a circle around the pivot.
 
     Example:
-      >>> stroke = Stroke(dash=5, thickness=1.5, margin=2, continuity=1.8)
-      >>> brush = make_brush(stroke, size=128)
+      >>> stroke = DashStyle(dash=5, thickness=1.5, margin=2, continuity=1.8)
+      >>> brush = make_stamps(stroke, size=128)
       >>> east = brush.head.tolist().index([0, 7])
       >>> brush.tail[east].tolist(), brush.step[east].item()
       ([0, 2], 9)
@@ -104,7 +104,7 @@ def make_brush(stroke: Stroke, size: int) -> Brush:
     ink, _ = _pack(coverage > 0)
     turns, is_turn = _pack(weight > 0)
     step = np.rint((stroke.dash + 2 * stroke.margin) * ahead).astype(int)
-    return Brush(
+    return DashStamps(
         width=width,
         edge=edge,
         tail=np.rint(tail).astype(int),

@@ -28,7 +28,7 @@ class CumSum:
       inputs: float32, ``(b, length, 3)``: standard normal noise divided by its greatest
         absolute value in the row, then ``cos`` and ``sin`` of ``2 pi i / length``.
       targets: float32, ``(b, length, 1)``, summed in float64.
-      mask: bool, ``(b, length)``, true everywhere.
+      loss_mask: bool, ``(b, length)``, true everywhere.
 
     Splits: endless, drawn from streams that differ by split, seed and index; nothing is
     downloaded.
@@ -75,5 +75,5 @@ class CumSum:
         return base.Batch(
             sequence.with_positions(x),
             targets=sums.astype(x.dtype)[..., None],
-            mask=np.ones(x.shape, bool),
+            loss_mask=np.ones(x.shape, bool),
         )

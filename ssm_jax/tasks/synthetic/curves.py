@@ -8,13 +8,13 @@ References:
 
 import numpy as np
 
-from ssm_jax.tasks.synthetic.brush import Brush
+from ssm_jax.tasks.synthetic.brush import DashStamps
 
 _NOBODY, _EDGE, _FIRST_DASH = 0, 1, 2  # Who may hold a pixel; the dashes from 2 on.
 _PLACES = 32  # Where a curve tries to begin before it gives up.
 
 
-class Sheets:
+class Canvas:
     """Sheets of pixels with dashes on them, ``n`` sheets with up to ``d`` dashes.
 
     Each dash holds the pixels up to a margin around it, and no other dash may have one
@@ -26,7 +26,7 @@ class Sheets:
       direction: Its direction in the brush, int64, ``(n, d)``; -1 where none is drawn.
     """
 
-    def __init__(self, brush: Brush, n: int, n_dashes: int) -> None:
+    def __init__(self, brush: DashStamps, n: int, n_dashes: int) -> None:
         """Lays out empty sheets.
 
         Args:
@@ -84,7 +84,7 @@ class Sheets:
     def extend(
         self, rng: np.random.Generator, sheets: np.ndarray, after: int, dash: int
     ) -> np.ndarray:
-        """Draws dash number ``dash`` so that it follows number ``after``.
+        """Draws dash number ``dash`` so that it follows number ``shift_left``.
 
         Its direction is drawn by the brush's weights, among those that fit.
 

@@ -7,7 +7,7 @@ import numpy as np
 from ssm_jax.tasks import base
 
 
-class DrawnExamples:
+class GeneratedExamples:
     """Sequences of small integers with a class each, drawn a block at a time.
 
     Generators work on many examples at once, so that is how they are called; which
@@ -20,7 +20,7 @@ class DrawnExamples:
       >>> def draw(block):
       ...     rows = np.full((4, 3), block, np.uint8)
       ...     return rows, np.arange(4, dtype=np.int32)
-      >>> examples = DrawnExamples(n=10, length=3, per_block=4, draw=draw)
+      >>> examples = GeneratedExamples(n=10, length=3, per_block=4, draw=draw)
       >>> rows, labels = examples.take(np.array([9, 2]))
       >>> rows.tolist(), labels.tolist()
       ([[2, 2, 2], [0, 0, 0]], [1, 2])

@@ -86,7 +86,7 @@ def draw(
     Args:
       rng: Where the numbers come from.
       n: Expressions to draw.
-      bounds: Which are wanted. The search has no end unless they `exist`.
+      bounds: Which are wanted. The search has no end unless they `has_expressions`.
       parts: Numbers of the parts, as `part_of` gives them, that they are from, equally
         likely: the last digit of each is set so. None means all, as drawn.
 
@@ -118,7 +118,7 @@ def draw(
     return tokens, values
 
 
-def exist(bounds: Bounds) -> bool:
+def has_expressions(bounds: Bounds) -> bool:
     """Whether one of the first `RAREST` trees that are drawn is within the bounds."""
     rng = np.random.default_rng(0)
     rounds = range(0, RAREST, _AT_ONCE)

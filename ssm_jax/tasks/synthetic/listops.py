@@ -45,8 +45,8 @@ class ListOps:
         to 9; 11 to 14 the opening brackets with their operators, ``[MIN``, ``[MAX``,
         ``[MED``, ``[SM``; 15 the closing bracket ``]``.
       targets: int32, ``(b,)``, the value, 0 to 9.
-      mask: bool, ``(b,)``, false for rows that fill up the last batch.
-      valid: bool, ``(b, max_length)``, false on padding.
+      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      mask: bool, ``(b, max_length)``, false on padding.
 
     Splits: 96,000 train, 2,000 validation and 2,000 test examples, drawn from streams
     of their own: example i of a split depends on the bounds above, on the split and on
@@ -75,7 +75,7 @@ class ListOps:
       >>> task = ListOps(min_length=7, max_length=15, max_depth=4, max_arguments=4)
       >>> batch = task.batch("test", 0, batch_size=4, seed=0)
       >>> for row, value in zip(batch.inputs, batch.targets):
-      ...     print(spell(row), "=", value)
+      ...     print(decode(row), "=", value)
       [SM 6 0 [MAX 8 0 3 3 ] 2 ] = 6
       [MIN 4 7 [SM 4 8 ] ] = 2
       [SM 8 [MAX 6 [MIN 9 6 ] 1 6 ] 6 1 ] = 1
@@ -109,7 +109,7 @@ class ListOps:
                 f"`min_length` must be from 1 to `max_length`, {self.max_length}, got "
                 f"{self.min_length}; the arena's bounds are 500 and 2000."
             )
-        if not expressions.exist(_bounds(self)):
+        if not expressions.has_expressions(_bounds(self)):
             raise ValueError(
                 "`min_length` and `max_length` must be lengths that trees have, got "
                 f"{self.min_length} and {self.max_length} and none such among "
@@ -138,12 +138,12 @@ class ListOps:
     ) -> base.Batch:
         """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, mask = base.choose_rows(n, split, index, batch_size, seed)
+        rows, mask = base.shuffled_indices(n, split, index, batch_size, seed)
         tokens, values = _examples(self, split).take(rows)
-        return base.Batch(tokens.astype(np.int32), values, mask, valid=tokens > 0)
+        return base.Batch(tokens.astype(np.int32), values, mask, mask=tokens > 0)
 
 
-def spell(tokens: np.ndarray) -> str:
+def decode(tokens: np.ndarray) -> str:
     """Writes an expression out.
 
     Args:
@@ -153,7 +153,7 @@ def spell(tokens: np.ndarray) -> str:
       The words of the expression with blanks between them.
 
     Example:
-      >>> spell(np.array([14, 9, 6, 15, 0, 0]))
+      >>> decode(np.array([14, 9, 6, 15, 0, 0]))
       '[SM 8 5 ]'
     """
     words = ["", *"0123456789", "[MIN", "[MAX", "[MED", "[SM", "]"]
@@ -161,12 +161,12 @@ def spell(tokens: np.ndarray) -> str:
 
 
 @functools.cache
-def _examples(task: ListOps, split: base.Split) -> drawn.DrawnExamples:
+def _examples(task: ListOps, split: base.Split) -> drawn.GeneratedExamples:
     def draw(block: int) -> tuple[np.ndarray, np.ndarray]:
         rng = base.generator("listops", split, 0, block)
         return expressions.draw(rng, _PER_BLOCK, _bounds(task), PARTS[split])
 
-    return drawn.DrawnExamples(
+    return drawn.GeneratedExamples(
         n=task.n_examples(split),
         length=task.max_length,
         per_block=_PER_BLOCK,

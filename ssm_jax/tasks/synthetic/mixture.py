@@ -44,7 +44,7 @@ class Mixture:
     Batch:
       inputs: float32, ``(b, length, 1)``; of ``"next"`` without the last step.
       targets: float32, ``(b, length - 1)``, or of ``"next"`` ``(b, length - 1, 1)``.
-      mask: bool, ``(b,)``, or of ``"next"`` ``(b, length - 1)``; false for rows that
+      loss_mask: bool, ``(b,)``, or of ``"next"`` ``(b, length - 1)``; false for rows that
         fill up the last batch.
 
     Splits: 3,200 train and 800 test samples as published, and 400 for validation, which
@@ -111,7 +111,7 @@ class Mixture:
     ) -> base.Batch:
         """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, mask = base.choose_rows(n, split, index, batch_size, seed)
+        rows, mask = base.shuffled_indices(n, split, index, batch_size, seed)
         x = _samples(self.degree, self.std, self.length, split, n)[rows]
         if self.target == "curve":
             return base.Batch(x[..., None], x[:, 1:], mask)

@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ssm_jax.tasks import base
-from ssm_jax.tasks.synthetic.brush import Brush, Stroke, make_brush
-from ssm_jax.tasks.synthetic.curves import Sheets
+from ssm_jax.tasks.synthetic.brush import DashStamps, DashStyle, make_stamps
+from ssm_jax.tasks.synthetic.curves import Canvas
 
 Size = Literal[32, 128]
 """Pixels along a side of an image: Pathfinder, and Path-X."""
@@ -35,7 +35,7 @@ class _Setting:
       n_begun: Pairs of curves to begin for each that is expected to come to its end.
     """
 
-    strokes: tuple[Stroke, ...]
+    strokes: tuple[DashStyle, ...]
     apart: int
     n_distractors: int
     dot_radius: float
@@ -46,7 +46,7 @@ class _Setting:
 
 _SETTINGS: dict[int, _Setting] = {
     32: _Setting(
-        strokes=(Stroke(dash=2, thickness=0.5, margin=1, continuity=1.0),),
+        strokes=(DashStyle(dash=2, thickness=0.5, margin=1, continuity=1.0),),
         apart=7,
         n_distractors=5,
         dot_radius=1.5,
@@ -56,8 +56,8 @@ _SETTINGS: dict[int, _Setting] = {
     ),
     128: _Setting(
         strokes=(
-            Stroke(dash=5, thickness=1.5, margin=2, continuity=1.8),
-            Stroke(dash=5, thickness=1.5, margin=3, continuity=1.8),
+            DashStyle(dash=5, thickness=1.5, margin=2, continuity=1.8),
+            DashStyle(dash=5, thickness=1.5, margin=3, continuity=1.8),
         ),
         apart=20,
         n_distractors=8,
@@ -137,7 +137,7 @@ def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
     for number, stroke in enumerate(setting.strokes):
         rows = np.flatnonzero(which == number)
         if len(rows):
-            brush = make_brush(stroke, size)
+            brush = make_stamps(stroke, size)
             parts.append(_draw(rng, labels[rows], brush, setting))
             order.append(rows)
     place = np.argsort(np.concatenate(order))
@@ -145,12 +145,12 @@ def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
 
 
 def _draw(
-    rng: np.random.Generator, labels: np.ndarray, brush: Brush, setting: _Setting
+    rng: np.random.Generator, labels: np.ndarray, brush: DashStamps, setting: _Setting
 ) -> Drawings:
     """Draws an image for each label, all with one brush."""
     n, n_long = len(labels), 2 * _DASHES
     short = range(n_long, n_long + setting.n_distractors * _DISTRACTOR_DASHES)
-    sheets = Sheets(brush, n, short.stop)
+    sheets = Canvas(brush, n, short.stop)
     everywhere = np.arange(n)
     pivot, direction = _draw_pairs(rng, n, brush, setting)
     for dash in range(n_long):
@@ -182,12 +182,12 @@ def _draw(
 
 
 def _draw_pairs(
-    rng: np.random.Generator, n: int, brush: Brush, setting: _Setting
+    rng: np.random.Generator, n: int, brush: DashStamps, setting: _Setting
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws pairs of long curves; gives the dashes of both, in turns, ``(n, 28)``."""
     pivots, directions = [], []
     while n:
-        sheets = Sheets(brush, n * setting.n_begun, 2 * _DASHES)
+        sheets = Canvas(brush, n * setting.n_begun, 2 * _DASHES)
         grown = _begin_pairs(rng, sheets, setting)
         for dash in range(2, 2 * _DASHES):
             grown = sheets.extend(rng, grown, after=dash - 2, dash=dash)
@@ -200,7 +200,7 @@ def _draw_pairs(
 
 
 def _begin_pairs(
-    rng: np.random.Generator, sheets: Sheets, setting: _Setting
+    rng: np.random.Generator, sheets: Canvas, setting: _Setting
 ) -> np.ndarray:
     """Draws the first dash of both curves; gives the sheets where both fit."""
     brush = sheets.brush
@@ -218,7 +218,7 @@ def _begin_pairs(
     return everywhere[fits]
 
 
-def _paint(sheets: Sheets, dots: np.ndarray, setting: _Setting) -> np.ndarray:
+def _paint(sheets: Canvas, dots: np.ndarray, setting: _Setting) -> np.ndarray:
     """Paints the dashes, the nearer to white the more of a pixel they cover."""
     brush = sheets.brush
     n, n_dashes = sheets.pivot.shape

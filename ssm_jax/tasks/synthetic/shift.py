@@ -28,7 +28,7 @@ class Shift:
       inputs: float32, ``(b, length, 3)``: standard normal noise divided by its greatest
         absolute value in the row, then ``cos`` and ``sin`` of ``2 pi i / length``.
       targets: float32, ``(b, length, n_shifts)``.
-      mask: bool, ``(b, length)``, true everywhere.
+      loss_mask: bool, ``(b, length)``, true everywhere.
 
     Splits: endless, drawn from streams that differ by split, seed and index; nothing is
     downloaded.
@@ -81,5 +81,5 @@ class Shift:
             delay = k * self.length // self.n_shifts
             targets[:, delay:, k] = x[:, : self.length - delay]
         return base.Batch(
-            sequence.with_positions(x), targets, mask=np.ones(x.shape, bool)
+            sequence.with_positions(x), targets, loss_mask=np.ones(x.shape, bool)
         )

@@ -69,8 +69,8 @@ class Glue(sentences.WordTask):
       inputs: int32, ``(b, length)``: words as `ssm_jax.tasks.words` splits and numbers
         them, the second sentence after a separator, 2, then padding, 0.
       targets: int32, ``(b,)``, the class.
-      mask: bool, ``(b,)``, false for rows that fill up the last batch.
-      valid: bool, ``(b, length)``, true where there is a word or the separator.
+      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      mask: bool, ``(b, length)``, true where there is a word or the separator.
 
     Splits: the labels of GLUE's own test splits are not public, and the figures of the
     paper below are those of its validation splits. So ``test`` is GLUE's validation

@@ -41,7 +41,7 @@ class PixelMnist:
       inputs: float32, ``(b, 784, 1)``, or of rows ``(b, 28, 28)``: pixels row by row
         from the top left, divided by 255, not centred, then permuted if asked for.
       targets: int32, ``(b,)``, the digit, 0 to 9.
-      mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
 
     Splits: 55,000 train, 5,000 validation and 10,000 test images, from TFDS's mnist
     3.0.1 (60,000 and 10,000, in the fixed order that TFDS shuffled them to); pooled,
@@ -128,7 +128,7 @@ class PixelCifar10:
         ``(x / 255 - 0.5) / 0.5``.
       targets: int32, ``(b,)``: airplane, automobile, bird, cat, deer, dog, frog, horse,
         ship, truck.
-      mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
 
     Splits: 45,000 train, 5,000 validation and 10,000 test images, from TFDS's cifar10
     3.0.2 (50,000 and 10,000, in the fixed order that TFDS shuffled them to). Read once

@@ -31,8 +31,8 @@ class ImdbBytes:
       inputs: int32, ``(b, length)``: each byte plus 1, then padding, 0; a vocabulary
         of 257. UTF-8 as it stands, line breaks as ``<br />``.
       targets: int32, ``(b,)``: 0 for a bad review, 1 for a good one.
-      mask: bool, ``(b,)``, false for rows that fill up the last batch.
-      valid: bool, ``(b, length)``, true where there is a byte.
+      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      mask: bool, ``(b, length)``, true where there is a byte.
 
     Splits: 22,500 train, 2,500 validation and 25,000 test reviews, from TFDS's
     imdb_reviews 1.0.0 (25,000 and 25,000; half of them good; its unlabelled reviews are
@@ -113,8 +113,8 @@ class ImdbWords(sentences.WordTask):
       inputs: int32, ``(b, length)``: words as `ssm_jax.tasks.words` splits and numbers
         them, then padding, 0.
       targets: int32, ``(b,)``: 0 for a bad review, 1 for a good one.
-      mask: bool, ``(b,)``, false for rows that fill up the last batch.
-      valid: bool, ``(b, length)``, true where there is a word.
+      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      mask: bool, ``(b, length)``, true where there is a word.
 
     Splits: as for `ImdbBytes`. Half of the reviews have more than 220 words, 12% more
     than 512. Read once per process, about ten seconds, into 54 MB.

@@ -45,7 +45,7 @@ class Pathfinder:
       inputs: float32, ``(b, size * size, 1)``: pixels row by row from the top left,
         divided by 255, not centred; black is 0.
       targets: int32, ``(b,)``, 1 where both dots are on one curve, else 0.
-      mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
 
     Splits: 160,000 train, 20,000 validation and 20,000 test images, each split from
     streams of its own: example i of a split depends on the size, the split and i alone.
@@ -105,7 +105,7 @@ class Pathfinder:
     ) -> base.Batch:
         """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, mask = base.choose_rows(n, split, index, batch_size, seed)
+        rows, mask = base.shuffled_indices(n, split, index, batch_size, seed)
         pixels, labels = _examples(self, split).take(rows)
         return base.Batch(pixels[..., None] / np.float32(255), labels, mask)
 
@@ -147,7 +147,7 @@ class _PreparedExamples:
 @functools.cache
 def _examples(
     task: Pathfinder, split: base.Split
-) -> drawn.DrawnExamples | _PreparedExamples:
+) -> drawn.GeneratedExamples | _PreparedExamples:
     if task.data_dir is not None:
         return _PreparedExamples(task, split)
 
@@ -155,6 +155,6 @@ def _examples(
         drawings = draw_block(task.size, 0, split, block)
         return drawings.images.reshape(PER_BLOCK, -1), drawings.labels
 
-    return drawn.DrawnExamples(
+    return drawn.GeneratedExamples(
         n=task.n_examples(split), length=task.size**2, per_block=PER_BLOCK, draw=draw
     )

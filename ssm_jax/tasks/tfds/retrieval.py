@@ -29,8 +29,8 @@ class Retrieval:
       inputs: int32, ``(b, 2, length)``: each byte plus 1, then padding, 0; a vocabulary
         of 257.
       targets: int32, ``(b,)``: 1 if they are related, else 0.
-      mask: bool, ``(b,)``, false for rows that fill up the last batch.
-      valid: bool, ``(b, 2, length)``, true where there is a byte.
+      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      mask: bool, ``(b, 2, length)``, true where there is a byte.
 
     Splits: 147,086 train, 18,090 validation and 17,437 test pairs of papers of the ACL
     Anthology, split by the publishers (their ``eval`` is ``validation``), in the
@@ -79,7 +79,7 @@ class Retrieval:
         """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_split(split)
         pairs = _open(self.data_dir, split)
-        rows, mask = base.choose_rows(len(pairs), split, index, batch_size, seed)
+        rows, mask = base.shuffled_indices(len(pairs), split, index, batch_size, seed)
         records = pairs.read(rows.tolist())
         texts = [record.text(name) for record in records for name in ("text1", "text2")]
         inputs, valid = tokens.pad(
