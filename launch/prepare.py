@@ -23,9 +23,11 @@ from tqdm import tqdm
 
 from launch import cli
 from ssm_jax.config import nearest
-from ssm_jax.tasks.prepare import aan, cifar10, glue, imdb, mnist, texts, writing
-from ssm_jax.tasks.prepare.pathfinder import write_pathfinder
-from ssm_jax.tasks.tfds.pathfinder import PATHFINDER, Size
+from ssm_jax.tasks.images import prepare_cifar10, prepare_mnist
+from ssm_jax.tasks.pathfinder.pathfinder import PATHFINDER, Size
+from ssm_jax.tasks.pathfinder.prepare import write_pathfinder
+from ssm_jax.tasks.text import prepare_aan, prepare_books, prepare_glue, prepare_imdb
+from ssm_jax.tasks.tfds import writing
 
 DATASET = flags.DEFINE_string("dataset", None, "Which set.", required=True)
 DATA_DIR = flags.DEFINE_string(
@@ -41,21 +43,25 @@ SUBSET = flags.DEFINE_bool(
 RAW = {
     raw.prepared.name: raw
     for raw in (
-        mnist.MNIST,
-        cifar10.CIFAR10,
-        imdb.IMDB,
-        aan.AAN,
-        glue.COLA,
-        glue.SST2,
-        glue.MRPC,
-        glue.QQP,
-        glue.MNLI,
-        glue.QNLI,
+        prepare_mnist.MNIST,
+        prepare_cifar10.CIFAR10,
+        prepare_imdb.IMDB,
+        prepare_aan.AAN,
+        prepare_glue.COLA,
+        prepare_glue.SST2,
+        prepare_glue.MRPC,
+        prepare_glue.QQP,
+        prepare_glue.MNLI,
+        prepare_glue.QNLI,
     )
 }
 TEXTS = {
     raw.prepared.name: raw
-    for raw in (texts.WIKITEXT103, texts.WIKITEXT103_RAW, texts.PG19)
+    for raw in (
+        prepare_books.WIKITEXT103,
+        prepare_books.WIKITEXT103_RAW,
+        prepare_books.PG19,
+    )
 }
 PUBLISHED = RAW | TEXTS
 DRAWN: dict[str, Size] = {"pathfinder32": 32, "pathfinder128": 128, "pathx": 128}
@@ -101,7 +107,7 @@ def prepare(
     elif manual_dir is not None:
         files = Path(manual_dir).expanduser()
         if dataset in TEXTS:
-            texts.write(TEXTS[dataset], files, data_dir, subset=subset)
+            prepare_books.write(TEXTS[dataset], files, data_dir, subset=subset)
         else:
             writing.write(RAW[dataset], files, data_dir, subset=subset)
     else:
@@ -122,7 +128,9 @@ def _draw(dataset: str, data_dir: str) -> None:
         write_pathfinder(data_dir, size=DRAWN[dataset], progress=show)
 
 
-def _download(raw: writing.RawSet | texts.RawTexts, data_dir: str | None) -> None:
+def _download(
+    raw: writing.RawSet | prepare_books.RawTexts, data_dir: str | None
+) -> None:
     if not raw.in_tfds:
         cause = "TFDS does not download this set"
     elif importlib.util.find_spec("tensorflow") is None:

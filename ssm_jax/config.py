@@ -53,7 +53,7 @@ def spec(cls: type, /, **fields: Any) -> Config:
       >>> from ssm_jax.tasks import Digits
       >>> task = spec(Digits)
       >>> task.cls
-      'ssm_jax.tasks.digits:Digits'
+      'ssm_jax.tasks.images.digits:Digits'
       >>> build(task)
       Digits()
     """

@@ -110,7 +110,9 @@ def sets_dir(mnist_dir, tmp_path_factory) -> str:
 
     In its folder ``novels`` there is text.
     """
-    from ssm_jax.tasks.prepare import aan, cifar10, glue, imdb, writing
+    from ssm_jax.tasks.images import prepare_cifar10
+    from ssm_jax.tasks.text import prepare_aan, prepare_glue, prepare_imdb
+    from ssm_jax.tasks.tfds import writing
     from tests.tasks import raw_sets
 
     raw, data_dir = (tmp_path_factory.mktemp(name) for name in ("raw", "sets"))
@@ -118,7 +120,13 @@ def sets_dir(mnist_dir, tmp_path_factory) -> str:
     for write_raw in (raw_sets.cifar10, raw_sets.imdb, raw_sets.cola, raw_sets.mrpc):
         write_raw(raw)
     raw_sets.aan(raw)
-    for which in (cifar10.CIFAR10, imdb.IMDB, glue.COLA, glue.MRPC, aan.AAN):
+    for which in (
+        prepare_cifar10.CIFAR10,
+        prepare_imdb.IMDB,
+        prepare_glue.COLA,
+        prepare_glue.MRPC,
+        prepare_aan.AAN,
+    ):
         writing.write(which, raw, str(data_dir), subset=True)
     raw_sets.novels(data_dir / "novels", 29)
     return str(data_dir)

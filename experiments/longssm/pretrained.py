@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from ssm_jax.evaluation.length_extension import LossAtLength, losses_by_length
 from ssm_jax.interop import load_mamba
 from ssm_jax.plots.style import GREY, PALETTE, figure, plain
-from ssm_jax.tasks.subwords import Subwords
+from ssm_jax.tasks.text.subwords import Subwords
 
 TRAINED = 2_048
 LENGTHS = tuple(2**i for i in range(9, 16))

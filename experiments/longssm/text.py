@@ -35,15 +35,7 @@ from ml_collections import ConfigDict
 from ssm_jax.config import Config, nearest, spec
 from ssm_jax.layers import ETSMLP, MLP, ChannelMixing, Mamba, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
-from ssm_jax.recurrences import (
-    CES,
-    DLR,
-    FRU,
-    GRU,
-    S5,
-    BoundedEigenvalues,
-    log_spaced,
-)
+from ssm_jax.recurrences import CES, DLR, FRU, GRU, S5, BoundedEigenvalues, log_spaced
 from ssm_jax.tasks import TextFolder
 from ssm_jax.training import Optimizer, TrainConfig
 

@@ -31,7 +31,7 @@ from ssm_jax.recurrences import (
     Recurrence,
     SelectiveSSM,
 )
-from ssm_jax.recurrences.statistics import RunningSums
+from ssm_jax.recurrences.families.running_sums import RunningSums
 from ssm_jax.types import Method
 
 SCALES = (1.0, 5.0, 20.0, 100.0)

@@ -6,7 +6,8 @@ import time
 import numpy as np
 
 from launch.suites.measure import Row
-from ssm_jax.tasks.synthetic import expressions, pathfinder
+from ssm_jax.tasks.listops import expressions
+from ssm_jax.tasks.pathfinder import drawing
 
 # Of the Long Range Arena.
 BOUNDS = expressions.Bounds(500, 2000, 10, 10)
@@ -15,7 +16,7 @@ N_EXPRESSIONS = 256
 
 def _images(size):
     def draw(seed):
-        return len(pathfinder.draw_block(size, seed, "train", 0).labels)
+        return len(drawing.draw_block(size, seed, "train", 0).labels)
 
     return draw
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from launch.suites.measure import Row
 from ssm_jax.recurrences import FRU, GRU, LSTM, RNN, SRU, Nonlinear
-from ssm_jax.recurrences.base import Params
+from ssm_jax.recurrences.families.base import Params
 from ssm_jax.types import Activations, Method, Steps
 
 D_IN = 4

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from launch.suites.measure import Row, measure, ratios
 from ssm_jax.recurrences import FRU, SRU, Nonlinear, log_spaced
-from ssm_jax.recurrences.statistics import RunningSums
+from ssm_jax.recurrences.families.running_sums import RunningSums
 
 
 class _AsWritten(RunningSums):

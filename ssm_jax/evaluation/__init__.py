@@ -6,7 +6,9 @@ from ssm_jax.evaluation.generate import Sampling as Sampling
 from ssm_jax.evaluation.generate import generate as generate
 from ssm_jax.evaluation.inspect import inspect as inspect
 from ssm_jax.evaluation.length_extension import LossAtLength as LossAtLength
-from ssm_jax.evaluation.length_extension import classify_extension as classify_extension
+from ssm_jax.evaluation.length_extension import (
+    classify_extension as classify_extension,
+)
 from ssm_jax.evaluation.length_extension import loss_interval as loss_interval
 from ssm_jax.evaluation.length_extension import losses_by_length as losses_by_length
 from ssm_jax.evaluation.restore import Restored as Restored

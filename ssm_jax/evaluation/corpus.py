@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ssm_jax.tasks.base import Split
-from ssm_jax.tasks.text import TextFolder
+from ssm_jax.tasks.text.folder import TextFolder
 
 
 def corpus(task: TextFolder, split: Split) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from flax.core import meta
 
 from ssm_jax.config import build
 from ssm_jax.tasks.base import Task
-from ssm_jax.tasks.text import TextFolder
+from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.checkpoint import CheckpointError
 from ssm_jax.training.folder import RunFolder
 from ssm_jax.training.loop import TrainConfig

@@ -22,7 +22,7 @@ from ssm_jax.evaluation.length_extension import (
 from ssm_jax.evaluation.length_extension import WindowState as LengthStart
 from ssm_jax.evaluation.restore import restore
 from ssm_jax.tasks.base import Split
-from ssm_jax.tasks.text import TextFolder
+from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.evaluate import evaluate
 from ssm_jax.training.folder import RunFolder
 from ssm_jax.training.lock import check_one_process

@@ -6,9 +6,9 @@ from typing import get_args
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels import neighbours, scan
+from ssm_jax.kernels import scan, shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.convolution import fft_solver
+from ssm_jax.kernels.fft import fft_solver
 from ssm_jax.kernels.powers import (
     LogDecay,
     check_log_decay,
@@ -138,7 +138,7 @@ def _solve(a, b, cut, reverse, method):
     """
     fixed = jax.lax.stop_gradient(a)
     # The link between steps t - 1 and t is the same, seen from its other end.
-    earlier, later = neighbours.shift_right, neighbours.shift_left
+    earlier, later = shift.shift_right, shift.shift_left
     if reverse:
         earlier, later = later, earlier
     links = fixed if _is_constant(a) else later(fixed)
@@ -251,7 +251,7 @@ def _links_cut(reset, reverse):
     if reset is None:
         return None
     reset = jnp.asarray(reset)
-    return neighbours.shift_left(reset[..., None])[..., 0] if reverse else reset
+    return shift.shift_left(reset[..., None])[..., 0] if reverse else reset
 
 
 def _is_constant(a):

@@ -14,7 +14,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.powers import LogDecay, decay_powers, n_step_decay, two_float_decay
+from ssm_jax.kernels.powers import (
+    LogDecay,
+    decay_powers,
+    n_step_decay,
+    two_float_decay,
+)
 from ssm_jax.types import Array, Bool, Inexact
 
 

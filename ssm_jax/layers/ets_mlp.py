@@ -12,7 +12,7 @@ from ssm_jax.layers.channel_mixing import InitScheme, Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
-from ssm_jax.recurrences.base import Recurrence
+from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 

@@ -13,8 +13,8 @@ from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.short_convolution import ShortConvolution
-from ssm_jax.recurrences.base import Recurrence
-from ssm_jax.recurrences.selective import SelectiveSSM
+from ssm_jax.recurrences.families.base import Recurrence
+from ssm_jax.recurrences.selective_ssm import SelectiveSSM
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 

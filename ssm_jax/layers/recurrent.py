@@ -11,9 +11,9 @@ from flax.core import meta
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.layers.module import Module
-from ssm_jax.recurrences.base import ParamGroup, Recurrence
-from ssm_jax.recurrences.nonlinear import Nonlinear
-from ssm_jax.recurrences.padding import last_valid
+from ssm_jax.recurrences.families.base import ParamGroup, Recurrence
+from ssm_jax.recurrences.families.nonlinear import Nonlinear
+from ssm_jax.recurrences.families.padding import last_valid
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
 
 MONITORS = "monitors"

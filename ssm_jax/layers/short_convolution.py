@@ -7,8 +7,8 @@ from flax import linen as nn
 from ssm_jax.fields import PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.module import Module
-from ssm_jax.recurrences.base import check
-from ssm_jax.recurrences.padding import apply_to_valid_steps
+from ssm_jax.recurrences.families.base import check
+from ssm_jax.recurrences.families.padding import apply_to_valid_steps
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
 

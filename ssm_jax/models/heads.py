@@ -8,7 +8,7 @@ from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import InitScheme, Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
-from ssm_jax.recurrences.padding import last_valid
+from ssm_jax.recurrences.families.padding import last_valid
 from ssm_jax.types import Activations, Array, Bool, Float, Steps
 
 

@@ -11,7 +11,7 @@ from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.models.heads import LastHead
-from ssm_jax.recurrences.base import Recurrence
+from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, Method, PyTree, Steps
 
 

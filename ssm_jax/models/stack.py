@@ -10,7 +10,7 @@ from ssm_jax.layers.module import Module
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import PositionalEmbedding, TokenEncoder
 from ssm_jax.models.norm import Norm
-from ssm_jax.recurrences.base import Recurrence
+from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
 
 

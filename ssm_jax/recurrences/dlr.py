@@ -9,15 +9,15 @@ import numpy as np
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay, multiply_decays
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
+from ssm_jax.recurrences.families.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.families.initializers import (
     check_draw,
     in_float32,
     join_complex,
     log_uniform,
     validate_dt_range,
 )
+from ssm_jax.recurrences.families.modes import Modes
 from ssm_jax.types import Array, Complex, Eigenvalues, Float, PRNGKey, Readout
 
 

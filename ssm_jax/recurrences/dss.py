@@ -10,11 +10,10 @@ import numpy as np
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import decay_powers
-from ssm_jax.recurrences import hippo
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.discretize import discretize
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
+from ssm_jax.recurrences.families import hippo
+from ssm_jax.recurrences.families.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.families.discretization import discretize
+from ssm_jax.recurrences.families.initializers import (
     bounded_exp,
     check_draw,
     in_float32,
@@ -24,6 +23,7 @@ from ssm_jax.recurrences.parameters import (
     scaled,
     validate_dt_range,
 )
+from ssm_jax.recurrences.families.modes import Modes
 from ssm_jax.types import PRNGKey
 
 # Least square of what the softmax divides by, as the authors' code bounds it.

@@ -9,14 +9,14 @@ import numpy as np
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
+from ssm_jax.recurrences.families.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.families.initializers import (
     check_draw,
     in_float32,
     log_uniform,
     sigmoid,
 )
+from ssm_jax.recurrences.families.modes import Modes
 from ssm_jax.types import Array, Float, PRNGKey
 
 

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.powers import LogDecay, decay_powers
-from ssm_jax.recurrences.base import Params
-from ssm_jax.recurrences.parameters import check_draw
-from ssm_jax.recurrences.statistics import RunningSums, truncated_normal
+from ssm_jax.recurrences.families.base import Params
+from ssm_jax.recurrences.families.initializers import check_draw
+from ssm_jax.recurrences.families.running_sums import RunningSums, truncated_normal
 from ssm_jax.types import PRNGKey
 
 

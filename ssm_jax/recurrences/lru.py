@@ -9,15 +9,15 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
+from ssm_jax.recurrences.families.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.families.initializers import (
     bounded_exp,
     check_draw,
     in_float32,
     join_complex,
     split_complex,
 )
+from ssm_jax.recurrences.families.modes import Modes
 from ssm_jax.types import PRNGKey
 
 # Least of what is drawn uniformly in (0, 1), for its logarithm.

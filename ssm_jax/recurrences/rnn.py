@@ -8,13 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
-from ssm_jax.recurrences.base import Params
-from ssm_jax.recurrences.nonlinear import Nonlinear
-from ssm_jax.recurrences.parameters import (
-    check_draw,
-    matmul_f32,
-    sigmoid,
-)
+from ssm_jax.recurrences.families.base import Params
+from ssm_jax.recurrences.families.initializers import check_draw, matmul_f32, sigmoid
+from ssm_jax.recurrences.families.nonlinear import Nonlinear
 from ssm_jax.types import Array, Float, PRNGKey
 
 

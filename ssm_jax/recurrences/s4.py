@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_fields
-from ssm_jax.kernels.convolution import causal_convolution
 from ssm_jax.kernels.dense import block_by_block, step_by_step
-from ssm_jax.kernels.neighbours import shift_left
-from ssm_jax.recurrences import hippo, nplr
-from ssm_jax.recurrences.base import ParamGroup, Params, check
-from ssm_jax.recurrences.padding import apply_to_valid_steps
-from ssm_jax.recurrences.parameters import (
+from ssm_jax.kernels.fft import causal_convolution
+from ssm_jax.kernels.shift import shift_left
+from ssm_jax.recurrences.families import hippo, nplr
+from ssm_jax.recurrences.families.base import ParamGroup, Params, check
+from ssm_jax.recurrences.families.initializers import (
     MAX_EXPONENT,
     bounded_exp,
     check_draw,
@@ -24,6 +23,7 @@ from ssm_jax.recurrences.parameters import (
     validate_dt_range,
     validate_even_state,
 )
+from ssm_jax.recurrences.families.padding import apply_to_valid_steps
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
 # Shorter sequences are stepped through.

@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_fields
-from ssm_jax.recurrences import hippo
-from ssm_jax.recurrences.base import ParamGroup, Params, TimeInvariant
-from ssm_jax.recurrences.discretize import Discretization, discretize
-from ssm_jax.recurrences.modes import Modes
-from ssm_jax.recurrences.parameters import (
+from ssm_jax.recurrences.families import hippo
+from ssm_jax.recurrences.families.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.families.discretization import Discretization, discretize
+from ssm_jax.recurrences.families.initializers import (
     bounded_exp,
     check_draw,
     in_float32,
@@ -22,6 +21,7 @@ from ssm_jax.recurrences.parameters import (
     validate_dt_range,
     validate_even_state,
 )
+from ssm_jax.recurrences.families.modes import Modes
 from ssm_jax.types import PRNGKey
 
 

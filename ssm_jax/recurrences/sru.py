@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from ssm_jax.recurrences.statistics import RunningSums
+from ssm_jax.recurrences.families.running_sums import RunningSums
 
 
 @dataclass(frozen=True, kw_only=True)

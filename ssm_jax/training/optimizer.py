@@ -17,7 +17,7 @@ from ssm_jax.fields import (
     check_fields,
 )
 from ssm_jax.layers.recurrent import LabelledParam
-from ssm_jax.recurrences.base import ParamGroup
+from ssm_jax.recurrences.families.base import ParamGroup
 from ssm_jax.types import PyTree
 
 Schedule = Literal["constant", "cosine", "linear", "staircase"]

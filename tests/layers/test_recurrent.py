@@ -18,7 +18,7 @@ from ssm_jax.layers import (
     RecurrentLayer,
 )
 from ssm_jax.recurrences import DLR, FRU, GRU, LSTM, ParamGroup
-from ssm_jax.recurrences.base import TimeInvariant
+from ssm_jax.recurrences.families.base import TimeInvariant
 
 LENGTH, WIDTH = 6, 4
 PLAIN = DLR(d_state=3, lr_multiplier=0.1)

@@ -18,7 +18,12 @@ from ssm_jax.recurrences import (
     ExponentialSmoothing,
     GatedLinearAttention,
 )
-from ssm_jax.recurrences.parameters import MAX_EXPONENT, bounded_exp, divided, sigmoid
+from ssm_jax.recurrences.families.initializers import (
+    MAX_EXPONENT,
+    bounded_exp,
+    divided,
+    sigmoid,
+)
 from tests.recurrences import oracle_rnn
 from tests.recurrences.table import ROWS
 

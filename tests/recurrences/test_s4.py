@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.signal import cont2discrete
 
-from ssm_jax.recurrences import S4, hippo, nplr
+from ssm_jax.recurrences import S4
+from ssm_jax.recurrences.families import hippo, nplr
 
 
 @pytest.mark.parametrize("length", [1, 2, 64, 1023])

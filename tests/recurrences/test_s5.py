@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import signal
 
-from ssm_jax.recurrences import S5, convolution_kernel, hippo, to_real_readout
+from ssm_jax.recurrences import S5, convolution_kernel, to_real_readout
+from ssm_jax.recurrences.families import hippo
 from tests.kernels.oracle import assert_close
 
 WIDTH = 16

@@ -30,7 +30,7 @@ def test_slices_of_the_modes_change_nothing(row, monkeypatch):
     check(jax.jit(evaluation(run))(*p), expected(row, p, RESET, MASK))
 
 
-BOUND = "ssm_jax.recurrences.evaluation.STATES_AT_ONCE"
+BOUND = "ssm_jax.recurrences.families.evaluation.STATES_AT_ONCE"
 
 
 @pytest.mark.parametrize("method", ["sequential", "associative"])

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ssm_jax.recurrences import (
-    DSS,
-    S4,
-    S4D,
-    S5,
-    ParamGroup,
-    convolution_kernel,
-    hippo,
-)
+from ssm_jax.recurrences import DSS, S4, S4D, S5, ParamGroup, convolution_kernel
+from ssm_jax.recurrences.families import hippo
 
 WIDTH = 16
 HALVES = np.imag(hippo.legs(4).lam)

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from ssm_jax.tasks import base
-from ssm_jax.tasks.synthetic import drawn, sequence
+from ssm_jax.tasks import base, generated
+from ssm_jax.tasks.synthetic import sequence
 
 N_COMPONENTS = 5
 N_FREQUENCIES = 15
@@ -77,7 +77,7 @@ class Mixture:
     def __post_init__(self) -> None:
         """Checks the sizes."""
         sequence.check_length(self.length - 1)
-        drawn.check_sizes(self.n_train, self.n_validation, self.n_test)
+        generated.check_sizes(self.n_train, self.n_validation, self.n_test)
         if self.degree is not None and self.degree < 1:
             raise ValueError(
                 f"`degree` must be positive or None, got {self.degree}; the published "
@@ -104,7 +104,7 @@ class Mixture:
 
     def n_examples(self, split: base.Split) -> int:
         """Counts the samples of a split."""
-        return drawn.split_size(split, self.n_train, self.n_validation, self.n_test)
+        return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int

@@ -1,0 +1,118 @@
+"""Convolution with the kernel of few modes, block by block, without FFT.
+
+Within a short block every step is a weighted sum of the block's steps; what passes from
+block to block is a state of each mode. Of a block's steps a few numbers enter the
+state, and leave it, by the powers of the decays. All of it is products of rows of
+channels, so nothing is transposed, and a state exists of each block, not of each step.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels import shift
+from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.mixing import mixed
+from ssm_jax.kernels.powers import LogDecay, decay_powers, n_step_decay
+from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
+from ssm_jax.types import Array, Float, Inexact
+
+# A step costs products with all steps of its block, and a share of the block's state.
+_LONGEST = 16
+
+
+def block_length(length: int) -> int:
+    """Steps of a block for a sequence of ``length`` steps."""
+    return min(_LONGEST, length)
+
+
+@jax.jit
+def block_convolution(
+    u: Float[Array, "*b l d"],
+    log_decay: LogDecay,
+    w: Inexact[Array, "d n"],
+    log_decay_backward: LogDecay | None = None,
+    w_backward: Inexact[Array, "d n"] | None = None,
+    feedthrough: Float[Array, " d"] | None = None,
+) -> Float[Array, "*b l d"]:
+    """Convolves each channel with the real part of its modes' sum.
+
+    Differentiable any number of times in reverse mode; not in forward mode.
+
+    ``y_t = sum_j k_j u_{t-j} + sum_j k'_j u_{t+1+j}``, ``k_j = Re sum_n w_n lam_n**j``
+    and ``k'`` likewise; without ``w_backward`` only the first sum. To that is added
+    what goes straight to the output.
+
+    Args:
+      u: Sequences, ``(*b, l, d)``, float32.
+      log_decay: Logarithm of the decays, leaves ``(d, n)``.
+      w: Weight of each mode, ``(d, n)``, real or complex.
+      log_decay_backward: As ``log_decay``, for what comes after a step.
+      w_backward: As ``w``, for what comes after a step.
+      feedthrough: Factor of the step itself, ``(d,)``. None is zeros.
+
+    Returns:
+      ``y``, ``(*b, l, d)``.
+
+    Example:
+      >>> half = LogDecay(jnp.log(jnp.array([[0.5]])))
+      >>> print(block_convolution(jnp.ones((3, 1)), half, jnp.ones((1, 1)))[:, 0])
+      [1.   1.5  1.75]
+    """
+    check_floating("u", u)
+    *batch, length, d = u.shape
+    c = block_length(length)
+    x = jnp.pad(u.reshape(-1, length, d), [(0, 0), (0, -length % c), (0, 0)])
+    log, n = log_decay, log_decay.log_abs.shape[-1]
+    if w_backward is not None and log_decay_backward is not None:
+        # The modes of both sides are evaluated as one; from the `n`-th on they see
+        # blocks, and the steps of each, in the order that is turned round.
+        log = jax.tree.map(lambda *of: jnp.concatenate(of, -1), log, log_decay_backward)
+        w = jnp.concatenate([w, w_backward], -1)
+    log, w = jax.tree.map(jnp.transpose, (log, w))
+    x, log, w, feedthrough = match_varying_axes(x, log, w, feedthrough)
+    rows, x = len(x), x.reshape(-1, c, d)
+    within, entering, leaving = _weights(log, w, feedthrough, c, n)
+    entered = mixed((entering, x))
+    h = _starts(log, entered.reshape(rows, -1, *entered.shape[1:]), c, n)
+    y = mixed((within, x), (leaving, h.reshape(len(x), -1, d)))
+    return y.reshape(rows, -1, d)[:, :length].reshape(*batch, length, d)
+
+
+def _weights(log_decay, w, feedthrough, c, n):
+    """From step to step of a block, from steps into states, from these into steps.
+
+    ``(i, j, d)`` each. A state counts as its real and its imaginary part.
+    """
+    power = decay_powers(log_decay, jnp.arange(c + 1))
+    left = w * power
+    ahead, behind = (jnp.sum(jnp.real(v), 1) for v in jnp.split(left[:c], [n], 1))
+    if feedthrough is not None:
+        ahead = ahead.at[0].add(feedthrough)
+    taps = jnp.concatenate([jnp.flip(behind[: c - 1], 0), ahead])
+    within = taps[jnp.arange(c)[:, None] - jnp.arange(c) + c - 1]
+    entering = jnp.swapaxes(_turned(jnp.flip(power[:c], 0), 0, n), 0, 1)
+    # What comes after a step leaves out the step itself.
+    leaving = _turned(jnp.concatenate([left[1:, :n], left[:c, n:]], 1), 0, n)
+    if jnp.iscomplexobj(power):
+        entering = jnp.concatenate([jnp.real(entering), jnp.imag(entering)])
+        leaving = jnp.concatenate([jnp.real(leaving), -jnp.imag(leaving)], 1)
+    return within, entering, jnp.real(leaving)
+
+
+def _starts(log_decay, entered, c, n):
+    """The state that each block starts from, ``(rows, blocks, parts, d)``."""
+    modes, d = log_decay.log_abs.shape
+    is_complex = entered.shape[2] > modes
+    if is_complex:
+        entered = jax.lax.complex(entered[:, :, :modes], entered[:, :, modes:])
+    entered = _turned(entered, 1, n).reshape(*entered.shape[:2], -1)
+    of_block = jax.tree.map(jnp.ravel, n_step_decay(log_decay, c))
+    h = shift.shift_right(linear_recurrence(of_block, entered)[0])
+    h = _turned(h.reshape(*h.shape[:2], modes, d), 1, n)
+    return jnp.concatenate([jnp.real(h), jnp.imag(h)], 2) if is_complex else h
+
+
+def _turned(values, axis, n):
+    """Turns an axis round for the modes from the ``n``-th on; modes are next to it."""
+    ahead, behind = jnp.split(values, [n], axis + 1)
+    return jnp.concatenate([ahead, jnp.flip(behind, axis)], axis + 1)

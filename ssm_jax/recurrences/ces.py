@@ -1,0 +1,246 @@
+"""Complex exponential smoothing, the recurrence of ETSMLP, with its ablations."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.fields import check_fields
+from ssm_jax.kernels.powers import LogDecay
+from ssm_jax.recurrences.ema import log_damped
+from ssm_jax.recurrences.families.base import ParamGroup, Params, TimeInvariant
+from ssm_jax.recurrences.families.initializers import (
+    bounded_exp,
+    check_draw,
+    in_float32,
+    log_uniform,
+    sigmoid,
+    split_complex,
+    validate_dt_range,
+)
+from ssm_jax.recurrences.families.modes import Modes
+from ssm_jax.types import Array, Eigenvalues, Float, PRNGKey
+
+Shortcut = Literal["linear", "sigmoid", "none"]
+
+# Factor on log lambda of the variant for very long sequences.
+_SMALL_CHANGE = 0.06
+
+
+@dataclass(frozen=True, kw_only=True)
+class CES(TimeInvariant):
+    r"""Exponential smoothing with a complex factor, one mode a channel (CES).
+
+    .. math::
+      h_t = \mu h_{t-1} + x_t, \qquad
+      y_t = \operatorname{Re}(e^\beta (1 - \mu) h_t) + \omega x_t, \qquad
+      \mu = \lambda^\alpha = \exp(\alpha e^{\lambda'})
+
+    The modulus of ``mu`` is bounded; in two directions each has its own parameters but
+    for ``omega``, and the second sees only what comes after a step.
+
+    Attributes:
+      bidirectional: Adds a smoothing of what comes after each step.
+      eigenvalues: ``"complex"``, or ``"real"`` for the ablation with real numbers:
+        ``mu = 1 - sigmoid(p) sigmoid(a)``, ``y_t = sigmoid(p) b h_t + omega x_t``.
+      alpha: Whether there is an exponent ``alpha``; else it is 1.
+      beta: Whether there is a gain ``exp(beta)``; else it is 1.
+      shortcut: ``"linear"``: ``omega x_t``, as the authors' code has it. ``"sigmoid"``:
+        ``sigmoid(omega) x_t``, as the paper has it. ``"none"``: neither.
+      small_change: Multiplies ``log mu`` by 0.06 and what leaves the state by ``sqrt(1
+        - |mu|**2)``, for sequences as long as Path-X.
+      r_min: Least ``|lambda|`` at the start.
+      r_max: Greatest ``|lambda|`` at the start.
+      max_phase: Greatest phase of ``lambda`` at the start, radians.
+      stable: ``lambda`` of all channels at the start, as real and imaginary part. None:
+        drawn from the ring between ``r_min`` and ``r_max``.
+      dt_min: Least real and imaginary part of ``alpha`` at the start.
+      dt_max: Greatest of them.
+      max_modulus: Bound on ``|mu|``.
+
+    Parameters, float32, ``(d,)`` each for inputs of width ``d``; all but ``shortcut``
+    once more as ``..._backward`` if bidirectional, 7 or 13 numbers a channel:
+      loglog_re, loglog_im: ``lambda' = log log lambda``.
+      log_alpha_re, log_alpha_im: ``alpha = exp(log_alpha_re) + i exp(log_alpha_im)``.
+      log_gain_re, log_gain_im: ``beta``, of which the exponential is taken.
+      shortcut: ``omega``.
+      logit_smoothing, logit_damping, gain: ``p``, ``a`` and ``b`` of the real numbers.
+
+    Raises:
+      ValueError: A bound of the start or ``max_modulus`` is out of its range.
+
+    Example:
+      >>> smoothing = CES(bidirectional=True)
+      >>> params = smoothing.init(jax.random.key(0), d_in=2)
+      >>> sum(leaf.size for leaf in params.values())
+      26
+      >>> y, _ = smoothing.apply(params, jnp.ones((8, 2)))
+      >>> y.shape
+      (8, 2)
+
+    Note:
+      Exponents of decay rate, phase and gain are at most 30. The bound is ``Re log mu
+      <= log max_modulus``, equal to the authors' division by the modulus where that is
+      a number, and a number where that is not.
+
+    References:
+      Chu and Lin, `Incorporating Exponential Smoothing into MLP: A Simple but Effective
+      Sequence Model <https://arxiv.org/abs/2403.17445>`_, 2024, section 3, equations 7
+      to 14; the start as in Orvieto et al., `Resurrecting Recurrent Neural Networks for
+      Long Sequences <https://arxiv.org/abs/2303.06349>`_, 2023, lemma 3.2
+    """
+
+    bidirectional: bool = False
+    eigenvalues: Eigenvalues = "complex"
+    alpha: bool = True
+    beta: bool = True
+    shortcut: Shortcut = "linear"
+    small_change: bool = False
+    r_min: float = 0.1
+    r_max: float = 0.9
+    max_phase: float = 6.28
+    stable: tuple[float, float] | None = None
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    max_modulus: float = 0.9999
+
+    bounded_decay = True
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        check_fields(self)
+        if not 0 < self.r_min <= self.r_max <= 1:
+            raise ValueError(
+                "`r_min` must be in (0, r_max] and `r_max` at most 1, got "
+                f"{self.r_min} and {self.r_max}; equal values draw from a circle."
+            )
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one `alpha`")
+        if not 0 < self.max_modulus <= 1:
+            raise ValueError(
+                f"`max_modulus` must be in (0, 1], got {self.max_modulus}; beyond 1 "
+                "the states grow without end."
+            )
+        if self.stable is not None and self.stable in ((0.0, 0.0), (1.0, 0.0)):
+            raise ValueError(
+                f"`stable` must be neither 0 nor 1, got {self.stable}; they have no "
+                "logarithm of a logarithm."
+            )
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's meaning."""
+        check_draw(key, d_in)
+        key_ahead, key_behind, key_shortcut = jax.random.split(key, 3)
+        draw = self._complex if self.eigenvalues == "complex" else _real
+        params = dict(draw(key_ahead, d_in))
+        if self.bidirectional:
+            behind = draw(key_behind, d_in)
+            params |= {f"{name}_backward": value for name, value in behind.items()}
+        if self.shortcut != "none":
+            params["shortcut"] = jax.random.normal(key_shortcut, (d_in,))
+        return params
+
+    def _complex(self, key, d):
+        key_ring, key_phase, key_dt, key_gain = jax.random.split(key, 4)
+        if self.stable is None:
+            low, high = self.r_min**2, self.r_max**2
+            square = jax.random.uniform(key_ring, (d,), minval=low, maxval=high)
+            phase = jax.random.uniform(key_phase, (d,), maxval=self.max_phase)
+            log = jax.lax.complex(0.5 * jnp.log(square), phase)
+        else:
+            log = jnp.full((d,), jnp.log(jnp.asarray(complex(*self.stable))))
+        params = split_complex("loglog", jnp.log(log))
+        if self.alpha:
+            log_dt = log_uniform(key_dt, (d,), self.dt_min, self.dt_max)
+            params |= split_complex("log_alpha", jax.lax.complex(log_dt, log_dt))
+        if self.beta:
+            gain = 0.2 * jax.random.normal(key_gain, (2, d))
+            params |= split_complex("log_gain", jax.lax.complex(*gain))
+        return params
+
+    def modes(self, params: Params) -> Modes:
+        """The modes that the parameters describe."""
+        params = in_float32(params)
+        of_direction = (
+            self._complex_mode if self.eigenvalues == "complex" else _real_mode
+        )
+        log_decay, w = of_direction(params, "")
+        modes = Modes(log_decay, w, self._feedthrough(params, w))
+        if not self.bidirectional:
+            return modes
+        log_decay, w = of_direction(params, "_backward")
+        return modes._replace(w_backward=w, log_decay_backward=log_decay)
+
+    def log_mu(
+        self, params: Params, suffix: str = ""
+    ) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+        """Logarithm of the smoothing factor, bounded, real and imaginary part.
+
+        Args:
+          params: What `init` draws.
+          suffix: ``"_backward"`` for the second direction.
+        """
+        params = in_float32(params)
+        re, im = (params[f"loglog_{part}{suffix}"] for part in ("re", "im"))
+        if self.alpha:
+            exponents = (params[f"log_alpha_{part}{suffix}"] for part in ("re", "im"))
+            along, across = (bounded_exp(re + exponent) for exponent in exponents)
+        else:
+            along, across = bounded_exp(re), jnp.zeros_like(re)
+        log_abs = along * jnp.cos(im) - across * jnp.sin(im)
+        phase = along * jnp.sin(im) + across * jnp.cos(im)
+        log_abs = jnp.minimum(log_abs, math.log(self.max_modulus))
+        scale = _SMALL_CHANGE if self.small_change else 1.0
+        return scale * log_abs, scale * phase
+
+    def _complex_mode(self, params, suffix):
+        log_abs, phase = self.log_mu(params, suffix)
+        w = _one_minus_exp(log_abs, phase)
+        if self.beta:
+            size = bounded_exp(params[f"log_gain_re{suffix}"])
+            angle = params[f"log_gain_im{suffix}"]
+            w = w * jax.lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
+        if self.small_change:
+            # The derivative of the square root is infinite where the modulus is 1.
+            square = -jnp.expm1(2 * log_abs)
+            below_one = square > 0
+            size = jnp.sqrt(jnp.where(below_one, square, 1))
+            w = w * jnp.where(below_one, size, 0)
+        return LogDecay(log_abs[:, None], phase[:, None]), w[:, None]
+
+    def _feedthrough(self, params, w):
+        if self.shortcut == "none":
+            return jnp.zeros(len(w))
+        omega = params["shortcut"]
+        return sigmoid(omega) if self.shortcut == "sigmoid" else omega
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """All parameters are treated alike, weight decay included, as published."""
+        return {}
+
+
+def _real(key, d):
+    """The parameters of the real ablation, of one direction."""
+    names = {"logit_smoothing": 1.0, "logit_damping": 1.0, "gain": 0.0}
+    return {
+        name: mean + 0.2 * jax.random.normal(key, (d,))
+        for (name, mean), key in zip(
+            names.items(), jax.random.split(key, 3), strict=True
+        )
+    }
+
+
+def _real_mode(params, suffix):
+    smoothing = params[f"logit_smoothing{suffix}"]
+    log_abs = log_damped(smoothing, params[f"logit_damping{suffix}"])
+    w = sigmoid(smoothing) * params[f"gain{suffix}"]
+    return LogDecay(log_abs[:, None]), w[:, None]
+
+
+def _one_minus_exp(re, im):
+    """``1 - exp(re + i im)``, right to float32 rounding also where it is small."""
+    half = jnp.sin(0.5 * im)
+    real = 2 * jnp.square(half) * jnp.exp(re) - jnp.expm1(re)
+    return jax.lax.complex(real, -jnp.exp(re) * jnp.sin(im))

@@ -1,0 +1,1 @@
+"""Code shared by the recurrences: evaluation by family, padding, initialization."""

@@ -1,0 +1,78 @@
+"""From a continuous mode ``h' = lam h + x`` to its steps of length ``dt``.
+
+A step is ``h_t = decay h_{t-1} + gain x_t``. Both rules are right to float32 rounding
+for every ``lam dt`` with ``Re lam <= 0``, zero included, in value and derivative, as
+long as ``|lam|`` and ``dt`` are at most 1e13 each.
+"""
+
+import math
+from typing import Literal
+
+import jax.numpy as jnp
+
+from ssm_jax.kernels.powers import LogDecay
+from ssm_jax.recurrences.families.initializers import divided
+from ssm_jax.types import Array, Complex, Float
+
+Discretization = Literal["zoh", "bilinear"]
+"""What is held between two steps: the input (zero-order hold), or nothing: the slope
+is the mean of those before and after a step (bilinear, Tustin's rule)."""
+
+
+# Beyond it the square of ``2 / z`` is lost in rounding beside 1.
+_FAR = 2.0**20
+
+
+def discretize(
+    rule: Discretization, lam: Complex[Array, "*#n"], dt: Float[Array, "*#n"]
+) -> tuple[LogDecay, Complex[Array, "*n"]]:
+    """Decays and gains of continuous modes at steps of length ``dt``.
+
+    Args:
+      rule: ``"zoh"``: ``exp(z)`` and ``dt (exp(z) - 1) / z`` with ``z = lam dt``.
+        ``"bilinear"``: ``(1 + z / 2) / (1 - z / 2)`` and ``dt / (1 - z / 2)``.
+      lam: Eigenvalues, real part at most 0, per unit of time, ``(*n,)``.
+      dt: Length of a step in units of time, ``(*n,)``.
+
+    Returns:
+      ``(log_decay, gain)``: the logarithm of the decays and the gains, ``(*n,)``.
+
+    Example:
+      >>> log_decay, gain = discretize("zoh", jnp.array([-2 + 0j]), jnp.array([0.5]))
+      >>> print(log_decay.log_abs, jnp.real(gain).round(4))
+      [-1.] [0.3161]
+
+    References:
+      Gu, Gupta, Goel and Ré, `On the Parameterization and Initialization of Diagonal
+      State Space Models <https://arxiv.org/abs/2206.11893>`_, 2022, section 2
+    """
+    z = lam * dt
+    if rule == "zoh":
+        return LogDecay(jnp.real(z), jnp.imag(z)), dt * expm1_ratio(z)
+    # The mode that forgets all within a step has no logarithm; its neighbour has.
+    z = jnp.where(z == -2, -2 + 2.0**-22, z)
+    # Where 1 - z**2 would overflow, arctanh(z / 2) is arctanh(2 / z) a quarter turn on.
+    far = jnp.abs(z) > _FAR
+    log = 2 * jnp.arctanh(jnp.where(far, 1, z) / 2)
+    log_far = divided(4.0, jnp.where(far, z, _FAR))
+    turn = jnp.where(jnp.imag(z) < 0, -jnp.pi, jnp.pi)
+    log_abs = jnp.where(far, jnp.real(log_far), jnp.real(log))
+    phase = jnp.where(far, jnp.imag(log_far) + turn, jnp.imag(log))
+    return LogDecay(log_abs, phase), divided(dt, 1 - z / 2)
+
+
+def expm1_ratio(z: Complex[Array, "*n"]) -> Complex[Array, "*n"]:
+    """``(exp(z) - 1) / z``, 1 at 0, right in value and derivative also near there.
+
+    Args:
+      z: ``(*n,)``.
+
+    Returns:
+      ``(*n,)``.
+    """
+    near = jnp.abs(z) < 1
+    small, large = jnp.where(near, z, 0), jnp.where(near, 1, z)
+    series = jnp.zeros_like(z)
+    for k in range(11, 0, -1):
+        series = series * small + 1 / math.factorial(k)
+    return jnp.where(near, series, divided(jnp.expm1(large), large))

@@ -1,0 +1,156 @@
+r"""Linear maps of sums, by recurrences of their own.
+
+Sums ``u_t^k = a_k u_{t-1}^k + c_t^k s_t`` of one statistic ``s``, ``d`` numbers each,
+are often read through one linear map, ``W u_t``, of few numbers. What it gives of the
+sums of one decay follows the recurrence of those sums,
+
+.. math:: W u_t = a W u_{t-1} + \left(\sum_k c_t^k W^k\right) s_t,
+
+so that a step needs ``r`` numbers for ``k d``, and a matrix of ``d r`` for one of
+``k d r``. The matrix depends on the step's number alone: it is that of all rows where
+their steps have the same numbers, and made of all steps at once.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.recurrences.families.initializers import matmul_f32
+from ssm_jax.types import Array, Float
+
+
+class ProjectionMatrices(NamedTuple):
+    """A linear map in the parts that a recurrence needs.
+
+    Attributes:
+      own: Of the sums that are carried themselves, ``(k d, r)``.
+      mapped: Of the others by their decay, each ``(k d, r)``.
+      fixed: From ``s`` to what the others gain, ``(d, m r)``, if ``c`` is that of all
+        steps; else None.
+    """
+
+    own: Float[Array, "n r"]
+    mapped: list[Float[Array, "_ r"]]
+    fixed: Float[Array, "d m"] | None
+
+
+@dataclass(frozen=True)
+class ProjectedSums:
+    """What is carried of sums to know a linear map of them.
+
+    Of the sums of one decay what the map gives of them, or the sums themselves where
+    they are fewer numbers.
+
+    Attributes:
+      decays: ``a``, of each sum.
+      d: Numbers of a sum.
+      r: Numbers that the map gives.
+    """
+
+    decays: tuple[float, ...]
+    d: int
+    r: int
+
+    @functools.cached_property
+    def _groups(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The sums that are carried themselves, and the others by their decay."""
+        decays = np.asarray(self.decays)
+        groups = [np.flatnonzero(decays == a) for a in np.unique(decays)]
+        own = [k for k in groups if len(k) * self.d <= self.r]
+        mapped = [k for k in groups if len(k) * self.d > self.r]
+        return np.concatenate([np.arange(0), *own]), mapped
+
+    @property
+    def decay(self) -> Float[np.ndarray, " n"]:
+        """Of each number that is carried."""
+        a, (own, mapped) = np.asarray(self.decays, np.float32), self._groups
+        of_groups = a[[k[0] for k in mapped]]
+        return np.concatenate([a[own].repeat(self.d), of_groups.repeat(self.r)])
+
+    def maps(
+        self, kernel: Float[Array, "n r"], c: Float[Array, " k"] | None = None
+    ) -> ProjectionMatrices:
+        """The map in its parts; ``c`` if it is that of all steps."""
+        kernel = kernel.reshape(len(self.decays), self.d, self.r)
+        own, mapped = self._groups
+        maps = ProjectionMatrices(
+            kernel[own].reshape(-1, self.r),
+            [kernel[k].reshape(-1, self.r) for k in mapped],
+            None,
+        )
+        return maps if c is None else maps._replace(fixed=self.matrices(maps, c))
+
+    def matrices(
+        self, maps: ProjectionMatrices, c: Float[Array, "*c k"]
+    ) -> Float[Array, "*c d m"] | None:
+        """From ``s`` to what the mapped sums gain; None where there are none."""
+        if not maps.mapped:
+            return None
+        parts = [
+            matmul_f32(_select(c, k, -1), kernel.reshape(len(k), -1)).reshape(
+                *c.shape[:-1], self.d, self.r
+            )
+            for k, kernel in zip(self._groups[1], maps.mapped, strict=True)
+        ]
+        return jnp.concatenate(parts, -1)
+
+    def project(
+        self, maps: ProjectionMatrices, u: Float[Array, "*b n"]
+    ) -> Float[Array, "*b v"]:
+        """What is carried of these sums."""
+        u, (own, mapped) = u.reshape(*u.shape[:-1], -1, self.d), self._groups
+        flat = (*u.shape[:-2], -1)
+        parts = [
+            matmul_f32(_select(u, k, -2).reshape(flat), kernel)
+            for k, kernel in zip(mapped, maps.mapped, strict=True)
+        ]
+        return jnp.concatenate([_select(u, own, -2).reshape(flat), *parts], -1)
+
+    def increment(
+        self,
+        maps: ProjectionMatrices,
+        c: Float[Array, "*c k"],
+        s: Float[Array, "*b d"],
+        matrix: Float[Array, "*c d m"] | None,
+    ) -> Float[Array, "*b v"]:
+        """What is carried of ``c s``, by the matrix of this step if there is one."""
+        matrix = maps.fixed if matrix is None else matrix
+        if matrix is None:
+            return self.project(maps, outer(c, s))
+        own = outer(_select(c, self._groups[0], -1), s)
+        mapped = jnp.matmul(s[..., None, :], matrix, precision="highest")[..., 0, :]
+        return jnp.concatenate([own, mapped], -1)
+
+    def recombine(
+        self, maps: ProjectionMatrices, v: Float[Array, "*b v"]
+    ) -> Float[Array, "*b r"]:
+        """What the map gives of all sums."""
+        own, mapped = jnp.split(v, [len(maps.own)], -1)
+        mapped = jnp.sum(mapped.reshape(*mapped.shape[:-1], -1, self.r), -2)
+        return mapped + matmul_f32(own, maps.own) if len(maps.own) else mapped
+
+
+def _select(values, indices, axis):
+    """``values`` at increasing static indices.
+
+    By slices of consecutive ones: in `jax.shard_map` with ``check_vma=True`` the index
+    array of a gather differs from the values in the axes that it varies over.
+    """
+    if not len(indices):
+        return jax.lax.slice_in_dim(values, 0, 0, axis=axis)
+    runs = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1)
+    slices = [
+        jax.lax.slice_in_dim(values, int(run[0]), int(run[-1]) + 1, axis=axis)
+        for run in runs
+    ]
+    return jnp.concatenate(slices, axis)
+
+
+def outer(c: Float[Array, "*c k"], s: Float[Array, "*b d"]) -> Float[Array, "*b n"]:
+    """``c s`` for all sums, ``(*b, k d)``."""
+    sums = c[..., :, None] * s[..., None, :]
+    return sums.reshape(*sums.shape[:-2], -1)

@@ -1,0 +1,186 @@
+"""Sums of a statistic that sees the sums: what SRU and FRU share."""
+
+import abc
+import functools
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.fields import check_fields
+from ssm_jax.kernels.last_state import last_state
+from ssm_jax.kernels.nonlinear import SolverStats
+from ssm_jax.kernels.recurrence import linear_recurrence
+from ssm_jax.recurrences.families.base import Params
+from ssm_jax.recurrences.families.initializers import check_draw, matmul_f32
+from ssm_jax.recurrences.families.nonlinear import Nonlinear
+from ssm_jax.recurrences.families.projected import ProjectedSums
+from ssm_jax.types import Array, Float, Int, PRNGKey
+
+Activation = Literal["relu", "tanh", "identity"]
+ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "identity": lambda x: x}
+
+# Deviation of the normal numbers, cut at two deviations, that every matrix starts from.
+DEVIATION = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningSums(Nonlinear):
+    r"""Several sums of one statistic, which sees the sums before it.
+
+    .. math::
+      g_t = \phi(W_1 u_{t-1} + b_1), \quad
+      s_t = \phi(W_2 [x_t; g_t] + b_2), \quad
+      u_t^k = a_k u_{t-1}^k + c_t^k s_t, \quad
+      o_t = \phi(W_o u_t + b_o)
+
+    What `SRU` and `FRU` share; they say ``a`` and ``c``. The state is the sums, but
+    what goes from step to step is ``W_1 u``, in the numbers that `ProjectedSums` needs for
+    it; outputs are read from ``W_o u``, which is carried likewise.
+
+    Attributes:
+      d_statistic: Numbers of ``s``, and of each sum.
+      d_feedback: Numbers of ``g``. 0: the statistic does not see the sums.
+      d_output: Numbers of ``o``.
+      activation: ``phi``.
+    """
+
+    d_statistic: int = 200
+    d_feedback: int = 60
+    d_output: int = 200
+    activation: Activation = "relu"
+    sweeps = "picard"
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        check_fields(self)
+        sizes = self.d_statistic, self.d_feedback + 1, self.d_output
+        if min(sizes) < 1:
+            raise ValueError(
+                "`d_statistic` and `d_output` must be positive and `d_feedback` at "
+                f"least 0, got {self.d_statistic}, {self.d_output} and "
+                f"{self.d_feedback}; the published sizes are 200 (10 in an FRU), 200 "
+                "and 60."
+            )
+
+    @property
+    @abc.abstractmethod
+    def decays(self) -> tuple[float, ...]:
+        """Decay of each sum, ``a``."""
+
+    @abc.abstractmethod
+    def weights(
+        self, params: Params, steps: Int[Array, "*c l"]
+    ) -> Float[Array, "*c l k"]:
+        """How a statistic enters each sum, ``c``; as at all steps if not `counts`."""
+
+    @property
+    def n_sums(self) -> int:
+        """Number of sums, ``k``."""
+        return len(self.decays)
+
+    @property
+    def d_hidden(self) -> int:
+        """Numbers of all sums."""
+        return self.n_sums * self.d_statistic
+
+    def d_out(self, d_in: int) -> int:
+        """``d_output``, whatever ``d_in``."""
+        del d_in
+        return self.d_output
+
+    def d_in(self, params: Params) -> int:
+        """The width that parameters were drawn for."""
+        return len(params["input_kernel"])
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
+        key_in, key_feedback, key_seen, key_out = jax.random.split(key, 4)
+        n, d, r = self.d_hidden, self.d_statistic, self.d_feedback
+        params = {
+            "input_kernel": truncated_normal(key_in, (d_in, d)),
+            "input_bias": jnp.zeros(d),
+            "output_kernel": truncated_normal(key_out, (n, self.d_output)),
+            "output_bias": jnp.zeros(self.d_output),
+        }
+        if r:
+            params["feedback_kernel"] = truncated_normal(key_feedback, (n, r))
+            params["feedback_bias"] = jnp.zeros(r)
+            params["seen_kernel"] = truncated_normal(key_seen, (r, d))
+        return params
+
+    def run(self, params, x, steps, h0, solver, *, reset, lengths, last):
+        """Evaluates by what is read of the sums, as `ProjectedSums` carries it."""
+        own = matmul_f32(x, params["input_kernel"]) + params["input_bias"]
+        c = self.weights(params, steps)
+        s, sweeps = self._statistics(params, own, c, h0, solver)
+        sums = h0.reshape(*h0.shape[:-1], self.n_sums, self.d_statistic)
+        sums = last_state(self.decays, c, s, sums, reset=reset, lengths=lengths)
+        h = sums.reshape(h0.shape)
+        if last:
+            read = matmul_f32(h[..., None, :], params["output_kernel"])
+        else:
+            read = self._read(params, c, s, h0, reset)
+        return self._phi(read + params["output_bias"]), h, sweeps
+
+    def decay(self, params):
+        """Of what is carried from step to step, `_seen` of the sums and ``s``."""
+        del params
+        return jnp.append(self._seen.decay, jnp.zeros(self.d_statistic))
+
+    def nonlinear_term(self, params, h, entering):
+        """What is carried of ``c s``, and ``s``, to be known of all steps."""
+        own, c, matrix = entering
+        g = self._seen.recombine(params["maps"], h[..., : -self.d_statistic])
+        g = self._phi(g + params["bias"])
+        s = self._phi(own + matmul_f32(g, params["kernel"]))
+        gained = self._seen.increment(params["maps"], c, s, matrix)
+        return jnp.concatenate([gained, s], -1)
+
+    def _statistics(self, params, own, c, h0, solver):
+        """``s`` of all steps, and the sweeps that it took."""
+        if not self.d_feedback:
+            ones = jnp.ones((), bool)
+            return self._phi(own), SolverStats(jnp.zeros((), jnp.int32), ones)
+        maps, matrices = self._mapped(self._seen, params["feedback_kernel"], c)
+        feedback = {
+            "maps": maps,
+            "bias": params["feedback_bias"],
+            "kernel": params["seen_kernel"],
+        }
+        seen = self._seen.project(maps, h0)
+        start = jnp.concatenate([seen, jnp.zeros_like(own[..., 0, :])], -1)
+        v, sweeps = solver(self.nonlinear_term, feedback, (own, c, matrices), start)
+        return v[..., -self.d_statistic :], sweeps
+
+    def _read(self, params, c, s, h0, reset):
+        """``W_o u`` of all steps."""
+        read = ProjectedSums(self.decays, self.d_statistic, self.d_output)
+        maps, matrices = self._mapped(read, params["output_kernel"], c)
+        gained = read.increment(maps, c, s, matrices)
+        start = read.project(maps, h0)
+        v, _ = linear_recurrence(read.decay, gained, start, reset=reset)
+        return read.recombine(maps, v)
+
+    def _mapped(self, projected, kernel, c):
+        """The map in its parts, and the matrices of the steps where rows share them."""
+        if not self.tracks_position:
+            return projected.maps(kernel, c.reshape(-1, self.n_sums)[0]), None
+        maps = projected.maps(kernel)
+        rows_differ = c[..., 0, 0].size > 1
+        return maps, None if rows_differ else projected.matrices(maps, c)
+
+    @functools.cached_property
+    def _seen(self) -> ProjectedSums:
+        """What is carried for ``W_1 u``."""
+        return ProjectedSums(self.decays, self.d_statistic, self.d_feedback)
+
+    def _phi(self, x):
+        return ACTIVATIONS[self.activation](x)
+
+
+def truncated_normal(key: PRNGKey, shape: tuple[int, ...]) -> Float[jax.Array, "..."]:
+    """Normal numbers of deviation 0.1 before the cut at two deviations."""
+    return DEVIATION * jax.random.truncated_normal(key, -2, 2, shape)

@@ -1,0 +1,143 @@
+"""Gated linear attention: a state of matrices, whose rows the sequence lets decay."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.fields import check_fields
+from ssm_jax.recurrences.families.base import ParamGroup, Params
+from ssm_jax.recurrences.families.initializers import check_draw, matmul_f32
+from ssm_jax.recurrences.families.input_dependent import ChunkedForm, InputDependent
+from ssm_jax.types import Activations, Float, PRNGKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedLinearAttention(InputDependent):
+    r"""Linear attention in several heads, with a decay for each number of a key.
+
+    .. math::
+      S_t = \operatorname{diag}(\alpha_t) S_{t-1} + k_t v_t^\top, \qquad
+      y_t = S_t^\top q_t / \sqrt{d_k}, \qquad
+      \alpha_t = \sigma(x_t W_1 W_2 + b)^{1 / \tau}
+
+    with queries, keys and values linear in ``x``. The state is ``(*b, h, d_k, d_v)``,
+    ``d_v = d / h``; the output is what the heads give, side by side.
+
+    Attributes:
+      n_heads: ``h``; divides the width.
+      d_key: Numbers of a key, ``d_k``. None: half of those of a value.
+      rank: Of the map to the decays.
+      temperature: ``tau``; the greater, the slower the decays.
+
+    Parameters, float32, for inputs of width ``d``; matrices start uniform after Glorot,
+    the bias at zero:
+      query_kernel, key_kernel: ``(d, h d_k)``.
+      value_kernel: ``(d, d)``.
+      decay_in, decay_out: ``(d, rank)`` and ``(rank, h d_k)``, ``W_1`` and ``W_2``.
+      decay_bias: ``(h d_k,)``, ``b``.
+
+    Raises:
+      ValueError: A size is not positive; in `init`, ``n_heads`` does not divide ``d``.
+
+    Example:
+      >>> attention = GatedLinearAttention(n_heads=2)
+      >>> params = attention.init(jax.random.key(0), d_in=8)
+      >>> y, state = attention.apply(params, jnp.ones((16, 8)))
+      >>> y.shape, state.shape
+      ((16, 8), (2, 2, 4))
+
+    References:
+      Yang, Wang, Shen, Panda and Kim, `Gated Linear Attention Transformers with
+      Hardware-Efficient Training <https://arxiv.org/abs/2312.06635>`_, 2023, sections
+      4.1 and 4.4, whose normalisation and gate of the output are a layer's matter
+    """
+
+    n_heads: int = 4
+    d_key: int | None = None
+    rank: int = 16
+    temperature: float = 16.0
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        check_fields(self)
+        d_key = 1 if self.d_key is None else self.d_key
+        least = min(self.n_heads, self.rank, self.temperature, d_key)
+        if least <= 0:
+            raise ValueError(
+                "`n_heads`, `d_key`, `rank` and `temperature` must be positive, got "
+                f"{self.n_heads}, {self.d_key}, {self.rank} and {self.temperature}; 4, "
+                "None, 16 and 16 are the published ones."
+            )
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
+        _, d_key, _ = self._sizes(d_in)
+        keys = self.n_heads * d_key
+        shapes = {
+            "query_kernel": (d_in, keys),
+            "key_kernel": (d_in, keys),
+            "value_kernel": (d_in, d_in),
+            "decay_in": (d_in, self.rank),
+            "decay_out": (self.rank, keys),
+        }
+        draw = jax.nn.initializers.glorot_uniform()
+        drawn = jax.random.split(key, len(shapes))
+        params = {
+            name: draw(each, shape, jnp.float32)
+            for each, (name, shape) in zip(drawn, shapes.items(), strict=True)
+        }
+        return params | {"decay_bias": jnp.zeros(keys)}
+
+    def _sizes(self, d_in):
+        """Heads, numbers of a key and of a value."""
+        if d_in % self.n_heads:
+            raise ValueError(
+                f"`n_heads` must divide the width, {d_in}, got {self.n_heads}; the "
+                "heads share it evenly."
+            )
+        d_value = d_in // self.n_heads
+        return self.n_heads, self.d_key or max(1, d_value // 2), d_value
+
+    def initial_state(
+        self, batch_shape: tuple[int, ...], d_in: int
+    ) -> Float[jax.Array, "*b h k v"]:
+        """Zeros, batch axes first."""
+        return jnp.zeros((*batch_shape, *self._sizes(d_in)))
+
+    def d_in(self, params: Params) -> int:
+        """The width that parameters were drawn for."""
+        return len(params["value_kernel"])
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """The decays' bias takes no weight decay, for it sets time scales."""
+        return {"decay_bias": ParamGroup(weight_decay=False)}
+
+    def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
+        """Keys and values as what enters, read by queries."""
+        heads, d_key, d_value = self._sizes(x.shape[-1])
+
+        def split(values):
+            return values.reshape(*values.shape[:-1], heads, -1)
+
+        def form(inputs):
+            _, k, v, chosen = inputs
+            gate = matmul_f32(chosen, params["decay_out"]) + params["decay_bias"]
+            decay = split(jnp.exp(jax.nn.log_sigmoid(gate) / self.temperature))
+            entering = split(k)[..., None] * split(v)[..., None, :]
+            decay = jnp.broadcast_to(decay[..., None], entering.shape)
+            shape = (*k.shape[:-1], -1)
+            return decay.reshape(shape), entering.reshape(shape)
+
+        def read(inputs, h):
+            q = split(inputs[0])
+            h = h.reshape(*q.shape, d_value)
+            y = jnp.einsum("...hkv,...hk->...hv", h, q, precision="highest")
+            return y.reshape(*y.shape[:-2], -1) * d_key**-0.5
+
+        names = ("query_kernel", "key_kernel", "value_kernel", "decay_in")
+        return ChunkedForm(
+            form, read, tuple(matmul_f32(x, params[name]) for name in names)
+        )

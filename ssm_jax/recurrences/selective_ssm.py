@@ -1,0 +1,154 @@
+"""The selective recurrence of Mamba: its decays and inputs depend on the sequence."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.fields import check_fields
+from ssm_jax.recurrences.families.base import ParamGroup, Params
+from ssm_jax.recurrences.families.initializers import (
+    bounded_exp,
+    check_draw,
+    log_uniform,
+    matmul_f32,
+    validate_dt_range,
+)
+from ssm_jax.recurrences.families.input_dependent import ChunkedForm, InputDependent
+from ssm_jax.types import Activations, Float, PRNGKey
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectiveSSM(InputDependent):
+    r"""Diagonal state space whose steps, inputs and readouts the sequence chooses.
+
+    .. math::
+      h_t = \exp(\Delta_t A) h_{t-1} + \Delta_t B_t x_t, \qquad
+      y_t = \langle C_t, h_t \rangle + D x_t
+
+    .. math::
+      (r_t, B_t, C_t) = x_t W, \qquad \Delta_t = \operatorname{softplus}(r_t V + b)
+
+    A channel has a step ``Delta`` and decay rates ``A`` of its own; ``B`` and ``C`` are
+    the same for all channels of a step. The state is ``(*b, d, n)``.
+
+    Attributes:
+      d_state: States of one channel, ``N`` in the paper.
+      dt_rank: Rank of the map to the steps, ``r``. None: ``ceil(d / 16)``.
+      dt_min: Least step at the start.
+      dt_max: Greatest step at the start.
+      dt_floor: Steps drawn below it start there.
+
+    Parameters, float32, for inputs of width ``d``:
+      input_kernel: ``(d, r + 2 n)``, ``W``, uniform in ``+-1 / sqrt(d)``.
+      step_kernel: ``(r, d)``, ``V``, uniform in ``+-1 / sqrt(r)``.
+      step_bias: ``(d,)``, ``b``; its softplus is log-uniform in ``[dt_min, dt_max]``.
+      log_rate: ``(d, n)``, ``A = -exp(log_rate)``, at the start ``-1`` to ``-n``.
+      feedthrough: ``(d,)``, ``D``, 1.
+
+    Raises:
+      ValueError: A size is not positive, or ``dt_min`` exceeds ``dt_max``.
+
+    Example:
+      >>> selective = SelectiveSSM(d_state=4)
+      >>> params = selective.init(jax.random.key(0), d_in=2)
+      >>> y, state = selective.apply(params, jnp.ones((8, 2)))
+      >>> y.shape, state.shape
+      ((8, 2), (2, 4))
+
+    Note:
+      Rates are at most ``exp(30)``, so that values and gradients are finite. As in the
+      authors' code what enters is ``Delta B x``, Euler's rule, where the paper writes a
+      zero-order hold; rates and ``D`` take no weight decay. Here the bias ``b`` takes
+      none either, for it sets time scales.
+
+    References:
+      Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
+      <https://arxiv.org/abs/2312.00752>`_, 2023, section 3 and algorithm 2
+    """
+
+    d_state: int = 16
+    dt_rank: int | None = None
+    dt_min: float = 1e-3
+    dt_max: float = 1e-1
+    dt_floor: float = 1e-4
+
+    def __post_init__(self):
+        """Checks the numbers."""
+        check_fields(self)
+        if self.d_state < 1:
+            raise ValueError(
+                f"`d_state` must be positive, got {self.d_state}; the published size "
+                "is 16."
+            )
+        if self.dt_rank is not None and self.dt_rank < 1:
+            raise ValueError(
+                f"`dt_rank` must be positive, got {self.dt_rank}; None is a sixteenth "
+                "of the width."
+            )
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Draws the parameters; see the class for each name's shape and start."""
+        check_draw(key, d_in)
+        key_in, key_step, key_dt = jax.random.split(key, 3)
+        n, rank = self.d_state, self.dt_rank or math.ceil(d_in / 16)
+
+        def uniform(key, rows, columns):
+            bound = rows**-0.5
+            return jax.random.uniform(key, (rows, columns), minval=-bound, maxval=bound)
+
+        log_dt = log_uniform(key_dt, (d_in,), self.dt_min, self.dt_max)
+        dt = jnp.maximum(jnp.exp(log_dt), self.dt_floor)
+        rates = jnp.arange(1, n + 1, dtype=jnp.float32)
+        return {
+            "input_kernel": uniform(key_in, d_in, rank + 2 * n),
+            "step_kernel": uniform(key_step, rank, d_in),
+            # The inverse of softplus, without a difference of like numbers.
+            "step_bias": dt + jnp.log(-jnp.expm1(-dt)),
+            "log_rate": jnp.broadcast_to(jnp.log(rates), (d_in, n)),
+            "feedthrough": jnp.ones(d_in),
+        }
+
+    def initial_state(
+        self, batch_shape: tuple[int, ...], d_in: int
+    ) -> Float[jax.Array, "*b d n"]:
+        """Zeros, batch axes first."""
+        return jnp.zeros((*batch_shape, d_in, self.d_state))
+
+    def d_in(self, params: Params) -> int:
+        """The width that parameters were drawn for."""
+        return len(params["log_rate"])
+
+    def groups(self) -> Mapping[str, ParamGroup]:
+        """Rates, steps' bias and feed-through take no weight decay."""
+        group = ParamGroup(weight_decay=False)
+        return dict.fromkeys(["log_rate", "step_bias", "feedthrough"], group)
+
+    def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
+        """Steps, inputs and readouts that ``x`` chooses."""
+        d, n = params["log_rate"].shape
+
+        def split(chosen):
+            rank = chosen.shape[-1] - 2 * n
+            return jnp.split(chosen, [rank, rank + n], -1)
+
+        def form(inputs):
+            x, chosen = inputs
+            step, B, _ = split(chosen)
+            step = matmul_f32(step, params["step_kernel"]) + params["step_bias"]
+            dt = jax.nn.softplus(step)
+            decay = jnp.exp(-dt[..., None] * bounded_exp(params["log_rate"]))
+            entering = (dt * x)[..., None] * B[..., None, :]
+            shape = (*x.shape[:-1], d * n)
+            return decay.reshape(shape), entering.reshape(shape)
+
+        def read(inputs, h):
+            x, chosen = inputs
+            h, C = h.reshape(*x.shape, n), split(chosen)[-1]
+            y = jnp.einsum("...dn,...n->...d", h, C, precision="highest")
+            return y + params["feedthrough"] * x
+
+        return ChunkedForm(form, read, (x, matmul_f32(x, params["input_kernel"])))

@@ -1,0 +1,89 @@
+"""CIFAR-10 from its Python version."""
+
+import io
+import pickle
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from ssm_jax.tasks.images.pixels import CIFAR10 as PREPARED
+from ssm_jax.tasks.images.prepare_mnist import encode_png
+from ssm_jax.tasks.tfds import files
+from ssm_jax.tasks.tfds.writing import Examples, RawSet
+
+_LABELS = "airplane automobile bird cat deer dog frog horse ship truck".split()
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Unpickles numbers, texts, lists, dicts and arrays, and can run nothing."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        # numpy's own names for these have moved since the files were made.
+        known = {
+            "_reconstruct": np.empty(0).__reduce__()[0],
+            "ndarray": np.ndarray,
+            "dtype": np.dtype,
+        }
+        if module.split(".")[0] == "numpy" and name in known:
+            return known[name]
+        raise pickle.UnpicklingError(f"{module}.{name}, which is no array")
+
+
+def _examples(split: str, found: Sequence[Path]) -> Examples:
+    (path,) = found
+    prefix = "data_batch_" if split == "train" else "test_batch"
+    # The batches in the order of their numbers, wherever they stand in the archive.
+    batches = {
+        member.name: content
+        for member, content in files.members(path)
+        if member.name.startswith(prefix)
+    }
+    index = 0
+    for name in sorted(batches):
+        pixels, labels = _read_batch(path / PurePosixPath(name), batches[name])
+        for image, label in zip(pixels, labels, strict=True):
+            image = image.reshape(3, 32, 32).transpose(1, 2, 0)
+            yield (
+                index,
+                {
+                    "id": f"{split}_{index:05d}",
+                    "image": encode_png(np.ascontiguousarray(image)),
+                    "label": label,
+                },
+            )
+            index += 1
+
+
+def _read_batch(place: Path, content: bytes) -> tuple[np.ndarray, list[int]]:
+    try:
+        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        pixels, labels = batch[b"data"], batch[b"labels"]
+    except (pickle.UnpicklingError, EOFError, LookupError, TypeError) as error:
+        raise files.bad(place, "be a pickle of b'data' and b'labels'", error) from error
+    if getattr(pixels, "shape", None) != (len(labels), 3072):
+        rule = f"hold pixels ({len(labels)}, 3072), as many rows as labels"
+        raise files.bad(place, rule, getattr(pixels, "shape", type(pixels)))
+    if pixels.dtype != np.uint8:
+        raise files.bad(place, "hold bytes", pixels.dtype)
+    for row, label in enumerate(labels):
+        if label not in range(10):
+            raise files.bad(f"{place}, label {row}", "be from 0 to 9", label)
+    return pixels, labels
+
+
+CIFAR10 = RawSet(
+    prepared=PREPARED,
+    publisher="https://www.cs.toronto.edu/~kriz/cifar.html",
+    wanted=(("cifar-10-python.tar.gz", "cifar-10-batches-py"),),
+    features={
+        "id": tfds.features.Text(),
+        "image": tfds.features.Image(shape=(32, 32, 3)),
+        "label": tfds.features.ClassLabel(names=_LABELS),
+    },
+    counts={"train": 50_000, "test": 10_000},
+    examples=_examples,
+)
+"""CIFAR-10, 32 by 32 pixels in colour."""

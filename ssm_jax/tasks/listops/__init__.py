@@ -1,0 +1,1 @@
+"""ListOps: nested list operations with a one-digit result."""

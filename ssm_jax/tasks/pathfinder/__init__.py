@@ -1,0 +1,1 @@
+"""Pathfinder: whether a dashed curve connects two dots."""

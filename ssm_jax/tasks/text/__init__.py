@@ -1,0 +1,1 @@
+"""Text: folders of documents, classification and retrieval."""

@@ -1,0 +1,64 @@
+"""The pairs of papers of the Long Range Arena, from its tables."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow_datasets as tfds
+
+from ssm_jax.tasks.text.retrieval import AAN as PREPARED
+from ssm_jax.tasks.tfds import files
+from ssm_jax.tasks.tfds.writing import Examples, RawSet
+
+_SPLITS = ("train", "validation", "test")
+_LABELS = {b"0": 0, b"1": 1, b"0.0": 0, b"1.0": 1}
+
+
+def _examples(split: str, found: Sequence[Path]) -> Examples:
+    path = found[_SPLITS.index(split)]
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            line = line.rstrip(b"\r\n")
+            if not line:
+                continue
+            fields = line.split(b"\t")
+            if len(fields) != 5:
+                raise files.bad(f"{path}:{number}", "have 5 fields", len(fields))
+            label, id1, id2, text1, text2 = fields
+            if label not in _LABELS:
+                rule = "begin with a label, 0 or 1"
+                raise files.bad(f"{path}:{number}", rule, repr(label[:20])[1:])
+            if not (text1 and text2):
+                raise files.bad(f"{path}:{number}", "have two texts", "an empty one")
+            yield (
+                number,
+                {
+                    "label": _LABELS[label],
+                    "id1": id1,
+                    "id2": id2,
+                    "text1": text1,
+                    "text2": text2,
+                },
+            )
+
+
+AAN = RawSet(
+    prepared=PREPARED,
+    publisher="https://github.com/google-research/long-range-arena",
+    wanted=tuple((f"new_aan_pairs.{name}.tsv",) for name in ("train", "eval", "test")),
+    features={
+        "label": tfds.features.ClassLabel(num_classes=2),
+        "id1": tfds.features.Text(),
+        "id2": tfds.features.Text(),
+        "text1": tfds.features.Text(),
+        "text2": tfds.features.Text(),
+    },
+    counts={"train": 147_086, "validation": 18_090, "test": 17_437},
+    examples=_examples,
+    shuffled=False,
+    in_tfds=False,
+)
+"""Pairs of papers and whether a citation relates them.
+
+A row is a line and quotation marks are characters, as the publishers' own code reads
+these tables. The order is that of the lines.
+"""

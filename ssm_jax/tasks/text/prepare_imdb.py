@@ -1,0 +1,37 @@
+"""The reviews of IMDB from their archive, or from its folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow_datasets as tfds
+
+from ssm_jax.tasks.text.imdb import IMDB as PREPARED
+from ssm_jax.tasks.tfds import files
+from ssm_jax.tasks.tfds.writing import Examples, RawSet
+
+
+def _examples(split: str, found: Sequence[Path]) -> Examples:
+    (path,) = found
+    for member, content in files.members(path):
+        if member.parts[:2] != ("aclImdb", split) or member.suffix != ".txt":
+            continue
+        label = member.parts[2]
+        if label in ("neg", "pos"):
+            text = content.strip()
+            if not text:
+                raise files.bad(path.parent / member, "hold a review", "nothing")
+            yield str(member), {"text": text, "label": label}
+
+
+IMDB = RawSet(
+    prepared=PREPARED,
+    publisher="https://ai.stanford.edu/~amaas/data/sentiment",
+    wanted=(("aclImdb_v1.tar.gz", "aclImdb"),),
+    features={
+        "text": tfds.features.Text(),
+        "label": tfds.features.ClassLabel(names=["neg", "pos"]),
+    },
+    counts={"train": 25_000, "test": 25_000},
+    examples=_examples,
+)
+"""The reviews with a label; the 50,000 without one are left out."""

@@ -1,0 +1,96 @@
+"""Pairs of papers, read byte by byte."""
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from ssm_jax.tasks import base
+from ssm_jax.tasks.text import tokens
+from ssm_jax.tasks.tfds import reading
+
+AAN = reading.PreparedSet("aan", "aan/1.0.0", ("label", "text1", "text2"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Retrieval:
+    """Classification: whether two papers are related by a citation, byte by byte.
+
+    The task Retrieval of the Long Range Arena. What it asks of a model: to put what
+    thousands of bytes are about into one vector, for each paper without the other.
+
+    Attributes:
+      data_dir: Folder that holds ``aan/1.0.0``, as ``python -m launch.prepare
+        --dataset=aan`` makes it (array_record). None means the folder that TFDS would
+        take: the environment variable ``TFDS_DATA_DIR``, else
+        ``~/tensorflow_datasets``.
+      length: Bytes of a paper that are read; what is longer is cut at the end.
+
+    Batch:
+      inputs: int32, ``(b, 2, length)``: each byte plus 1, then padding, 0; a vocabulary
+        of 257.
+      targets: int32, ``(b,)``: 1 if they are related, else 0.
+      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      mask: bool, ``(b, 2, length)``, true where there is a byte.
+
+    Splits: 147,086 train, 18,090 validation and 17,437 test pairs of papers of the ACL
+    Anthology, split by the publishers (their ``eval`` is ``validation``), in the
+    order of their files. The pairs of a batch are read from the disk when it is asked
+    for, without TensorFlow: the 1.1 GB in all are never loaded. The publishers name no
+    licence. The tests prepare a few made-up pairs in its place.
+
+    Raises:
+      FileNotFoundError: At the first batch or count, where the set is not there.
+      ValueError: ``length`` is less than 3; at the first batch or count, where the set
+        is there in another format than array_record or damaged.
+
+    Example:
+      >>> task = Retrieval()
+      >>> task.spec.length, task.spec.pair
+      (4000, True)
+
+    References:
+      Radev et al., `The ACL Anthology Network Corpus
+      <https://aclanthology.org/W09-3607>`_, 2009; Tay et al., `Long Range Arena
+      <https://arxiv.org/abs/2011.04006>`_, 2020, section 2.2.3
+    """
+
+    data_dir: str | None = None
+    length: int = 4000
+
+    def __post_init__(self) -> None:
+        """Checks the size."""
+        tokens.check_length(self.length, 4000)
+
+    @property
+    def spec(self) -> base.TaskSpec:
+        """What a model must know: pairs of rows of bytes in, one of two classes out."""
+        return tokens.token_spec(
+            length=self.length, vocabulary=tokens.N_BYTES, n_classes=2, pair=True
+        )
+
+    def n_examples(self, split: base.Split) -> int:
+        """Counts the pairs of a split."""
+        base.check_split(split)
+        return len(_open(self.data_dir, split))
+
+    def batch(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> base.Batch:
+        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        base.check_split(split)
+        pairs = _open(self.data_dir, split)
+        rows, mask = base.shuffled_indices(len(pairs), split, index, batch_size, seed)
+        records = pairs.read(rows.tolist())
+        texts = [record.text(name) for record in records for name in ("text1", "text2")]
+        inputs, valid = tokens.pad(
+            [tokens.of_bytes(text[: self.length]) for text in texts], self.length
+        )
+        shape = (batch_size, 2, self.length)
+        labels = np.array([record.integer("label") for record in records], np.int32)
+        return base.Batch(inputs.reshape(shape), labels, mask, valid.reshape(shape))
+
+
+@functools.cache
+def _open(data_dir: str | None, split: str) -> reading.Records:
+    return AAN.open(data_dir, split)

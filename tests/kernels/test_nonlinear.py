@@ -1,0 +1,187 @@
+"""Nonlinear recurrences by sweeps, against the same recurrence step by step."""
+
+import math
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.kernels.nonlinear import nonlinear_recurrence
+from tests.kernels.oracle import assert_close
+
+B, L, N = 2, 23, 3
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(B, L, N)).astype(np.float32)
+H0 = RNG.normal(size=(B, N)).astype(np.float32)
+RESET = RNG.random((B, L)) < 0.2
+DECAY = np.array([0.0, 0.5, 1.0], np.float32)
+PARAMS = {"kernel": RNG.normal(size=(N, N)).astype(np.float32) / 2, "rate": 0.3}
+
+
+def drive(params, h, x):
+    return params["rate"] * jnp.tanh(h @ params["kernel"] + x)
+
+
+def diagonal(params, h, x):
+    slope = 1 - jnp.tanh(h @ params["kernel"] + x) ** 2
+    return params["rate"] * slope * jnp.diagonal(params["kernel"])
+
+
+def solved(params, x, h0, decay, **options):
+    return nonlinear_recurrence(
+        drive, params, x, h0, decay=decay, diagonal=diagonal, **options
+    )
+
+
+def values_and_gradients(**options):
+    def loss(params, x, h0, decay):
+        h, sweeps = solved(params, x, h0, decay, **options)
+        return jnp.sum(jnp.sin(3 * h)), (h, sweeps)
+
+    run = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True))
+    (_, (h, sweeps)), grads = run(PARAMS, X, H0, DECAY)
+    return h, grads, sweeps
+
+
+@pytest.mark.parametrize("reset", [None, RESET], ids=["one", "segments"])
+@pytest.mark.parametrize(
+    ("method", "inner", "chunk"),
+    [
+        ("picard", "associative", None),
+        ("picard", "sequential", 7),
+        ("newton", "chunked", None),
+        ("newton", "associative", 23),
+        ("newton", "sequential", 10),
+    ],
+)
+def test_sweeps_end_at_the_recurrence(method, inner, chunk, reset):
+    h, grads, _ = values_and_gradients(method="sequential", reset=reset)
+    options = {"method": method, "inner": inner, "chunk": chunk, "reset": reset}
+    found, of_found, sweeps = values_and_gradients(**options)
+    assert sweeps.converged
+    assert 1 < sweeps.iterations < L
+    assert_close(found, np.asarray(h), 2e-6)
+    chex.assert_trees_all_close(of_found, grads, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["picard", "newton"])
+def test_what_does_not_converge_is_stepped_through(method):
+    """One sweep is not enough for the states, nor for their derivatives."""
+    h, grads, _ = values_and_gradients(method="sequential", reset=RESET)
+    options = {"method": method, "max_iterations": 1, "reset": RESET}
+    found, of_found, sweeps = values_and_gradients(**options)
+    assert not sweeps.converged
+    assert_close(found, np.asarray(h), 1e-6)
+    chex.assert_trees_all_close(of_found, grads, rtol=1e-5, atol=1e-5)
+
+
+def test_a_good_guess_saves_sweeps():
+    h, cold = solved(PARAMS, X, H0, DECAY)
+    moved = PARAMS | {"rate": 0.3001}
+    _, warm = solved(moved, X, H0, DECAY, start=h)
+    assert warm.converged
+    assert warm.iterations < cold.iterations
+
+
+def test_damping_ends_at_the_same_states():
+    h, _ = solved(PARAMS, X, H0, DECAY, method="newton")
+    damped, sweeps = solved(PARAMS, X, H0, DECAY, method="newton", damping=0.5)
+    assert sweeps.converged
+    assert_close(damped, np.asarray(h), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kept", "turned", "scale", "better"),
+    [(0.9, 0.3, 1.0, 0.0), (0.7, -0.7, 0.3, 1.0), (0.9, -0.4, 0.3, 1.0)],
+    ids=["contracts", "turns", "turns_slowly"],
+)
+def test_damping_is_found_where_none_is_given(kept, turned, scale, better):
+    """Where states turn, their Jacobian's diagonal misleads; else it is of use."""
+    kernel = jnp.array([[kept, turned], [-turned, kept]])
+    x = scale * jax.random.normal(jax.random.key(0), (200, 2))
+
+    def sweeps(damping):
+        h, sweeps = nonlinear_recurrence(
+            lambda kernel, h, x: jnp.tanh(h @ kernel + x),
+            kernel,
+            x,
+            jnp.zeros(2),
+            diagonal=lambda kernel, h, x: kept * (1 - jnp.tanh(h @ kernel + x) ** 2),
+            method="newton",
+            damping=damping,
+            max_iterations=200,
+        )
+        # What does not come closer ends early and is stepped through, 200 steps.
+        return int(sweeps.iterations) if sweeps.converged else 200
+
+    least, most = sweeps(better), sweeps(1 - better)
+    assert least < 100
+    assert most > 1.4 * least
+    assert sweeps(None) < 1.1 * least + 1
+
+
+@pytest.mark.parametrize("method", ["picard", "newton"])
+def test_second_derivatives_are_those_of_the_recurrence(method):
+    def curvature(method):
+        def loss(rate):
+            params = PARAMS | {"rate": rate}
+            h, _ = solved(params, X, H0, DECAY, method=method)
+            return jnp.sum(jnp.sin(3 * h))
+
+        reverse = jax.jit(jax.grad(jax.grad(loss)))(0.3)
+        forward = jax.jit(jax.jvp, static_argnums=0)(jax.grad(loss), (0.3,), (1.0,))
+        return reverse, forward[1]
+
+    chex.assert_trees_all_close(curvature(method), curvature("sequential"), rtol=1e-3)
+
+
+@pytest.mark.parametrize("length", [50, 500])
+def test_sums_over_a_horizon_converge_as_an_exponential_series(length):
+    """After ``k`` sweeps an error is at most ``s**k / k!``, whatever the length."""
+    s = 2.0
+    x = np.ones((length, 1), np.float32)
+
+    def step(params, h, x):
+        return s / length * jnp.sin(h + x)
+
+    exact, _ = nonlinear_recurrence(
+        step, (), x, jnp.zeros(1), decay=jnp.ones(1), method="sequential"
+    )
+    h, errors = jnp.zeros((length, 1)), []
+    for _ in range(8):
+        h = jnp.cumsum(step((), jnp.concatenate([jnp.zeros((1, 1)), h[:-1]]), x), 0)
+        errors.append(float(jnp.max(jnp.abs(h - exact))))
+    first = float(jnp.max(jnp.abs(exact)))
+    for k, error in enumerate(errors, 1):
+        assert error <= first * s**k / math.factorial(k) + 2e-6
+    _, sweeps = nonlinear_recurrence(step, (), x, jnp.zeros(1), decay=jnp.ones(1))
+    assert sweeps.iterations <= 14
+
+
+@pytest.mark.parametrize("method", ["sequential", "picard", "newton"])
+def test_sweeps_run_where_devices_hold_different_rows(method):
+    """With `jax.shard_map` checking what varies over devices and what does not."""
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((1,), ("data",), axis_types=auto)
+    rows, same = jax.P("data"), jax.P()
+
+    def loss(params, x, h0):
+        h, _ = solved(params, x, h0, DECAY, method=method)
+        return jax.lax.psum(jnp.sum(jnp.sin(h)), "data")
+
+    of_rows = jax.shard_map(
+        jax.grad(loss), mesh=mesh, in_specs=(same, rows, rows), out_specs=same
+    )
+    chex.assert_trees_all_close(
+        jax.jit(of_rows)(PARAMS, X, H0),
+        jax.grad(lambda p: jnp.sum(jnp.sin(solved(p, X, H0, DECAY)[0])))(PARAMS),
+        rtol=1e-4,
+    )
+
+
+def test_newton_says_what_it_lacks():
+    x, h0 = jnp.ones((4, 1)), jnp.zeros(1)
+    with pytest.raises(ValueError, match="^`diagonal` must be given for 'newton'"):
+        nonlinear_recurrence(drive, (), x, h0, method="newton")

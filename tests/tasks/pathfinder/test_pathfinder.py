@@ -1,0 +1,277 @@
+"""Pathfinder's images against what they are said to show, and the task around them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from scipy import ndimage
+from scipy.spatial import distance
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from ssm_jax import tasks
+from ssm_jax.tasks.pathfinder import drawing
+
+DASHES = 14
+
+
+class Look(NamedTuple):
+    """What the Long Range Arena asked of its generator, and what to expect of it."""
+
+    n_drawn: int
+    dash: float
+    thickness: float
+    margins: tuple[int, ...]
+    continuity: float
+    dot_radius: float
+    apart: int
+    n_distractors: int
+    solved: float
+
+
+LOOKS = {
+    32: Look(1000, 2, 0.5, (1,), 1.0, 1.5, 7, 5, solved=0.88),
+    128: Look(100, 5, 1.5, (2, 3), 1.8, 3, 20, 8, solved=0.97),
+}
+each_size = pytest.mark.parametrize("size", LOOKS)
+
+
+@pytest.fixture(scope="module")
+def drawings() -> dict[int, drawing.Drawings]:
+    return {
+        size: drawing.draw(np.random.default_rng(1), look.n_drawn, size)
+        for size, look in LOOKS.items()
+    }
+
+
+def long_curves(drawn: drawing.Drawings, curve: int) -> tuple[np.ndarray, ...]:
+    """Gives the tails and heads of one long curve, ``(n, 14, 2)``, in order."""
+    rows, columns = np.nonzero(drawn.curves == curve)
+    assert (np.bincount(rows) == DASHES).all()
+    shape = (-1, DASHES, 2)
+    return tuple(x[rows, columns].reshape(shape) for x in (drawn.tails, drawn.heads))
+
+
+def units(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-9)
+
+
+def points(tails: np.ndarray, heads: np.ndarray) -> np.ndarray:
+    """Gives 11 points along each dash, ``(d, 11, 2)``."""
+    along = np.linspace(0, 1, 11)[:, None]
+    return tails[:, None] + along * (heads - tails)[:, None]
+
+
+@each_size
+def test_dots_in_the_image_say_what_the_label_says(drawings, size):
+    radius, drawn = LOOKS[size].dot_radius, drawings[size]
+    axis = np.arange(-3, 4)
+    disc = np.hypot(axis[:, None], axis) <= radius - 0.5
+    ends = [long_curves(drawn, curve) for curve in (0, 1)]
+    for i, image in enumerate(drawn.images):
+        dots = np.argwhere(ndimage.binary_erosion(image == 255, disc)).tolist()
+        begun = [c for c, (tails, _) in enumerate(ends) if tails[i, 0].tolist() in dots]
+        ended = [
+            c for c, (_, heads) in enumerate(ends) if heads[i, -1].tolist() in dots
+        ]
+        assert len(dots) == 2 and len(begun) == len(ended) == 1
+        assert drawn.labels[i] == (begun == ended)
+
+
+def follow(tails, heads, begin, end, reach: float) -> bool:
+    """Goes from dash to dash, always the smoothest way; says whether it gets there.
+
+    All that it knows are dashes, not the curves that they belong to.
+    """
+    ahead = units(heads - tails)
+    left = np.ones(len(tails), bool)
+    here = int(np.abs(tails - begin).sum(axis=1).argmin())
+    for _ in range(DASHES):
+        if (heads[here] == end).all():
+            return True
+        left[here] = False
+        gaps = tails - heads[here]
+        lengths, across = np.linalg.norm(gaps, axis=1), units(gaps)
+        turns = ahead @ ahead[here], across @ ahead[here], (across * ahead).sum(axis=1)
+        fits = left & (lengths <= reach) & (turns[0] > -0.1) & (turns[1] > 0)
+        if not fits.any():
+            return False
+        cost = lengths + 2 * (3 - sum(turns))
+        here = int(np.where(fits, cost, np.inf).argmin())
+    return False
+
+
+@each_size
+def test_label_is_found_by_following_the_dashes(drawings, size):
+    look, drawn = LOOKS[size], drawings[size]
+    reach = 2 * max(look.margins) + 2.5
+    found = []
+    for i, (first, last) in enumerate(drawn.dots):
+        there = drawn.curves[i] >= 0
+        tails, heads = (x[i, there].astype(float) for x in (drawn.tails, drawn.heads))
+        found.append(follow(tails, heads, first, last, reach))
+    assert (np.array(found) == drawn.labels).mean() > look.solved
+
+
+@each_size
+def test_image_shows_the_dashes_and_nothing_else(drawings, size):
+    look, drawn = LOOKS[size], drawings[size]
+    pixels = np.stack(np.indices((size, size)), axis=-1).reshape(-1, 2)
+    for i in range(20):
+        there = drawn.curves[i] >= 0
+        tails, heads = drawn.tails[i, there], drawn.heads[i, there]
+        to_dashes = distance.cdist(pixels, points(tails, heads).reshape(-1, 2)).min(1)
+        to_dots = distance.cdist(pixels, drawn.dots[i]).min(axis=1)
+        image = drawn.images[i].ravel().astype(float)
+        # Half a pixel's diagonal, and another half because a dash begins between two.
+        empty = to_dashes > look.thickness / 2 + 1.5
+        empty &= to_dots > look.dot_radius + 0.5
+        assert not image[empty].any()
+        assert (image[to_dots <= look.dot_radius - 0.5] == 255).all()
+        middle = np.rint((tails + heads) / 2).astype(int)
+        around = ndimage.maximum_filter(drawn.images[i], 3)[tuple(middle.T)]
+        assert (around > 60).all()
+
+
+@each_size
+def test_curves_are_chains_of_dashes_that_bend_a_little(drawings, size):
+    look, drawn = LOOKS[size], drawings[size]
+    gaps = []
+    for curve in (0, 1):
+        tails, heads = long_curves(drawn, curve)
+        assert min(tails.min(), heads.min()) > 0
+        assert max(tails.max(), heads.max()) < size - 1
+        lengths = np.linalg.norm(heads - tails, axis=-1)
+        assert np.abs(lengths - look.dash).max() < 0.75
+        between = np.linalg.norm(tails[:, 1:] - heads[:, :-1], axis=-1)
+        gaps.append(between.mean(axis=1))
+        cosines = (units(heads - tails)[:, 1:] * units(heads - tails)[:, :-1]).sum(-1)
+        # The tails are rounded, so the angles are, too.
+        steepest = np.cos(np.pi / 2 / look.continuity + 0.5 / look.dash)
+        assert cosines.min() >= steepest
+        assert cosines.mean() > 0.7
+    off = np.abs(np.concatenate(gaps)[:, None] - 2 * np.array(look.margins))
+    assert off.min(axis=1).max() < 0.75
+    assert set(off.argmin(axis=1)) == set(range(len(look.margins)))
+
+
+@each_size
+def test_curves_keep_apart(drawings, size):
+    look, drawn = LOOKS[size], drawings[size]
+    least = []
+    for i in range(40):
+        there = drawn.curves[i] >= 0
+        curves = drawn.curves[i, there]
+        spots = points(drawn.tails[i, there], drawn.heads[i, there]).reshape(-1, 2)
+        owner = np.repeat(curves, 11)
+        others = owner[:, None] != owner
+        least.append(distance.cdist(spots, spots)[others].min())
+    # Within a pixel of twice the margin, for the rounding of both.
+    assert min(least) >= 2 * min(look.margins) - 1
+
+
+@each_size
+def test_first_dashes_and_distractors_are_as_the_arena_has_them(drawings, size):
+    look, drawn = LOOKS[size], drawings[size]
+    begins = [long_curves(drawn, curve)[0][:, 0] for curve in (0, 1)]
+    apart = np.linalg.norm(begins[0] - begins[1], axis=-1)
+    assert np.abs(apart - look.apart).max() < 0.75
+    low, high = 2 * look.apart, size - 2 * look.apart
+    slack = max(look.margins) + 1
+    assert begins[0].min() >= low - slack and begins[0].max() < high + slack
+    numbers = drawn.curves[:, 2 * DASHES :].reshape(look.n_drawn, -1, 4)
+    assert numbers.shape[1] == look.n_distractors
+    assert (numbers == numbers[..., :1]).all()
+    assert (numbers[..., 0] >= 0).sum(axis=1).mean() > 0.7 * look.n_distractors
+
+
+@each_size
+def test_half_of_the_labels_are_true(drawings, size):
+    n = LOOKS[size].n_drawn
+    assert abs(drawings[size].labels.mean() - 0.5) < 4 * 0.5 / n**0.5
+
+
+def test_brightness_and_distance_of_the_dots_do_not_tell_the_label(drawings):
+    drawn = drawings[32]
+    pixels = drawn.images.reshape(len(drawn.images), -1)
+    columns = [
+        pixels.sum(axis=1),
+        (pixels > 0).sum(axis=1),
+        (pixels > 128).sum(axis=1),
+        (drawn.curves >= 0).sum(axis=1),
+        np.linalg.norm(drawn.dots[:, 0] - drawn.dots[:, 1], axis=-1),
+    ]
+    for model in (LogisticRegression(), DecisionTreeClassifier(max_depth=3)):
+        pipeline = make_pipeline(StandardScaler(), model)
+        found = cross_val_score(pipeline, np.stack(columns, axis=-1), drawn.labels)
+        # Measured on 16,000 images: 0.54. The standard error here is 0.016.
+        assert found.mean() < 0.59
+
+
+def test_block_depends_on_all_of_its_arguments_and_on_nothing_else():
+    first = drawing.draw_block(32, 0, "train", 7)
+    again = drawing.draw_block(32, 0, "train", 7)
+    np.testing.assert_array_equal(first.images, again.images)
+    np.testing.assert_array_equal(first.labels, again.labels)
+    others: list = [(32, 1, "train", 7), (32, 0, "test", 7), (32, 0, "train", 8)]
+    seen = {image.tobytes() for image in first.images}
+    for arguments in others:
+        images = drawing.draw_block(*arguments).images
+        assert not seen & {image.tobytes() for image in images}
+
+
+@pytest.mark.parametrize("size, total", [(32, 1_209_716), (128, 6_790_913)])
+def test_images_are_fixed(size, total):
+    # Published figures depend on them: they must be the same in every release.
+    drawn = drawing.draw_block(size, 0, "test", 0)
+    assert drawn.images.sum(dtype=int) == total
+
+
+def test_example_depends_on_neither_the_size_of_its_split_nor_on_earlier_requests():
+    few = tasks.Pathfinder(n_test=60)
+    many = tasks.Pathfinder(n_test=180, n_train=7)
+    last = many.batch("test", 2, 60, seed=0)
+    first = many.batch("test", 0, 60, seed=0)
+    np.testing.assert_array_equal(first.inputs, few.batch("test", 0, 60, 0).inputs)
+    np.testing.assert_array_equal(first.targets, few.batch("test", 0, 60, 0).targets)
+    whole = tasks.Pathfinder(n_test=180).batch("test", 0, 180, seed=0)
+    np.testing.assert_array_equal(last.inputs, whole.inputs[120:])
+
+
+def test_pixels_come_row_by_row_from_black_to_one():
+    batch = tasks.Pathfinder(n_test=60).batch("test", 0, 60, seed=0)
+    drawn = drawing.draw_block(32, 0, "test", 0)
+    n = len(drawn.images)
+    pixels = drawn.images.reshape(n, 1024) / 255
+    np.testing.assert_allclose(batch.inputs[:n, :, 0], pixels, rtol=1e-7)
+    np.testing.assert_array_equal(batch.targets[:n], drawn.labels)
+    assert batch.inputs.min() == 0 and batch.inputs.max() == 1
+
+
+def test_path_x_is_longer():
+    assert tasks.Pathfinder(size=128).spec.length == 16_384
+
+
+def test_defaults_are_those_of_the_arena():
+    assert tasks.Pathfinder() == tasks.Pathfinder(
+        data_dir=None, size=32, n_train=160_000, n_validation=20_000, n_test=20_000
+    )
+
+
+BAD_FIELDS = {
+    "size": ({"size": 64}, "must be 32 or 128, got 64"),
+    "n_train": ({"n_train": 0}, "must be at least 1, got 0"),
+    "n_validation": ({"n_validation": -1}, "must be at least 1, got -1"),
+    "n_test": ({"n_test": 0}, "must be at least 1, got 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FIELDS)
+def test_bad_field_is_an_error_of_one_line(name, unchecked):
+    fields, message = BAD_FIELDS[name]
+    with pytest.raises(ValueError, match=f"^`{name}` {message}; .*\\.$") as error:
+        tasks.Pathfinder(**fields)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,219 @@
+"""Text that is read on: windows, streams, splits and borders, on files known here."""
+
+import numpy as np
+import pytest
+
+from ssm_jax import tasks
+from ssm_jax.tasks import base
+from ssm_jax.tasks.text import documents
+from tests.tasks.raw_sets import novels
+
+SPLITS: tuple[tasks.Split, ...] = ("train", "validation", "test")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder of 23 documents, and what each of them says."""
+    path = tmp_path_factory.mktemp("novels")
+    return path, novels(path, 23)
+
+
+def numbers(split):
+    """Of the documents of a split."""
+    place = {"validation": [0], "test": [1], "train": list(range(2, 10))}[split]
+    return [i for i in range(23) if i % 10 in place]
+
+
+def text_of(texts, split):
+    """The tokens of a split, one after another."""
+    spelt = [0]
+    for i in numbers(split):
+        spelt += [byte + 1 for byte in texts[i].encode()] + [0]
+    return np.array(spelt)
+
+
+def epoch(task, split, batch_size):
+    n = tasks.n_batches(task, split, batch_size)
+    assert n is not None
+    return [task.batch(split, i, batch_size, seed=0) for i in range(n)]
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_row_of_a_stream_goes_on_where_it_was(folder, split, batch_size):
+    path, texts = folder
+    task = tasks.TextFolder(data_dir=str(path), length=7)
+    batches, text = epoch(task, split, batch_size), text_of(texts, split)
+    n = len(batches) * task.length
+    for row in range(batch_size):
+        inputs = np.concatenate([batch.inputs[row] for batch in batches])
+        targets = np.concatenate([batch.targets[row] for batch in batches])
+        counts = np.concatenate([batch.loss_mask[row] for batch in batches])
+        start = row * n
+        end = start + counts.sum()
+        assert counts[: end - start].all()
+        np.testing.assert_array_equal(inputs[counts], text[start:end])
+        np.testing.assert_array_equal(targets[counts], text[start + 1 : end + 1])
+    # Together they are the text: evaluation leaves out less than a window, training
+    # less than one a stream.
+    left = len(text) - 1 - sum(batch.loss_mask.sum() for batch in batches)
+    assert 0 <= left < task.length * (batch_size if split == "train" else 1)
+
+
+def test_streams_begin_anew_with_each_epoch_whatever_the_seed(folder):
+    task = tasks.TextFolder(data_dir=str(folder[0]), length=7)
+    n = tasks.n_batches(task, "train", 3)
+    assert n is not None
+    first = task.batch("train", 1, 3, seed=0)
+    for again in (
+        task.batch("train", 2 * n + 1, 3, seed=0),
+        task.batch("train", 1, 3, 5),
+    ):
+        np.testing.assert_array_equal(again.inputs, first.inputs)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_shuffled_windows_are_those_of_the_stream(folder, split):
+    path, _ = folder
+    stream, shuffled = (
+        tasks.TextFolder(data_dir=str(path), length=7, layout=layout)
+        for layout in ("stream", "shuffled")
+    )
+
+    def windows(task):
+        return [
+            (*inputs, *targets)
+            for batch in epoch(task, split, 1)
+            for inputs, targets in zip(
+                batch.inputs.tolist(), batch.targets.tolist(), strict=True
+            )
+        ]
+
+    assert sorted(windows(shuffled)) == sorted(windows(stream))
+    assert (windows(shuffled) != windows(stream)) == (split == "train")
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "words"])
+def test_packed_documents_start_where_the_borders_are(folder, tokenizer):
+    path, texts = folder
+    vocabulary = 257 if tokenizer == "bytes" else 40
+    task = tasks.TextFolder(
+        data_dir=str(path),
+        length=7,
+        layout="packed",
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+    )
+    for split in SPLITS:
+        n = task.n_examples(split)
+        batch = task.batch(split, 0, n, seed=0)
+        assert batch.reset is not None and batch.reset.dtype == bool
+        if split == "train":
+            assert batch.loss_mask.all()
+            continue  # in another order
+        sizes = [
+            len(texts[i].encode() if tokenizer == "bytes" else texts[i].split())
+            for i in numbers(split)
+        ]
+        starts = np.cumsum([0, *(size + 1 for size in sizes)])
+        there = np.arange(7 * n) < sum(sizes) + len(sizes)
+        np.testing.assert_array_equal(batch.loss_mask.ravel(), there)
+        wanted = np.isin(np.arange(7 * n), starts)
+        np.testing.assert_array_equal(batch.reset.ravel()[there], wanted[there])
+        edges = task.documents(split).tolist()
+        assert edges == [*starts.tolist()]
+
+
+def test_words_are_those_of_the_train_split_by_frequency(folder):
+    path, texts = folder
+    task = tasks.TextFolder(
+        data_dir=str(path), length=5, tokenizer="words", vocabulary=9
+    )
+    counts: dict[str, int] = {}
+    for i in numbers("train"):
+        for word in texts[i].split():
+            counts[word] = counts.get(word, 0) + 1
+    frequent = sorted(counts, key=lambda word: (-counts[word], word))[:6]
+    token = {word: i for i, word in enumerate(frequent, 3)}
+    spelt = [2]
+    for i in numbers("test"):
+        spelt += [token.get(word, 1) for word in texts[i].split()] + [2]
+    batch = task.batch("test", 0, task.n_examples("test"), seed=0)
+    found = batch.inputs[batch.loss_mask]
+    assert len(found) == len(spelt) - 1
+    assert found.tolist() == spelt[: len(found)] and 1 in found
+
+
+def test_splits_are_files_in_the_order_of_their_names(folder):
+    found = documents.files(str(folder[0]))
+    assert {
+        split: [int(file.stem) for file in files] for split, files in found.items()
+    } == {split: numbers(split) for split in SPLITS}
+
+
+def test_folders_named_as_splits_are_the_splits(tmp_path):
+    for i, split in enumerate(SPLITS):
+        (tmp_path / split / "deep").mkdir(parents=True)
+        (tmp_path / split / "deep" / "b.txt").write_text("b" * 9)
+        (tmp_path / split / "a.txt").write_text(str(i) * 9)
+    (tmp_path / "README.txt").write_text("of no split")
+    task = tasks.TextFolder(data_dir=str(tmp_path), length=20)
+    for i, split in enumerate(SPLITS):
+        (row,) = task.batch(split, 0, 1, seed=0).inputs.tolist()
+        assert row == [0, *[49 + i] * 9, 0, *[99] * 9]
+
+
+def test_long_shuffled_training_draws_an_order_once_an_epoch():
+    base._order.cache_clear()
+    for index in range(5):
+        base.shuffled_indices(12, "train", index, 4, seed=0)
+    assert base._order.cache_info().misses == 2
+
+
+def write(folder, **texts):
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text)
+
+
+def test_folder_that_is_not_there_is_an_error(tmp_path):
+    for missing in (None, str(tmp_path / "nowhere")):
+        task = tasks.TextFolder(data_dir=missing)
+        with pytest.raises(FileNotFoundError, match=f"got {missing}; .*--data_dir"):
+            task.batch("train", 0, 1, seed=0)
+
+
+REFUSED = {
+    "no files": ({}, "files for the train split, got none in"),
+    "two files": ({"a": "one", "b": "two"}, "the train split, .* three files"),
+    "empty": ({"a": "one", "b": "", "c": "two"}, "no file without text, got .*b.txt"),
+    "short": (
+        {"a": "one", "b": "four", "c": "seven"},
+        "`length` must be at most 5, the tokens of the test split, got 6;",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_too_little_text_is_an_error_of_one_line(tmp_path, name):
+    texts, message = REFUSED[name]
+    write(tmp_path, **texts)
+    task = tasks.TextFolder(data_dir=str(tmp_path), length=6)
+    with pytest.raises(ValueError, match=message) as error:
+        task.batch("test", 0, 1, seed=0)
+    assert "\n" not in str(error.value)
+
+
+BAD_FIELDS = {
+    "length": ({"length": 0}, "`length` must be at least 1, got 0; 1024"),
+    "tokenizer": ({"tokenizer": "bpe"}, "of bytes, words, or .* got 'bpe'; .*"),
+    "layout": ({"layout": "rows"}, "of stream, shuffled, packed, got 'rows'"),
+    "bytes": ({"vocabulary": 256}, "must be 257 with bytes, got 256; .*'words'"),
+    "words": ({"tokenizer": "words", "vocabulary": 3}, "greater than 3, .* got 3"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FIELDS)
+def test_bad_field_is_an_error_of_one_line(name, unchecked):
+    fields, message = BAD_FIELDS[name]
+    with pytest.raises(ValueError, match=f"{message}.*\\.$"):
+        tasks.TextFolder(**fields)

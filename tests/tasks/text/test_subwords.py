@@ -1,0 +1,134 @@
+"""Tokenizers that were trained elsewhere, here by their own package."""
+
+import sys
+
+import numpy as np
+import pytest
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+from ssm_jax import tasks
+from ssm_jax.tasks.text import subwords
+
+TEXTS = [
+    "Où est-il? \U0001f642 He hopped here,\n\nhe hoped there.",
+    "Hope is hopeless \u2014 here and there.",
+    "There he hopes, here she hopped!",
+]
+BORDER = "<|endoftext|>"
+
+
+def by_bytes(folder, size=290):
+    """Pairs of bytes, and a border, in the folder of the texts."""
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[BORDER],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.enable_truncation(5)
+    tokenizer.enable_padding(length=7)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts")
+    for name, text in zip("abc", TEXTS, strict=True):
+        (path / f"{name}.txt").write_text(text)
+    by_bytes(path)
+    return path
+
+
+def task(folder, vocabulary=290, **fields):
+    return tasks.TextFolder(
+        data_dir=str(folder),
+        tokenizer="tokenizer.json",
+        length=6,
+        vocabulary=vocabulary,
+        **fields,
+    )
+
+
+def test_text_is_what_the_file_says_with_borders(folder, monkeypatch):
+    monkeypatch.setattr(subwords, "_AT_ONCE", 40)  # less than the first of the texts
+    tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    border = tokenizer.token_to_id(BORDER)
+    packed = task(folder, layout="packed")
+    for split, written in zip(("validation", "test", "train"), TEXTS, strict=True):
+        wanted = [border, *tokenizer.encode(written).ids, border]
+        text = packed.text(split)
+        assert text.tolist() == wanted and text.dtype == np.uint16
+    batch = packed.batch("test", 0, 2, seed=0)
+    np.testing.assert_array_equal(batch.inputs.ravel(), packed.text("test")[:12])
+    np.testing.assert_array_equal(batch.reset, batch.inputs == border)
+    assert task(folder).text("test") is task(folder, vocabulary=400).text("test")
+
+
+def test_bytes_of_a_character_are_spelled_one_by_one(folder):
+    read = task(folder)
+    found = read.encode(TEXTS[0])
+    spelled = [read.decode(token) for token in found]
+    assert b"".join(spelled) == b"\n\n" + TEXTS[0].encode()
+    smile = "\U0001f642".encode()
+    assert smile not in spelled and any(part and part in smile for part in spelled)
+    every = {subwords.load(folder / "tokenizer.json").decode(i) for i in range(290)}
+    assert every >= {bytes([byte]) for byte in range(256)}
+    assert read.decode(300) == b""
+
+
+def test_words_and_their_pieces_are_spelled_as_they_are_joined(tmp_path):
+    vocabulary = {"[UNK]": 0, "hop": 1, "##ed": 2, "here": 3, ",": 4}
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.save(str(tmp_path / "pieces.json"))
+    pieces = subwords.load(tmp_path / "pieces.json")
+    (found,) = pieces.encode(["Hopped, hoped here"])
+    assert found.tolist() == [0, 4, 1, 2, 3] and found.dtype == np.int32
+    (found,) = pieces.encode(["here, hoped"])
+    assert b"".join(map(pieces.decode, found.tolist())) == b" here, hoped"
+
+
+def test_bytes_of_a_fallback_are_bytes(tmp_path):
+    vocabulary = {"<0xE2>": 0, "\u2581a": 1, "<unk>": 2}
+    model = models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True)
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.ByteFallback(), decoders.Metaspace()]
+    )
+    tokenizer.save(str(tmp_path / "fallback.json"))
+    fallback = subwords.load(tmp_path / "fallback.json")
+    assert [fallback.decode(i) for i in (0, 1)] == [b"\xe2", b" a"]
+
+
+BAD = {
+    "vocabulary": ({"vocabulary": 257}, "`vocabulary` must be at least 290, .* 257;"),
+    "border": ({"border": "</s>"}, r"`border` must be .* '</s>'; .* <\|endoftext\|>"),
+}
+
+
+@pytest.mark.parametrize("fields, message", BAD.values(), ids=BAD)
+def test_what_the_file_does_not_say_is_an_error(folder, fields, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        task(folder, **fields).batch("test", 0, 1, seed=0)
+
+
+def test_file_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
+    path = tmp_path / "tokenizer.json"
+    with pytest.raises(FileNotFoundError, match=f"got {path}, where"):
+        subwords.Subwords(path)
+    path.write_text("{}")
+    with pytest.raises(ValueError, match=rf"got {path} \(.*\); `Tokenizer.save`"):
+        subwords.Subwords(path)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ValueError, match=f"got {path}; `pip install tokenizers`"):
+        subwords.Subwords(path)
