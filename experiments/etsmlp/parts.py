@@ -179,7 +179,7 @@ def tokens(setting: Setting, vocabulary: int, *, language: bool = False) -> Conf
     """The spec of the encoder of tokens, started as the authors' code starts it."""
     d = setting.d_model
     deviation = d**-0.5 if language else setting.deviation
-    return spec(TokenEncoder, d_model=d, vocabulary=vocabulary, deviation=deviation)
+    return spec(TokenEncoder, d_model=d, vocabulary=vocabulary, std=deviation)
 
 
 def pixels(setting: Setting) -> Config:
@@ -189,7 +189,7 @@ def pixels(setting: Setting) -> Config:
 
 def pooled(n_classes: int) -> Config:
     """The spec of the head of the long-range tasks: one linear map without bias."""
-    return spec(PooledHead, d_output=n_classes, start="normal", use_bias=False)
+    return spec(PooledHead, d_output=n_classes, kernel_init="normal", use_bias=False)
 
 
 def _block(setting, gate, language, smoothing):
@@ -210,7 +210,7 @@ def _block(setting, gate, language, smoothing):
         d_hidden=setting.d_hidden,
         gate=gate,
         activation="gelu" if language else "relu",
-        start="xavier" if language else "normal",
+        kernel_init="xavier" if language else "normal",
         dropout=setting.dropout,
     )
     return spec(Block, layer=layer, norm=setting.norm, prenorm=True)

@@ -55,7 +55,7 @@ def get_config(variant: str = "") -> Config:
             d_output=2,
             d_hidden=setting.d_model,
             dropout=setting.dropout,
-            start="normal",
+            kernel_init="normal",
             use_bias=False,
         ),
         model=model,

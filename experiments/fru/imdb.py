@@ -42,7 +42,7 @@ def get_config(variant: str = "words+fru") -> Config:
     words, unit, small = units.chosen(variant, ("words", "words1"))
     task = spec(ImdbWords, length=300, vocabulary=10_000)
     tokens = task.get_ref("vocabulary")
-    encoder = spec(TokenEncoder, d_model=128, vocabulary=tokens, deviation=0.02)
+    encoder = spec(TokenEncoder, d_model=128, vocabulary=tokens, std=0.02)
     steps = 2_800 if small else 14_000
     return ConfigDict(
         {

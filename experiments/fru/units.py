@@ -74,7 +74,7 @@ def network(
         "lstm": lambda: spec(LSTM, d_state=d_unit),
         "rnn": lambda: spec(RNN, d_state=d_unit, activation=rnn_activation),
     }[unit]()
-    head = spec(LastHead, d_output=d_output, start=head_init)
+    head = spec(LastHead, d_output=d_output, kernel_init=head_init)
     return spec(
         RecurrentNetwork,
         recurrence=recurrence,
@@ -84,12 +84,14 @@ def network(
     )
 
 
-def optimizer(learning_rate: float, stair: float, clip_norm: float | None) -> Config:
+def optimizer(
+    learning_rate: float, staircase: float, clip_norm: float | None
+) -> Config:
     """The spec of Adam on a staircase."""
     return spec(
         Optimizer,
         learning_rate=learning_rate,
         schedule="staircase",
-        stair=stair,
+        staircase=staircase,
         clip_norm=clip_norm,
     )

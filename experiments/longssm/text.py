@@ -77,9 +77,7 @@ def get_config(variant: str = "s5+16+previous") -> Config:
         layout="shuffled" if "shuffled" in more else "stream",
     )
     tokens = task.get_ref("vocabulary")
-    encoder = spec(
-        TokenEncoder, d_model=d_model, vocabulary=tokens, deviation=d_model**-0.5
-    )
+    encoder = spec(TokenEncoder, d_model=d_model, vocabulary=tokens, std=d_model**-0.5)
     training = spec(
         TrainConfig,
         steps=steps,

@@ -14,11 +14,11 @@ from ssm_jax.recurrences.families.running_sums import RunningSums
 class _AsWritten(RunningSums):
     """All sums go from step to step, and all outputs are computed."""
 
-    def run(self, params, x, steps, h0, solver, *, reset, lengths, last):
-        del reset, lengths, last
+    def run(self, params, x, steps, h0, solver, *, reset, lengths, last_only):
+        del reset, lengths, last_only
         own = x @ params["input_kernel"] + params["input_bias"]
         c = self.weights(params, jnp.broadcast_to(steps, own.shape[:-1]))
-        h, sweeps = solver(self.drive, params, (own, c), h0)
+        h, sweeps = solver(self.nonlinear_term, params, (own, c), h0)
         o = h @ params["output_kernel"] + params["output_bias"]
         return jax.nn.relu(o), h[..., -1, :], sweeps
 
@@ -26,7 +26,7 @@ class _AsWritten(RunningSums):
         del params
         return jnp.repeat(jnp.asarray(self.decays), self.d_statistic)
 
-    def drive(self, params, h, entering):
+    def nonlinear_term(self, params, h, entering):
         own, c = entering
         g = jax.nn.relu(h @ params["feedback_kernel"] + params["feedback_bias"])
         s = jax.nn.relu(own + g @ params["seen_kernel"])

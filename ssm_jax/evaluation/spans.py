@@ -53,7 +53,7 @@ def spread_spans(
       ValueError: All documents together are shorter than the longest window.
 
     Example:
-      >>> scatter_back(np.array([0, 100, 150, 400]), longest=50, max_tokens=300).starts
+      >>> spread_spans(np.array([0, 100, 150, 400]), longest=50, max_tokens=300).starts
       array([[  0],
              [100],
              [150]])

@@ -162,9 +162,9 @@ def block_by_block(
 
 def _tables(system, c):
     """The change over ``c`` steps, ``A**r b`` and ``c A**(r + 1)``, ``A = I + E``."""
-    change = system.change
-    entering = system.enter[None]
-    leaving = (system.leave + _einsum("dn,dnm->dm", system.leave, change))[None]
+    change = system.A_minus_I
+    entering = system.B[None]
+    leaving = (system.C + _einsum("dn,dnm->dm", system.C, change))[None]
     while len(entering) < c:
         later = entering + _einsum("dnm,rdm->rdn", change, entering)
         entering = jnp.concatenate([entering, later])
@@ -184,7 +184,7 @@ def _toeplitz(system, entering):
 
 def _together(system, x, state):
     if state is None:
-        state = jnp.zeros((*x.shape[:-2], *system.enter.shape), system.enter.dtype)
+        state = jnp.zeros((*x.shape[:-2], *system.B.shape), system.B.dtype)
     return match_varying_axes(system, x, state)
 
 
@@ -197,7 +197,7 @@ def _add_step(h, change, added):
 
 
 def _leave(system, h):
-    return _einsum("...dn,dn->...d", h, system.leave)
+    return _einsum("...dn,dn->...d", h, system.C)
 
 
 def _einsum(formula, one, other):

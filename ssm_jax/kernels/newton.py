@@ -116,7 +116,7 @@ def _solved_jvp(how, primals, tangents):
     def advanced(values, h):
         params, x, h0, decay = values
         seen = shift_right(h, h0, reset)
-        return decay * seen + how.drive(params, seen, x)
+        return decay * seen + how.nonlinear_term(params, seen, x)
 
     _, right = jax.jvp(lambda values: advanced(values, h), (values,), (tangents[0],))
     fixed = jax.lax.stop_gradient((values, h))
@@ -150,7 +150,7 @@ def _linear(how, values, h, reset, right, *, transposed):
     zero = jnp.zeros_like(h0)
 
     def drive(seen):
-        return how.drive(params, seen, x)
+        return how.nonlinear_term(params, seen, x)
 
     def turned(v, slope):
         """What a sweep adds to the right side: the Jacobian without this slope."""
@@ -180,7 +180,7 @@ def _linear(how, values, h, reset, right, *, transposed):
             seen, x, keep, right = inputs
 
             def advance(h):
-                return decay * h + how.drive(params, h, x)
+                return decay * h + how.nonlinear_term(params, h, x)
 
             if transposed:
                 g = right + v

@@ -173,7 +173,7 @@ def _checked_length(x, h0, decay, reset, start):
         )
     check_flags("reset", reset, (*h0.shape[:-1], length), (length,))
     if start is not None:
-        check_floating("start", start)
+        check_floating("initial_guess", start)
     return length
 
 

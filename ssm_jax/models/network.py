@@ -78,7 +78,7 @@ class RecurrentNetwork(Module):
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         dropout = functools.partial(RowDropout(self.dropout), train=train)
         last = isinstance(self.head, LastHead)
-        y, state = recurrent(dropout(x), state, reset=reset, mask=mask, last=last)
+        y, state = recurrent(dropout(x), state, reset=reset, mask=mask, last_only=last)
         if last and mask is not None:
             mask = jnp.any(mask, -1, keepdims=True)
         return self.head(dropout(y), mask=mask, train=train), state

@@ -66,7 +66,7 @@ class FRU(RunningSums):
     horizon: int
     zero_frequency: Literal["held", "summed"] = "held"
     d_statistic: int = 10
-    counts = True
+    tracks_position = True
 
     def __post_init__(self):
         """Checks the numbers."""

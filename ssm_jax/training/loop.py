@@ -143,7 +143,9 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     folder.metrics()  # Damaged ones are refused before anything is compiled.
     run, state = create(model, task, optimizer, seed=training.seed)
     start = StateInit(training.initial_state, training.initial_noise, epoch)
-    run = dataclasses.replace(run, start=start, state_penalty=training.state_penalty)
+    run = dataclasses.replace(
+        run, state_init=start, state_penalty=training.state_penalty
+    )
     if training.initial_state != "zero":
         carry = zero_states(model, training.batch_size)
         if (k := training.gradient_windows) > 1:

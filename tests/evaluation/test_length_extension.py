@@ -65,7 +65,7 @@ def test_windows_that_go_on_read_the_text_as_one(model, monkeypatch):
 
 def test_states_that_go_on_through_mixed_windows_are_others(model, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.ROWS", 2)
-    options = {"start": "previous", "seed": 1}
+    options = {"window_state": "previous", "seed": 1}
     (text,) = losses_by_length(*model, TEXT, [8], **options)
     (mixed,) = losses_by_length(*model, TEXT, [8], order="shuffled", **options)
     assert np.abs(text.windows - mixed.windows).max() > 1e-3

@@ -19,9 +19,9 @@ def test_rnn_has_a_sigmoid_on_imdb_alone():
 
 def test_output_layer_is_initialized_as_the_authors_do():
     start = "truncated_normal"
-    assert mixture.get_config("sines+lstm").model.head.start == start
-    assert pixel_mnist.get_config("permuted+sru").model.head.start == start
-    assert imdb.get_config("words+fru").model.head.start == "normal"
+    assert mixture.get_config("sines+lstm").model.head.kernel_init == start
+    assert pixel_mnist.get_config("permuted+sru").model.head.kernel_init == start
+    assert imdb.get_config("words+fru").model.head.kernel_init == "normal"
 
 
 def test_mixtures_have_the_standard_deviation_of_the_code():
@@ -34,7 +34,7 @@ def test_fru_of_40_frequencies_is_that_of_table_1():
     assert config.paper == 0.9688
     assert config.model.recurrence.frequencies == log_spaced(40, 784.0)
     optimizer = config.optimizer
-    assert (optimizer.learning_rate, optimizer.stair) == (0.001, 1.0)
+    assert (optimizer.learning_rate, optimizer.staircase) == (0.001, 1.0)
     assert optimizer.clip_norm is None
     rate = build(optimizer).rate()
     assert rate(0) == rate(20_000) == 0.001

@@ -40,13 +40,13 @@ GOOD = {
         "reset": np.zeros((B, L), bool),
     },
     nonlinear_recurrence: {
-        "drive": _drive,
+        "nonlinear_term": _drive,
         "params": 0.5,
         "x": STATES,
         "h0": STATES[:, 0],
         "decay": STATES[0, 0],
         "reset": np.zeros((B, L), bool),
-        "start": STATES,
+        "initial_guess": STATES,
     },
     linear_attention: {
         "q": HEADS,
@@ -119,7 +119,7 @@ SHAPES = {
 def _rows():
     for kernel, good in GOOD.items():
         for name, value in good.items():
-            if name in ("drive", "params") or (kernel, name) == (
+            if name in ("nonlinear_term", "params") or (kernel, name) == (
                 nonlinear_recurrence,
                 "x",
             ):

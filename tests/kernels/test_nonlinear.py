@@ -80,7 +80,7 @@ def test_what_does_not_converge_is_stepped_through(method):
 def test_a_good_guess_saves_sweeps():
     h, cold = solved(PARAMS, X, H0, DECAY)
     moved = PARAMS | {"rate": 0.3001}
-    _, warm = solved(moved, X, H0, DECAY, start=h)
+    _, warm = solved(moved, X, H0, DECAY, initial_guess=h)
     assert warm.converged
     assert warm.iterations < cold.iterations
 

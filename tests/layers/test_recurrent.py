@@ -123,7 +123,7 @@ def test_last_output_is_that_of_the_last_data(recurrence, starts, key):
     def run(variables, last):
         def loss(variables, x):
             y, after = layer.apply(
-                variables, x, before, reset=reset, mask=mask, last=last
+                variables, x, before, reset=reset, mask=mask, last_only=last
             )
             y = y if last else y[np.arange(4), [5, 4, 2, 5]][:, None]
             return jnp.sum(jnp.sin(y)), (y, after)

@@ -102,7 +102,7 @@ def test_hidden_channels_are_dropped_in_training(make):
 @pytest.mark.parametrize("make", [PooledHead, PairHead])
 def test_heads_start_as_they_are_told(make):
     x = np.stack([X, X], 1) if make is PairHead else X
-    head = make(100, d_hidden=100, start="normal", use_bias=False)
+    head = make(100, d_hidden=100, kernel_init="normal", use_bias=False)
     params = head.init(jax.random.key(0), x)["params"]
     last, hidden = params["linear"]["dense"], params["hidden"]["dense"]
     assert last.keys() == {"kernel"}

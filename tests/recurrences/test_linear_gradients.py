@@ -23,7 +23,7 @@ def compiled(unit):
     """The outputs and the state of a unit, and the Jacobian of the state."""
 
     def last(u, params, x):
-        state = jnp.append(u, 0.0) if unit.counts else u
+        state = jnp.append(u, 0.0) if unit.tracks_position else u
         return unit.apply(params, x, state)[1][:N]
 
     return jax.jit(unit.apply), jax.jit(jax.jacobian(last))

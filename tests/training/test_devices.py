@@ -148,7 +148,7 @@ def case(request):
     case = request.param
     source = task(case.model)
     run, state = create(case.model, source, Optimizer(learning_rate=1.0), seed=0)
-    run = dataclasses.replace(run, transform=case.transform, start=case.start)
+    run = dataclasses.replace(run, transform=case.transform, state_init=case.start)
     batches = [source.batch("train", index, ROWS, seed=0) for index in range(STEPS)]
     carry = None
     if case.model is CAUSAL:

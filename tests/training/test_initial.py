@@ -136,7 +136,7 @@ def of_whole(start, task, split):
 def test_carried_training_is_that_of_one_long_sequence_an_epoch(start, task):
     wanted, _ = of_whole(start, task, "train")
     run, state = start
-    run = dataclasses.replace(run, start=StateInit("previous", epoch=len(wanted)))
+    run = dataclasses.replace(run, state_init=StateInit("previous", epoch=len(wanted)))
     state = state.replace(carry=zero_states(run.model, ROWS))
     step = jax.jit(partial(train_step, run))
     losses = []

@@ -76,7 +76,7 @@ SCHEDULES = {
         {10: 0.02, 35: 0.01 * (1 + 0.5**0.5), 60: 0.01, 110: 0.0, 500: 0.0},
     ),
     "staircase": (
-        {"schedule": "staircase", "stair": 0.5},
+        {"schedule": "staircase", "staircase": 0.5},
         {0: 0.02, 999: 0.02, 1000: 0.01, 2500: 0.005},
     ),
     "no warm-up": (COSINE, {0: 0.02, 55: 0.01, 110: 0.0}),

@@ -72,7 +72,7 @@ def case(request):
     row = request.param
     model = build(tiny.model(StepHead(d_output=2), norm=row.norm))
     run, start = create(model, TASK, row.optimizer, seed=0)
-    run = dataclasses.replace(run, start=row.start)
+    run = dataclasses.replace(run, state_init=row.start)
     if row.carried:
         carry = model.initial_state((BATCH_SIZE,))
         if row.windows > 1:

@@ -50,7 +50,7 @@ class RunningSums(Nonlinear):
     d_feedback: int = 60
     d_output: int = 200
     activation: Activation = "relu"
-    sweeps = "picard"
+    solver = "picard"
 
     def __post_init__(self):
         """Checks the numbers."""
@@ -111,7 +111,7 @@ class RunningSums(Nonlinear):
             params["seen_kernel"] = truncated_normal(key_seen, (r, d))
         return params
 
-    def run(self, params, x, steps, h0, solver, *, reset, lengths, last):
+    def run(self, params, x, steps, h0, solver, *, reset, lengths, last_only):
         """Evaluates by what is read of the sums, as `ProjectedSums` carries it."""
         own = matmul_f32(x, params["input_kernel"]) + params["input_bias"]
         c = self.weights(params, steps)
@@ -119,7 +119,7 @@ class RunningSums(Nonlinear):
         sums = h0.reshape(*h0.shape[:-1], self.n_sums, self.d_statistic)
         sums = last_state(self.decays, c, s, sums, reset=reset, lengths=lengths)
         h = sums.reshape(h0.shape)
-        if last:
+        if last_only:
             read = matmul_f32(h[..., None, :], params["output_kernel"])
         else:
             read = self._read(params, c, s, h0, reset)
