@@ -216,7 +216,7 @@ def n_step_decay(log_decay: LogDecay, count: int) -> LogDecay:
       ValueError: The leaves of ``log_decay`` do not match, or ``count`` is no number of
         steps.
     """
-    check_size("count", count, least=0)
+    check_size("count", count, minimum=0)
     log_abs, phase, phase_lo = check_log_decay(log_decay)
     if phase is None:
         return LogDecay(log_abs * count)

@@ -1,4 +1,4 @@
-"""Linear attention by chunks against its quadratic form in double precision."""
+"""Linear attention in chunks against its quadratic form in float64."""
 
 import jax
 import numpy as np
@@ -23,7 +23,7 @@ def test_chunks_are_the_quadratic_form(bidirectional):
     weights /= weights.sum(-1, keepdims=True)
     wanted = np.einsum("bhij,bjhv->bihv", weights, v)
     run = jax.jit(linear_attention, static_argnames="bidirectional")
-    # A start at the first step changes nothing, but goes by chunks in both directions.
+    # A reset at the first step has no effect, but selects the chunked evaluation.
     for reset in (None, np.tile(np.arange(LENGTH) == 0, (2, 1))):
         y, state = run(q, k, v, bidirectional=bidirectional, reset=reset)
         np.testing.assert_allclose(y, wanted, rtol=0, atol=1e-5)
@@ -51,6 +51,6 @@ def test_state_in_two_directions_is_refused():
     with pytest.raises(ValueError) as refusal:
         linear_attention(q, k, v, state, bidirectional=True)
     assert str(refusal.value) == (
-        "`state` must be None for linear attention in two directions, got one; the "
-        "second direction starts where the sequence ends."
+        "`state` must be None if `bidirectional`, got an array; the backward "
+        "direction has no previous state."
     )

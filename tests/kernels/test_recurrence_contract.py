@@ -136,7 +136,7 @@ REFUSALS = {
     ),
     "reset": (
         {"reset": jnp.zeros((2, 5, 3), bool)},
-        "`reset` must be (2, 5), one flag a step, got (2, 5, 3); leave out the last "
+        "`reset` must be (2, 5), one flag per step, got (2, 5, 3); leave out the last "
         "axis.",
     ),
 }

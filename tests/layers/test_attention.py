@@ -193,7 +193,8 @@ REFUSALS = {
     "mask": (
         {},
         {"mask": np.ones((2, 4), bool)},
-        "`mask` must be (2, 5), one flag a step, got (2, 4); leave out the last axis.",
+        "`mask` must be (2, 5), one flag per step, got (2, 4); leave out the last "
+        "axis.",
     ),
     "state_of_softmax": (
         {},

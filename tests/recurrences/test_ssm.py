@@ -153,7 +153,7 @@ REFUSALS = {
     "s5_blocks": (
         S5,
         {"blocks": 0},
-        "`blocks` must be an integer from 1 on, got 0; ",
+        "`blocks` must be an integer of at least 1, got 0; ",
     ),
     "s5_dt": (
         S5,
