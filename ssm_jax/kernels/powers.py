@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_size
+from ssm_jax.kernels import two_float
 from ssm_jax.kernels.arguments import check_floating, is_array, shown
 from ssm_jax.types import Array, Float, Inexact, Int
 
@@ -29,13 +30,6 @@ _DIGITS = np.array(
 )
 _WORD = 2.0**32
 _TWO_PI = 2.0 * np.pi
-
-# atan(k / 256) for 0 <= k <= 256, then 0, pi / 2 and pi, as float32 and what it leaves
-# over. All are looked up by an index known only at run time: XLA reassociates sums
-# with constants it can see, which would undo the two-float arithmetic.
-_ANGLES = np.concatenate([np.arctan(np.arange(257) / 256.0), [0.0, np.pi / 2, np.pi]])
-_ANGLES_HI = _ANGLES.astype(np.float32)
-_ANGLES_LO = (_ANGLES - _ANGLES_HI).astype(np.float32)
 
 # exp(-200) is zero in float32, so a decay of exactly 0 may travel as this logarithm.
 _LOG_ZERO = -200.0
@@ -185,12 +179,14 @@ def _logarithm(a):
         log_abs = jnp.log(jnp.maximum(jnp.abs(a), np.exp(_LOG_ZERO)))
         return LogDecay(log_abs, jnp.angle(a), jnp.zeros_like(log_abs))
     re, im = jnp.real(a), jnp.imag(a)
-    square, square_lo = _sum(_product(re, re), _product(im, im))
+    square, square_lo = two_float.add(
+        two_float.two_product(re, re), two_float.two_product(im, im)
+    )
     near_one = 0.5 * jnp.log1p((square - 1.0) + square_lo)
     anywhere = jnp.log(jnp.maximum(jnp.abs(a), np.float32(1e-38)))
     log_abs = jnp.where((square > 0.5) & (square < 2.0), near_one, anywhere)
     log_abs = jnp.where(a == 0, np.float32(_LOG_ZERO), log_abs)
-    return LogDecay(log_abs, *_angle(re, im))
+    return LogDecay(log_abs, *two_float.arctan2(im, re))
 
 
 @_logarithm.defjvp
@@ -223,7 +219,7 @@ def n_step_decay(log_decay: LogDecay, count: int) -> LogDecay:
     if phase.dtype == jnp.float64:
         low = None if phase_lo is None else phase_lo * count
         return LogDecay(log_abs * count, phase * count, low)
-    high, low = _product(phase, jnp.full_like(phase, count))
+    high, low = two_float.two_product(phase, jnp.full_like(phase, count))
     low = low if phase_lo is None else low + phase_lo * count
     return LogDecay(log_abs * count, high, low)
 
@@ -248,7 +244,7 @@ def multiply_decays(one: LogDecay, other: LogDecay) -> LogDecay:
             "positive decay."
         )
     phases = [v for log in (one, other) for v in (log.phase_lo,) if v is not None]
-    high, low = _two_sum(one.phase, other.phase)
+    high, low = two_float.two_sum(one.phase, other.phase)
     return LogDecay(one.log_abs + other.log_abs, high, sum(phases, low))
 
 
@@ -282,7 +278,7 @@ def _modulus(log_abs, steps):
     count = steps.astype(log_abs.dtype)
     if log_abs.dtype == jnp.float64:
         return jnp.exp(log_abs * count)
-    product, error = _product(log_abs, count)
+    product, error = two_float.two_product(log_abs, count)
     power = jnp.exp(product)
     return jnp.where(power < jnp.inf, power + power * error, power)
 
@@ -290,9 +286,9 @@ def _modulus(log_abs, steps):
 @jax.jit
 def _turns(phase, phase_lo):
     """Radians as turns: ``(word + rest) / 2**32``, int32 that wraps and float32."""
-    parts = [*_split(phase)]
+    parts = [*two_float.split(phase)]
     if phase_lo is not None:
-        parts += [*_split(phase_lo)]
+        parts += [*two_float.split(phase_lo)]
     # All parts and digits as one array: the fewer operations, the sooner XLA is done.
     turns = jnp.stack(parts) * jnp.expand_dims(_DIGITS, range(1, phase.ndim + 2))
     turns = turns - jnp.round(turns)
@@ -302,64 +298,3 @@ def _turns(phase, phase_lo):
     rest = jnp.sum(turns - whole, (0, 1))
     carry = jnp.round(rest)
     return word + carry.astype(jnp.int32), rest - carry
-
-
-@jax.jit
-def _angle(re, im):
-    """``atan2(im, re)`` in two floats: a table of 257 angles and a short series."""
-    x, y = jnp.abs(re), jnp.abs(im)
-    big, small = jnp.maximum(x, y), jnp.minimum(x, y)
-    big = jnp.where(big == 0, np.float32(1), big)
-    k = jnp.round(256 * small / big)
-    num, num_lo = _sum((256 * small, jnp.zeros_like(small)), _product(-k, big))
-    den, den_lo = _sum((256 * big, jnp.zeros_like(big)), _product(k, small))
-    u = num / den
-    exact, exact_lo = _product(u, den)
-    u_lo = ((num - exact) - exact_lo + num_lo - u * den_lo) / den
-    tail = u_lo - u**3 / 3 + u**5 / 5
-    angle = _sum(_angles(k.astype(jnp.int32)), (u, tail))
-    steep, back = y > x, re < 0
-    base = _angles(257 + jnp.where(steep, 1, jnp.where(back, 2, 0)))
-    turn = jnp.where(steep != back, np.float32(-1), np.float32(1))
-    sign = jnp.where(im < 0, np.float32(-1), np.float32(1))
-    hi, lo = _sum(base, (turn * angle[0], turn * angle[1]))
-    return sign * hi, sign * lo
-
-
-def _angles(index):
-    return jnp.asarray(_ANGLES_HI)[index], jnp.asarray(_ANGLES_LO)[index]
-
-
-def _split(a):
-    """Cuts a float32 into two of at most 12 bits each."""
-    bits = jax.lax.bitcast_convert_type(a, jnp.uint32) & np.uint32(0xFFFFF000)
-    hi = jax.lax.bitcast_convert_type(bits, jnp.float32)
-    return hi, a - hi
-
-
-@jax.jit
-def _product(a, b):
-    """The product of two float32 as an unevaluated sum of two.
-
-    Only exact products of 12-bit halves are formed, so a compiler that fuses a product
-    with the sum behind it (CPUs and GPUs do) changes nothing.
-    """
-    (a1, a2), (b1, b2) = _split(a), _split(b)
-    hi, lo = _two_sum(a1 * b1, a1 * b2)
-    hi, more = _two_sum(hi, a2 * b1)
-    return _two_sum(hi, (lo + more) + a2 * b2)
-
-
-@jax.jit
-def _two_sum(a, b):
-    """The sum of two float32 and its rounding error."""
-    s = a + b
-    back = s - a
-    return s, (a - (s - back)) + (b - back)
-
-
-@jax.jit
-def _sum(a, b):
-    """The sum of two two-float numbers."""
-    hi, lo = _two_sum(a[0], b[0])
-    return _two_sum(hi, lo + (a[1] + b[1]))
