@@ -202,9 +202,8 @@ def final_state(
     fine = decay_powers(log_decay, jnp.arange(block))
     if log_decay.log_abs.ndim == 1:
         coarse, fine = coarse[:, None], fine[:, None]
-    fine = jnp.broadcast_to(fine, (block, fine.shape[1], fine.shape[2]))
     # Reversed, each step is weighted by the power of its index; padding is at the end.
-    reversed_u = jnp.flip(u.astype(_real_dtype(coarse)), -2)
+    reversed_u = jnp.flip(u.astype(jnp.real(coarse).dtype), -2)
     padding = [(0, 0)] * len(batch) + [(0, n_blocks * block - length), (0, 0)]
     reversed_u = jnp.pad(reversed_u, padding)
     reversed_u = reversed_u.reshape(*batch, n_blocks, block, width)
@@ -300,7 +299,3 @@ def _real_product(coarse, fine):
         coarse = jnp.concatenate([jnp.real(coarse), -jnp.imag(coarse)], -1)
         fine = jnp.concatenate([jnp.real(fine), jnp.imag(fine)], -1)
     return jnp.einsum("...qn,...cn->...qc", coarse, fine, precision=_HIGHEST)
-
-
-def _real_dtype(values):
-    return jnp.real(values).dtype

@@ -8,6 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+# 1 / (2 pi) in binary, split into six 12-bit digits. The product of two such digits is
+# exact in float32.
+_INVERSE_TWO_PI = 0x28BE60DB9391054A7F
+_DIGITS = np.array(
+    [
+        ((_INVERSE_TWO_PI >> (60 - 12 * i)) & 0xFFF) * 2.0 ** (-12 * (i + 1))
+        for i in range(6)
+    ],
+    np.float32,
+)
+_WORD = 2.0**32
+
+TICK = np.float32(2.0 * np.pi / _WORD)
+"""Radians of one unit of the integers that `to_turns` returns."""
+
 # atan(k / 256) for 0 <= k <= 256, then 0, pi / 2 and pi, as float32 and remainder. They
 # are looked up by an index that is known at run time only: XLA reassociates sums with
 # constants, which would undo the two-float arithmetic.
@@ -78,6 +93,25 @@ def arctan2(y, x):
     sign = jnp.where(y < 0, np.float32(-1), np.float32(1))
     hi, lo = add(base, (turn * angle[0], turn * angle[1]))
     return sign * hi, sign * lo
+
+
+@jax.jit
+def to_turns(phase, phase_lo):
+    """Converts radians to turns, ``(word + rest) / 2**32``, as int32 and float32."""
+    parts = [*split(phase)]
+    if phase_lo is not None:
+        parts += [*split(phase_lo)]
+    # All products of parts and digits in one array: fewer operations compile faster.
+    turns = jnp.stack(parts) * jnp.expand_dims(_DIGITS, range(1, phase.ndim + 2))
+    # Whole turns are dropped from each exact product before any rounding occurs.
+    turns = turns - jnp.round(turns)
+    # Half a turn would overflow int32; minus half a turn is the same angle.
+    turns = jnp.where(turns == 0.5, np.float32(-0.5), turns) * _WORD
+    whole = jnp.round(turns)
+    word = jnp.sum(whole.astype(jnp.int32), (0, 1), dtype=jnp.int32)
+    rest = jnp.sum(turns - whole, (0, 1))
+    carry = jnp.round(rest)
+    return word + carry.astype(jnp.int32), rest - carry
 
 
 def _tabulated(index):
