@@ -77,8 +77,8 @@ def solve_nonlinear(
             # Picard: f is evaluated at the previous iterate.
             return linear_recurrence(decay, b, h0, reset=reset, method=config.inner)[0]
         # Newton (quasi-DEER): f is linearized, and its Jacobian diagonal is added to
-        # the decay. Damping reduces the diagonal where the updates diverge; ELK uses a trust
-        # region for this purpose.
+        # the decay. Damping reduces the diagonal where the updates diverge; ELK uses a
+        # trust region for this purpose.
         jacobian_diagonal = (1 - damping) * jacobian_diagonal
         b = b - jacobian_diagonal * h_prev
         a = jnp.broadcast_to(decay, b.shape) + jacobian_diagonal
