@@ -167,7 +167,7 @@ def _solver(a, length, method) -> scan.Solver:
 
 def _by_fft(decay, length) -> scan.Solver:
     """By FFT, unless a decay above 1 makes its rounding errors grow."""
-    convolve = fft_solver(decay.powers(jnp.arange(length)))
+    convolve = fft_solver(decay.powers_of(jnp.arange(length)))
     step_by_step = scan.sequential(decay)
 
     def solve(b, cut, reverse):

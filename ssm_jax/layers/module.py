@@ -16,5 +16,5 @@ class Module(nn.Module):
 
     def __post_init__(self) -> None:
         """Checks the fields."""
-        check_fields(self, least=1)
+        check_fields(self, minimum=1)
         super().__post_init__()

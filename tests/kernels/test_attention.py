@@ -1,4 +1,4 @@
-"""Linear attention by chunks against its quadratic form in double precision."""
+"""Linear attention in chunks against its quadratic form in float64."""
 
 import jax
 import numpy as np
@@ -24,7 +24,7 @@ def test_chunks_are_the_quadratic_form(bidirectional):
     weights /= weights.sum(-1, keepdims=True)
     wanted = np.einsum("bhij,bjhv->bihv", weights, v)
     run = jax.jit(linear_attention, static_argnames="bidirectional")
-    # A start at the first step changes nothing, but goes by chunks in both directions.
+    # A reset at the first step has no effect, but selects the chunked evaluation.
     for reset in (None, np.tile(np.arange(LENGTH) == 0, (2, 1))):
         y, state = run(q, k, v, bidirectional=bidirectional, reset=reset)
         np.testing.assert_allclose(y, wanted, rtol=0, atol=1e-5)

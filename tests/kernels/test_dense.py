@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.kernels.dense import DenseSSM, block_by_block, change_over, step_by_step
+from ssm_jax.kernels.dense import DenseSSM, block_by_block, n_step_change, step_by_step
 from tests.tiers import tiered
 
 WIDTH, N, ROWS = 2, 3, 2
@@ -87,7 +87,7 @@ def test_a_reset_forgets_what_was_before():
 @pytest.mark.parametrize("steps", [0, 1, 2, 13, 2**20])
 def test_slow_changes_add_up_without_loss(steps):
     change = np.float32([[[-1e-7, 3e-6], [-3e-6, -1e-7]]])
-    given = jax.jit(change_over, static_argnums=1)(change, steps)
+    given = jax.jit(n_step_change, static_argnums=1)(change, steps)
     wanted = np.linalg.matrix_power(np.eye(2) + np.float64(change[0]), steps)
     assert_near(given, [wanted - np.eye(2)], 5e-7)
 
