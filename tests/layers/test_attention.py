@@ -199,12 +199,12 @@ REFUSALS = {
         {},
         {"state": np.zeros((2, 2, 2, 3), np.float32)},
         "`state` must be None for softmax attention with bidirectional = False, got "
-        "one; linear attention in one direction has a state.",
+        "one; only unidirectional linear attention has a state.",
     ),
     "state_of_one_row": (
         {"kind": "linear"},
         {"state": np.zeros((2, 2, 3), np.float32)},
-        "`state` must be (2, 2, 2, 3), got (2, 2, 3); `initial_state` makes one.",
+        "`state` must be (2, 2, 2, 3), got (2, 2, 3); `initial_state` returns one.",
     ),
 }
 

@@ -152,8 +152,8 @@ def test_token_encoder_looks_up_rows_of_a_normal_table():
 REFUSALS = {
     "scalar_encoder": (
         ScalarEncoder(d_model=4),
-        "`x` must be (*b, l, 1), got (3, 9, 4); several numbers a step take a "
-        "`VectorEncoder`.",
+        "`x` must be (*b, l, 1), got (3, 9, 4); use `VectorEncoder` for "
+        "several features per step.",
     ),
     "too_long": (
         StepHead(OUT, l_output=10),
@@ -162,8 +162,8 @@ REFUSALS = {
     ),
     "pair": (
         PairHead(OUT, d_hidden=6),
-        "`x` must be (*b, 2, l, d), got (3, 9, 4); the two sequences of a pair stand "
-        "side by side before the length.",
+        "`x` must be (*b, 2, l, d), got (3, 9, 4); stack the two sequences of a "
+        "pair on the axis before the length.",
     ),
 }
 

@@ -286,6 +286,6 @@ def test_wrong_number_of_states_is_refused(n_states):
     with pytest.raises(ValueError) as refusal:
         net.apply(variables, X, (state,) * n_states)
     assert str(refusal.value) == (
-        f"`state` must hold 2 states, one a layer, got {n_states}; `initial_state` "
-        "makes them."
+        f"`state` must hold 2 states, one per layer, got {n_states}; `initial_state` "
+        "returns them."
     )

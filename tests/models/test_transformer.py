@@ -165,8 +165,8 @@ def test_sequence_beyond_the_positions_is_refused():
     with pytest.raises(ValueError) as refusal:
         PositionalEmbedding(max_length=8).init(jax.random.key(0), jnp.zeros((2, 9, 3)))
     assert str(refusal.value) == (
-        "`max_length` must be at least 9, the length of the sequence, got 8; there is "
-        "no vector for the steps beyond it."
+        "`max_length` must be at least 9, the length of the sequence, got 8; later "
+        "steps have no embedding."
     )
 
 
@@ -176,8 +176,8 @@ def test_state_is_refused_where_positions_would_start_anew():
     with pytest.raises(ValueError) as refusal:
         net.apply(variables, X, net.initial_state((3,)))
     assert str(refusal.value) == (
-        "`state` must be None for a model with positions, got one; they count from "
-        "the first step of a call."
+        "`state` must be None for a model with positions, got one; positions count "
+        "from the first step of a call."
     )
 
 
