@@ -74,7 +74,7 @@ def test_file_of_another_model_is_an_error(trained, tmp_path):
     lstm = model.clone(block=Block(RecurrentLayer(LSTM(d_state=8), ChannelMixing())))
     others = (("state", lstm), ("state", model.clone(n_layers=2)), ("text", model))
     for name, other in others:
-        with pytest.raises(ValueError, match="^`path` must hold what this model"):
+        with pytest.raises(ValueError, match="^`path` must hold a state saved"):
             GenerationState.load(tmp_path / name, other)
 
 
