@@ -65,9 +65,9 @@ def test_lengths_have_a_line_for_each_way_of_reading():
         for s, n, p in (("zero", 16, 3.0), ("zero", 64, 4.0), ("previous", 16, 2.0))
     ]
     shown = drawn(plots.lengths(rows, "x").axes[0])
-    assert shown["fresh states, text"] == [[16, 3.0], [64, 4.0]]
+    assert shown["zero state, text"] == [[16, 3.0], [64, 4.0]]
     # Of one height at all lengths, from edge to edge of the panel.
-    assert shown["states go on, text"] == [[0, 2.0], [1, 2.0]]
+    assert shown["carried state, text"] == [[0, 2.0], [1, 2.0]]
 
 
 def test_kernels_have_a_panel_for_each_channel_and_layer():
