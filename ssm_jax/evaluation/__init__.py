@@ -1,4 +1,4 @@
-"""Evaluation of trained models, from their work folders."""
+"""Evaluation of trained models from their work dirs."""
 
 from ssm_jax.evaluation.baseline import trivial_baseline
 from ssm_jax.evaluation.corpus import corpus
@@ -13,7 +13,7 @@ from ssm_jax.evaluation.length_extension import (
 from ssm_jax.evaluation.restore import Restored, restore
 from ssm_jax.evaluation.run import evaluate_lengths, evaluate_run
 from ssm_jax.evaluation.spans import Spans, spread_spans
-from ssm_jax.evaluation.written import GenerationState
+from ssm_jax.evaluation.generation_state import GenerationState
 
 __all__ = [
     "GenerationState",
