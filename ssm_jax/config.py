@@ -98,6 +98,7 @@ def build(config: ConfigDict, where: str = "", /, **runtime: Any) -> Any:
         path = f"{where}.{name}"
         values[name] = _converted(_built(value, path), hints[name], path)
     try:
+        # Errors of the class name the field only; the path is added to them.
         return cls(**values, **runtime)
     except ValueError as error:
         raise ValueError(f"`{where}`: {error}") from error
@@ -229,6 +230,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 def _import(address: Any, path: str) -> type:
     """Imports the dataclass with this address; only ssm_jax may define it."""
+    # The pattern is checked before any import, so a file cannot run other code.
     if isinstance(address, str) and re.fullmatch(r"ssm_jax(\.\w+)*:\w+", address):
         module, name = address.split(":")
         try:
@@ -266,6 +268,7 @@ def _annotations(cls: type, given: Mapping[str, Any], where: str) -> dict[str, A
     """Checks the names of the given fields and maps every field to its annotation."""
     hints = get_type_hints(cls)
     fields = {field.name: field for field in _fields(cls)}
+    # Sorted, so that the first of several unknown names is always the same.
     for name in sorted(given.keys() - fields.keys()):
         raise ValueError(
             f"`{where}.{name}` must be a field of {cls.__name__}; "
@@ -369,8 +372,10 @@ def _fitted(value: Any, annotation: Any) -> Any:
         if len(members) == len(value):
             return tuple(map(_fitted, value, members))
         raise TypeError
+    # `spec(Cls, rate=1)` and untyped flags pass an int for a float.
     if annotation is float and type(value) is int:
         return float(value)
+    # Types are compared exactly, because True == 1 and a bool is an int.
     if origin is Literal:
         good = any(type(value) is type(word) and value == word for word in members)
     elif annotation in _SCALARS:

@@ -73,6 +73,7 @@ def _train_batches(task: Task, seed: int) -> Iterator[Batch]:
         task = dataclasses.replace(cast(Any, task), n_train=n_max)
     n = ENDLESS_EXAMPLES if n is None else min(n, n_max)
     max_batch_size = min(n, max(1, _STEPS_PER_BATCH // task.spec.length))
+    # Equal batches of nearly the maximum size leave out fewer than `count` examples.
     count = -(-n // max_batch_size)
     batch_size = n // count
     available = n_batches(task, "train", batch_size)

@@ -24,10 +24,12 @@ def corpus(task: TextFolder, split: Split) -> dict[str, Any]:
     text = task.text(split)
     return {
         "task": type(task).__name__,
+        # Without the path, which differs between machines.
         "folder": Path(task.data_dir or "").expanduser().resolve().name,
         "split": split,
         "tokenizer": Path(task.tokenizer).name,
         "tokens": len(text),
         "documents": len(task.documents(split)) - 1,
+        # Of the tokens, so that it covers the files and the tokenizer.
         "sha256": hashlib.sha256(text.data).hexdigest()[:16],
     }

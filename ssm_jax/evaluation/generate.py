@@ -88,6 +88,8 @@ class Sampling:
             return jnp.argmax(logits, -1)
         # With a maximum of 0, division by a low temperature overflows to -inf only.
         logits = logits - jnp.max(logits, -1, keepdims=True)
+        # The temperature comes first: top_k and top_p restrict the tempered
+        # distribution.
         return jax.random.categorical(key, self.kept(logits / self.temperature))
 
 
@@ -141,6 +143,7 @@ def generate(
     logits, state = _prefill(model, variables, inputs, lengths, state)
     for count in itertools.count(n_drawn):
         tokens = _sample(sampling, seed, logits, count)
+        # `state` precedes `tokens`, so a continuation evaluates `tokens` first.
         yield GenerationState(np.asarray(tokens), state, count + 1)
         logits, state = _decode(model, variables, tokens, state)
 
@@ -151,6 +154,7 @@ def _prefill(model, variables, inputs, lengths, state):
     # The mask makes the final state that of the last token of each prompt.
     mask = jnp.arange(inputs.shape[1]) < lengths[:, None]
     logits, state = model.apply(variables, inputs, state, mask=mask)
+    # The logits at the last token of each prompt predict the first new token.
     return logits[jnp.arange(len(lengths)), lengths - 1], state
 
 

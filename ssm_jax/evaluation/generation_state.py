@@ -52,6 +52,7 @@ class GenerationState(NamedTuple):
         try:
             fields: Any = serialization.msgpack_restore(content)
             tokens, n_drawn = np.asarray(fields["tokens"]), int(fields["n_drawn"])
+            # The structure of the model's state; a file of another model does not fit.
             expected = jax.eval_shape(lambda: model.initial_state((len(tokens),)))
             state = serialization.from_state_dict(expected, fields["state"])
         except Exception as error:  # msgpack raises errors of many types

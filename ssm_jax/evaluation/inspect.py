@@ -58,6 +58,7 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
         length = restored.task.spec.length
         arrays["kernels"] = _kernels(recurrence, restored.variables["params"], length)
         lags = arrays["kernels"].shape[-1]
+        # Two-sided kernels have the lags from -length, causal ones from 0.
         arrays["lags"] = np.arange(length - lags, length)
     np.savez_compressed(path, allow_pickle=False, **arrays)
     return arrays
@@ -65,6 +66,7 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
 
 def _decays(recurrence, params, prefix):
     logs = [recurrence.modes(layer).log_decay for layer in recurrences_of(params)]
+    # Positive real decays are stored without a phase.
     phases = [
         np.zeros_like(log.log_abs) if log.phase is None else log.phase for log in logs
     ]

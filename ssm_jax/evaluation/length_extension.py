@@ -70,6 +70,7 @@ class LossAtLength:
     @property
     def perplexity(self) -> float:
         """``exp(loss)``; infinite if that overflows."""
+        # `math.exp` raises OverflowError above 709.
         return math.exp(self.loss) if self.loss < 700 else math.inf
 
 
@@ -151,7 +152,9 @@ def losses_by_length(
             "powers of 2 do."
         )
     text = np.asarray(text)
+    # The last token is only a target.
     edges = np.array([0, len(text) - 1]) if edges is None else edges
+    # Chosen by the maximum length, so that all lengths use the same tokens.
     spans = spread_spans(edges, longest, max_tokens, n_spans=ROWS)
     for length in lengths:
         starts = spans.starts.reshape(-1, 1) + np.arange(0, spans.length, length)
@@ -160,6 +163,7 @@ def losses_by_length(
             indices = np.random.default_rng((seed, length)).permutation(starts.size)
         shuffled = starts.reshape(-1)[indices].reshape(starts.shape)
         losses = _losses(model, variables, text, length, shuffled, window_state)
+        # The inverse permutation restores the order of the text.
         windows = losses.reshape(-1)[np.argsort(indices)]
         yield LossAtLength(length, windows, len(spans.starts))
 

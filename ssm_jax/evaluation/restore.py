@@ -85,6 +85,7 @@ def restore(
     runtime = {} if data_dir is None else {"data_dir": data_dir}
     task = build(config.task, "config.task", **runtime)
     model = build(config.model, "config.model")
+    # Shapes and dtypes are enough to restore into; nothing is initialized.
     target = jax.eval_shape(lambda: _variables(model, task.spec))
     target = {"params": target.pop("params"), "model_state": target}
     checkpoints = folder.open_checkpoints(task.spec.targets)
@@ -122,6 +123,7 @@ def _step_number(which: object) -> int | None:
     """Validates ``which``; returns the step, or None for a name."""
     if isinstance(which, str) and which in ("best", "latest"):
         return None
+    # `bool` is a subclass of `int`.
     if isinstance(which, int | np.integer) and not isinstance(which, bool):
         if which >= 0:
             return int(which)

@@ -76,11 +76,13 @@ def evaluate_run(
     training, task = restored.training, restored.task
     endless = task.n_examples(split) is None
     limit = training.evaluation_batches if endless else None
+    # All local devices if they divide the batch evenly, otherwise one.
     n = jax.local_device_count()
     devices = jax.local_devices()[: n if training.batch_size % n == 0 else 1]
     parallel = DataParallel(training.parallel, devices)
     variables = dict(restored.variables)
     params = variables.pop("params")
+    # Evaluation has no optimizer.
     run = RunSpec(restored.model, task.spec, transform=optax.identity(), summary=())
     measured = evaluate(
         parallel.evaluation_step(run),
@@ -178,6 +180,7 @@ def evaluate_lengths(
             "extends": _extends(found, trained) if start == "zero" else None,
         }
         rows += [way | _row(each, known) | of_all for each in found]
+    # Written at the end, so that an interrupted evaluation keeps the previous file.
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (WorkDir(workdir).path / LENGTHS_FILE).write_text(lines)
     return rows

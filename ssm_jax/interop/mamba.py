@@ -90,6 +90,7 @@ def load_mamba(
         parent = params
         for key in parents:
             parent = parent[key]
+        # Published weights may be in bfloat16 or float16; parameters are float32.
         value = _from_hf(name, weights[name].astype(np.float32))
         if value.shape != parent[last].shape:
             raise ValueError(
@@ -117,6 +118,7 @@ def save_mamba(
     from safetensors.numpy import save_file
 
     config = _config(model)
+    # Converting back detects every field that the format cannot represent.
     if _model(config, Path(folder)) != model:
         raise ValueError(
             "`model` must be a `SequenceModel` of prenorm RMS blocks of `Mamba` and a "
@@ -146,6 +148,7 @@ def _model(config: Mapping[str, Any], folder: Path) -> SequenceModel:
             )
     d, n_layers = config["hidden_size"], config["num_hidden_layers"]
     rank = config.get("time_step_rank", "auto")
+    # None for the default rank, so that equal models compare equal.
     is_default = rank in ("auto", -(-d // 16))
     recurrence = SelectiveSSM(
         d_state=config["state_size"], dt_rank=None if is_default else rank
@@ -191,6 +194,7 @@ def _config(model):
 
 def _template(model):
     """Nested dicts of the shapes of the parameters, to be filled with arrays."""
+    # `eval_shape` allocates no array.
     tokens = np.zeros((1, 1), np.int32)
     return meta.unbox(jax.eval_shape(model.init, jax.random.key(0), tokens))["params"]
 

@@ -118,6 +118,7 @@ class Attention(Module):
         if self.kind == "softmax":
             y, last = _softmax_attention(q, k, v, **flags), None
         else:
+            # Positive features keep the denominator, a sum of their products, positive.
             q, k = _features(q), _features(k)
             y, last = linear_attention(q, k, v, state, **flags)
         y = Linear(d, self.kernel_init, name="out")(y.reshape(x.shape))
@@ -141,6 +142,7 @@ class Attention(Module):
         check_flags("mask", mask, x.shape[:-1])
         if state is None:
             return
+        # Only shapes are compared, so no array is allocated.
         initial = jax.eval_shape(lambda: self.initial_state(x.shape[:-2], x.shape[-1]))
         if initial is None:
             raise ValueError(
@@ -164,6 +166,7 @@ def _softmax_attention(q, k, v, *, bidirectional, reset, mask):
     length = q.shape[-3]
     visible = jnp.ones((1, 1), bool) if bidirectional else jnp.tri(length, dtype=bool)
     if mask is not None:
+        # Padding is hidden as a key; as a query it is zeroed after the projection.
         visible &= mask[..., None, None, :]
     if reset is not None:
         # Steps of one segment share the number of resets up to them.

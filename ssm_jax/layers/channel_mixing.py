@@ -78,6 +78,7 @@ class Linear(Module):
         def uniform(key, shape, dtype=jnp.float32):
             return jax.random.uniform(key, shape, dtype, -bound, bound)
 
+        # Initializers of the kernel and of the bias.
         zeros = nn.initializers.zeros
         truncated = nn.initializers.truncated_normal(0.1)
         kernel, bias = {
@@ -122,4 +123,5 @@ class ChannelMixing(Module):
         x = RowDropout(self.dropout, broadcast_dims=(-2,))(x, train=train)
         if self.kind == "linear":
             return Linear(features, name="out")(x)
+        # One matrix product for both halves; `nn.glu` gates the first by the second.
         return nn.glu(Linear(2 * features, name="out")(x))

@@ -63,8 +63,10 @@ class RowDropout(Module):
         """
         check_floating("x", x)
         x = jnp.asarray(x)
+        # Before `make_rng`, so that evaluation needs no key.
         if not train or self.rate == 0:
             return x
+        # A shared axis has size 1 in the mask, which is broadcast along it.
         shared = {axis % x.ndim for axis in self.broadcast_dims}
         n, *shape = (1 if i in shared else size for i, size in enumerate(x.shape))
         keys = row_keys(self.make_rng("dropout"), n, first_row)
@@ -117,6 +119,7 @@ def rows_from(first_row: Array | int) -> contextlib.AbstractContextManager[None]
         elif context.method_name == "__call__" and isinstance(module, nn.Dropout):
             if module.has_rng(module.rng_collection):
                 # All devices hold the same key but must draw different masks.
+                # A key that the caller passes takes precedence.
                 key = module.make_rng(module.rng_collection)
                 kwargs = {"rng": jax.random.fold_in(key, first_row), **kwargs}
         return call(*args, **kwargs)

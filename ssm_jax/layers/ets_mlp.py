@@ -91,6 +91,7 @@ class ETSMLP(Module):
         hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
         y = Linear(x.shape[-1], self.kernel_init, name="out")(hidden)
         if self.gate:
+            # The gate depends on the current step only, not on the smoothed sequence.
             y = y * jax.nn.sigmoid(
                 Linear(x.shape[-1], self.kernel_init, name="gate")(x)
             )

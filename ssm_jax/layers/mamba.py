@@ -110,6 +110,8 @@ class Mamba(Module):
     def _with_rank(self, d):
         """The recurrence with ``dt_rank`` set from the width of the input."""
         recurrence = self.recurrence
+        # The published rank depends on the width of the model; the recurrence itself
+        # knows only d_inner.
         if isinstance(recurrence, SelectiveSSM) and recurrence.dt_rank is None:
             return dataclasses.replace(recurrence, dt_rank=math.ceil(d / 16))
         return recurrence

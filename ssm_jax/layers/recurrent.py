@@ -127,6 +127,7 @@ class Recurrent(Module):
     def _init(self, key, d_in) -> Any:
         params = self.recurrence.init(key, d_in)
         groups = self.recurrence.groups()
+        # A misspelled name would leave its parameter in the default group.
         if unknown := set(groups) - set(params):
             raise ValueError(
                 f"`groups` must name parameters of the recurrence, got {unknown}; "

@@ -95,6 +95,7 @@ class TokenEncoder(Module):
 
     def __call__(self, x: Int[Array, "*b l"]) -> Outputs:
         """Maps tokens ``(*b, l)`` to ``(*b, l, d_model)``."""
+        # Flags and floats are no indices; converting them would hide a mistake.
         if not is_array(x) or not jnp.issubdtype(x.dtype, jnp.integer):
             raise ValueError(
                 f"`x` must be an array of integers, got {shown(x)}; a token is an "
@@ -147,6 +148,7 @@ class PositionalEmbedding(Module):
         length, d = x.shape[-2:]
         check_flags("reset", reset, x.shape[:-1], (length,))
         check_flags("mask", mask, x.shape[:-1], (length,))
+        # Indexing clamps in JAX: later steps would share the last embedding.
         if length > self.max_length:
             raise ValueError(
                 f"`max_length` must be at least {length}, the length of the sequence, "

@@ -99,6 +99,7 @@ class PooledHead(Module):
     ) -> Float[Array, "*b o"]:
         """Maps ``(*b, l, d)`` to ``(*b, d_output)``."""
         _check(x, mask)
+        # The mean comes first, so that the hidden layer runs once per sequence.
         x = _mean(x, mask)
         if self.d_hidden is not None:
             x = jnp.tanh(Linear(self.d_hidden, self.kernel_init, name="hidden")(x))
@@ -146,6 +147,7 @@ class PairHead(Module):
                 f"`x` must be (*b, 2, l, d), got {x.shape}; stack the two sequences of "
                 "a pair on the axis before the length."
             )
+        # The pair axis precedes the length, so one mean covers both sequences.
         mean = _mean(x, mask)
         both = jnp.concatenate([mean[..., 0, :], mean[..., 1, :]], -1)
         hidden = Linear(self.d_hidden, self.kernel_init, name="hidden")(both)
@@ -164,6 +166,7 @@ def _mean(x, mask):
     if mask is None:
         return jnp.mean(x, -2)
     valid = jnp.broadcast_to(mask, x.shape[:-1])[..., None]
+    # The count in the dtype of x, so that the mean keeps that dtype.
     n = jnp.sum(valid, -2, dtype=x.dtype)
     # `where` instead of a product with the mask: NaN * 0 is NaN.
     return jnp.sum(jnp.where(valid, x, 0), -2) / jnp.maximum(n, 1)

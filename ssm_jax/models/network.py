@@ -76,6 +76,7 @@ class RecurrentNetwork(Module):
         check_flags("mask", mask)
         x = inputs if self.encoder is None else self.encoder(inputs)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
+        # One module called twice; each call draws its own masks.
         dropout = functools.partial(RowDropout(self.dropout), train=train)
         # A nonlinear recurrence computes its last output at less cost than all outputs.
         last = isinstance(self.head, LastHead)

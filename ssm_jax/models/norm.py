@@ -85,6 +85,7 @@ class BatchNorm(Module):
             n, mean, var = _moments(x, mask, None if initializing else self.axis_name)
             if not initializing:
                 # A batch without valid steps has no moments to average in.
+                # The increment form leaves the running moments bitwise unchanged then.
                 weight = jnp.where(n > 0, 1 - self.momentum, 0)
                 running_mean.value += weight * (mean - running_mean.value)
                 running_var.value += weight * (var - running_var.value)
@@ -102,7 +103,9 @@ def _moments(x, mask, axis_name):
         sums = jnp.sum(values, tuple(range(x.ndim - 1)))
         return sums if axis_name is None else jax.lax.psum(sums, axis_name)
 
+    # Sums, not means, are added over devices: each may have another number of steps.
     n = total(valid.astype(x.dtype))
+    # Without valid steps the moments are 0 instead of NaN.
     safe_n = jnp.maximum(n, 1)
     mean = total(jnp.where(valid, x, 0)) / safe_n
     # Two passes, because `E[x^2] - mean^2` cancels where the mean is large.

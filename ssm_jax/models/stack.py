@@ -116,6 +116,7 @@ class SequenceModel(Module):
             )
         x = self.encoder(inputs)
         if self.positions is not None:
+            # Layers without a state return None, which may be passed back.
             if jax.tree.leaves(state):
                 raise ValueError(
                     "`state` must be None for a model with positions, got one; "
@@ -128,6 +129,7 @@ class SequenceModel(Module):
         x = RowDropout(self.encoder_dropout)(x, train=train)
         final_states = []
         for index, initial in enumerate(states):
+            # A copy per layer, because one shared module would share its parameters.
             block = self.block.copy(name=f"block_{index}", axis_name=self.axis_name)
             x, final = block(x, initial, reset=reset, mask=mask, train=train)
             final_states.append(final)

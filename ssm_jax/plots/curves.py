@@ -36,6 +36,7 @@ def curves(
             ]
             if not points:
                 continue
+            # Validation has few points, which a line alone would hide.
             marker = "o" if split == "validation" else None
             axes.plot(
                 *zip(*points, strict=True),

@@ -30,6 +30,7 @@ def gradients(lines: Sequence[Mapping[str, float | int]], title: str) -> Figure 
     kinds = [kind for kind in KINDS if any(_points(line, kind, "l2") for line in lines)]
     if not kinds:
         return None
+    # Gradients are measured at some of the logged steps only.
     lines = [line for line in lines if _points(line, kinds[0], "l2")]
     drawing = figure(9.6, 3.2 * len(kinds))
     panels = drawing.subplots(len(kinds), len(NORMS), squeeze=False)

@@ -48,6 +48,7 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
             **style,
         )
     axes.axvline(rows[0]["trained"], color=GREY, linestyle="--", linewidth=1)
+    # Every other length from the longest one, so that the labels do not overlap.
     ticks = sorted({row["length"] for row in rows})[::-2]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.minorticks_off()

@@ -10,6 +10,7 @@ GREY = "#8c8c8c"
 
 def figure(width: float, height: float) -> Figure:
     """Creates a figure of the given size in inches, with constrained layout."""
+    # `Figure` instead of pyplot: no global state and no display.
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 

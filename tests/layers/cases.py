@@ -1,4 +1,4 @@
-"""The table of layers over time, and the compiled evaluation that their tests share."""
+"""Layers over time to test, and their compiled evaluation, shared by the tests."""
 
 import functools
 from typing import NamedTuple

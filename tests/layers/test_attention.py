@@ -1,4 +1,4 @@
-"""Attention against its definition in double precision, one step after another."""
+"""Attention against a step-by-step definition in float64."""
 
 import functools
 

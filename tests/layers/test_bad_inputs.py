@@ -1,4 +1,4 @@
-"""Bad inputs of layers and models: each ends in an error that names the argument."""
+"""Invalid inputs of layers and models raise errors that name the argument."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""Maps over channels against their formulas in double precision."""
+"""Maps over channels against their formulas in float64."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Dropout by rows: its masks are those of the row, wherever the row is held."""
+"""Dropout by rows: the masks of a row do not depend on its device."""
 
 import jax
 import jax.numpy as jnp

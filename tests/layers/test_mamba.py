@@ -1,4 +1,4 @@
-"""Mamba: its definition, its decoding, its place in a model."""
+"""Mamba: its definition, decoding, and use in a model."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Recurrences as Flax modules: their parameters, their groups, their methods."""
+"""Recurrences as Flax modules: parameters, groups and methods."""
 
 import functools
 

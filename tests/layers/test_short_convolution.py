@@ -1,4 +1,4 @@
-"""The short convolution against a loop over its taps, in every piece and segment."""
+"""The short convolution against a loop over its taps, with states and resets."""
 
 import chex
 import jax
