@@ -295,7 +295,7 @@ REFUSED_SPECS = {
 @pytest.mark.parametrize(
     "write, name, rule, value", REFUSED_SPECS.values(), ids=REFUSED_SPECS.keys()
 )
-def test_spec_refuses_in_one_line(write, name, rule, value):
+def test_spec_raises_in_one_line(write, name, rule, value):
     with refuses(name, value, rule=rule):
         write()
 
@@ -334,7 +334,7 @@ REFUSED_BUILDS = {
 @pytest.mark.parametrize(
     "config, name, rule, value", REFUSED_BUILDS.values(), ids=REFUSED_BUILDS.keys()
 )
-def test_build_refuses_in_one_line(config, name, rule, value):
+def test_build_raises_in_one_line(config, name, rule, value):
     with refuses(name, value, rule=rule):
         build(config, "config.model")
 
@@ -348,7 +348,7 @@ def test_build_refuses_in_one_line(config, name, rule, value):
         ("causal", 1, "bool"),
     ],
 )
-def test_error_of_an_override_says_its_whole_path(path, value, rule):
+def test_error_of_an_override_names_its_whole_path(path, value, rule):
     with refuses(f"config.model.{path}`", repr(value), rule=rule):
         build(overridden(path, value), "config.model")
 
@@ -376,7 +376,7 @@ def test_error_in_a_tuple_names_the_position():
         build(config, "config.model")
 
 
-def test_object_of_another_class_is_refused_where_a_dataclass_is_annotated():
+def test_object_of_another_class_than_the_annotated_dataclass_is_rejected():
     with refuses("Stack.decay", "Gate", rule="Decay"):
         build(spec(Stack, name="a", decay=Gate()))
 
@@ -398,12 +398,12 @@ def test_nan_does_not_differ_from_itself():
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null"])
-def test_text_that_is_no_config_is_refused(text):
+def test_text_that_is_not_a_config_is_rejected(text):
     with refuses("text"):
         from_json(text)
 
 
-def test_value_that_json_cannot_hold_is_refused():
+def test_value_that_json_cannot_represent_is_rejected():
     with refuses("config", rule="numbers"):
         to_json(ConfigDict({"f": math.tanh}))
 

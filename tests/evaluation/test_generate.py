@@ -52,7 +52,7 @@ def test_greedy_text_is_the_argmax_of_the_parallel_model(trained):
 
 
 @pytest.mark.full
-def test_rows_do_not_know_each_other(trained):
+def test_rows_are_independent(trained):
     model, variables = trained
     both = written(model, variables, [[3, 1, 4], [1, 5]], 12, seed=3)
     alone = written(model, variables, [[3, 1, 4]], 12, seed=3)
@@ -112,7 +112,7 @@ def test_sample_frequencies_match_the_probabilities():
 @pytest.mark.parametrize(
     "values", [{"temperature": -1.0}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.5}]
 )
-def test_numbers_out_of_their_range_are_errors(values):
+def test_arguments_out_of_range_are_rejected(values):
     ((name, value),) = values.items()
     with refuses(name, value):
         Sampling(**values)

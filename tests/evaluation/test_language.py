@@ -59,7 +59,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.full
-def test_lengths_are_measured_and_written_down(trained):
+def test_losses_by_length_are_written(trained):
     rows = evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
     ways = [(row["start"], row["order"], row["length"]) for row in rows]
     assert ways == [

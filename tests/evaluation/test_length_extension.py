@@ -49,7 +49,7 @@ def losses(model, inputs, state=None):
 
 
 @pytest.mark.parametrize("order", tiered(["text", "shuffled"]))
-def test_windows_that_start_afresh(model, order, monkeypatch):
+def test_windows_from_zero_states(model, order, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.PIECE", 8)
     found = list(losses_by_length(*model, TEXT, [4, 12, 36], order=order))
     assert [each.length for each in found] == [4, 12, 36]
@@ -62,7 +62,7 @@ def test_windows_that_start_afresh(model, order, monkeypatch):
 
 
 @pytest.mark.full
-def test_windows_that_go_on_read_the_text_as_one(model, monkeypatch):
+def test_carried_states_match_one_pass_over_the_text(model, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.ROWS", 2)
     for each in losses_by_length(*model, TEXT, [6, 72], window_state="carry"):
         wanted, state = [], None
@@ -196,6 +196,6 @@ def test_a_change_in_one_document_is_not_significant():
 
 
 @pytest.mark.parametrize("lengths", [[0, 4], [4, 6], [4, 256]])
-def test_lengths_that_do_not_fit_are_errors(model, lengths):
+def test_lengths_that_do_not_fit_are_rejected(model, lengths):
     with refuses("lengths"):
         next(losses_by_length(*model, TEXT, lengths))

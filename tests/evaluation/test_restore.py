@@ -91,7 +91,7 @@ def test_run_of_another_version_names_the_version_that_reads_it(run, versions, r
     assert str(run) in message and "\n" not in message
 
 
-def test_best_latest_and_a_step_are_what_they_say(run):
+def test_best_latest_and_step_select_their_checkpoints(run):
     scores = {step: line["accuracy"] for step, line in measured(run).items()}
     losses = {step: -line["loss"] for step, line in measured(run).items()}
     best = max(scores, key=lambda step: (scores[step], losses[step], step))
@@ -176,7 +176,7 @@ def test_restoring_does_not_modify_the_workdir(run):
 
 
 @pytest.mark.full
-def test_trained_on_eight_devices_evaluated_on_one(run):
+def test_run_on_eight_devices_evaluated_on_one(run):
     done = launch_evaluate(run, "--split=validation", "--checkpoint=latest")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
@@ -186,12 +186,12 @@ def test_trained_on_eight_devices_evaluated_on_one(run):
     assert json.loads((run / "evaluation.json").read_text()) == result
 
 
-def test_data_folder_of_a_task_without_one_is_refused(run):
+def test_data_dir_of_a_task_without_one_is_rejected(run):
     with refuses("config.task.data_dir", rule="field"):
         restore(run, data_dir="/data")
 
 
-def test_missing_run_is_refused(tmp_path):
+def test_missing_run_is_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match="run.*nowhere"):
         restore(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
@@ -205,7 +205,7 @@ def test_run_without_a_checkpoint_is_rejected(run):
 
 
 @pytest.mark.full
-def test_flipped_bit_is_one_line_to_the_caller(run):
+def test_flipped_bit_is_rejected_in_one_line(run):
     bias = "params%2Fhead%2Flinear%2Fdense%2Fbias"
     file = run / "checkpoints" / "5" / "state" / bias / "0"
     data = bytearray(file.read_bytes())

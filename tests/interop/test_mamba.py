@@ -52,7 +52,7 @@ def test_saved_model_is_loaded_again(saved):
 
 
 @pytest.mark.full
-def test_rank_of_its_own_is_kept(tmp_path):
+def test_rank_other_than_the_default_is_kept(tmp_path):
     model, variables = built(SelectiveSSM(d_state=4, dt_rank=5))
     save_mamba(model, variables, tmp_path)
     found, again = load_mamba(tmp_path)

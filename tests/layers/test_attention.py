@@ -91,8 +91,8 @@ FLAGS = {"plain": (), "padded": ("mask",), "packed": ("mask", "reset")}
 
 @each_attention
 @pytest.mark.parametrize("flags", tiered(FLAGS, list(FLAGS)[-1:]))
-def test_attention_is_its_definition(kind, bidirectional, flags):
-    # Linear attention meets borders inside its chunks, and chunks without any.
+def test_attention_matches_its_definition(kind, bidirectional, flags):
+    # Linear attention has chunks with and without resets.
     length = 150 if kind == "linear" and (flags or not bidirectional) else 13
     layer = Attention(HEADS, kind, bidirectional)
     variables = initialized(layer)
@@ -165,7 +165,7 @@ def test_large_inputs_give_finite_outputs(kind, bidirectional, size):
 
 
 @pytest.mark.full
-def test_batch_axes_are_any_number():
+def test_any_number_of_batch_axes():
     for kind in KINDS:
         layer = Attention(HEADS, kind)
         variables, x = initialized(layer), drawn(2, 3, 5, D)
@@ -214,7 +214,7 @@ REFUSALS = {
     REFUSALS.values(),
     ids=REFUSALS.keys(),
 )
-def test_refusal_says_rule_and_value(fields, arguments, name, rule, value, unchecked):
+def test_error_names_rule_and_value(fields, arguments, name, rule, value, unchecked):
     layer = Attention(**({"n_heads": HEADS} | fields))
     with refuses(name, value, rule=rule):
         layer.init(jax.random.key(0), X, **arguments)

@@ -75,9 +75,9 @@ def test_state_continues_the_sequence(row):
 
 
 @rows(has_state=False)
-def test_state_is_refused_where_there_is_none(row):
+def test_state_of_a_layer_without_state_is_rejected(row):
     with refuses("state", rule="None"):
-        row.layer.apply(started(row), X, np.zeros((BATCH, 2, 2, 3), np.float32))
+        row.layer.apply(initialized(row), X, np.zeros((BATCH, 2, 2, 3), np.float32))
 
 
 @rows(directions=1)

@@ -47,8 +47,8 @@ def test_layer_matches_its_definition():
 
 
 @pytest.mark.parametrize("method", tiered(["sequential", "chunked", "associative"]))
-def test_one_token_at_a_time_gives_the_sequence(method):
-    variables, _ = started(MAMBA)
+def test_one_token_at_a_time_equals_one_call(method):
+    variables, _ = initialized(MAMBA)
 
     @jax.jit
     def both(variables, x):
@@ -73,15 +73,15 @@ def test_default_rank_follows_the_input_width():
 
 
 @pytest.mark.full
-def test_last_map_starts_divided_by_the_root_of_the_layers():
-    one, four = (started(Mamba(n_layers=n))[0]["params"] for n in (1, 4))
+def test_initial_output_projection_is_divided_by_sqrt_n_layers():
+    one, four = (initialized(Mamba(n_layers=n))[0]["params"] for n in (1, 4))
     halved = jax.tree.map(lambda v: v / 2, one["out"])
     chex.assert_trees_all_close(four["out"], halved, rtol=1e-5)
     chex.assert_trees_all_equal(four["in"], one["in"])
 
 
 @pytest.mark.full
-def test_any_recurrence_may_run_inside():
+def test_any_recurrence_can_be_used():
     layer = Mamba(LRU(d_state=3))
     variables, apply = initialized(layer)
     y, state = apply(variables, X, layer.initial_state((BATCH,), WIDTH))

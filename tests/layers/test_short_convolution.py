@@ -25,8 +25,8 @@ def convolution(params, x, window=None):
 
 
 @pytest.mark.parametrize("d_conv", tiered([1, 2, 4, 9], (4,)))
-def test_taps_see_the_window_and_their_own_segment(d_conv):
-    """With windows shorter than a segment, and longer than the whole sequence."""
+def test_convolution_uses_the_window_and_its_own_segment(d_conv):
+    """Covers windows shorter than a segment and longer than the sequence."""
     rng = np.random.default_rng(d_conv)
     rows, length = MASK.shape
     x = rng.normal(size=(rows, length, WIDTH)).astype(np.float32)

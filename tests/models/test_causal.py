@@ -44,8 +44,8 @@ def initialized(layer):
 
 
 @each_layer(LAYERS, fast=("s5", "mamba"))
-def test_one_token_at_a_time_gives_what_all_at_once_give(layer):
-    causal, variables = started(layer)
+def test_one_token_at_a_time_equals_one_call(layer):
+    causal, variables = initialized(layer)
     at_once = jax.jit(causal.apply)(variables, TEXT)
 
     @jax.jit
@@ -66,8 +66,8 @@ def test_one_token_at_a_time_gives_what_all_at_once_give(layer):
 
 @pytest.mark.parametrize("mask", tiered({"padded": MASK, "packed": None}))
 @each_layer(LAYERS | STATELESS, fast=("dlr", "attention"))
-def test_no_document_reaches_the_loss_of_another(layer, mask):
-    causal, variables = started(layer)
+def test_loss_of_a_document_does_not_depend_on_others(layer, mask):
+    causal, variables = initialized(layer)
     documents = np.cumsum(RESET, 1)
     x = TEXT[0, : RESET.size].reshape(*RESET.shape, VOCABULARY)
 

@@ -160,6 +160,6 @@ REFUSALS = {
 @pytest.mark.parametrize(
     ("module", "name", "rule", "value"), REFUSALS.values(), ids=REFUSALS.keys()
 )
-def test_refusal_says_rule_and_value(module, name, rule, value, unchecked):
+def test_error_names_rule_and_value(module, name, rule, value, unchecked):
     with refuses(name, value, rule=rule):
         module.init(jax.random.key(0), X)

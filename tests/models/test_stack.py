@@ -97,7 +97,7 @@ class Entering(nn.Module):
 
 
 @pytest.mark.full
-def test_what_enters_the_first_block_is_dropped_after_the_normalisation():
+def test_encoder_dropout_follows_the_encoder_normalization():
     net = SequenceModel(
         encoder=VectorEncoder(50),
         block=Block(Entering()),
@@ -125,7 +125,7 @@ def test_what_enters_the_first_block_is_dropped_after_the_normalisation():
 
 
 @pytest.mark.full
-def test_nothing_that_enters_is_dropped_unless_it_is_asked_for():
+def test_encoder_dropout_is_off_by_default():
     net = SequenceModel(VectorEncoder(4), Block(Entering()), 1, StepHead(2))
     variables = net.init(jax.random.key(0), X)
     calm, _ = net.apply(variables, X)
@@ -178,7 +178,7 @@ def test_segments_reach_every_layer():
 
 
 @pytest.mark.full
-def test_without_a_head_the_table_of_the_encoder_gives_the_logits():
+def test_without_a_head_the_embedding_table_maps_to_logits():
     tokens = np.random.default_rng(0).integers(0, 7, (2, LENGTH))
     layer = RecurrentLayer(DLR(d_state=3), ChannelMixing())
     block = Block(layer, prenorm=True)
@@ -213,15 +213,15 @@ def test_model_without_head_and_table_is_rejected():
 
 
 @pytest.mark.full
-def test_layers_have_parameters_of_their_own():
-    params = started(model("scalar", prenorm=True))[0]["params"]
+def test_layers_have_separate_parameters():
+    params = initialized(model("scalar", prenorm=True))[0]["params"]
     assert params.keys() == {"encoder", "block_0", "block_1", "norm", "head"}
     one, other = (params[f"block_{i}"]["layer"]["recurrent"] for i in (0, 1))
     assert np.any(one["recurrence"]["w_re"] != other["recurrence"]["w_re"])
 
 
 @pytest.mark.full
-def test_block_is_a_residual_around_its_layer():
+def test_block_has_a_residual_connection():
     layer = RecurrentLayer(DLR(d_state=3), ChannelMixing())
     x = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)).astype(np.float32)
     mean, deviation = x.mean(-1, keepdims=True), x.std(-1, keepdims=True)
@@ -238,7 +238,7 @@ def test_block_is_a_residual_around_its_layer():
 
 
 @pytest.mark.full
-def test_dropout_draws_only_in_training():
+def test_dropout_is_active_only_in_training():
     net = model(dropout=0.5)
     variables, apply = initialized(net)
     calm = apply(variables, X)
@@ -253,7 +253,7 @@ def test_dropout_draws_only_in_training():
 
 
 @pytest.mark.full
-def test_pairs_of_token_sequences_go_through_the_model():
+def test_model_of_pairs_of_token_sequences():
     net = model(head=PairHead(3, d_hidden=5)).clone(encoder=TokenEncoder(WIDTH, 11))
     tokens = np.random.default_rng(0).integers(0, 11, (3, 2, 6))
     variables = jax.jit(net.init)(jax.random.key(0), tokens)

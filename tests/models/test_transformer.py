@@ -59,7 +59,7 @@ def normed(x):
 
 
 @pytest.mark.parametrize("prenorm", tiered([True, False]))
-def test_block_is_two_sublayers_each_in_its_residual(prenorm):
+def test_block_has_two_residual_sublayers(prenorm):
     layer, feedforward = Attention(2), MLP(8)
     block = Block(layer, prenorm=prenorm, feedforward=feedforward)
     x = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)).astype(np.float32)
@@ -81,7 +81,7 @@ def test_block_is_two_sublayers_each_in_its_residual(prenorm):
 
 
 @pytest.mark.full
-def test_without_positions_order_means_nothing():
+def test_without_positions_outputs_ignore_the_order():
     order = np.random.default_rng(0).permutation(LENGTH)
     for options, equal in (({}, True), ({"positions": POSITIONS}, False)):
         variables, apply = initialized(transformer(BOTH_WAYS, **options))
@@ -90,7 +90,7 @@ def test_without_positions_order_means_nothing():
 
 
 @pytest.mark.parametrize("attention", tiered([BOTH_WAYS, Attention(2, "linear")]))
-def test_padding_and_other_segments_are_as_if_not_there(attention):
+def test_outputs_ignore_padding_and_other_segments(attention):
     net = transformer(attention, positions=POSITIONS)
     variables, apply = initialized(net)
     alone, _ = apply(variables, X[:, :HALF])
@@ -170,20 +170,20 @@ def test_positions_are_initialized_normal():
     assert stats.kstest(np.ravel(params["table"]) / 0.3, "norm").pvalue > 0.01
 
 
-def test_sequence_beyond_the_positions_is_refused():
+def test_sequence_longer_than_max_length_is_rejected():
     with refuses("max_length", 8, rule="at least 9"):
         PositionalEmbedding(max_length=8).init(jax.random.key(0), jnp.zeros((2, 9, 3)))
 
 
 def test_state_is_rejected_with_positions():
     net = transformer(Attention(2, "linear"), positions=POSITIONS)
-    variables, _ = started(net)
+    variables, _ = initialized(net)
     with refuses("state", rule="None"):
         net.apply(variables, X, net.initial_state((3,)))
 
 
 @pytest.mark.full
-def test_feedforward_drops_in_training_only():
+def test_feedforward_dropout_is_active_only_in_training():
     block = Block(Attention(2), feedforward=MLP(8, dropout=0.5))
     x = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)).astype(np.float32)
     variables = jax.jit(block.init)(jax.random.key(0), x)
