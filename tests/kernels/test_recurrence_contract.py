@@ -97,42 +97,42 @@ REFUSALS = {
     ),
     "fft_reset": (
         {"method": "fft", "reset": RESET},
-        "`method` must not be 'fft' where `reset` is given, got both; use 'chunked'.",
+        "`method` must not be 'fft' if `reset` is given, got both; use 'chunked'.",
     ),
     "fft_varying": (
         {"method": "fft", "a": B},
-        "`method` must not be 'fft' for a decay that varies in time, got (2, 5, 3); "
+        "`method` must not be 'fft' for an input-dependent decay, got (2, 5, 3); "
         "use 'associative' or 'chunked'.",
     ),
     "length": (
         {"b": B[:, :0]},
-        "`b` must have at least one step, got shape (2, 0, 3); with no steps "
-        "`h_last` is `h0`.",
+        "`b` must have at least one sequence, one step and one state, got shape "
+        "(2, 0, 3); no axis may be empty.",
     ),
     "b": (
         {"b": B[0, 0]},
-        "`b` must be (*b, l, n), got shape (3,); a single sequence of single states "
-        "is `b[:, None]`.",
+        "`b` must be (*b, l, n), got shape (3,); a single sequence of scalars is "
+        "`b[:, None]`.",
     ),
     "a_states": (
         {"a": A[:2]},
-        "`a` must be (3,), constant in time, or (2, 5, 3) like `b`, got (2,); "
-        "`jnp.broadcast_to` spreads it.",
+        "`a` must be (3,), time-invariant, or (2, 5, 3) like `b`, got (2,); "
+        "use `jnp.broadcast_to`.",
     ),
     "a_batch": (
         {"a": B[0]},
-        "`a` must be (3,), constant in time, or (2, 5, 3) like `b`, got (5, 3); "
-        "`jnp.broadcast_to` spreads it.",
+        "`a` must be (3,), time-invariant, or (2, 5, 3) like `b`, got (5, 3); "
+        "use `jnp.broadcast_to`.",
     ),
     "a_log": (
         {"a": LogDecay(B)},
-        "`a` must be (3,), constant in time, or (2, 5, 3) like `b`, got (2, 5, 3); "
-        "`jnp.broadcast_to` spreads it.",
+        "`a` must be (3,), time-invariant, or (2, 5, 3) like `b`, got (2, 5, 3); "
+        "use `jnp.broadcast_to`.",
     ),
     "h0": (
         {"h0": A},
-        "`h0` must be (2, 3), a state of each row of `b`, got (3,); "
-        "`jnp.broadcast_to` spreads it.",
+        "`h0` must be (2, 3), one state per sequence of `b`, got (3,); "
+        "use `jnp.broadcast_to`.",
     ),
     "reset": (
         {"reset": jnp.zeros((2, 5, 3), bool)},
