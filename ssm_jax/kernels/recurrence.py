@@ -117,6 +117,7 @@ def chosen_method(
 
 @partial(jax.jit, static_argnames=("reverse", "method"))
 def _solve(a, b, h0, reset, *, reverse, method):
+    # At least float32: in bfloat16 a sum of ones would stop at 256.
     arrays = [b, *([] if h0 is None else [h0]), *jax.tree.leaves(a)]
     has_phase = isinstance(a, LogDecay) and a.phase is not None
     dtype = jnp.result_type(jnp.float32, *arrays, *[1j] * has_phase)
@@ -134,6 +135,7 @@ def _solve(a, b, h0, reset, *, reverse, method):
     # `custom_linear_solve` derives derivatives of every order from the linear system of
     # the states, `h - a * shift_right(h) = b`. Its transpose is a recurrence in the
     # other direction whose decay at step t is that of step t + 1 (t - 1 if reversed).
+    # The solvers need no gradient in `a`, which `system` provides.
     fixed = jax.lax.stop_gradient(a)
     shift_previous, shift_next = shift.shift_right, shift.shift_left
     if reverse:
@@ -194,10 +196,6 @@ def grows(log_decay: LogDecay, length: int) -> Bool[jax.Array, ""]:
 
     The rounding errors of an FFT at every step, including the first ones, are
     proportional to the largest tap, ``|lam|**length``.
-
-    Args:
-      log_decay: Logarithm of the decays.
-      length: Length of the sequence.
     """
     return jnp.max(log_decay.log_abs) * length > GROWTH
 

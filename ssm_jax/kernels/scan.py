@@ -99,6 +99,7 @@ def sequential(decay: Decay) -> Solver:
             _, h = jax.lax.scan(step, zero, (inputs, _time_first(b)), reverse=reverse)
             return jnp.moveaxis(h, 0, -2)
         reset = _no_resets(b) if reset is None else reset
+        # Padding is at the end in scan order, so it does not affect valid steps.
         resets = _split_chunks(reset[..., None], _SEQUENTIAL_CHUNK, reverse)[..., 0]
         power = decay.powers_of(jnp.arange(1, _SEQUENTIAL_CHUNK + 1))
 
@@ -174,6 +175,7 @@ def chunked(decay: Decay, length: int) -> Solver:
             local = sequential(InputDependentDecay(a))(
                 _split_chunks(b, size, reverse), None, False
             )
+            # Weight of the state before the chunk at each of its steps.
             weight = jnp.cumprod(a, axis=-2)
             across_chunks = sequential(InputDependentDecay(weight[..., -1, :]))
             last = across_chunks(local[..., -1, :], None, False)
