@@ -70,8 +70,8 @@ def nonlinear_recurrence(
     """Evaluates ``h_t = decay h_{t-1} + nonlinear_term(params, h_{t-1}, x_t)``.
 
     Args:
-      nonlinear_term: Function ``(params, h_prev, x) -> f``. At the first step of a
-        segment ``h_prev`` is zeros.
+      nonlinear_term: Function ``(params, h_prev, x) -> f``, called with zeros as
+        ``h_prev`` where ``reset`` is True.
       params: First argument of ``nonlinear_term``, a pytree.
       x: Last argument of ``nonlinear_term``, a pytree with leaves ``(*b, l, ...)``.
       h0: State before the first step, ``(*b, n)``, float32.
@@ -121,7 +121,7 @@ def nonlinear_recurrence(
       Stable Parallelization of Nonlinear RNNs <https://arxiv.org/abs/2407.19115>`_,
       2024
     """
-    check_choice("method", method, SolverMethod, "'sequential' is the definition")
+    check_choice("method", method, SolverMethod, "'sequential' is the reference")
     check_choice("inner", inner, Method, "'auto' chooses by platform")
     if method == "newton" and diagonal is None:
         raise ValueError(

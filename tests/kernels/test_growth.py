@@ -84,7 +84,7 @@ def test_states_are_exact_until_they_overflow(growth):
     ("method", "length", "growth"),
     [("sequential", 1300, 2), ("associative", 49, 2**20)],
 )
-def test_overflow_of_powers_leaves_states_of_nothing_alone(method, length, growth):
+def test_overflow_of_powers_keeps_zero_states_finite(method, length, growth):
     # An infinite power times a state of zero would be NaN.
     a, b = np.float32([growth, 1.0, 0.5]), drawn(length)
     b[:-6, 0] = 0

@@ -161,7 +161,7 @@ def test_sums_over_a_horizon_converge_as_an_exponential_series(length):
 
 
 @pytest.mark.parametrize("method", ["sequential", "picard", "newton"])
-def test_sweeps_run_where_devices_hold_different_rows(method):
+def test_solver_runs_in_shard_map(method):
     """Runs in `jax.shard_map` with the check of varying mesh axes."""
     auto = (jax.sharding.AxisType.Auto,)
     mesh = jax.make_mesh((1,), ("data",), axis_types=auto)

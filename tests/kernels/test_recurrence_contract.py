@@ -74,7 +74,7 @@ CHOICES = [
 
 @pytest.mark.parametrize(("platform", "a", "choice"), CHOICES)
 @pytest.mark.parametrize("reset", [None, RESET], ids=["one", "packed"])
-def test_auto_is_the_chosen_method(platform, a, choice, reset, monkeypatch):
+def test_auto_is_the_method_it_says(platform, a, choice, reset, monkeypatch):
     assert chosen_method(a, reset=reset, platform=platform) == choice
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     assert chosen_method(a, reset=reset) == choice
