@@ -187,7 +187,7 @@ def _logarithm(a):
 def _logarithm_jvp(primals, tangents):
     (a,), (a_dot,) = primals, tangents
     log = _logarithm(a)
-    # At a = 0 the derivative is replaced by a finite one; lam**l is 0 there for l > 0.
+    # Avoid a division by zero: the derivative at a = 0 must be finite.
     ratio = a_dot / jnp.where(a == 0, jnp.ones_like(a), a)
     dot = LogDecay(jnp.real(ratio), jnp.imag(ratio), jnp.zeros_like(log.log_abs))
     return log, dot

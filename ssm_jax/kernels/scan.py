@@ -161,7 +161,7 @@ def chunked(decay: Decay, length: int) -> Solver:
     size = math.isqrt(length)
 
     def add_carried(local, weight, last, reverse):
-        """Adds the state before each chunk, weighted, to the local states."""
+        """Adds the weighted state before each chunk to the local states."""
         h_prev = jnp.concatenate(
             [jnp.zeros_like(last[..., :1, :]), last[..., :-1, :]], -2
         )
