@@ -125,10 +125,10 @@ def _chunked_sums(q, k, v, segment, state, bidirectional):
     """
     length = q.shape[-3]
     size = min(_CHUNK, length)
-    q, k, v = (_chunks(values, size, -3) for values in (q, k, v))
+    q, k, v = (_split_chunks(values, size, -3) for values in (q, k, v))
     # Padding of the last chunk continues the last segment, so that the state is not
     # reset there. Its keys are zeros.
-    segment = _chunks(segment, size, -1, mode="edge")
+    segment = _split_chunks(segment, size, -1, mode="edge")
     attends = segment[..., :, None] == segment[..., None, :]
     if not bidirectional:
         attends &= jnp.tri(size, dtype=bool)
@@ -150,11 +150,11 @@ def _chunked_sums(q, k, v, segment, state, bidirectional):
     return sums[..., :length, :, :], last
 
 
-def _chunks(values, size, axis, mode="constant"):
+def _split_chunks(values, size, axis, mode="constant"):
     """Splits the time axis into ``(chunks, size)``, padded at the end."""
-    fill = [(0, 0)] * values.ndim
-    fill[axis] = (0, -values.shape[axis] % size)
-    values = jnp.pad(values, fill, mode=mode)
+    padding = [(0, 0)] * values.ndim
+    padding[axis] = (0, -values.shape[axis] % size)
+    values = jnp.pad(values, padding, mode=mode)
     axis += values.ndim
     return values.reshape(*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
 
@@ -174,7 +174,7 @@ def _sums_of_previous_chunks(q, k, v, segment, state):
     decay = jnp.ones(flat.shape[-1:], flat.dtype)
     h, last = linear_recurrence(decay, flat, h0, reset=end != previous_end)
     states = jnp.concatenate([h0[..., None, :], h[..., :-1, :]], -2)
-    # Steps behind a reset do not read the state of the previous segment.
+    # Steps after a reset do not read the state of the previous segment.
     in_first = (segment == previous_end[..., None])[..., None, None]
     sums = jnp.einsum(
         "...ihk,...hkv->...ihv", jnp.where(in_first, q, 0), states.reshape(local.shape)

@@ -54,6 +54,7 @@ def n_step_change(
       >>> print(n_step_change(jnp.array([[[0.1]]]), 2))
       [[[0.21000001]]]
     """
+    # Product of the powers A**1, A**2, A**4, ... of the binary digits of `steps`.
     total, square = jnp.zeros_like(A_minus_I), A_minus_I
     while steps:
         if steps % 2:
@@ -152,6 +153,7 @@ def block_by_block(
     # The state of each block, by a sequential scan over blocks only.
     block_inputs = _einsum("...qcd,cdn->q...dn", blocks, jnp.flip(A_powers_B, 0))
     last, starts = jax.lax.scan(carry_state, h0, block_inputs)
+    # Response to the state before each block, plus that to the inputs of the block.
     y = _einsum("q...dn,cdn->...qcd", starts, C_A_powers)
     y += _einsum("...qjd,ijd->...qid", blocks, _toeplitz(system, A_powers_B))
     y = y.reshape(*batch, -1, d)[..., :length, :]

@@ -87,6 +87,7 @@ def modal_kernel(
     if part == "real":
         kernel = _real_product(coarse, fine)
     else:
+        # Im z = Re(-i z), so that both parts are real products.
         kernel = jax.lax.complex(
             _real_product(coarse, fine), _real_product(-1j * coarse, fine)
         )
@@ -169,9 +170,7 @@ def bidirectional_convolution(
 def final_state(
     log_decay: LogDecay, u: Float[Array, "*b l d"]
 ) -> Inexact[Array, "*b d n"]:
-    """Computes the state after the last step, ``sum_t lam**(l-1-t) u_t``.
-
-    The initial state is zero. Previous states are not computed.
+    """Computes the state after the last step, ``sum_t lam**(l-1-t) u_t``, from zeros.
 
     Args:
       log_decay: Logarithm of the decays, with leaves ``(n,)`` or ``(d, n)``.
@@ -230,9 +229,8 @@ def fft_solver(
       kernel: Powers ``lam**l`` of each decay, ``(l, n)``.
 
     Returns:
-      A function ``(b, reset_in_scan_order, reverse) -> h`` like the solvers of
-      `ssm_jax.kernels.scan`, with ``b`` and ``h`` of shape ``(*b, l, n)``. The resets
-      must be None.
+      A solver ``(b, reset_in_scan_order, reverse) -> h`` as in `ssm_jax.kernels.scan`,
+      with ``b`` and ``h`` of shape ``(*b, l, n)``. The resets must be None.
     """
     length = kernel.shape[0]
     kernel = jnp.swapaxes(kernel, -1, -2)
@@ -296,6 +294,7 @@ def _block_length(length, rows):
 def _real_product(coarse, fine):
     """Computes ``Re sum_n coarse_qn fine_cn`` as one product of real matrices."""
     if jnp.iscomplexobj(coarse) or jnp.iscomplexobj(fine):
+        # Re(y z) = Re y Re z - Im y Im z, summed along with the modes.
         coarse = jnp.concatenate([jnp.real(coarse), -jnp.imag(coarse)], -1)
         fine = jnp.concatenate([jnp.real(fine), jnp.imag(fine)], -1)
     return jnp.einsum("...qn,...cn->...qc", coarse, fine, precision=_HIGHEST)

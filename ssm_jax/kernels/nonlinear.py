@@ -70,8 +70,8 @@ def nonlinear_recurrence(
     """Evaluates ``h_t = decay h_{t-1} + nonlinear_term(params, h_{t-1}, x_t)``.
 
     Args:
-      nonlinear_term: Function ``(params, h_prev, x) -> f``. At the first step of a
-        segment ``h_prev`` is zeros.
+      nonlinear_term: Function ``(params, h_prev, x) -> f``, called with zeros as
+        ``h_prev`` where ``reset`` is True.
       params: First argument of ``nonlinear_term``, a pytree.
       x: Last argument of ``nonlinear_term``, a pytree with leaves ``(*b, l, ...)``.
       h0: State before the first step, ``(*b, n)``, float32.
@@ -121,7 +121,7 @@ def nonlinear_recurrence(
       Stable Parallelization of Nonlinear RNNs <https://arxiv.org/abs/2407.19115>`_,
       2024
     """
-    check_choice("method", method, SolverMethod, "'sequential' is the definition")
+    check_choice("method", method, SolverMethod, "'sequential' is the reference")
     check_choice("inner", inner, Method, "'auto' chooses by platform")
     if method == "newton" and diagonal is None:
         raise ValueError(
@@ -145,8 +145,10 @@ def nonlinear_recurrence(
     )
     # In `shard_map`, parameters may be replicated over an axis that `x` varies over.
     solver_inputs = SolverInputs(*match_varying_axes(params, x, h0, decay))
+    # Chunks slice `reset` and `x` along the same axis.
     reset = None if reset is None else jnp.broadcast_to(reset, (*h0.shape[:-1], length))
     if method == "sequential":
+        # No implicit differentiation: the gradient is that of the scan.
         h = step_by_step(config, solver_inputs, reset)
         return h, SolverStats(jnp.zeros((), jnp.int32), jnp.ones((), bool))
     if chunk is None or chunk >= length:
@@ -203,6 +205,7 @@ def _solve_chunks(config, solver_inputs, reset, initial_guess, chunk):
         h, *stats = solve_nonlinear(config, chunk_inputs, reset, initial_guess)
         return h[..., -1, :], (h, *stats)
 
+    # Each chunk starts from the final state of the previous one.
     h0, (h, count, converged) = jax.lax.scan(
         solve, solver_inputs.h0, jax.tree.map(split_chunks, sequences)
     )

@@ -187,7 +187,7 @@ def _logarithm(a):
 def _logarithm_jvp(primals, tangents):
     (a,), (a_dot,) = primals, tangents
     log = _logarithm(a)
-    # At a = 0 the derivative is replaced by a finite one; lam**l is 0 there for l > 0.
+    # Avoid a division by zero: the derivative at a = 0 must be finite.
     ratio = a_dot / jnp.where(a == 0, jnp.ones_like(a), a)
     dot = LogDecay(jnp.real(ratio), jnp.imag(ratio), jnp.zeros_like(log.log_abs))
     return log, dot
@@ -240,6 +240,7 @@ def multiply_decays(one: LogDecay, other: LogDecay) -> LogDecay:
             "decay."
         )
     phases = [v for log in (one, other) for v in (log.phase_lo,) if v is not None]
+    # The rounding error of the sum is kept in `phase_lo`.
     high, low = two_float.two_sum(one.phase, other.phase)
     return LogDecay(one.log_abs + other.log_abs, high, sum(phases, low))
 
@@ -265,6 +266,7 @@ def two_float_decay(
         return hi, hi * gap
     word, rest = two_float.to_turns(log_decay.phase, log_decay.phase_lo)
     word_hi, rest_hi = two_float.to_turns(rounded.phase, rounded.phase_lo)
+    # The difference of two close angles is exact in ticks, but not in radians.
     ticks = (word - word_hi).astype(jnp.float32) + (rest - rest_hi)
     return hi, hi * jax.lax.complex(gap, ticks * two_float.TICK)
 
@@ -278,4 +280,5 @@ def _modulus(log_abs, steps):
     product, error = two_float.two_product(log_abs, count)
     # exp(p + e) = exp(p) (1 + e) to first order in the rounding error e of the product.
     power = jnp.exp(product)
+    # Infinity times a negative error would turn an overflow into NaN.
     return jnp.where(power < jnp.inf, power + power * error, power)

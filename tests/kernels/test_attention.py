@@ -17,7 +17,7 @@ def problem(length=LENGTH):
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_chunks_are_the_quadratic_form(bidirectional):
+def test_chunks_equal_the_quadratic_form(bidirectional):
     q, k, v = problem()
     weights = np.einsum("bihk,bjhk->bhij", np.float64(q), k)
     weights *= 1 if bidirectional else np.tri(LENGTH)
@@ -36,7 +36,7 @@ def test_chunks_are_the_quadratic_form(bidirectional):
         np.testing.assert_allclose(state[..., -1], k.sum(1), rtol=1e-5)
 
 
-def test_what_sees_nothing_gets_zeros():
+def test_steps_without_valid_keys_return_zeros():
     q, k, v = problem(5)
     mask = np.array([[0, 0, 1, 0, 1], [0, 0, 0, 0, 0]], bool)
     y, state = jax.jit(linear_attention)(q, k, v, mask=mask)
