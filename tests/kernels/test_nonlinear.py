@@ -193,4 +193,4 @@ def test_solver_runs_in_shard_map(method):
 def test_newton_requires_a_diagonal():
     x, h0 = jnp.ones((4, 1)), jnp.zeros(1)
     with refuses("diagonal", "'newton'"):
-        nonlinear_recurrence(drive, (), x, h0, method="newton")
+        nonlinear_recurrence(nonlinear_term, (), x, h0, method="newton")
