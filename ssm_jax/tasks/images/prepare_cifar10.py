@@ -1,4 +1,4 @@
-"""CIFAR-10 from its Python version."""
+"""Converts the Python version of CIFAR-10 to a prepared set."""
 
 import io
 import pickle
@@ -18,10 +18,10 @@ _LABELS = "airplane automobile bird cat deer dog frog horse ship truck".split()
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Unpickles numbers, texts, lists, dicts and arrays, and can run nothing."""
+    """Unpickles builtin types and numpy arrays only, so that no code is executed."""
 
     def find_class(self, module: str, name: str) -> Any:
-        # numpy's own names for these have moved since the files were made.
+        # The files name modules of an old numpy; the names are mapped to this one.
         known = {
             "_reconstruct": np.empty(0).__reduce__()[0],
             "ndarray": np.ndarray,
@@ -29,13 +29,13 @@ class _ArraysOnly(pickle.Unpickler):
         }
         if module.split(".")[0] == "numpy" and name in known:
             return known[name]
-        raise pickle.UnpicklingError(f"{module}.{name}, which is no array")
+        raise pickle.UnpicklingError(f"{module}.{name}, which is not an array")
 
 
 def _examples(split: str, found: Sequence[Path]) -> Examples:
     (path,) = found
     prefix = "data_batch_" if split == "train" else "test_batch"
-    # The batches in the order of their numbers, wherever they stand in the archive.
+    # Sorted by name: the order in the archive differs from that of the batch numbers.
     batches = {
         member.name: content
         for member, content in files.members(path)

@@ -21,24 +21,24 @@ class Canvas:
     of them but its successor in the same curve.
 
     Attributes:
-      brush: The stamps of all dashes.
+      stamps: The stamps of all dashes.
       pivot: Where each dash starts from, a place on its sheet, int64, ``(n, d)``.
-      direction: Its direction in the brush, int64, ``(n, d)``; -1 where none is drawn.
+      direction: Its direction in the stamps, int64, ``(n, d)``; -1 where none is drawn.
     """
 
-    def __init__(self, brush: DashStamps, n: int, n_dashes: int) -> None:
+    def __init__(self, stamps: DashStamps, n: int, n_dashes: int) -> None:
         """Lays out empty sheets.
 
         Args:
-          brush: What is drawn with; the outermost pixels of its images stay free.
+          stamps: What is drawn with; the outermost pixels of its images stay free.
           n: Sheets.
           n_dashes: Dashes of a sheet, at most 254.
         """
-        self.brush = brush
+        self.stamps = stamps
         self.pivot = np.zeros((n, n_dashes), int)
         self.direction = np.full((n, n_dashes), -1)
-        holder = np.full((n, brush.width, brush.width), _EDGE, np.uint8)
-        inside = slice(brush.edge + 1, -brush.edge - 1)
+        holder = np.full((n, stamps.width, stamps.width), _EDGE, np.uint8)
+        inside = slice(stamps.edge + 1, -stamps.edge - 1)
         holder[:, inside, inside] = _NOBODY
         self._holder = holder.reshape(n, -1)
 
@@ -61,7 +61,7 @@ class Canvas:
           bool, ``(m, c)``.
         """
         place = (sheets * self._holder.shape[1])[:, None] + pivot
-        pixels = place[..., None] + self.brush.room[direction]
+        pixels = place[..., None] + self.stamps.room[direction]
         holder = self._holder.reshape(-1).take(pixels)
         is_free = holder == _NOBODY
         if after is not None:
@@ -75,7 +75,7 @@ class Canvas:
         self.pivot[sheets, dash] = pivot
         self.direction[sheets, dash] = direction
         place = sheets * self._holder.shape[1] + pivot
-        pixels = place[:, None] + self.brush.room[direction]
+        pixels = place[:, None] + self.stamps.room[direction]
         holder = self._holder.reshape(-1)
         # A pixel that two dashes of a curve share stays with the first of them: the
         # one after both may not have it.
@@ -86,14 +86,14 @@ class Canvas:
     ) -> np.ndarray:
         """Draws dash number ``dash`` so that it follows number ``shift_left``.
 
-        Its direction is drawn by the brush's weights, among those that fit.
+        Its direction is drawn by the stamps's weights, among those that fit.
 
         Returns:
           Those of ``sheets`` where one did, ``(m,)``.
         """
         before = self.direction[sheets, after]
-        pivot = self.pivot[sheets, after] + self.brush.step[before]
-        turns, weights = self.brush.turns[before], self.brush.weights[before]
+        pivot = self.pivot[sheets, after] + self.stamps.step[before]
+        turns, weights = self.stamps.turns[before], self.stamps.weights[before]
         direction = _choose(rng, turns, weights)
         fits = self.fits(sheets, pivot[:, None], direction[:, None], after)[:, 0]
         # Most fit at once. Drawing the rest again among what fits gives the same
@@ -115,10 +115,10 @@ class Canvas:
         Returns:
           Those of ``sheets`` that have no such curve now and are as before, ``(m,)``.
         """
-        brush = self.brush
-        size = brush.width - 2 * brush.edge
-        pivot = brush.flat(rng.integers(size, size=(len(sheets), _PLACES, 2)))
-        direction = rng.integers(len(brush.step), size=pivot.shape)
+        stamps = self.stamps
+        size = stamps.width - 2 * stamps.edge
+        pivot = stamps.flat(rng.integers(size, size=(len(sheets), _PLACES, 2)))
+        direction = rng.integers(len(stamps.step), size=pivot.shape)
         fits = self.fits(sheets, pivot, direction)
         left = fits.any(axis=1)
         first = (np.flatnonzero(left), fits.argmax(axis=1)[left])

@@ -69,41 +69,41 @@ class DashStamps:
 
 
 @functools.cache
-def make_stamps(stroke: DashStyle, size: int) -> DashStamps:
-    """Makes the stamps of a stroke for images of ``size`` by ``size`` pixels.
+def make_stamps(style: DashStyle, size: int) -> DashStamps:
+    """Makes the stamps of a style for images of ``size`` by ``size`` pixels.
 
     The directions are those of all whole pixels on a circle around the pivot.
 
     Example:
-      >>> stroke = DashStyle(dash=5, thickness=1.5, margin=2, continuity=1.8)
-      >>> brush = make_stamps(stroke, size=128)
-      >>> east = brush.head.tolist().index([0, 7])
-      >>> brush.tail[east].tolist(), brush.step[east].item()
+      >>> style = DashStyle(dash=5, thickness=1.5, margin=2, continuity=1.8)
+      >>> stamps = make_stamps(style, size=128)
+      >>> east = stamps.head.tolist().index([0, 7])
+      >>> stamps.tail[east].tolist(), stamps.step[east].item()
       ([0, 2], 9)
-      >>> brush.coverage[east].sum().item()  # 5 by 1.5 pixels, and the round ends
+      >>> stamps.coverage[east].sum().item()  # 5 by 1.5 pixels, and the round ends
       9.25
     """
-    radius = stroke.dash + stroke.margin
+    radius = style.dash + style.margin
     angle = np.linspace(0, 2 * np.pi, 64 * radius, endpoint=False)
     circle = radius * np.stack([np.sin(angle), np.cos(angle)], axis=-1)
     head = np.unique(np.rint(circle).astype(int), axis=0)
     ahead = head / np.linalg.norm(head, axis=1, keepdims=True)
-    tail = head - stroke.dash * ahead
+    tail = head - style.dash * ahead
 
-    reach = radius + stroke.margin + 2
-    edge = reach + stroke.margin + 1  # A pivot may lie a gap outside the image.
+    reach = radius + style.margin + 2
+    edge = reach + style.margin + 1  # A pivot may lie a gap outside the image.
     width = size + 2 * edge
-    coverage = _coverage(tail, head, reach, stroke.thickness)
+    coverage = _coverage(tail, head, reach, style.thickness)
     pixels = np.arange(-reach, reach + 1.0)
-    is_room = _distance(tail, head, pixels) <= stroke.margin + stroke.thickness / 2
+    is_room = _distance(tail, head, pixels) <= style.margin + style.thickness / 2
     turn = np.arccos(np.clip(ahead @ ahead.T, -1, 1))
-    weight = np.cos(np.minimum(stroke.continuity * turn, np.pi / 2)) ** 2
+    weight = np.cos(np.minimum(style.continuity * turn, np.pi / 2)) ** 2
     weight[weight < 1e-9] = 0  # The cosine of a right angle, as floats have it.
 
     offsets = (pixels[:, None] * width + pixels).astype(int).ravel()
     ink, _ = _pack(coverage > 0)
     turns, is_turn = _pack(weight > 0)
-    step = np.rint((stroke.dash + 2 * stroke.margin) * ahead).astype(int)
+    step = np.rint((style.dash + 2 * style.margin) * ahead).astype(int)
     return DashStamps(
         width=width,
         edge=edge,

@@ -25,7 +25,7 @@ class _Setting:
     """What the Long Range Arena gave the authors' generator, in its hard variant.
 
     Attributes:
-      strokes: Each image has one of these, equally likely.
+      styles: Each image has one of these, equally likely.
       apart: Pixels between the beginnings of the two curves, and half the distance of
         the first one's pivot from the edge, at least.
       n_distractors: Short curves besides; fewer where there is no room.
@@ -35,7 +35,7 @@ class _Setting:
       n_begun: Pairs of curves to begin for each that is expected to come to its end.
     """
 
-    strokes: tuple[DashStyle, ...]
+    styles: tuple[DashStyle, ...]
     apart: int
     n_distractors: int
     dot_radius: float
@@ -46,7 +46,7 @@ class _Setting:
 
 _SETTINGS: dict[int, _Setting] = {
     32: _Setting(
-        strokes=(DashStyle(dash=2, thickness=0.5, margin=1, continuity=1.0),),
+        styles=(DashStyle(dash=2, thickness=0.5, margin=1, continuity=1.0),),
         apart=7,
         n_distractors=5,
         dot_radius=1.5,
@@ -55,7 +55,7 @@ _SETTINGS: dict[int, _Setting] = {
         n_begun=24,
     ),
     128: _Setting(
-        strokes=(
+        styles=(
             DashStyle(dash=5, thickness=1.5, margin=2, continuity=1.8),
             DashStyle(dash=5, thickness=1.5, margin=3, continuity=1.8),
         ),
@@ -132,27 +132,27 @@ def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
     """
     setting = _SETTINGS[size]
     labels = rng.integers(2, size=n, dtype=np.int32)
-    which = rng.integers(len(setting.strokes), size=n)
+    which = rng.integers(len(setting.styles), size=n)
     parts, order = [], []
-    for number, stroke in enumerate(setting.strokes):
+    for number, style in enumerate(setting.styles):
         rows = np.flatnonzero(which == number)
         if len(rows):
-            brush = make_stamps(stroke, size)
-            parts.append(_draw(rng, labels[rows], brush, setting))
+            stamps = make_stamps(style, size)
+            parts.append(_draw(rng, labels[rows], stamps, setting))
             order.append(rows)
     place = np.argsort(np.concatenate(order))
     return Drawings(*(np.concatenate(x)[place] for x in zip(*parts, strict=True)))
 
 
 def _draw(
-    rng: np.random.Generator, labels: np.ndarray, brush: DashStamps, setting: _Setting
+    rng: np.random.Generator, labels: np.ndarray, stamps: DashStamps, setting: _Setting
 ) -> Drawings:
-    """Draws an image for each label, all with one brush."""
+    """Draws an image for each label, all with one stamps."""
     n, n_long = len(labels), 2 * _DASHES
     short = range(n_long, n_long + setting.n_distractors * _DISTRACTOR_DASHES)
-    sheets = Canvas(brush, n, short.stop)
+    sheets = Canvas(stamps, n, short.stop)
     everywhere = np.arange(n)
-    pivot, direction = _draw_pairs(rng, n, brush, setting)
+    pivot, direction = _draw_pairs(rng, n, stamps, setting)
     for dash in range(n_long):
         sheets.draw(everywhere, pivot[:, dash], direction[:, dash], dash)
     for first in short[::_DISTRACTOR_DASHES]:
@@ -160,8 +160,10 @@ def _draw(
         for _ in range(_DISTRACTOR_TRIES):
             dashes = range(first, first + _DISTRACTOR_DASHES)
             missing = sheets.draw_curve(rng, missing, dashes)
-    pivots = brush.place(sheets.pivot)
-    tails, heads = (pivots + end[sheets.direction] for end in (brush.tail, brush.head))
+    pivots = stamps.place(sheets.pivot)
+    tails, heads = (
+        pivots + end[sheets.direction] for end in (stamps.tail, stamps.head)
+    )
     begins = rng.integers(2, size=n)
     ends = np.where(labels == 1, begins, 1 - begins)
     dots = np.stack(
@@ -182,12 +184,12 @@ def _draw(
 
 
 def _draw_pairs(
-    rng: np.random.Generator, n: int, brush: DashStamps, setting: _Setting
+    rng: np.random.Generator, n: int, stamps: DashStamps, setting: _Setting
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws pairs of long curves; gives the dashes of both, in turns, ``(n, 28)``."""
     pivots, directions = [], []
     while n:
-        sheets = Canvas(brush, n * setting.n_begun, 2 * _DASHES)
+        sheets = Canvas(stamps, n * setting.n_begun, 2 * _DASHES)
         grown = _begin_pairs(rng, sheets, setting)
         for dash in range(2, 2 * _DASHES):
             grown = sheets.extend(rng, grown, after=dash - 2, dash=dash)
@@ -203,16 +205,18 @@ def _begin_pairs(
     rng: np.random.Generator, sheets: Canvas, setting: _Setting
 ) -> np.ndarray:
     """Draws the first dash of both curves; gives the sheets where both fit."""
-    brush = sheets.brush
-    n, size = len(sheets.pivot), brush.width - 2 * brush.edge
+    stamps = sheets.stamps
+    n, size = len(sheets.pivot), stamps.width - 2 * stamps.edge
     everywhere = np.arange(n)
     place = rng.integers(2 * setting.apart, size - 2 * setting.apart, size=(n, 2))
-    first, second = rng.integers(len(brush.step), size=(2, n))
-    sheets.draw(everywhere, brush.flat(place), first, dash=0)
+    first, second = rng.integers(len(stamps.step), size=(2, n))
+    sheets.draw(everywhere, stamps.flat(place), first, dash=0)
     angle = 2 * np.pi * rng.random(n)
     shift = setting.apart * np.stack([np.sin(angle), np.cos(angle)], axis=-1)
-    place = place + brush.tail[first] + np.rint(shift).astype(int) - brush.tail[second]
-    pivot = brush.flat(place)
+    place = (
+        place + stamps.tail[first] + np.rint(shift).astype(int) - stamps.tail[second]
+    )
+    pivot = stamps.flat(place)
     fits = sheets.fits(everywhere, pivot[:, None], second[:, None])[:, 0]
     sheets.draw(everywhere[fits], pivot[fits], second[fits], dash=1)
     return everywhere[fits]
@@ -220,20 +224,20 @@ def _begin_pairs(
 
 def _paint(sheets: Canvas, dots: np.ndarray, setting: _Setting) -> np.ndarray:
     """Paints the dashes, the nearer to white the more of a pixel they cover."""
-    brush = sheets.brush
+    stamps = sheets.stamps
     n, n_dashes = sheets.pivot.shape
-    canvas = np.zeros(n * brush.width**2, np.float32)
+    canvas = np.zeros(n * stamps.width**2, np.float32)
     for dash in range(n_dashes):
         drawn = np.flatnonzero(sheets.direction[:, dash] >= 0)
         direction = sheets.direction[drawn, dash]
-        place = drawn * brush.width**2 + sheets.pivot[drawn, dash]
-        pixels = place[:, None] + brush.ink[direction]
+        place = drawn * stamps.width**2 + sheets.pivot[drawn, dash]
+        pixels = place[:, None] + stamps.ink[direction]
         is_long = dash < 2 * _DASHES
         contrast = setting.contrast if is_long else setting.distractor_contrast
-        light = contrast * brush.coverage[direction]
+        light = contrast * stamps.coverage[direction]
         canvas[pixels] = np.maximum(canvas[pixels], light)
-    inside = slice(brush.edge, -brush.edge)
-    images = canvas.reshape(n, brush.width, brush.width)[:, inside, inside]
+    inside = slice(stamps.edge, -stamps.edge)
+    images = canvas.reshape(n, stamps.width, stamps.width)[:, inside, inside]
     axis = np.arange(images.shape[1])
     for y, x in (dot[..., None, None] for dot in dots.transpose(1, 2, 0)):
         distance = np.hypot(axis[:, None] - y, axis - x)

@@ -27,7 +27,7 @@ class Pathfinder:
     pixels), and two dots, one where a long curve begins and one where the same or the
     other long curve ends. The curves bend but never touch or cross.
 
-    What it asks of a model: to join up what lies thousands of steps apart; a curve that
+    What the task asks of a model: to join up what lies thousands of steps apart; a curve that
     runs down the image comes up again on every row of pixels.
 
     Attributes:
@@ -45,7 +45,7 @@ class Pathfinder:
       inputs: float32, ``(b, size * size, 1)``: pixels row by row from the top left,
         divided by 255, not centred; black is 0.
       targets: int32, ``(b,)``, 1 where both dots are on one curve, else 0.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
 
     Splits: 160,000 train, 20,000 validation and 20,000 test images, each split from
     streams of its own: example i of a split depends on the size, the split and i alone.
@@ -87,7 +87,7 @@ class Pathfinder:
     n_test: int = 20_000
 
     def __post_init__(self) -> None:
-        """Checks the sizes."""
+        """Validates the fields."""
         check_size(self.size)
         generated.check_sizes(self.n_train, self.n_validation, self.n_test)
 
@@ -97,21 +97,21 @@ class Pathfinder:
         return labelled.pixel_spec(length=self.size**2, n_classes=2)
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the images of a split."""
+        """Returns the number of images in a split."""
         return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
         pixels, labels = _examples(self, split).take(rows)
-        return base.Batch(pixels[..., None] / np.float32(255), labels, mask)
+        return base.Batch(pixels[..., None] / np.float32(255), labels, loss_mask)
 
 
 def check_size(size: int) -> None:
-    """Raises a ValueError unless there are images of that size."""
+    """Raises ValueError unless there are images of that size."""
     if size not in PATHFINDER:
         raise ValueError(
             f"`size` must be 32 or 128, got {size}; they are the arena's Pathfinder "

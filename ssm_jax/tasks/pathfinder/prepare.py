@@ -238,7 +238,7 @@ def _check_numbers(n: int, seed: int, workers: int | None) -> None:
 
 
 def _check_same(target: Path, description: str) -> None:
-    """Raises a ValueError unless the set that is there is the one that is wanted."""
+    """Raises ValueError unless the set that is there is the one that is wanted."""
     found = tfds.builder_from_directory(str(target)).info.description
     if found != description:
         raise ValueError(

@@ -18,7 +18,7 @@ class CumSum:
     The root is the standard deviation of that sum, so the targets keep one scale over
     the whole length ``L``.
 
-    What it asks of a model: a state that forgets nothing from the first step to the
+    What the task asks of a model: a state that forgets nothing from the first step to the
     last, and a readout that knows how late it is.
 
     Attributes:
@@ -51,7 +51,7 @@ class CumSum:
     length: int = 4096
 
     def __post_init__(self) -> None:
-        """Checks the size."""
+        """Validates the fields."""
         sequence.check_length(self.length)
 
     @property
@@ -60,13 +60,13 @@ class CumSum:
         return sequence.regression_spec(length=self.length, d_output=1)
 
     def n_examples(self, split: base.Split) -> None:
-        """Gives None: every split is endless."""
+        """Returns None: every split is endless."""
         base.check_split(split)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Draws batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_request(split, index, batch_size, seed)
         rng = base.generator("cumsum", split, seed, index)
         x = sequence.draw_noise(rng, batch_size, self.length)

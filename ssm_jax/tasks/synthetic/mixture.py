@@ -26,7 +26,7 @@ class Mixture:
     the components drawn once for all samples: sums of 15 sines of frequencies 0.1 to
     2.9, or polynomials, with coefficients and phases uniform in [-1, 1].
 
-    What it asks of a model: to keep a smooth curve in few numbers, all of it to the
+    What the task asks of a model: to keep a smooth curve in few numbers, all of it to the
     end, as waves can and decays cannot.
 
     Attributes:
@@ -75,7 +75,7 @@ class Mixture:
     n_test: int = 800
 
     def __post_init__(self) -> None:
-        """Checks the sizes."""
+        """Validates the fields."""
         sequence.check_length(self.length - 1)
         generated.check_sizes(self.n_train, self.n_validation, self.n_test)
         if self.degree is not None and self.degree < 1:
@@ -103,20 +103,20 @@ class Mixture:
         )
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the samples of a split."""
+        """Returns the number of samples in a split."""
         return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
         x = _samples(self.degree, self.std, self.length, split, n)[rows]
         if self.target == "curve":
-            return base.Batch(x[..., None], x[:, 1:], mask)
-        counts = np.broadcast_to(mask[:, None], x[:, 1:].shape)
-        return base.Batch(x[:, :-1, None], x[:, 1:, None], np.array(counts))
+            return base.Batch(x[..., None], x[:, 1:], loss_mask)
+        loss_mask = np.broadcast_to(loss_mask[:, None], x[:, 1:].shape)
+        return base.Batch(x[:, :-1, None], x[:, 1:, None], np.array(loss_mask))
 
 
 @functools.cache

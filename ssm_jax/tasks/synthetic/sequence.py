@@ -12,7 +12,7 @@ from ssm_jax.tasks import base
 
 
 def check_length(length: int) -> None:
-    """Raises a ValueError unless a sequence has steps."""
+    """Raises ValueError unless a sequence has steps."""
     if length < 1:
         raise ValueError(
             f"`length` must be at least 1, got {length}; the paper's is 4096."

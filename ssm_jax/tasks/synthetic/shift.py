@@ -17,7 +17,7 @@ class Shift:
 
     with zeros where ``i < s_k``; ``L`` is ``length`` and ``C`` is ``n_shifts``.
 
-    What it asks of a model: convolution kernels with a single spike, as far as nearly
+    What the task asks of a model: convolution kernels with a single spike, as far as nearly
     the whole sequence from their origin, so a memory that is long and exact at once.
 
     Attributes:
@@ -52,7 +52,7 @@ class Shift:
     n_shifts: int = 8
 
     def __post_init__(self) -> None:
-        """Checks the sizes."""
+        """Validates the fields."""
         sequence.check_length(self.length)
         if not 1 <= self.n_shifts <= self.length:
             raise ValueError(
@@ -66,13 +66,13 @@ class Shift:
         return sequence.regression_spec(length=self.length, d_output=self.n_shifts)
 
     def n_examples(self, split: base.Split) -> None:
-        """Gives None: every split is endless."""
+        """Returns None: every split is endless."""
         base.check_split(split)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Draws batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_request(split, index, batch_size, seed)
         rng = base.generator("shift", split, seed, index)
         x = sequence.draw_noise(rng, batch_size, self.length)

@@ -10,10 +10,10 @@ import numpy as np
 from ssm_jax.tasks.base import Split
 from ssm_jax.tasks.text import subwords, tokens, words
 
-BYTE_BORDER = 0
+BYTE_SEPARATOR = 0
 """The token around documents that are read as bytes."""
 
-WORD_BORDER = words.SEPARATOR
+WORD_SEPARATOR = words.SEPARATOR
 """The token around documents that are read as words."""
 
 
@@ -33,8 +33,8 @@ def read_bytes(data_dir: str | None, split: Split) -> np.ndarray:
       ValueError: A split has no file, or a file no text.
     """
     found = files(data_dir)[split]
-    rows = (tokens.of_bytes(file.read_bytes()) for file in found)
-    return _joined(found, rows, np.array([BYTE_BORDER], np.uint16))
+    rows = (tokens.from_bytes(file.read_bytes()) for file in found)
+    return _joined(found, rows, np.array([BYTE_SEPARATOR], np.uint16))
 
 
 @functools.cache
@@ -57,12 +57,12 @@ def read_words(data_dir: str | None, split: Split, size: int) -> np.ndarray:
     found = files(data_dir)[split]
     rows = vocabulary(data_dir, size).encode(map(_decoded, found))
     dtype = np.uint16 if size <= 2**16 else np.int32
-    return _joined(found, rows, np.array([WORD_BORDER], dtype))
+    return _joined(found, rows, np.array([WORD_SEPARATOR], dtype))
 
 
 @functools.cache
 def read_subwords(
-    data_dir: str | None, split: Split, tokenizer: str, border: str
+    data_dir: str | None, split: Split, tokenizer: str, separator: str
 ) -> np.ndarray:
     """Reads the documents of a split as a tokenizer's file says; once per process.
 
@@ -83,9 +83,9 @@ def read_subwords(
 
     found, reader = files(data_dir)[split], subwords_of(data_dir, tokenizer)
     dtype = np.uint16 if reader.size <= 2**16 else np.int32
-    border_of_file = np.array([reader.number(border)], dtype)
+    separator_token = np.array([reader.number(separator)], dtype)
     with tqdm(found, f"{tokenizer} {split}", disable=None) as shown:
-        return _joined(found, reader.encode(map(_decoded, shown)), border_of_file)
+        return _joined(found, reader.encode(map(_decoded, shown)), separator_token)
 
 
 def subwords_of(data_dir: str | None, tokenizer: str) -> subwords.Subwords:
@@ -147,14 +147,14 @@ def _decoded(file: Path) -> str:
 
 
 def _joined(
-    found: list[Path], rows: Iterable[np.ndarray], border: np.ndarray
+    found: list[Path], rows: Iterable[np.ndarray], separator: np.ndarray
 ) -> np.ndarray:
     """All documents as one text, in the dtype of the border that is around each."""
-    parts = [border]
+    parts = [separator]
     for file, row in zip(found, rows, strict=True):
         if not len(row):
             raise ValueError(
                 f"`data_dir` must hold no file without text, got {file}; remove it."
             )
-        parts += [row.astype(border.dtype), border]
+        parts += [row.astype(separator.dtype), separator]
     return np.concatenate(parts)

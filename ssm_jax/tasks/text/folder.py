@@ -10,7 +10,7 @@ from ssm_jax.tasks.text import documents, tokens, words
 
 Layout = Literal["stream", "shuffled", "packed"]
 
-_BORDER = {"bytes": documents.BYTE_BORDER, "words": documents.WORD_BORDER}
+_SEPARATORS = {"bytes": documents.BYTE_SEPARATOR, "words": documents.WORD_SEPARATOR}
 _FILE = ".json"
 
 
@@ -22,7 +22,7 @@ class TextFolder:
     and one behind the last, and this text is cut into windows, each of which starts
     where the one before it ends: the next token is asked for once at every place.
 
-    What it asks of a model: for the most part the last few tokens; for the rest, what
+    What the task asks of a model: for the most part the last few tokens; for the rest, what
     was said pages ago. With ``"stream"`` a model that carries its states from batch to
     batch has read all of it.
 
@@ -44,7 +44,7 @@ class TextFolder:
 
     Batch:
       inputs: int32, ``(b, length)``: with bytes 0 is the border and each byte is the
-        token one greater; with words 2 is the border, of a file ``border``.
+        token one greater; with words 2 is the border, of a file ``separator``.
       targets: int32, ``(b, length)``, the input of the next step. Before the first
         token of a document stands the border, behind its last one the next border.
       loss_mask: bool, ``(b, length)``, false in rows that fill up a batch and behind the end
@@ -89,18 +89,18 @@ class TextFolder:
     tokenizer: str = "bytes"
     vocabulary: int = tokens.N_BYTES
     layout: Layout = "stream"
-    border: str = "<|endoftext|>"
+    separator: str = "<|endoftext|>"
 
     def __post_init__(self) -> None:
-        """Checks the numbers and the names."""
+        """Validates the fields."""
         if self.layout not in get_args(Layout):
             raise ValueError(
                 f"`layout` must be one of {', '.join(get_args(Layout))}, got "
                 f"{self.layout!r}; these are all there are."
             )
-        if not (self.tokenizer in _BORDER or self.tokenizer.endswith(_FILE)):
+        if not (self.tokenizer in _SEPARATORS or self.tokenizer.endswith(_FILE)):
             raise ValueError(
-                f"`tokenizer` must be one of {', '.join(_BORDER)}, or the name of a "
+                f"`tokenizer` must be one of {', '.join(_SEPARATORS)}, or the name of a "
                 f"{_FILE} file, got {self.tokenizer!r}; 'bytes' reads any text."
             )
         if self.length < 1:
@@ -129,7 +129,7 @@ class TextFolder:
         )
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the windows of a split.
+        """Returns the number of windows in a split.
 
         Training leaves out what is too short for a window at the end. Evaluation reads
         it, so that models with windows of different lengths see the same text.
@@ -147,23 +147,23 @@ class TextFolder:
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
         choose = (
             base.contiguous_indices
             if self.layout == "stream"
             else base.shuffled_indices
         )
-        rows, counts = choose(n, split, index, batch_size, seed)
-        places = self.length * rows[:, None] + np.arange(self.length + 1)
+        rows, row_counts = choose(n, split, index, batch_size, seed)
+        positions = self.length * rows[:, None] + np.arange(self.length + 1)
         whole = self.text(split)
         last = len(whole) - 1
-        text = whole[np.minimum(places, last)].astype(np.int32)
+        text = whole[np.minimum(positions, last)].astype(np.int32)
         inputs, targets = text[:, :-1].copy(), text[:, 1:].copy()
-        mask = counts[:, None] & (places[:, 1:] <= last)
+        loss_mask = row_counts[:, None] & (positions[:, 1:] <= last)
         packed = self.layout == "packed"
-        reset = inputs == self._border() if packed else None
-        return base.Batch(inputs, targets, mask, reset=reset)
+        reset = inputs == self._separator() if packed else None
+        return base.Batch(inputs, targets, loss_mask, reset=reset)
 
     def text(self, split: base.Split) -> np.ndarray:
         """The tokens of a split, all documents with a border around each, ``(n,)``."""
@@ -178,17 +178,17 @@ class TextFolder:
                 f"{self.tokenizer}, got {self.vocabulary}; models may have more."
             )
         return documents.read_subwords(
-            self.data_dir, split, self.tokenizer, self.border
+            self.data_dir, split, self.tokenizer, self.separator
         )
 
     def documents(self, split: base.Split) -> np.ndarray:
         """Where the documents of a split stand in its `text`.
 
         Returns:
-          The places of all borders, int64, ``(d + 1,)``: document ``i`` has its border
+          The positions of all borders, int64, ``(d + 1,)``: document ``i`` has its border
           at number ``i`` and its last token before number ``i + 1``.
         """
-        return np.flatnonzero(self.text(split) == self._border())
+        return np.flatnonzero(self.text(split) == self._separator())
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a document's beginning, the border before it included.
@@ -209,19 +209,19 @@ class TextFolder:
                     f"got {text!r}; a model that reads bytes takes any."
                 ) from error
         if self.tokenizer == "bytes":
-            row = tokens.of_bytes(text.encode(errors="surrogateescape"))
+            row = tokens.from_bytes(text.encode(errors="surrogateescape"))
         elif self.tokenizer == "words":
             (row,) = self._words().encode([text])
         else:
             (row,) = self._subwords().encode([text])
-        return [self._border(), *row.tolist()]
+        return [self._separator(), *row.tolist()]
 
     def decode(self, token: int) -> bytes:
         """What a token writes, in UTF-8, be it a part of a character.
 
         Of bytes one byte, of words one and a space. A border is an empty line.
         """
-        if token == self._border():
+        if token == self._separator():
             return b"\n\n"
         if self.tokenizer == "bytes":
             return bytes([token - 1])
@@ -235,6 +235,6 @@ class TextFolder:
     def _subwords(self):
         return documents.subwords_of(self.data_dir, self.tokenizer)
 
-    def _border(self):
-        known = _BORDER.get(self.tokenizer)
-        return self._subwords().number(self.border) if known is None else known
+    def _separator(self):
+        known = _SEPARATORS.get(self.tokenizer)
+        return self._subwords().number(self.separator) if known is None else known

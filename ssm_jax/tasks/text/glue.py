@@ -48,7 +48,7 @@ class Glue(sentences.WordTask):
     qnli      entailment, not (the sentence answers the question)    104,743  5,463
     ========  =====================================================  =======  ======
 
-    What it asks of a model: to understand, of two sentences what they have to do with
+    What the task asks of a model: to understand, of two sentences what they have to do with
     one another; the words of both stand in one sequence, some tens of steps apart.
 
     Attributes:
@@ -70,8 +70,8 @@ class Glue(sentences.WordTask):
       inputs: int32, ``(b, length)``: words as `ssm_jax.tasks.text.words` splits and numbers
         them, the second sentence after a separator, 2, then padding, 0.
       targets: int32, ``(b,)``, the class.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
-      mask: bool, ``(b, length)``, true where there is a word or the separator.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
+      mask: bool, ``(b, length)``, false on padding.
 
     Splits: the labels of GLUE's own test splits are not public, and the figures of the
     paper below are those of its validation splits. So ``test`` is GLUE's validation
@@ -82,7 +82,7 @@ class Glue(sentences.WordTask):
     MRPC is for use without commerce. The tests prepare a few sentences in their place.
 
     Raises:
-      FileNotFoundError: At the first batch or count, where the set is not there.
+      FileNotFoundError: At the first batch or count, if the set does not exist.
       ValueError: ``length``, ``vocabulary`` or ``min_count`` is too small; at the first
         batch or count, where the set is there in another format than array_record or
         damaged, or ``n_validation`` leaves nothing to train on.
@@ -106,7 +106,7 @@ class Glue(sentences.WordTask):
     n_validation: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks the name and the sizes."""
+        """Validates the fields."""
         if self.name not in SETS:
             raise ValueError(
                 f"`name` must be one of {', '.join(SETS)}, got {self.name!r}; the "

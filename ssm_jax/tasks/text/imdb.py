@@ -17,7 +17,7 @@ _USUAL = "2,500"
 class ImdbBytes:
     """Classification: whether a review praises its film, byte by byte.
 
-    The task Text of the Long Range Arena. What it asks of a model: to make words from
+    The task Text of the Long Range Arena. What the task asks of a model: to make words from
     bytes, and to weigh what was said over thousands of steps.
 
     Attributes:
@@ -32,8 +32,8 @@ class ImdbBytes:
       inputs: int32, ``(b, length)``: each byte plus 1, then padding, 0; a vocabulary
         of 257. UTF-8 as it stands, line breaks as ``<br />``.
       targets: int32, ``(b,)``: 0 for a bad review, 1 for a good one.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
-      mask: bool, ``(b, length)``, true where there is a byte.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
+      mask: bool, ``(b, length)``, false on padding.
 
     Splits: 22,500 train, 2,500 validation and 25,000 test reviews, from TFDS's
     imdb_reviews 1.0.0 (25,000 and 25,000; half of them good; its unlabelled reviews are
@@ -45,7 +45,7 @@ class ImdbBytes:
     reviews in its place.
 
     Raises:
-      FileNotFoundError: At the first batch or count, where the set is not there.
+      FileNotFoundError: At the first batch or count, if the set does not exist.
       ValueError: ``length`` is less than 3; at the first batch or count, where the set
         is there in another format than array_record or damaged, or ``n_validation``
         leaves nothing to train on.
@@ -66,7 +66,7 @@ class ImdbBytes:
     n_validation: int = 2_500
 
     def __post_init__(self) -> None:
-        """Checks the size."""
+        """Validates the fields."""
         tokens.check_length(self.length, 4096)
 
     @property
@@ -77,13 +77,13 @@ class ImdbBytes:
         )
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the reviews of a split."""
+        """Returns the number of reviews in a split."""
         return len(self._part(split).labels)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         part = self._part(split)
         return part.batch(split, index, batch_size, seed, self.length)
 
@@ -98,7 +98,7 @@ class ImdbBytes:
 class ImdbWords(sentences.WordTask):
     """Classification: whether a review praises its film, word by word.
 
-    What it asks of a model: to weigh some hundred words, of which a few decide.
+    What the task asks of a model: to weigh some hundred words, of which a few decide.
 
     Attributes:
       data_dir: Folder that holds ``imdb_reviews/plain_text/1.0.0``, as for `ImdbBytes`.
@@ -114,14 +114,14 @@ class ImdbWords(sentences.WordTask):
       inputs: int32, ``(b, length)``: words as `ssm_jax.tasks.text.words` splits and numbers
         them, then padding, 0.
       targets: int32, ``(b,)``: 0 for a bad review, 1 for a good one.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
-      mask: bool, ``(b, length)``, true where there is a word.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
+      mask: bool, ``(b, length)``, false on padding.
 
     Splits: as for `ImdbBytes`. Half of the reviews have more than 220 words, 12% more
     than 512. Read once per process, about ten seconds, into 54 MB.
 
     Raises:
-      FileNotFoundError: At the first batch or count, where the set is not there.
+      FileNotFoundError: At the first batch or count, if the set does not exist.
       ValueError: ``length``, ``vocabulary`` or ``min_count`` is too small; at the first
         batch or count, as for `ImdbBytes`.
 
@@ -143,7 +143,7 @@ class ImdbWords(sentences.WordTask):
     n_validation: int = 2_500
 
     def __post_init__(self) -> None:
-        """Checks the sizes."""
+        """Validates the fields."""
         tokens.check_length(self.length, 512)
         words.check_vocabulary(self.vocabulary, self.min_count)
 

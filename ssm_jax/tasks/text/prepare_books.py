@@ -67,7 +67,7 @@ def write(
             folder.mkdir(parents=True)
             n = 0
             what = f"{name} {split} documents"
-            for title, text in writing.followed(raw.documents(source), what, None):
+            for title, text in writing.with_progress(raw.documents(source), what, None):
                 (folder / f"{title}.txt").write_bytes(text)
                 n += raw.count(text)
             writing.check_count(name, split, n, counts, raw.unit)

@@ -16,7 +16,7 @@ AAN = reading.PreparedSet("aan", "aan/1.0.0", ("label", "text1", "text2"))
 class Retrieval:
     """Classification: whether two papers are related by a citation, byte by byte.
 
-    The task Retrieval of the Long Range Arena. What it asks of a model: to put what
+    The task Retrieval of the Long Range Arena. What the task asks of a model: to put what
     thousands of bytes are about into one vector, for each paper without the other.
 
     Attributes:
@@ -30,8 +30,8 @@ class Retrieval:
       inputs: int32, ``(b, 2, length)``: each byte plus 1, then padding, 0; a vocabulary
         of 257.
       targets: int32, ``(b,)``: 1 if they are related, else 0.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
-      mask: bool, ``(b, 2, length)``, true where there is a byte.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
+      mask: bool, ``(b, 2, length)``, false on padding.
 
     Splits: 147,086 train, 18,090 validation and 17,437 test pairs of papers of the ACL
     Anthology, split by the publishers (their ``eval`` is ``validation``), in the
@@ -40,7 +40,7 @@ class Retrieval:
     licence. The tests prepare a few made-up pairs in its place.
 
     Raises:
-      FileNotFoundError: At the first batch or count, where the set is not there.
+      FileNotFoundError: At the first batch or count, if the set does not exist.
       ValueError: ``length`` is less than 3; at the first batch or count, where the set
         is there in another format than array_record or damaged.
 
@@ -59,7 +59,7 @@ class Retrieval:
     length: int = 4000
 
     def __post_init__(self) -> None:
-        """Checks the size."""
+        """Validates the fields."""
         tokens.check_length(self.length, 4000)
 
     @property
@@ -70,25 +70,27 @@ class Retrieval:
         )
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the pairs of a split."""
+        """Returns the number of pairs in a split."""
         base.check_split(split)
         return len(_open(self.data_dir, split))
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_split(split)
         pairs = _open(self.data_dir, split)
-        rows, mask = base.shuffled_indices(len(pairs), split, index, batch_size, seed)
+        rows, loss_mask = base.shuffled_indices(
+            len(pairs), split, index, batch_size, seed
+        )
         records = pairs.read(rows.tolist())
         texts = [record.text(name) for record in records for name in ("text1", "text2")]
-        inputs, valid = tokens.pad(
-            [tokens.of_bytes(text[: self.length]) for text in texts], self.length
+        inputs, mask = tokens.pad(
+            [tokens.from_bytes(text[: self.length]) for text in texts], self.length
         )
         shape = (batch_size, 2, self.length)
         labels = np.array([record.integer("label") for record in records], np.int32)
-        return base.Batch(inputs.reshape(shape), labels, mask, valid.reshape(shape))
+        return base.Batch(inputs.reshape(shape), labels, loss_mask, mask.reshape(shape))
 
 
 @functools.cache

@@ -74,14 +74,14 @@ class WordTask(abc.ABC):
         return self._read()[0]
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the examples of a split."""
+        """Returns the number of examples in a split."""
         base.check_split(split)
         return len(self._read()[1][split].labels)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_split(split)
         part = self._read()[1][split]
         return part.batch(split, index, batch_size, seed, self.length)
@@ -117,7 +117,7 @@ def read_bytes(
     """Reads all splits of a set as bytes, once per process."""
 
     def labelled(texts, labels):
-        rows = tokens.Rows.of(tokens.of_bytes(text) for (text,) in texts)
+        rows = tokens.Rows.of(tokens.from_bytes(text) for (text,) in texts)
         return tokens.LabelledRows((rows,), labels)
 
     texts, labels = which.read(data_dir, "train")

@@ -69,7 +69,7 @@ class Subwords:
         if number is None:
             added = ", ".join(each.content for each in self._added.values())
             raise ValueError(
-                f"`border` must be a token of the tokenizer, got {token!r}; its added "
+                f"`separator` must be a token of the tokenizer, got {token!r}; its added "
                 f"ones are {added or 'none'}."
             )
         return number

@@ -46,11 +46,11 @@ class Rows:
         return [self.tokens[a:b] for a, b in zip(starts, ends, strict=True)]
 
 
-def of_bytes(text: bytes) -> np.ndarray:
+def from_bytes(text: bytes) -> np.ndarray:
     """Gives the tokens of a text that is read as bytes, uint16.
 
     Example:
-      >>> of_bytes(b"ab").tolist()
+      >>> from_bytes(b"ab").tolist()
       [98, 99]
     """
     return np.frombuffer(text, np.uint8).astype(np.uint16) + 1
@@ -64,21 +64,21 @@ def pad(rows: Sequence[np.ndarray], length: int) -> tuple[np.ndarray, np.ndarray
       length: Tokens that a row shall have, ``l``.
 
     Returns:
-      ``(inputs, valid)``: tokens, int32, and where they are not padding, bool, both
+      ``(inputs, mask)``: tokens, int32, and where they are not padding, bool, both
       ``(b, l)``.
 
     Example:
-      >>> inputs, valid = pad([np.array([5, 6, 7]), np.array([8])], 2)
-      >>> inputs.tolist(), valid.tolist()
+      >>> inputs, mask = pad([np.array([5, 6, 7]), np.array([8])], 2)
+      >>> inputs.tolist(), mask.tolist()
       ([[5, 6], [8, 0]], [[True, True], [True, False]])
     """
     inputs = np.zeros((len(rows), length), np.int32)
-    valid = np.zeros(inputs.shape, bool)
+    mask = np.zeros(inputs.shape, bool)
     for i, row in enumerate(rows):
         cut = row[:length]
         inputs[i, : len(cut)] = cut
-        valid[i, : len(cut)] = True
-    return inputs, valid
+        mask[i, : len(cut)] = True
+    return inputs, mask
 
 
 def join(
@@ -136,20 +136,20 @@ class LabelledRows:
           length: Tokens of a row, ``l``; two sentences are joined to one row.
 
         Returns:
-          Inputs and valid ``(b, l)``, targets and mask ``(b,)``.
+          Inputs and mask ``(b, l)``, targets and loss mask ``(b,)``.
 
         Raises:
           ValueError: As for `ssm_jax.tasks.Task.batch`.
         """
-        rows, mask = base.shuffled_indices(
+        rows, loss_mask = base.shuffled_indices(
             len(self.labels), split, index, batch_size, seed
         )
         first, *second = (sentences.take(rows) for sentences in self.sentences)
         if second:
             pairs = zip(first, *second, strict=True)
             first = [join(a, b, self.separator, length) for a, b in pairs]
-        inputs, valid = pad(first, length)
-        return base.Batch(inputs, self.labels[rows], mask, valid)
+        inputs, mask = pad(first, length)
+        return base.Batch(inputs, self.labels[rows], loss_mask, mask)
 
 
 def token_spec(
@@ -168,7 +168,7 @@ def token_spec(
 
 
 def check_length(length: int, usual: int) -> None:
-    """Raises a ValueError unless a row has room for two tokens and a separator."""
+    """Raises ValueError unless a row has room for two tokens and a separator."""
     if length < 3:
         raise ValueError(
             f"`length` must be at least 3, got {length}; {usual} is usual."

@@ -106,7 +106,7 @@ def decode(token: int, known: tuple[str, ...]) -> str:
 
 
 def check_vocabulary(vocabulary: int, min_count: int) -> None:
-    """Raises a ValueError unless there can be words in a vocabulary."""
+    """Raises ValueError unless there can be words in a vocabulary."""
     if vocabulary <= _N_SPECIAL:
         raise ValueError(
             f"`vocabulary` must be greater than {_N_SPECIAL}, the tokens that are no "

@@ -60,7 +60,7 @@ def bad(place: object, rule: str, got: object) -> ValueError:
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[None]:
+def report_damage(path: Path) -> Iterator[None]:
     """Turns what a damaged archive raises into an error that names it."""
     try:
         yield
@@ -83,7 +83,7 @@ def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
                 inside = PurePosixPath(path.name, *file.relative_to(path).parts)
                 yield inside, file.read_bytes()
         return
-    with whole(path), tarfile.open(path, "r|*") as archive:
+    with report_damage(path), tarfile.open(path, "r|*") as archive:
         for member in archive:
             if member.isfile():
                 content = archive.extractfile(member)
@@ -108,7 +108,7 @@ def rows(path: Path, file: str | None = None) -> Iterator[tuple[str, list[str]]]
       ValueError: The archive is damaged, or a line is no UTF-8.
     """
     table = path
-    with whole(path):
+    with report_damage(path):
         if file is not None:
             table = (zipfile.Path(path) if path.is_file() else path) / file
         if not table.exists():

@@ -182,7 +182,7 @@ class PreparedSet:
 
 
 def check_held_out(n: int, n_validation: int, usual: str) -> None:
-    """Raises a ValueError unless some of ``n`` train examples are left to train on."""
+    """Raises ValueError unless some of ``n`` train examples are left to train on."""
     if not 0 < n_validation < n:
         raise ValueError(
             f"`n_validation` must be from 1 to {n - 1}, so that examples to train on "

@@ -155,7 +155,7 @@ def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
         os.close(handle)
 
 
-def followed(items: Iterable[_T], what: str, total: int | None) -> Iterator[_T]:
+def with_progress(items: Iterable[_T], what: str, total: int | None) -> Iterator[_T]:
     """Gives what it is given and shows how far it is: a bar, or a line now and then.
 
     Args:
@@ -229,7 +229,7 @@ class _Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         name, counts = self.raw.prepared.name, self.counts
         examples = self.raw.examples(split, self.files)
         n = 0
-        for example in followed(examples, f"{name} {split}", counts.get(split)):
+        for example in with_progress(examples, f"{name} {split}", counts.get(split)):
             n += 1
             yield example
         check_count(name, split, n, counts, "examples")

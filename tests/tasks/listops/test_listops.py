@@ -214,7 +214,7 @@ BAD_FIELDS = {
     "min_length": ({"min_length": 0}, "must be from 1 to .*, 2000, got 0"),
     "min_length` and `max_length": (
         {"max_depth": 3, "max_arguments": 3, "min_length": 50, "max_length": 60},
-        "must .* got 50 and 60 and none such among 100,000 trees",
+        "must .* got 50 and 60, and none such among 100,000 trees",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Text that is read on: windows, streams, splits and borders, on files known here."""
+"""Text that is read on: windows, streams, splits and separators, on files known here."""
 
 import numpy as np
 import pytest
@@ -94,7 +94,7 @@ def test_shuffled_windows_are_those_of_the_stream(folder, split):
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "words"])
-def test_packed_documents_start_where_the_borders_are(folder, tokenizer):
+def test_packed_documents_start_where_the_separators_are(folder, tokenizer):
     path, texts = folder
     vocabulary = 257 if tokenizer == "bytes" else 40
     task = tasks.TextFolder(
