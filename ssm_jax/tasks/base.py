@@ -243,7 +243,7 @@ def check_split(split: Split) -> None:
 
 
 def check_request(split: Split, index: int, batch_size: int, seed: int) -> None:
-    """Raises ValueError for arguments of `Task.batch` that are invalid in every task."""
+    """Raises ValueError for arguments that are invalid in every task."""
     check_split(split)
     check_value("index", index, NonNegativeInt, "the first batch has index 0")
     check_value("batch_size", batch_size, PositiveInt, "a batch has at least one row")

@@ -47,7 +47,7 @@ class GeneratedExamples:
         self._per_block = per_block
         self._draw = draw
         n_blocks = -(-n // per_block)
-        # The operating system commits pages on first write, so unused blocks cost nothing.
+        # Pages are committed on first write, so unused blocks take no memory.
         self._rows = np.empty((n_blocks, per_block, length), np.uint8)
         self._labels = np.empty((n_blocks, per_block), np.int32)
         self._is_drawn = np.zeros(n_blocks, bool)
@@ -74,7 +74,8 @@ def check_sizes(n_train: int, n_validation: int, n_test: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(
-                f"`{name}` must be at least 1, got {size}; a split has at least one example."
+                f"`{name}` must be at least 1, got {size}; a split has at least one "
+                "example."
             )
 
 

@@ -196,7 +196,7 @@ def _part(
 
 @functools.cache
 def _pooled(data_dir, n_validation):
-    """Pools both splits of MNIST, shuffles them once, and splits off a fifth as test."""
+    """Pools both splits of MNIST, shuffles them once, and splits off a fifth."""
     pixels, labels, white = (
         [getattr(_read(MNIST, data_dir, split), field) for split in ("train", "test")]
         for field in labelled.LabelledImages._fields

@@ -60,11 +60,11 @@ class DashStamps:
     weights: np.ndarray
 
     def flat(self, place: np.ndarray) -> np.ndarray:
-        """Converts rows and columns of the image, ``(..., 2)``, to indices of a sheet."""
+        """Converts rows and columns of an image, ``(..., 2)``, to sheet indices."""
         return (place + self.edge) @ np.array([self.width, 1])
 
     def place(self, flat: np.ndarray) -> np.ndarray:
-        """Converts indices of a sheet to rows and columns of the image, ``(..., 2)``."""
+        """Converts sheet indices to rows and columns of an image, ``(..., 2)``."""
         return np.stack(np.divmod(flat, self.width), axis=-1) - self.edge
 
 

@@ -45,8 +45,8 @@ class Mixture:
       n_test: Number of test samples.
 
     Batch:
-      inputs: float32, ``(b, length, 1)``; for ``"next"`` ``(b, length - 1, 1)``, without
-        the last value.
+      inputs: float32, ``(b, length, 1)``; for ``"next"`` ``(b, length - 1, 1)``,
+        without the last value.
       targets: float32, ``(b, length - 1)``; for ``"next"`` ``(b, length - 1, 1)``.
       loss_mask: bool, ``(b,)``; for ``"next"`` ``(b, length - 1)``; false in the rows
         that pad the last batch.
@@ -96,7 +96,7 @@ class Mixture:
 
     @property
     def spec(self) -> base.TaskSpec:
-        """One value per step; the curve per sequence, or one value per step, as target."""
+        """One value per step; targets per sequence or per step."""
         whole = self.target == "curve"
         return base.TaskSpec(
             length=self.length if whole else self.length - 1,

@@ -64,7 +64,7 @@ def with_positions(x: np.ndarray) -> np.ndarray:
 
 
 def regression_spec(*, length: int, d_output: int) -> base.TaskSpec:
-    """Returns the spec of a regression on `with_positions` with targets at every step."""
+    """Returns the spec of a regression on `with_positions` at every step."""
     return base.TaskSpec(
         length=length,
         inputs="vector",

@@ -1,4 +1,4 @@
-"""GLUE from its tables."""
+"""Converts the tables of GLUE to prepared sets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,17 +25,17 @@ _MNLI_FILES = {"train": "train.tsv"} | {
 
 @dataclass(frozen=True)
 class _Tables:
-    """How the tables of a set are laid out.
+    """Layout of the tables of a set.
 
     Attributes:
-      folder: Folder of the tables in the archive.
-      columns: Features and the columns that hold them.
+      folder: Directory of the tables in the archive.
+      columns: Column of each feature.
       label: Column of the label.
-      classes: Names of the classes, which the label is one of, or the number of.
-      files: Splits and their tables.
-      without_head: Columns of the tables without a head, those with labels.
-      broken: Whether rows that lack a field are passed over, as TFDS does, because
-        the published table has such rows and the published counts leave them out.
+      classes: Names of the classes; a label is a name or an index.
+      files: File name of each split.
+      without_head: Column names of labelled tables that have no header row.
+      broken: Whether rows with missing fields are skipped, as in TFDS, because the
+        published table has such rows and the published counts exclude them.
     """
 
     folder: str
@@ -47,7 +47,7 @@ class _Tables:
     broken: bool = False
 
     def examples(self, split: str, found: Sequence[Path]) -> Examples:
-        """Gives the examples of a split, numbered by the rows of its table."""
+        """Yields the examples of a split, keyed by the row of its table."""
         (path,) = found
         file = self.files[split]
         if path.is_file():
@@ -69,7 +69,7 @@ class _Tables:
             yield idx, {**texts, "label": number, "idx": np.int32(idx)}
         if left_out:
             logging.warning(
-                "%s: left out %d broken rows, on the lines %s",
+                "%s: skipped %d rows with missing fields, on lines %s",
                 path / file,
                 len(left_out),
                 ", ".join(left_out),
@@ -79,12 +79,12 @@ class _Tables:
 def named_rows(
     path: Path, file: str | None, head: Sequence[str] = ()
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Gives the rows of a table as fields by column, its first row being the head.
+    """Yields the rows of a table as dicts by column; the first row is the header.
 
     Args:
-      path: The table, or a folder or zip archive that holds it.
-      file: Path of the table in the folder or archive.
-      head: Names of the columns, where the table has no head.
+      path: The table, or a directory or zip archive that holds it.
+      file: Path of the table in the directory or archive.
+      head: Names of the columns, if the table has no header.
     """
     for place, fields in files.rows(path, file):
         if not head:

@@ -1,4 +1,4 @@
-"""Text that is read on: windows, streams, splits and separators, on files known here."""
+"""TextFolder: windows, streams, splits and separators, on known files."""
 
 import numpy as np
 import pytest

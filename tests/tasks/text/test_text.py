@@ -17,10 +17,10 @@ def whole(task, split):
     return task.batch(split, 0, task.n_examples(split), seed=0)
 
 
-def decode(row, valid):
+def decode(row, mask):
     """The text of a row of bytes."""
-    assert (row[valid] > 0).all() and not row[~valid].any()
-    return bytes((row[valid] - 1).astype(np.uint8)).decode()
+    assert (row[mask] > 0).all() and not row[~mask].any()
+    return bytes((row[mask] - 1).astype(np.uint8)).decode()
 
 
 def test_bytes_are_those_of_the_reviews_and_labels_theirs(sets_dir):
@@ -92,7 +92,7 @@ def test_words_are_those_of_the_sentences_and_labels_theirs(sets_dir, name):
     for split in SPLITS:
         batch = whole(task, split)
         rows = zip(batch.inputs, batch.mask, strict=True)
-        found[split] = [expected[tuple(row[valid].tolist())] for row, valid in rows]
+        found[split] = [expected[tuple(row[mask].tolist())] for row, mask in rows]
         assert batch.targets.tolist() == [i % 2 for i in found[split]]
         assert not batch.inputs[~batch.mask].any()
     published = set(range(34, 45)) if name == "cola" else set(range(0, 44, 4))
@@ -132,8 +132,8 @@ def test_pairs_of_papers_are_those_of_the_tables(sets_dir):
     for split in SPLITS:
         batch = whole(task, split)
         read = [
-            tuple(map(decode, pair, valid))
-            for pair, valid in zip(batch.inputs, batch.mask, strict=True)
+            tuple(map(decode, pair, mask))
+            for pair, mask in zip(batch.inputs, batch.mask, strict=True)
         ]
         n = task.n_examples(split)
         numbers = range(first[split], first[split] + n)
