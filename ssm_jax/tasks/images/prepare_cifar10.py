@@ -57,20 +57,22 @@ def _examples(split: str, found: Sequence[Path]) -> Examples:
             index += 1
 
 
-def _read_batch(place: Path, content: bytes) -> tuple[np.ndarray, list[int]]:
+def _read_batch(location: Path, content: bytes) -> tuple[np.ndarray, list[int]]:
     try:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
         pixels, labels = batch[b"data"], batch[b"labels"]
     except (pickle.UnpicklingError, EOFError, LookupError, TypeError) as error:
-        raise files.bad(place, "be a pickle of b'data' and b'labels'", error) from error
+        raise files.bad(
+            location, "be a pickle of b'data' and b'labels'", error
+        ) from error
     if getattr(pixels, "shape", None) != (len(labels), 3072):
         rule = f"hold pixels ({len(labels)}, 3072), as many rows as labels"
-        raise files.bad(place, rule, getattr(pixels, "shape", type(pixels)))
+        raise files.bad(location, rule, getattr(pixels, "shape", type(pixels)))
     if pixels.dtype != np.uint8:
-        raise files.bad(place, "hold bytes", pixels.dtype)
+        raise files.bad(location, "hold bytes", pixels.dtype)
     for row, label in enumerate(labels):
         if label not in range(10):
-            raise files.bad(f"{place}, label {row}", "be from 0 to 9", label)
+            raise files.bad(f"{location}, label {row}", "be from 0 to 9", label)
     return pixels, labels
 
 

@@ -114,14 +114,14 @@ class Canvas:
     def draw_curve(
         self, rng: np.random.Generator, sheets: np.ndarray, dashes: range
     ) -> np.ndarray:
-        """Draws a curve with the numbers ``dashes`` at a random place of each sheet.
+        """Draws a curve with the numbers ``dashes`` at a random position of each sheet.
 
         Returns:
           The subset of ``sheets`` where this failed; they are unchanged.
         """
         stamps = self.stamps
         size = stamps.width - 2 * stamps.edge
-        pivot = stamps.flat(rng.integers(size, size=(len(sheets), _N_STARTS, 2)))
+        pivot = stamps.to_index(rng.integers(size, size=(len(sheets), _N_STARTS, 2)))
         direction = rng.integers(len(stamps.step), size=pivot.shape)
         fits = self.fits(sheets, pivot, direction)
         left = fits.any(axis=1)

@@ -59,13 +59,13 @@ class DashStamps:
     turns: np.ndarray
     weights: np.ndarray
 
-    def flat(self, place: np.ndarray) -> np.ndarray:
+    def to_index(self, position: np.ndarray) -> np.ndarray:
         """Converts rows and columns of an image, ``(..., 2)``, to sheet indices."""
-        return (place + self.edge) @ np.array([self.width, 1])
+        return (position + self.edge) @ np.array([self.width, 1])
 
-    def place(self, flat: np.ndarray) -> np.ndarray:
+    def to_position(self, index: np.ndarray) -> np.ndarray:
         """Converts sheet indices to rows and columns of an image, ``(..., 2)``."""
-        return np.stack(np.divmod(flat, self.width), axis=-1) - self.edge
+        return np.stack(np.divmod(index, self.width), axis=-1) - self.edge
 
 
 @functools.cache

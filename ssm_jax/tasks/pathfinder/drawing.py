@@ -140,8 +140,8 @@ def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
             stamps = make_stamps(style, size)
             parts.append(_draw(rng, labels[rows], stamps, setting))
             order.append(rows)
-    place = np.argsort(np.concatenate(order))
-    return Drawings(*(np.concatenate(x)[place] for x in zip(*parts, strict=True)))
+    inverse = np.argsort(np.concatenate(order))
+    return Drawings(*(np.concatenate(x)[inverse] for x in zip(*parts, strict=True)))
 
 
 def _draw(
@@ -160,7 +160,7 @@ def _draw(
         for _ in range(_DISTRACTOR_TRIES):
             dashes = range(first, first + _DISTRACTOR_DASHES)
             missing = canvas.draw_curve(rng, missing, dashes)
-    pivots = stamps.place(canvas.pivot)
+    pivots = stamps.to_position(canvas.pivot)
     tails, heads = (
         pivots + end[canvas.direction] for end in (stamps.tail, stamps.head)
     )
@@ -208,15 +208,15 @@ def _begin_pairs(
     stamps = canvas.stamps
     n, size = len(canvas.pivot), stamps.width - 2 * stamps.edge
     every_sheet = np.arange(n)
-    place = rng.integers(2 * setting.apart, size - 2 * setting.apart, size=(n, 2))
+    position = rng.integers(2 * setting.apart, size - 2 * setting.apart, size=(n, 2))
     first, second = rng.integers(len(stamps.step), size=(2, n))
-    canvas.draw(every_sheet, stamps.flat(place), first, dash=0)
+    canvas.draw(every_sheet, stamps.to_index(position), first, dash=0)
     angle = 2 * np.pi * rng.random(n)
     shift = setting.apart * np.stack([np.sin(angle), np.cos(angle)], axis=-1)
-    place = (
-        place + stamps.tail[first] + np.rint(shift).astype(int) - stamps.tail[second]
+    position = (
+        position + stamps.tail[first] + np.rint(shift).astype(int) - stamps.tail[second]
     )
-    pivot = stamps.flat(place)
+    pivot = stamps.to_index(position)
     fits = canvas.fits(every_sheet, pivot[:, None], second[:, None])[:, 0]
     canvas.draw(every_sheet[fits], pivot[fits], second[fits], dash=1)
     return every_sheet[fits]
@@ -230,8 +230,8 @@ def _paint(canvas: Canvas, dots: np.ndarray, setting: _Setting) -> np.ndarray:
     for dash in range(n_dashes):
         drawn = np.flatnonzero(canvas.direction[:, dash] >= 0)
         direction = canvas.direction[drawn, dash]
-        place = drawn * stamps.width**2 + canvas.pivot[drawn, dash]
-        pixels = place[:, None] + stamps.ink[direction]
+        position = drawn * stamps.width**2 + canvas.pivot[drawn, dash]
+        pixels = position[:, None] + stamps.ink[direction]
         is_long = dash < 2 * _DASHES
         contrast = setting.contrast if is_long else setting.distractor_contrast
         light = contrast * stamps.coverage[direction]

@@ -155,7 +155,7 @@ def _joined(
     for file, row in zip(found, rows, strict=True):
         if not len(row):
             raise ValueError(
-                f"`data_dir` must hold no file without text, got {file}; remove the file."
+                f"`data_dir` must hold no file without text, got {file}; remove it."
             )
         parts += [row.astype(separator.dtype), separator]
     return np.concatenate(parts)

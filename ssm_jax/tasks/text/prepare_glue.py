@@ -53,26 +53,26 @@ class _Tables:
         if path.is_file():
             file = f"{self.folder}/{file}"
         test = split.startswith("test")
-        left_out = []
+        skipped = []
         rows = named_rows(path, file, () if test else self.without_head)
-        for idx, (place, row) in enumerate(rows):
+        for idx, (location, row) in enumerate(rows):
             texts = {name: row.get(column) for name, column in self.columns.items()}
             label = str(_HIDDEN) if test else row.get(self.label)
             if self.broken and (None in texts.values() or not label):
-                left_out.append(place.rsplit(":", 1)[1])
+                skipped.append(location.rsplit(":", 1)[1])
                 continue
             for name, text in texts.items():
                 if text is None:
                     rule = f"have the column {self.columns[name]!r}"
-                    raise files.bad(place, rule, f"the columns {', '.join(row)}")
-            number = _HIDDEN if test else _class(place, label, self.classes)
+                    raise files.bad(location, rule, f"the columns {', '.join(row)}")
+            number = _HIDDEN if test else _class(location, label, self.classes)
             yield idx, {**texts, "label": number, "idx": np.int32(idx)}
-        if left_out:
+        if skipped:
             logging.warning(
                 "%s: skipped %d rows with missing fields, on lines %s",
                 path / file,
-                len(left_out),
-                ", ".join(left_out),
+                len(skipped),
+                ", ".join(skipped),
             )
 
 
@@ -86,41 +86,41 @@ def named_rows(
       file: Path of the table in the directory or archive.
       head: Names of the columns, if the table has no header.
     """
-    for place, fields in files.rows(path, file):
+    for location, fields in files.rows(path, file):
         if not head:
             head = fields
         else:
-            yield place, dict(zip(head, fields, strict=False))
+            yield location, dict(zip(head, fields, strict=False))
 
 
-def _class(place: str, label: str | None, classes: Sequence[str]) -> int:
+def _class(location: str, label: str | None, classes: Sequence[str]) -> int:
     names = [*classes, *(str(number) for number in range(len(classes)))]
     if label not in names:
-        raise files.bad(place, f"have a label of {', '.join(names)}", repr(label))
+        raise files.bad(location, f"have a label of {', '.join(names)}", repr(label))
     return names.index(label) % len(classes)
 
 
 def _mrpc_examples(split: str, found: Sequence[Path]) -> Examples:
     train, test, held_out = found
     if split == "test":
-        for idx, (place, row) in enumerate(named_rows(test, None)):
-            yield idx, _mrpc_example(place, row, idx, _HIDDEN)
+        for idx, (location, row) in enumerate(named_rows(test, None)):
+            yield idx, _mrpc_example(location, row, idx, _HIDDEN)
         return
     ids = {tuple(fields[:2]) for _, fields in files.rows(held_out)}
-    for idx, (place, row) in enumerate(named_rows(train, None)):
-        example = _mrpc_example(place, row, idx, None)
+    for idx, (location, row) in enumerate(named_rows(train, None)):
+        example = _mrpc_example(location, row, idx, None)
         if ((row["#1 ID"], row["#2 ID"]) in ids) == (split == "validation"):
             yield idx, example
 
 
 def _mrpc_example(
-    place: str, row: dict[str, str], idx: int, label: int | None
+    location: str, row: dict[str, str], idx: int, label: int | None
 ) -> dict[str, Any]:
     columns = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
     if tuple(row) != columns:
-        raise files.bad(place, f"have the columns {', '.join(columns)}", tuple(row))
+        raise files.bad(location, f"have the columns {', '.join(columns)}", tuple(row))
     if label is None:
-        label = _class(place, row["Quality"], _MRPC_CLASSES)
+        label = _class(location, row["Quality"], _MRPC_CLASSES)
     sentences = {"sentence1": row["#1 String"], "sentence2": row["#2 String"]}
     return {**sentences, "label": label, "idx": np.int32(idx)}
 

@@ -51,10 +51,10 @@ class Published:
         return found
 
 
-def bad(place: object, rule: str, got: object) -> ValueError:
+def bad(location: object, rule: str, got: object) -> ValueError:
     """Returns the error for a file, line or record with invalid contents."""
     return ValueError(
-        f"{place} must {rule}, got {got}; get the file anew from its publisher."
+        f"{location} must {rule}, got {got}; get the file anew from its publisher."
     )
 
 
@@ -117,9 +117,9 @@ def rows(path: Path, file: str | None = None) -> Iterator[tuple[str, list[str]]]
                 line = line.removesuffix("\n")
                 if not line:
                     continue
-                place = f"{table}:{number}"
+                location = f"{table}:{number}"
                 try:
                     line.encode()
                 except UnicodeEncodeError as error:
-                    raise bad(place, "be UTF-8", ascii(line)[:60]) from error
-                yield place, line.split("\t")
+                    raise bad(location, "be UTF-8", ascii(line)[:60]) from error
+                yield location, line.split("\t")
