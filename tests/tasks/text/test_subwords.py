@@ -1,4 +1,4 @@
-"""Tokenizers that were trained elsewhere, here by their own package."""
+"""Subword tokenizers trained with the package ``tokenizers``."""
 
 import sys
 
@@ -55,7 +55,7 @@ def task(folder, vocabulary=290, **fields):
     )
 
 
-def test_text_is_what_the_file_says_with_separators(folder, monkeypatch):
+def test_text_is_encoded_by_the_file_with_separators(folder, monkeypatch):
     monkeypatch.setattr(subwords, "_AT_ONCE", 40)  # less than the first of the texts
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
@@ -120,7 +120,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("fields, message", BAD.values(), ids=BAD)
-def test_what_the_file_does_not_say_is_an_error(folder, fields, message):
+def test_field_that_does_not_match_the_file_is_an_error(folder, fields, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         task(folder, **fields).batch("test", 0, 1, seed=0)
 

@@ -1,4 +1,4 @@
-"""The tasks that read text, on sets prepared from sentences known here."""
+"""The tasks that read text, on sets prepared from known sentences."""
 
 import dataclasses
 
@@ -13,12 +13,12 @@ SPLITS: tuple[tasks.Split, ...] = ("train", "validation", "test")
 
 
 def whole(task, split):
-    """All examples of a split, as one batch."""
+    """Returns all examples of a split as one batch."""
     return task.batch(split, 0, task.n_examples(split), seed=0)
 
 
 def decode(row, mask):
-    """The text of a row of bytes."""
+    """Returns the text of a row of bytes."""
     assert (row[mask] > 0).all() and not row[~mask].any()
     return bytes((row[mask] - 1).astype(np.uint8)).decode()
 
@@ -36,7 +36,7 @@ def test_bytes_are_those_of_the_reviews_and_labels_theirs(sets_dir):
     assert sorted(found["test"]) == list(range(34, 45))
 
 
-def test_what_is_longer_is_cut_at_the_end(sets_dir):
+def test_longer_reviews_are_truncated(sets_dir):
     long, short = (
         tasks.ImdbBytes(data_dir=sets_dir, length=length, n_validation=10)
         for length in (70, 7)
@@ -58,14 +58,14 @@ def test_validation_is_a_fixed_draw_that_grows(sets_dir):
     assert len(few) == 4 and few < many
 
 
-def test_validation_draw_is_fixed_for_all_time():
-    # Published figures depend on it: it must be the same in every release.
+def test_validation_draw_is_fixed():
+    # Recorded results depend on it: it must not change between releases.
     held_out = sentences.hold_out(25_000, 2_500, "")["validation"]
     assert held_out[:5].tolist() == [2, 7, 34, 39, 43]
 
 
 def word_tokens(known: tuple[str, ...], text: str) -> list[int]:
-    """Splits and numbers a text one character at a time."""
+    """Tokenizes a text one character at a time."""
     found, word = [], ""
     for character in text.lower() + " ":
         if character.isalnum() or character == "_":
