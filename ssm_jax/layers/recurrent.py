@@ -120,8 +120,10 @@ class Recurrent(Module):
         y, state, sweeps = self.recurrence.solve(
             params, x, state, last_only=last_only, **options
         )
-        self.sow(METRICS_COLLECTION, "sweeps", Mean(sweeps.iterations))
-        self.sow(METRICS_COLLECTION, "fallbacks", Mean(~sweeps.converged))
+        # Metrics sown at initialization would become variables of the model.
+        if not self.is_initializing():
+            self.sow(METRICS_COLLECTION, "sweeps", Mean(sweeps.iterations))
+            self.sow(METRICS_COLLECTION, "fallbacks", Mean(~sweeps.converged))
         return y, state
 
     def _init(self, key, d_in) -> Any:
