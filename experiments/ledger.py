@@ -42,10 +42,10 @@ def define_flags() -> None:
     """Defines the flags of this program."""
     flags.DEFINE_list("record", [], "Work dirs of the runs to record.")
     flags.DEFINE_list(
-        "baselines", [], "Experiments, or folders of them, that get their baseline."
+        "baselines", [], "Experiments, or papers, to add the baseline to."
     )
     flags.DEFINE_string(
-        "data_dir", None, "Folder of prepared data sets, or of texts, for --baselines."
+        "data_dir", None, "Directory of data sets, or of texts, for --baselines."
     )
 
 

@@ -4,12 +4,14 @@
 
     python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
 
-Prints what was measured on the whole split (of data without end, on as many batches as
-training validates on) and writes it to ``evaluation.json`` in the folder, and what the
-figures show to ``inspection.npz``; `ssm_jax.cli.report` reads both. The second measures
-a language model at each of ``--lengths``, on an equal share of each document of the
-split, in memory that grows neither with the lengths nor with the text: into
-``length_extension.jsonl``, which `ssm_jax.cli.report` draws and tabulates.
+Prints the metrics of the whole split (of an endless task, of as many batches as training
+validates on) and writes them to ``evaluation.json`` in the work dir, with the arrays of
+the figures in ``inspection.npz``; `ssm_jax.cli.report` reads both.
+
+``--mode=length_extension`` measures a language model at each window length of
+``--lengths``, on an equal share of each document of the split. Memory does not grow with
+the lengths or the text. The rows are written to ``length_extension.jsonl``, which
+`ssm_jax.cli.report` draws and tabulates.
 """
 
 import json
@@ -25,27 +27,29 @@ def define_flags() -> None:
     """Defines the flags of this program."""
     flags.DEFINE_string("workdir", None, "Work dir of the run.", required=True)
     flags.DEFINE_enum(
-        "split", "test", ["train", "validation", "test"], "Split of the data."
+        "split", "test", ["train", "validation", "test"], "Split to evaluate."
     )
     flags.DEFINE_string(
-        "checkpoint", "best", "Checkpoint: best, latest, or the number of its step."
+        "checkpoint", "best", "Checkpoint to evaluate: best, latest or a step."
     )
     flags.DEFINE_string(
-        "data_dir", None, "Folder of prepared data sets, if the run's has moved."
+        "data_dir", None, "Directory of the data sets (default: that of the run)."
     )
     flags.DEFINE_enum(
-        "mode", "metrics", ["metrics", "length_extension"], "What is measured."
+        "mode", "metrics", ["metrics", "length_extension"], "What to measure."
     )
     flags.DEFINE_list(
-        "lengths", [str(2**k) for k in range(4, 16)], "Tokens of a window; a list."
+        "lengths",
+        [str(2**k) for k in range(4, 16)],
+        "Window lengths in tokens, separated by commas.",
     )
     flags.DEFINE_integer(
-        "max_tokens", 2**19, "Tokens of the split that are read for each length.", 1
+        "max_tokens", 2**19, "Maximum number of tokens evaluated at each length.", 1
     )
 
 
 def main(argv):
-    """Evaluates."""
+    """Evaluates the run of ``--workdir``."""
     del argv
     values = flags.FLAGS
     which: Any = values.checkpoint
@@ -53,7 +57,7 @@ def main(argv):
         if not (which.isascii() and which.isdecimal()):
             raise ValueError(
                 f"`--checkpoint` must be best, latest or a step, got {which!r}; the "
-                "folders in checkpoints/ are the steps that were kept."
+                "directories in checkpoints/ are the steps that were kept."
             )
         which = int(which)
     split = cast(Split, values.split)

@@ -134,15 +134,13 @@ def _download(
 
 def define_flags() -> None:
     """Defines the flags of this program."""
-    flags.DEFINE_string("dataset", None, "Name of the set.", required=True)
+    flags.DEFINE_string("dataset", None, "Name of the data set.", required=True)
     flags.DEFINE_string(
-        "data_dir", None, "Folder of all prepared sets; TFDS's own if not given."
+        "data_dir", None, "Directory of prepared data sets (default: TFDS's own)."
     )
-    flags.DEFINE_string(
-        "manual_dir", None, "Folder of the files that the publisher distributes."
-    )
+    flags.DEFINE_string("manual_dir", None, "Directory of the publisher's files.")
     flags.DEFINE_bool(
-        "subset", False, "Accepts other numbers of examples, or less text, than usual."
+        "subset", False, "Accept fewer examples or less text than published."
     )
 
 

@@ -2,10 +2,10 @@
 
     python -m launch.report --workdirs=runs/shift,runs/digits
 
-The figures are drawn into ``figures`` in each work dir. Runs that differ in their seed
-alone (``--config.training.seed``) share a line: the mean and, after ±, the standard
-deviation over seeds (of n - 1). Of language it is the perplexity, and the bits per
-token after it.
+Figures are written to ``figures`` in each work dir. Runs that differ only in their seed
+(``--config.training.seed``) share a row: the mean and, after ±, the sample standard
+deviation over seeds. The metric of a language model is the perplexity, followed by the
+bits per token.
 """
 
 import datetime
@@ -25,23 +25,23 @@ from ssm_jax.evaluation.run import LENGTHS_FILE
 from ssm_jax.training import WorkDir
 
 METRICS = ("r2", "perplexity", "accuracy")
-"""What a table shows of an evaluation: the first of these that it has."""
+"""The metric shown in a table is the first of these that the evaluation has."""
 
 
 def row_of(folder: WorkDir) -> dict[str, Any]:
-    """The row of a run that has been evaluated.
+    """Returns the row of an evaluated run.
 
     Args:
-      folder: Its work folder.
+      folder: Work dir of the run.
 
     Returns:
-      What is recorded of it, ready for JSON. ``corpus`` is the text that a language
-      model was evaluated on; ``lengths`` are the lines of its
-      ``length_extension.jsonl``, none where it has not been measured by length.
+      The row, ready for JSON. ``corpus`` describes the text that a language model was
+      evaluated on; ``lengths`` are the rows of its ``length_extension.jsonl``, empty if
+      it was not measured by length.
 
     Raises:
-      ValueError: It has not been evaluated yet.
-      FileNotFoundError: It is not the folder of a run.
+      ValueError: The run is not finished or not evaluated.
+      FileNotFoundError: The directory holds no run.
     """
     config, evaluation = folder.config(), folder.read("evaluation.json")
     last = folder.metrics()[-1] if folder.metrics() else {"step": 0}
@@ -77,7 +77,7 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
 
 
 def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
-    """Draws the figures of an evaluated run into its folder; returns their paths."""
+    """Draws the figures of an evaluated run into its work dir; returns their paths."""
     title = name_of(row)
     figures = {
         "curves": plots.curves(folder.metrics(), row["metric"].split()[-1], title)
@@ -114,8 +114,8 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
 
 def define_flags() -> None:
     """Defines the flags of this program."""
-    flags.DEFINE_list("workdirs", [], "Work dirs of the runs, between commas.")
-    flags.DEFINE_bool("figures", True, "Draws the figures of the runs.")
+    flags.DEFINE_list("workdirs", [], "Work dirs of the runs, separated by commas.")
+    flags.DEFINE_bool("figures", True, "Whether to draw the figures of the runs.")
 
 
 def main(argv):

@@ -1,10 +1,10 @@
-"""Trains an experiment; started again, it goes on where it was stopped.
+"""Trains an experiment, or continues a run from its last checkpoint.
 
     python -m launch.train --config=experiments/dlr/digits.py --workdir=runs/digits
 
-``--config=FILE:variant`` takes a variant of the experiment, and any field of it is
-overridden by its name, ``--config.model.n_layers=2``. The work dir keeps the
-config, metrics and checkpoints; `ssm_jax.cli.evaluate` needs nothing else.
+``--config=FILE:name=value,...`` selects a variant of the experiment, and
+``--config.model.n_layers=2`` overrides any field of its config. The work dir holds the
+config, the metrics and the checkpoints; `ssm_jax.cli.evaluate` needs nothing else.
 """
 
 from absl import flags, logging
@@ -19,15 +19,15 @@ def define_flags() -> None:
     """Defines the flags of this program."""
     define_config()
     flags.DEFINE_string(
-        "workdir", None, "Work dir of the run: new, or one to continue.", required=True
+        "workdir", None, "Work dir of a new run, or of one to continue.", required=True
     )
     flags.DEFINE_string(
-        "data_dir", None, "Folder of prepared data sets, for tasks that read one."
+        "data_dir", None, "Directory of prepared data sets (default: TFDS's own)."
     )
 
 
 def main(argv):
-    """Trains."""
+    """Trains the experiment of ``--config`` in ``--workdir``."""
     del argv
     workdir, data_dir = flags.FLAGS.workdir, flags.FLAGS.data_dir
     config = flags.FLAGS.config
