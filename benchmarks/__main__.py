@@ -89,26 +89,22 @@ def define_flags() -> None:
     """Defines the flags of this program."""
     flags.DEFINE_enum("suite", None, list(SUITES), "What to measure.", required=True)
     flags.DEFINE_multi_integer(
-        "lengths", None, "Length in steps; may be repeated (default: the suite's).", 1
+        "lengths", None, "Steps; may be repeated (default: the suite's).", 1
     )
     flags.DEFINE_integer(
         "repeats",
         7,
-        "Number of timings, of which the median is reported.",
+        "Timings per row; the median counts.",
         lower_bound=1,
     )
     flags.DEFINE_integer(
         "draws",
         None,
-        "Draws per row of the suite `finite` (default: 10000).",
+        "Draws of the suite `finite` (default: 10000).",
         lower_bound=1,
     )
-    flags.DEFINE_string(
-        "output", None, "JSON file to write the rows and the machine to."
-    )
-    flags.DEFINE_string(
-        "figure", None, "PNG file for the plot of throughput against length."
-    )
+    flags.DEFINE_string("output", None, "JSON file for the rows and the machine.")
+    flags.DEFINE_string("figure", None, "PNG file for the throughput by length.")
 
 
 def table(rows: Sequence[Row]) -> str:

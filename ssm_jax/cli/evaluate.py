@@ -4,13 +4,13 @@
 
     python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
 
-Prints the metrics of the whole split (of an endless task, of as many batches as training
-validates on) and writes them to ``evaluation.json`` in the work dir, with the arrays of
+Prints the metrics of the whole split (of an endless task, of as many batches as
+training validates on) and writes them to ``evaluation.json`` in the work dir, with the arrays of
 the figures in ``inspection.npz``; `ssm_jax.cli.report` reads both.
 
 ``--mode=length_extension`` measures a language model at each window length of
-``--lengths``, on an equal share of each document of the split. Memory does not grow with
-the lengths or the text. The rows are written to ``length_extension.jsonl``, which
+``--lengths``, on an equal share of each document of the split. Memory does not grow
+with the lengths or the text. The rows are written to ``length_extension.jsonl``, which
 `ssm_jax.cli.report` draws and tabulates.
 """
 
@@ -41,7 +41,7 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "lengths",
         [str(2**k) for k in range(4, 16)],
-        "Window lengths in tokens, separated by commas.",
+        "Window lengths in tokens.",
     )
     flags.DEFINE_integer(
         "max_tokens", 2**19, "Maximum number of tokens evaluated at each length.", 1

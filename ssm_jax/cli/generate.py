@@ -27,13 +27,9 @@ def define_flags() -> None:
     flags.DEFINE_integer("n_tokens", 500, "Tokens to generate.", lower_bound=1)
     flags.DEFINE_float("temperature", 1.0, "Divides the logits; 0 is greedy decoding.")
     flags.DEFINE_integer("top_k", None, "Sample from the k most likely tokens.")
-    flags.DEFINE_float(
-        "top_p", None, "Sample from the most likely tokens of this mass."
-    )
+    flags.DEFINE_float("top_p", None, "Sample from this probability mass.")
     flags.DEFINE_integer("seed", 0, "Seed of the sampling, below 2**32.")
-    flags.DEFINE_string(
-        "data_dir", None, "Directory of the text (default: that of the run)."
-    )
+    flags.DEFINE_string("data_dir", None, "Directory of the text, if moved.")
     flags.DEFINE_string("save_state", None, "File to save the final state to.")
     flags.DEFINE_string("load_state", None, "File of --save_state to continue from.")
 
