@@ -5,8 +5,8 @@
     python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
 
 Prints the metrics of the whole split (of an endless task, of as many batches as
-training validates on) and writes them to ``evaluation.json`` in the work dir, with the arrays of
-the figures in ``inspection.npz``; `ssm_jax.cli.report` reads both.
+training validates on) and writes them to ``evaluation.json`` in the work dir, with the
+arrays of the figures in ``inspection.npz``; `ssm_jax.cli.report` reads both.
 
 ``--mode=length_extension`` measures a language model at each window length of
 ``--lengths``, on an equal share of each document of the split. Memory does not grow

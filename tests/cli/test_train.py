@@ -93,7 +93,8 @@ MISTAKES = {
     ),
     "data of a task without": (
         [*DIGITS, "--data_dir=/data"],
-        "`--data_dir` must be left out for ssm_jax.tasks.images.digits:Digits, got /data",
+        "`--data_dir` must be left out for ssm_jax.tasks.images.digits:Digits, got "
+        "/data",
     ),
     "missing data": (
         ["--config=experiments/dlr/pixel_mnist.py", "--data_dir=/nowhere"],
