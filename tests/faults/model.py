@@ -1,0 +1,152 @@
+"""Faults of kernels, recurrences, layers and models."""
+
+from tests.faults.fault import Fault
+
+_KERNELS = (
+    Fault(
+        "stretch_ignores_reset",
+        "ssm_jax/kernels/scan.py",
+        "passed = _passed(jnp.where(seen, 0, power), before[..., None, :])",
+        "passed = _passed(power, before[..., None, :])",
+    ),
+    Fault(
+        "reverse_reset_not_shifted",
+        "ssm_jax/kernels/recurrence.py",
+        "cut = shift.shift_left(cut[..., None])[..., 0]",
+        "cut = jnp.asarray(cut)",
+    ),
+    Fault(
+        "transposed_reset_not_shifted",
+        "ssm_jax/kernels/recurrence.py",
+        "cut_links = None if cut is None else later(cut[..., None])[..., 0]",
+        "cut_links = cut",
+    ),
+    Fault(
+        "fft_wraps_around",
+        "ssm_jax/kernels/fft.py",
+        "return _circular(u, kernel, length + kernel.shape[-1] - 1)",
+        "return _circular(u, kernel, length)",
+    ),
+    Fault(
+        "attention_reads_state_behind_reset",
+        "ssm_jax/kernels/attention.py",
+        "jnp.where(in_first, q, 0), states.reshape(local.shape)",
+        "q, states.reshape(local.shape)",
+    ),
+    Fault(
+        "chunks_converged_if_one_did",
+        "ssm_jax/kernels/nonlinear.py",
+        "count, converged = jnp.max(count), jnp.min(converged)",
+        "count, converged = jnp.max(count), jnp.max(converged)",
+    ),
+)
+
+_RECURRENCES = (
+    Fault(
+        "bilinear_gain_sign",
+        "ssm_jax/recurrences/families/discretization.py",
+        "divided(dt, 1 - z / 2)",
+        "divided(dt, 1 + z / 2)",
+    ),
+    Fault(
+        "initial_state_decays_over_padding",
+        "ssm_jax/recurrences/families/time_invariant.py",
+        "steps = jnp.asarray(length if lengths is None else lengths)",
+        "steps = jnp.asarray(length)",
+    ),
+    Fault(
+        "backward_direction_crosses_reset",
+        "ssm_jax/recurrences/families/time_invariant.py",
+        "h = shift_left(h, reset)",
+        "h = shift_left(h)",
+    ),
+    Fault(
+        "gru_update_gate_swapped",
+        "ssm_jax/recurrences/rnn.py",
+        "return renewed * c + z * h, slope",
+        "return z * c + renewed * h, slope",
+    ),
+    Fault(
+        "gla_scaled_by_value_width",
+        "ssm_jax/recurrences/gla.py",
+        "* d_key**-0.5",
+        "* d_value**-0.5",
+    ),
+    Fault(
+        "s5_input_not_conjugated",
+        "ssm_jax/recurrences/s5.py",
+        'jnp.einsum("mk,bmd->bkd", np.conj(V), drawn',
+        'jnp.einsum("mk,bmd->bkd", V, drawn',
+    ),
+    Fault(
+        "running_sums_keep_state_behind_reset",
+        "ssm_jax/recurrences/families/running_sums.py",
+        "counts & (segment == latest), latest[..., 0] == 0",
+        "counts & (segment == latest), starts",
+    ),
+    Fault(
+        "step_bias_takes_weight_decay",
+        "ssm_jax/recurrences/selective_ssm.py",
+        '["log_rate", "step_bias", "feedthrough"]',
+        '["log_rate", "feedthrough"]',
+    ),
+)
+
+_LAYERS = (
+    Fault(
+        "attention_mask_on_queries",
+        "ssm_jax/layers/attention.py",
+        "visible &= mask[..., None, None, :]",
+        "visible &= mask[..., None, :, None]",
+    ),
+    Fault(
+        "convolution_window_ends_in_padding",
+        "ssm_jax/layers/short_convolution.py",
+        "index = lengths[..., None] + jnp.arange(past)",
+        "index = jnp.full_like(lengths, length)[..., None] + jnp.arange(past)",
+    ),
+    Fault(
+        "mamba_gate_is_sigmoid",
+        "ssm_jax/layers/mamba.py",
+        "out(y * jax.nn.silu(z))",
+        "out(y * jax.nn.sigmoid(z))",
+    ),
+    Fault(
+        "dropout_not_rescaled",
+        "ssm_jax/layers/dropout.py",
+        "jnp.where(mask, x / keep, 0)",
+        "jnp.where(mask, x, 0)",
+    ),
+    Fault(
+        "gelu_derivative",
+        "ssm_jax/layers/channel_mixing.py",
+        "(cdf + x * pdf) * x_dot",
+        "(cdf + pdf) * x_dot",
+    ),
+    Fault(
+        "batch_norm_counts_padding",
+        "ssm_jax/models/norm.py",
+        "_moments(x, mask, None if initializing else self.axis_name)",
+        "_moments(x, None, None if initializing else self.axis_name)",
+    ),
+    Fault(
+        "pooled_mean_over_padding",
+        "ssm_jax/models/heads.py",
+        "/ jnp.maximum(n, 1)",
+        "/ x.shape[-2]",
+    ),
+    Fault(
+        "positions_start_at_one",
+        "ssm_jax/models/encoders.py",
+        "position = jnp.cumsum(valid, -1) - valid",
+        "position = jnp.cumsum(valid, -1)",
+    ),
+    Fault(
+        "blocks_without_mask",
+        "ssm_jax/models/stack.py",
+        "block(x, initial, reset=reset, mask=mask, train=train)",
+        "block(x, initial, reset=reset, train=train)",
+    ),
+)
+
+MODEL = _KERNELS + _RECURRENCES + _LAYERS

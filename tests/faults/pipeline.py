@@ -1,0 +1,118 @@
+"""Faults of tasks, training and evaluation."""
+
+from tests.faults.fault import Fault
+
+_TASKS = (
+    Fault(
+        "same_order_each_epoch",
+        "ssm_jax/tasks/base.py",
+        'generator("order of an epoch", split, seed, epoch)',
+        'generator("order of an epoch", split, seed, 0)',
+    ),
+    Fault(
+        "first_filler_row_counts",
+        "ssm_jax/tasks/base.py",
+        "rows = position * batch_size + np.arange(batch_size)\n"
+        "    return np.minimum(rows, n - 1), rows < n",
+        "rows = position * batch_size + np.arange(batch_size)\n"
+        "    return np.minimum(rows, n - 1), rows <= n",
+    ),
+    Fault(
+        "shift_wraps_around",
+        "ssm_jax/tasks/synthetic/shift.py",
+        "targets[:, delay:, k] = x[:, : self.length - delay]",
+        "targets[:, :, k] = np.roll(x, delay, axis=1)",
+    ),
+    Fault(
+        "target_behind_text_counts",
+        "ssm_jax/tasks/text/folder.py",
+        "(places[:, 1:] <= last)",
+        "(places[:, :-1] <= last)",
+    ),
+    Fault(
+        "packed_reset_one_step_early",
+        "ssm_jax/tasks/text/folder.py",
+        "reset = inputs == self._border() if packed",
+        "reset = targets == self._border() if packed",
+    ),
+    Fault(
+        "test_documents_in_train",
+        "ssm_jax/tasks/text/documents.py",
+        "if i % 10 > 1]",
+        "if i % 10 > 0]",
+    ),
+)
+
+_TRAINING = (
+    Fault(
+        "loss_divided_by_all_targets",
+        "ssm_jax/training/losses.py",
+        '"n": jnp.sum(mask, dtype=jnp.float32),',
+        '"n": jnp.float32(mask.size),',
+    ),
+    Fault(
+        "weight_decay_of_all_groups",
+        "ssm_jax/training/optimizer.py",
+        "decay = self.weight_decay if group.weight_decay else 0.0",
+        "decay = self.weight_decay",
+    ),
+    Fault(
+        "tie_goes_to_greater_loss",
+        "ssm_jax/training/checkpointing/checkpoints.py",
+        "ranks.append((self._sign * value, -tie, ",
+        "ranks.append((self._sign * value, tie, ",
+    ),
+    Fault(
+        "same_dropout_each_step",
+        "ssm_jax/training/step.py",
+        "sample = jax.random.fold_in(state.key, state.step)",
+        "sample = state.key",
+    ),
+    Fault(
+        "training_skips_first_batch",
+        "ssm_jax/training/loop.py",
+        '"train", step - 1, training.batch_size',
+        '"train", step, training.batch_size',
+    ),
+    Fault(
+        "evaluation_does_not_carry_state",
+        "ssm_jax/training/evaluate.py",
+        "found, carry = step(params, model_state, batch, carry)",
+        "found, _ = step(params, model_state, batch, carry)",
+    ),
+)
+
+_EVALUATION = (
+    Fault(
+        "nucleus_before_temperature",
+        "ssm_jax/evaluation/generate.py",
+        "self.kept(logits / self.temperature)",
+        "self.kept(logits) / self.temperature",
+    ),
+    Fault(
+        "prompt_mask_one_step_long",
+        "ssm_jax/evaluation/generate.py",
+        "jnp.arange(inputs.shape[1]) < lengths[:, None]",
+        "jnp.arange(inputs.shape[1]) <= lengths[:, None]",
+    ),
+    Fault(
+        "shuffled_losses_not_restored",
+        "ssm_jax/evaluation/length_extension.py",
+        "losses.reshape(-1)[np.argsort(indices)]",
+        "losses.reshape(-1)[indices]",
+    ),
+    Fault(
+        "best_is_latest",
+        "ssm_jax/evaluation/restore.py",
+        "step = checkpoints.best_step",
+        "step = checkpoints.latest_step",
+    ),
+    Fault(
+        "evaluation_of_part_of_split",
+        "ssm_jax/evaluation/run.py",
+        "limit = training.evaluation_batches if endless else None",
+        "limit = training.evaluation_batches",
+    ),
+)
+
+PIPELINE = _TASKS + _TRAINING + _EVALUATION
