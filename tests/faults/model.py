@@ -6,20 +6,20 @@ _KERNELS = (
     Fault(
         "stretch_ignores_reset",
         "ssm_jax/kernels/scan.py",
-        "passed = _passed(jnp.where(seen, 0, power), before[..., None, :])",
-        "passed = _passed(power, before[..., None, :])",
+        "carried = _multiply(jnp.where(was_reset, 0, power), h_prev[..., None, :])",
+        "carried = _multiply(power, h_prev[..., None, :])",
     ),
     Fault(
         "reverse_reset_not_shifted",
         "ssm_jax/kernels/recurrence.py",
-        "cut = shift.shift_left(cut[..., None])[..., 0]",
-        "cut = jnp.asarray(cut)",
+        "reset_in_scan_order = shift.shift_left(reset_in_scan_order[..., None])[..., 0]",  # noqa: E501
+        "reset_in_scan_order = jnp.asarray(reset_in_scan_order)",
     ),
     Fault(
         "transposed_reset_not_shifted",
         "ssm_jax/kernels/recurrence.py",
-        "cut_links = None if cut is None else later(cut[..., None])[..., 0]",
-        "cut_links = cut",
+        "reset_transposed = shift_next(reset_transposed[..., None])[..., 0]",
+        "reset_transposed = jnp.asarray(reset_transposed)",
     ),
     Fault(
         "fft_wraps_around",

@@ -26,14 +26,14 @@ _TASKS = (
     Fault(
         "target_behind_text_counts",
         "ssm_jax/tasks/text/folder.py",
-        "(places[:, 1:] <= last)",
-        "(places[:, :-1] <= last)",
+        "(positions[:, 1:] <= last)",
+        "(positions[:, :-1] <= last)",
     ),
     Fault(
         "packed_reset_one_step_early",
         "ssm_jax/tasks/text/folder.py",
-        "reset = inputs == self._border() if packed",
-        "reset = targets == self._border() if packed",
+        "reset = inputs == self._separator() if packed",
+        "reset = targets == self._separator() if packed",
     ),
     Fault(
         "test_documents_in_train",
