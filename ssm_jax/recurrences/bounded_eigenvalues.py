@@ -67,7 +67,7 @@ class BoundedEigenvalues(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the bound."""
+        """Validates the fields."""
         check_fields(self)
         if not self.largest_state > 0:
             raise ValueError(

@@ -141,7 +141,7 @@ class CES(TimeInvariant):
     step = step
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if not 0 < self.r_min <= self.r_max <= 1:
             raise ValueError(
@@ -161,7 +161,7 @@ class CES(TimeInvariant):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's meaning."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_ahead, key_behind, key_shortcut = jax.random.split(key, 3)
         draw = self._complex if self.eigenvalues == "complex" else _real
@@ -192,7 +192,7 @@ class CES(TimeInvariant):
         return params
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
         of_direction = (
             self._complex_mode if self.eigenvalues == "complex" else _real_mode
@@ -210,7 +210,7 @@ class CES(TimeInvariant):
         """Logarithm of the smoothing factor, bounded, real and imaginary part.
 
         Args:
-          params: What `init` draws.
+          params: Parameters, as returned by `init`.
           suffix: ``"_backward"`` for the second direction.
         """
         params = in_float32(params)
@@ -245,7 +245,7 @@ class CES(TimeInvariant):
         """``D``: ``omega``, its sigmoid, or zeros, as `shortcut` says.
 
         Args:
-          params: What `init` draws.
+          params: Parameters, as returned by `init`.
         """
         if self.shortcut == "none":
             return jnp.zeros(next(iter(params.values())).shape)

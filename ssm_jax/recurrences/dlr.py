@@ -40,7 +40,7 @@ class DLR(TimeInvariant):
         (DLR-prod), better at sharp kernels over long ranges.
       eigenvalues: ``"complex"``, or ``"real"`` for decays in (0, 1] and real weights
         (DLR-R).
-      bidirectional: Adds a second convolution over what comes after each step, with the
+      bidirectional: Adds a backward convolution over the steps after each step, with the
         same decays and its own weights.
       dt_min: Least decay rate at the start; a mode loses ``dt / 2`` nats a step.
       dt_max: Greatest decay rate at the start.
@@ -86,7 +86,7 @@ class DLR(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -101,7 +101,7 @@ class DLR(TimeInvariant):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_dt, key_w, key_back, key_through = jax.random.split(key, 4)
         log_dt = log_uniform(key_dt, (self.d_state,), self.dt_min, self.dt_max)
@@ -130,7 +130,7 @@ class DLR(TimeInvariant):
         return keys
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
 
         def weight(name):
@@ -197,8 +197,8 @@ def diagonalized(
 
     Args:
       A: Transition matrix, ``(n, n)``.
-      B: How the input enters, ``(n, 1)``.
-      C: How the states leave, ``(d, n)``.
+      B: Input projection, ``(n, 1)``.
+      C: Readout, ``(d, n)``.
 
     Returns:
       ``(log_decay, w)``: leaves ``(n,)`` and ``(d, n)``, with the kernel

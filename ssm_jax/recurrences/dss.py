@@ -50,10 +50,10 @@ class DSS(TimeInvariant):
         None. Longer sequences go on with the same modes.
       eigenvalue_init: ``lam`` at the start. ``"hippo"``: the upper half of the eigenvalues of the
         normal part of HiPPO-LegS. ``"lin"``: ``-1/2 + i pi n``.
-      bidirectional: Adds a second convolution over what comes after each step, with the
+      bidirectional: Adds a backward convolution over the steps after each step, with the
         same modes and its own weights.
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
       lr_multiplier: Factor on the learning rate of modes, steps and weights.
 
     Parameters, float32, for inputs of width ``d``:
@@ -100,7 +100,7 @@ class DSS(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -118,7 +118,7 @@ class DSS(TimeInvariant):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_dt, key_w, key_through = jax.random.split(key, 3)
         n = self.d_state
@@ -143,7 +143,7 @@ class DSS(TimeInvariant):
         return names
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
         dt = bounded_exp(params["log_dt"])[:, None]

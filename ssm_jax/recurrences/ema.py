@@ -61,7 +61,7 @@ class ExponentialSmoothing(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if not 0 < self.decay_min <= self.decay_max < 1:
             raise ValueError(
@@ -71,7 +71,7 @@ class ExponentialSmoothing(TimeInvariant):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         directions = zip(_suffixes(self), jax.random.split(key), strict=False)
         params = {}
@@ -81,7 +81,7 @@ class ExponentialSmoothing(TimeInvariant):
         return params
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
 
         def mode(suffix):
@@ -145,7 +145,7 @@ class DampedEMA(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -154,7 +154,7 @@ class DampedEMA(TimeInvariant):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_through, *keys = jax.random.split(key, 3)
         params = {"feedthrough": jax.random.normal(key_through, (d_in,))}
@@ -170,7 +170,7 @@ class DampedEMA(TimeInvariant):
         return params
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
 
         def mode(suffix):

@@ -102,7 +102,7 @@ class FRU(RunningSums):
     step = step
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         super().__post_init__()
         if self.horizon < 1 or not self.frequencies or min(self.frequencies) < 0:
             raise ValueError(
@@ -117,7 +117,7 @@ class FRU(RunningSums):
         return tuple(float(not (held and f == 0)) for f in self.frequencies)
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key, key_phase = jax.random.split(key)
         return dict(super().init(key, d_in)) | {

@@ -65,7 +65,7 @@ class GatedLinearAttention(InputDependent):
     temperature: float = 16.0
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         d_key = 1 if self.d_key is None else self.d_key
         least = min(self.n_heads, self.rank, self.temperature, d_key)
@@ -77,7 +77,7 @@ class GatedLinearAttention(InputDependent):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         _, d_key, _ = self._sizes(d_in)
         keys = self.n_heads * d_key
@@ -109,11 +109,11 @@ class GatedLinearAttention(InputDependent):
     def initial_state(
         self, batch_shape: tuple[int, ...], d_in: int
     ) -> Float[jax.Array, "*b h k v"]:
-        """Zeros, batch axes first."""
+        """Returns zeros, batch axes first."""
         return jnp.zeros((*batch_shape, *self._sizes(d_in)))
 
     def d_in(self, params: Params) -> int:
-        """The width that parameters were drawn for."""
+        """Returns the input width that the parameters were initialized for."""
         return len(params["value_kernel"])
 
     def groups(self) -> Mapping[str, ParamGroup]:

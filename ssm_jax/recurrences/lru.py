@@ -84,7 +84,7 @@ class LRU(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -102,7 +102,7 @@ class LRU(TimeInvariant):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_ring, key_phase, key_b, key_c, key_through = jax.random.split(key, 5)
         n = self.d_state
@@ -125,7 +125,7 @@ class LRU(TimeInvariant):
         }
 
     def modes(self, params: Params) -> MIMOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
         phase = bounded_exp(params["log_phase"])
         gain = bounded_exp(params["log_gain"])

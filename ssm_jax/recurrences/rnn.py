@@ -26,7 +26,7 @@ class _Gated(Nonlinear):
     n_gates = 1
 
     def __post_init__(self):
-        """Checks the size."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -40,16 +40,16 @@ class _Gated(Nonlinear):
         return self.d_state
 
     def d_out(self, d_in: int) -> int:
-        """``d_state``, whatever ``d_in``."""
+        """Returns ``d_state``, for every ``d_in``."""
         del d_in
         return self.d_state
 
     def d_in(self, params: Params) -> int:
-        """The width that parameters were drawn for."""
+        """Returns the input width that the parameters were initialized for."""
         return len(params["input_kernel"])
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         n = self.d_state
         shape = (d_in + n, self.n_gates * n)
@@ -99,8 +99,8 @@ class RNN(_Gated):
       activation: ``phi``. ``"sigmoid"`` is that of the FRU's authors on IMDB;
         ``"identity"`` gives the linear network, whose gradients can be bounded.
 
-    Parameters, float32, for inputs of width ``d``; matrices start as one, uniform after
-    Glorot, biases at zero:
+    Parameters, float32, for inputs of width ``d``; matrices start as one, Glorot
+    uniform, biases at zero:
       input_kernel: ``(d, n)``, ``W``.
       recurrent_kernel: ``(n, n)``, ``U``.
       bias: ``(n,)``.
@@ -148,8 +148,8 @@ class GRU(_Gated):
     Attributes:
       d_state: Numbers of the state, ``n``.
 
-    Parameters, float32, for inputs of width ``d``; matrices start as one, uniform after
-    Glorot, biases at zero:
+    Parameters, float32, for inputs of width ``d``; matrices start as one, Glorot
+    uniform, biases at zero:
       input_kernel: ``(d, 3 n)``, ``W`` of ``r``, ``z`` and ``c``.
       recurrent_kernel: ``(n, 3 n)``, ``U`` likewise.
       bias: ``(3 n,)``, ``b`` and ``b_c``.
@@ -173,7 +173,7 @@ class GRU(_Gated):
     n_gates = 3
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         return dict(super().init(key, d_in)) | {
             "recurrent_bias": jnp.zeros(self.d_state)
         }
@@ -207,8 +207,8 @@ class LSTM(_Gated):
       d_state: Numbers of ``h``, ``n``.
       forget_bias: Added to ``b`` of ``f``.
 
-    Parameters, float32, for inputs of width ``d``; matrices start as one, uniform after
-    Glorot, biases at zero:
+    Parameters, float32, for inputs of width ``d``; matrices start as one, Glorot
+    uniform, biases at zero:
       input_kernel: ``(d, 4 n)``, ``W`` of ``i``, ``f``, ``g`` and ``o``.
       recurrent_kernel: ``(n, 4 n)``, ``U`` likewise.
       bias: ``(4 n,)``.

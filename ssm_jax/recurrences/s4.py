@@ -48,10 +48,10 @@ class S4(Recurrence):
     Attributes:
       d_state: States of one channel, ``N`` in the paper, even; of each of the ``N / 2``
         conjugate pairs one is held.
-      bidirectional: Adds a second convolution over what comes after each step, with the
+      bidirectional: Adds a backward convolution over the steps after each step, with the
         same matrix and its own ``C``.
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
       lr_multiplier: Factor on the learning rate of matrix, steps and ``B``.
 
     Parameters, float32, for inputs of width ``d``, ``n = d_state / 2``:
@@ -93,13 +93,13 @@ class S4(Recurrence):
     lr_multiplier: float = 1.0
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         validate_even_state(self.d_state)
         validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_dt, key_c, key_through = jax.random.split(key, 3)
         hippo = legs(self.d_state)
@@ -149,7 +149,7 @@ class S4(Recurrence):
         mask: Steps | None = None,
         method: Method = "auto",
     ) -> tuple[Outputs, PyTree]:
-        """Maps a sequence to a sequence, as `Recurrence.apply` says.
+        """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
 
         Of the methods ``"sequential"`` goes step by step; ``"chunked"`` takes matrix
         products by blocks, and goes step by step where there are resets; ``"fft"``

@@ -45,10 +45,10 @@ class S4D(TimeInvariant):
         N / pi (N / (2 n + 1) - 1)``. ``"legs"``: the eigenvalues of the normal part of
         HiPPO-LegS.
       discretization: ``"zoh"`` or ``"bilinear"``; see `discretize`.
-      bidirectional: Adds a second convolution over what comes after each step, with the
+      bidirectional: Adds a backward convolution over the steps after each step, with the
         same modes and its own ``C``.
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
       lr_multiplier: Factor on the learning rate of modes, steps and ``B``.
 
     Parameters, float32, for inputs of width ``d``, ``n = d_state / 2``:
@@ -91,13 +91,13 @@ class S4D(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         validate_even_state(self.d_state)
         validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_dt, key_c, key_through = jax.random.split(key, 3)
         shape = (d_in, self.d_state // 2)
@@ -135,7 +135,7 @@ class S4D(TimeInvariant):
         return names
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
         dt = bounded_exp(params["log_dt"])[:, None]

@@ -57,8 +57,8 @@ class S5(TimeInvariant):
         sqrt(2)``, and it is not rotated.
       bidirectional: Adds a second pass from the end, with the same states and its own
         ``C``. Both passes see the present step.
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
       lr_multiplier: Factor on the learning rate of modes, steps and ``B``.
 
     Parameters, float32, for inputs of width ``d``, ``n`` states held:
@@ -108,7 +108,7 @@ class S5(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         check_size("blocks", self.blocks)
         if self.d_state < 1 or self.d_state % (2 * self.blocks):
@@ -119,7 +119,7 @@ class S5(TimeInvariant):
         validate_dt_range(self.dt_min, self.dt_max, "all states one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_dt, key_b, key_through, *keys_c = jax.random.split(key, 5)
         frequency, V = self._start()
@@ -164,7 +164,7 @@ class S5(TimeInvariant):
         return ["C", "C_backward"] if self.bidirectional else ["C"]
 
     def modes(self, params: Params) -> MIMOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
         if self.real_part == "exp":
             lam_re = -bounded_exp(params["log_rate"])

@@ -37,8 +37,8 @@ class SelectiveSSM(InputDependent):
     Attributes:
       d_state: States of one channel, ``N`` in the paper.
       dt_rank: Rank of the map to the steps, ``r``. None: ``ceil(d / 16)``.
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
       dt_floor: Steps drawn below it start there.
 
     Parameters, float32, for inputs of width ``d``:
@@ -76,7 +76,7 @@ class SelectiveSSM(InputDependent):
     dt_floor: float = 1e-4
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -91,7 +91,7 @@ class SelectiveSSM(InputDependent):
         validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_in, key_step, key_dt = jax.random.split(key, 3)
         n, rank = self.d_state, self.dt_rank or math.ceil(d_in / 16)
@@ -115,11 +115,11 @@ class SelectiveSSM(InputDependent):
     def initial_state(
         self, batch_shape: tuple[int, ...], d_in: int
     ) -> Float[jax.Array, "*b d n"]:
-        """Zeros, batch axes first."""
+        """Returns zeros, batch axes first."""
         return jnp.zeros((*batch_shape, d_in, self.d_state))
 
     def d_in(self, params: Params) -> int:
-        """The width that parameters were drawn for."""
+        """Returns the input width that the parameters were initialized for."""
         return len(params["log_rate"])
 
     def groups(self) -> Mapping[str, ParamGroup]:

@@ -89,7 +89,7 @@ class SRU(RunningSums):
     step = step
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         super().__post_init__()
         if not self.scales or not all(0 <= scale < 1 for scale in self.scales):
             raise ValueError(

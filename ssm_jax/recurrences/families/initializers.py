@@ -26,8 +26,8 @@ def validate_dt_range(dt_min: float, dt_max: float, consequence: str) -> None:
     """Checks the bounds of a step size, which is drawn log-uniformly between them.
 
     Args:
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
       consequence: What equal bounds give, for the message.
 
     Raises:

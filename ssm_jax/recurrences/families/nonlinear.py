@@ -29,7 +29,7 @@ from ssm_jax.types import (
     Steps,
 )
 
-# What the file of a nonlinear recurrence is written with.
+# Names that a module of a nonlinear recurrence imports.
 __all__ = ["Nonlinear", "Params"]
 
 
@@ -45,11 +45,11 @@ class Nonlinear(Recurrence, abc.ABC):
 
     @abc.abstractmethod
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters for inputs of width ``d_in``."""
+        """Initializes the parameters for inputs of width ``d_in``."""
 
     @abc.abstractmethod
     def d_in(self, params: Params) -> int:
-        """The width that parameters were drawn for."""
+        """Returns the input width that the parameters were initialized for."""
 
     @abc.abstractmethod
     def d_out(self, d_in: int) -> int:
@@ -87,7 +87,7 @@ class Nonlinear(Recurrence, abc.ABC):
         raise NotImplementedError
 
     def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
-        """Zeros, batch axes first."""
+        """Returns zeros, batch axes first."""
         del d_in
         return jnp.zeros((*batch_shape, self.d_hidden + self.tracks_position))
 
@@ -101,7 +101,7 @@ class Nonlinear(Recurrence, abc.ABC):
         mask: Steps | None = None,
         method: Method = "auto",
     ) -> tuple[Outputs, PyTree]:
-        """Maps a sequence to a sequence, as `Recurrence.apply` says.
+        """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
 
         Of the methods ``"sequential"`` goes step by step. The others solve all steps at
         once by sweeps of a linear recurrence, which is evaluated as the method says;

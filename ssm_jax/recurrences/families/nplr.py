@@ -22,8 +22,8 @@ class NPLR(NamedTuple):
     Attributes:
       lam: Eigenvalues of the normal part, ``(d, n)``, real part at most 0.
       p: The rank-one part, ``(d, n)``.
-      B: How the input enters, ``(d, n)``.
-      C: How the states leave, ``(d, n)``.
+      B: Input projection, ``(d, n)``.
+      C: Readout, ``(d, n)``.
       dt: Length of a step, ``(d,)``.
     """
 

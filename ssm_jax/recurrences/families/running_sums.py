@@ -17,7 +17,7 @@ from ssm_jax.recurrences.families.nonlinear import Nonlinear, Params
 from ssm_jax.recurrences.families.projected import ProjectedSums, outer
 from ssm_jax.types import Array, Float, Int, PRNGKey, Steps
 
-# What the file of a unit of running sums is written with.
+# Names that `sru` and `fru` import.
 __all__ = [
     "ACTIVATIONS",
     "Letters",
@@ -85,7 +85,7 @@ class RunningSums(Nonlinear):
     letters: ClassVar[Letters]
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         sizes = self.d_statistic, self.d_feedback + 1, self.d_output
         if min(sizes) < 1:
@@ -118,16 +118,16 @@ class RunningSums(Nonlinear):
         return self.n_sums * self.d_statistic
 
     def d_out(self, d_in: int) -> int:
-        """``d_output``, whatever ``d_in``."""
+        """Returns ``d_output``, for every ``d_in``."""
         del d_in
         return self.d_output
 
     def d_in(self, params: Params) -> int:
-        """The width that parameters were drawn for."""
+        """Returns the input width that the parameters were initialized for."""
         return len(self.named(params).input)
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_in, key_feedback, key_seen, key_out = jax.random.split(key, 4)
         n, d, r = self.d_hidden, self.d_statistic, self.d_feedback
@@ -151,7 +151,7 @@ class RunningSums(Nonlinear):
         """The parameters by what they are for; None for those that do not exist.
 
         Args:
-          params: What `init` draws.
+          params: Parameters, as returned by `init`.
         """
         return Letters(*map(params.get, self.letters))
 

@@ -35,7 +35,7 @@ from ssm_jax.recurrences.families.modes import (
 )
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
-# What the file of a time-invariant recurrence is written with.
+# Names that a module of a time-invariant recurrence imports.
 __all__ = ["MIMOModes", "ParamGroup", "Params", "SISOModes", "TimeInvariant"]
 
 # Bound on the states that exist at once where all states of a sequence are formed:
@@ -61,7 +61,7 @@ class TimeInvariant(Recurrence, abc.ABC):
 
     @abc.abstractmethod
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters for inputs of width ``d_in``."""
+        """Initializes the parameters for inputs of width ``d_in``."""
 
     @abc.abstractmethod
     def modes(self, params: Params) -> SISOModes | MIMOModes:
@@ -89,7 +89,7 @@ class TimeInvariant(Recurrence, abc.ABC):
         mask: Steps | None = None,
         method: Method = "auto",
     ) -> tuple[Outputs, PyTree]:
-        """Maps a sequence to a sequence, as `Recurrence.apply` says.
+        """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
 
         The state is ``(*b, d, n)``, or ``(*b, n)`` where channels share their modes. Of
         the methods ``"fft"`` is a convolution with the modes' kernel, and ``"chunked"``
