@@ -1,9 +1,9 @@
-"""Experiments as data: classes and numbers in one ``ConfigDict``, to JSON and back.
+"""Configurations of experiments as plain data, in one ``ConfigDict``.
 
-``spec`` writes a class of ssm_jax down with all its fields, ``build`` makes the object.
-Between them the config is plain data: it is overridden from the command line
-(``--config.model.d_model=64``), stored as JSON, compared, and read again by a process
-that has nothing but the file. A config names classes of ssm_jax and no others.
+`spec` describes a class of ssm_jax by its address and all its fields; `build` creates
+the object. In between, a config can be overridden from the command line
+(``--config.model.d_model=64``), stored as JSON, compared, and read back from the file
+alone. A config can name only classes of ssm_jax.
 """
 
 import contextlib
@@ -21,33 +21,35 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from ml_collections import ConfigDict, FieldReference
 
 Config = Any
-"""A ConfigDict; type checkers take its attributes for scalars and refuse config.a.b."""
+"""A ConfigDict. As `Any`, because type checkers treat attributes of a ConfigDict as
+scalars and reject ``config.a.b``."""
 
-_CLASS = "cls"  # the key of the class; no field may have its name
+_CLASS = "cls"  # key of the address of the class; no field may have this name
 _SCALARS = (bool, int, float, str, types.NoneType)
 _DATA = "numbers, strings, None, specs and tuples of these"
 
 
 def spec(cls: type, /, **fields: Any) -> Config:
-    """Writes down a dataclass or Flax module of ssm_jax with all its fields.
+    """Describes a dataclass or Flax module of ssm_jax by its address and fields.
 
-    Every field stands in the result, with its default where none is given, so that each
-    can be overridden. A field that may be None, or of several types, takes any Python
-    literal on the command line and is checked by `build`.
+    The result contains every field, with its default value if none is given, so that
+    each can be overridden. A field that allows None or several types accepts any Python
+    literal on the command line; `build` checks it.
 
     Args:
       cls: Frozen dataclass or Linen module, defined at the top level of a module of
-        ssm_jax. It is kept under the key ``cls``, as ``"ssm_jax.module:Name"``.
+        ssm_jax. Its address is stored under the key ``cls``, as
+        ``"ssm_jax.module:Name"``.
       **fields: Fields of ``cls``: numbers, strings, None, specs, dataclass instances
-        (which become specs), tuples of these, or references to fields of other specs,
-        which follow an override: ``spec(Head, d_output=task.get_ref("n_shifts"))``.
+        (converted to specs), tuples of these, or references to fields of other specs,
+        which follow overrides: ``spec(Head, d_output=task.get_ref("n_shifts"))``.
 
     Returns:
-      The class and its fields; lists have become tuples.
+      A ConfigDict of the address and the fields; lists are converted to tuples.
 
     Raises:
       ValueError: A config cannot name ``cls``, a field is unknown or missing, or a
-        value is not of the annotated type.
+        value does not have the annotated type.
 
     Example:
       >>> from ssm_jax.tasks import Digits
@@ -70,22 +72,22 @@ def spec(cls: type, /, **fields: Any) -> Config:
 
 
 def build(config: ConfigDict, where: str = "", /, **runtime: Any) -> Any:
-    """Makes the object that a spec describes, the specs inside it first.
+    """Creates the object that a spec describes, including the objects of nested specs.
 
     Args:
-      config: What `spec` returned, overridden or read from JSON since.
-      where: Dotted path of ``config`` for the errors, ``"config.model"``; where it is
-        empty they say the name of the class instead.
-      **runtime: Fields that only the caller knows (a folder, a mesh), taken as they are
-        in place of the config's.
+      config: Result of `spec`, possibly overridden or read back from JSON.
+      where: Dotted path of ``config`` for error messages, such as ``"config.model"``.
+        If empty, messages use the name of the class.
+      **runtime: Fields that only the caller knows, such as a data folder or a mesh;
+        they replace those of the config and are not checked against annotations.
 
     Returns:
       An instance of the class that ``config`` names.
 
     Raises:
-      ValueError: ``config`` names something else than a dataclass that ssm_jax defines,
-        has an unknown field, lacks one, or holds a value that is not of the annotated
-        type or that the class refuses. The error says the dotted path.
+      ValueError: ``config`` names anything but a dataclass defined in ssm_jax, has an
+        unknown field, lacks a required one, or holds a value that does not have the
+        annotated type or that the class rejects. The message contains the dotted path.
     """
     cls = _import(config.get(_CLASS), f"{where or 'config'}.{_CLASS}")
     where = where or cls.__name__
@@ -96,16 +98,18 @@ def build(config: ConfigDict, where: str = "", /, **runtime: Any) -> Any:
         path = f"{where}.{name}"
         values[name] = _converted(_built(value, path), hints[name], path)
     try:
+        # Errors of the class name the field only; the path is added to them.
         return cls(**values, **runtime)
     except ValueError as error:
         raise ValueError(f"`{where}`: {error}") from error
 
 
 def to_json(config: ConfigDict) -> str:
-    r"""Writes a config as JSON: references resolved, keys sorted, tuples as lists.
+    r"""Serializes a config as JSON: references resolved, keys sorted, tuples as lists.
 
     Raises:
-      ValueError: A value is no number, string, None, spec, group or tuple of these.
+      ValueError: A value is not a number, a string, None, a spec, a ConfigDict or a
+        tuple of these.
 
     Example:
       >>> to_json(ConfigDict({"seed": None}))
@@ -120,10 +124,11 @@ def to_json(config: ConfigDict) -> str:
 
 
 def from_json(text: str) -> Config:
-    """Reads what `to_json` wrote: nothing is imported, lists come out as tuples.
+    """Parses a config that `to_json` serialized, without importing any class.
 
     Returns:
-      The config, its values equal to those that were written, bit for bit.
+      The config, with lists converted to tuples; numbers are bitwise equal to those
+      that were serialized.
 
     Raises:
       ValueError: ``text`` is not a JSON object.
@@ -142,7 +147,7 @@ def from_json(text: str) -> Config:
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
-    """Lists every value under its dotted path; specs in a tuple are ``blocks[0]``.
+    """Maps dotted paths to values; specs in a tuple have paths such as ``blocks[0]``.
 
     Example:
       >>> flatten(ConfigDict({"model": {"d_model": 64}, "steps": 10}))
@@ -152,16 +157,16 @@ def flatten(config: ConfigDict) -> dict[str, Any]:
 
 
 def differences(old: ConfigDict, new: ConfigDict) -> list[str]:
-    """Says where two configs differ, sorted by path; empty where they mean the same.
+    """Lists the differences between two configs, sorted by path.
 
-    A field that a config lacks has the default of its class: a config that was written
-    before the class had the field means what it meant then.
+    A missing field counts as the default of its class, so a config written before the
+    class had the field does not differ from one with the default.
 
     Example:
       >>> differences(ConfigDict({"steps": 10}), ConfigDict({"steps": 20, "seed": 0}))
       ['seed: absent -> 0', 'steps: 10 -> 20']
     """
-    # As text, because 1 == 1.0 == True and nan != nan.
+    # Compared as text, because 1 == 1.0 == True and nan != nan.
     before, after = (
         {path: repr(value) for path, value in flatten(_with_defaults(config)).items()}
         for config in (old, new)
@@ -174,7 +179,7 @@ def differences(old: ConfigDict, new: ConfigDict) -> list[str]:
 
 
 def _with_defaults(value: Any) -> Any:
-    """A config in which every spec has all fields of its class, where that is known."""
+    """Adds missing fields with their defaults to every spec whose class is known."""
     if isinstance(value, tuple):
         return tuple(map(_with_defaults, value))
     if not isinstance(value, ConfigDict):
@@ -183,7 +188,7 @@ def _with_defaults(value: Any) -> Any:
     fields = {name: entry for name, entry in entries.items() if name != _CLASS}
     try:
         return spec(_import(entries.get(_CLASS), _CLASS), **fields)
-    except ValueError:  # no spec, or one of another version
+    except ValueError:  # not a spec, or a spec of another version
         return ConfigDict(entries)
 
 
@@ -206,7 +211,11 @@ def unknown_classes(config: Config) -> list[str]:
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Ends an error about an unknown name: the likeliest name, else the first ten.
+    """Suggests a known name for an error message about an unknown one.
+
+    Returns:
+      A question with the most similar name, or a list of the first ten names if none is
+      similar.
 
     Example:
       >>> nearest("d_modle", ["d_model", "d_state"])
@@ -220,16 +229,18 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def _import(address: Any, path: str) -> type:
-    """Finds the class with this address, if it is a dataclass that ssm_jax defines."""
+    """Imports the dataclass with this address; only ssm_jax may define it."""
+    # The pattern is checked before any import, so a file cannot run other code.
     if isinstance(address, str) and re.fullmatch(r"ssm_jax(\.\w+)*:\w+", address):
         module, name = address.split(":")
         try:
             cls = vars(importlib.import_module(module)).get(name)
         except ModuleNotFoundError as error:
-            if not module.startswith(str(error.name)):  # the module needs another one
+            # The module exists, but one that it imports does not.
+            if not module.startswith(str(error.name)):
                 raise
         else:
-            # What the module only imports, from another package say, is refused too.
+            # Also rejects names that the module only imports, as from other packages.
             if isinstance(cls, type) and cls.__module__ == module:
                 if dataclasses.is_dataclass(cls):
                     return cls
@@ -240,23 +251,24 @@ def _import(address: Any, path: str) -> type:
 
 
 def _fields(cls: type) -> list[dataclasses.Field]:
-    """Lists what the constructor takes, without the two fields that Linen adds."""
+    """Fields of the constructor, without the two that Linen adds."""
     linen = sys.modules.get("flax.linen")
     added = ("parent", "name") if linen and issubclass(cls, linen.Module) else ()
     return [f for f in dataclasses.fields(cls) if f.init and f.name not in added]
 
 
 def _default(field: dataclasses.Field) -> Any:
-    """Gives the default of a field, or `dataclasses.MISSING`."""
+    """Returns the default of a field, or `dataclasses.MISSING`."""
     if field.default_factory is dataclasses.MISSING:
         return field.default
     return field.default_factory()
 
 
 def _annotations(cls: type, given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Maps every field to its annotation, once the given names are found good."""
+    """Checks the names of the given fields and maps every field to its annotation."""
     hints = get_type_hints(cls)
     fields = {field.name: field for field in _fields(cls)}
+    # Sorted, so that the first of several unknown names is always the same.
     for name in sorted(given.keys() - fields.keys()):
         raise ValueError(
             f"`{where}.{name}` must be a field of {cls.__name__}; "
@@ -272,17 +284,18 @@ def _annotations(cls: type, given: Mapping[str, Any], where: str) -> dict[str, A
 
 
 def _entry(value: Any, annotation: Any, path: str) -> Any:
-    """Makes a value of a spec: checked, and open to all that its annotation allows."""
+    """Checks a value of a spec and makes it overridable by any value of its type."""
     value = _converted(_plain(value, path), annotation, path)
     typed = annotation in _SCALARS or get_origin(annotation) in (tuple, Literal)
     if typed or isinstance(value, ConfigDict | FieldReference):
         return value
-    # A flag takes only what has the type of the value; with `object`, any literal.
+    # A flag accepts only values of the type of the field, so None would allow nothing
+    # else; with `object` it accepts any literal.
     return FieldReference(value, field_type=object)
 
 
 def _plain(value: Any, path: str) -> Any:
-    """Turns lists into tuples, dataclass instances into specs, and refuses the rest."""
+    """Converts lists to tuples and dataclasses to specs; rejects other types."""
     if type(value) in _SCALARS or isinstance(value, ConfigDict | FieldReference):
         return value
     if isinstance(value, tuple | list):
@@ -325,7 +338,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _converted(value: Any, annotation: Any, path: str) -> Any:
-    """Returns the value as its annotation wants it: an int as a float, for example."""
+    """Converts a value to its annotated type, for example an int to a float."""
     if not _is_finite(value):
         raise ValueError(
             f"`{path}` must be finite, got {_shown(value)}; its default is a "
@@ -343,12 +356,12 @@ def _converted(value: Any, annotation: Any, path: str) -> Any:
 
 
 def _fitted(value: Any, annotation: Any) -> Any:
-    """Does the work of `_converted`; raises TypeError where the value does not fit."""
+    """Converts a value to its annotated type; raises TypeError if it does not fit."""
     origin, members = get_origin(annotation), get_args(annotation)
     if annotation is Any or isinstance(value, FieldReference):
         return value
     if origin in (Union, types.UnionType):
-        # Its own type goes first: an int stays an int in `float | int`.
+        # Try the type of the value first: an int stays an int in `float | int`.
         for member in sorted(members, key=lambda member: type(value) is not member):
             with contextlib.suppress(TypeError):
                 return _fitted(value, member)
@@ -359,15 +372,17 @@ def _fitted(value: Any, annotation: Any) -> Any:
         if len(members) == len(value):
             return tuple(map(_fitted, value, members))
         raise TypeError
+    # `spec(Cls, rate=1)` and untyped flags pass an int for a float.
     if annotation is float and type(value) is int:
         return float(value)
+    # Types are compared exactly, because True == 1 and a bool is an int.
     if origin is Literal:
         good = any(type(value) is type(word) and value == word for word in members)
     elif annotation in _SCALARS:
         good = type(value) is annotation
     elif dataclasses.is_dataclass(annotation) and not isinstance(value, ConfigDict):
         good = isinstance(value, annotation)
-    else:  # a protocol or another class: an object of some kind
+    else:  # a protocol or another class, which is not checked further
         good = type(value) not in (*_SCALARS, tuple)
     if not good:
         raise TypeError
@@ -375,10 +390,10 @@ def _fitted(value: Any, annotation: Any) -> Any:
 
 
 def _is_finite(value: Any) -> bool:
-    """Whether there is no NaN and no infinity among numbers."""
+    """Whether a value holds neither NaN nor infinity."""
     if isinstance(value, tuple):
         return all(map(_is_finite, value))
-    # An integer may overflow where a float is asked for.
+    # An integer may overflow when it is converted to a float.
     return not isinstance(value, int | float) or abs(value) < 2**1023
 
 

@@ -1,8 +1,8 @@
-"""Rules for the fields of classes and for arguments, said in their annotations.
+"""Validation of dataclass fields and arguments against their annotations.
 
-A field is annotated with the rule it keeps, ``dropout: Fraction = 0.0``, and
-`check_fields`, called when the object is made, holds every field to its type and its
-rule. One line says which field is wrong, the rule, the value and a way out.
+A field is annotated with a type and a `Rule`, for example ``dropout: Fraction = 0.0``.
+`check_fields`, called in ``__post_init__``, validates every field. The error is one
+line with the name of the field, the rule, the value and a remedy.
 """
 
 import dataclasses
@@ -22,18 +22,19 @@ from typing import (
     get_type_hints,
 )
 
-_LINEN = ("parent", "name")  # fields that Linen adds to each module, and checks
-_TINY, _MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # normal float32 numbers
+_LINEN = ("parent", "name")  # fields that Linen adds to a module and checks
+_TINY, _MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # range of normal float32 numbers
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """What holds for a number beyond its type, as a part of its annotation.
+    """Constraint on a value in addition to its type, used as `Annotated` metadata.
 
     Attributes:
-      text: The rule behind the type, ``"in [0, 1)"``.
-      holds: Whether a number keeps it.
-      remedy: What helps, if the field has no default and says nothing better.
+      text: The constraint in words, appended to the type: ``"in [0, 1)"``.
+      holds: Predicate that returns True for valid values.
+      remedy: Suggestion in the error message, used if the annotation has no other one
+        and the field has no default.
 
     Example:
       >>> Even = Annotated[int, Rule("that is even", lambda n: n % 2 == 0, "take 2")]
@@ -44,56 +45,59 @@ class Rule:
 
     text: str
     holds: Callable[[Any], bool]
-    remedy: str = "give another"
+    remedy: str = "use another value"
 
 
 PositiveInt = Annotated[
-    int, Rule("from 1 to 2**31 - 1", lambda n: 1 <= n < 2**31, "64 is one")
+    int, Rule("from 1 to 2**31 - 1", lambda n: 1 <= n < 2**31, "for example 64")
 ]
-"""Sizes and numbers of steps; those beyond 32 bits overflow on devices."""
+"""Sizes and step counts. Larger values overflow the int32 arithmetic of devices."""
 
 NonNegativeInt = Annotated[
-    int, Rule("from 0 to 2**31 - 1", lambda n: 0 <= n < 2**31, "0 is one")
+    int, Rule("from 0 to 2**31 - 1", lambda n: 0 <= n < 2**31, "for example 0")
 ]
 
 Depth = Annotated[
-    int, Rule("from 1 to 10,000", lambda n: 1 <= n <= 10_000, "6 is usual")
+    int, Rule("from 1 to 10,000", lambda n: 1 <= n <= 10_000, "6 is typical")
 ]
-"""Layers of a model, which are compiled one by one."""
+"""Number of layers of a model. Every layer is traced and compiled separately."""
 
-Seed = Annotated[int, Rule("from 0 to 2**32 - 1", lambda n: 0 <= n < 2**32, "0 is one")]
-"""`jax.random.key` keeps 32 bits: of a greater seed it would make another's key."""
+Seed = Annotated[
+    int, Rule("from 0 to 2**32 - 1", lambda n: 0 <= n < 2**32, "for example 0")
+]
+"""Seed of `jax.random.key`, which truncates larger integers to 32 bits."""
 
 PositiveFloat = Annotated[
-    float, Rule("greater than 0", lambda x: x >= _TINY, "1.0 is one")
+    float, Rule("greater than 0", lambda x: x >= _TINY, "for example 1.0")
 ]
-"""A number that is positive in float32 too."""
+"""A number that remains positive when it is rounded to float32."""
 
 NonNegativeFloat = Annotated[
-    float, Rule("of at least 0", lambda x: x == 0 or x >= _TINY, "0.0 is one")
+    float, Rule("of at least 0", lambda x: x == 0 or x >= _TINY, "for example 0.0")
 ]
 
 Fraction = Annotated[
     float,
-    Rule("in [0, 1), in float32", lambda x: 0 <= x <= 1 - 2.0**-24, "0.0 is one"),
+    Rule("in [0, 1), in float32", lambda x: 0 <= x <= 1 - 2.0**-24, "for example 0.0"),
 ]
-"""A probability or a decay that stays below 1 when it is rounded to float32."""
+"""A probability or a decay that remains below 1 when it is rounded to float32."""
 
 
-def check_fields(instance: Any, *, least: int | None = None) -> None:
-    """Holds every field of a dataclass or Flax module to its annotation.
+def check_fields(instance: Any, *, minimum: int | None = None) -> None:
+    """Validates every field of a dataclass or Flax module against its annotation.
 
-    Numbers, strings, flags, `typing.Literal`s, classes, and tuples and unions of these
-    are checked; what else an annotation may say is not. An integer is no bool and no
-    float, a number is finite in float32. NumPy's scalars are taken for Python's.
+    Integers, floats, strings, bools, `typing.Literal`s, classes, and tuples and unions
+    of these are checked; other annotations are not. Bools and floats are not accepted
+    as integers. Floats must be finite in float32. NumPy scalars are accepted like
+    Python scalars.
 
     Args:
-      instance: A dataclass, with all its fields set.
-      least: Lower bound of all integers, if they have one.
+      instance: A dataclass instance whose fields are set.
+      minimum: Lower bound of all integer fields. None means no bound.
 
     Raises:
-      ValueError: A field has another type, a choice is unknown, a number is not finite
-        or breaks the rule of its annotation, or an integer is below ``least``.
+      ValueError: A field has the wrong type, is not one of the choices, is not finite,
+        violates the rule of its annotation, or is an integer below ``minimum``.
 
     Example:
       >>> from ssm_jax.recurrences import DLR
@@ -106,79 +110,81 @@ def check_fields(instance: Any, *, least: int | None = None) -> None:
         remedy = "" if default is dataclasses.MISSING else f"the default is {default!r}"
         value = getattr(instance, name)
         check_value(name, value, annotation, remedy)
-        if least is not None and _has_type(value, int) and value < least:
-            check_size(name, value, least=least)
+        if minimum is not None and _has_type(value, int) and value < minimum:
+            check_size(name, value, minimum=minimum)
 
 
 def check_value(name: str, value: Any, annotation: Any, remedy: str = "") -> None:
-    """Holds one value to an annotation, as `check_fields` does each field.
+    """Validates one value against an annotation, as `check_fields` does for each field.
 
     Args:
-      name: What the error calls it.
+      name: Name used in the error message.
       value: The value.
-      annotation: Its type, with a `Rule` and a remedy of its own (a string) if it has
-        them: ``Annotated[PositiveFloat, "1e-3 is usual"]``.
-      remedy: What helps, where the annotation says no remedy of its own. Empty: that of
-        the rule.
+      annotation: A type, optionally annotated with a `Rule` and with a remedy (a
+        string): ``Annotated[PositiveFloat, "1e-3 is usual"]``.
+      remedy: Suggestion used if the annotation contains none. If empty, the remedy of
+        the rule is used.
 
     Raises:
-      ValueError: It has another type, or breaks the rule.
+      ValueError: The value has the wrong type or violates the rule.
     """
-    if (broken := _broken(value, annotation)) is None:
+    if (violation := _violation(value, annotation)) is None:
         return
-    where, got, rule = broken
-    notes = _notes(annotation)
-    ways_out = [
-        *(note for note in notes if isinstance(note, str)),
+    where, got, rule = violation
+    metadata = _metadata(annotation)
+    # In order of precedence: the annotation, the default of the field, the rule.
+    remedies = [
+        *(item for item in metadata if isinstance(item, str)),
         *filter(None, [remedy]),
-        *(note.remedy for note in notes if isinstance(note, Rule)),
-        "the docstring of its class says more",
+        *(item.remedy for item in metadata if isinstance(item, Rule)),
+        "see the docstring of its class",
     ]
-    way_out = f"got {_shown(got)}; {ways_out[0]}."
-    raise ValueError(f"`{name}{where}` must be {rule}, {way_out}")
+    raise ValueError(
+        f"`{name}{where}` must be {rule}, got {_format_value(got)}; {remedies[0]}."
+    )
 
 
-def check_size(name: str, value: Any, *, least: int = 1) -> None:
+def check_size(name: str, value: Any, *, minimum: int = 1) -> None:
     """Checks an integer argument.
 
     Args:
       name: Name of the argument.
-      value: What was given.
-      least: Lower bound.
+      value: The argument.
+      minimum: Lower bound.
 
     Raises:
-      ValueError: ``value`` is no integer, or less than ``least``.
+      ValueError: ``value`` is not an integer, or is below ``minimum``.
 
     Example:
       >>> check_size("length", 0)
       Traceback (most recent call last):
         ...
-      ValueError: `length` must be an integer from 1 on, got 0; it is a number of steps,
+      ValueError: `length` must be an integer of at least 1, got 0; it counts steps,
       states or channels.
     """
-    rule = Rule(f"from {least} on", lambda n: n >= least)
-    remedy = "it is a number of steps, states or channels"
+    rule = Rule(f"of at least {minimum}", lambda n: n >= minimum)
+    remedy = "it counts steps, states or channels"
     check_value(name, value, Annotated[int, rule], remedy)
 
 
 def check_choice(name: str, value: Any, choices: Any, remedy: str) -> None:
-    """Checks an argument that is one of the words of a `Literal`.
+    """Checks that an argument is one of the values of a `Literal`.
 
     Args:
       name: Name of the argument.
-      value: What was given.
+      value: The argument.
       choices: The `Literal`.
-      remedy: What to do instead, for the message.
+      remedy: Suggestion in the error message.
 
     Raises:
-      ValueError: ``value`` is none of them.
+      ValueError: ``value`` is not one of the choices.
     """
     check_value(name, value, choices, remedy)
 
 
 @functools.cache
 def _fields(cls: type) -> list[tuple[str, Any, Any]]:
-    """Name, annotation and default of each field."""
+    """Returns the name, annotation and default of each field of ``__init__``."""
     hints = get_type_hints(cls, include_extras=True)
     return [
         (field.name, hints[field.name], field.default)
@@ -187,42 +193,43 @@ def _fields(cls: type) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def _notes(annotation: Any) -> list[Any]:
-    """What stands beside the types in an annotation, unions looked into."""
+def _metadata(annotation: Any) -> list[Any]:
+    """Returns the metadata of an annotation, including that of union members."""
     if get_origin(annotation) is Annotated:
-        # What is written outermost comes last, and counts first.
+        # Nested `Annotated` types append to the metadata; the outermost has precedence.
         return [*reversed(annotation.__metadata__)]
-    return [note for member in get_args(annotation) for note in _notes(member)]
+    return [item for member in get_args(annotation) for item in _metadata(member)]
 
 
-def _broken(value: Any, annotation: Any) -> tuple[str, Any, str] | None:
-    """Which part of a value breaks which rule: its place, itself and the rule."""
+def _violation(value: Any, annotation: Any) -> tuple[str, Any, str] | None:
+    """Returns the index, value and rule of the first invalid part, or None."""
     origin, members = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        broken = _broken(value, members[0])
-        for rule in (note for note in members[1:] if isinstance(note, Rule)):
+        violation = _violation(value, members[0])
+        for rule in (item for item in members[1:] if isinstance(item, Rule)):
             text = f"{_article(members[0])} {rule.text}"
-            if broken or not rule.holds(value):
+            if violation or not rule.holds(value):
                 return "", value, text
-        return broken
+        return violation
     if origin in (Union, types.UnionType):
-        found = [_broken(value, member) for member in members]
-        if None in found:
+        violations = [_violation(value, member) for member in members]
+        if None in violations:
             return None
-        # Of a tuple that may also be None, the entry that is wrong.
-        inner = next((each for each in found if each and each[0]), None)
-        return inner or ("", value, " or ".join(each[2] for each in found if each))
+        # For an optional tuple, report the invalid entry rather than the whole tuple.
+        inner = next((each for each in violations if each and each[0]), None)
+        return inner or ("", value, " or ".join(each[2] for each in violations if each))
     if origin is Literal:
+        # Compare types as well, since `1 == True` and `1 == 1.0`.
         known = any(type(value) is type(word) and value == word for word in members)
-        return None if known else ("", value, f"one of {_listed(members)}")
+        return None if known else ("", value, f"one of {_join(members)}")
     if origin is tuple and isinstance(value, tuple):
         if members[1:] == (...,):
             members = members[:1] * len(value)
         if len(members) != len(value):
             return "", value, f"a tuple of {len(members)}"
         for index, (item, member) in enumerate(zip(value, members, strict=True)):
-            if broken := _broken(item, member):
-                return f"[{index}]{broken[0]}", *broken[1:]
+            if violation := _violation(item, member):
+                return f"[{index}]{violation[0]}", *violation[1:]
         return None
     if _has_type(value, annotation):
         return None
@@ -235,19 +242,21 @@ def _has_type(value: Any, annotation: Any) -> bool:
     if annotation is float:
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             return False
-        return cast(float, value) <= _MAX and cast(float, -value) <= _MAX  # no NaN
+        return (
+            cast(float, value) <= _MAX and cast(float, -value) <= _MAX
+        )  # False for NaN
     if annotation is tuple or get_origin(annotation) is tuple:
         return isinstance(value, tuple)
     if not isinstance(annotation, type):
         return True
     try:
         return isinstance(value, annotation)
-    except TypeError:  # a protocol that is not checked at run time
+    except TypeError:  # a protocol without `runtime_checkable`
         return True
 
 
 def _article(annotation: Any) -> str:
-    """The type in words."""
+    """Returns the name of a type with its article, for error messages."""
     words = {
         int: "an integer",
         float: "a number",
@@ -261,11 +270,11 @@ def _article(annotation: Any) -> str:
     return words.get(annotation, f"a {name}")
 
 
-def _listed(words: tuple[Any, ...]) -> str:
+def _join(words: tuple[Any, ...]) -> str:
     return ", ".join(map(repr, words))
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     plain = isinstance(value, numbers.Number | str | tuple | list | None)
     text = repr(value) if plain else f"a {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,17 +1,18 @@
-"""The shape alphabet of the package, its array types and its choices.
+"""Type aliases for arrays and arguments, and the axis names used in annotations.
 
-One letter stands for one axis everywhere:
+Each letter denotes the same axis throughout the package:
 
 ===  ============================================================
-b    batch; ``*b`` is any number of batch axes, none included
-l    length: steps of a sequence
-d    width: channels of a layer
-n    states of one channel (the modes of a recurrence)
-c    steps of a chunk
+b    batch; ``*b`` is any number of batch axes, including none
+l    length of a sequence, in steps
+d    width of a layer, in channels
+n    state size of one channel (the modes of a recurrence)
+c    length of a chunk, in steps
 ===  ============================================================
 
-Sequences are ``(*b, l, d)``; inside the kernels, where only states live,
-``(*b, l, n)``. Annotations are checked by pytest and cost nothing at run time.
+Sequences have shape ``(*b, l, d)``. The kernels operate on states and use
+``(*b, l, n)``. The annotations are checked under pytest only, so they add no run-time
+cost.
 """
 
 from typing import Any, Literal
@@ -21,16 +22,16 @@ import numpy as np
 from jaxtyping import Bool, Complex, Float, Inexact, Int, Integer, Key, Shaped
 
 Array = jax.Array | np.ndarray
-"""What functions take; what they return are `jax.Array`s."""
+"""Type of array arguments. Functions return `jax.Array`."""
 
 Method = Literal["auto", "sequential", "associative", "chunked", "fft"]
-"""How a recurrence is evaluated; changes cost and rounding, never the meaning."""
+"""Evaluation method of a recurrence. It affects cost and rounding, not the result."""
 
 Readout = Literal["real", "prod"]
-"""How complex modes make a real convolution kernel: ``Re k``, or ``Re k Im k``."""
+"""Map from a complex kernel ``k`` to a real one: ``Re k`` or ``Re k * Im k``."""
 
 Eigenvalues = Literal["complex", "real"]
-"""Where the decays of a recurrence live."""
+"""Field of the eigenvalues of a recurrence."""
 
 Activations = Float[Array, "*b l d"]
 Outputs = Float[Array, "*b l o"]

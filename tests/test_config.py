@@ -1,4 +1,4 @@
-"""What a config promises: every field in it, the same object from it, clear errors."""
+"""Configs: complete specs, equal objects, and errors."""
 
 import dataclasses
 import math
@@ -89,7 +89,7 @@ def group(fields: dict[str, Any]) -> Config:
 
 @pytest.fixture(autouse=True)
 def example_module(monkeypatch):
-    """Lets the classes above pass for classes of ssm_jax: specs name no others."""
+    """Makes the classes above members of a module of ssm_jax, which specs require."""
     module = types.ModuleType("ssm_jax._example")
     for cls in (Decay, Gate, Stack, Odd, Layer, NotData):
         monkeypatch.setattr(cls, "__module__", module.__name__)
@@ -107,7 +107,7 @@ def test_spec_holds_the_class_and_every_field():
     }
 
 
-def test_object_with_defaults_is_what_the_constructor_makes():
+def test_object_with_defaults_equals_that_of_the_constructor():
     assert build(spec(Stack, name="a")) == Stack(name="a")
 
 
@@ -129,11 +129,11 @@ def test_every_given_value_reaches_the_object():
         anything=(1, "x", None),
     )
     fields = {f.name: getattr(given, f.name) for f in dataclasses.fields(given)}
-    del fields["cache"]  # no argument of the constructor
+    del fields["cache"]  # not an argument of the constructor
     assert build(spec(Stack, **fields)) == given
 
 
-def test_json_gives_back_the_same_text_and_the_same_object():
+def test_json_round_trip_keeps_text_and_object():
     experiment = group({"seed": 0, "note": None, "rate": 0.1 + 0.2, "inf": math.inf})
     experiment.model = spec(
         Stack, name="é", widths=(1,), blocks=[Decay(), Gate()], scale=1e-300
@@ -147,20 +147,20 @@ def test_json_gives_back_the_same_text_and_the_same_object():
     assert differences(experiment, again) == []
 
 
-def test_json_is_the_same_in_any_order_of_writing():
+def test_json_does_not_depend_on_the_order_of_fields():
     assert to_json(ConfigDict({"a": 1, "b": 2})) == to_json(
         ConfigDict({"b": 2, "a": 1})
     )
 
 
-def test_flax_module_is_written_without_parent_and_name():
+def test_spec_of_a_flax_module_omits_parent_and_name():
     config = spec(Layer, d_model=3)
     assert set(config) == {"cls", "d_model", "recurrence"}
     layer = build(config)
     assert (layer.d_model, layer.recurrence) == (3, Decay())
 
 
-def test_flax_module_inside_a_module_is_written_too():
+def test_spec_of_a_nested_flax_module():
     inner = spec(Stack, name="a", recurrence=Layer(d_model=2)).recurrence
     assert inner.cls == "ssm_jax._example:Layer"
     assert inner.d_model == 2
@@ -208,12 +208,12 @@ def test_override_is_converted_as_annotated(field, value, wanted):
     assert type(got) is type(wanted)
 
 
-def test_whole_number_for_a_float_field_can_be_overridden_by_a_fraction():
+def test_integer_given_for_a_float_field_can_be_overridden_by_a_float():
     config = spec(Decay, dt_min=1)
     assert config.get_type("dt_min") is float
 
 
-def test_runtime_field_takes_the_place_of_the_config():
+def test_runtime_field_replaces_that_of_the_config():
     assert build(spec(Stack, name="a"), anything=math.tanh).anything is math.tanh
     with refuses("Stack.anythin`", rule="`anything`"):
         build(spec(Stack, name="a"), anythin=1)
@@ -295,7 +295,7 @@ REFUSED_SPECS = {
 @pytest.mark.parametrize(
     "write, name, rule, value", REFUSED_SPECS.values(), ids=REFUSED_SPECS.keys()
 )
-def test_spec_refuses_in_one_line(write, name, rule, value):
+def test_spec_raises_in_one_line(write, name, rule, value):
     with refuses(name, value, rule=rule):
         write()
 
@@ -334,7 +334,7 @@ REFUSED_BUILDS = {
 @pytest.mark.parametrize(
     "config, name, rule, value", REFUSED_BUILDS.values(), ids=REFUSED_BUILDS.keys()
 )
-def test_build_refuses_in_one_line(config, name, rule, value):
+def test_build_raises_in_one_line(config, name, rule, value):
     with refuses(name, value, rule=rule):
         build(config, "config.model")
 
@@ -348,7 +348,7 @@ def test_build_refuses_in_one_line(config, name, rule, value):
         ("causal", 1, "bool"),
     ],
 )
-def test_error_of_an_override_says_its_whole_path(path, value, rule):
+def test_error_of_an_override_names_its_whole_path(path, value, rule):
     with refuses(f"config.model.{path}`", repr(value), rule=rule):
         build(overridden(path, value), "config.model")
 
@@ -369,19 +369,19 @@ def overridden(path, value):
     return config
 
 
-def test_error_in_a_tuple_says_the_position():
+def test_error_in_a_tuple_names_the_position():
     config = spec(Stack, name="a", blocks=(Decay(), Decay()))
     config.blocks[1].d_state = -1
     with refuses("config.model.blocks[1]`: `d_state", -1):
         build(config, "config.model")
 
 
-def test_object_of_another_class_is_refused_where_a_dataclass_is_annotated():
+def test_object_of_another_class_than_the_annotated_dataclass_is_rejected():
     with refuses("Stack.decay", "Gate", rule="Decay"):
         build(spec(Stack, name="a", decay=Gate()))
 
 
-def test_differences_say_path_and_both_values():
+def test_differences_list_path_and_both_values():
     old = group({"model": spec(Stack, name="a", blocks=(Decay(),)), "steps": 1})
     new = group({"model": spec(Stack, name="b", blocks=(Decay(),)), "steps": 1.0})
     new.model.blocks[0].d_state = 9
@@ -392,28 +392,28 @@ def test_differences_say_path_and_both_values():
     ]
 
 
-def test_difference_of_nan_from_itself_is_none():
+def test_nan_does_not_differ_from_itself():
     config = ConfigDict({"rate": math.nan})
     assert differences(config, from_json(to_json(config))) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null"])
-def test_text_that_is_no_config_is_refused(text):
+def test_text_that_is_not_a_config_is_rejected(text):
     with refuses("text"):
         from_json(text)
 
 
-def test_value_that_json_cannot_hold_is_refused():
+def test_value_that_json_cannot_represent_is_rejected():
     with refuses("config", rule="numbers"):
         to_json(ConfigDict({"f": math.tanh}))
 
 
-def test_nearest_lists_names_where_none_is_near():
+def test_nearest_lists_names_if_none_is_similar():
     assert nearest("zzz", ["ab", "cd"]) == "known: ab, cd."
 
 
-def test_field_that_a_config_lacks_has_its_default():
-    """As in a run that was started before the class had the field."""
+def test_missing_field_has_its_default():
+    """As in a config written before the class had the field."""
     from ssm_jax.recurrences import DLR
     from ssm_jax.tasks import Digits
 

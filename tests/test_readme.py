@@ -1,7 +1,12 @@
-"""What the README says of the repository is so."""
+"""The README: its tree, its commands and its example of restoring a run."""
 
 import re
 from pathlib import Path
+
+import pytest
+
+from ssm_jax.training import train
+from tests.training import tiny
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -9,7 +14,7 @@ README = (ROOT / "README.md").read_text()
 
 def shown_tree():
     """Paths of the README's tree, from the root."""
-    block = README.split("## The house")[1].split("```")[1]
+    block = README.split("## The tree")[1].split("```")[1]
     folder, paths = "", []
     for line in block.strip().splitlines():
         name = line.split()[0]
@@ -46,3 +51,13 @@ def test_every_command_and_file_named_exists():
         path = ROOT / module.replace(".", "/")
         program = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
         assert program.is_file(), module
+
+
+@pytest.mark.full
+def test_restored_run_predicts_as_the_readme_shows(tmp_path, monkeypatch):
+    train(tiny.digits(), str(tmp_path / "runs/digits"))
+    monkeypatch.chdir(tmp_path)
+    example = README.split("```python\nimport ssm_jax\n")[1].split("```")[0]
+    names = {}
+    exec("import ssm_jax\n" + example, names)
+    assert names["logits"].shape == (64, 10)

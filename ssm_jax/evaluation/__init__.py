@@ -1,8 +1,9 @@
-"""Evaluation of trained models, from their work folders."""
+"""Evaluation of trained models from their work dirs."""
 
 from ssm_jax.evaluation.baseline import trivial_baseline
 from ssm_jax.evaluation.corpus import corpus
 from ssm_jax.evaluation.generate import Sampling, generate
+from ssm_jax.evaluation.generation_state import GenerationState
 from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.length_extension import (
     LossAtLength,
@@ -13,7 +14,6 @@ from ssm_jax.evaluation.length_extension import (
 from ssm_jax.evaluation.restore import Restored, restore
 from ssm_jax.evaluation.run import evaluate_lengths, evaluate_run
 from ssm_jax.evaluation.spans import Spans, spread_spans
-from ssm_jax.evaluation.written import GenerationState
 
 __all__ = [
     "GenerationState",

@@ -1,4 +1,4 @@
-"""Trivial baselines: what the data alone predict, beside the metrics of a model."""
+"""Trivial baselines: predictions that do not depend on the input."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -11,34 +11,35 @@ from ssm_jax.training.evaluate import n_evaluated
 from ssm_jax.training.losses import metrics
 
 TRAIN_STEPS = 2**26
-"""Steps of train examples that a baseline is computed from, at most."""
+"""Maximum number of sequence steps of the train split that a baseline is fitted to."""
 
 ENDLESS_EXAMPLES = 1_000
-"""Train examples that it is computed from where the train split is endless."""
+"""Training examples that a baseline is fitted to if the train split is endless."""
 
-_STEPS_AT_ONCE = 2**18
+_STEPS_PER_BATCH = 2**18
 
 
 def trivial_baseline(
     task: Task, split: Split, *, batch_size: int, limit: int | None, seed: int
 ) -> dict[str, Any]:
-    """Measures the best prediction that does not depend on the input.
+    """Evaluates the best prediction that does not depend on the input.
 
-    For classes it is their frequency in the train split: always the majority class,
-    with the entropy of the frequencies as loss; for the tokens of a text, the unigram.
-    For values it is the mean of each output over the train split.
+    For classification the prediction is the class frequencies of the train split:
+    accuracy is that of the majority class, loss is the cross entropy with the
+    frequencies. For language models this is the unigram model. For regression the
+    prediction is the mean of each output over the train split.
 
     Args:
       task: The task.
-      split: The split to evaluate on; the same batches as `evaluate` takes.
-      batch_size: Examples of a batch in that evaluation.
-      limit: Batches of that evaluation. None means the whole split.
+      split: Split to evaluate on; the batches are those of `evaluate`.
+      batch_size: Examples per batch of that evaluation.
+      limit: Number of batches of that evaluation. None means the whole split.
       seed: Seed of that evaluation.
 
     Returns:
-      ``name``: ``"majority class"``, ``"unigram"`` or ``"mean"``; the metrics that a
-      model has on this task; ``n_train``, the train targets that were counted; and
-      ``n_examples``, the examples evaluated.
+      A dict with ``name`` (``"majority class"``, ``"unigram"`` or ``"mean"``), the
+      metrics of the task, ``n_train``, the number of training targets counted, and
+      ``n_examples``, the number of examples evaluated.
 
     Raises:
       ValueError: The split is endless and ``limit`` is None.
@@ -51,8 +52,8 @@ def trivial_baseline(
     """
     count = n_evaluated(task, split, batch_size, limit)
     evaluated = (task.batch(split, i, batch_size, seed) for i in range(count))
-    measure = _of_values if task.spec.targets == "regression" else _of_classes
-    sums, n_train, n_examples = measure(task, _train_batches(task, seed), evaluated)
+    fit = _fit_mean if task.spec.targets == "regression" else _fit_frequencies
+    sums, n_train, n_examples = fit(task, _train_batches(task, seed), evaluated)
     name = "majority class" if "correct" in sums else "mean"
     return {
         "name": "unigram" if task.spec.language else name,
@@ -63,43 +64,49 @@ def trivial_baseline(
 
 
 def _train_batches(task: Task, seed: int) -> Iterator[Batch]:
-    """Batches of equal size that hold the train split, or enough examples of it."""
-    most, n = max(1, TRAIN_STEPS // task.spec.length), task.n_examples("train")
+    """Batches of equal size from the train split, of at most `TRAIN_STEPS` steps."""
+    n_max, n = max(1, TRAIN_STEPS // task.spec.length), task.n_examples("train")
     fields = {field.name for field in dataclasses.fields(cast(Any, task))}
-    if n is not None and n > most and "n_train" in fields:
-        # A task that draws its examples in blocks would draw almost all of them for a
-        # shuffled sample; the first ones are as good.
-        task = dataclasses.replace(cast(Any, task), n_train=most)
-    n = ENDLESS_EXAMPLES if n is None else min(n, most)
-    at_once = min(n, max(1, _STEPS_AT_ONCE // task.spec.length))
-    n_parts = -(-n // at_once)
-    batch_size = n // n_parts
+    if n is not None and n > n_max and "n_train" in fields:
+        # A shuffled sample touches almost every block of a task that generates its
+        # examples in blocks; its first examples are independent draws already.
+        task = dataclasses.replace(cast(Any, task), n_train=n_max)
+    n = ENDLESS_EXAMPLES if n is None else min(n, n_max)
+    max_batch_size = min(n, max(1, _STEPS_PER_BATCH // task.spec.length))
+    # Equal batches of nearly the maximum size leave out fewer than `count` examples.
+    count = -(-n // max_batch_size)
+    batch_size = n // count
     available = n_batches(task, "train", batch_size)
-    n_parts = n_parts if available is None else min(n_parts, available)
-    return (task.batch("train", i, batch_size, seed) for i in range(n_parts))
+    count = count if available is None else min(count, available)
+    return (task.batch("train", i, batch_size, seed) for i in range(count))
 
 
-def _of_classes(task, train, evaluated):
+def _fit_frequencies(task, train, evaluated):
+    """Sums of the metrics of the class frequencies, and the two counts."""
     n_classes = task.spec.d_output
     counts = np.zeros(n_classes, np.int64)
     for batch in train:
         counts += np.bincount(batch.targets[batch.loss_mask], minlength=n_classes)
-    # One is added to each count: a class that was never met has a finite loss.
+    # Add-one smoothing: a class without training examples has a finite loss.
     log_p = np.log((counts + 1) / (counts.sum() + n_classes))
-    found = np.zeros(n_classes, np.int64)
+    # The loss depends on the evaluated targets only through their counts.
+    evaluated_counts = np.zeros(n_classes, np.int64)
     n_examples = 0
     for batch in evaluated:
-        found += np.bincount(batch.targets[batch.loss_mask], minlength=n_classes)
+        targets = batch.targets[batch.loss_mask]
+        evaluated_counts += np.bincount(targets, minlength=n_classes)
         n_examples += _count_examples(batch)
     sums = {
-        "loss": float(-np.sum(found * log_p)),
-        "n": float(found.sum()),
-        "correct": float(found[np.argmax(counts)]),
+        "loss": float(-np.sum(evaluated_counts * log_p)),
+        "n": float(evaluated_counts.sum()),
+        "correct": float(evaluated_counts[np.argmax(counts)]),
     }
     return sums, int(counts.sum()), n_examples
 
 
-def _of_values(task, train, evaluated):
+def _fit_mean(task, train, evaluated):
+    """Sums of the metrics of the mean target, and the two counts."""
+    # Sums over millions of targets are taken in float64.
     total, n_train = np.zeros(task.spec.d_output), 0
     for batch in train:
         total += batch.targets[batch.loss_mask].sum(0, dtype=np.float64)
@@ -118,4 +125,5 @@ def _of_values(task, train, evaluated):
 
 
 def _count_examples(batch: Batch) -> int:
+    """Number of examples with a target; the others fill up the last batch."""
     return int(batch.loss_mask.reshape(len(batch.loss_mask), -1).any(1).sum())

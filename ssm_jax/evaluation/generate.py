@@ -1,4 +1,4 @@
-"""Writing on: tokens drawn one after another, from what a model predicts."""
+"""Text generation: tokens sampled one by one from the predictions of a model."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
-from ssm_jax.evaluation.written import GenerationState
+from ssm_jax.evaluation.generation_state import GenerationState
 from ssm_jax.fields import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -23,7 +23,7 @@ from ssm_jax.fields import (
 )
 from ssm_jax.types import Array, Float, Int, PRNGKey, PyTree
 
-# Prompts are filled up to a multiple, so that few lengths are compiled.
+# Prompts are padded to a multiple of this, so that few lengths are compiled.
 _MULTIPLE = 64
 
 _Nucleus = Annotated[float, Rule("in (0, 1]", lambda p: 2.0**-126 <= p <= 1)]
@@ -31,17 +31,17 @@ _Nucleus = Annotated[float, Rule("in (0, 1]", lambda p: 2.0**-126 <= p <= 1)]
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How the next token is drawn from the logits.
+    """Distribution of the next token, computed from the logits.
 
     Attributes:
-      temperature: What logits are divided by. 0: the likeliest token is taken.
-      top_k: Only the likeliest so many tokens are drawn from. None means all.
-      top_p: Only the likeliest tokens that together have this probability are drawn
-        from (the nucleus), at least one. None means all.
+      temperature: Divisor of the logits. 0 selects the most likely token.
+      top_k: Number of most likely tokens to sample from. None means all tokens.
+      top_p: Total probability of the most likely tokens to sample from (the nucleus);
+        the most likely token is always kept. None means all tokens.
 
     Raises:
-      ValueError: A field has another type, ``temperature`` is negative, ``top_k`` not
-        positive, or ``top_p`` not in (0, 1].
+      ValueError: A field has the wrong type, ``temperature`` is negative, ``top_k`` is
+        not positive, or ``top_p`` is not in (0, 1].
 
     Example:
       >>> logits = jnp.log(jnp.array([0.5, 0.3, 0.2]))
@@ -63,27 +63,33 @@ class Sampling:
         check_fields(self)
 
     def kept(self, logits: Float[Array, "*b o"]) -> Float[Array, "*b o"]:
-        """The logits of tokens that may be drawn; minus infinity for the others."""
-        least = -jnp.inf
+        """Replaces the logits of all tokens that are never sampled by minus infinity.
+
+        Tokens with the same logit are kept or removed together.
+        """
+        threshold = -jnp.inf
         if self.top_k is not None:
             k = min(self.top_k, logits.shape[-1])
-            least = jax.lax.top_k(logits, k)[0][..., -1:]
+            threshold = jax.lax.top_k(logits, k)[0][..., -1:]
         if self.top_p is not None:
             descending = -jnp.sort(-logits)
             p = jax.nn.softmax(descending)
+            # The probability of all likelier tokens; 0 for the first, which is kept.
             in_nucleus = jnp.cumsum(p, -1) - p < self.top_p
             last = jnp.min(
                 jnp.where(in_nucleus, descending, jnp.inf), -1, keepdims=True
             )
-            least = jnp.maximum(least, last)
-        return jnp.where(logits >= least, logits, -jnp.inf)
+            threshold = jnp.maximum(threshold, last)
+        return jnp.where(logits >= threshold, logits, -jnp.inf)
 
     def draw(self, key: PRNGKey, logits: Float[Array, "*b o"]) -> Int[Array, "*b"]:
-        """Draws a token for each row."""
+        """Samples a token for each row."""
         if self.temperature == 0:
             return jnp.argmax(logits, -1)
-        # The likeliest token at 0: a low temperature overflows to minus infinity alone.
+        # With a maximum of 0, division by a low temperature overflows to -inf only.
         logits = logits - jnp.max(logits, -1, keepdims=True)
+        # The temperature comes first: top_k and top_p restrict the tempered
+        # distribution.
         return jax.random.categorical(key, self.kept(logits / self.temperature))
 
 
@@ -97,24 +103,25 @@ def generate(
     state: Any = None,
     n_drawn: int = 0,
 ) -> Iterator[GenerationState]:
-    """Writes on from prompts, without end; a state of fixed size is all that it keeps.
+    """Continues prompts with sampled tokens, without end.
 
-    The prompts are read all steps at once; from then on each token takes the same time
-    and no more memory, however long the text.
+    The prompts are evaluated in one call. After that each token takes the same time and
+    memory, for any length of the text, because the state has a fixed size.
 
     Args:
-      model: A model that predicts the next token at each step.
-      variables: Its parameters and other variables.
-      prompts: Tokens, one sequence a row, of any lengths but 0.
-      sampling: How tokens are drawn. None means `Sampling` as it stands.
-      seed: Of what is drawn; row ``r`` draws the same beside any other rows.
-      state: State before the prompts, a row of each leaf a prompt. None means a fresh
-        start.
-      n_drawn: Tokens that were drawn before: a text that goes on after a break is that
-        without one.
+      model: Model that predicts the next token at each step.
+      variables: Parameters and other variables of the model.
+      prompts: Tokens, one sequence per row, of any lengths from 1.
+      sampling: Sampling method. None means ``Sampling()``.
+      seed: Seed of the sampling; the tokens of row ``r`` do not depend on other rows.
+      state: State before the prompts, one row per prompt. None means the initial state
+        of the model.
+      n_drawn: Number of tokens sampled by earlier calls; a text continued with this
+        number is the same as a text generated in one call.
 
     Yields:
-      After each token `GenerationState`: the tokens of all rows, and what it takes to go on.
+      A `GenerationState` after each token: the tokens of all rows, and the state to
+      continue from.
 
     Raises:
       ValueError: A prompt is empty, ``seed`` is not in [0, 2**32), or ``n_drawn`` is
@@ -127,35 +134,40 @@ def generate(
     if not len(prompts) or lengths.min() == 0:
         raise ValueError(
             f"`prompts` must each have a token, got {len(prompts)} of lengths "
-            f"{lengths.tolist()}; a border between documents is one."
+            f"{lengths.tolist()}; a separator of documents is a token."
         )
     width = -(-lengths.max() // _MULTIPLE) * _MULTIPLE
     inputs = np.zeros((len(prompts), width), np.int32)
     for row, prompt in zip(inputs, prompts, strict=True):
         row[: len(prompt)] = prompt
-    logits, state = _read(model, variables, inputs, lengths, state)
+    logits, state = _prefill(model, variables, inputs, lengths, state)
     for count in itertools.count(n_drawn):
-        tokens = _drawn(sampling, seed, logits, count)
+        tokens = _sample(sampling, seed, logits, count)
+        # `state` precedes `tokens`, so a continuation evaluates `tokens` first.
         yield GenerationState(np.asarray(tokens), state, count + 1)
-        logits, state = _advance(model, variables, tokens, state)
+        logits, state = _decode(model, variables, tokens, state)
 
 
-# Compiled once a model, which is why models are hashable.
+# Models are hashable, so that each is compiled once.
 @partial(jax.jit, static_argnums=0)
-def _read(model, variables, inputs, lengths, state):
+def _prefill(model, variables, inputs, lengths, state):
+    # The mask makes the final state that of the last token of each prompt.
     mask = jnp.arange(inputs.shape[1]) < lengths[:, None]
     logits, state = model.apply(variables, inputs, state, mask=mask)
+    # The logits at the last token of each prompt predict the first new token.
     return logits[jnp.arange(len(lengths)), lengths - 1], state
 
 
 @partial(jax.jit, static_argnums=0)
-def _advance(model, variables, tokens, state):
+def _decode(model, variables, tokens, state):
     logits, state = model.apply(variables, tokens[:, None], state)
     return logits[:, 0], state
 
 
 @partial(jax.jit, static_argnums=0)
-def _drawn(sampling, seed, logits, count):
+def _sample(sampling, seed, logits, count):
+    # A key per token and per row: samples depend neither on how a text is divided into
+    # calls nor on the other rows.
     key = jax.random.fold_in(jax.random.key(seed), count)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(logits)))
     return jax.vmap(sampling.draw)(keys, logits).astype(jnp.int32)

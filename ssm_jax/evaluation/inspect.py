@@ -1,4 +1,4 @@
-"""What a trained model has learned, as arrays for the pictures."""
+"""Arrays that describe a trained model, for figures."""
 
 from pathlib import Path
 
@@ -16,19 +16,19 @@ _EXAMPLES = 10
 
 
 def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
-    """Writes down a model's kernels, its eigenvalues and some of its predictions.
+    """Saves kernels, eigenvalues and some predictions of a model.
 
     Args:
       restored: The model.
       path: The ``.npz`` file to write.
 
     Returns:
-      What was written: ``inputs``, ``targets`` and ``predictions`` of some test
-      examples (classes as probabilities, of a text that of each target alone); and,
-      where the recurrence does not change in time, ``kernels``, ``(layers, channels,
-      lags)``, over the ``lags`` (negative ones reach into the future), and ``log_abs``
-      and ``phase`` of the decays with ``initial_log_abs`` and ``initial_phase``,
-      ``(layers, ...)``.
+      The arrays written: ``inputs``, ``targets`` and ``predictions`` of some test
+      examples, where predictions of classes are probabilities, and those of language
+      models are the probability of each target. For a time-invariant recurrence also
+      ``kernels``, ``(layers, channels, lags)``; ``lags``, negative for the future;
+      and the decays as ``log_abs`` and ``phase``, ``(layers, ...)``, with
+      ``initial_log_abs`` and ``initial_phase`` before training.
     """
     batch = restored.task.batch("test", 0, _EXAMPLES, restored.training.seed)
     apply = jax.jit(
@@ -40,30 +40,33 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
     if restored.task.spec.targets == "classification":
         predictions = jax.nn.softmax(predictions)
     if restored.task.spec.language:
-        # Thousands of tokens at each of thousands of steps would fill the disk.
-        of_targets = jnp.asarray(batch.targets)[..., None]
-        predictions = jnp.take_along_axis(predictions, of_targets, -1)[..., 0]
-    found = {
+        # Probabilities of a whole vocabulary at every step would fill the disk.
+        targets = jnp.asarray(batch.targets)[..., None]
+        predictions = jnp.take_along_axis(predictions, targets, -1)[..., 0]
+    arrays = {
         "inputs": batch.inputs,
         "targets": batch.targets,
         "predictions": np.asarray(predictions),
     }
     recurrence = restored.model.recurrence
     if isinstance(recurrence, TimeInvariant):
+        # The key that training initialized the model with.
         key = jax.random.split(jax.random.key(restored.training.seed))[0]
         initial = meta.unbox(jax.jit(restored.model.init)(key, batch.inputs))
-        found |= _decays(recurrence, restored.variables["params"], "")
-        found |= _decays(recurrence, initial["params"], "initial_")
+        arrays |= _decays(recurrence, restored.variables["params"], "")
+        arrays |= _decays(recurrence, initial["params"], "initial_")
         length = restored.task.spec.length
-        found["kernels"] = _kernels(recurrence, restored.variables["params"], length)
-        lags = found["kernels"].shape[-1]
-        found["lags"] = np.arange(length - lags, length)
-    np.savez_compressed(path, allow_pickle=False, **found)
-    return found
+        arrays["kernels"] = _kernels(recurrence, restored.variables["params"], length)
+        lags = arrays["kernels"].shape[-1]
+        # Two-sided kernels have the lags from -length, causal ones from 0.
+        arrays["lags"] = np.arange(length - lags, length)
+    np.savez_compressed(path, allow_pickle=False, **arrays)
+    return arrays
 
 
 def _decays(recurrence, params, prefix):
     logs = [recurrence.modes(layer).log_decay for layer in recurrences_of(params)]
+    # Positive real decays are stored without a phase.
     phases = [
         np.zeros_like(log.log_abs) if log.phase is None else log.phase for log in logs
     ]
@@ -75,7 +78,7 @@ def _decays(recurrence, params, prefix):
 
 def _kernels(recurrence, params, length):
     def first(modes):
-        """Kernels of the first channels; where channels mix, each on itself."""
+        """Kernels of the first channels; of MIMO modes only the diagonal ones."""
         if isinstance(modes, MIMOModes):
             modes = modes._replace(B=modes.B[:, :_CHANNELS], C=modes.C[:_CHANNELS])
             return jnp.einsum("ddl->dl", convolution_kernel(modes, length))

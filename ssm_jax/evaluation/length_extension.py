@@ -1,9 +1,10 @@
-"""Length extension: how the loss of a language model changes with the length it reads.
+"""Length extension: the loss of a language model as a function of the window length.
 
-A text is evaluated as windows of each length, from a fresh state or from the one that
-the window before it left, in its order or with the windows mixed. The windows are
-spread over all documents of the text, and the error of a mean is that over documents.
-Windows of any length are read piece by piece, so that memory does not grow with them.
+A text is evaluated in windows of each length. Each window starts from the initial state
+of the model or from the final state of the previous window; windows are evaluated in
+the order of the text or shuffled. They are distributed over all documents of the text,
+and standard errors are taken over documents. Windows are evaluated in pieces of fixed
+length, so memory does not grow with the window length.
 """
 
 import math
@@ -27,20 +28,20 @@ WindowState = Literal["zero", "carry"]
 Order = Literal["text", "shuffled"]
 Verdict = Literal["strong", "weak", "none"]
 
-ROWS = 16  # Rows that are read side by side, where there are so many.
-PIECE = 2048  # Steps of a piece.
-LEAST = 1e-5  # Nats a token; smaller changes are rounding.
+ROWS = 16  # rows of a batch, if there are as many
+PIECE = 2048  # steps of a window that are evaluated in one call
+TOLERANCE = 1e-5  # nats per token; smaller changes are rounding errors
 
 
 @dataclass(frozen=True)
 class LossAtLength:
-    """The loss at one length.
+    """The loss of a language model at one window length.
 
     Attributes:
       length: Steps of a window.
-      windows: Mean loss of each window, nats a token, ``(w,)``, in the order of the
+      windows: Mean loss of each window in nats per token, ``(w,)``, in the order of the
         text.
-      n_documents: Documents ``d`` that the windows are of, equally many of each.
+      n_documents: Number ``d`` of documents; each has the same number of windows.
     """
 
     length: int
@@ -49,40 +50,42 @@ class LossAtLength:
 
     @property
     def documents(self) -> Float[np.ndarray, " d"]:
-        """Mean loss of each document, nats a token, ``(d,)``."""
+        """Mean loss of each document in nats per token, ``(d,)``."""
         return self.windows.reshape(self.n_documents, -1).mean(1)
 
     @property
     def loss(self) -> float:
-        """Mean over all tokens, nats, and over documents, which have equal shares."""
+        """Mean over all tokens in nats, which is also the mean over documents."""
         return float(np.mean(self.windows))
 
     @property
     def error(self) -> float | None:
-        """Standard error of `loss` over documents; None of a single document.
+        """Standard error of `loss` over documents; None for a single document.
 
-        Windows of one document resemble each other, so that an error over windows would
-        say how well the loss of these documents is known, not that of the next one.
+        Windows of one document are correlated, so a standard error over windows would
+        underestimate the variation between documents.
         """
         return None if self.n_documents < 2 else float(stats.sem(self.documents))
 
     @property
     def perplexity(self) -> float:
-        """``exp(loss)``; infinite where that overflows."""
+        """``exp(loss)``; infinite if that overflows."""
+        # `math.exp` raises OverflowError above 709.
         return math.exp(self.loss) if self.loss < 700 else math.inf
 
 
 def loss_interval(
     documents: Sequence[float] | Float[np.ndarray, " d"], confidence: float = 0.95
 ) -> tuple[float, float] | None:
-    """The interval of a mean loss that takes documents as the units of the sample.
+    """Computes a confidence interval of the mean loss over documents.
 
     Args:
       documents: Mean loss of each document, ``(d,)``.
-      confidence: Part of such intervals that hold the mean over all documents.
+      confidence: Confidence level.
 
     Returns:
-      Student's t interval of ``d - 1`` degrees of freedom; None of a single document.
+      ``(low, high)``, Student's t interval with ``d - 1`` degrees of freedom; None for
+      a single document.
 
     Example:
       >>> low, high = loss_interval([1.0, 2.0, 3.0])
@@ -109,28 +112,30 @@ def losses_by_length(
     order: Order = "text",
     seed: int = 0,
 ) -> Iterator[LossAtLength]:
-    """Measures a model at several lengths, on the same tokens for all of them.
+    """Measures the loss of a model at several window lengths, on the same tokens.
 
     Args:
-      model: A causal model that predicts the next token at each step.
-      variables: Its parameters and other variables.
+      model: Causal model that predicts the next token at each step.
+      variables: Parameters and other variables of the model.
       text: Tokens, ``(n,)``.
-      lengths: Steps of a window; all must divide the greatest.
-      edges: Where documents start in the text and where the last one ends, ``(e,)``;
-        `scatter_back` says how windows are spread over them. None: it is one document.
-      max_tokens: Most tokens that are read at each length, if not the greatest length
-        takes more. None: as many as equal shares of all documents allow.
-      window_state: ``"zero"``: each window starts afresh. ``"carry"``: from the state that
-        the window read before it in its row left; the first one of a row starts afresh.
-      order: ``"text"``: windows follow each other as in the text. ``"shuffled"``: in an
-        order that is drawn.
-      seed: Draws that order.
+      lengths: Window lengths in steps; each must divide the maximum.
+      edges: Start of each document in the text and end of the last one, ``(e,)``;
+        `spread_spans` distributes windows over them. None means a single document.
+      max_tokens: Maximum number of tokens evaluated at each length; at least one window
+        of the maximum length is evaluated. None means as many as equal shares of all
+        documents allow.
+      window_state: State from which a window starts. ``"zero"``: the initial state of
+        the model. ``"carry"``: the final state of the previous window of its row; the
+        first window of a row starts from the initial state.
+      order: ``"text"``: windows are evaluated in the order of the text. ``"shuffled"``:
+        in a random order.
+      seed: Seed of the random order.
 
     Yields:
-      What was measured at each length, as soon as it is.
+      The loss at each length, as soon as it is measured.
 
     Raises:
-      ValueError: There is no length, or one that does not fit.
+      ValueError: ``lengths`` is empty, or a length does not fit.
 
     References:
       Wang, `LongSSM: On the Length Extension of State-space Models in Language
@@ -143,79 +148,86 @@ def losses_by_length(
     longest = max(lengths)
     if any(longest % length for length in lengths):
         raise ValueError(
-            f"`lengths` must be positive and divide the greatest, got {list(lengths)}; "
+            f"`lengths` must be positive and divide the maximum, got {list(lengths)}; "
             "powers of 2 do."
         )
     text = np.asarray(text)
+    # The last token is only a target.
     edges = np.array([0, len(text) - 1]) if edges is None else edges
+    # Chosen by the maximum length, so that all lengths use the same tokens.
     spans = spread_spans(edges, longest, max_tokens, n_spans=ROWS)
     for length in lengths:
-        places = spans.starts.reshape(-1, 1) + np.arange(0, spans.length, length)
-        drawn = np.arange(places.size)
+        starts = spans.starts.reshape(-1, 1) + np.arange(0, spans.length, length)
+        indices = np.arange(starts.size)
         if order == "shuffled":
-            drawn = np.random.default_rng((seed, length)).permutation(places.size)
-        read = places.reshape(-1)[drawn].reshape(places.shape)
-        losses = _losses(model, variables, text, length, read, window_state)
-        windows = losses.reshape(-1)[np.argsort(drawn)]
+            indices = np.random.default_rng((seed, length)).permutation(starts.size)
+        shuffled = starts.reshape(-1)[indices].reshape(starts.shape)
+        losses = _losses(model, variables, text, length, shuffled, window_state)
+        # The inverse permutation restores the order of the text.
+        windows = losses.reshape(-1)[np.argsort(indices)]
         yield LossAtLength(length, windows, len(spans.starts))
 
 
 @partial(jax.jit, static_argnums=0)
 def _step(model, variables, inputs, targets, state):
-    """Losses of a piece, summed for each row, and the states behind it."""
+    """Sum of the losses of a piece for each row, and the final states."""
     logits, state = model.apply(variables, inputs, state)
     loss = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     return jnp.sum(loss, -1), state
 
 
-def _losses(model, variables, text, length, places, start):
-    """Mean loss of the window at each place, in the shape of the places."""
-    shape, most = places.shape, ROWS
-    if start == "zero":
-        # Windows that do not know each other are rows of their own.
-        places, most = places.reshape(-1, 1), ROWS * max(1, PIECE // length)
-    # Parts of equal size, so that one compiled step reads all; rows that fill up the
-    # last part are read again.
-    n_parts = math.ceil(len(places) / most)
-    n_rows = math.ceil(len(places) / n_parts)
-    filled = np.resize(places, (n_parts, n_rows, places.shape[1]))
-    fresh = model.initial_state((n_rows,))
-    parts = [_rows(model, variables, text, length, part, fresh) for part in filled]
-    return np.concatenate(parts)[: len(places)].reshape(shape)
+def _losses(model, variables, text, length, starts, window_state):
+    """Mean loss of the window at each start, in the shape of ``starts``."""
+    shape, max_rows = starts.shape, ROWS
+    if window_state == "zero":
+        # Independent windows are rows of their own; short ones fill larger batches.
+        starts, max_rows = starts.reshape(-1, 1), ROWS * max(1, PIECE // length)
+    # Batches of equal size, so that one compiled step evaluates all; the last batch is
+    # filled up with repeated rows, which are dropped.
+    n_batches = math.ceil(len(starts) / max_rows)
+    n_rows = math.ceil(len(starts) / n_batches)
+    batches = np.resize(starts, (n_batches, n_rows, starts.shape[1]))
+    state = model.initial_state((n_rows,))
+    losses = [_rows(model, variables, text, length, rows, state) for rows in batches]
+    return np.concatenate(losses)[: len(starts)].reshape(shape)
 
 
-def _rows(model, variables, text, length, places, state):
-    """Mean loss of the window at each place; states go on along each row."""
-    found = np.zeros(places.shape)
-    for column, first in enumerate(places.T):
+def _rows(model, variables, text, length, starts, state):
+    """Mean loss of the window at each start; the state is carried along each row."""
+    losses = np.zeros(starts.shape)
+    for column, start in enumerate(starts.T):
         for begin in range(0, length, PIECE):
             end = min(begin + PIECE, length)
-            at = first[:, None] + np.arange(begin, end)
-            inputs, targets = (text[k].astype(np.int32) for k in (at, at + 1))
+            index = start[:, None] + np.arange(begin, end)
+            inputs, targets = (text[k].astype(np.int32) for k in (index, index + 1))
             loss, state = _step(model, variables, inputs, targets, state)
-            found[:, column] += np.asarray(loss, np.float64)
-    return found / length
+            # Float32 sums over many pieces would lose digits.
+            losses[:, column] += np.asarray(loss, np.float64)
+    return losses / length
 
 
 def classify_extension(
     measured: Sequence[LossAtLength], *, beyond: int, confidence: float = 0.95
 ) -> Verdict:
-    """Says whether a model extends to lengths beyond the one it was trained at.
+    """Classifies whether a model extends to lengths beyond its training length.
 
-    Of windows from fresh states only: where states go on from window to window in the
-    order of the text, the loss is the same at every length.
+    Use losses of windows that start from the initial state: if the state is carried
+    over in the order of the text, the loss is the same at every length.
 
     Args:
-      measured: At rising lengths, on the same tokens of two documents or more.
-      beyond: The length it was trained at: only longer ones count, and itself.
-      confidence: A change counts whose `loss_interval` over documents leaves out 0.
+      measured: Losses at increasing lengths, on the same tokens of at least two
+        documents.
+      beyond: Training length; shorter lengths are ignored.
+      confidence: Confidence level; the loss changes from a length to the next if the
+        `loss_interval` of the difference excludes 0.
 
     Returns:
-      ``"strong"``: every longer length has a lesser loss. ``"weak"``: none has a
-      greater one. ``"none"``: one has.
+      ``"strong"`` if the loss decreases at every step to a longer length, ``"weak"`` if
+      it increases at none, ``"none"`` if it increases at one.
 
     Raises:
-      ValueError: Fewer than two lengths count, or there are fewer than two documents.
+      ValueError: Fewer than two lengths are at least ``beyond``, or there are fewer
+        than two documents.
 
     References:
       Wang, 2024, definition 2.1
@@ -224,17 +236,19 @@ def classify_extension(
     if len(measured) < 2:
         raise ValueError(
             f"`measured` must have two lengths from {beyond} on, got {len(measured)}; "
-            "measure longer windows."
+            "measure longer windows too."
         )
     if (n := measured[0].n_documents) < 2:
         raise ValueError(
             f"`measured` must be of at least 2 documents, got {n}; measure a text of "
-            "more, for a change within one says nothing of another."
+            "more documents, because a standard error is taken over them."
         )
     documents = np.stack([each.documents for each in measured])
+    # Intervals of paired differences: documents differ more than lengths do.
     intervals = [loss_interval(c, confidence) for c in np.diff(documents, axis=0)]
-    ends = [interval for interval in intervals if interval is not None]
-    if any(low > 0 and low + high > 2 * LEAST for low, high in ends):
+    bounds = [interval for interval in intervals if interval is not None]
+    # `(low + high) / 2` is the mean difference.
+    if any(low > 0 and low + high > 2 * TOLERANCE for low, high in bounds):
         return "none"
-    falls = (high < 0 and low + high < -2 * LEAST for low, high in ends)
-    return "strong" if all(falls) else "weak"
+    decreases = (high < 0 and low + high < -2 * TOLERANCE for low, high in bounds)
+    return "strong" if all(decreases) else "weak"

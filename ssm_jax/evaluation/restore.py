@@ -1,4 +1,4 @@
-"""Trained models, from their work folders alone."""
+"""Restoring of trained models from the work dirs of their runs."""
 
 import dataclasses
 import os
@@ -25,12 +25,12 @@ class Restored:
     """A trained model.
 
     Attributes:
-      model: The module; ``model.apply(variables, inputs)`` gives
+      model: The module; ``model.apply(variables, inputs)`` returns
         ``(predictions, state)``.
-      variables: Its parameters and other variables, as numpy arrays.
-      task: The task it was trained for.
-      training: How it was trained.
-      step: The step its variables are of.
+      variables: Parameters and other variables of the model, as numpy arrays.
+      task: The task that the model was trained on.
+      training: The training configuration.
+      step: The training step of the checkpoint.
     """
 
     model: nn.Module
@@ -44,7 +44,7 @@ class Restored:
         """The task of a language model.
 
         Raises:
-          ValueError: It is no such model.
+          ValueError: The task is not a `TextFolder`.
         """
         if isinstance(self.task, TextFolder):
             return self.task
@@ -60,23 +60,23 @@ def restore(
     *,
     data_dir: str | None = None,
 ) -> Restored:
-    """Restores a model from the folder of its run, on any number of devices.
+    """Restores a model from the work dir of its run, on any number of devices.
 
     Args:
-      workdir: The folder of the run; nothing in it is changed.
-      which: The checkpoint: that of the best validation metric (of equal ones that of
-        the lower loss, then the later one), the latest, or the number of a step.
-      data_dir: Where the task's data are, if no longer where the run found them.
+      workdir: Work dir of the run; it is not modified.
+      which: The checkpoint: ``"best"``, with the best validation metric (ties are
+        broken by the lower loss, then by the later step), ``"latest"``, or a step.
+      data_dir: Data folder of the task, if it has moved since the run.
 
     Returns:
       The model, its variables and its task.
 
     Raises:
-      FileNotFoundError: There is no run in the folder.
-      CheckpointError: It has no such checkpoint, or one that is not what was saved or
-        of another config than the folder's.
-      ValueError: ``which`` is something else, or another version of ssm_jax wrote the
-        run; the error names the version that reads it.
+      FileNotFoundError: The work dir holds no run.
+      CheckpointError: The checkpoint does not exist, is corrupt, or was saved with
+        another config than that of the work dir.
+      ValueError: ``which`` is not valid, or the run was written by a version of ssm_jax
+        with other class names; the error names the version that reads it.
     """
     step = _step_number(which)
     folder = WorkDir(workdir)
@@ -85,6 +85,7 @@ def restore(
     runtime = {} if data_dir is None else {"data_dir": data_dir}
     task = build(config.task, "config.task", **runtime)
     model = build(config.model, "config.model")
+    # Shapes and dtypes are enough to restore into; nothing is initialized.
     target = jax.eval_shape(lambda: _variables(model, task.spec))
     target = {"params": target.pop("params"), "model_state": target}
     checkpoints = folder.open_checkpoints(task.spec.targets)
@@ -119,9 +120,10 @@ def _check_version(folder: WorkDir, config: Config) -> None:
 
 
 def _step_number(which: object) -> int | None:
-    """Checks which checkpoint is asked for; returns the step if that is a number."""
+    """Validates ``which``; returns the step, or None for a name."""
     if isinstance(which, str) and which in ("best", "latest"):
         return None
+    # `bool` is a subclass of `int`.
     if isinstance(which, int | np.integer) and not isinstance(which, bool):
         if which >= 0:
             return int(which)
@@ -132,7 +134,7 @@ def _step_number(which: object) -> int | None:
 
 
 def _variables(model, spec):
-    """The variables that a model starts with, for one example of a task."""
+    """The initial variables of a model, for one example of a task."""
     shape = (1, 2, spec.length) if spec.pair else (1, spec.length)
     if spec.inputs == "vector":
         shape = (*shape, spec.d_input)

@@ -1,4 +1,4 @@
-"""Evaluation of a run: metrics on a split, and a look at what was learned."""
+"""Evaluation of a run from its work dir: metrics, arrays for figures, length curves."""
 
 import json
 import os
@@ -32,8 +32,8 @@ from ssm_jax.training.workdir import WorkDir
 
 LENGTHS_FILE = "length_extension.jsonl"
 
-# From fresh states it is all the same how windows follow each other. Where states go on
-# in the order of the text it is all the same how long they are.
+# From zero states the loss does not depend on the order of the windows. With states
+# carried over in the order of the text it does not depend on their length.
 CARRIED: tuple[LengthStart, Order] = ("carry", "text")
 WAYS: tuple[tuple[LengthStart, Order], ...] = (
     ("zero", "text"),
@@ -49,38 +49,40 @@ def evaluate_run(
     split: Split = "test",
     data_dir: str | None = None,
 ) -> dict[str, Any]:
-    """Measures the model of a run on a split and looks into it.
+    """Evaluates the model of a run on a split.
 
-    The whole split is measured: ``evaluation_batches`` bounds an evaluation within
-    training, and here that of a split without end alone. Writes the metrics to
-    ``evaluation.json`` in the work folder, and what pictures are drawn from to
-    ``inspection.npz``; changes nothing else.
+    The whole split is evaluated; ``evaluation_batches`` of the training configuration
+    applies to endless splits only. Metrics are written to ``evaluation.json`` in the
+    work dir, and arrays for figures to ``inspection.npz``.
 
     Args:
-      workdir: The folder of the run.
-      which: The checkpoint, as `restore` takes it.
-      split: Which part of the data.
-      data_dir: Where the task's data are, if no longer where the run found them.
+      workdir: Work dir of the run.
+      which: The checkpoint; see `restore`.
+      split: The split.
+      data_dir: Data folder of the task, if it has moved since the run.
 
     Returns:
-      What was measured, with ``step`` and ``split``; as ``baseline`` what
-      `trivial_baseline` gives on the same batches; and of text `corpus`.
+      The metrics with ``step`` and ``split``; ``baseline``, the result of
+      `trivial_baseline` on the same batches; and for text ``corpus``, the result of
+      `corpus`.
 
     Raises:
-      FileNotFoundError: There is no run in the folder, or no data.
-      CheckpointError: It has no such checkpoint, or one that is not what was saved.
-      ValueError: ``which`` is something else, or there are several processes.
+      FileNotFoundError: The work dir holds no run, or the data are missing.
+      CheckpointError: The checkpoint does not exist or is corrupt.
+      ValueError: ``which`` is not valid, or there are several processes.
     """
     check_one_process()
     restored = restore(workdir, which, data_dir=data_dir)
     training, task = restored.training, restored.task
     endless = task.n_examples(split) is None
     limit = training.evaluation_batches if endless else None
+    # All local devices if they divide the batch evenly, otherwise one.
     n = jax.local_device_count()
     devices = jax.local_devices()[: n if training.batch_size % n == 0 else 1]
     parallel = DataParallel(training.parallel, devices)
     variables = dict(restored.variables)
     params = variables.pop("params")
+    # Evaluation has no optimizer.
     run = RunSpec(restored.model, task.spec, transform=optax.identity(), summary=())
     measured = evaluate(
         parallel.evaluation_step(run),
@@ -119,32 +121,35 @@ def evaluate_lengths(
     max_tokens: int = 2**19,
     data_dir: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Measures a language model at many lengths; see `losses_by_length`.
+    """Measures the loss of a language model by window length; see `losses_by_length`.
 
-    From fresh states; from those of the window before, which is the same at every
-    length and measured at the greatest; and so with the windows mixed. Windows are
-    spread over all documents of the split, an equal share of each; states go on within
-    a span of theirs (`Spans`). Writes a line for each to ``length_extension.jsonl`` in
-    the work folder.
+    Three evaluations are made: windows from zero states; states carried over in the
+    order of the text, measured at the maximum length only, because the loss is the same
+    at every length; and states carried over between shuffled windows. Windows are
+    distributed evenly over the documents of the split; states are carried within a span
+    (`Spans`). The rows are written to ``length_extension.jsonl`` in the work dir.
 
     Args:
-      workdir: The folder of the run.
-      lengths: Tokens of a window, rising; each must divide the greatest.
-      which: The checkpoint, as `restore` takes it.
-      split: Which part of the text.
-      max_tokens: Tokens that are read at each length, if not the greatest length takes
-        more.
-      data_dir: Where the text is, if no longer where the run found it.
+      workdir: Work dir of the run.
+      lengths: Window lengths in tokens, increasing; each must divide the maximum.
+      which: The checkpoint; see `restore`.
+      split: Split of the text.
+      max_tokens: Maximum number of tokens evaluated at each length; at least one window
+        of the maximum length is evaluated.
+      data_dir: Data folder of the text, if it has moved since the run.
 
     Returns:
-      A row for each: ``split``, ``start``, ``order``, ``length``; ``loss`` (nats a
-      token), ``error`` (its standard error over documents), ``interval`` (its
-      `loss_interval` of 95 %), ``loss_by_document`` and ``perplexity``; ``trained``,
-      the length it was trained at; ``extends``, the `classify_extension` on all lengths from that
-      one on, of fresh states alone; and ``corpus``: `corpus`, with ``tokens_read`` and
-      ``documents_read``, where those shorter than the greatest length count together
-      (`scatter_back` says how). Of a single document ``error``, ``interval`` and ``extends``
-      are None.
+      One row per evaluation and length, a dict with
+
+      - ``split``, ``start`` (the ``window_state``), ``order`` and ``length``;
+      - ``loss`` in nats per token, its standard ``error`` over documents, its 95 %
+        ``interval`` (see `loss_interval`), ``loss_by_document`` and ``perplexity``;
+      - ``trained``, the training length, and ``extends``, the result of
+        `classify_extension` for windows from zero states, None for the others;
+      - ``corpus``, the result of `corpus`, with ``tokens_read`` and
+        ``documents_read``; short documents are merged as in `spread_spans`.
+
+      For a single document ``error``, ``interval`` and ``extends`` are None.
 
     Raises:
       ValueError: The run is not of a language model, a length does not fit, or there
@@ -175,13 +180,14 @@ def evaluate_lengths(
             "extends": _extends(found, trained) if start == "zero" else None,
         }
         rows += [way | _row(each, known) | of_all for each in found]
+    # Written at the end, so that an interrupted evaluation keeps the previous file.
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (WorkDir(workdir).path / LENGTHS_FILE).write_text(lines)
     return rows
 
 
 def _extends(found: Sequence[LossAtLength], trained: int) -> str | None:
-    """The verdict from the trained length on; None where nothing can be said."""
+    """`classify_extension`, or None if there are too few lengths or documents."""
     beyond = [each for each in found if each.length >= trained]
     if len(beyond) < 2 or beyond[0].n_documents < 2:
         return None
@@ -189,7 +195,7 @@ def _extends(found: Sequence[LossAtLength], trained: int) -> str | None:
 
 
 def _row(measured: LossAtLength, known: Mapping[str, Any]) -> dict[str, Any]:
-    """What is recorded of one length."""
+    """The part of a row that belongs to one length."""
     read = {
         "tokens_read": measured.length * len(measured.windows),
         "documents_read": measured.n_documents,

@@ -1,4 +1,4 @@
-"""Which tokens of a text are read when a model is measured at several lengths."""
+"""Selection of the tokens of a text on which losses by length are measured."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from ssm_jax.types import Array, Integer
 
 
 class Spans(NamedTuple):
-    """Contiguous spans of a text, equally many and equally long in each document.
+    """Contiguous spans of a text: the same number and length in each document.
 
     Attributes:
-      starts: First token of each span, int64, ``(d, r)``: ``r`` spans of each of ``d``
-        documents, in the order of the text.
-      length: Tokens of a span.
+      starts: Index of the first token of each span, int64, ``(d, r)``: ``r`` spans in
+        each of ``d`` documents, in the order of the text.
+      length: Number of tokens of a span.
     """
 
     starts: np.ndarray
@@ -21,7 +21,7 @@ class Spans(NamedTuple):
 
     @property
     def n_tokens(self) -> int:
-        """Tokens of all spans together."""
+        """Total number of tokens of all spans."""
         return self.starts.size * self.length
 
 
@@ -32,22 +32,25 @@ def spread_spans(
     *,
     n_spans: int = 16,
 ) -> Spans:
-    """Spreads spans over a text: an equal share of each document, whatever its size.
+    """Distributes spans evenly over the documents of a text.
 
-    Equal shares make the mean over all tokens the mean over documents. A document that
-    is shorter than the longest window is read together with the documents behind it, up
-    to the first at which they hold one; below, a document is such a group too.
+    Every document contributes the same number of tokens, regardless of its length, so
+    the mean over all tokens is the mean over documents. A document shorter than the
+    longest window is merged with the following documents until they hold one window
+    together; such a group counts as one document.
 
     Args:
-      edges: Where documents start, and where the last one ends, rising, ``(e,)``.
-      longest: Tokens of the longest window; a span is a multiple of it.
-      max_tokens: Most tokens of all spans together, but at least one window is read.
-        Where that is less than one window of each document, documents at equal
-        distances are read. None: as many as the shortest document has.
-      n_spans: Spans to aim at, over all documents; they are read side by side.
+      edges: Start of each document and end of the last one, increasing, ``(e,)``.
+      longest: Tokens of the longest window; the length of a span is a multiple of it.
+      max_tokens: Maximum total number of tokens; at least one window is selected. If it
+        is less than one window per document, a subset of documents at equal distances
+        is selected. None means as many as the shortest document allows.
+      n_spans: Target number of spans, over all documents; they are evaluated as rows of
+        one batch.
 
     Returns:
-      The spans. In each document they start at equal distances, the first at its start.
+      The spans. In each document they start at equal distances, the first one at the
+      start of the document.
 
     Raises:
       ValueError: All documents together are shorter than the longest window.
@@ -65,20 +68,21 @@ def spread_spans(
     if len(groups) == 1:
         raise ValueError(
             f"`lengths` must be at most {edges[-1] - edges[0]}, the tokens of the text "
-            f"that have a next one, got {longest}; read shorter windows or a longer "
+            f"that have a next one, got {longest}; use shorter windows or a longer "
             "text."
         )
+    # Documents that remain after the last complete group join it.
     groups[-1] = int(edges[-1])
     first, size = np.array(groups[:-1]), np.diff(groups)
-    windows = int(size.min()) // longest  # Of each document.
+    n_windows = int(size.min()) // longest  # of each document
     if max_tokens is not None:
-        most = max(1, max_tokens // longest)
-        if most < len(first):
-            chosen = np.arange(most) * len(first) // most
-            first, size = first[chosen], size[chosen]
-        windows = min(windows, most // len(first))
-    of_span = -(-windows // max(1, n_spans // len(first)))
-    spans = windows // of_span
-    # Counted in windows, so that spans may touch but never overlap.
-    place = np.arange(spans) * (size // longest)[:, None] // spans
-    return Spans(first[:, None] + longest * place, of_span * longest)
+        max_windows = max(1, max_tokens // longest)
+        if max_windows < len(first):
+            selected = np.arange(max_windows) * len(first) // max_windows
+            first, size = first[selected], size[selected]
+        n_windows = min(n_windows, max_windows // len(first))
+    windows_per_span = -(-n_windows // max(1, n_spans // len(first)))
+    spans = n_windows // windows_per_span
+    # Offsets in whole windows, so that spans may touch but never overlap.
+    offset = np.arange(spans) * (size // longest)[:, None] // spans
+    return Spans(first[:, None] + longest * offset, windows_per_span * longest)

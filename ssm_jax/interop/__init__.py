@@ -1,4 +1,4 @@
-"""Models of other libraries, from their files and back."""
+"""Conversion of models from and to the formats of other libraries."""
 
 from ssm_jax.interop.mamba import load_mamba, save_mamba
 

@@ -1,6 +1,6 @@
-"""Mamba in Hugging Face's files: a folder becomes a model, and a model a folder.
+"""Conversion of Mamba models from and to the format of Hugging Face.
 
-Needs the package ``safetensors`` (extra ``[interop]``) and no other framework.
+Requires the package ``safetensors`` (extra ``[interop]``) and no other framework.
 """
 
 import json
@@ -21,7 +21,7 @@ from ssm_jax.types import PyTree
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
-# What a config must say, for nothing else is there to be read.
+# Fields that must have these values, because `Mamba` implements no others.
 _FIXED = {
     "model_type": "mamba",
     "use_bias": False,
@@ -47,19 +47,19 @@ _LAYER = {
 def load_mamba(
     folder: str | os.PathLike[str],
 ) -> tuple[SequenceModel, dict[str, Any]]:
-    """Reads a published Mamba.
+    """Loads a Mamba model saved by Hugging Face's ``MambaForCausalLM``.
 
     Args:
-      folder: Holds ``config.json`` and the weights, one ``.safetensors`` file or many,
-        as Hugging Face's ``MambaForCausalLM`` writes them.
+      folder: Folder with ``config.json`` and the weights in one or several
+        ``.safetensors`` files.
 
     Returns:
       ``(model, variables)``: the model, which predicts the next token at each step, and
-      its parameters, float32 numpy arrays.
+      its parameters as float32 numpy arrays.
 
     Raises:
-      FileNotFoundError: A file is not there.
-      ValueError: The config is of another model, or the weights do not fit it.
+      FileNotFoundError: A file does not exist.
+      ValueError: The config describes another model, or the weights do not fit it.
 
     References:
       Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
@@ -73,54 +73,57 @@ def load_mamba(
     if not files:
         raise FileNotFoundError(
             f"`folder` must hold .safetensors files, got none in {folder}; older "
-            "checkpoints come as pickles, which `transformers` can write anew."
+            "checkpoints are pickles, which `transformers` can convert."
         )
-    found = {name: array for file in files for name, array in load_file(file).items()}
-    found.pop("lm_head.weight", None)  # the table of the tokens once more
+    weights = {name: array for file in files for name, array in load_file(file).items()}
+    weights.pop("lm_head.weight", None)  # tied: a copy of the embedding table
     params = _template(model)
     paths = _paths(model.n_layers)
-    if found.keys() != paths.keys():
-        different = sorted(found.keys() ^ paths.keys())
+    if weights.keys() != paths.keys():
+        different = sorted(weights.keys() ^ paths.keys())
         raise ValueError(
             f"`folder` must hold the weights of {model.n_layers} layers of Mamba, got "
-            f"{different[:3]} that are missing or too many in {folder}."
+            f"missing or unexpected weights {different[:3]} in {folder}."
         )
     for name, path in paths.items():
         *parents, last = path
-        place = params
-        for parent in parents:
-            place = place[parent]
-        value = _ours(name, found[name].astype(np.float32))
-        if value.shape != place[last].shape:
+        parent = params
+        for key in parents:
+            parent = parent[key]
+        # Published weights may be in bfloat16 or float16; parameters are float32.
+        value = _from_hf(name, weights[name].astype(np.float32))
+        if value.shape != parent[last].shape:
             raise ValueError(
-                f"`folder` must hold {place[last].shape} for {name}, as its config "
+                f"`folder` must hold {parent[last].shape} for {name}, as its config "
                 f"says, got {value.shape} in {folder}."
             )
-        place[last] = value
+        parent[last] = value
     return model, {"params": params}
 
 
 def save_mamba(
     model: SequenceModel, variables: PyTree, folder: str | os.PathLike[str]
 ) -> None:
-    """Writes a Mamba as `load_mamba` and Hugging Face's library read it.
+    """Saves a Mamba model in the format of Hugging Face's ``MambaForCausalLM``.
 
     Args:
-      model: A model of blocks of `Mamba`, as `load_mamba` makes it.
+      model: A model of blocks of `Mamba`, as `load_mamba` returns it.
       variables: Its parameters.
-      folder: Where ``config.json`` and ``model.safetensors`` go.
+      folder: Folder to write ``config.json`` and ``model.safetensors`` to; created if
+        missing.
 
     Raises:
-      ValueError: The model has no place in the format.
+      ValueError: The format cannot represent the model.
     """
     from safetensors.numpy import save_file
 
     config = _config(model)
+    # Converting back detects every field that the format cannot represent.
     if _model(config, Path(folder)) != model:
         raise ValueError(
-            "`model` must be a `SequenceModel` of prenormalised RMS blocks of `Mamba` "
-            f"and a `TokenEncoder`, without a head, got {model}; the format has no "
-            "place for others."
+            "`model` must be a `SequenceModel` of prenorm RMS blocks of `Mamba` and a "
+            f"`TokenEncoder`, without a head, got {model}; the format represents no "
+            "other model."
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -129,26 +132,29 @@ def save_mamba(
         value: Any = variables["params"]
         for key in path:
             value = value[key]
-        arrays[name] = np.ascontiguousarray(_theirs(name, np.asarray(value)))
+        # safetensors writes the buffer of an array and ignores its strides.
+        arrays[name] = np.ascontiguousarray(_to_hf(name, np.asarray(value)))
     save_file(arrays, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
 
 
 def _model(config: Mapping[str, Any], folder: Path) -> SequenceModel:
-    for name, wanted in _FIXED.items():
-        if (value := config.get(name, wanted)) != wanted:
+    """The model that a Hugging Face config describes."""
+    for name, required in _FIXED.items():
+        if (value := config.get(name, required)) != required:
             raise ValueError(
-                f"`folder` must hold a Mamba with {name} = {wanted!r}, got {value!r} "
+                f"`folder` must hold a Mamba with {name} = {required!r}, got {value!r} "
                 f"in {folder / CONFIG}."
             )
     d, n_layers = config["hidden_size"], config["num_hidden_layers"]
     rank = config.get("time_step_rank", "auto")
-    usual = rank in ("auto", -(-d // 16))
-    selective = SelectiveSSM(
-        d_state=config["state_size"], dt_rank=None if usual else rank
+    # None for the default rank, so that equal models compare equal.
+    is_default = rank in ("auto", -(-d // 16))
+    recurrence = SelectiveSSM(
+        d_state=config["state_size"], dt_rank=None if is_default else rank
     )
     layer = Mamba(
-        recurrence=selective,
+        recurrence=recurrence,
         expand=config["expand"],
         d_conv=config["conv_kernel"],
         n_layers=n_layers,
@@ -162,21 +168,21 @@ def _model(config: Mapping[str, Any], folder: Path) -> SequenceModel:
 
 
 def _config(model):
-    """The fields of a config that say what the model is."""
+    """The Hugging Face config of a model."""
     layer, encoder = model.block.layer, model.encoder
     if not isinstance(layer, Mamba) or not isinstance(encoder, TokenEncoder):
         raise ValueError(
-            "`model` must be of blocks of `Mamba` behind a `TokenEncoder`, got "
-            f"{type(layer).__name__} behind {type(encoder).__name__}."
+            "`model` must have blocks of `Mamba` and a `TokenEncoder`, got "
+            f"{type(layer).__name__} and {type(encoder).__name__}."
         )
-    selective = layer.recurrence
-    rank = getattr(selective, "dt_rank", None)
+    recurrence = layer.recurrence
+    rank = getattr(recurrence, "dt_rank", None)
     return _FIXED | {
         "architectures": ["MambaForCausalLM"],
         "vocab_size": encoder.vocabulary,
         "hidden_size": encoder.d_model,
         "intermediate_size": layer.expand * encoder.d_model,
-        "state_size": getattr(selective, "d_state", None),
+        "state_size": getattr(recurrence, "d_state", None),
         "time_step_rank": -(-encoder.d_model // 16) if rank is None else rank,
         "num_hidden_layers": model.n_layers,
         "expand": layer.expand,
@@ -187,13 +193,14 @@ def _config(model):
 
 
 def _template(model):
-    """The parameters' shapes, in dicts that may be filled."""
+    """Nested dicts of the shapes of the parameters, to be filled with arrays."""
+    # `eval_shape` allocates no array.
     tokens = np.zeros((1, 1), np.int32)
     return meta.unbox(jax.eval_shape(model.init, jax.random.key(0), tokens))["params"]
 
 
 def _paths(n_layers):
-    """Where each of their names is in our parameters."""
+    """Maps the names of Hugging Face's weights to paths in the parameters."""
     paths = {
         "backbone.embeddings.weight": ("encoder", "table", "embedding"),
         "backbone.norm_f.weight": ("norm", "rms", "scale"),
@@ -204,14 +211,15 @@ def _paths(n_layers):
     return paths
 
 
-def _ours(name, value):
-    """Their maps are from columns to rows, and a tap has an axis of its own."""
+def _from_hf(name, value):
+    """Transposes linear kernels (out, in) and convolution kernels (d, 1, k)."""
     if name.endswith("conv1d.weight"):
         return value[:, 0].T
     return value.T if name.endswith("proj.weight") else value
 
 
-def _theirs(name, value):
+def _to_hf(name, value):
+    """Inverse of `_from_hf`."""
     if name.endswith("conv1d.weight"):
         return value.T[:, None]
     return value.T if name.endswith("proj.weight") else value

@@ -1,4 +1,4 @@
-"""Pure functions of arrays: recurrences, powers of decays, convolutions."""
+"""Pure functions of arrays: recurrences, powers of decays and convolutions."""
 
 from ssm_jax.kernels.attention import linear_attention
 from ssm_jax.kernels.fft import (

@@ -1,7 +1,7 @@
-"""Checks of array arguments by dtype and shape, which are known when they are traced.
+"""Checks of the dtype and shape of array arguments, performed at trace time.
 
-Without them a mask of integers would select by its bits, integer inputs would round
-what they are added to, and imaginary parts would be dropped.
+They prevent silent errors of type promotion: an integer mask that is applied bitwise,
+integers that truncate an update, and imaginary parts that are discarded.
 """
 
 from typing import Any
@@ -14,16 +14,16 @@ from ssm_jax.types import PRNGKey
 
 
 def check_floating(name: str, value: Any, *, may_be_complex: bool = False) -> None:
-    """Checks that an argument is an array of floating-point numbers.
+    """Checks that an argument is a floating-point array.
 
     Args:
-      name: Name of the argument.
-      value: What was given.
-      may_be_complex: Whether complex numbers are taken, too.
+      name: Name of the argument, used in the error message.
+      value: The argument.
+      may_be_complex: Whether complex arrays are accepted.
 
     Raises:
-      ValueError: ``value`` is no array, or one of integers, flags or, unless they are
-        taken, complex numbers.
+      ValueError: ``value`` is not an array, or its dtype is integer, boolean or, unless
+        ``may_be_complex``, complex.
 
     Example:
       >>> check_floating("x", jnp.ones(3, jnp.int32))
@@ -45,16 +45,16 @@ def check_floating(name: str, value: Any, *, may_be_complex: bool = False) -> No
 
 
 def check_flags(name: str, flags: Any, *shapes: tuple[int, ...]) -> None:
-    """Checks that an argument is an array of flags, one a step.
+    """Checks that an argument is a boolean array with one flag per step.
 
     Args:
-      name: Name of the argument.
-      flags: What was given; None is taken.
-      *shapes: The shapes that it may have, the one for the message first. None given:
-        any.
+      name: Name of the argument, used in the error message.
+      flags: The argument; None is accepted.
+      *shapes: Accepted shapes; the error message shows the first. If there are none,
+        every shape is accepted.
 
     Raises:
-      ValueError: ``flags`` is no boolean array, or of another shape.
+      ValueError: ``flags`` is not a boolean array, or has another shape.
     """
     if flags is None:
         return
@@ -62,12 +62,12 @@ def check_flags(name: str, flags: Any, *shapes: tuple[int, ...]) -> None:
         remedy = f"`{name} != 0`" if is_array(flags) else f"`jnp.asarray({name}, bool)`"
         raise ValueError(
             f"`{name}` must be a boolean array, got {shown(flags)}; {remedy} makes one "
-            "of zeros and ones."
+            "from zeros and ones."
         )
     if shapes and flags.shape not in shapes:
         raise ValueError(
-            f"`{name}` must be {shapes[0]}, one flag a step, got {flags.shape}; leave "
-            "out the last axis."
+            f"`{name}` must be {shapes[0]}, one flag per step, got {flags.shape}; "
+            "leave out the last axis."
         )
 
 
@@ -92,12 +92,12 @@ def check_draw(key: PRNGKey, d_in: int) -> None:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value has a shape and a dtype, as arrays and tracers have."""
+    """Returns whether a value has a shape and a dtype, like arrays and tracers."""
     return hasattr(value, "dtype") and hasattr(value, "shape")
 
 
 def shown(value: Any) -> str:
-    """An argument as errors show it: the dtype of an array, else type and value."""
+    """Formats an argument for an error: dtype of an array, else type and value."""
     if is_array(value):
         return str(value.dtype)
     text = repr(value)

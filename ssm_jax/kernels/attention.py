@@ -1,4 +1,4 @@
-"""Attention with weights that factor: a recurrence of matrices, evaluated by chunks."""
+"""Linear attention, evaluated in chunks as a recurrence with matrix states."""
 
 from functools import partial
 
@@ -9,11 +9,13 @@ from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.types import Array, Float, Steps
 
-# Steps of a chunk; inside a chunk the evaluation is quadratic.
+# Length of a chunk. Within a chunk the attention matrix is formed explicitly, at a cost
+# that is quadratic in the length of the chunk.
 _CHUNK = 64
 
-# Least sum of weights that is divided by; its inverse square is still a float32.
-_LEAST = 1e-12
+# Lower bound of the normalizer. Its inverse square, which occurs in the gradient of the
+# division, does not overflow float32.
+_NORMALIZER_MIN = 1e-12
 
 
 def linear_attention(
@@ -28,29 +30,29 @@ def linear_attention(
 ) -> tuple[Float[jax.Array, "*b l h v"], Float[jax.Array, "*b h k v1"] | None]:
     """Evaluates ``y_i = sum_j (q_i . k_j) v_j / sum_j (q_i . k_j)`` in each head.
 
-    Time and memory grow with the length: what a step sees of the chunks before its own
-    is a product with a state, ``h_t = h_{t-1} + k_t [v_t, 1]^T``.
+    Time and memory are linear in the length. The contribution of previous chunks is a
+    product with the state ``h_t = h_{t-1} + k_t [v_t, 1]^T``.
 
     Args:
-      q: Features of the queries, not negative, ``(*b, l, h, k)``.
-      k: Features of the keys, not negative, ``(*b, l, h, k)``.
+      q: Non-negative features of the queries, ``(*b, l, h, k)``.
+      k: Non-negative features of the keys, ``(*b, l, h, k)``.
       v: Values, ``(*b, l, h, v)``.
       state: State before the first step, ``(*b, h, k, v + 1)``. None means zeros.
-      bidirectional: Every step sees all of its segment; else itself and what is before
-        it.
-      reset: True where a segment starts, ``(*b, l)``; steps of different segments do
-        not see each other. None means one segment.
-      mask: True where a step is data, ``(*b, l)``; the others are seen by none. None
-        means all are.
+      bidirectional: If True, each step attends to all steps of its segment; otherwise
+        to itself and to previous steps of the segment.
+      reset: True where a segment starts, ``(*b, l)``. Steps do not attend across
+        segment boundaries. None means one segment.
+      mask: True at valid steps, ``(*b, l)``. No step attends to padding. None means
+        that all steps are valid.
 
     Returns:
-      ``(y, state)``: means, ``(*b, l, h, v)``, and the state after the last step; None
-      in place of the state if bidirectional. A step whose weights sum up to less than
-      1e-12 gets less than the mean, and zeros where it sees nothing.
+      ``(y, state)``: weighted means, ``(*b, l, h, v)``, and the state after the last
+      step, or None if ``bidirectional``. The normalizer is bounded below by 1e-12, so
+      that the output is zero at a step that attends to no valid step.
 
     Raises:
-      ValueError: A state is given to an evaluation in two directions, an array is not
-        floating-point or a flag not boolean, or a shape does not fit.
+      ValueError: ``state`` is given together with ``bidirectional``, an array is not
+        floating-point, flags are not boolean, or the shapes do not match.
 
     Example:
       >>> q, k = jnp.ones((3, 1, 1)), jnp.array([1.0, 1.0, 2.0])[:, None, None]
@@ -64,8 +66,8 @@ def linear_attention(
     """
     if bidirectional and state is not None:
         raise ValueError(
-            "`state` must be None for linear attention in two directions, got one; the "
-            "second direction starts where the sequence ends."
+            "`state` must be None if `bidirectional`, got an array; the backward "
+            "direction has no previous state."
         )
     _check(q, k, v, state, reset, mask)
     return _evaluate(q, k, v, state, reset, mask, bidirectional=bidirectional)
@@ -76,14 +78,14 @@ def _check(q, k, v, state, reset, mask):
         check_floating(name, values)
         if values.ndim < 3 or 0 in values.shape or values.shape[:-1] != q.shape[:-1]:
             raise ValueError(
-                f"`{name}` must be (*b, l, h, n), in all but n like `q` and with no "
-                f"axis empty, got {values.shape} with {q.shape}; one head is an axis "
-                "of size 1."
+                f"`{name}` must be (*b, l, h, n), equal to `q` in all axes but the "
+                f"last and without empty axes, got {values.shape} with {q.shape}; a "
+                "single head is an axis of size 1."
             )
     if k.shape != q.shape:
         raise ValueError(
-            f"`k` must be {q.shape} like `q`, got {k.shape}; queries meet keys of "
-            "their size."
+            f"`k` must be {q.shape} like `q`, got {k.shape}; queries and keys must "
+            "have the same number of features."
         )
     *batch, _, heads, d_key = q.shape
     check_flags("reset", reset, q.shape[:-2])
@@ -94,74 +96,87 @@ def _check(q, k, v, state, reset, mask):
     if state.shape != (*batch, heads, d_key, v.shape[-1] + 1):
         raise ValueError(
             f"`state` must be {(*batch, heads, d_key, v.shape[-1] + 1)}, got "
-            f"{state.shape}; its last column is that of the sums of weights."
+            f"{state.shape}; its last column holds the sums of the keys."
         )
 
 
 @partial(jax.jit, static_argnames="bidirectional")
 def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
     if mask is not None:
+        # A zero key removes a padded step from the numerator and from the normalizer.
         k = jnp.where(mask[..., None, None], k, 0)
-    # With a one at its end a value sums up to the sum of weights, too.
+    # The appended column of ones accumulates the normalizer along with the numerator.
     v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
     if bidirectional and reset is None:
+        # Every step attends to the same sum, so no recurrence is needed.
         total = jnp.einsum("...lhk,...lhv->...hkv", k, v)
         sums = jnp.einsum("...lhk,...hkv->...lhv", q, total)
     else:
         segment = jnp.zeros(q.shape[:-2], jnp.int32)
         segment = segment if reset is None else jnp.cumsum(reset, -1)
-        sums, state = _in_chunks_of_input(q, k, v, segment, state, bidirectional)
-    return sums[..., :-1] / jnp.maximum(sums[..., -1:], _LEAST), state
+        sums, state = _chunked_sums(q, k, v, segment, state, bidirectional)
+    return sums[..., :-1] / jnp.maximum(sums[..., -1:], _NORMALIZER_MIN), state
 
 
-def _in_chunks_of_input(q, k, v, segment, state, bidirectional):
-    """Sums ``(q_i . k_j) v_j`` over the ``j`` that ``i`` sees; and the last state."""
+def _chunked_sums(q, k, v, segment, state, bidirectional):
+    """Sums ``(q_i . k_j) v_j`` over the steps ``j`` that ``i`` attends to.
+
+    Returns the sums and the state after the last step (None if ``bidirectional``).
+    """
     length = q.shape[-3]
     size = min(_CHUNK, length)
-    q, k, v = (_chunks(values, size, -3) for values in (q, k, v))
-    segment = _chunks(segment, size, -1, mode="edge")
-    sees = segment[..., :, None] == segment[..., None, :]
+    q, k, v = (_split_chunks(values, size, -3) for values in (q, k, v))
+    # Padding of the last chunk continues the last segment, so that the state is not
+    # reset there. Its keys are zeros.
+    segment = _split_chunks(segment, size, -1, mode="edge")
+    attends = segment[..., :, None] == segment[..., None, :]
     if not bidirectional:
-        sees &= jnp.tri(size, dtype=bool)
+        attends &= jnp.tri(size, dtype=bool)
+    # Contribution of the same chunk: masked attention matrix times values.
     weights = jnp.einsum("...ihk,...jhk->...hij", q, k)
-    weights = jnp.where(sees[..., None, :, :], weights, 0)
+    weights = jnp.where(attends[..., None, :, :], weights, 0)
     sums = jnp.einsum("...hij,...jhv->...ihv", weights, v)
-    earlier, last = _from_earlier_chunks(q, k, v, segment, state)
-    sums += earlier
+    past, last = _sums_of_previous_chunks(q, k, v, segment, state)
+    sums += past
     if bidirectional:
+        # The future is the past of the reversed sequence; the diagonal chunk is counted
+        # above and belongs to neither.
         steps = segment.ndim - 2, segment.ndim - 1
         q, k, v, segment = (jnp.flip(values, steps) for values in (q, k, v, segment))
-        later, _ = _from_earlier_chunks(q, k, v, segment, None)
-        sums += jnp.flip(later, steps)
+        future, _ = _sums_of_previous_chunks(q, k, v, segment, None)
+        sums += jnp.flip(future, steps)
         last = None
     sums = sums.reshape(*sums.shape[:-4], -1, *sums.shape[-2:])
     return sums[..., :length, :, :], last
 
 
-def _chunks(values, size, axis, mode="constant"):
-    """Splits the axis of steps into chunks and their steps, filled up at the end."""
-    fill = [(0, 0)] * values.ndim
-    fill[axis] = (0, -values.shape[axis] % size)
-    values = jnp.pad(values, fill, mode=mode)
+def _split_chunks(values, size, axis, mode="constant"):
+    """Splits the time axis into ``(chunks, size)``, padded at the end."""
+    padding = [(0, 0)] * values.ndim
+    padding[axis] = (0, -values.shape[axis] % size)
+    values = jnp.pad(values, padding, mode=mode)
     axis += values.ndim
     return values.reshape(*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
 
 
-def _from_earlier_chunks(q, k, v, segment, state):
-    """What steps see of the chunks before theirs, and the state after the last."""
+def _sums_of_previous_chunks(q, k, v, segment, state):
+    """Returns the sums over previous chunks, and the state after the last chunk."""
     end = segment[..., -1]
-    end_before = jnp.concatenate([jnp.zeros_like(end[..., :1]), end[..., :-1]], -1)
-    handed_on = (segment == end[..., None])[..., None, None]
-    local = jnp.einsum("...jhk,...jhv->...hkv", jnp.where(handed_on, k, 0), v)
+    previous_end = jnp.concatenate([jnp.zeros_like(end[..., :1]), end[..., :-1]], -1)
+    # Only the segment at the end of a chunk contributes to the state that leaves it.
+    in_last = (segment == end[..., None])[..., None, None]
+    local = jnp.einsum("...jhk,...jhv->...hkv", jnp.where(in_last, k, 0), v)
     flat = local.reshape(*end.shape, -1)
-    before = jnp.zeros_like(flat[..., 0, :])
+    h0 = jnp.zeros_like(flat[..., 0, :])
     if state is not None:
-        before = state.reshape(before.shape)
-    keep = jnp.ones(flat.shape[-1:], flat.dtype)
-    after, last = linear_recurrence(keep, flat, before, reset=end != end_before)
-    states = jnp.concatenate([before[..., None, :], after[..., :-1, :]], -2)
-    reads = (segment == end_before[..., None])[..., None, None]
+        h0 = state.reshape(h0.shape)
+    # A recurrence over chunks with decay 1: one state per chunk, not one per step.
+    decay = jnp.ones(flat.shape[-1:], flat.dtype)
+    h, last = linear_recurrence(decay, flat, h0, reset=end != previous_end)
+    states = jnp.concatenate([h0[..., None, :], h[..., :-1, :]], -2)
+    # Steps after a reset do not read the state of the previous segment.
+    in_first = (segment == previous_end[..., None])[..., None, None]
     sums = jnp.einsum(
-        "...ihk,...hkv->...ihv", jnp.where(reads, q, 0), states.reshape(local.shape)
+        "...ihk,...hkv->...ihv", jnp.where(in_first, q, 0), states.reshape(local.shape)
     )
     return sums, last.reshape(*last.shape[:-1], *local.shape[-3:])

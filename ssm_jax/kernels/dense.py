@@ -1,8 +1,8 @@
-"""Linear recurrences with a dense matrix, one of each channel, in real numbers.
+"""Linear recurrences with a dense state matrix per channel, in real arithmetic.
 
-A step is held as what it changes, ``h_t = h_{t-1} + E h_{t-1} + b x_t``: a slow system
-is little but the identity, and ``I + E`` rounded to float32 would lose what matters of
-``E``. The change over twice as many steps is ``2 E + E**2``.
+The state matrix is stored as ``E = A - I``, so that ``h_t = h_{t-1} + E h_{t-1} + B
+x_t``. For a slow system ``A`` is close to the identity, and rounding ``A`` to float32
+would lose most digits of ``E``. Squaring becomes ``A**2 - I = 2 E + E**2``.
 """
 
 from typing import NamedTuple
@@ -14,20 +14,23 @@ from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.types import Array, Float, Int, Steps
 
-_LONGEST = 128
-_FULL = jax.lax.Precision.HIGHEST
+# Maximum length of a block; the Toeplitz matrix of a block has `length**2` entries.
+_BLOCK_MAX = 128
+
+# GPUs and TPUs multiply float32 matrices in lower precision by default.
+_HIGHEST = jax.lax.Precision.HIGHEST
 
 Sequences = Float[Array, "*b l d"]
 DenseState = Float[Array, "*b d n"]
 
 
 class DenseSSM(NamedTuple):
-    """``h_t = h_{t-1} + E h_{t-1} + b x_t, y_t = c h_t`` of each channel.
+    """State space model ``h_t = A h_{t-1} + B x_t, y_t = C h_t`` of each channel.
 
     Attributes:
-      A_minus_I: What a step changes, ``E``, ``(d, n, n)``.
-      B: How the input enters, ``b``, ``(d, n)``.
-      C: How the state leaves, ``c``, ``(d, n)``.
+      A_minus_I: State matrix minus the identity, ``(d, n, n)``.
+      B: Input vector, ``(d, n)``.
+      C: Output vector, ``(d, n)``.
     """
 
     A_minus_I: Float[Array, "d n n"]
@@ -35,26 +38,29 @@ class DenseSSM(NamedTuple):
     C: Float[Array, "d n"]
 
 
-def change_over(change: Float[Array, "d n n"], steps: int) -> Float[Array, "d n n"]:
-    """What many steps change, ``(I + E)**steps - I``.
+def n_step_change(
+    A_minus_I: Float[Array, "d n n"], steps: int
+) -> Float[Array, "d n n"]:
+    """Computes ``A**steps - I`` by repeated squaring, without forming ``A``.
 
     Args:
-      A_minus_I: What one step changes, ``(d, n, n)``.
+      A_minus_I: State matrix minus the identity, ``(d, n, n)``.
       steps: Number of steps.
 
     Returns:
-      ``(d, n, n)``.
+      ``A**steps - I``, ``(d, n, n)``.
 
     Example:
-      >>> print(change_over(jnp.array([[[0.1]]]), 2))
+      >>> print(n_step_change(jnp.array([[[0.1]]]), 2))
       [[[0.21000001]]]
     """
-    total = jnp.zeros_like(change)
+    # Product of the powers A**1, A**2, A**4, ... of the binary digits of `steps`.
+    total, square = jnp.zeros_like(A_minus_I), A_minus_I
     while steps:
         if steps % 2:
-            total = _both(total, change)
+            total = _compose(total, square)
         steps //= 2
-        change = _both(change, change) if steps else change
+        square = _compose(square, square) if steps else square
     return total
 
 
@@ -66,19 +72,20 @@ def step_by_step(
     reset: Steps | None = None,
     lengths: Int[Array, "*b"] | None = None,
 ) -> tuple[Sequences, DenseState]:
-    """Evaluates a dense recurrence one step after another.
+    """Evaluates a dense recurrence sequentially.
 
     Args:
-      system: The recurrence.
-      x: Sequences, ``(*b, l, d)``.
+      system: State space model of each channel.
+      x: Inputs, ``(*b, l, d)``.
       state: State before the first step, ``(*b, d, n)``. None means zeros.
-      reset: True where the state before is forgotten, ``(*b, l)``, or None.
-      lengths: Steps of each row that count, ``(*b,)``; those behind leave the state as
-        it is. None means all.
+      reset: True where a segment starts, ``(*b, l)``; the state before such a step is
+        set to zeros. None means one segment.
+      lengths: Number of valid steps of each sequence, ``(*b,)``; later steps leave the
+        state unchanged. None means all steps.
 
     Returns:
-      ``(y, last)``: outputs, ``(*b, l, d)``, and the state after the last step that
-      counts, ``(*b, d, n)``.
+      ``(y, last)``: outputs, ``(*b, l, d)``, and the state after the last valid step,
+      ``(*b, d, n)``.
 
     Example:
       >>> half = DenseSSM(jnp.array([[[-0.5]]]), jnp.ones((1, 1)), jnp.ones((1, 1)))
@@ -87,27 +94,27 @@ def step_by_step(
       [1.   1.5  1.75] [[1.75]]
     """
     check_flags("reset", reset)
-    system, x, start = _together(system, x, state)
+    system, x, h0 = _match_axes(system, x, state)
     *batch, length, _ = x.shape
     c = _block_length(length)
     lengths = jnp.full(batch, length) if lengths is None else lengths
-    counts = jnp.arange(length) < lengths[..., None]
+    valid = jnp.arange(length) < lengths[..., None]
 
-    def one_step(h, inputs):
-        x, cut, counts = inputs
-        before = h if cut is None else jnp.where(cut[..., None, None], 0, h)
-        after = _add_step(before, system.A_minus_I, system.B * x[..., None])
-        return jnp.where(counts[..., None, None], after, h), _leave(system, after)
+    def step(h, inputs):
+        x, reset, valid = inputs
+        h_prev = h if reset is None else jnp.where(reset[..., None, None], 0, h)
+        h_next = _add_step(h_prev, system.A_minus_I, system.B * x[..., None])
+        return jnp.where(valid[..., None, None], h_next, h), _readout(system, h_next)
 
-    def in_blocks(values):
+    def split_blocks(values):
         values = jnp.moveaxis(values, len(batch), 0)
-        fill = [(0, -length % c)] + [(0, 0)] * (values.ndim - 1)
-        return jnp.pad(values, fill).reshape(-1, c, *values.shape[1:])
+        padding = [(0, -length % c)] + [(0, 0)] * (values.ndim - 1)
+        return jnp.pad(values, padding).reshape(-1, c, *values.shape[1:])
 
-    # Only the states between blocks are kept for the backward pass.
-    one_block = jax.checkpoint(lambda h, inputs: jax.lax.scan(one_step, h, inputs))
-    inputs = jax.tree.map(in_blocks, (x, reset, counts))
-    last, y = jax.lax.scan(one_block, start, inputs)
+    # Rematerialize within blocks: the backward pass stores one state per block.
+    scan_block = jax.checkpoint(lambda h, inputs: jax.lax.scan(step, h, inputs))
+    inputs = jax.tree.map(split_blocks, (x, reset, valid))
+    last, y = jax.lax.scan(scan_block, h0, inputs)
     y = y.reshape(-1, *y.shape[2:])[:length]
     return jnp.moveaxis(y, 0, len(batch)), last
 
@@ -119,90 +126,99 @@ def block_by_block(
     *,
     lengths: Int[Array, "*b"] | None = None,
 ) -> tuple[Sequences, DenseState]:
-    """Evaluates a dense recurrence in matrix products, block by block.
+    """Evaluates a dense recurrence in blocks, by matrix products.
 
-    A block is ``sqrt(l)`` steps, at most 128. Its outputs are a small Toeplitz matrix
-    times its inputs, and what the state before it makes of them.
+    A block has about ``sqrt(l)`` steps, at most 128. Its outputs are the product of a
+    Toeplitz matrix with its inputs, plus the response to the state before the block.
 
     Args:
-      system: The recurrence.
-      x: Sequences, ``(*b, l, d)``.
+      system: State space model of each channel.
+      x: Inputs, ``(*b, l, d)``.
       state: State before the first step, ``(*b, d, n)``. None means zeros.
-      lengths: Steps of each row that count, ``(*b,)``. None means all.
+      lengths: Number of valid steps of each sequence, ``(*b,)``. None means all steps.
 
     Returns:
-      ``(y, last)``, as `step_by_step` gives them.
+      ``(y, last)`` as `step_by_step` returns them.
     """
-    system, x, start = _together(system, x, state)
+    system, x, h0 = _match_axes(system, x, state)
     *batch, length, d = x.shape
     c = _block_length(length)
-    fill = [(0, 0)] * len(batch) + [(0, -length % c), (0, 0)]
-    blocks = jnp.pad(x, fill).reshape(*batch, -1, c, d)
-    over_block, entering, leaving = _tables(system, c)
+    padding = [(0, 0)] * len(batch) + [(0, -length % c), (0, 0)]
+    blocks = jnp.pad(x, padding).reshape(*batch, -1, c, d)
+    block_change, A_powers_B, C_A_powers = _tables(system, c)
 
-    def pass_on(h, added):
-        return _add_step(h, over_block, added), h
+    def carry_state(h, block_input):
+        return _add_step(h, block_change, block_input), h
 
-    added = _einsum("...qcd,cdn->q...dn", blocks, jnp.flip(entering, 0))
-    last, starts = jax.lax.scan(pass_on, start, added)
-    y = _einsum("q...dn,cdn->...qcd", starts, leaving)
-    y += _einsum("...qjd,ijd->...qid", blocks, _toeplitz(system, entering))
+    # The state of each block, by a sequential scan over blocks only.
+    block_inputs = _einsum("...qcd,cdn->q...dn", blocks, jnp.flip(A_powers_B, 0))
+    last, starts = jax.lax.scan(carry_state, h0, block_inputs)
+    # Response to the state before each block, plus that to the inputs of the block.
+    y = _einsum("q...dn,cdn->...qcd", starts, C_A_powers)
+    y += _einsum("...qjd,ijd->...qid", blocks, _toeplitz(system, A_powers_B))
     y = y.reshape(*batch, -1, d)[..., :length, :]
     if lengths is None and length % c == 0:
         return y, last
-    # The last steps of a row begin at the start of its last block that is not full.
+    # `last` includes padded steps. Step sequentially through the incomplete block of
+    # each sequence instead, from the state before it.
     lengths = jnp.full(batch, length) if lengths is None else lengths
     starts = jnp.moveaxis(jnp.concatenate([starts, last[None]]), 0, len(batch))
-    full = (lengths // c)[..., None, None, None]
-    before = jnp.take_along_axis(starts, full, -3)[..., 0, :, :]
-    block = jnp.minimum(full, blocks.shape[-3] - 1)
+    n_full = (lengths // c)[..., None, None, None]
+    h_prev = jnp.take_along_axis(starts, n_full, -3)[..., 0, :, :]
+    # If all blocks are full, the index is clipped and no step of the block is taken.
+    block = jnp.minimum(n_full, blocks.shape[-3] - 1)
     rest = jnp.take_along_axis(blocks, block, -3)[..., 0, :, :]
-    return y, step_by_step(system, rest, before, lengths=lengths % c)[1]
+    return y, step_by_step(system, rest, h_prev, lengths=lengths % c)[1]
 
 
 def _tables(system, c):
-    """The change over ``c`` steps, ``A**r b`` and ``c A**(r + 1)``, ``A = I + E``."""
+    """Returns ``A**c - I``, and ``A**r B`` and ``C A**(r + 1)`` for ``r < c``."""
     change = system.A_minus_I
-    entering = system.B[None]
-    leaving = (system.C + _einsum("dn,dnm->dm", system.C, change))[None]
-    while len(entering) < c:
-        later = entering + _einsum("dnm,rdm->rdn", change, entering)
-        entering = jnp.concatenate([entering, later])
-        later = leaving + _einsum("rdn,dnm->rdm", leaving, change)
-        leaving = jnp.concatenate([leaving, later])
-        change = _both(change, change)
-    return change, entering, leaving
+    A_powers_B = system.B[None]
+    C_A_powers = (system.C + _einsum("dn,dnm->dm", system.C, change))[None]
+    # Doubling: `log2(c)` batched products in place of `c` sequential ones.
+    while len(A_powers_B) < c:
+        upper = A_powers_B + _einsum("dnm,rdm->rdn", change, A_powers_B)
+        A_powers_B = jnp.concatenate([A_powers_B, upper])
+        upper = C_A_powers + _einsum("rdn,dnm->rdm", C_A_powers, change)
+        C_A_powers = jnp.concatenate([C_A_powers, upper])
+        change = _compose(change, change)
+    return change, A_powers_B, C_A_powers
 
 
-def _toeplitz(system, entering):
-    """``T[i, j]``: what input ``j`` adds to output ``i`` of a block, ``(c, c, d)``."""
-    kernel = _leave(system, entering)
+def _toeplitz(system, A_powers_B):
+    """Returns ``T[i, j] = C A**(i - j) B`` for ``j <= i``, else 0, ``(c, c, d)``."""
+    kernel = _readout(system, A_powers_B)
     steps = jnp.arange(len(kernel))
     lags = steps[:, None] - steps
     return jnp.where((lags >= 0)[..., None], kernel[jnp.maximum(lags, 0)], 0)
 
 
-def _together(system, x, state):
+def _match_axes(system, x, state):
+    """Returns the arguments, the state as an array, with equal `shard_map` axes."""
     if state is None:
         state = jnp.zeros((*x.shape[:-2], *system.B.shape), system.B.dtype)
     return match_varying_axes(system, x, state)
 
 
-def _both(first, second):
+def _compose(first, second):
+    """Returns ``(I + first) (I + second) - I``."""
     return first + second + _einsum("dnm,dmk->dnk", first, second)
 
 
-def _add_step(h, change, added):
-    return h + _einsum("dnm,...dm->...dn", change, h) + added
+def _add_step(h, change, inputs):
+    # The small change is added to the state; `A h` would round it away.
+    return h + _einsum("dnm,...dm->...dn", change, h) + inputs
 
 
-def _leave(system, h):
+def _readout(system, h):
     return _einsum("...dn,dn->...d", h, system.C)
 
 
 def _einsum(formula, one, other):
-    return jnp.einsum(formula, one, other, precision=_FULL)
+    return jnp.einsum(formula, one, other, precision=_HIGHEST)
 
 
 def _block_length(length):
-    return min(_LONGEST, 1 << ((length - 1).bit_length() + 1) // 2)
+    """Returns the smallest power of 2 from ``sqrt(length)``, at most 128."""
+    return min(_BLOCK_MAX, 1 << ((length - 1).bit_length() + 1) // 2)

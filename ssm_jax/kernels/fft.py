@@ -1,8 +1,8 @@
-"""Convolutions of long sequences with kernels made of modes.
+"""Long convolutions by FFT, and convolution kernels that are sums of modes.
 
-A mode is ``w lam**l``; a convolution kernel is a sum of them. The kernel is formed as a
-product of two small tables of powers, the convolution by FFT, and the state that the
-recurrence would have after the last step by the same tables.
+A mode is ``w lam**l``. A kernel is a sum of modes and is computed as the product of two
+small tables of powers. The same tables yield the final state of the recurrence that
+corresponds to the convolution.
 """
 
 import math
@@ -20,10 +20,10 @@ from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
 from ssm_jax.types import Array, Float, Inexact
 
 Part = Literal["real", "complex"]
-"""What is asked of a convolution kernel: its real part, or all of it."""
+"""Part of a complex convolution kernel that is computed."""
 
-# GPUs and TPUs multiply float32 matrices in fewer bits unless told otherwise.
-_FULL = jax.lax.Precision.HIGHEST
+# GPUs and TPUs multiply float32 matrices in lower precision by default.
+_HIGHEST = jax.lax.Precision.HIGHEST
 
 
 @partial(jax.jit, static_argnames=("length", "part"))
@@ -34,26 +34,26 @@ def modal_kernel(
     *,
     part: Part = "real",
 ) -> Inexact[Array, "*k l"]:
-    r"""Sums modes into convolution kernels, ``k_l = sum_n w_n lam_n**l``.
+    r"""Computes convolution kernels from modes, ``k_l = sum_n w_n lam_n**l``.
 
-    With ``l = q c + r``, ``lam**l`` is the product of ``lam**(q c)`` and ``lam**r``, so
-    the sum over modes is one matrix product of two tables that together hold about
-    ``2 n sqrt(k l)`` powers; the ``n l`` powers themselves never exist.
+    With ``l = q c + r``, ``lam**l`` is the product of ``lam**(q c)`` and ``lam**r``.
+    The sum over modes is one matrix product of two tables, ``2 n sqrt(k l)`` powers in
+    total. The array of all ``n l`` powers is not formed.
 
     Args:
-      log_decay: Logarithm of the decays, leaves ``(n,)``, modes that all kernels
-        share, or ``(k, n)``, modes of each kernel.
+      log_decay: Logarithm of the decays, with leaves ``(n,)`` if all kernels share the
+        modes, or ``(k, n)`` if each kernel has its own.
       w: Weight of each mode in each kernel, ``(*k, n)``, real or complex.
-      length: Steps ``l`` of a kernel.
-      part: ``"real"``: the real part of the sum, at half the cost; ``"complex"``: all
-        of it.
+      length: Length ``l`` of the kernels.
+      part: ``"real"`` returns the real part of the sum, at half the cost;
+        ``"complex"`` returns the complex sum.
 
     Returns:
       The kernels, ``(*k, l)``, float32 or complex64.
 
     Raises:
-      ValueError: ``length`` is no positive integer, ``part`` is unknown, ``w`` is no
-        floating-point or complex array, or the shapes do not fit.
+      ValueError: ``length`` is not a positive integer, ``part`` is unknown, ``w`` is
+        not a floating-point or complex array, or the shapes do not match.
 
     Example:
       >>> lam = LogDecay(jnp.log(jnp.array([0.5, 0.25])))
@@ -65,7 +65,7 @@ def modal_kernel(
       Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, equation 4
     """
     check_size("length", length)
-    check_choice("part", part, Part, "'real' is what a real convolution takes")
+    check_choice("part", part, Part, "'real' is the kernel of a real convolution")
     check_floating("w", w, may_be_complex=True)
     log_decay = check_log_decay(log_decay)
     w = jnp.asarray(w, jnp.result_type(jnp.float32, w))
@@ -75,7 +75,9 @@ def modal_kernel(
             "`w` must be (*k, n) with the n modes of `log_decay`, got "
             f"{w.shape} with {log_decay.log_abs.shape}; no axis may be empty."
         )
-    block = _block(length, math.prod(w.shape[:-1]) if shared else 1)
+    # Weights multiply one table only, so a shared table of powers is not broadcast over
+    # the kernels.
+    block = _block_length(length, math.prod(w.shape[:-1]) if shared else 1)
     n_blocks = -(-length // block)
     coarse = decay_powers(log_decay, block * jnp.arange(n_blocks))
     fine = decay_powers(log_decay, jnp.arange(block))
@@ -85,6 +87,7 @@ def modal_kernel(
     if part == "real":
         kernel = _real_product(coarse, fine)
     else:
+        # Im z = Re(-i z), so that both parts are real products.
         kernel = jax.lax.complex(
             _real_product(coarse, fine), _real_product(-1j * coarse, fine)
         )
@@ -98,23 +101,24 @@ def causal_convolution(
     """Convolves each channel with its kernel, ``y_t = sum_j kernel_j u_{t-j}``, by FFT.
 
     Args:
-      u: Sequences, ``(*b, l, d)``. The sums are float32, also for bfloat16.
-      kernel: One kernel a channel, ``(d, k)``; taps beyond ``l`` meet nothing.
+      u: Sequences, ``(*b, l, d)``. Sums are accumulated in float32, also for bfloat16.
+      kernel: Kernel of each channel, ``(d, k)``. Taps from ``l`` on are ignored.
 
     Returns:
       ``y``, ``(*b, l, d)``, in the dtype of ``u``.
 
     Raises:
-      ValueError: An array is not floating-point, or the shapes do not fit.
+      ValueError: An array is not floating-point, or the shapes do not match.
 
     Example:
       >>> y = causal_convolution(jnp.ones((3, 1)), jnp.array([[1.0, 1.0]]))
       >>> print(y[:, 0].round(4))
       [1. 2. 2.]
     """
-    kernel = _checked(u, "kernel", kernel)
+    kernel = _check_kernel(u, "kernel", kernel)
     length = u.shape[-2]
     kernel = kernel[:, :length]
+    # Padding to the length of the linear convolution prevents wrap-around.
     return _circular(u, kernel, length + kernel.shape[-1] - 1)
 
 
@@ -124,38 +128,40 @@ def bidirectional_convolution(
     forward: Float[Array, "d k"],
     backward: Float[Array, "d k"],
 ) -> Float[Array, "*b l d"]:
-    """Convolves with what came and what comes, counting the present step once.
+    """Convolves each channel with a kernel in each direction, by one FFT.
 
-    ``y_t = sum_j forward_j u_{t-j} + sum_j backward_j u_{t+1+j}``, by one FFT.
+    ``y_t = sum_j forward_j u_{t-j} + sum_j backward_j u_{t+1+j}``. The current step is
+    part of the forward sum only.
 
     Args:
-      u: Sequences, ``(*b, l, d)``. The sums are float32, also for bfloat16.
-      forward: Kernel over the past and the present, ``(d, k)``.
-      backward: Kernel over the future, ``(d, k)``.
+      u: Sequences, ``(*b, l, d)``. Sums are accumulated in float32, also for bfloat16.
+      forward: Kernel over the current and past steps, ``(d, k)``.
+      backward: Kernel over future steps, ``(d, k)``.
 
     Returns:
       ``y``, ``(*b, l, d)``, in the dtype of ``u``.
 
     Raises:
-      ValueError: An array is not floating-point, or the shapes do not fit.
+      ValueError: An array is not floating-point, or the shapes do not match.
 
     References:
       Gupta et al., 2022, section 2.1, equations 5 and 6
     """
     forward, backward = (
-        _checked(u, name, kernel)
+        _check_kernel(u, name, kernel)
         for name, kernel in (("forward", forward), ("backward", backward))
     )
     if forward.shape != backward.shape:
         raise ValueError(
             f"`backward` must be {forward.shape} like `forward`, got {backward.shape}; "
-            "fill up the shorter one with zeros."
+            "pad the shorter one with zeros."
         )
     length = u.shape[-2]
     forward, backward = forward[:, :length], backward[:, :length]
     taps = forward.shape[-1]
-    size = _fast(length + taps)
-    gap = jnp.zeros((*forward.shape[:-1], size - 2 * taps), forward.dtype)
+    # Lags -1, -2, ... are the last taps of a circular kernel.
+    size = _fft_length(length + taps)
+    gap = jnp.zeros((len(forward), size - 2 * taps), forward.dtype)
     kernel = jnp.concatenate([forward, gap, jnp.flip(backward, -1)], -1)
     return _circular(u, kernel, size)
 
@@ -164,17 +170,17 @@ def bidirectional_convolution(
 def final_state(
     log_decay: LogDecay, u: Float[Array, "*b l d"]
 ) -> Inexact[Array, "*b d n"]:
-    """The state after the last step, ``sum_t lam**(l-1-t) u_t``, of a zero start.
+    """Computes the state after the last step, ``sum_t lam**(l-1-t) u_t``, from zeros.
 
     Args:
-      log_decay: Logarithm of the decays, leaves ``(n,)`` or ``(d, n)``.
-      u: What enters every mode of a channel, ``(*b, l, d)``.
+      log_decay: Logarithm of the decays, with leaves ``(n,)`` or ``(d, n)``.
+      u: Input of all modes of each channel, ``(*b, l, d)``.
 
     Returns:
       States, ``(*b, d, n)``.
 
     Raises:
-      ValueError: ``u`` is not floating-point, or the shapes do not fit.
+      ValueError: ``u`` is not floating-point, or the shapes do not match.
 
     Example:
       >>> half = LogDecay(jnp.log(jnp.array([0.5])))
@@ -186,55 +192,56 @@ def final_state(
     if log_decay.log_abs.ndim != 1 and log_decay.log_abs.shape[:-1] != u.shape[-1:]:
         raise ValueError(
             f"`log_decay` must have leaves (n,) or ({u.shape[-1]}, n), got "
-            f"{log_decay.log_abs.shape}; the first axis is that of the channels."
+            f"{log_decay.log_abs.shape}; the first axis is the channel axis."
         )
     *batch, length, width = u.shape
-    block = _block(length, math.prod(batch) * width)
+    block = _block_length(length, math.prod(batch) * width)
     n_blocks = -(-length // block)
     coarse = decay_powers(log_decay, block * jnp.arange(n_blocks))
     fine = decay_powers(log_decay, jnp.arange(block))
     if log_decay.log_abs.ndim == 1:
         coarse, fine = coarse[:, None], fine[:, None]
-    fine = jnp.broadcast_to(fine, (block, fine.shape[1], fine.shape[2]))
-    backwards = jnp.flip(u.astype(_real_dtype(coarse)), -2)
-    fill = [(0, 0)] * len(batch) + [(0, n_blocks * block - length), (0, 0)]
-    backwards = jnp.pad(backwards, fill).reshape(*batch, n_blocks, block, width)
-    modes = "...qcd,cn->...qdn" if fine.shape[1] == 1 else "...qcd,cdn->...qdn"
+    # Reversed, each step is weighted by the power of its index; padding is at the end.
+    reversed_u = jnp.flip(u.astype(jnp.real(coarse).dtype), -2)
+    padding = [(0, 0)] * len(batch) + [(0, n_blocks * block - length), (0, 0)]
+    reversed_u = jnp.pad(reversed_u, padding)
+    reversed_u = reversed_u.reshape(*batch, n_blocks, block, width)
+    formula = "...qcd,cn->...qdn" if fine.shape[1] == 1 else "...qcd,cdn->...qdn"
     if fine.shape[1] == 1:
-        fine = fine[:, 0]
+        fine = fine[:, 0]  # shared by all channels
     if jnp.iscomplexobj(fine):
+        # The input is real: two real products cost half of a complex one.
         sums = jax.lax.complex(
-            jnp.einsum(modes, backwards, jnp.real(fine), precision=_FULL),
-            jnp.einsum(modes, backwards, jnp.imag(fine), precision=_FULL),
+            jnp.einsum(formula, reversed_u, jnp.real(fine), precision=_HIGHEST),
+            jnp.einsum(formula, reversed_u, jnp.imag(fine), precision=_HIGHEST),
         )
     else:
-        sums = jnp.einsum(modes, backwards, fine, precision=_FULL)
+        sums = jnp.einsum(formula, reversed_u, fine, precision=_HIGHEST)
     return jnp.sum(coarse * sums, axis=-3)
 
 
 def fft_solver(
     kernel: Inexact[Array, "l n"],
 ) -> Callable[..., Inexact[Array, "*b l n"]]:
-    """Evaluates a recurrence of constant decay by convolving with its powers.
+    """Returns a solver of time-invariant recurrences by convolution with the powers.
 
     Args:
       kernel: Powers ``lam**l`` of each decay, ``(l, n)``.
 
     Returns:
-      A solver ``(b, cut, reverse) -> h`` as those of `ssm_jax.kernels.scan`, ``b`` and
-      ``h`` ``(*b, l, n)``; ``cut`` must be None.
+      A solver ``(b, reset_in_scan_order, reverse) -> h`` as in `ssm_jax.kernels.scan`,
+      with ``b`` and ``h`` of shape ``(*b, l, n)``. The resets must be None.
     """
     length = kernel.shape[0]
     kernel = jnp.swapaxes(kernel, -1, -2)
 
-    def solve(b, cut, reverse):
-        del cut
+    def solve(b, reset_in_scan_order, reverse):
+        del reset_in_scan_order  # A convolution has no resets.
         b = jnp.swapaxes(jnp.flip(b, -2) if reverse else b, -1, -2)
+        size = _fft_length(2 * length - 1)
         if jnp.iscomplexobj(kernel) or jnp.iscomplexobj(b):
-            size = _fast(2 * length - 1)
             h = jnp.fft.ifft(jnp.fft.fft(b, size) * jnp.fft.fft(kernel, size))
         else:
-            size = _fast(2 * length - 1)
             h = jnp.fft.irfft(jnp.fft.rfft(b, size) * jnp.fft.rfft(kernel, size), size)
         h = jnp.swapaxes(h[..., :length], -1, -2)
         return jnp.flip(h, -2) if reverse else h
@@ -251,45 +258,43 @@ def _check_sequences(u):
         )
 
 
-def _checked(u, name, kernel):
-    """A kernel, at least float32, once it is found to fit the sequences."""
+def _check_kernel(u, name, kernel):
+    """Checks a kernel against the sequences and returns it in at least float32."""
     _check_sequences(u)
     check_floating(name, kernel)
     if kernel.ndim != 2 or len(kernel) != u.shape[-1] or not kernel.size:
         raise ValueError(
-            f"`{name}` must be ({u.shape[-1]}, k), one kernel a channel of `u`, got "
+            f"`{name}` must be ({u.shape[-1]}, k), one kernel per channel of `u`, got "
             f"{kernel.shape}; transpose or broadcast it."
         )
     return jnp.asarray(kernel, jnp.result_type(jnp.float32, kernel))
 
 
-def _fast(size: int) -> int:
-    """The least length from ``size`` on with small prime factors only."""
+def _fft_length(size: int) -> int:
+    """Returns the smallest length from ``size`` on that is fast for an FFT."""
     return cast(int, next_fast_len(size, real=True))
 
 
 def _circular(u, kernel, size):
-    """Circular convolution over ``l`` at a length of at least ``size``."""
+    """Computes a circular convolution over time, of length ``size`` or more."""
     length, dtype = u.shape[-2], u.dtype
-    size = _fast(size)
+    size = _fft_length(size)
+    # The FFT runs in the dtype of the kernel: there is none for bfloat16.
     u = jnp.swapaxes(u.astype(kernel.dtype), -1, -2)
     spectrum = jnp.fft.rfft(u, size) * jnp.fft.rfft(kernel, size)
     y = jnp.fft.irfft(spectrum, size)[..., :length]
     return jnp.swapaxes(y, -1, -2).astype(dtype)
 
 
-def _block(length, rows):
-    """Steps of a block that make the two tables of a factored sum equally large."""
+def _block_length(length, rows):
+    """Returns the block length for which both tables of a factored sum are as large."""
     return min(length, max(1, math.isqrt(length * max(rows, 1))))
 
 
 def _real_product(coarse, fine):
-    """``Re sum_n coarse_qn fine_cn`` as one product of real matrices."""
+    """Computes ``Re sum_n coarse_qn fine_cn`` as one product of real matrices."""
     if jnp.iscomplexobj(coarse) or jnp.iscomplexobj(fine):
+        # Re(y z) = Re y Re z - Im y Im z, summed along with the modes.
         coarse = jnp.concatenate([jnp.real(coarse), -jnp.imag(coarse)], -1)
         fine = jnp.concatenate([jnp.real(fine), jnp.imag(fine)], -1)
-    return jnp.einsum("...qn,...cn->...qc", coarse, fine, precision=_FULL)
-
-
-def _real_dtype(values):
-    return jnp.real(values).dtype
+    return jnp.einsum("...qn,...cn->...qc", coarse, fine, precision=_HIGHEST)

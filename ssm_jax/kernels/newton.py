@@ -1,6 +1,6 @@
-"""Sweeps that solve a nonlinear recurrence, and the derivative of what they end at.
+"""Fixed-point solvers of nonlinear recurrences, and the derivative of the solution.
 
-What `ssm_jax.kernels.nonlinear` says of the sweeps is done here.
+Implements the Picard and Newton iterations that `ssm_jax.kernels.nonlinear` describes.
 """
 
 import functools
@@ -16,19 +16,19 @@ from ssm_jax.kernels.shift import shift_left, shift_right
 from ssm_jax.types import Array, Float, Method, PyTree, Steps
 
 NonlinearTerm = Callable[[Any, Any, Any], Array]
-"""``(params, h, x) -> f``: states ``(*b, n)`` and inputs with the same leading axes, of
-any number, to ``(*b, n)``."""
+"""Function ``(params, h, x) -> f`` of states ``(*b, n)`` and inputs with the same
+leading axes, which returns ``(*b, n)``. It must accept any number of leading axes."""
 
-Solution = Literal["sequential", "picard", "newton"]
-"""How a nonlinear recurrence is evaluated."""
+SolverMethod = Literal["sequential", "picard", "newton"]
+"""Evaluation method of a nonlinear recurrence."""
 
 
-# Part of all iterations in which the changes may stay as large as they are, or grow.
+# Fraction of `max_iterations` for which the updates need not decrease.
 _PATIENCE = 0.2
 
 
-class Values(NamedTuple):
-    """What an evaluation depends on, as `nonlinear_recurrence` takes it."""
+class SolverInputs(NamedTuple):
+    """Differentiable arguments of `nonlinear_recurrence`."""
 
     params: PyTree
     x: PyTree
@@ -37,11 +37,11 @@ class Values(NamedTuple):
 
 
 class SolverConfig(NamedTuple):
-    """What of an evaluation is no array, as `nonlinear_recurrence` takes it."""
+    """Static arguments of `nonlinear_recurrence`."""
 
     nonlinear_term: NonlinearTerm
     diagonal: NonlinearTerm | None
-    method: Solution
+    method: SolverMethod
     inner: Method
     damping: float | None
     tolerance: float
@@ -50,56 +50,64 @@ class SolverConfig(NamedTuple):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def solve_nonlinear(
-    how: SolverConfig,
-    values: Values,
+    config: SolverConfig,
+    solver_inputs: SolverInputs,
     reset: Steps | None,
     initial_guess: Float[Array, "*b l n"] | None,
 ) -> tuple[Float[Array, "*b l n"], Float[Array, ""], Float[Array, ""]]:
-    """Solves all steps by sweeps, or one after another where they do not end.
+    """Solves for all states by iterations, or sequentially if they do not converge.
 
     Args:
-      how: Of the sweeps.
-      values: What they depend on.
-      reset: True where a segment starts, ``(*b, l)``, or None.
-      initial_guess: A guess of all states. None means zeros.
+      config: Static arguments of the solver.
+      solver_inputs: Differentiable arguments of the solver.
+      reset: True where a segment starts, ``(*b, l)``. None means one segment.
+      initial_guess: Initial guess of all states. None means zeros.
 
     Returns:
-      ``(h, count, converged)``: the states, the sweeps made, and 1 if they ended. All
-      are float32, whose tangents are plain zeros.
+      ``(h, iterations, converged)``: the states, the number of iterations, and 1 if
+      they converged, else 0. All are float32, so that their tangents are plain zeros.
     """
-    params, x, h0, decay = values
+    params, x, h0, decay = solver_inputs
 
-    def sweep(h, damping):
-        seen = shift_right(h, h0, reset)
-        f, slope = how.nonlinear_term(params, seen, x), _slope(how, values, seen)
-        if slope is None:
-            return linear_recurrence(decay, f, h0, reset=reset, method=how.inner)[0]
-        slope = (1 - damping) * slope
-        f = f - slope * seen
-        a = jnp.broadcast_to(decay, f.shape) + slope
-        return linear_recurrence(a, f, h0, reset=reset, method=how.inner)[0]
+    def iteration(h, damping):
+        h_prev = shift_right(h, h0, reset)
+        b = config.nonlinear_term(params, h_prev, x)
+        jacobian_diagonal = _jacobian_diagonal(config, solver_inputs, h_prev)
+        if jacobian_diagonal is None:
+            # Picard: f is evaluated at the previous iterate.
+            return linear_recurrence(decay, b, h0, reset=reset, method=config.inner)[0]
+        # Newton (quasi-DEER): f is linearized, and its Jacobian diagonal is added to
+        # the decay. Damping reduces the diagonal where the updates diverge; ELK uses a
+        # trust region for this purpose.
+        jacobian_diagonal = (1 - damping) * jacobian_diagonal
+        b = b - jacobian_diagonal * h_prev
+        a = jnp.broadcast_to(decay, b.shape) + jacobian_diagonal
+        return linear_recurrence(a, b, h0, reset=reset, method=config.inner)[0]
 
     if initial_guess is None:
         length = jax.tree.leaves(x)[0].shape[h0.ndim - 1]
         initial_guess = jnp.repeat(jnp.zeros_like(h0)[..., None, :], length, -2)
-    h, count, converged = _swept(how, sweep, initial_guess)
+    h, count, converged = _iterate(config, iteration, initial_guess)
     h = jax.lax.cond(
-        converged, lambda h: h, lambda _: step_by_step(how, values, reset), h
+        converged,
+        lambda h: h,
+        lambda _: step_by_step(config, solver_inputs, reset),
+        h,
     )
     return h, count.astype(jnp.float32), converged.astype(jnp.float32)
 
 
 def step_by_step(
-    how: SolverConfig, values: Values, reset: Steps | None
+    config: SolverConfig, solver_inputs: SolverInputs, reset: Steps | None
 ) -> Float[Array, "*b l n"]:
-    """All states, one step after another: the definition."""
-    params, x, h0, decay = values
+    """Evaluates the recurrence sequentially, which defines the result."""
+    params, x, h0, decay = solver_inputs
     axis = h0.ndim - 1
 
     def step(h, inputs):
-        x, starts = inputs
-        h = h if starts is None else jnp.where(starts[..., None], 0, h)
-        h = decay * h + how.nonlinear_term(params, h, x)
+        x, reset = inputs
+        h = h if reset is None else jnp.where(reset[..., None], 0, h)
+        h = decay * h + config.nonlinear_term(params, h, x)
         return h, h
 
     inputs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), (x, reset))
@@ -108,167 +116,179 @@ def step_by_step(
 
 
 @solve_nonlinear.defjvp
-def _solved_jvp(how, primals, tangents):
-    values, reset, start = primals
-    params, x, h0, decay = values
-    h, *taken = solve_nonlinear(how, values, reset, start)
+def _solve_nonlinear_jvp(config, primals, tangents):
+    solver_inputs, reset, initial_guess = primals
+    h, *stats = solve_nonlinear(config, solver_inputs, reset, initial_guess)
 
-    def advanced(values, h):
-        params, x, h0, decay = values
-        seen = shift_right(h, h0, reset)
-        return decay * seen + how.nonlinear_term(params, seen, x)
+    def advance(solver_inputs, h):
+        params, x, h0, decay = solver_inputs
+        h_prev = shift_right(h, h0, reset)
+        return decay * h_prev + config.nonlinear_term(params, h_prev, x)
 
-    _, right = jax.jvp(lambda values: advanced(values, h), (values,), (tangents[0],))
-    fixed = jax.lax.stop_gradient((values, h))
+    # Implicit differentiation of h = advance(solver_inputs, h): the tangent solves
+    # h_dot = advance_h h_dot + rhs. The iterations are not differentiated, and the
+    # derivative does not depend on the initial guess.
+    _, rhs = jax.jvp(
+        lambda solver_inputs: advance(solver_inputs, h),
+        (solver_inputs,),
+        (tangents[0],),
+    )
+    fixed = jax.lax.stop_gradient((solver_inputs, h))
 
     def system(v):
-        return v - jax.jvp(lambda h: advanced(values, h), (h,), (v,))[1]
+        return v - jax.jvp(lambda h: advance(solver_inputs, h), (h,), (v,))[1]
 
-    def solve(_, right):
-        return _linear(how, *fixed, reset, right, transposed=False)
+    def solve(_, rhs):
+        return _solve_linearized(config, *fixed, reset, rhs, transposed=False)
 
-    def solve_transposed(_, right):
-        return _linear(how, *fixed, reset, right, transposed=True)
+    def solve_transposed(_, rhs):
+        return _solve_linearized(config, *fixed, reset, rhs, transposed=True)
 
-    h_dot = jax.lax.custom_linear_solve(system, right, solve, solve_transposed)
-    return (h, *taken), (h_dot, *map(jnp.zeros_like, taken))
+    h_dot = jax.lax.custom_linear_solve(system, rhs, solve, solve_transposed)
+    return (h, *stats), (h_dot, *map(jnp.zeros_like, stats))
 
 
-def _slope(how, values, seen):
-    """The diagonal of the drive's Jacobian, or None where sweeps take none in."""
-    if how.method == "picard" or how.diagonal is None:
+def _jacobian_diagonal(config, solver_inputs, h_prev):
+    """Returns the Jacobian diagonal of the nonlinear term, or None for Picard."""
+    if config.method == "picard" or config.diagonal is None:
         return None
-    params, x, _, _ = values
-    return jax.lax.stop_gradient(how.diagonal(params, seen, x))
+    params, x, _, _ = solver_inputs
+    # The diagonal affects convergence only, not the solution, so it needs no gradient.
+    return jax.lax.stop_gradient(config.diagonal(params, h_prev, x))
 
 
-def _linear(how, values, h, reset, right, *, transposed):
-    """Solves ``v_t - (decay + J_t) v_{t-1} = right_t``, or the transposed system."""
-    params, x, h0, decay = values
-    seen = shift_right(h, h0, reset)
-    slope = _slope(how, values, seen)
+def _solve_linearized(config, solver_inputs, h, reset, rhs, *, transposed):
+    """Solves ``v_t - (decay + J_t) v_{t-1} = rhs_t``, or the transposed system."""
+    params, x, h0, decay = solver_inputs
+    h_prev = shift_right(h, h0, reset)
+    jacobian_diagonal = _jacobian_diagonal(config, solver_inputs, h_prev)
     zero = jnp.zeros_like(h0)
 
-    def drive(seen):
-        return how.nonlinear_term(params, seen, x)
+    def nonlinear_term(h_prev):
+        return config.nonlinear_term(params, h_prev, x)
 
-    def turned(v, slope):
-        """What a sweep adds to the right side: the Jacobian without this slope."""
+    def off_diagonal(v, diagonal):
+        """Applies the Jacobian of the nonlinear term minus the given diagonal."""
         if transposed:
-            _, back = jax.vjp(drive, seen)
-            out = back(v)[0] if slope is None else back(v)[0] - slope * v
+            _, vjp = jax.vjp(nonlinear_term, h_prev)
+            out = vjp(v)[0] if diagonal is None else vjp(v)[0] - diagonal * v
             return shift_left(out, reset)
         v = shift_right(v, zero, reset)
-        out = jax.jvp(drive, (seen,), (v,))[1]
-        return out if slope is None else out - slope * v
+        out = jax.jvp(nonlinear_term, (h_prev,), (v,))[1]
+        return out if diagonal is None else out - diagonal * v
 
-    def sweep(v, damping):
-        a, kept = decay, None
-        if slope is not None:
-            kept = (1 - damping) * slope
-            a = jnp.broadcast_to(decay, h.shape) + kept
+    def iteration(v, damping):
+        a, diagonal = decay, None
+        if jacobian_diagonal is not None:
+            diagonal = (1 - damping) * jacobian_diagonal
+            a = jnp.broadcast_to(decay, h.shape) + diagonal
+            # The transposed recurrence runs in reverse, with the decay of step t + 1.
             a = shift_left(a) if transposed else a
-        right_of_sweep = right + turned(v, kept)
+        b = rhs + off_diagonal(v, diagonal)
         return linear_recurrence(
-            a, right_of_sweep, reset=reset, reverse=transposed, method=how.inner
+            a, b, reset=reset, reverse=transposed, method=config.inner
         )[0]
 
-    v, _, converged = _swept(how, sweep, jnp.zeros_like(right))
+    v, _, converged = _iterate(config, iteration, jnp.zeros_like(rhs))
 
-    def one_by_one(_):
+    def solve_sequentially(_):
         def step(v, inputs):
-            seen, x, keep, right = inputs
+            h_prev, x, keep, rhs = inputs
 
             def advance(h):
-                return decay * h + how.nonlinear_term(params, h, x)
+                return decay * h + config.nonlinear_term(params, h, x)
 
             if transposed:
-                g = right + v
-                return jax.vjp(advance, seen)[1](g)[0] * keep, g
-            v = right + jax.jvp(advance, (seen,), (v * keep,))[1]
+                g = rhs + v
+                return jax.vjp(advance, h_prev)[1](g)[0] * keep, g
+            v = rhs + jax.jvp(advance, (h_prev,), (v * keep,))[1]
             return v, v
 
-        keep = jnp.ones(right.shape[:-1]) if reset is None else ~reset
-        inputs = seen, x, keep[..., None].astype(right.dtype), right
+        keep = jnp.ones(rhs.shape[:-1]) if reset is None else ~reset
+        inputs = h_prev, x, keep[..., None].astype(rhs.dtype), rhs
         inputs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, h0.ndim - 1, 0), inputs)
         _, v = jax.lax.scan(step, zero, inputs, reverse=transposed)
         return jnp.moveaxis(v, 0, h0.ndim - 1)
 
-    return jax.lax.cond(converged, lambda v: v, one_by_one, v)
+    return jax.lax.cond(converged, lambda v: v, solve_sequentially, v)
 
 
-def _swept(how, sweep, start):
-    """Iterates until the largest change is within tolerance: ``(h, count, converged)``.
+def _iterate(config, iteration, initial_guess):
+    """Iterates until convergence; returns ``(h, count, converged)``.
 
-    Each sequence, all axes but the last two, must meet the tolerance by its own largest
-    state, so that a sequence of large states hides no error of another. States that are
-    not finite have not converged, and end the iterations; so does `_hopeless`.
+    Each sequence, which is all axes but the last two, must meet the tolerance relative
+    to its own largest state, so that a sequence with large states does not hide the
+    error of another one. States that are not finite have not converged and end the
+    iterations, as does `_will_not_converge`.
 
-    Where no damping is given, it goes halfway to 1 after an iteration that changed more
-    than half of what the one before it did, and as far back after others.
+    If ``config.damping`` is None, it moves halfway to 1 after an iteration whose update
+    is larger than half of the previous one, and back by as much after other iterations.
     """
 
-    def once(carry):
+    def body(carry):
         h, count, progress, damping = carry
-        updated = sweep(h, damping)
-        size = jnp.max(jnp.abs(updated), (-2, -1))
-        changes = jnp.max(jnp.abs(updated - h), (-2, -1))
-        change = jnp.max(changes)
-        # `inf <= inf` is true, so that only finite numbers may be compared.
+        h_next = iteration(h, damping)
+        size = jnp.max(jnp.abs(h_next), (-2, -1))
+        updates = jnp.max(jnp.abs(h_next - h), (-2, -1))
+        update = jnp.max(updates)
+        # `inf <= inf` is true, so finiteness must be checked before convergence.
         finite = jnp.all(jnp.isfinite(size))
-        converged = finite & jnp.all(changes <= how.tolerance * size)
-        if how.damping is None:
+        converged = finite & jnp.all(updates <= config.tolerance * size)
+        if config.damping is None:
             more, less = (1 + damping) / 2, jnp.maximum(2 * damping - 1, 0)
-            damping = jnp.where(change > progress.change / 2, more, less)
+            damping = jnp.where(update > progress.update / 2, more, less)
         progress = _Progress(
             converged=converged,
             finite=finite,
-            change=change,
-            first=jnp.where(count == 0, change, progress.first),
-            best=jnp.minimum(progress.best, change),
-            since_best=jnp.where(change < progress.best, 0, progress.since_best + 1),
-            target=how.tolerance * jnp.max(size),
+            update=update,
+            first=jnp.where(count == 0, update, progress.first),
+            best=jnp.minimum(progress.best, update),
+            since_best=jnp.where(update < progress.best, 0, progress.since_best + 1),
+            target=config.tolerance * jnp.max(size),
         )
-        return updated, count + 1, progress, damping
+        return h_next, count + 1, progress, damping
 
-    def goes_on(carry):
+    def condition(carry):
         _, count, progress, _ = carry
-        possible = progress.finite & ~_hopeless(how, count, progress)
-        return ~progress.converged & possible & (count < how.max_iterations)
+        possible = progress.finite & ~_will_not_converge(config, count, progress)
+        return ~progress.converged & possible & (count < config.max_iterations)
 
-    none, large = jnp.zeros((), jnp.int32), jnp.inf
-    progress = _Progress(False, True, large, large, large, none, 0.0)
-    first = once((start, none, progress, jnp.float32(how.damping or 0)))
-    h, count, progress, _ = jax.lax.while_loop(goes_on, once, first)
+    zero, infinity = jnp.zeros((), jnp.int32), jnp.inf
+    progress = _Progress(False, True, infinity, infinity, infinity, zero, 0.0)
+    # The first iteration runs outside of the loop, so that the carry has its final
+    # dtypes and `shard_map` axes.
+    first = body((initial_guess, zero, progress, jnp.float32(config.damping or 0)))
+    h, count, progress, _ = jax.lax.while_loop(condition, body, first)
     return h, count, progress.converged
 
 
 class _Progress(NamedTuple):
-    """What the iterations have come to."""
+    """Convergence of the iterations; an update is the largest change of a state."""
 
     converged: Any
     finite: Any
-    change: Any  # the largest of the last iteration
-    first: Any  # that of the first
-    best: Any  # the smallest so far
-    since_best: Any  # iterations since then
-    target: Any  # the change that would be small enough
+    update: Any  # of the last iteration
+    first: Any  # update of the first iteration
+    best: Any  # smallest update so far
+    since_best: Any  # iterations since the smallest update
+    target: Any  # update that meets the tolerance
 
 
-def _hopeless(how, count, progress):
-    """Whether the iterations will not converge within their number.
+def _will_not_converge(config, count, progress):
+    """Predicts whether the iterations will not converge within `max_iterations`.
 
-    Picard's errors are ``c s**k / k!`` where they converge: the changes so far give
-    ``c`` and ``s``, and these predict the change of the last iteration. Newton's
-    changes often grow before they fall; after a fifth of all iterations without a
-    smaller one than before, they are taken not to fall at all.
+    The errors of a convergent Picard iteration are ``c s**k / k!``. ``c`` and ``s`` are
+    estimated from the updates so far and predict the update of the last iteration. The
+    updates of Newton often increase before they decrease; the iteration is stopped if
+    the smallest update has not improved for a fifth of `max_iterations`.
     """
-    patience = _PATIENCE * how.max_iterations
-    if how.method != "picard":
+    patience = _PATIENCE * config.max_iterations
+    if config.method != "picard":
         return progress.since_best >= patience
-    k, last = count.astype(progress.change.dtype), float(how.max_iterations)
-    # The first change is `c`: after `k` iterations the power of `s` is `k - 1`.
-    growth = jnp.log(progress.change / progress.first) + jax.lax.lgamma(k)
+    k, last = count.astype(progress.update.dtype), float(config.max_iterations)
+    # The first update is `c`, so that of iteration `k` has the power `s**(k - 1)`.
+    # Logarithms keep the power and the factorial from overflow.
+    growth = jnp.log(progress.update / progress.first) + jax.lax.lgamma(k)
     log_s = growth / jnp.maximum(k - 1, 1)
     at_last = jnp.log(progress.first) + (last - 1) * log_s - math.lgamma(last)
     return (k > patience) & (at_last > jnp.log(progress.target))

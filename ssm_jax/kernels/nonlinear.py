@@ -1,21 +1,21 @@
-"""Nonlinear recurrences, ``h_t = a h_{t-1} + f(h_{t-1}, x_t)``, parallel in time.
+"""Nonlinear recurrences ``h_t = a h_{t-1} + f(h_{t-1}, x_t)``, parallel in time.
 
-All steps are guessed at once, and a sweep mends them: ``f`` is evaluated at the guess,
-and the linear recurrence is solved for the next one. With the decay ``a`` alone these
-are Picard's iterations; with the diagonal of the Jacobian beside it, Newton's, as far
-as a diagonal can (quasi-DEER), or with less of it where that is no guide. A sweep makes
-at least one more step right, so that as many sweeps as steps are always enough; where
-``f`` is small or contracts, a handful is.
+The solver starts from a guess of all states. Each iteration evaluates ``f`` at the
+current guess of all steps in parallel, and solves a linear recurrence for the next
+guess. With the decay ``a`` alone this is Picard iteration. With the diagonal of the
+Jacobian of ``f`` added to the decay it is Newton iteration with a diagonal
+approximation (quasi-DEER). Each iteration makes at least one more step exact, so that
+``l`` iterations always suffice. If ``f`` is small or contracts, a few are enough.
 
-Why the Fourier recurrent unit takes a handful at any length ``T``: its ``f`` is ``1 /
-T`` of a function with a Lipschitz constant ``s`` and its decay at most 1, so an error
-of a guess at step ``t`` comes out of a sweep as at most ``s / T`` of the sum of the
-errors before ``t``. An error of at most 1 everywhere is thus at most ``s t / T`` after
-one sweep, ``(s t / T)**2 / 2`` after two and ``s**k / k!`` after ``k``, which is Picard
-and Lindelöf's bound on an interval of length ``s``.
+The number of iterations of the Fourier recurrent unit is independent of the length
+``T``. Its ``f`` is ``1 / T`` times a function with Lipschitz constant ``s``, and its
+decay is at most 1, so that an iteration reduces the error at step ``t`` to at most ``s
+/ T`` times the sum of the errors at previous steps. An initial error of 1 becomes at
+most ``s t / T`` after one iteration, ``(s t / T)**2 / 2`` after two, and ``s**k / k!``
+after ``k``, which is the Picard-Lindelöf bound on an interval of length ``s``.
 
-Derivatives are those of the solution, not of the sweeps: the linearized recurrence is
-solved by the same sweeps, and its transpose by the transposed ones.
+Derivatives are obtained by implicit differentiation of the solution. The linearized
+recurrence is solved by the same iterations, and its transpose by their transposes.
 """
 
 from typing import NamedTuple
@@ -27,9 +27,9 @@ from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.newton import (
     NonlinearTerm,
-    Solution,
     SolverConfig,
-    Values,
+    SolverInputs,
+    SolverMethod,
     solve_nonlinear,
     step_by_step,
 )
@@ -38,12 +38,12 @@ from ssm_jax.types import Array, Bool, Float, Int, Method, PyTree, Steps
 
 
 class SolverStats(NamedTuple):
-    """What an evaluation took.
+    """Statistics of the solver.
 
     Attributes:
-      iterations: Sweeps that were made; 0 if it was sequential from the start.
-      converged: Whether every sequence met the tolerance with finite states; if not,
-        the recurrence was evaluated sequentially after all.
+      iterations: Number of iterations; 0 with ``method="sequential"``.
+      converged: Whether all sequences met the tolerance with finite states. If not, the
+        recurrence was evaluated sequentially.
     """
 
     iterations: Int[Array, ""]
@@ -60,58 +60,59 @@ def nonlinear_recurrence(
     diagonal: NonlinearTerm | None = None,
     reset: Steps | None = None,
     initial_guess: Float[Array, "*b l n"] | None = None,
-    method: Solution = "picard",
+    method: SolverMethod = "picard",
     inner: Method = "auto",
     damping: float | None = 0.0,
     tolerance: float = 1e-6,
     max_iterations: int = 50,
     chunk: int | None = None,
 ) -> tuple[Float[Array, "*b l n"], SolverStats]:
-    """Evaluates ``h_t = decay h_{t-1} + drive(params, h_{t-1}, x_t)``.
+    """Evaluates ``h_t = decay h_{t-1} + nonlinear_term(params, h_{t-1}, x_t)``.
 
     Args:
-      nonlinear_term: The recurrence beside its decay. It sees the state before a step as zeros
-        where a segment starts.
-      params: What ``nonlinear_term`` takes first.
-      x: What ``nonlinear_term`` takes last, leaves ``(*b, l, ...)``.
+      nonlinear_term: Function ``(params, h_prev, x) -> f``, called with zeros as
+        ``h_prev`` where ``reset`` is True.
+      params: First argument of ``nonlinear_term``, a pytree.
+      x: Last argument of ``nonlinear_term``, a pytree with leaves ``(*b, l, ...)``.
       h0: State before the first step, ``(*b, n)``, float32.
-      decay: Constant decay of each state, ``(n,)``. None means zeros.
-      diagonal: Derivative of each number of ``nonlinear_term`` by the same number of the state,
-        called like it; only ``"newton"`` needs it.
-      reset: True where a segment starts, ``(*b, l)``: the state before such a step is
-        zeros.
-      initial_guess: A guess of all states, ``(*b, l, n)``, as of the parameters a step ago.
-        None means zeros.
-      method: ``"sequential"``: one step after another, the definition. ``"picard"``:
-        sweeps by ``decay``. ``"newton"``: sweeps by ``decay`` and ``diagonal``.
-      inner: How the linear recurrence of a sweep is evaluated; ``"fft"`` only without
-        ``reset``, by ``"picard"``.
-      damping: Part of the Jacobian's diagonal that ``"newton"`` leaves out, from 0 to
-        1; against sweeps that grow before they fall. None: none at first, and more
-        for as long as sweeps hardly contract, which for trained units is best, and not
-        where greater weights make all sweeps contract slowly.
-      tolerance: The iterations end when the largest change of each sequence is at most
-        this part of its largest state.
-      max_iterations: After so many iterations without convergence the recurrence is
-        evaluated sequentially; sooner, when a state is not finite, when the changes
-        have not become smaller for a fifth of this number (``"newton"``), or when their
-        growth so far says that they will not converge in time (``"picard"``).
-      chunk: Steps that are solved together, each chunk from the last state of the one
-        before; bounds the memory of the sweeps. None means all.
+      decay: Time-invariant decay of each state, ``(n,)``. None means zeros.
+      diagonal: Diagonal of the Jacobian of ``nonlinear_term`` with respect to the
+        state, a function of the same arguments; used by ``"newton"`` only.
+      reset: True where a segment starts, ``(*b, l)``; the state before such a step is
+        set to zeros.
+      initial_guess: Initial guess of all states, ``(*b, l, n)``, for example the states
+        at the previous parameters. None means zeros.
+      method: ``"sequential"``: `jax.lax.scan`, which defines the result. ``"picard"``:
+        Picard iteration. ``"newton"``: Newton iteration with the Jacobian diagonal.
+      inner: Method of the linear recurrence of each iteration. ``"fft"`` requires
+        ``"picard"`` and no ``reset``.
+      damping: Fraction of the Jacobian diagonal that ``"newton"`` omits, in ``[0, 1]``,
+        to prevent the updates from growing. None starts at 0 and increases it while the
+        updates contract slowly. This is best for trained weights; it is not for larger
+        weights, with which all iterations contract slowly.
+      tolerance: An iteration has converged when the largest update of each sequence is
+        at most this fraction of its largest state.
+      max_iterations: Maximum number of iterations before the sequential fallback. The
+        iteration is stopped earlier if a state is not finite, if the updates have not
+        decreased for a fifth of this number (``"newton"``), or if their growth predicts
+        that they will not converge in time (``"picard"``).
+      chunk: Number of steps that are solved at once, which bounds the memory; each
+        chunk starts from the final state of the previous one. None means all steps.
 
     Returns:
-      ``(h, sweeps)``: all states, ``(*b, l, n)``, and what they took.
+      ``(h, stats)``: all states, ``(*b, l, n)``, and `SolverStats`.
 
     Raises:
-      ValueError: ``method`` is unknown or lacks its ``diagonal``, ``h0`` or ``decay``
-        is not real and floating-point, ``reset`` is not boolean, a shape does not fit,
-        or ``tolerance``, ``damping``, ``max_iterations`` or ``chunk`` is out of its range.
+      ValueError: ``method`` is unknown or requires ``diagonal``, ``h0`` or ``decay``
+        is not real and floating-point, ``reset`` is not boolean, the shapes do not
+        match, or ``tolerance``, ``damping``, ``max_iterations`` or ``chunk`` is out of
+        its range.
 
     Example:
       >>> x, h0 = jnp.ones((4, 1)), jnp.zeros(1)
-      >>> drive = lambda rate, h, x: rate * jnp.sin(h) + x
-      >>> h, sweeps = nonlinear_recurrence(drive, 0.5, x, h0)
-      >>> print([round(float(value), 3) for value in h[:, 0]], bool(sweeps.converged))
+      >>> term = lambda rate, h, x: rate * jnp.sin(h) + x
+      >>> h, stats = nonlinear_recurrence(term, 0.5, x, h0)
+      >>> print([round(float(value), 3) for value in h[:, 0]], bool(stats.converged))
       [1.0, 1.421, 1.494, 1.499] True
 
     References:
@@ -120,90 +121,100 @@ def nonlinear_recurrence(
       Stable Parallelization of Nonlinear RNNs <https://arxiv.org/abs/2407.19115>`_,
       2024
     """
-    check_choice("method", method, Solution, "'sequential' is the definition")
+    check_choice("method", method, SolverMethod, "'sequential' is the reference")
     check_choice("inner", inner, Method, "'auto' chooses by platform")
     if method == "newton" and diagonal is None:
         raise ValueError(
-            "`diagonal` must be given for 'newton', got None; 'picard' needs none."
+            "`diagonal` must be given for 'newton', got None; use 'picard'."
         )
     check_floating("h0", h0)
     if decay is not None:
         check_floating("decay", decay)
     decay = jnp.zeros(h0.shape[-1], h0.dtype) if decay is None else jnp.asarray(decay)
-    length = _checked_length(x, h0, decay, reset, initial_guess)
+    length = _check(x, h0, decay, reset, initial_guess)
     check_size("max_iterations", max_iterations)
     if chunk is not None:
         check_size("chunk", chunk)
-    for name, value, top in (("tolerance", tolerance, 1), ("damping", damping, 1)):
-        if value is not None and not 0 <= value <= top:
+    for name, value in (("tolerance", tolerance), ("damping", damping)):
+        if value is not None and not 0 <= value <= 1:
             raise ValueError(
-                f"`{name}` must be in [0, {top}], got {value!r}; the default suits "
-                "most units."
+                f"`{name}` must be in [0, 1], got {value!r}; use the default."
             )
-    how = SolverConfig(
+    config = SolverConfig(
         nonlinear_term, diagonal, method, inner, damping, tolerance, max_iterations
     )
-    # Inside shard_map parameters may be the same on all devices where `x` is not.
-    values = Values(*match_varying_axes(params, x, h0, decay))
+    # In `shard_map`, parameters may be replicated over an axis that `x` varies over.
+    solver_inputs = SolverInputs(*match_varying_axes(params, x, h0, decay))
+    # Chunks slice `reset` and `x` along the same axis.
     reset = None if reset is None else jnp.broadcast_to(reset, (*h0.shape[:-1], length))
     if method == "sequential":
-        h = step_by_step(how, values, reset)
+        # No implicit differentiation: the gradient is that of the scan.
+        h = step_by_step(config, solver_inputs, reset)
         return h, SolverStats(jnp.zeros((), jnp.int32), jnp.ones((), bool))
     if chunk is None or chunk >= length:
-        h, count, converged = solve_nonlinear(how, values, reset, initial_guess)
+        h, count, converged = solve_nonlinear(
+            config, solver_inputs, reset, initial_guess
+        )
     else:
-        h, count, converged = _in_chunks(how, values, reset, initial_guess, chunk)
+        h, count, converged = _solve_chunks(
+            config, solver_inputs, reset, initial_guess, chunk
+        )
     return h, SolverStats(count.astype(jnp.int32), converged > 0)
 
 
-def _checked_length(x, h0, decay, reset, start):
-    """The number of steps, once the arrays are found to fit each other."""
+def _check(x, h0, decay, reset, initial_guess):
+    """Checks the array arguments and returns the number of steps."""
     leaves = jax.tree.leaves(x)
     axis = h0.ndim - 1
     if not leaves or any(leaf.ndim <= axis or 0 in leaf.shape for leaf in leaves):
         raise ValueError(
             f"`x` must have leaves (*b, l, ...) with no axis empty, got "
-            f"{[leaf.shape for leaf in leaves]}; `h0` has {axis} axes of rows."
+            f"{[leaf.shape for leaf in leaves]}; `h0` has {axis} batch axes."
         )
     length = leaves[0].shape[axis]
     if decay.shape != h0.shape[-1:]:
         raise ValueError(
-            f"`decay` must be {h0.shape[-1:]}, one number a state, got {decay.shape}; "
-            "`jnp.broadcast_to` spreads it."
+            f"`decay` must be {h0.shape[-1:]}, one decay per state, got {decay.shape}; "
+            "use `jnp.broadcast_to`."
         )
     check_flags("reset", reset, (*h0.shape[:-1], length), (length,))
-    if start is not None:
-        check_floating("initial_guess", start)
+    if initial_guess is not None:
+        check_floating("initial_guess", initial_guess)
     return length
 
 
-def _in_chunks(how, values, reset, start, chunk):
-    axis = values.h0.ndim - 1
-    along = values.x, reset, start
-    length = jax.tree.leaves(values.x)[0].shape[axis]
-    whole = length - length % chunk
+def _solve_chunks(config, solver_inputs, reset, initial_guess, chunk):
+    """Solves one chunk after another; the statistics are the worst of all chunks."""
+    axis = solver_inputs.h0.ndim - 1
+    sequences = solver_inputs.x, reset, initial_guess
+    length = jax.tree.leaves(solver_inputs.x)[0].shape[axis]
+    # The incomplete last chunk is solved separately: padding would need a mask.
+    n_whole = length - length % chunk
 
-    def cut(leaf, first, last):
+    def time_slice(leaf, first, last):
         return jax.lax.slice_in_dim(leaf, first, last, axis=axis)
 
-    def solve(h0, along):
-        x, reset, start = along
-        h, *taken = solve_nonlinear(how, values._replace(x=x, h0=h0), reset, start)
-        return h[..., -1, :], (h, *taken)
-
-    def chunks(leaf):
-        leaf = cut(leaf, 0, whole)
+    def split_chunks(leaf):
+        leaf = time_slice(leaf, 0, n_whole)
         shape = (*leaf.shape[:axis], -1, chunk, *leaf.shape[axis + 1 :])
         return jnp.moveaxis(leaf.reshape(shape), axis, 0)
 
-    of_chunks = jax.tree.map(chunks, along)
-    h0, (h, count, converged) = jax.lax.scan(solve, values.h0, of_chunks)
+    def solve(h0, sequences):
+        x, reset, initial_guess = sequences
+        chunk_inputs = solver_inputs._replace(x=x, h0=h0)
+        h, *stats = solve_nonlinear(config, chunk_inputs, reset, initial_guess)
+        return h[..., -1, :], (h, *stats)
+
+    # Each chunk starts from the final state of the previous one.
+    h0, (h, count, converged) = jax.lax.scan(
+        solve, solver_inputs.h0, jax.tree.map(split_chunks, sequences)
+    )
     h = jnp.moveaxis(h, 0, axis)
     h = h.reshape(*h.shape[:axis], -1, h.shape[-1])
     count, converged = jnp.max(count), jnp.min(converged)
-    if whole == length:
+    if n_whole == length:
         return h, count, converged
-    rest = jax.tree.map(lambda leaf: cut(leaf, whole, length), along)
+    rest = jax.tree.map(lambda leaf: time_slice(leaf, n_whole, length), sequences)
     _, (h_rest, *last) = solve(h0, rest)
     h = jnp.concatenate([h, h_rest], axis)
     return h, jnp.maximum(count, last[0]), jnp.minimum(converged, last[1])

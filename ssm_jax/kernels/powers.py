@@ -1,10 +1,10 @@
-"""Powers of decays: ``lam**l`` right to float32 rounding for ``l`` up to ``2**24``.
+"""Powers of decays, ``lam**l``, accurate to float32 rounding for ``l`` up to ``2**24``.
 
-A phase of one radian per step, rounded to float32, is off by a whole radian after
-``2**24`` steps, and so is the product of phase and step number. Here a phase becomes a
-fixed-point number of turns (32 bits and a float32 remainder), whose product with a step
-number wraps around exactly as the angle does. Nothing needs float64; where the decay is
-float64 already, the plain formula is used.
+In plain float32 arithmetic the angle ``l * phase`` has an error of about one radian at
+``2**24`` steps. Here the phase is converted to a fixed-point number of turns (32 bits
+and a float32 remainder). Its integer product with ``l`` overflows modulo one turn,
+which leaves the angle unchanged. Float64 is not required; float64 decays use the plain
+formula.
 """
 
 from typing import NamedTuple
@@ -14,44 +14,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.fields import check_size
+from ssm_jax.kernels import two_float
 from ssm_jax.kernels.arguments import check_floating, is_array, shown
 from ssm_jax.types import Array, Float, Inexact, Int
 
-# 1 / (2 pi) in binary, cut into six 12-bit digits: a product of two such digits is
-# exact in float32.
-_INVERSE_TWO_PI = 0x28BE60DB9391054A7F
-_DIGITS = np.array(
-    [
-        ((_INVERSE_TWO_PI >> (60 - 12 * i)) & 0xFFF) * 2.0 ** (-12 * (i + 1))
-        for i in range(6)
-    ],
-    np.float32,
-)
-_WORD = 2.0**32
-_TWO_PI = 2.0 * np.pi
-
-# atan(k / 256) for 0 <= k <= 256, then 0, pi / 2 and pi, as float32 and what it leaves
-# over. All are looked up by an index known only at run time: XLA reassociates sums
-# with constants it can see, which would undo the two-float arithmetic.
-_ANGLES = np.concatenate([np.arctan(np.arange(257) / 256.0), [0.0, np.pi / 2, np.pi]])
-_ANGLES_HI = _ANGLES.astype(np.float32)
-_ANGLES_LO = (_ANGLES - _ANGLES_HI).astype(np.float32)
-
-# exp(-200) is zero in float32, so a decay of exactly 0 may travel as this logarithm.
+# Logarithm that represents a decay of exactly 0; exp(-200) underflows to 0 in float32.
+# A finite value keeps gradients finite.
 _LOG_ZERO = -200.0
 
 
 class LogDecay(NamedTuple):
-    """A decay held as its logarithm, ``lam = exp(log_abs + i (phase + phase_lo))``.
+    """Logarithm of a decay, ``lam = exp(log_abs + i (phase + phase_lo))``.
 
-    What is held is exact: rounding ``lam`` itself to complex64 would cost an error of
-    1e-3 after 131,072 steps.
+    The stored values are taken as exact. Rounding ``lam`` itself to complex64 would
+    cause an error of 1e-3 after 131,072 steps.
 
     Attributes:
-      log_abs: ``log |lam|``, nats per step, ``(*n,)``.
-      phase: Angle, radians per step, ``(*n,)``. None for a positive real decay.
-      phase_lo: What float32 leaves over of the angle, radians per step, ``(*n,)``.
-        None means zeros.
+      log_abs: ``log |lam|`` per step, ``(*n,)``.
+      phase: Angle per step in radians, ``(*n,)``. None for a positive real decay.
+      phase_lo: Rounding error of ``phase`` in radians, ``(*n,)``. None means zeros.
     """
 
     log_abs: Float[Array, "*n"]
@@ -60,23 +41,23 @@ class LogDecay(NamedTuple):
 
 
 def check_log_decay(log_decay: LogDecay, name: str = "log_decay") -> LogDecay:
-    """Checks the leaves of a logarithm, and brings them to one dtype.
+    """Checks a logarithm of decays and promotes its leaves to a common dtype.
 
     Args:
       log_decay: Logarithm of the decays, leaves ``(*n,)`` of any floating-point dtype.
-      name: Name of the argument.
+      name: Name of the argument, used in the error message.
 
     Returns:
-      The same numbers, at least float32.
+      The logarithm, in at least float32.
 
     Raises:
-      ValueError: The leaves are not real floating-point arrays of one shape, or there
-        is a ``phase_lo`` without a ``phase``.
+      ValueError: The leaves are not real floating-point arrays of one shape, or
+        ``phase_lo`` is given without ``phase``.
     """
     if not isinstance(log_decay, LogDecay):
         raise ValueError(
-            f"`{name}` must be a LogDecay, got {shown(log_decay)}; `to_log_decay` makes "
-            "one of numbers."
+            f"`{name}` must be a LogDecay, got {shown(log_decay)}; `to_log_decay` "
+            "converts numbers."
         )
     for field, leaf in zip(LogDecay._fields, log_decay, strict=True):
         if leaf is not None or field == "log_abs":
@@ -86,12 +67,12 @@ def check_log_decay(log_decay: LogDecay, name: str = "log_decay") -> LogDecay:
     if any(shape != log_abs.shape for shape in shapes):
         raise ValueError(
             f"`{name}` must have leaves of one shape, got {', '.join(map(str, shapes))}"
-            "; `jnp.broadcast_arrays` spreads them."
+            "; `jnp.broadcast_arrays` makes them equal."
         )
     if phase is None and phase_lo is not None:
         raise ValueError(
-            f"`{name}.phase` must be given where `phase_lo` is, got None; `phase_lo` "
-            "is what it leaves over."
+            f"`{name}.phase` must be given if `phase_lo` is, got None; `phase_lo` is "
+            "the rounding error of `phase`."
         )
     dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(log_decay))
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), log_decay)
@@ -105,12 +86,12 @@ def decay_powers(log_decay: LogDecay, steps: Int[Array, "*s"]) -> Inexact[Array,
       steps: Numbers of steps ``l``, ``(*s,)``, int32, ``0 <= l <= 2**24``.
 
     Returns:
-      ``lam**l``, ``(*s, *n)``; complex if ``log_decay`` has a phase, else real.
-      Within ``max(1, |lam|**l)`` times 3e-7 of the exact power of what is held.
+      ``lam**l``, ``(*s, *n)``; complex if ``log_decay`` has a phase, else real. The
+      error is at most ``3e-7 * max(1, |lam|**l)``.
 
     Raises:
-      ValueError: The leaves of ``log_decay`` do not match, or ``steps`` are not
-        integers.
+      ValueError: The leaves of ``log_decay`` do not match, or ``steps`` is not an
+        integer array.
 
     Example:
       >>> lam = LogDecay(jnp.log(jnp.array([0.5])), jnp.array([0.0]))
@@ -119,8 +100,8 @@ def decay_powers(log_decay: LogDecay, steps: Int[Array, "*s"]) -> Inexact[Array,
     """
     if not is_array(steps) or not jnp.issubdtype(steps.dtype, jnp.integer):
         raise ValueError(
-            f"`steps` must be an integer array, got {shown(steps)}; powers are those "
-            "of whole numbers of steps."
+            f"`steps` must be an integer array, got {shown(steps)}; use "
+            "`steps.astype(jnp.int32)`."
         )
     return _powers(check_log_decay(log_decay), steps)
 
@@ -130,16 +111,18 @@ def _powers(log_decay, steps):
     log_abs, phase, phase_lo = log_decay
     steps = jnp.expand_dims(steps, tuple(range(steps.ndim, steps.ndim + log_abs.ndim)))
     log_abs = jnp.expand_dims(log_abs, tuple(range(steps.ndim - log_abs.ndim)))
+    # The clip keeps `log_abs * 0` from being NaN for a decay of 0.
     modulus = _modulus(jnp.maximum(log_abs, _LOG_ZERO), steps)
     if phase is None:
         return modulus
     if phase.dtype == jnp.float64:
         angle = steps * (phase if phase_lo is None else phase + phase_lo)
     else:
-        word, rest = _turns(phase, phase_lo)
-        steps = steps.astype(jnp.int32)  # of 64 bits the product would not wrap
+        word, rest = two_float.to_turns(phase, phase_lo)
+        steps = steps.astype(jnp.int32)  # int64 would not overflow modulo one turn
+        # One tick is 2**-32 turns. `steps * rest` is at most 2**23, exact to one tick.
         ticks = steps * word + jnp.round(steps * rest).astype(jnp.int32)
-        angle = ticks.astype(jnp.float32) * np.float32(_TWO_PI / _WORD)
+        angle = ticks.astype(jnp.float32) * two_float.TICK
     return jax.lax.complex(modulus * jnp.cos(angle), modulus * jnp.sin(angle))
 
 
@@ -148,6 +131,8 @@ def _powers_jvp(primals, tangents):
     log_decay, steps = primals
     dot = tangents[0]
     power = _powers(log_decay, steps)
+    # d lam**l = l lam**l d(log lam). Differentiating through the integer arithmetic of
+    # the primal would give zeros.
     log_dot = dot.log_abs
     if log_decay.phase is not None:
         phase_dot = dot.phase if dot.phase_lo is None else dot.phase + dot.phase_lo
@@ -159,17 +144,18 @@ def _powers_jvp(primals, tangents):
 
 
 def to_log_decay(a: Inexact[Array, "*n"]) -> LogDecay:
-    """Takes the logarithm of decays given as numbers, without losing what they hold.
+    """Converts decays to their logarithm without loss of accuracy.
 
     Args:
       a: Decays, ``(*n,)``, real or complex. Zero is allowed.
 
     Returns:
-      The logarithm: its modulus to float32 relative accuracy, its phase to ``2**-46``
-      radians, so that powers up to ``2**24`` are those of ``a`` as it stands.
+      The logarithm. ``log_abs`` has float32 relative accuracy and the phase is accurate
+      to ``2**-46`` radians, so that powers up to ``2**24`` are those of the exact
+      value of ``a``.
 
     Raises:
-      ValueError: ``a`` is no floating-point or complex array.
+      ValueError: ``a`` is not a floating-point or complex array.
 
     Example:
       >>> print(to_log_decay(jnp.array([-1.0])).phase)
@@ -185,181 +171,114 @@ def _logarithm(a):
         log_abs = jnp.log(jnp.maximum(jnp.abs(a), np.exp(_LOG_ZERO)))
         return LogDecay(log_abs, jnp.angle(a), jnp.zeros_like(log_abs))
     re, im = jnp.real(a), jnp.imag(a)
-    square, square_lo = _sum(_product(re, re), _product(im, im))
+    # Near |a| = 1, log|a| is small and the rounding error of |a|**2 - 1 would dominate
+    # it, so the square is formed in two floats.
+    square, square_lo = two_float.add(
+        two_float.two_product(re, re), two_float.two_product(im, im)
+    )
     near_one = 0.5 * jnp.log1p((square - 1.0) + square_lo)
     anywhere = jnp.log(jnp.maximum(jnp.abs(a), np.float32(1e-38)))
     log_abs = jnp.where((square > 0.5) & (square < 2.0), near_one, anywhere)
     log_abs = jnp.where(a == 0, np.float32(_LOG_ZERO), log_abs)
-    return LogDecay(log_abs, *_angle(re, im))
+    return LogDecay(log_abs, *two_float.arctan2(im, re))
 
 
 @_logarithm.defjvp
 def _logarithm_jvp(primals, tangents):
     (a,), (a_dot,) = primals, tangents
     log = _logarithm(a)
+    # Avoid a division by zero: the derivative at a = 0 must be finite.
     ratio = a_dot / jnp.where(a == 0, jnp.ones_like(a), a)
     dot = LogDecay(jnp.real(ratio), jnp.imag(ratio), jnp.zeros_like(log.log_abs))
     return log, dot
 
 
 def n_step_decay(log_decay: LogDecay, count: int) -> LogDecay:
-    """The decay over ``count`` steps at once, ``lam**count``, as exact as ``lam``.
+    """Computes the decay over several steps, ``lam**count``, as accurately as ``lam``.
 
     Args:
       log_decay: Logarithm of the decays, leaves ``(*n,)``.
-      count: Number of steps, below ``2**24``.
+      count: Number of steps, less than ``2**24``.
 
     Returns:
       Logarithm of ``lam**count``, leaves ``(*n,)``.
 
     Raises:
-      ValueError: The leaves of ``log_decay`` do not match, or ``count`` is no number of
-        steps.
+      ValueError: The leaves of ``log_decay`` do not match, or ``count`` is not a
+        non-negative integer.
     """
-    check_size("count", count, least=0)
+    check_size("count", count, minimum=0)
     log_abs, phase, phase_lo = check_log_decay(log_decay)
     if phase is None:
         return LogDecay(log_abs * count)
     if phase.dtype == jnp.float64:
         low = None if phase_lo is None else phase_lo * count
         return LogDecay(log_abs * count, phase * count, low)
-    high, low = _product(phase, jnp.full_like(phase, count))
+    # The rounding error of the product is kept in `phase_lo`.
+    high, low = two_float.two_product(phase, jnp.full_like(phase, count))
     low = low if phase_lo is None else low + phase_lo * count
     return LogDecay(log_abs * count, high, low)
 
 
 def multiply_decays(one: LogDecay, other: LogDecay) -> LogDecay:
-    """The product of two decays that have phases, ``lam mu``, as exact as they are.
+    """Multiplies two decays with phases, ``lam mu``, without loss of accuracy.
 
     Args:
       one: Logarithm of ``lam``, leaves ``(*n,)``.
       other: Logarithm of ``mu``, leaves that broadcast with ``(*n,)``.
 
     Returns:
-      Logarithm of the product; its phase is in two floats.
+      Logarithm of the product; ``phase_lo`` is given.
 
     Raises:
-      ValueError: The leaves of a logarithm do not match, or one has no phase.
+      ValueError: The leaves of a logarithm do not match, or ``phase`` is None.
     """
     one, other = check_log_decay(one, "one"), check_log_decay(other, "other")
     if one.phase is None or other.phase is None:
         raise ValueError(
-            "`one` and `other` must have phases, got None; zeros are the phase of a "
-            "positive decay."
+            "`one` and `other` must have phases, got None; use zeros for a positive "
+            "decay."
         )
     phases = [v for log in (one, other) for v in (log.phase_lo,) if v is not None]
-    high, low = _two_sum(one.phase, other.phase)
+    # The rounding error of the sum is kept in `phase_lo`.
+    high, low = two_float.two_sum(one.phase, other.phase)
     return LogDecay(one.log_abs + other.log_abs, high, sum(phases, low))
 
 
 def two_float_decay(
     log_decay: LogDecay,
 ) -> tuple[Inexact[Array, "*n"], Inexact[Array, "*n"]]:
-    """Rounds a decay to a number and says what the rounding left over.
+    """Computes a decay and its rounding error.
 
     Args:
       log_decay: Logarithm of the decays, leaves ``(*n,)``.
 
     Returns:
-      ``(hi, lo)``, both ``(*n,)``, with ``hi + lo`` right to about ``2**-46``.
+      ``(hi, lo)``, both ``(*n,)``; ``hi + lo`` is accurate to about ``2**-46``.
     """
     hi = decay_powers(log_decay, jnp.ones((), jnp.int32))
     if hi.dtype in (jnp.float64, jnp.complex128):
         return hi, jnp.zeros_like(hi)
+    # lam = hi exp(log lam - log hi), and the exponent is of the order of 2**-24.
     rounded = to_log_decay(hi)
     gap = jnp.maximum(log_decay.log_abs, _LOG_ZERO) - rounded.log_abs
     if log_decay.phase is None:
         return hi, hi * gap
-    word, rest = _turns(log_decay.phase, log_decay.phase_lo)
-    word_hi, rest_hi = _turns(rounded.phase, rounded.phase_lo)
+    word, rest = two_float.to_turns(log_decay.phase, log_decay.phase_lo)
+    word_hi, rest_hi = two_float.to_turns(rounded.phase, rounded.phase_lo)
+    # The difference of two close angles is exact in ticks, but not in radians.
     ticks = (word - word_hi).astype(jnp.float32) + (rest - rest_hi)
-    return hi, hi * jax.lax.complex(gap, ticks * np.float32(_TWO_PI / _WORD))
+    return hi, hi * jax.lax.complex(gap, ticks * two_float.TICK)
 
 
 @jax.jit
 def _modulus(log_abs, steps):
-    """``exp(log_abs * steps)``; the product is carried in two floats."""
+    """Computes ``exp(log_abs * steps)`` with the product in two floats."""
     count = steps.astype(log_abs.dtype)
     if log_abs.dtype == jnp.float64:
         return jnp.exp(log_abs * count)
-    product, error = _product(log_abs, count)
+    product, error = two_float.two_product(log_abs, count)
+    # exp(p + e) = exp(p) (1 + e) to first order in the rounding error e of the product.
     power = jnp.exp(product)
+    # Infinity times a negative error would turn an overflow into NaN.
     return jnp.where(power < jnp.inf, power + power * error, power)
-
-
-@jax.jit
-def _turns(phase, phase_lo):
-    """Radians as turns: ``(word + rest) / 2**32``, int32 that wraps and float32."""
-    parts = [*_split(phase)]
-    if phase_lo is not None:
-        parts += [*_split(phase_lo)]
-    # All parts and digits as one array: the fewer operations, the sooner XLA is done.
-    turns = jnp.stack(parts) * jnp.expand_dims(_DIGITS, range(1, phase.ndim + 2))
-    turns = turns - jnp.round(turns)
-    turns = jnp.where(turns == 0.5, np.float32(-0.5), turns) * _WORD
-    whole = jnp.round(turns)
-    word = jnp.sum(whole.astype(jnp.int32), (0, 1), dtype=jnp.int32)
-    rest = jnp.sum(turns - whole, (0, 1))
-    carry = jnp.round(rest)
-    return word + carry.astype(jnp.int32), rest - carry
-
-
-@jax.jit
-def _angle(re, im):
-    """``atan2(im, re)`` in two floats: a table of 257 angles and a short series."""
-    x, y = jnp.abs(re), jnp.abs(im)
-    big, small = jnp.maximum(x, y), jnp.minimum(x, y)
-    big = jnp.where(big == 0, np.float32(1), big)
-    k = jnp.round(256 * small / big)
-    num, num_lo = _sum((256 * small, jnp.zeros_like(small)), _product(-k, big))
-    den, den_lo = _sum((256 * big, jnp.zeros_like(big)), _product(k, small))
-    u = num / den
-    exact, exact_lo = _product(u, den)
-    u_lo = ((num - exact) - exact_lo + num_lo - u * den_lo) / den
-    tail = u_lo - u**3 / 3 + u**5 / 5
-    angle = _sum(_angles(k.astype(jnp.int32)), (u, tail))
-    steep, back = y > x, re < 0
-    base = _angles(257 + jnp.where(steep, 1, jnp.where(back, 2, 0)))
-    turn = jnp.where(steep != back, np.float32(-1), np.float32(1))
-    sign = jnp.where(im < 0, np.float32(-1), np.float32(1))
-    hi, lo = _sum(base, (turn * angle[0], turn * angle[1]))
-    return sign * hi, sign * lo
-
-
-def _angles(index):
-    return jnp.asarray(_ANGLES_HI)[index], jnp.asarray(_ANGLES_LO)[index]
-
-
-def _split(a):
-    """Cuts a float32 into two of at most 12 bits each."""
-    bits = jax.lax.bitcast_convert_type(a, jnp.uint32) & np.uint32(0xFFFFF000)
-    hi = jax.lax.bitcast_convert_type(bits, jnp.float32)
-    return hi, a - hi
-
-
-@jax.jit
-def _product(a, b):
-    """The product of two float32 as an unevaluated sum of two.
-
-    Only exact products of 12-bit halves are formed, so a compiler that fuses a product
-    with the sum behind it (CPUs and GPUs do) changes nothing.
-    """
-    (a1, a2), (b1, b2) = _split(a), _split(b)
-    hi, lo = _two_sum(a1 * b1, a1 * b2)
-    hi, more = _two_sum(hi, a2 * b1)
-    return _two_sum(hi, (lo + more) + a2 * b2)
-
-
-@jax.jit
-def _two_sum(a, b):
-    """The sum of two float32 and its rounding error."""
-    s = a + b
-    back = s - a
-    return s, (a - (s - back)) + (b - back)
-
-
-@jax.jit
-def _sum(a, b):
-    """The sum of two two-float numbers."""
-    hi, lo = _two_sum(a[0], b[0])
-    return _two_sum(hi, lo + (a[1] + b[1]))

@@ -1,4 +1,4 @@
-"""The linear recurrence ``h_t = a_t h_{t-1} + b_t``: entry, checks, derivatives."""
+"""The linear recurrence ``h_t = a_t h_{t-1} + b_t``: checks, methods, derivatives."""
 
 from functools import partial
 from typing import get_args
@@ -18,8 +18,8 @@ from ssm_jax.kernels.powers import (
 )
 from ssm_jax.types import Bool, Decays, Method, State, States, Steps
 
-# Bound on the logarithm of what a decay above 1 grows to in a convolution by FFT; it
-# lets decays pass that exceed 1 by their rounding alone.
+# Bound on `log(|lam|**length)` in a convolution by FFT. It admits decays that exceed 1
+# by rounding only.
 GROWTH = 0.1
 
 
@@ -34,40 +34,42 @@ def linear_recurrence(
 ) -> tuple[States, State]:
     """Evaluates ``h_t = a_t h_{t-1} + b_t`` elementwise over the length axis.
 
-    All methods mean the same and are differentiable any number of times, forwards and
-    backwards: the derivative of a recurrence is a recurrence, solved by the same
-    method.
+    All methods compute the same result and are differentiable any number of times in
+    forward and reverse mode. The derivative of a recurrence is a recurrence, which is
+    evaluated by the same method.
 
     Args:
-      a: Decay of each state at each step, ``(*b, l, n)``; or of each state, constant
-        in time, ``(n,)``, as numbers or as the logarithm `LogDecay`. Either is exact
-        as it stands: a constant decay is neither spread over the length nor scanned.
-      b: What enters each state at each step, ``(*b, l, n)``, real or complex.
+      a: Input-dependent decay of each state, ``(*b, l, n)``; or time-invariant decay of
+        each state, ``(n,)``, as numbers or as a `LogDecay`. A time-invariant decay is
+        never broadcast over time; its powers are accurate to float32 rounding up to
+        ``2**24`` steps.
+      b: Input of each state, ``(*b, l, n)``, real or complex.
       h0: State before the first step, ``(*b, n)``. None means zeros.
-      reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``:
-        nothing passes between such a step and the one before it, in either direction.
-      reverse: From the last step to the first, ``h_t = a_t h_{t+1} + b_t``; ``h0`` is
-        then the state after the last step.
-      method: ``"sequential"``: one step after another, the definition, best on CPUs.
-        ``"associative"``: `jax.lax.associative_scan`, depth ``log l``, the most memory.
-        ``"chunked"``: depth ``sqrt(l)``, two passes over memory. ``"fft"``:
-        convolution, constant decay without resets only; where a decay
-        exceeds 1 by so much that an FFT would lose digits, which is known at run time,
-        it is evaluated as by ``"sequential"``. ``"auto"``: what `chosen_method` says.
+      reset: True where a segment starts, ``(*b, l)``, or ``(l,)`` for all sequences.
+        No state is passed between such a step and the previous one, in either
+        direction. None means one segment.
+      reverse: If True, evaluates ``h_t = a_t h_{t+1} + b_t`` from the last step to the
+        first, and ``h0`` is the state after the last step.
+      method: ``"sequential"``: `jax.lax.scan`, which defines the result; fastest on
+        CPUs. ``"associative"``: `jax.lax.associative_scan`, of depth ``log l``, with
+        the most memory. ``"chunked"``: depth ``sqrt(l)``, two passes over memory.
+        ``"fft"``: convolution, for a time-invariant decay without resets; if a decay
+        exceeds 1 by so much that the FFT would lose precision, falls back to
+        ``"sequential"`` at run time. ``"auto"``: the result of `chosen_method`.
 
     Returns:
-      ``(h, h_last)``: all states, ``(*b, l, n)``, and the one after the step that was
-      evaluated last, ``(*b, n)``; as the next call's ``h0`` it continues the sequence.
-      At least float32; complex if any argument is.
+      ``(h, h_last)``: all states, ``(*b, l, n)``, and the state after the step that is
+      evaluated last, ``(*b, n)``, which is the ``h0`` of a following call. The dtype is
+      at least float32, and complex if any argument is.
 
     Raises:
-      ValueError: The shapes do not fit, an axis is empty, ``a``, ``b`` or ``h0`` is not
-        floating-point or complex, ``reset`` is not boolean, ``method`` is unknown or
-        cannot do what is asked.
+      ValueError: The shapes do not match, an axis is empty, ``a``, ``b`` or ``h0`` is
+        not floating-point or complex, ``reset`` is not boolean, or ``method`` is
+        unknown or does not support the arguments.
 
     Note:
-      Inside `jax.shard_map` the length must not be divided over devices: each would
-      evaluate its piece alone, and nothing could tell.
+      In `jax.shard_map` the time axis must not be sharded: each device would evaluate
+      its part as a separate sequence, without an error.
 
     Example:
       >>> h, h_last = linear_recurrence(jnp.array([0.5]), jnp.ones((3, 1)))
@@ -90,15 +92,16 @@ def chosen_method(
     *,
     platform: str | None = None,
 ) -> Method:
-    """Says what ``method="auto"`` evaluates a recurrence by.
+    """Returns the method that ``method="auto"`` selects.
 
     Args:
-      a: Decay as `linear_recurrence` takes it; only its kind is read.
-      platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``. None means where JAX runs.
+      a: Decay as in `linear_recurrence`; only its type and rank are used.
+      platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``. None means the default backend.
 
     Returns:
-      ``"sequential"`` on CPUs, where a loop beats every parallel form; elsewhere
-      ``"chunked"`` for a constant decay and ``"associative"`` for one that varies.
+      ``"sequential"`` on CPUs, where it is faster than the parallel methods. On other
+      platforms ``"chunked"`` for a time-invariant decay and ``"associative"`` for an
+      input-dependent one.
 
     Example:
       >>> chosen_method(jnp.array([0.5]), platform="gpu")
@@ -106,51 +109,56 @@ def chosen_method(
     """
     if (platform or jax.default_backend()) == "cpu":
         return "sequential"
-    return "chunked" if _is_constant(a) else "associative"
+    return "chunked" if _is_time_invariant(a) else "associative"
 
 
 @partial(jax.jit, static_argnames=("reverse", "method"))
 def _solve(a, b, h0, reset, *, reverse, method):
-    numbers = [b, *([] if h0 is None else [h0]), *jax.tree.leaves(a)]
-    is_wave = isinstance(a, LogDecay) and a.phase is not None
-    dtype = jnp.result_type(jnp.float32, *numbers, *[1j] * is_wave)
+    # At least float32: in bfloat16 a sum of ones would stop at 256.
+    arrays = [b, *([] if h0 is None else [h0]), *jax.tree.leaves(a)]
+    has_phase = isinstance(a, LogDecay) and a.phase is not None
+    dtype = jnp.result_type(jnp.float32, *arrays, *[1j] * has_phase)
     b = jnp.asarray(b, dtype)
     if not isinstance(a, LogDecay):
         a = jnp.asarray(a, jnp.result_type(jnp.float32, a))
-    # Inside shard_map a parameter may be the same on all devices where `b` is not.
-    a, b, cut = match_varying_axes(a, b, reset)
-    if cut is not None and reverse:
-        # In the order of evaluation the state is forgotten a step earlier.
-        cut = shift.shift_left(cut[..., None])[..., 0]
+    # In `shard_map`, a parameter may be replicated over an axis that `b` varies over.
+    a, b, reset_in_scan_order = match_varying_axes(a, b, reset)
+    if reset_in_scan_order is not None and reverse:
+        # The last step of a segment does not depend on the step evaluated before it.
+        reset_in_scan_order = shift.shift_left(reset_in_scan_order[..., None])[..., 0]
     if h0 is not None:
-        b = _enter(a, b, jnp.asarray(h0, dtype), cut, reverse)
-    # `custom_linear_solve` derives every derivative from the equation that the states
-    # solve, `h - a * before(h) = b`; the transpose is the same recurrence in the other
-    # direction, whose link between steps t - 1 and t is the one of step t - 1.
+        h0 = jnp.asarray(h0, dtype)
+        b = _add_initial_state(a, b, h0, reset_in_scan_order, reverse)
+    # `custom_linear_solve` derives derivatives of every order from the linear system of
+    # the states, `h - a * shift_right(h) = b`. Its transpose is a recurrence in the
+    # other direction whose decay at step t is that of step t + 1 (t - 1 if reversed).
+    # The solvers need no gradient in `a`, which `system` provides.
     fixed = jax.lax.stop_gradient(a)
-    earlier, later = shift.shift_right, shift.shift_left
+    shift_previous, shift_next = shift.shift_right, shift.shift_left
     if reverse:
-        earlier, later = later, earlier
-    cut_links = None if cut is None else later(cut[..., None])[..., 0]
-    there = back = _solver(fixed, b.shape[-2], method)
-    if not _is_constant(a):
-        back = _solver(later(fixed), b.shape[-2], method)
+        shift_previous, shift_next = shift_next, shift_previous
+    reset_transposed = reset_in_scan_order
+    if reset_transposed is not None:
+        reset_transposed = shift_next(reset_transposed[..., None])[..., 0]
+    solver = solver_transposed = _solver(fixed, b.shape[-2], method)
+    if not _is_time_invariant(a):
+        solver_transposed = _solver(shift_next(fixed), b.shape[-2], method)
 
-    def residual(h):
-        return h - _decay_numbers(a, cut, h.dtype) * earlier(h)
+    def system(h):
+        return h - _to_numbers(a, reset_in_scan_order, h.dtype) * shift_previous(h)
 
     def solve(_, b):
-        return there(b, cut, reverse)
+        return solver(b, reset_in_scan_order, reverse)
 
     def solve_transposed(_, g):
-        return back(g, cut_links, not reverse)
+        return solver_transposed(g, reset_transposed, not reverse)
 
-    h = jax.lax.custom_linear_solve(residual, b, solve, solve_transposed)
+    h = jax.lax.custom_linear_solve(system, b, solve, solve_transposed)
     return h, h[..., 0 if reverse else -1, :]
 
 
 def _solver(a, length, method) -> scan.Solver:
-    if not _is_constant(a):
+    if not _is_time_invariant(a):
         decay = scan.InputDependentDecay(a)
     elif isinstance(a, LogDecay):
         decay = scan.TimeInvariantDecay(a, real=False)
@@ -162,54 +170,51 @@ def _solver(a, length, method) -> scan.Solver:
         return scan.associative(decay)
     if method == "chunked" or isinstance(decay, scan.InputDependentDecay):
         return scan.chunked(decay, length)
-    return _by_fft(decay, length)
+    return _fft_or_sequential(decay, length)
 
 
-def _by_fft(decay, length) -> scan.Solver:
-    """By FFT, unless a decay above 1 makes its rounding errors grow."""
-    convolve = fft_solver(decay.powers(jnp.arange(length)))
-    step_by_step = scan.sequential(decay)
+def _fft_or_sequential(decay, length) -> scan.Solver:
+    """Returns a solver by FFT with a sequential fallback for growing states."""
+    convolve = fft_solver(decay.powers_of(jnp.arange(length)))
+    sequential = scan.sequential(decay)
 
-    def solve(b, cut, reverse):
+    def solve(b, reset_in_scan_order, reverse):
         def by(solver):
-            return lambda b: solver(b, cut, reverse)
+            return lambda b: solver(b, reset_in_scan_order, reverse)
 
-        too_fast = grows(decay.log, length)
-        return jax.lax.cond(too_fast, by(step_by_step), by(convolve), b)
+        # The decay is known at run time only, so both branches are compiled.
+        return jax.lax.cond(grows(decay.log, length), by(sequential), by(convolve), b)
 
     return solve
 
 
 def grows(log_decay: LogDecay, length: int) -> Bool[jax.Array, ""]:
-    """Whether a convolution by FFT loses digits, for a decay is too far above 1.
+    """Returns whether a decay exceeds 1 by too much for a convolution by FFT.
 
-    The errors of an FFT are in proportion to the largest tap, ``|lam|**length``, at all
-    steps, the first ones included.
-
-    Args:
-      log_decay: Logarithm of the decays.
-      length: Steps of the sequence.
+    The rounding errors of an FFT at every step, including the first ones, are
+    proportional to the largest tap, ``|lam|**length``.
     """
     return jnp.max(log_decay.log_abs) * length > GROWTH
 
 
-def _enter(a, b, h0, cut, reverse):
-    """Lets the state before the first step enter with that step's input."""
+def _add_initial_state(a, b, h0, reset_in_scan_order, reverse):
+    """Adds ``a h0`` to the input of the first step, so that solvers start from zero."""
     first = -1 if reverse else 0
     if not isinstance(a, LogDecay):
-        a_first = _decay_numbers(a, cut, b.dtype)
+        a_first = _to_numbers(a, reset_in_scan_order, b.dtype)
         a_first = a_first[..., first, :] if a_first.ndim > 1 else a_first
         return b.at[..., first, :].add(a_first * h0)
-    # Token by token every step is a first one: what rounding leaves over adds up.
+    # In token-by-token decoding every step is a first step, and the rounding error of
+    # the decay would accumulate. It has no gradient of its own.
     _, lo = two_float_decay(jax.lax.stop_gradient(a))
     hi = decay_powers(a, jnp.ones((), jnp.int32))
-    if cut is not None:
-        h0 = jnp.where(cut[..., first, None], 0, h0)
+    if reset_in_scan_order is not None:
+        h0 = jnp.where(reset_in_scan_order[..., first, None], 0, h0)
     return b.at[..., first, :].set(hi * h0 + (lo * h0 + b[..., first, :]))
 
 
-def _decay_numbers(a, cut, dtype):
-    """The decay as numbers: ``(n,)``, or ``(*b, l, n)`` where it varies or is cut."""
+def _to_numbers(a, reset_in_scan_order, dtype):
+    """Converts the decay to ``(n,)``, or ``(*b, l, n)`` if it depends on the step."""
     if isinstance(a, LogDecay):
         modulus = jnp.exp(a.log_abs)
         if a.phase is None:
@@ -218,11 +223,13 @@ def _decay_numbers(a, cut, dtype):
             phase = a.phase if a.phase_lo is None else a.phase + a.phase_lo
             a = jax.lax.complex(modulus * jnp.cos(phase), modulus * jnp.sin(phase))
     a = a.astype(dtype) if jnp.iscomplexobj(jnp.zeros((), dtype)) else a
-    return a if cut is None else jnp.where(cut[..., None], 0, a)
+    if reset_in_scan_order is None:
+        return a
+    return jnp.where(reset_in_scan_order[..., None], 0, a)
 
 
 def match_varying_axes(*trees):
-    """Marks all leaves as varying over every mesh axis that one of them varies over."""
+    """Marks all leaves as varying over each mesh axis that any of them varies over."""
     leaves = jax.tree.leaves(trees)
     axes = frozenset().union(*(_varying_axes(leaf) for leaf in leaves))
 
@@ -237,7 +244,7 @@ def _varying_axes(leaf):
     return frozenset(jax.typeof(leaf).manual_axis_type.varying)
 
 
-def _is_constant(a):
+def _is_time_invariant(a):
     return isinstance(a, LogDecay) or jnp.ndim(a) == 1
 
 
@@ -249,49 +256,43 @@ def _resolve(method, a, reset):
         )
     if method == "auto":
         return chosen_method(a)
-    if method == "fft" and not _is_constant(a):
+    if method == "fft" and not _is_time_invariant(a):
         raise ValueError(
-            "`method` must not be 'fft' for a decay that varies in time, got "
+            "`method` must not be 'fft' for an input-dependent decay, got "
             f"{jnp.shape(a)}; use 'associative' or 'chunked'."
         )
     if method == "fft" and reset is not None:
         raise ValueError(
-            "`method` must not be 'fft' where `reset` is given, got both; use "
-            "'chunked'."
+            "`method` must not be 'fft' if `reset` is given, got both; use 'chunked'."
         )
     return method
 
 
 def _check(a, b, h0, reset):
-    numbers = {"b": b} if isinstance(a, LogDecay) else {"a": a, "b": b}
-    for name, value in (numbers if h0 is None else numbers | {"h0": h0}).items():
+    arrays = {"b": b} if isinstance(a, LogDecay) else {"a": a, "b": b}
+    for name, value in (arrays if h0 is None else arrays | {"h0": h0}).items():
         check_floating(name, value, may_be_complex=True)
     if jnp.ndim(b) < 2:
         raise ValueError(
             f"`b` must be (*b, l, n), got shape {jnp.shape(b)}; a single sequence of "
-            "single states is `b[:, None]`."
+            "scalars is `b[:, None]`."
         )
     *batch, length, n = jnp.shape(b)
-    if length == 0:
-        raise ValueError(
-            f"`b` must have at least one step, got shape {jnp.shape(b)}; with no steps "
-            "`h_last` is `h0`."
-        )
     if 0 in jnp.shape(b):
         raise ValueError(
-            f"`b` must have at least one row and one state, got shape {jnp.shape(b)}; "
-            "there is nothing to evaluate."
+            "`b` must have at least one sequence, one step and one state, got shape "
+            f"{jnp.shape(b)}; no axis may be empty."
         )
     shape = a.log_abs.shape if isinstance(a, LogDecay) else jnp.shape(a)
-    constant = _is_constant(a) and shape == (n,)
-    if not constant and (isinstance(a, LogDecay) or shape != jnp.shape(b)):
+    time_invariant = _is_time_invariant(a) and shape == (n,)
+    if not time_invariant and (isinstance(a, LogDecay) or shape != jnp.shape(b)):
         raise ValueError(
-            f"`a` must be ({n},), constant in time, or {jnp.shape(b)} like `b`, got "
-            f"{shape}; `jnp.broadcast_to` spreads it."
+            f"`a` must be ({n},), time-invariant, or {jnp.shape(b)} like `b`, got "
+            f"{shape}; use `jnp.broadcast_to`."
         )
     if h0 is not None and jnp.shape(h0) != (*batch, n):
         raise ValueError(
-            f"`h0` must be {(*batch, n)}, a state of each row of `b`, got "
-            f"{jnp.shape(h0)}; `jnp.broadcast_to` spreads it."
+            f"`h0` must be {(*batch, n)}, one state per sequence of `b`, got "
+            f"{jnp.shape(h0)}; use `jnp.broadcast_to`."
         )
     check_flags("reset", reset, (*batch, length), (length,))

@@ -1,10 +1,16 @@
-"""The evaluations of ``h_t = a_t h_{t-1} + b_t`` by scans, from a zero state.
+"""Solvers of ``h_t = a_t h_{t-1} + b_t`` by scans, from a zero initial state.
 
-Each function takes the decay and returns a solver ``(b, cut, reverse) -> h``; what
-depends on the decay alone is computed once, for the recurrence and for its adjoint.
-``b`` is ``(*b, l, n)``, ``cut`` ``(*b, l)`` is true where a step forgets the state
-before it. A constant decay is never spread over the length nor scanned: what is scanned
-is the number of steps, whose powers are exact.
+Each function takes the decay and returns a solver ``(b, reset_in_scan_order, reverse)
+-> h``. Values that depend on the decay alone are computed once and are shared by the
+recurrence and its adjoint. ``b`` and ``h`` have shape ``(*b, l, n)``.
+
+``reset_in_scan_order``, ``(*b, l)``, is True at steps that do not depend on the step
+evaluated before them. Without ``reverse`` these are the first steps of segments; with
+``reverse`` they are the last ones, which is ``reset`` shifted by one step.
+
+A time-invariant decay is never broadcast over time. The associative scan runs over
+numbers of steps instead, whose powers are accurate to float32 rounding up to ``2**24``
+steps.
 """
 
 import math
@@ -30,165 +36,178 @@ class InputDependentDecay(NamedTuple):
 
 
 class TimeInvariantDecay(NamedTuple):
-    """A decay of each state, ``(n,)`` leaves; ``real`` drops the imaginary part."""
+    """A decay of each state, with leaves ``(n,)``; ``real`` marks real decays."""
 
     log: LogDecay
     real: bool
 
     def powers_of(self, steps):
-        """``lam**steps``, ``(*steps, n)``, in the field the decay was given in."""
+        """Returns ``lam**steps``, ``(*steps, n)``, real if the decay is."""
         power = decay_powers(self.log, steps)
         return jnp.real(power) if self.real else power
 
 
 Decay = InputDependentDecay | TimeInvariantDecay
-Resets = Bool[Array, "*b l"] | None
-Solver = Callable[[Inexact[Array, "*b l n"], Resets, bool], Inexact[Array, "*b l n"]]
+ResetFlags = Bool[Array, "*b l"] | None
+Solver = Callable[
+    [Inexact[Array, "*b l n"], ResetFlags, bool], Inexact[Array, "*b l n"]
+]
 
 
-# Steps after which the sequential method begins anew from zero, and adds what was
-# before: rounding errors that are all alike add up over 1e5 steps, not over 1e3.
-_STRETCH = 1024
+# Chunk length of the sequential method for time-invariant decays. Each chunk starts
+# from zero and the carried state is added through accurate powers, so that correlated
+# rounding errors accumulate over 1e3 steps rather than 1e5.
+_SEQUENTIAL_CHUNK = 1024
 
 
 def sequential(decay: Decay) -> Solver:
-    """One step after another with `jax.lax.scan`: the definition."""
+    """Returns a solver by `jax.lax.scan`, which defines the recurrence."""
     if isinstance(decay, InputDependentDecay):
 
-        def solve_varying(b, cut, reverse):
+        def solve_input_dependent(b, reset_in_scan_order, reverse):
             def step(h, inputs):
                 a_t, b_t = inputs
                 h = a_t * h + b_t
                 return h, h
 
-            a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
+            a = jnp.broadcast_to(_zero_at_resets(decay.a, reset_in_scan_order), b.shape)
             inputs = _time_first(a), _time_first(b)
             zero = jnp.zeros_like(b[..., 0, :])
             _, h = jax.lax.scan(step, zero, inputs, reverse=reverse)
             return jnp.moveaxis(h, 0, -2)
 
-        return solve_varying
+        return solve_input_dependent
 
-    # A decay rounded to one number would drift away from the logarithm that is held.
+    # A decay that is rounded to one float would drift away from the given logarithm.
     hi, lo = two_float_decay(decay.log)
     if decay.real:
         hi, lo = jnp.real(hi), jnp.real(lo)
 
     def step(h, inputs):
-        cut_t, b_t = inputs
-        if cut_t is not None:
-            h = jnp.where(cut_t[..., None], 0, h)
+        reset_t, b_t = inputs
+        if reset_t is not None:
+            h = jnp.where(reset_t[..., None], 0, h)
+        # The small terms are added first, so that the correction is not rounded away.
         h = hi * h + (lo * h + b_t)
         return h, h
 
-    def solve_constant(b, cut, reverse):
+    def solve_time_invariant(b, reset_in_scan_order, reverse):
         length, zero = b.shape[-2], jnp.zeros_like(b[..., 0, :])
-        if length <= _STRETCH:
-            inputs = None if cut is None else jnp.moveaxis(cut, -1, 0), _time_first(b)
-            _, h = jax.lax.scan(step, zero, inputs, reverse=reverse)
+        reset = reset_in_scan_order
+        if length <= _SEQUENTIAL_CHUNK:
+            inputs = None if reset is None else jnp.moveaxis(reset, -1, 0)
+            _, h = jax.lax.scan(step, zero, (inputs, _time_first(b)), reverse=reverse)
             return jnp.moveaxis(h, 0, -2)
-        cut = _nowhere(b) if cut is None else cut
-        cuts = _to_chunks(cut[..., None], _STRETCH, reverse)[..., 0]
-        power = decay.powers_of(jnp.arange(1, _STRETCH + 1))
+        reset = _no_resets(b) if reset is None else reset
+        # Padding is at the end in scan order, so it does not affect valid steps.
+        resets = _split_chunks(reset[..., None], _SEQUENTIAL_CHUNK, reverse)[..., 0]
+        power = decay.powers_of(jnp.arange(1, _SEQUENTIAL_CHUNK + 1))
 
-        def stretch(before, inputs):
-            b, cut = inputs
-            seen = jnp.cumsum(cut, axis=-1)[..., None] > 0
-            passed = _passed(jnp.where(seen, 0, power), before[..., None, :])
-            inputs = jnp.moveaxis(cut, -1, 0), _time_first(b)
+        def solve_chunk(h_prev, inputs):
+            b, reset = inputs
+            # The state before the chunk does not reach steps from its first reset on.
+            was_reset = jnp.cumsum(reset, axis=-1)[..., None] > 0
+            carried = _multiply(jnp.where(was_reset, 0, power), h_prev[..., None, :])
+            inputs = jnp.moveaxis(reset, -1, 0), _time_first(b)
             _, h = jax.lax.scan(step, zero, inputs)
-            h = jnp.moveaxis(h, 0, -2) + passed
+            h = jnp.moveaxis(h, 0, -2) + carried
             return h[..., -1, :], h
 
-        stretches = _to_chunks(b, _STRETCH, reverse)
-        inputs = jnp.moveaxis(stretches, -3, 0), jnp.moveaxis(cuts, -2, 0)
-        _, h = jax.lax.scan(stretch, zero, inputs)
-        return _from_chunks(jnp.moveaxis(h, 0, -3), length, reverse)
+        chunks = _split_chunks(b, _SEQUENTIAL_CHUNK, reverse)
+        inputs = jnp.moveaxis(chunks, -3, 0), jnp.moveaxis(resets, -2, 0)
+        _, h = jax.lax.scan(solve_chunk, zero, inputs)
+        return _join_chunks(jnp.moveaxis(h, 0, -3), length, reverse)
 
-    return solve_constant
+    return solve_time_invariant
 
 
 def associative(decay: Decay) -> Solver:
-    """Parallel prefix with `jax.lax.associative_scan`, depth ``log l``."""
+    """Returns a solver by `jax.lax.associative_scan`, of depth ``log l``."""
     if isinstance(decay, InputDependentDecay):
 
         def combine(left, right):
             return right[0] * left[0], right[0] * left[1] + right[1]
 
-        def solve_varying(b, cut, reverse):
-            a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
+        def solve_input_dependent(b, reset_in_scan_order, reverse):
+            a = jnp.broadcast_to(_zero_at_resets(decay.a, reset_in_scan_order), b.shape)
             return jax.lax.associative_scan(combine, (a, b), reverse, b.ndim - 2)[1]
 
-        return solve_varying
+        return solve_input_dependent
 
+    # Products of decays would accumulate their rounding errors. The elements hold the
+    # number of steps instead, and each power is computed from that number.
     def combine_counts(left, right):
-        (n_left, cut_left, b_left), (n_right, cut_right, b_right) = left, right
-        passed = _passed(decay.powers_of(n_right), b_left)
-        passed = jnp.where(cut_right[..., None], 0, passed)
-        return n_left + n_right, cut_left | cut_right, passed + b_right
+        (n_left, reset_left, b_left), (n_right, reset_right, b_right) = left, right
+        carried = _multiply(decay.powers_of(n_right), b_left)
+        carried = jnp.where(reset_right[..., None], 0, carried)
+        return n_left + n_right, reset_left | reset_right, carried + b_right
 
-    def solve_constant(b, cut, reverse):
+    def solve_time_invariant(b, reset_in_scan_order, reverse):
         axis = b.ndim - 2
-        cut = _nowhere(b) if cut is None else cut
-        # Batch axes that only the states have: the length is the same axis in all.
-        cut = jnp.expand_dims(cut, tuple(range(axis + 1 - cut.ndim)))
-        elements = (jnp.ones(cut.shape, jnp.int32), cut, b)
+        reset = _no_resets(b) if reset_in_scan_order is None else reset_in_scan_order
+        # All elements need the same rank, because they share the scanned axis.
+        reset = jnp.expand_dims(reset, tuple(range(axis + 1 - reset.ndim)))
+        elements = (jnp.ones(reset.shape, jnp.int32), reset, b)
         return jax.lax.associative_scan(combine_counts, elements, reverse, axis)[2]
 
-    return solve_constant
+    return solve_time_invariant
 
 
 def chunked(decay: Decay, length: int) -> Solver:
-    """Sequential inside a chunk, all chunks at once, then across the chunks.
+    """Returns a solver that scans within all chunks in parallel, then across chunks.
 
-    Depth and number of carried states are both about ``sqrt(l)``.
+    Both the depth and the number of carried states are about ``sqrt(l)``.
     """
     size = math.isqrt(length)
 
-    def together(local, passed, carried, reverse):
-        """Adds to each chunk what the chunk before it handed on."""
-        before = jnp.concatenate(
-            [jnp.zeros_like(carried[..., :1, :]), carried[..., :-1, :]], -2
+    def add_carried(local, weight, last, reverse):
+        """Adds the weighted state before each chunk to the local states."""
+        h_prev = jnp.concatenate(
+            [jnp.zeros_like(last[..., :1, :]), last[..., :-1, :]], -2
         )
-        return _from_chunks(local + passed * before[..., None, :], length, reverse)
+        return _join_chunks(local + weight * h_prev[..., None, :], length, reverse)
 
     if isinstance(decay, InputDependentDecay):
 
-        def solve_varying(b, cut, reverse):
-            a = jnp.broadcast_to(_forgetting(decay.a, cut), b.shape)
-            a = _to_chunks(a, size, reverse)
+        def solve_input_dependent(b, reset_in_scan_order, reverse):
+            a = jnp.broadcast_to(_zero_at_resets(decay.a, reset_in_scan_order), b.shape)
+            a = _split_chunks(a, size, reverse)
             local = sequential(InputDependentDecay(a))(
-                _to_chunks(b, size, reverse), None, False
+                _split_chunks(b, size, reverse), None, False
             )
-            passed = jnp.cumprod(a, axis=-2)
-            across = sequential(InputDependentDecay(passed[..., -1, :]))
-            carried = across(local[..., -1, :], None, False)
-            return together(local, passed, carried, reverse)
+            # Weight of the state before the chunk at each of its steps.
+            weight = jnp.cumprod(a, axis=-2)
+            across_chunks = sequential(InputDependentDecay(weight[..., -1, :]))
+            last = across_chunks(local[..., -1, :], None, False)
+            return add_carried(local, weight, last, reverse)
 
-        return solve_varying
+        return solve_input_dependent
 
-    inside = sequential(decay)
-    across = sequential(TimeInvariantDecay(n_step_decay(decay.log, size), decay.real))
+    within_chunks = sequential(decay)
+    chunk_decay = n_step_decay(decay.log, size)
+    across_chunks = sequential(TimeInvariantDecay(chunk_decay, decay.real))
     power = decay.powers_of(jnp.arange(1, size + 1))
 
-    def solve_constant(b, cut, reverse):
-        cut = _nowhere(b) if cut is None else cut
-        cuts = _to_chunks(cut[..., None], size, reverse)[..., 0]
-        local = inside(_to_chunks(b, size, reverse), cuts, False)
-        seen = jnp.cumsum(cuts, axis=-1) > 0
-        carried = across(local[..., -1, :], seen[..., -1], False)
-        return together(local, jnp.where(seen[..., None], 0, power), carried, reverse)
+    def solve_time_invariant(b, reset_in_scan_order, reverse):
+        reset = _no_resets(b) if reset_in_scan_order is None else reset_in_scan_order
+        resets = _split_chunks(reset[..., None], size, reverse)[..., 0]
+        local = within_chunks(_split_chunks(b, size, reverse), resets, False)
+        # The state before a chunk does not reach steps from the first reset on.
+        was_reset = jnp.cumsum(resets, axis=-1) > 0
+        last = across_chunks(local[..., -1, :], was_reset[..., -1], False)
+        weight = jnp.where(was_reset[..., None], 0, power)
+        return add_carried(local, weight, last, reverse)
 
-    return solve_constant
+    return solve_time_invariant
 
 
-def _passed(power, h):
-    """``power h``; of nothing there is nothing, though the power be infinite."""
+def _multiply(power, h):
+    """Returns ``power * h``, and 0 where ``h`` is 0 even if the power is infinite."""
     return jnp.where(h == 0, 0, power * h)
 
 
-def _to_chunks(values, size, reverse):
-    """``(*b, l, n)`` as ``(*b, l / c, c, n)``, filled up with zeros at the far end."""
+def _split_chunks(values, size, reverse):
+    """Reshapes ``(*b, l, n)`` to ``(*b, l / c, c, n)`` in scan order, zero-padded."""
     if reverse:
         values = jnp.flip(values, -2)
     fill = -values.shape[-2] % size
@@ -196,18 +215,19 @@ def _to_chunks(values, size, reverse):
     return values.reshape(*values.shape[:-2], -1, size, values.shape[-1])
 
 
-def _from_chunks(values, length, reverse):
-    """Undoes `_to_chunks`."""
+def _join_chunks(values, length, reverse):
+    """Inverts `_split_chunks`."""
     values = values.reshape(*values.shape[:-3], -1, values.shape[-1])
     values = values[..., :length, :]
     return jnp.flip(values, -2) if reverse else values
 
 
-def _forgetting(a, cut):
-    return a if cut is None else jnp.where(cut[..., None], 0, a)
+def _zero_at_resets(a, reset):
+    # A decay of zero is a reset: the step does not depend on the state before it.
+    return a if reset is None else jnp.where(reset[..., None], 0, a)
 
 
-def _nowhere(b):
+def _no_resets(b):
     return jnp.zeros(b.shape[-2], bool)
 
 

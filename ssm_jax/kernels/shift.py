@@ -1,4 +1,4 @@
-"""What each step of a sequence sees of the step before it and of the one after it."""
+"""Shifts of a sequence by one step, with resets at segment boundaries."""
 
 import jax.numpy as jnp
 
@@ -13,15 +13,15 @@ def shift_right(
     first: Shaped[Array, "*b n"] | None = None,
     reset: Steps | None = None,
 ) -> Sequence:
-    """Gives each step what the one before it holds.
+    """Returns at each step the value of the previous step.
 
     Args:
-      values: What each step holds, ``(*b, l, n)``.
-      first: What there is before the first step, ``(*b, n)``. None means zeros.
-      reset: True where a segment starts, ``(*b, l)``: such a step sees zeros.
+      values: Sequence, ``(*b, l, n)``.
+      first: Value returned at the first step, ``(*b, n)``. None means zeros.
+      reset: True where a segment starts, ``(*b, l)``; zeros are returned there.
 
     Returns:
-      ``(*b, l, n)``.
+      The shifted sequence, ``(*b, l, n)``.
 
     Example:
       >>> print(shift_right(jnp.arange(1, 5)[:, None])[:, 0])
@@ -29,19 +29,21 @@ def shift_right(
     """
     check_flags("reset", reset)
     edge = jnp.zeros_like(values[..., :1, :]) if first is None else first[..., None, :]
-    seen = jnp.concatenate([edge, values[..., :-1, :]], -2)
-    return seen if reset is None else jnp.where(reset[..., None], 0, seen)
+    shifted = jnp.concatenate([edge, values[..., :-1, :]], -2)
+    # Select, not multiply: a value that is not finite must not cross a reset.
+    return shifted if reset is None else jnp.where(reset[..., None], 0, shifted)
 
 
 def shift_left(values: Sequence, reset: Steps | None = None) -> Sequence:
-    """Gives each step what the one after it holds, and the last step zeros.
+    """Returns at each step the value of the next step, and zeros at the last step.
 
     Args:
-      values: What each step holds, ``(*b, l, n)``.
-      reset: True where a segment starts, ``(*b, l)``: the step before sees zeros.
+      values: Sequence, ``(*b, l, n)``.
+      reset: True where a segment starts, ``(*b, l)``; zeros are returned at the step
+        before.
 
     Returns:
-      ``(*b, l, n)``.
+      The shifted sequence, ``(*b, l, n)``.
 
     Example:
       >>> print(shift_left(jnp.arange(1, 5)[:, None])[:, 0])
@@ -49,5 +51,6 @@ def shift_left(values: Sequence, reset: Steps | None = None) -> Sequence:
     """
     check_flags("reset", reset)
     if reset is not None:
+        # The flags mark the first step of a segment, so they apply before the shift.
         values = jnp.where(reset[..., None], 0, values)
     return jnp.concatenate([values[..., 1:, :], jnp.zeros_like(values[..., :1, :])], -2)

@@ -1,4 +1,4 @@
-"""Multi-head self-attention, by softmax or by a linear feature map."""
+"""Multi-head self-attention with softmax weights or a linear feature map."""
 
 from typing import Literal
 
@@ -18,27 +18,28 @@ AttentionKind = Literal["softmax", "linear"]
 
 
 class Attention(Module):
-    r"""Multi-head self-attention: every step is a mean over the steps it may see.
+    r"""Multi-head self-attention.
 
     .. math::
       y_i = \frac{\sum_j w(q_i, k_j)\, v_j}{\sum_j w(q_i, k_j)}, \qquad
       w(q, k) = \exp(q \cdot k / \sqrt{d_h}) \;\text{ or }\; \phi(q) \cdot \phi(k)
 
-    in each head of width ``d_h = d / n_heads``, with queries, keys and values that are
-    linear maps of ``x``, and a linear map of what all heads give.
+    in each head of width ``d_h = d / n_heads``. Queries, keys and values are linear
+    maps of ``x``; an output projection maps the concatenated heads to the output.
 
     Attributes:
-      n_heads: Number of heads; divides the width.
-      kind: ``"softmax"``: the first ``w``; time and memory grow with ``l**2``.
-        ``"linear"``: the second, ``phi(x) = elu(x) + 1``; both grow with ``l``.
-      bidirectional: Every step sees all of its segment; else itself and what is before
-        it.
-      kernel_init: How the linear maps start; see `Linear`.
-      dropout: Probability that a number of the output is dropped.
+      n_heads: Number of heads; must divide the width.
+      kind: ``"softmax"`` selects the first ``w``; time and memory grow with ``l**2``.
+        ``"linear"`` selects the second, with ``phi(x) = elu(x) + 1``; both grow with
+        ``l``.
+      bidirectional: Whether each step attends to all steps of its segment. If False,
+        it attends to itself and to earlier steps.
+      kernel_init: Initialization of the linear maps; see `Linear`.
+      dropout: Probability of dropping an element of the output.
 
     Parameters, float32:
       in: `Linear` to queries, keys and values, ``(d, 3 d)`` and ``(3 d,)``.
-      out: `Linear` of what the heads give, ``(d, d)`` and ``(d,)``.
+      out: `Linear` output projection, ``(d, d)`` and ``(d,)``.
 
     Example:
       >>> layer = Attention(n_heads=2, kind="linear")
@@ -63,10 +64,11 @@ class Attention(Module):
     def initial_state(
         self, batch_shape: tuple[int, ...], d_model: int
     ) -> Float[jax.Array, "*b h k v"] | None:
-        """Zeros, ``(*batch_shape, n_heads, d_h, d_h + 1)``; None where there is none.
+        """Returns zeros, ``(*batch_shape, n_heads, d_h, d_h + 1)``, or None.
 
-        A state is the sum of ``phi(k) v^T`` over the steps so far, and in its last
-        column that of ``phi(k)``. Softmax attention has none: it would need all steps.
+        The state is the sum of ``phi(k) v^T`` over the steps so far; its last column is
+        the sum of ``phi(k)``. Softmax attention and bidirectional attention have no
+        state of fixed size, so the result is None.
         """
         if self.kind == "softmax" or self.bidirectional:
             return None
@@ -87,25 +89,26 @@ class Attention(Module):
 
         Args:
           x: Input, ``(*b, l, d)``.
-          state: State before the first step, as `initial_state` makes it. None means
-            that of a fresh start.
-          reset: True where a segment starts, ``(*b, l)``; steps of different segments
-            do not see each other. None means one segment.
-          mask: True where a step is data, ``(*b, l)``; the others are seen by none and
-            give zeros. None means all are.
-          train: Whether dropout drops.
+          state: Initial state, as returned by `initial_state` or by a previous call.
+            None means `initial_state`.
+          reset: True where a segment starts, ``(*b, l)``; a step attends only to steps
+            of its own segment. None means a single segment.
+          mask: True at valid steps, ``(*b, l)``; no step attends to padding, and
+            outputs at padding are zero. None means that all steps are valid.
+          train: Whether dropout is active.
 
         Returns:
-          ``(y, state)``: output, ``(*b, l, d)``, and the state after the last step;
-          None in place of the state where there is none.
+          ``(y, state)``: output, ``(*b, l, d)``, and the final state, or None for
+          attention without a state.
 
         Raises:
           ValueError: ``n_heads`` does not divide the width, a shape does not fit, or a
-            state is given where there is none.
+            state is given to attention without a state.
         """
         self._check(x, state, reset, mask)
         if mask is not None:
             mask = jnp.asarray(mask)
+            # NaN at padding would reach the gradient of the kernel even with weight 0.
             x = jnp.where(mask[..., None], x, 0)
         d = x.shape[-1]
         heads = Linear(3 * d, self.kernel_init, name="in")(x)
@@ -115,10 +118,12 @@ class Attention(Module):
         if self.kind == "softmax":
             y, last = _softmax_attention(q, k, v, **flags), None
         else:
+            # Positive features keep the denominator, a sum of their products, positive.
             q, k = _features(q), _features(k)
             y, last = linear_attention(q, k, v, state, **flags)
         y = Linear(d, self.kernel_init, name="out")(y.reshape(x.shape))
         if mask is not None:
+            # The bias of the output projection is not zero at padding.
             y = jnp.where(mask[..., None], y, 0)
         return RowDropout(self.dropout)(y, train=train), last
 
@@ -131,45 +136,51 @@ class Attention(Module):
             )
         if 0 in x.shape:
             raise ValueError(
-                f"`x` must have at least one row, got {x.shape}; there is nothing to "
-                "evaluate."
+                f"`x` must have at least one row, got {x.shape}; skip empty batches."
             )
         check_flags("reset", reset, x.shape[:-1])
         check_flags("mask", mask, x.shape[:-1])
         if state is None:
             return
-        start = jax.eval_shape(lambda: self.initial_state(x.shape[:-2], x.shape[-1]))
-        if start is None:
+        # Only shapes are compared, so no array is allocated.
+        initial = jax.eval_shape(lambda: self.initial_state(x.shape[:-2], x.shape[-1]))
+        if initial is None:
             raise ValueError(
                 f"`state` must be None for {self.kind} attention with bidirectional = "
-                f"{self.bidirectional}, got one; linear attention in one direction has "
-                "a state."
+                f"{self.bidirectional}, got one; only unidirectional linear attention "
+                "has a state."
             )
         check_floating("state", state)
-        if state.shape != start.shape:
+        if state.shape != initial.shape:
             raise ValueError(
-                f"`state` must be {start.shape}, got {state.shape}; `initial_state` "
-                "makes one."
+                f"`state` must be {initial.shape}, got {state.shape}; `initial_state` "
+                "returns one."
             )
 
 
 def _softmax_attention(q, k, v, *, bidirectional, reset, mask):
     """Softmax attention of ``q``, ``k`` and ``v``, all ``(*b, l, h, k)``."""
-    # Not `jax.nn.dot_product_attention`: it takes twice the time on CPUs, and scales
-    # the product, which XLA may then round differently from its greatest value: where
-    # they are great, a difference that overflows.
+    # `jax.nn.dot_product_attention` takes twice the time on CPUs. It also scales the
+    # logits after the product; XLA may round the scaled logits and their maximum
+    # differently, and for large logits the exponential of the difference overflows.
     length = q.shape[-3]
     visible = jnp.ones((1, 1), bool) if bidirectional else jnp.tri(length, dtype=bool)
     if mask is not None:
+        # Padding is hidden as a key; as a query it is zeroed after the projection.
         visible &= mask[..., None, None, :]
     if reset is not None:
+        # Steps of one segment share the number of resets up to them.
         segment = jnp.cumsum(reset, -1)[..., None, :]
         visible &= segment[..., :, None] == segment[..., None, :]
     logits = jnp.einsum("...ihk,...jhk->...hij", q * q.shape[-1] ** -0.5, k)
+    # `where` leaves hidden steps out of the maximum and of the sum; adding -inf to
+    # their logits instead would make a row without visible steps NaN.
     weights = jax.nn.softmax(logits, where=visible)
     return jnp.einsum("...hij,...jhk->...ihk", weights, v)
 
 
 def _features(x):
-    """``elu(x) + 1``, without the rounding to zero far below zero."""
+    """The feature map ``elu(x) + 1``."""
+    # `exp(x)` keeps its relative precision for x << 0, where `expm1(x) + 1` rounds to
+    # 0. The minimum keeps the branch that is not taken finite in the gradient.
     return jnp.where(x > 0, x + 1, jnp.exp(jnp.minimum(x, 0)))

@@ -1,4 +1,4 @@
-"""Maps over the channels of each step."""
+"""Layers over the channels of each step: GELU, `Linear` and `ChannelMixing`."""
 
 from typing import Literal
 
@@ -16,10 +16,11 @@ from ssm_jax.types import Activations, Outputs
 
 @jax.custom_jvp
 def gelu(x: Activations) -> Activations:
-    """``x Phi(x)``, with the exact normal distribution function ``Phi``.
+    """Exact GELU, ``x Phi(x)``, with the normal distribution function ``Phi``.
 
-    `jax.nn.gelu` with a derivative of its own: in jax 0.12 that of the error function
-    cannot be taken inside `jax.shard_map` with ``check_vma=True``.
+    Equal to ``jax.nn.gelu(x, approximate=False)``, with an explicit derivative: in jax
+    0.12 the error function cannot be differentiated inside `jax.shard_map` with
+    ``check_vma=True``.
 
     Args:
       x: ``(*b, l, d)``.
@@ -33,32 +34,34 @@ def gelu(x: Activations) -> Activations:
 @gelu.defjvp
 def _gelu_jvp(primals, tangents):
     (x,), (x_dot,) = primals, tangents
-    below = 0.5 * jax.lax.erfc(-x * np.sqrt(0.5).astype(x.dtype))
-    density = jnp.exp(-0.5 * jnp.square(x)) * np.sqrt(0.5 / np.pi).astype(x.dtype)
-    return gelu(x), (below + x * density) * x_dot
+    # Phi(x) through erfc: `1 + erf` cancels for x << 0. The constants have the dtype of
+    # x, so that float64 constants do not promote the result.
+    cdf = 0.5 * jax.lax.erfc(-x * np.sqrt(0.5).astype(x.dtype))
+    pdf = jnp.exp(-0.5 * jnp.square(x)) * np.sqrt(0.5 / np.pi).astype(x.dtype)
+    return gelu(x), (cdf + x * pdf) * x_dot
 
 
 InitScheme = Literal["uniform", "xavier", "normal", "truncated_normal"]
-"""How the weights of a linear map are drawn at the start; see `Linear`."""
+"""Initialization of the weights and the bias of a linear map; see `Linear`."""
 
 
 class Linear(Module):
-    """``y = x W + b``.
+    """Linear map ``y = x W + b``.
 
     Attributes:
       features: Width of the output.
-      kernel_init: ``"uniform"``: weights and bias uniform in ``+-1 / sqrt(d_in)``, PyTorch's
-        default. ``"xavier"``: weights uniform in ``+-sqrt(6 / (d_in + features))``.
-        ``"normal"``: weights normal with standard deviation 0.02, as BERT's. The bias
-        of these two is 0. ``"truncated_normal"``: weights and bias normal with standard
-        deviation 0.1, truncated at two of them, as the FRU's authors initialize their
-        output layer.
-      use_bias: Whether there is a bias.
-      scale: Factor on the weights at the start.
+      kernel_init: Initialization. ``"uniform"``: weights and bias uniform in
+        ``+-1 / sqrt(d_in)``, the default of PyTorch. ``"xavier"``: weights uniform in
+        ``+-sqrt(6 / (d_in + features))``, bias 0. ``"normal"``: weights normal with
+        standard deviation 0.02, as in BERT, bias 0. ``"truncated_normal"``: weights and
+        bias normal with standard deviation 0.1, truncated at two standard deviations,
+        as the FRU's authors initialize their output layer.
+      use_bias: Whether to add a bias.
+      scale: Factor applied to the initial weights.
 
     Parameters, float32:
-      kernel: ``(d_in, features)``.
-      bias: ``(features,)``.
+      kernel: ``(d_in, features)``, ``W``.
+      bias: ``(features,)``, ``b``.
     """
 
     features: PositiveInt
@@ -75,6 +78,7 @@ class Linear(Module):
         def uniform(key, shape, dtype=jnp.float32):
             return jax.random.uniform(key, shape, dtype, -bound, bound)
 
+        # Initializers of the kernel and of the bias.
         zeros = nn.initializers.zeros
         truncated = nn.initializers.truncated_normal(0.1)
         kernel, bias = {
@@ -94,15 +98,15 @@ class Linear(Module):
 
 
 class ChannelMixing(Module):
-    """GELU, dropout of whole channels, and a linear map or a gated linear unit (GLU).
+    """GELU, dropout of whole channels, then a linear map or a gated linear unit (GLU).
 
     Attributes:
       kind: ``"linear"``: ``W x + b``. ``"glu"``: ``(W x + b) * sigmoid(V x + c)``.
-      dropout: Probability that a channel of a sequence is dropped, at all its steps.
+      dropout: Probability of dropping a channel at all steps of a sequence.
 
     References:
       Dauphin et al., `Language Modeling with Gated Convolutional Networks
-      <https://arxiv.org/abs/1612.08083>`_, 2017, for the GLU
+      <https://arxiv.org/abs/1612.08083>`_, 2017 (GLU)
     """
 
     kind: Literal["linear", "glu"] = "linear"
@@ -115,7 +119,9 @@ class ChannelMixing(Module):
         """Maps ``(*b, l, d)`` to ``(*b, l, features)``."""
         check_floating("x", x)
         x = gelu(x)
+        # One dropout mask for all steps: the length axis (-2) is broadcast.
         x = RowDropout(self.dropout, broadcast_dims=(-2,))(x, train=train)
         if self.kind == "linear":
             return Linear(features, name="out")(x)
+        # One matrix product for both halves; `nn.glu` gates the first by the second.
         return nn.glu(Linear(2 * features, name="out")(x))

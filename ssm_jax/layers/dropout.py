@@ -1,4 +1,4 @@
-"""Dropout whose masks do not depend on how a batch is spread over devices."""
+"""Dropout whose masks do not depend on how a batch is sharded over devices."""
 
 import contextlib
 
@@ -13,17 +13,18 @@ from ssm_jax.types import Array, Float, Key, PRNGKey
 
 
 class RowDropout(Module):
-    """Dropout with a mask for each row of the batch, drawn from the row's number.
+    """Dropout with one mask per row of the batch, drawn from a key per row.
 
     ``y_r = m_r x_r / (1 - rate)``, where the mask ``m_r`` of row ``r`` is Bernoulli
-    with the probability ``1 - rate``, drawn from the key of row ``r`` as `row_keys`
-    derives it. `flax.linen.Dropout` draws one mask for the rows that a device holds,
-    so the masks depend on the number of devices; these do not, provided that all
-    devices are given the same key and the number of their first row.
+    with probability ``1 - rate``, drawn from the key of row ``r`` that `row_keys`
+    derives. `flax.linen.Dropout` draws one mask for all rows on a device, so its masks
+    depend on the number of devices. The masks of this layer do not, provided that all
+    devices receive the same key and the index of their first row.
 
     Attributes:
-      rate: Probability that a number is dropped, in [0, 1).
-      broadcast_dims: Axes of ``x`` that share a mask, such as -2 for all steps.
+      rate: Probability of dropping an element, in [0, 1).
+      broadcast_dims: Axes of ``x`` along which the mask is shared; -2 shares it over
+        all steps.
 
     Raises:
       ValueError: ``rate`` is not in [0, 1).
@@ -49,20 +50,23 @@ class RowDropout(Module):
         train: bool = False,
         first_row: Array | int = 0,
     ) -> Float[jax.Array, "b ..."]:
-        """Drops numbers in training; else ``x`` is returned as it is.
+        """Applies dropout if ``train``; otherwise returns ``x`` unchanged.
 
         Args:
           x: Rows, ``(b, ...)``.
-          train: Whether to drop. The key is that of the collection ``dropout``.
-          first_row: Number of the first row in the whole batch, ``()``, an integer.
+          train: Whether dropout is active. The key is taken from the rng collection
+            ``dropout``.
+          first_row: Index of the first row in the global batch, an integer scalar.
 
         Returns:
-          ``(b, ...)``, of the dtype of ``x``.
+          ``(b, ...)``, with the dtype of ``x``.
         """
         check_floating("x", x)
         x = jnp.asarray(x)
+        # Before `make_rng`, so that evaluation needs no key.
         if not train or self.rate == 0:
             return x
+        # A shared axis has size 1 in the mask, which is broadcast along it.
         shared = {axis % x.ndim for axis in self.broadcast_dims}
         n, *shape = (1 if i in shared else size for i, size in enumerate(x.shape))
         keys = row_keys(self.make_rng("dropout"), n, first_row)
@@ -72,12 +76,12 @@ class RowDropout(Module):
 
 
 def row_keys(key: PRNGKey, n: int, first_row: Array | int = 0) -> Key[jax.Array, " n"]:
-    """Keys of some rows of a batch, each a function of the row's number.
+    """Derives one key per row from the key of the batch and the index of the row.
 
     Args:
-      key: The key of the whole batch, the same on all devices.
+      key: Key of the global batch, the same on all devices.
       n: Number of rows.
-      first_row: Number of the first of them in the whole batch, ``()``, an integer.
+      first_row: Index of the first row in the global batch, an integer scalar.
 
     Returns:
       The keys, ``(n,)``.
@@ -86,17 +90,17 @@ def row_keys(key: PRNGKey, n: int, first_row: Array | int = 0) -> Key[jax.Array,
 
 
 def rows_from(first_row: Array | int) -> contextlib.AbstractContextManager[None]:
-    """Within it, models drop as for the rows of a larger batch from a number on.
+    """Context manager that sets ``first_row`` of every `RowDropout`.
 
-    It reaches every `RowDropout` of a model that is applied within, however deep in
-    the model and under whatever Flax transformation. `flax.linen.Dropout` has one mask
-    for all rows of a call; within, it is another one for each ``first_row``.
+    It applies to all models called inside the context, to nested modules and under Flax
+    transformations. `flax.linen.Dropout`, which draws one mask for all rows of a call,
+    draws a different mask for each ``first_row``.
 
     Args:
-      first_row: Number of the first row in the whole batch, ``()``, an integer.
+      first_row: Index of the first row in the global batch, an integer scalar.
 
     Returns:
-      The context manager.
+      A context manager.
 
     Example:
       >>> model = nn.Sequential([lambda x: RowDropout(0.5)(x, train=True)])
@@ -108,15 +112,16 @@ def rows_from(first_row: Array | int) -> contextlib.AbstractContextManager[None]
       True
     """
 
-    def count(call, args, kwargs, context):
+    def set_first_row(call, args, kwargs, context):
         module = context.module
         if context.method_name == "__call__" and isinstance(module, RowDropout):
             kwargs = {**kwargs, "first_row": first_row}
         elif context.method_name == "__call__" and isinstance(module, nn.Dropout):
             if module.has_rng(module.rng_collection):
-                # All devices have the same key, and should not drop the same.
+                # All devices hold the same key but must draw different masks.
+                # A key that the caller passes takes precedence.
                 key = module.make_rng(module.rng_collection)
                 kwargs = {"rng": jax.random.fold_in(key, first_row), **kwargs}
         return call(*args, **kwargs)
 
-    return nn.intercept_methods(count)
+    return nn.intercept_methods(set_first_row)

@@ -17,22 +17,29 @@ from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 
 class ETSMLP(Module):
-    """``W_2 f(smoothing(W_1 x + b_1)) + b_2``, if gated times ``sigmoid(W_3 x + b_3)``.
+    """An MLP with exponential smoothing before its activation.
 
-    An MLP whose hidden layer sees the past (and the future) before its activation; it
-    mixes steps as well as channels, so a block needs no other layer.
+    ``y = W_2 f(smoothing(W_1 x + b_1)) + b_2``, multiplied by ``sigmoid(W_3 x + b_3)``
+    if ``gate``. The layer mixes steps as well as channels, so a block needs no other
+    layer.
 
     Attributes:
-      recurrence: What smooths, usually a `CES`; its output is as wide as
-        its input.
+      recurrence: Smoothing over time, usually a `CES`; its output must have the width
+        of its input.
       d_hidden: Width of the hidden layer, ``H`` in the paper.
-      gate: Whether there is a gate (ETSMLP-Gate).
-      activation: ``f``; ``"relu"`` in the long-range tasks, ``"gelu"`` in the language
-        tasks of the authors' code.
-      kernel_init: How the linear maps start; ``"normal"`` in the long-range tasks,
-        ``"xavier"`` in the language tasks.
-      dropout: Probability that a number of the output is dropped.
-      method: How the recurrence is evaluated; changes cost, not values.
+      gate: Whether to multiply by the gate (ETSMLP-Gate).
+      activation: Activation ``f``; the authors' code uses ``"relu"`` in the long-range
+        tasks and ``"gelu"`` in the language tasks.
+      kernel_init: Initialization of the linear maps; the authors' code uses
+        ``"normal"`` in the long-range tasks and ``"xavier"`` in the language tasks.
+      dropout: Probability of dropping an element of the output.
+      method: Evaluation method of the recurrence; it changes the cost, not the values.
+
+    Parameters, float32:
+      in: `Linear`, ``(d, d_hidden)`` and ``(d_hidden,)``, ``W_1`` and ``b_1``.
+      recurrent: `Recurrent`, for inputs of width ``d_hidden``.
+      out: `Linear`, ``(d_hidden, d)`` and ``(d,)``, ``W_2`` and ``b_2``.
+      gate: `Linear`, ``(d, d)`` and ``(d,)``, ``W_3`` and ``b_3``; only if ``gate``.
 
     Example:
       >>> import jax
@@ -58,7 +65,7 @@ class ETSMLP(Module):
     method: Method = "auto"
 
     def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
-        """The state before the first step; it does not depend on ``d_model``."""
+        """Returns the state of the recurrence; it does not depend on ``d_model``."""
         del d_model
         return self.recurrence.initial_state(batch_shape, self.d_hidden)
 
@@ -76,6 +83,7 @@ class ETSMLP(Module):
         check_floating("x", x)
         check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
         if mask is not None:
+            # NaN at padding would reach the gradients of the linear maps.
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
         hidden = Linear(self.d_hidden, self.kernel_init, name="in")(x)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
@@ -83,6 +91,7 @@ class ETSMLP(Module):
         hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
         y = Linear(x.shape[-1], self.kernel_init, name="out")(hidden)
         if self.gate:
+            # The gate depends on the current step only, not on the smoothed sequence.
             y = y * jax.nn.sigmoid(
                 Linear(x.shape[-1], self.kernel_init, name="gate")(x)
             )

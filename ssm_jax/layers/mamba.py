@@ -1,4 +1,4 @@
-"""Mamba: a gated recurrence over a short convolution, in one block."""
+"""Mamba: a short convolution and a recurrence, gated by the input."""
 
 import dataclasses
 import math
@@ -19,23 +19,26 @@ from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 
 class Mamba(Module):
-    r"""A recurrence behind a short convolution, gated by the input.
+    r"""A short convolution followed by a recurrence, gated by the input.
 
     .. math::
       (u, z) = W_{in} x, \quad
       y = W_{out} (r(f(k * u)) \, f(z)), \quad f = \operatorname{SiLU}
 
-    with ``r`` the recurrence and ``k *`` the convolution, of width ``d_inner = expand
-    d``. It mixes steps as well as channels, so a block needs no other layer. The state
-    is ``(window, h)``: the last ``d_conv - 1`` of ``u``, and the recurrence's.
+    with ``r`` the recurrence and ``k *`` the causal convolution, both of width
+    ``d_inner = expand * d``. The layer mixes steps as well as channels, so a block
+    needs no other layer. The state is ``(window, h)``: the last ``d_conv - 1`` steps of
+    ``u``, and the state of the recurrence.
 
     Attributes:
-      recurrence: What runs over time; its output is as wide as its input. A `SelectiveSSM`
-        without a rank takes ``ceil(d / 16)``, of the width outside, as published.
-      expand: Width inside over the width outside, ``E`` in the paper.
+      recurrence: Recurrence over time; its output must have the width of its input. A
+        `SelectiveSSM` with ``dt_rank=None`` gets the published rank, ``ceil(d / 16)``,
+        with ``d`` the width of ``x``.
+      expand: Ratio ``d_inner / d``, ``E`` in the paper.
       d_conv: Taps of the convolution.
-      n_layers: Layers of the model; ``W_out`` starts divided by its root.
-      method: How the recurrence is evaluated; changes cost, not values.
+      n_layers: Number of layers of the model; the initial ``W_out`` is divided by its
+        square root.
+      method: Evaluation method of the recurrence; it changes the cost, not the values.
 
     Parameters, float32:
       in: `Linear` without bias, ``(d, 2 d_inner)``.
@@ -63,7 +66,7 @@ class Mamba(Module):
     method: Method = "auto"
 
     def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
-        """The window and the recurrence's state before the first step."""
+        """Returns the initial window (zeros) and the state of the recurrence."""
         d_inner = self.expand * d_model
         convolution = ShortConvolution(self.d_conv, parent=None)
         window = convolution.initial_state(batch_shape, d_inner)
@@ -86,25 +89,29 @@ class Mamba(Module):
         if state is not None and not (isinstance(state, tuple) and len(state) == 2):
             raise ValueError(
                 "`state` must be the pair (window, h), got "
-                f"{type(state).__name__}; `initial_state` makes one."
+                f"{type(state).__name__}; `initial_state` returns one."
             )
         d = x.shape[-1]
         window, h = (None, None) if state is None else state
         if mask is not None:
+            # NaN at padding would reach the gradient of the input projection.
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
-        entering = Linear(2 * self.expand * d, use_bias=False, name="in")(x)
-        u, z = jnp.split(entering, 2, -1)
+        uz = Linear(2 * self.expand * d, use_bias=False, name="in")(x)
+        u, z = jnp.split(uz, 2, -1)
         convolution = ShortConvolution(self.d_conv, name="convolution")
         u, window = convolution(u, window, reset=reset, mask=mask)
-        recurrent = Recurrent(self._of_width(d), self.method, name="recurrent")
+        recurrent = Recurrent(self._with_rank(d), self.method, name="recurrent")
         y, h = recurrent(jax.nn.silu(u), h, reset=reset, mask=mask)
+        # Keeps the variance of the residual stream independent of the depth.
         scale = self.n_layers**-0.5
         out = Linear(d, use_bias=False, scale=scale, name="out")
         return out(y * jax.nn.silu(z)), (window, h)
 
-    def _of_width(self, d):
-        """The recurrence with the rank that the width outside gives it."""
+    def _with_rank(self, d):
+        """The recurrence with ``dt_rank`` set from the width of the input."""
         recurrence = self.recurrence
+        # The published rank depends on the width of the model; the recurrence itself
+        # knows only d_inner.
         if isinstance(recurrence, SelectiveSSM) and recurrence.dt_rank is None:
             return dataclasses.replace(recurrence, dt_rank=math.ceil(d / 16))
         return recurrence

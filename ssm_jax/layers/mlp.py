@@ -1,4 +1,4 @@
-"""The multi-layer perceptron of one hidden layer, step by step."""
+"""A multi-layer perceptron with one hidden layer, applied to each step."""
 
 from typing import Literal
 
@@ -13,13 +13,17 @@ from ssm_jax.types import Activations, Outputs
 
 
 class MLP(Module):
-    """``W_2 f(W_1 x + b_1) + b_2``, the feed-forward part of a Transformer's block.
+    """The feed-forward layer of a Transformer, ``W_2 f(W_1 x + b_1) + b_2``.
 
     Attributes:
       d_hidden: Width of the hidden layer.
-      activation: ``f``.
-      kernel_init: How the linear maps start; see `Linear`.
-      dropout: Probability that a number of the output is dropped.
+      activation: Activation ``f``.
+      kernel_init: Initialization of the linear maps; see `Linear`.
+      dropout: Probability of dropping an element of the output.
+
+    Parameters, float32:
+      in: `Linear`, ``(d, d_hidden)`` and ``(d_hidden,)``, ``W_1`` and ``b_1``.
+      out: `Linear`, ``(d_hidden, d)`` and ``(d,)``, ``W_2`` and ``b_2``.
 
     Example:
       >>> layer = MLP(d_hidden=32)

@@ -1,4 +1,4 @@
-"""What all layers and models have in common: their fields are checked."""
+"""Base class of all layers and models, which validates their fields."""
 
 from flax import linen as nn
 
@@ -6,15 +6,16 @@ from ssm_jax.fields import check_fields
 
 
 class Module(nn.Module):
-    """A Flax module whose fields are of their annotated types.
+    """A Flax module that checks its fields against their annotations.
 
-    Integers are sizes, from 1 on.
+    Every integer field is a size and must be at least 1.
 
     Raises:
-      ValueError: A field is not what its annotation says, or out of its range.
+      ValueError: A field has the wrong type or is out of range.
     """
 
     def __post_init__(self) -> None:
-        """Checks the fields."""
-        check_fields(self, least=1)
+        """Validates the fields."""
+        # First, because Linen registers the module with its parent in `__post_init__`.
+        check_fields(self, minimum=1)
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""Recurrences as Flax modules."""
+"""Flax modules that own the parameters of a recurrence."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,47 +18,48 @@ from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, St
 
 
 class LabelledParam(struct.PyTreeNode, meta.AxisMetadata[Any]):
-    """A parameter in a box that says how the optimizer treats it.
+    """A boxed parameter labelled with its optimizer group.
 
-    ``init`` of a model returns boxes, which `flax.core.meta.unbox` opens; ``apply``
-    takes parameters with and without them.
+    ``init`` of a model returns boxed parameters; `flax.core.meta.unbox` removes the
+    boxes. ``apply`` accepts parameters with and without boxes.
 
     Attributes:
       value: The parameter.
-      group: How the optimizer treats it.
+      group: Learning rate multiplier and weight decay of the parameter.
     """
 
     value: Any
     group: ParamGroup = struct.field(pytree_node=False)
 
     def unbox(self) -> Any:
-        """The parameter."""
+        """Returns the parameter."""
         return self.value
 
     def replace_boxed(self, val: Any) -> "LabelledParam":
-        """The same box around another value."""
+        """Returns a box with the same group and another value."""
         return self.replace(value=val)
 
     def add_axis(self, index: int, params: dict[Any, Any]) -> "LabelledParam":
-        """A group holds for all axes."""
+        """Returns the box unchanged: a group does not depend on the axes."""
         del index, params
         return self
 
     def remove_axis(self, index: int, params: dict[Any, Any]) -> "LabelledParam":
-        """A group holds for all axes."""
+        """Returns the box unchanged: a group does not depend on the axes."""
         del index, params
         return self
 
 
 class Recurrent(Module):
-    """Any recurrence as a Flax module.
+    """A Flax module that evaluates a recurrence and owns its parameters.
 
     Attributes:
-      recurrence: What is evaluated.
-      method: How it is evaluated; changes cost, not values.
+      recurrence: The recurrence.
+      method: Evaluation method; it changes the cost, not the values.
 
     Parameters:
-      recurrence: The dict that ``recurrence.init`` draws, each in its optimizer group.
+      recurrence: The dict returned by ``recurrence.init``; parameters that
+        ``recurrence.groups()`` names are boxed as `LabelledParam`.
 
     Example:
       >>> import jax
@@ -93,16 +94,21 @@ class Recurrent(Module):
 
         Args:
           x: Input, ``(*b, l, d_in)``.
-          state: State before the first step. None means that of a fresh start.
-          reset: True where a segment starts, ``(*b, l)``. None means one segment.
-          mask: True where a step is data, ``(*b, l)``. None means all are.
-          train: Not read: a recurrence is the same in training.
-          last_only: Whether only the output of the last step that is data is asked for,
-            which nonlinear recurrences give for less.
+          state: Initial state, as returned by `initial_state` or by a previous call.
+            None means `initial_state`.
+          reset: True where a segment starts, ``(*b, l)``. None means a single segment.
+          mask: True at valid steps, ``(*b, l)``. None means that all steps are valid.
+          train: Unused; a recurrence is evaluated the same way in training.
+          last_only: Whether to return only the output of the last valid step, which is
+            cheaper for nonlinear recurrences.
 
         Returns:
-          ``(y, state)``: output, ``(*b, l, d_out)``, or ``(*b, 1, d_out)`` if ``last_only``,
-          and the state to go on from.
+          ``(y, state)``: output, ``(*b, l, d_out)``, or ``(*b, 1, d_out)`` if
+          ``last_only``; and the final state.
+
+        Raises:
+          ValueError: A shape or a dtype does not fit, or ``recurrence.groups()`` names
+            a parameter that ``recurrence.init`` does not return.
         """
         del train
         check_floating("x", x)
@@ -114,13 +120,16 @@ class Recurrent(Module):
         y, state, sweeps = self.recurrence.solve(
             params, x, state, last_only=last_only, **options
         )
-        self.sow(METRICS_COLLECTION, "sweeps", Mean(sweeps.iterations))
-        self.sow(METRICS_COLLECTION, "fallbacks", Mean(~sweeps.converged))
+        # Metrics sown at initialization would become variables of the model.
+        if not self.is_initializing():
+            self.sow(METRICS_COLLECTION, "sweeps", Mean(sweeps.iterations))
+            self.sow(METRICS_COLLECTION, "fallbacks", Mean(~sweeps.converged))
         return y, state
 
     def _init(self, key, d_in) -> Any:
         params = self.recurrence.init(key, d_in)
         groups = self.recurrence.groups()
+        # A misspelled name would leave its parameter in the default group.
         if unknown := set(groups) - set(params):
             raise ValueError(
                 f"`groups` must name parameters of the recurrence, got {unknown}; "
@@ -133,12 +142,12 @@ class Recurrent(Module):
 
 
 class RecurrentLayer(Module):
-    """A recurrence over time, then GELU, dropout and a map over channels.
+    """A recurrence over time followed by channel mixing (GELU, dropout, linear or GLU).
 
     Attributes:
-      recurrence: What runs over time.
-      mixing: What follows it, channel by channel; its output is as wide as ``x``.
-      method: How the recurrence is evaluated; changes cost, not values.
+      recurrence: Recurrence over time.
+      mixing: Map over the channels of each step; its output has the width of ``x``.
+      method: Evaluation method of the recurrence; it changes the cost, not the values.
 
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
@@ -170,12 +179,12 @@ class RecurrentLayer(Module):
 
 
 def recurrences_of(params: PyTree) -> Iterator[PyTree]:
-    """Yields the parameters of each recurrence in a model, first layer first.
+    """Yields the parameters of each recurrence of a model, in the order of its layers.
 
     Args:
-      params: The model's parameters.
+      params: Parameters of the model.
     """
-    # block_2 comes before block_10.
+    # By length first, so that block_2 comes before block_10.
     for name in sorted(params, key=lambda name: (len(name), name)):
         if name == "recurrence":
             yield params[name]

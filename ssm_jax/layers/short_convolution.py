@@ -1,4 +1,4 @@
-"""A causal convolution of few taps, channel by channel; its window is its state."""
+"""A causal depthwise convolution with few taps; its state is a window of inputs."""
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,13 @@ from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
 
 class ShortConvolution(Module):
-    """``y_t = b + sum_j w_j x_{t-j}`` over the last ``d_conv`` steps, in each channel.
+    """Causal depthwise convolution, ``y_t = b + sum_{j<k} w_j x_{t-j}`` per channel.
 
     Attributes:
-      d_conv: Taps ``k``, the present step's included.
+      d_conv: Number of taps ``k``, including the current step.
 
-    Parameters, float32, uniform in ``+-1 / sqrt(k)``, PyTorch's default:
-      kernel: ``(k, d)``, ``w``; the last row weighs the present step.
+    Parameters, float32, uniform in ``+-1 / sqrt(k)``, the default of PyTorch:
+      kernel: ``(k, d)``, ``w_{k-1}`` to ``w_0``; the last row weighs the current step.
       bias: ``(d,)``, ``b``.
 
     Example:
@@ -36,7 +36,7 @@ class ShortConvolution(Module):
     def initial_state(
         self, batch_shape: tuple[int, ...], d_model: int
     ) -> Float[jax.Array, "*b k d"]:
-        """The window of a fresh start: zeros, ``(*batch_shape, d_conv - 1, d)``."""
+        """Returns a window of zeros, ``(*batch_shape, d_conv - 1, d)``."""
         return jnp.zeros((*batch_shape, self.d_conv - 1, d_model))
 
     @nn.compact
@@ -53,17 +53,17 @@ class ShortConvolution(Module):
 
         Args:
           x: Input, ``(*b, l, d)``.
-          state: The window: the last ``d_conv - 1`` inputs before the first step,
+          state: Initial window: the last ``d_conv - 1`` inputs before the first step,
             ``(*b, d_conv - 1, d)``, oldest first. None means zeros.
-          reset: True where a segment starts, ``(*b, l)``; what is before it counts as
-            zeros. None means one segment.
-          mask: True where a step is data, ``(*b, l)``; the others are as if they were
-            not there and give zeros. None means all are.
-          train: Not read: it is the same in training.
+          reset: True where a segment starts, ``(*b, l)``; inputs of earlier segments
+            count as zeros. None means a single segment.
+          mask: True at valid steps, ``(*b, l)``; padding is skipped and its outputs are
+            zero. None means that all steps are valid.
+          train: Unused; the layer is the same in training.
 
         Returns:
-          ``(y, state)``: output, ``(*b, l, d)``, and the window to go on from, float32;
-          zeros in it for what is of other segments than the last.
+          ``(y, state)``: output, ``(*b, l, d)``, and the final window, float32, with
+          zeros for inputs of earlier segments than the last.
 
         Raises:
           ValueError: A shape or a dtype does not fit.
@@ -79,32 +79,32 @@ class ShortConvolution(Module):
         kernel = self.param("kernel", uniform, (k, d))
         bias = self.param("bias", uniform, (d,))
 
-        def run(x, window, reset, lengths):
+        def convolve(x, window, reset, lengths):
             if window is None:
                 window = self.initial_state(x.shape[:-2], d)
-            y, window = _convolved(
-                x.astype(kernel.dtype), window, kernel, reset, lengths
-            )
+            # Products and sums in the dtype of the kernel, not in that of the input.
+            x = x.astype(kernel.dtype)
+            y, window = _convolve(x, window, kernel, reset, lengths)
             return y + bias, window
 
-        return apply_to_valid_steps(run, x, state, reset, mask)
+        return apply_to_valid_steps(convolve, x, state, reset, mask)
 
 
-def _convolved(x, window, kernel, reset, lengths):
-    """The convolution, and the window behind the data of each row."""
+def _convolve(x, window, kernel, reset, lengths):
+    """Convolves valid steps; returns the output and the final window of each row."""
     length, past = x.shape[-2], len(kernel) - 1
-    # What each step sees, from the oldest in the window to the last input.
-    seen = jnp.concatenate([window.astype(x.dtype), x], -2)
+    # Prepending the window makes the first outputs the same as in one long call.
+    inputs = jnp.concatenate([window.astype(x.dtype), x], -2)
     segment = None
     if reset is not None:
         segment = jnp.cumsum(reset, -1)
-        # The window is of the segment that goes on, number 0.
+        # The window belongs to segment 0, which ends at the first reset.
         segment = jnp.pad(segment, [(0, 0)] * (x.ndim - 2) + [(past, 0)])
 
-    # Sums of shifted sequences: XLA's convolution by groups is slow on CPUs.
+    # A sum of shifted sequences, because XLA's grouped convolution is slow on CPUs.
     y = jnp.zeros_like(x)
     for tap, weight in enumerate(kernel):
-        values = seen[..., tap : tap + length, :]
+        values = inputs[..., tap : tap + length, :]
         if segment is not None:
             same = segment[..., tap : tap + length] == segment[..., past:]
             values = jnp.where(same[..., None], values, 0)
@@ -112,9 +112,12 @@ def _convolved(x, window, kernel, reset, lengths):
 
     if lengths is None:
         lengths = jnp.full(x.shape[:-2], length)
+    # The valid steps are left-aligned, so the final window starts at `lengths` (the
+    # window itself shifts the inputs by `past`).
     index = lengths[..., None] + jnp.arange(past)
-    window = jnp.take_along_axis(seen, index[..., None], -2)
+    window = jnp.take_along_axis(inputs, index[..., None], -2)
     if segment is not None:
+        # The next call has no access to these resets, so other segments are zeroed.
         last = jnp.take_along_axis(segment, lengths[..., None] + past - 1, -1)
         same = jnp.take_along_axis(segment, index, -1) == last
         window = jnp.where(same[..., None], window, 0)

@@ -1,4 +1,4 @@
-"""A block: layers inside their residual connections, normalisation and dropout."""
+"""Residual blocks: a layer with normalization, dropout and a residual connection."""
 
 import functools
 
@@ -13,20 +13,23 @@ from ssm_jax.types import Activations, PyTree, Steps
 
 
 class Block(Module):
-    """``x + dropout(layer(x))``, normalised before the layer or after the sum.
+    """A residual block, ``norm(x + dropout(layer(x)))``.
 
-    With a ``feedforward`` the same once more around it: a Transformer's block.
+    With ``prenorm`` it computes ``x + dropout(layer(norm(x)))`` instead. A
+    ``feedforward`` module adds a second residual connection of the same form after the
+    first, as in a Transformer block.
 
     Attributes:
-      layer: Module of the call ``(x, state, *, reset, mask, train) -> (y, state)``.
-      norm: Which normalisation.
-      prenorm: Normalises what enters the layer; else what leaves the sum.
-      dropout: Probability that a channel of a layer's output is dropped, at all steps
-        of a sequence.
-      axis_name: Mapped axis that the batch is spread over, whose devices share the
-        moments of BatchNorm. None: none.
-      feedforward: Module of the call ``(x, *, train) -> y``, such as an `MLP`, behind
-        the layer, in a residual connection with a normalisation of its own. None: none.
+      layer: Module with the signature
+        ``(x, state, *, reset, mask, train) -> (y, state)``.
+      norm: Kind of normalization; see `Norm`.
+      prenorm: Whether to normalize the input of the layer instead of the sum.
+      dropout: Probability of dropping a channel of the layer's output at all steps of a
+        sequence.
+      axis_name: Mapped axis over which the batch is sharded; BatchNorm shares its
+        moments over it. None means that the batch is not sharded.
+      feedforward: Module with the signature ``(x, *, train) -> y``, such as `MLP`, with
+        a residual connection and a normalization of its own. None means no such module.
 
     Example:
       >>> import jax
@@ -56,21 +59,22 @@ class Block(Module):
         mask: Steps | None = None,
         train: bool = False,
     ) -> tuple[Activations, PyTree]:
-        """Maps ``x`` ``(*b, l, d)`` to ``(y, state)`` of the same width."""
+        """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``; ``y`` has the shape of ``x``."""
         check_floating("x", x)
 
-        def around(sublayer, x, name):
+        def residual(sublayer, x, name):
             norm = Norm(self.norm, self.axis_name, name=name)
             norm = functools.partial(norm, mask=mask, train=train)
             y, state = sublayer(norm(x) if self.prenorm else x)
-            drop = RowDropout(self.dropout, broadcast_dims=(-2,))
-            y = x + drop(y, train=train)
+            # One dropout mask for all steps: the length axis (-2) is broadcast.
+            dropout = RowDropout(self.dropout, broadcast_dims=(-2,))
+            y = x + dropout(y, train=train)
             return y if self.prenorm else norm(y), state
 
         flags = {"reset": reset, "mask": mask, "train": train}
-        x, state = around(lambda x: self.layer(x, state, **flags), x, "norm")
+        x, state = residual(lambda x: self.layer(x, state, **flags), x, "norm")
         if (feedforward := self.feedforward) is not None:
-            x, _ = around(
+            x, _ = residual(
                 lambda x: (feedforward(x, train=train), None), x, "feedforward_norm"
             )
         return x, state

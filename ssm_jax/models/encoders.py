@@ -1,4 +1,4 @@
-"""Encoders: what a task gives, as a sequence of width ``d_model``; and positions."""
+"""Encoders of task inputs to width ``d_model``, and positional embeddings."""
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,13 @@ from ssm_jax.types import Activations, Array, Float, Int, Outputs, Steps
 
 
 class VectorEncoder(Module):
-    """A linear map of each step's features.
+    """A linear map of the features of each step.
 
     Attributes:
       d_model: Width of the output.
+
+    Parameters, float32:
+      linear: `Linear`, ``(f, d_model)`` and ``(d_model,)``.
     """
 
     d_model: PositiveInt
@@ -27,14 +30,14 @@ class VectorEncoder(Module):
 
 
 class ScalarEncoder(Module):
-    """One number a step, such as a pixel, times a vector plus a vector.
+    """A linear map of one scalar per step, such as a pixel.
 
     Attributes:
       d_model: Width of the output.
 
     Parameters, float32:
-      kernel: ``(1, d_model)``, standard normal.
-      bias: ``(d_model,)``, normal of deviation 0.1.
+      kernel: ``(1, d_model)``, initialized standard normal.
+      bias: ``(d_model,)``, initialized normal with standard deviation 0.1.
 
     References:
       Chu and Lin, `Incorporating Exponential Smoothing into MLP
@@ -49,8 +52,8 @@ class ScalarEncoder(Module):
         check_floating("x", x)
         if x.shape[-1] != 1:
             raise ValueError(
-                f"`x` must be (*b, l, 1), got {x.shape}; several numbers a step take "
-                "a `VectorEncoder`."
+                f"`x` must be (*b, l, 1), got {x.shape}; use `VectorEncoder` for "
+                "several features per step."
             )
         normal = jax.nn.initializers.normal
         dense = nn.Dense(
@@ -60,12 +63,15 @@ class ScalarEncoder(Module):
 
 
 class TokenEncoder(Module):
-    """A table of vectors, which may also be read the other way round.
+    """An embedding table, which `attend` also uses as the output projection.
 
     Attributes:
       d_model: Width of the output.
       vocabulary: Number of tokens.
-      std: Standard deviation of the table at the start.
+      std: Standard deviation of the initial table.
+
+    Parameters, float32:
+      table: `flax.linen.Embed`, ``(vocabulary, d_model)``.
 
     Example:
       >>> encoder = TokenEncoder(d_model=2, vocabulary=3)
@@ -83,33 +89,36 @@ class TokenEncoder(Module):
     std: NonNegativeFloat = 1.0
 
     def setup(self) -> None:
-        """Makes the table, which both directions share."""
-        start = jax.nn.initializers.normal(self.std)
-        self.table = nn.Embed(self.vocabulary, self.d_model, embedding_init=start)
+        """Creates the table that `__call__` and `attend` share."""
+        normal = jax.nn.initializers.normal(self.std)
+        self.table = nn.Embed(self.vocabulary, self.d_model, embedding_init=normal)
 
     def __call__(self, x: Int[Array, "*b l"]) -> Outputs:
         """Maps tokens ``(*b, l)`` to ``(*b, l, d_model)``."""
+        # Flags and floats are no indices; converting them would hide a mistake.
         if not is_array(x) or not jnp.issubdtype(x.dtype, jnp.integer):
             raise ValueError(
-                f"`x` must be an array of integers, got {shown(x)}; a token is its "
-                "number in the vocabulary."
+                f"`x` must be an array of integers, got {shown(x)}; a token is an "
+                "index in the vocabulary."
             )
         return self.table(x)
 
     def attend(self, x: Activations) -> Outputs:
         """Maps ``(*b, l, d_model)`` to logits ``(*b, l, vocabulary)``.
 
-        They are the inner products with the vectors of all tokens.
+        The logits are the inner products of ``x`` with the embeddings of all tokens.
         """
         return self.table.attend(x)
 
 
 class PositionalEmbedding(Module):
-    """Adds a learned vector to each step, by its place among the data of its segment.
+    """Adds a learned vector for the position of each step in its segment.
+
+    Positions count valid steps only.
 
     Attributes:
-      max_length: Greatest length of a sequence.
-      std: Standard deviation of the vectors at the start.
+      max_length: Maximum length of a sequence.
+      std: Standard deviation of the initial table.
 
     Parameters, float32:
       table: ``(max_length, d)``.
@@ -139,21 +148,25 @@ class PositionalEmbedding(Module):
         length, d = x.shape[-2:]
         check_flags("reset", reset, x.shape[:-1], (length,))
         check_flags("mask", mask, x.shape[:-1], (length,))
+        # Indexing clamps in JAX: later steps would share the last embedding.
         if length > self.max_length:
             raise ValueError(
                 f"`max_length` must be at least {length}, the length of the sequence, "
-                f"got {self.max_length}; there is no vector for the steps beyond it."
+                f"got {self.max_length}; later steps have no embedding."
             )
-        start = jax.nn.initializers.normal(self.std)
-        table = self.param("table", start, (self.max_length, d))
-        return x + table[_places(length, reset, mask)]
+        normal = jax.nn.initializers.normal(self.std)
+        table = self.param("table", normal, (self.max_length, d))
+        return x + table[_positions(length, reset, mask)]
 
 
-def _places(length, reset, mask):
-    """How many data of its segment come before each step, ``(*b, l)`` or ``(l,)``."""
-    data = jnp.ones(length, jnp.int32) if mask is None else mask.astype(jnp.int32)
-    before = jnp.cumsum(data, -1) - data
+def _positions(length, reset, mask):
+    """Number of earlier valid steps in the segment, ``(*b, l)`` or ``(l,)``."""
+    valid = jnp.ones(length, jnp.int32) if mask is None else mask.astype(jnp.int32)
+    # An exclusive sum: the first valid step has position 0.
+    position = jnp.cumsum(valid, -1) - valid
     if reset is None:
-        return before
-    at_start = jnp.where(reset, before, 0)
-    return before - jax.lax.cummax(at_start, at_start.ndim - 1)
+        return position
+    # Positions never decrease, so the running maximum over the resets is the position
+    # at which the current segment starts.
+    at_reset = jnp.where(reset, position, 0)
+    return position - jax.lax.cummax(at_reset, at_reset.ndim - 1)

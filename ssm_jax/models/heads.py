@@ -1,4 +1,4 @@
-"""Heads: predictions from a sequence of width ``d``."""
+"""Heads: maps from a sequence of width ``d`` to predictions."""
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -13,11 +13,14 @@ from ssm_jax.types import Activations, Array, Bool, Float, Steps
 
 
 class StepHead(Module):
-    """A prediction at each of the last steps.
+    """Predicts at each of the last steps.
 
     Attributes:
-      d_output: Values or classes of a prediction.
-      l_output: Number of last steps that predict. None means all.
+      d_output: Number of values or classes of a prediction.
+      l_output: Number of last steps to predict at. None means all steps.
+
+    Parameters, float32:
+      linear: `Linear`, ``(d, d_output)`` and ``(d_output,)``.
     """
 
     d_output: PositiveInt
@@ -41,11 +44,14 @@ class StepHead(Module):
 
 
 class LastHead(Module):
-    """One prediction from the last step that is data.
+    """Predicts from the last valid step.
 
     Attributes:
-      d_output: Values or classes of the prediction.
-      kernel_init: How the linear map starts; see `Linear`.
+      d_output: Number of values or classes of the prediction.
+      kernel_init: Initialization of the linear map; see `Linear`.
+
+    Parameters, float32:
+      linear: `Linear`, ``(d, d_output)`` and ``(d_output,)``.
     """
 
     d_output: PositiveInt
@@ -55,7 +61,10 @@ class LastHead(Module):
     def __call__(
         self, x: Activations, *, mask: Steps | None = None, train: bool = False
     ) -> Float[Array, "*b o"]:
-        """Maps ``(*b, l, d)`` to ``(*b, d_output)``; a row of no data as zeros."""
+        """Maps ``(*b, l, d)`` to ``(*b, d_output)``.
+
+        A row without valid steps is treated as a last step of zeros.
+        """
         del train
         _check(x, mask)
         last = last_valid(x, mask)[..., 0, :]
@@ -63,15 +72,19 @@ class LastHead(Module):
 
 
 class PooledHead(Module):
-    """One prediction from the mean over the steps that are data.
+    """Predicts from the mean over the valid steps.
 
     Attributes:
-      d_output: Values or classes of the prediction.
-      d_hidden: Width of a hidden layer, tanh between two linear maps. None: no such
+      d_output: Number of values or classes of the prediction.
+      d_hidden: Width of a hidden layer with tanh activation. None means no hidden
         layer.
-      dropout: Probability that a hidden channel is dropped.
-      kernel_init: How the linear maps start; see `Linear`.
+      dropout: Probability of dropping a hidden channel.
+      kernel_init: Initialization of the linear maps; see `Linear`.
       use_bias: Whether the last linear map has a bias.
+
+    Parameters, float32:
+      hidden: `Linear`, ``(d, d_hidden)`` and ``(d_hidden,)``; only with ``d_hidden``.
+      linear: `Linear` from the hidden layer or the mean to ``d_output``.
     """
 
     d_output: PositiveInt
@@ -86,6 +99,7 @@ class PooledHead(Module):
     ) -> Float[Array, "*b o"]:
         """Maps ``(*b, l, d)`` to ``(*b, d_output)``."""
         _check(x, mask)
+        # The mean comes first, so that the hidden layer runs once per sequence.
         x = _mean(x, mask)
         if self.d_hidden is not None:
             x = jnp.tanh(Linear(self.d_hidden, self.kernel_init, name="hidden")(x))
@@ -94,14 +108,18 @@ class PooledHead(Module):
 
 
 class PairHead(Module):
-    """One prediction about two sequences, from the means of both.
+    """Predicts from the concatenated means of two sequences.
 
     Attributes:
-      d_output: Values or classes of the prediction.
-      d_hidden: Width of the hidden layer.
-      dropout: Probability that a hidden channel is dropped.
-      kernel_init: How the linear maps start; see `Linear`.
+      d_output: Number of values or classes of the prediction.
+      d_hidden: Width of the hidden layer, which has a GELU activation.
+      dropout: Probability of dropping a hidden channel.
+      kernel_init: Initialization of the linear maps; see `Linear`.
       use_bias: Whether the last linear map has a bias.
+
+    Parameters, float32:
+      hidden: `Linear`, ``(2 d, d_hidden)`` and ``(d_hidden,)``.
+      linear: `Linear`, ``(d_hidden, d_output)`` and ``(d_output,)``.
 
     References:
       Chu and Lin, `Incorporating Exponential Smoothing into MLP
@@ -126,15 +144,16 @@ class PairHead(Module):
         _check(x, mask)
         if x.ndim < 3 or x.shape[-3] != 2:
             raise ValueError(
-                f"`x` must be (*b, 2, l, d), got {x.shape}; the two sequences of a "
-                "pair stand side by side before the length."
+                f"`x` must be (*b, 2, l, d), got {x.shape}; stack the two sequences of "
+                "a pair on the axis before the length."
             )
+        # The pair axis precedes the length, so one mean covers both sequences.
         mean = _mean(x, mask)
         both = jnp.concatenate([mean[..., 0, :], mean[..., 1, :]], -1)
         hidden = Linear(self.d_hidden, self.kernel_init, name="hidden")(both)
         hidden = RowDropout(self.dropout)(hidden, train=train)
-        last = Linear(self.d_output, self.kernel_init, self.use_bias, name="linear")
-        return last(gelu(hidden))
+        linear = Linear(self.d_output, self.kernel_init, self.use_bias, name="linear")
+        return linear(gelu(hidden))
 
 
 def _check(x, mask):
@@ -143,8 +162,11 @@ def _check(x, mask):
 
 
 def _mean(x, mask):
+    """Mean over the valid steps; zeros for a row without any."""
     if mask is None:
         return jnp.mean(x, -2)
-    data = jnp.broadcast_to(mask, x.shape[:-1])[..., None]
-    n = jnp.sum(data, -2, dtype=x.dtype)
-    return jnp.sum(jnp.where(data, x, 0), -2) / jnp.maximum(n, 1)
+    valid = jnp.broadcast_to(mask, x.shape[:-1])[..., None]
+    # The count in the dtype of x, so that the mean keeps that dtype.
+    n = jnp.sum(valid, -2, dtype=x.dtype)
+    # `where` instead of a product with the mask: NaN * 0 is NaN.
+    return jnp.sum(jnp.where(valid, x, 0), -2) / jnp.maximum(n, 1)

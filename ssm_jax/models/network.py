@@ -1,4 +1,4 @@
-"""The plain network: one recurrence, and a head on what it puts out."""
+"""A network of one recurrence and a head, without blocks."""
 
 import functools
 
@@ -16,15 +16,15 @@ from ssm_jax.types import Array, Float, Inexact, Int, Method, PyTree, Steps
 
 
 class RecurrentNetwork(Module):
-    """Inputs, a recurrence, a head: the models of the FRU's paper.
+    """An optional encoder, a recurrence and a head: the models of the FRU's paper.
 
     Attributes:
-      recurrence: What runs over the sequence.
+      recurrence: Recurrence over time.
       head: Maps ``(*b, l, d_out)`` to predictions.
-      encoder: Maps inputs to ``(*b, l, d_in)``. None: they are that already.
-      dropout: Probability that a number which enters or leaves the recurrence is
-        dropped.
-      method: How the recurrence is evaluated; changes cost, not values.
+      encoder: Maps inputs to ``(*b, l, d_in)``. None passes the inputs unchanged.
+      dropout: Probability of dropping an element of the input or of the output of the
+        recurrence.
+      method: Evaluation method of the recurrence; it changes the cost, not the values.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -49,15 +49,15 @@ class RecurrentNetwork(Module):
     method: Method = "auto"
 
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
-        """The state before the first step.
+        """Returns the initial state.
 
         Raises:
-          ValueError: There is no encoder, which alone says how wide inputs are.
+          ValueError: There is no encoder, so the width of the inputs is unknown.
         """
         if self.encoder is None:
             raise ValueError(
                 "`encoder` must be given where states are carried, got None; a "
-                "`VectorEncoder` or a `TokenEncoder` says how wide inputs are."
+                "`VectorEncoder` or a `TokenEncoder` determines the input width."
             )
         return self.recurrence.initial_state(batch_shape, self.encoder.d_model)
 
@@ -76,9 +76,12 @@ class RecurrentNetwork(Module):
         check_flags("mask", mask)
         x = inputs if self.encoder is None else self.encoder(inputs)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
+        # One module called twice; each call draws its own masks.
         dropout = functools.partial(RowDropout(self.dropout), train=train)
+        # A nonlinear recurrence computes its last output at less cost than all outputs.
         last = isinstance(self.head, LastHead)
         y, state = recurrent(dropout(x), state, reset=reset, mask=mask, last_only=last)
         if last and mask is not None:
+            # One step is left; it is valid if the row has a valid step.
             mask = jnp.any(mask, -1, keepdims=True)
         return self.head(dropout(y), mask=mask, train=train), state

@@ -1,4 +1,4 @@
-"""Normalisations over the channels of each step."""
+"""Normalization layers: `Norm`, `BatchNorm` and `ScalarNorm`."""
 
 from typing import Literal
 
@@ -14,18 +14,17 @@ NormKind = Literal["layer", "rms", "batch", "scalar"]
 
 
 class ScalarNorm(Module):
-    """Normalises the channels of a step, with one scale and one shift for all of them.
+    """Normalizes the channels of each step, with a scalar scale and a scalar shift.
 
-    ``y = s (x - mean + m) / deviation``. The authors' code of DLR calls this layer
-    norm.
+    ``y = s (x - mean + m) / std``. The authors' code of DLR calls this layer norm.
 
     Parameters, float32:
-      scale: ``()``, ``s``, at the start 1.
-      shift: ``()``, ``m``, at the start 0.
+      scale: ``()``, ``s``, initialized to 1.
+      shift: ``()``, ``m``, initialized to 0.
 
     Note:
-      The authors' code divides by zero where all channels of a step are equal; here
-      1e-12 is added to the variance.
+      The authors' code divides by zero if all channels of a step are equal. This layer
+      adds 1e-12 to the variance.
     """
 
     @nn.compact
@@ -39,26 +38,28 @@ class ScalarNorm(Module):
 
 
 class BatchNorm(Module):
-    """Normalises each channel by its moments over all valid steps of a batch.
+    """Normalizes each channel by its mean and variance over all valid steps of a batch.
 
-    ``y = s (x - mean) / sqrt(var + epsilon) + b``. Over a mapped axis the moments are
-    those of the valid steps of all devices together: a device weighs as much as it has
-    of them, and may have none. `flax.linen.BatchNorm` takes the mean of the devices'
-    own moments, which are others where their numbers of valid steps differ.
+    ``y = s (x - mean) / sqrt(var + epsilon) + b``. With ``axis_name`` the moments are
+    taken over the valid steps of all devices together, so each device is weighted by
+    its number of valid steps, which may be 0. `flax.linen.BatchNorm` averages the
+    moments of the devices with equal weights, which gives a different result if the
+    numbers of valid steps differ.
 
     Attributes:
-      axis_name: Mapped axis that the batch is spread over. None: none.
-      momentum: Weight of the running moments in their next values.
-      epsilon: Added to the variance.
+      axis_name: Mapped axis over which the batch is sharded. None means that the batch
+        is not sharded.
+      momentum: Decay of the running moments.
+      epsilon: Constant added to the variance.
 
     Parameters, float32:
-      scale: ``(d,)``, ``s``, at the start 1.
-      bias: ``(d,)``, ``b``, at the start 0.
+      scale: ``(d,)``, ``s``, initialized to 1.
+      bias: ``(d,)``, ``b``, initialized to 0.
 
     Variables of the collection ``batch_stats``, float32:
-      mean: ``(d,)``, the running mean, at the start 0.
-      var: ``(d,)``, the running variance, at the start 1. A batch without valid steps
-        changes neither.
+      mean: ``(d,)``, the running mean, initialized to 0.
+      var: ``(d,)``, the running variance, initialized to 1. A batch without valid steps
+        changes neither of them.
     """
 
     axis_name: str | None = None
@@ -70,8 +71,7 @@ class BatchNorm(Module):
         self, x: Activations, *, mask: Steps | None = None, train: bool = False
     ) -> Activations:
         """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
-        check_floating("x", x)
-        check_flags("mask", mask)
+        _check(x, mask)
         d = x.shape[-1:]
         scale = self.param("scale", nn.initializers.ones, d)
         bias = self.param("bias", nn.initializers.zeros, d)
@@ -79,10 +79,13 @@ class BatchNorm(Module):
         running_var = self.variable("batch_stats", "var", jnp.ones, d)
         mean, var = running_mean.value, running_var.value
         if train:
-            # No axis is mapped where a model is initialized.
-            starting = self.is_initializing()
-            n, mean, var = _moments(x, mask, None if starting else self.axis_name)
-            if not starting:
+            # Models are initialized outside the mapped function, where the axis name is
+            # unbound.
+            initializing = self.is_initializing()
+            n, mean, var = _moments(x, mask, None if initializing else self.axis_name)
+            if not initializing:
+                # A batch without valid steps has no moments to average in.
+                # The increment form leaves the running moments bitwise unchanged then.
                 weight = jnp.where(n > 0, 1 - self.momentum, 0)
                 running_mean.value += weight * (mean - running_mean.value)
                 running_var.value += weight * (var - running_var.value)
@@ -90,7 +93,8 @@ class BatchNorm(Module):
 
 
 def _moments(x, mask, axis_name):
-    """Number of valid steps, and mean and variance over them, each channel's own."""
+    """Number of valid steps, and the mean and variance of each channel over them."""
+    # Sums over many steps lose too much in bfloat16 and float16.
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     valid = jnp.ones((1, 1), bool) if mask is None else jnp.asarray(mask)[..., None]
     valid = jnp.broadcast_to(valid, (*x.shape[:-1], 1))
@@ -99,24 +103,25 @@ def _moments(x, mask, axis_name):
         sums = jnp.sum(values, tuple(range(x.ndim - 1)))
         return sums if axis_name is None else jax.lax.psum(sums, axis_name)
 
+    # Sums, not means, are added over devices: each may have another number of steps.
     n = total(valid.astype(x.dtype))
+    # Without valid steps the moments are 0 instead of NaN.
     safe_n = jnp.maximum(n, 1)
     mean = total(jnp.where(valid, x, 0)) / safe_n
-    # Of the differences from the mean: `E[x^2] - mean^2` cancels where the mean is
-    # large.
+    # Two passes, because `E[x^2] - mean^2` cancels where the mean is large.
     var = total(jnp.square(jnp.where(valid, x - mean, 0))) / safe_n
     return n, mean, var
 
 
 class Norm(Module):
-    """One of the normalisations that the published models use.
+    """A normalization layer selected by name.
 
     Attributes:
-      kind: ``"layer"``: LayerNorm over channels. ``"rms"``: the same without mean and
-        shift, as in Mamba. ``"batch"``: `BatchNorm`, over all valid steps of the batch.
-        ``"scalar"``: `ScalarNorm`.
-      axis_name: Mapped axis that the batch is spread over, whose devices share the
-        moments of BatchNorm. None: none.
+      kind: ``"layer"``: LayerNorm over the channels. ``"rms"``: RMSNorm over the
+        channels, as in Mamba. ``"batch"``: `BatchNorm` over all valid steps of the
+        batch. ``"scalar"``: `ScalarNorm`.
+      axis_name: Mapped axis over which the batch is sharded; BatchNorm shares its
+        moments over it. None means that the batch is not sharded.
     """
 
     kind: NormKind = "layer"
@@ -127,8 +132,7 @@ class Norm(Module):
         self, x: Activations, *, mask: Steps | None = None, train: bool = False
     ) -> Activations:
         """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
-        check_floating("x", x)
-        check_flags("mask", mask)
+        _check(x, mask)
         if self.kind == "scalar":
             return ScalarNorm(name="scalar")(x)
         if self.kind == "layer":
@@ -137,3 +141,8 @@ class Norm(Module):
             return nn.RMSNorm(epsilon=1e-5, name="rms")(x)
         norm = BatchNorm(self.axis_name, name="batch")
         return norm(x, mask=mask, train=train)
+
+
+def _check(x, mask):
+    check_floating("x", x)
+    check_flags("mask", mask)

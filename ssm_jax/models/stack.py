@@ -1,4 +1,4 @@
-"""The model: an encoder, blocks, a head; the states of all layers go through it."""
+"""`SequenceModel`: an encoder, a stack of blocks and a head."""
 
 import jax
 from flax import linen as nn
@@ -15,21 +15,24 @@ from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
 
 
 class SequenceModel(Module):
-    """Encoder, ``n_layers`` equal blocks (each with parameters of its own), head.
+    """An encoder, ``n_layers`` blocks with separate parameters, and a head.
 
     Attributes:
       encoder: Maps inputs to ``(*b, l, d_model)``.
-      block: What is repeated. With ``prenorm`` a last normalisation follows the blocks.
+      block: Block to repeat. With ``block.prenorm`` a final normalization follows the
+        last block.
       n_layers: Number of blocks.
-      head: Maps ``(*b, l, d_model)`` to predictions. None: the encoder's own table does
-        so at every step, as `TokenEncoder.attend` says; after a normalisation its
-        logits start with the deviation 1 if the table does with ``d_model ** -0.5``.
-      positions: Adds learned positions to what the encoder gives. None: no positions.
-      normed_encoder: Whether a normalisation as the blocks' follows the encoder.
-      encoder_dropout: Probability that a number is dropped of what enters the first
-        block, after that normalisation.
-      axis_name: Mapped axis that the batch is spread over, whose devices share the
-        moments of BatchNorm. None: none.
+      head: Maps ``(*b, l, d_model)`` to predictions. None uses `TokenEncoder.attend`
+        with the table of the encoder; after a normalization the initial logits have
+        standard deviation 1 if that of the table is ``d_model ** -0.5``.
+      positions: Adds learned positional embeddings to the encoded inputs. None means no
+        positional embeddings.
+      normed_encoder: Whether to apply the blocks' kind of normalization to the encoded
+        inputs.
+      encoder_dropout: Probability of dropping an element of the input of the first
+        block, after that normalization.
+      axis_name: Mapped axis over which the batch is sharded; BatchNorm shares its
+        moments over it. None means that the batch is not sharded.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -62,11 +65,11 @@ class SequenceModel(Module):
 
     @property
     def recurrence(self) -> Recurrence | None:
-        """That of each layer; None where layers have none."""
+        """The recurrence of the layers; None if they have none."""
         return getattr(self.block.layer, "recurrence", None)
 
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
-        """The states of all layers before the first step, one a layer."""
+        """Returns the initial states, one per layer."""
         state = self.block.layer.initial_state(batch_shape, self.encoder.d_model)
         return (state,) * self.n_layers
 
@@ -83,55 +86,58 @@ class SequenceModel(Module):
         """Maps inputs to predictions.
 
         Args:
-          inputs: What the encoder takes, ``(*b, l, f)`` or tokens ``(*b, l)``.
-          state: States of all layers before the first step, as `initial_state` makes
-            them and the last call returned them. None means a fresh start.
-          reset: True where a segment starts, ``(*b, l)``. None means one segment.
-          mask: True where a step is data, ``(*b, l)``. None means all are.
-          train: Whether dropout drops and BatchNorm takes the batch's moments.
+          inputs: Inputs of the encoder, ``(*b, l, f)``, or tokens, ``(*b, l)``.
+          state: Initial states of all layers, as returned by `initial_state` or by a
+            previous call. None means `initial_state`.
+          reset: True where a segment starts, ``(*b, l)``. None means a single segment.
+          mask: True at valid steps, ``(*b, l)``. None means that all steps are valid.
+          train: Whether dropout is active and BatchNorm uses the moments of the batch.
 
         Returns:
-          ``(predictions, state)``: what the head makes, and the states to go on from.
+          ``(predictions, state)``: output of the head, and the final states.
 
         Raises:
-          ValueError: ``state`` is not one state a layer, or is given to a model with
-            positions, which count from the first step of a call; or there is no head,
-            and no table either.
+          ValueError: ``state`` does not hold one state per layer, or is given to a
+            model with positional embeddings, whose positions count from the first step
+            of a call; or ``head`` is None and the encoder is not a `TokenEncoder`.
         """
         check_flags("reset", reset)
         check_flags("mask", mask)
         if state is not None and not isinstance(state, tuple | list):
             raise ValueError(
-                f"`state` must hold {self.n_layers} states, one a layer, got "
-                f"{type(state).__name__}; `initial_state` makes them."
+                f"`state` must hold {self.n_layers} states, one per layer, got "
+                f"{type(state).__name__}; `initial_state` returns them."
             )
         states = (None,) * self.n_layers if state is None else state
         if len(states) != self.n_layers:
             raise ValueError(
-                f"`state` must hold {self.n_layers} states, one a layer, got "
-                f"{len(states)}; `initial_state` makes them."
+                f"`state` must hold {self.n_layers} states, one per layer, got "
+                f"{len(states)}; `initial_state` returns them."
             )
         x = self.encoder(inputs)
         if self.positions is not None:
+            # Layers without a state return None, which may be passed back.
             if jax.tree.leaves(state):
                 raise ValueError(
-                    "`state` must be None for a model with positions, got one; they "
-                    "count from the first step of a call."
+                    "`state` must be None for a model with positions, got one; "
+                    "positions count from the first step of a call."
                 )
             x = self.positions(x, reset=reset, mask=mask)
         if self.normed_encoder:
             norm = Norm(self.block.norm, self.axis_name, name="encoder_norm")
             x = norm(x, mask=mask, train=train)
         x = RowDropout(self.encoder_dropout)(x, train=train)
-        carried = []
-        for index, before in enumerate(states):
+        final_states = []
+        for index, initial in enumerate(states):
+            # A copy per layer, because one shared module would share its parameters.
             block = self.block.copy(name=f"block_{index}", axis_name=self.axis_name)
-            x, after = block(x, before, reset=reset, mask=mask, train=train)
-            carried.append(after)
+            x, final = block(x, initial, reset=reset, mask=mask, train=train)
+            final_states.append(final)
         if self.block.prenorm:
+            # The residual stream of pre-norm blocks grows with the depth.
             norm = Norm(self.block.norm, self.axis_name, name="norm")
             x = norm(x, mask=mask, train=train)
-        return self._predictions(x, mask, train), tuple(carried)
+        return self._predictions(x, mask, train), tuple(final_states)
 
     def _predictions(self, x, mask, train):
         if self.head is not None:

@@ -1,4 +1,4 @@
-"""Figures from the files that runs leave; matplotlib and numpy only."""
+"""Figures drawn from the result files of runs; uses matplotlib and numpy only."""
 
 from ssm_jax.plots.curves import curves
 from ssm_jax.plots.eigenvalues import eigenvalues

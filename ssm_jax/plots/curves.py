@@ -1,4 +1,4 @@
-"""Curves of a run over its steps."""
+"""Learning curves of a run."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,16 +14,16 @@ _LOGARITHMIC = ("loss", "perplexity")
 def curves(
     lines: Sequence[Mapping[str, float | int]], metric: str, title: str
 ) -> Figure:
-    """Draws loss and metric, in training and on the validation split.
+    """Plots the loss and a metric on the train and validation splits.
 
     Args:
       lines: Lines of ``metrics.jsonl``, each with ``step`` and ``split/metric``.
-      metric: The metric beside the loss, ``"r2"``, ``"accuracy"`` or ``"perplexity"``.
-      title: What the run is.
+      metric: The second metric, ``"r2"``, ``"accuracy"`` or ``"perplexity"``.
+      title: Name of the run.
 
     Returns:
-      Two panels: loss and perplexity on a logarithmic scale, the other metrics on a
-      linear one up to 1.
+      A figure of two panels. Loss and perplexity have a logarithmic scale, the other
+      metrics a linear scale up to 1.
     """
     drawing = figure(7.2, 2.8)
     for axes, name in zip(drawing.subplots(1, 2), ("loss", metric), strict=True):
@@ -36,6 +36,7 @@ def curves(
             ]
             if not points:
                 continue
+            # Validation has few points, which a line alone would hide.
             marker = "o" if split == "validation" else None
             axes.plot(
                 *zip(*points, strict=True),

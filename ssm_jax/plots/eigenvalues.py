@@ -1,4 +1,4 @@
-"""Eigenvalues of layers, on the unit disc."""
+"""Eigenvalues of the layers of a model in the unit disc."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,39 +13,40 @@ def eigenvalues(
     initial_phase: np.ndarray,
     title: str,
 ) -> Figure:
-    """Draws decays before and after training, and how fast they forget.
+    """Plots decays and their time constants, before and after training.
 
     Args:
       log_abs: ``log |lam|``, nats per step, ``(layers, ...)``.
-      phase: Radians per step, ``(layers, ...)``.
-      initial_log_abs: The first, before training.
-      initial_phase: The second, before training.
-      title: What the model is.
+      phase: ``arg lam``, radians per step, ``(layers, ...)``.
+      initial_log_abs: ``log |lam|`` before training.
+      initial_phase: ``arg lam`` before training.
+      title: Name of the model.
 
     Returns:
-      A column a layer: the unit disc above; the steps after which ``1 / e`` of a state
-      is left, over the angle, below.
+      A figure with one column per layer. Top: the eigenvalues in the unit disc. Bottom:
+      the number of steps after which a state has decayed to ``1 / e``, over the phase.
     """
     layers = len(log_abs)
     drawing = figure(max(4.0, 3.4 * layers), 6.2)
     panels = drawing.subplots(2, layers, squeeze=False, height_ratios=(3, 2))
-    times = ((initial_log_abs, initial_phase, GREY), (log_abs, phase, ORANGE))
+    decays = ((initial_log_abs, initial_phase, GREY), (log_abs, phase, ORANGE))
     for layer in range(layers):
         disc, memory = panels[:, layer]
-        turn = np.linspace(0, 2 * np.pi, 400)
-        disc.plot(np.cos(turn), np.sin(turn), color=BLUE, linewidth=0.8)
-        for (logs, angles, colour), label in zip(
-            times, ("at the start", "trained"), strict=True
+        circle = np.linspace(0, 2 * np.pi, 400)
+        disc.plot(np.cos(circle), np.sin(circle), color=BLUE, linewidth=0.8)
+        for (logs, phases, colour), label in zip(
+            decays, ("initial", "trained"), strict=True
         ):
-            log, angle = logs[layer].ravel(), angles[layer].ravel()
+            log, angle = logs[layer].ravel(), phases[layer].ravel()
             lam = np.exp(log + 1j * angle)
             disc.scatter(lam.real, lam.imag, s=5, color=colour, label=label, lw=0)
+            # A decay of 1 has an infinite time constant, which no axis can show.
             steps = 1 / np.maximum(-log, 1e-7)
             wrapped = np.angle(np.exp(1j * angle))
             memory.scatter(wrapped, steps, s=5, color=colour, lw=0)
         plain(disc, title=f"layer {layer}", x="Re λ", y="Im λ")
         disc.set_aspect("equal")
-        plain(memory, x="angle of λ, radians per step", y="steps to 1/e, up to 10⁷")
+        plain(memory, x="phase of λ, radians per step", y="steps to 1/e, up to 10⁷")
         memory.set_yscale("log")
         memory.set_xlim(-np.pi, np.pi)
         memory.set_xticks([-np.pi, 0, np.pi], ["−π", "0", "π"])

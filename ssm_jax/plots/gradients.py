@@ -1,4 +1,4 @@
-"""How far gradients reach, over the steps of a sequence and of training."""
+"""Norms of gradients by the initial state, over the steps of a sequence."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,20 +15,22 @@ NORMS = {"l1": "L1", "l2": "L2", "linf": "L-infinity"}
 
 
 def gradients(lines: Sequence[Mapping[str, float | int]], title: str) -> Figure | None:
-    """Draws gradients by the initial state, a curve for each time they were measured.
+    """Plots the norms of gradients by the initial state during training.
 
     Args:
       lines: Lines of ``metrics.jsonl``, some with ``gradient/NORM/t`` or
         ``gradient_outputs/NORM/i``.
-      title: What the run is.
+      title: Name of the run.
 
     Returns:
-      A row of panels for each of these two that there is, a panel for each norm, later
-      curves lighter; None where no line has gradients.
+      A figure with one row per kind of gradient in ``lines`` and one panel per norm.
+      Each measured training step is a curve, lighter for later steps. None if no line
+      has gradients.
     """
     kinds = [kind for kind in KINDS if any(_points(line, kind, "l2") for line in lines)]
     if not kinds:
         return None
+    # Gradients are measured at some of the logged steps only.
     lines = [line for line in lines if _points(line, kinds[0], "l2")]
     drawing = figure(9.6, 3.2 * len(kinds))
     panels = drawing.subplots(len(kinds), len(NORMS), squeeze=False)
@@ -49,7 +51,7 @@ def gradients(lines: Sequence[Mapping[str, float | int]], title: str) -> Figure 
 
 
 def _points(line, kind, norm):
-    """Places and values of a line, in the order of the places."""
+    """Positions and norms of a line, sorted by position."""
     prefix = f"{kind}/{norm}/"
     return sorted(
         (int(key.removeprefix(prefix)), value)

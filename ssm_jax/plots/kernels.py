@@ -1,4 +1,4 @@
-"""Convolution kernels that layers have learned."""
+"""Convolution kernels of trained layers."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -7,15 +7,15 @@ from ssm_jax.plots.style import PALETTE, figure, plain
 
 
 def convolution_kernels(kernels: np.ndarray, lags: np.ndarray, title: str) -> Figure:
-    """Draws some channels' kernels, a column a layer and a row a channel.
+    """Plots convolution kernels, with one column per layer and one row per channel.
 
     Args:
       kernels: ``(layers, channels, lags)``.
-      lags: Steps back in time of each tap; negative ones lie ahead.
-      title: What the model is.
+      lags: Lag of each tap in steps, ``(lags,)``; negative lags are in the future.
+      title: Name of the model.
 
     Returns:
-      Panels that share the axis of lags.
+      A figure whose panels share the axis of lags.
     """
     layers, channels, _ = kernels.shape
     drawing = figure(max(4.8, 3.6 * layers), 0.9 + 1.05 * channels)

@@ -1,4 +1,4 @@
-"""Loss of language models against the length that they read."""
+"""Perplexity of language models by the window length."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,48 +10,48 @@ from ssm_jax.plots.style import BLUE, GREY, ORANGE, figure, plain
 _COLOURS = {"zero": BLUE, "carry": ORANGE}
 _LINES = {"text": "-", "shuffled": ":"}
 CARRIED = ("carry", "text")
-"""What a line starts from, and in which order, that has one height."""
-_STARTS = {"zero": "fresh states", "carry": "states go on"}
+"""Window state and order of the evaluation whose loss does not depend on the length."""
+_STATES = {"zero": "zero state", "carry": "carried state"}
 
 
 def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
-    """Draws the perplexity of a model by length, a line for each way of reading.
+    """Plots the perplexity of a model by window length, one line per evaluation.
 
-    States that go on through the text in its order give the same at every length: a
-    line of that height, of the greatest length that was measured.
+    With states carried over in the order of the text the perplexity is the same at
+    every length; it is drawn as a horizontal line.
 
     Args:
-      rows: ``start``, ``order``, ``length``, ``perplexity`` and ``trained`` of each.
-      title: What the run is.
+      rows: Rows of `evaluate_lengths`, with ``start``, ``order``, ``length``,
+        ``perplexity`` and ``trained``.
+      title: Name of the run.
 
     Returns:
-      One panel; the length of training is marked.
+      A figure with one panel; a vertical line marks the training length.
     """
     drawing = figure(5.6, 3.6)
     axes = drawing.subplots()
     for start, order in dict.fromkeys((row["start"], row["order"]) for row in rows):
-        of_line = [
-            row for row in rows if (row["start"], row["order"]) == (start, order)
-        ]
-        look: dict[str, Any] = {
+        line = [row for row in rows if (row["start"], row["order"]) == (start, order)]
+        style: dict[str, Any] = {
             "color": _COLOURS[start],
             "linestyle": _LINES[order],
-            "label": f"{_STARTS[start]}, {order}",
+            "label": f"{_STATES[start]}, {order}",
         }
         if (start, order) == CARRIED:
-            axes.axhline(of_line[-1]["perplexity"], **look)
+            axes.axhline(line[-1]["perplexity"], **style)
             continue
         axes.semilogx(
-            [row["length"] for row in of_line],
-            [row["perplexity"] for row in of_line],
+            [row["length"] for row in line],
+            [row["perplexity"] for row in line],
             marker="o",
             markersize=3.5,
-            **look,
+            **style,
         )
     axes.axvline(rows[0]["trained"], color=GREY, linestyle="--", linewidth=1)
+    # Every other length from the longest one, so that the labels do not overlap.
     ticks = sorted({row["length"] for row in rows})[::-2]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.minorticks_off()
-    plain(axes, title=title, x="tokens of a window", y="perplexity")
+    plain(axes, title=title, x="window length, tokens", y="perplexity")
     axes.legend(frameon=False, fontsize=8)
     return drawing

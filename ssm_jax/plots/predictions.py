@@ -1,4 +1,4 @@
-"""Examples with what a model predicts of them."""
+"""Examples with the predictions of a model."""
 
 import math
 
@@ -7,23 +7,23 @@ from matplotlib.figure import Figure
 
 from ssm_jax.plots.style import BLUE, GREEN, GREY, ORANGE, figure, plain
 
-_WINDOW = 96  # steps that can be told apart in a panel
+_WINDOW = 96  # steps that are distinguishable in a panel
 
 
 def images(
     inputs: np.ndarray, targets: np.ndarray, predictions: np.ndarray, title: str
 ) -> Figure:
-    """Draws images that were read pixel by pixel, each over its probabilities.
+    """Plots images that were classified as sequences of pixels.
 
     Args:
-      inputs: Pixels, ``(b, l, 1)`` with ``l`` a square.
+      inputs: Pixels, ``(b, l, 1)``, with ``l`` a square number.
       targets: Classes, ``(b,)``.
-      predictions: Probabilities, ``(b, classes)``.
-      title: What the model is.
+      predictions: Probabilities of the classes, ``(b, classes)``.
+      title: Name of the model.
 
     Returns:
-      A column an image; a green title where the prediction is right, else an orange
-      one.
+      A figure with one column per image: the image above its class probabilities, under
+      a green title if the prediction is correct and an orange one otherwise.
     """
     side = math.isqrt(inputs.shape[1])
     count, classes = len(inputs), predictions.shape[1]
@@ -31,14 +31,15 @@ def images(
     panels = drawing.subplots(2, count, squeeze=False, height_ratios=(2, 1))
     for column in range(count):
         image, bars = panels[:, column]
-        guess, target = int(predictions[column].argmax()), int(targets[column])
+        predicted, target = int(predictions[column].argmax()), int(targets[column])
         image.imshow(inputs[column, :, 0].reshape(side, side), cmap="gray_r")
         image.set_axis_off()
-        colour = GREEN if guess == target else ORANGE
-        text = f"{guess}" if guess == target else f"{guess}, is {target}"
+        correct = predicted == target
+        colour = GREEN if correct else ORANGE
+        text = f"{predicted}" if correct else f"{predicted}, is {target}"
         image.set_title(text, fontsize=10, color=colour)
-        shades = [colour if k == guess else GREY for k in range(classes)]
-        bars.bar(range(classes), predictions[column], color=shades)
+        colours = [colour if k == predicted else GREY for k in range(classes)]
+        bars.bar(range(classes), predictions[column], color=colours)
         bars.set_ylim(0, 1)
         bars.set_yticks([])
         bars.set_xticks(range(0, classes, 3))
@@ -51,22 +52,23 @@ def images(
 
 
 def sequences(targets: np.ndarray, predictions: np.ndarray, title: str) -> Figure:
-    """Draws the end of an example, and all of its predictions over their targets.
+    """Plots the targets and the predictions of one regression example.
 
     Args:
-      targets: ``(l, outputs)``; the first and the last output are drawn.
+      targets: ``(l, outputs)``; the first and the last output are plotted.
       predictions: ``(l, outputs)``.
-      title: What the model is.
+      title: Name of the model.
 
     Returns:
-      A row an output: its last steps on the left, prediction over target on the right.
+      A figure with one row per output. Left: target and prediction over the last steps.
+      Right: prediction over target at all steps.
     """
     length, outputs = targets.shape
-    chosen = sorted({0, outputs - 1})
+    selected = sorted({0, outputs - 1})
     end = np.arange(max(0, length - _WINDOW), length)
-    drawing = figure(7.2, 0.6 + 1.9 * len(chosen))
-    panels = drawing.subplots(len(chosen), 2, squeeze=False, width_ratios=(3, 1))
-    for output, (steps, points) in zip(chosen, panels, strict=True):
+    drawing = figure(7.2, 0.6 + 1.9 * len(selected))
+    panels = drawing.subplots(len(selected), 2, squeeze=False, width_ratios=(3, 1))
+    for output, (steps, points) in zip(selected, panels, strict=True):
         target, prediction = targets[:, output], predictions[:, output]
         steps.plot(end, target[end], color=BLUE, linewidth=2.2, alpha=0.5)
         steps.plot(end, prediction[end], color=ORANGE, linewidth=0.9)

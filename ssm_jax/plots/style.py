@@ -1,4 +1,4 @@
-"""How all figures look: colours that all readers can tell apart, no clutter."""
+"""Common style of the figures, with a palette for colour-blind readers."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -9,12 +9,13 @@ GREY = "#8c8c8c"
 
 
 def figure(width: float, height: float) -> Figure:
-    """A figure of so many inches, laid out so that no label is cut."""
+    """Creates a figure of the given size in inches, with constrained layout."""
+    # `Figure` instead of pyplot: no global state and no display.
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
 def plain(axes: Axes, *, title: str = "", x: str = "", y: str = "") -> Axes:
-    """Takes away the box, draws a light grid and names the axes."""
+    """Removes the top and right spines, adds a light grid, and sets the labels."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#e5e5e5", linewidth=0.6)
     axes.set_axisbelow(True)

@@ -65,7 +65,7 @@ class ExponentialSmoothing(TimeInvariant):
         check_fields(self)
         if not 0 < self.decay_min <= self.decay_max < 1:
             raise ValueError(
-                "`least` and `greatest` must be in (0, 1) and in order, got "
+                "`decay_min` and `decay_max` must be in (0, 1) and in order, got "
                 f"{self.decay_min} and {self.decay_max}; equal values give all channels one "
                 "factor."
             )

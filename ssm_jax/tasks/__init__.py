@@ -1,6 +1,13 @@
-"""Tasks: where sequences and their targets come from, as numpy arrays.
+"""Tasks: sources of batches of sequences and targets, as numpy arrays.
 
-Data sets are opened where they are first read; importing this package loads none.
+`base` holds the `Task` protocol, `Batch` and `TaskSpec`; `generated` holds the storage
+that all generated finite sets share. Tasks are grouped by subject: `images`, `listops`,
+`pathfinder`, `synthetic` and `text`; `tfds` reads and writes prepared data sets. A new
+task is a file in the package of its subject, is exported here, and gets a row in
+``tests/tasks/test_contract.py``. A module ``prepare_NAME`` next to a task converts the
+publisher's files to the prepared set that the task reads.
+
+Data sets are opened at the first batch; importing this package loads none of them.
 """
 
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, n_batches

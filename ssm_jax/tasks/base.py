@@ -1,10 +1,10 @@
-"""What every task promises: a spec, and batches that are functions of integers.
+"""The interface of tasks: a spec, and batches that are pure functions of integers.
 
-A batch depends on its split, its index, its size and the seed, and on nothing else. So
-the position in the data is one integer, a resumed run sees what the first run would
-have seen, and a task has no state to save. A finite set gets its rows from
-`shuffled_indices`, or in their order from `contiguous_indices`, an endless one its random numbers
-from `generator`.
+A batch depends only on its split, its index, its size and the seed. The position in the
+data is therefore one integer, a resumed run reads the batches that an uninterrupted run
+would have read, and a task has no state to save. A task on a finite set selects its
+rows with `shuffled_indices` or `contiguous_indices`; an endless task draws its numbers
+with `generator`.
 """
 
 import dataclasses
@@ -17,25 +17,26 @@ import numpy as np
 from ssm_jax.fields import NonNegativeInt, PositiveInt, Seed, check_value
 
 Split = Literal["train", "validation", "test"]
-"""The parts of a task's data, disjoint by construction."""
+"""The splits of a task's data, disjoint by construction."""
 
 
 class Batch(NamedTuple):
-    """Sequences, what is to be predicted from them, and which predictions count.
+    """A batch of sequences, targets and masks.
 
-    ``l_output`` and the kind of inputs and targets are those of the task's `TaskSpec`.
+    ``l_output`` and the type of inputs and targets are given by the task's `TaskSpec`.
 
     Attributes:
-      inputs: float32 vectors ``(b, l, d_input)`` or int32 tokens ``(b, l)``; of pairs
-        ``(b, 2, l, d_input)`` or ``(b, 2, l)``.
+      inputs: float32 vectors ``(b, l, d_input)`` or int32 tokens ``(b, l)``; for
+        pairs ``(b, 2, l, d_input)`` or ``(b, 2, l)``.
       targets: float32 values ``(b, l_output, d_output)`` or int32 classes
-        ``(b, l_output)``, those of the last ``l_output`` steps; without the axis
-        ``l_output`` where the spec has None there.
-      loss_mask: bool, true where a target counts, ``(b, l_output)`` or ``(b,)``.
-      mask: bool ``(b, l)``, of pairs ``(b, 2, l)``, true where a step is data and not
-        padding. None means that all steps are data.
-      reset: bool ``(b, l)``, true where a segment starts: what was read before is
-        forgotten. None means that a sequence is one segment.
+        ``(b, l_output)``, for the last ``l_output`` steps; without the axis
+        ``l_output`` if the spec has ``l_output=None``.
+      loss_mask: bool ``(b, l_output)`` or ``(b,)``, true where a target counts in the
+        loss.
+      mask: bool ``(b, l)``, for pairs ``(b, 2, l)``, true where a step is valid and
+        false on padding. None means that all steps are valid.
+      reset: bool ``(b, l)``, true at the first step of a segment, where the state is
+        reset. None means that each sequence is one segment.
     """
 
     inputs: np.ndarray
@@ -47,20 +48,21 @@ class Batch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """What a model must know of a task.
+    """Static description of a task's batches, from which a model is built.
 
     Attributes:
-      length: Steps of a sequence, ``l``.
-      inputs: ``"vector"``: float32 features; ``"token"``: int32 indices.
-      d_input: Features of a step, or tokens in the vocabulary.
-      targets: ``"regression"``: float32 values; ``"classification"``: int32 classes.
-      d_output: Values, or classes to choose from, of one prediction.
-      l_output: The model predicts the last ``l_output`` steps. None: it makes one
-        prediction a sequence, or a pair.
-      pair: Whether an example is two sequences, side by side before the length, as
-        `ssm_jax.models.PairHead` takes them.
-      language: Whether the classes are the next tokens of a text, of which perplexity
-        is measured.
+      length: Number of steps of a sequence, ``l``.
+      inputs: ``"vector"`` for float32 features, ``"token"`` for int32 indices.
+      d_input: Number of features of a step, or size of the vocabulary.
+      targets: ``"regression"`` for float32 values, ``"classification"`` for int32
+        classes.
+      d_output: Number of values, or of classes, of one prediction.
+      l_output: Number of steps, at the end of the sequence, that have a prediction.
+        None means one prediction per sequence, or per pair.
+      pair: Whether an example is a pair of sequences, on an axis before the length, as
+        `ssm_jax.models.PairHead` expects them.
+      language: Whether the classes are the next tokens of a text, so that perplexity
+        is reported.
     """
 
     length: int
@@ -75,30 +77,30 @@ class TaskSpec:
 
 @runtime_checkable
 class Task(Protocol):
-    """A source of batches; a frozen dataclass of static numbers."""
+    """A source of batches: a frozen dataclass of static values."""
 
     @property
     def spec(self) -> TaskSpec:
-        """What a model must know of the task."""
+        """The shapes and types of the batches."""
         ...
 
     def n_examples(self, split: Split) -> int | None:
-        """Counts the sequences of a split; None where they never end."""
+        """Returns the number of sequences in a split; None if it is endless."""
         ...
 
     def batch(self, split: Split, index: int, batch_size: int, seed: int) -> Batch:
-        """Gives batch number ``index``, a pure function of the arguments.
+        """Returns batch ``index`` of a split, a pure function of the arguments.
 
         Args:
-          split: ``"train"`` never ends: a finite set is shuffled anew each epoch (but
-            for streams, as `contiguous_indices` has them), and what is left of an epoch
-            after its last full batch is dropped. The other splits of a finite set come
-            in order, once, filled up with rows whose mask is false; an endless task has
-            no end there either.
+          split: ``"train"`` has no last batch: a finite set is shuffled in each epoch
+            (except streams, see `contiguous_indices`), and the examples of an epoch
+            that do not fill a batch are dropped. The other splits of a finite set are
+            read once, in order, and the last batch is padded with rows whose
+            ``loss_mask`` is false. An endless task is endless in every split.
           index: Position in the split, in batches, from 0.
-          batch_size: Rows of the batch, ``b``, always that many.
-          seed: Draws the order of a finite train split, and all numbers of an endless
-            task; the other splits of a finite set do not depend on it.
+          batch_size: Number of rows, ``b``; every batch has exactly this many.
+          seed: Seeds the order of a finite train split, and all values of an endless
+            task. The other splits of a finite set do not depend on it.
 
         Raises:
           ValueError: ``split`` is unknown, ``index`` is negative or beyond the end,
@@ -109,16 +111,16 @@ class Task(Protocol):
 
 
 def n_batches(task: Task, split: Split, batch_size: int) -> int | None:
-    """Counts the batches of an epoch of a split.
+    """Returns the number of batches of one epoch of a split.
 
     Args:
-      task: Where the batches come from.
-      split: In ``"train"`` only full batches count, elsewhere every example does.
-      batch_size: Rows of a batch.
+      task: The task.
+      split: For ``"train"`` only full batches are counted; for the other splits the
+        last batch may be partly padding.
+      batch_size: Number of rows of a batch.
 
     Returns:
-      Full batches of an epoch, or batches that hold the whole split; None where the
-      split never ends.
+      The number of batches; None if the split is endless.
 
     Raises:
       ValueError: ``split`` is unknown, or ``batch_size`` not positive or greater than
@@ -137,33 +139,35 @@ def n_batches(task: Task, split: Split, batch_size: int) -> int | None:
 def shuffled_indices(
     n: int, split: Split, index: int, batch_size: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses the examples of one batch from the ``n`` of a finite split.
+    """Returns the indices of one batch of a finite split; the train split is shuffled.
 
     Args:
-      n: Examples of the split.
-      split: ``"train"`` is shuffled anew each epoch, the others are read in order.
+      n: Number of examples in the split.
+      split: ``"train"`` is shuffled in each epoch, the others are read in order.
       index: Position in the split, in batches.
-      batch_size: Rows of the batch, ``b``.
-      seed: Draws the order of the train split.
+      batch_size: Number of rows of the batch, ``b``.
+      seed: Seeds the order of the train split.
 
     Returns:
-      ``(rows, mask)``: which examples, int64 in ``[0, n)``, and whether each counts,
-      bool, both ``(b,)``. Rows that fill up the last batch repeat the last example and
-      do not count.
+      ``(rows, loss_mask)``: indices, int64 in ``[0, n)``, and a bool that is false
+      where a row pads the last batch, both ``(b,)``. Padding rows repeat the last
+      example.
 
     Raises:
       ValueError: As for `Task.batch`.
 
     Example:
-      >>> rows, mask = shuffled_indices(5, "test", 1, 3, seed=0)
-      >>> print(rows, mask)
+      >>> rows, loss_mask = shuffled_indices(5, "test", 1, 3, seed=0)
+      >>> print(rows, loss_mask)
       [3 4 4] [ True  True False]
     """
-    _, epoch, position = _place(n, split, index, batch_size, seed)
+    # Every epoch has its own permutation, so an epoch depends on no earlier one.
+    _, epoch, position = _locate(n, split, index, batch_size, seed)
     if split == "train":
         order = _order(n, split, seed, epoch)
         rows = order[position * batch_size : (position + 1) * batch_size].copy()
         return rows, np.ones(batch_size, bool)
+    # Every batch has `batch_size` rows, so that a jitted step is compiled once.
     rows = position * batch_size + np.arange(batch_size)
     return np.minimum(rows, n - 1), rows < n
 
@@ -171,22 +175,22 @@ def shuffled_indices(
 def contiguous_indices(
     n: int, split: Split, index: int, batch_size: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Chooses the examples of one batch so that each row goes on where it was.
+    """Returns the indices of one batch so that each row continues the previous batch.
 
-    The examples, which follow upon one another, are cut into one stream a row, all
-    equally long: row ``r`` of a batch is the example after row ``r`` of the batch
-    before it. Each epoch is the same, whatever the seed.
+    The consecutive examples of the split are divided into ``batch_size`` streams of
+    equal length: row ``r`` of a batch is the example that follows row ``r`` of the
+    previous batch. All epochs are equal and do not depend on the seed.
 
     Args:
-      n: Examples of the split.
-      split: ``"train"`` leaves out at the end what is not enough for all streams; in
-        the others the last streams are filled up.
+      n: Number of examples in the split.
+      split: For ``"train"`` the last examples that do not fill all streams are dropped;
+        for the other splits the last streams are padded.
       index: Position in the split, in batches.
-      batch_size: Rows of the batch, ``b``, and streams.
-      seed: Of the run.
+      batch_size: Number of rows of the batch, ``b``, and of streams.
+      seed: Validated, otherwise unused.
 
     Returns:
-      ``(rows, mask)``, as `shuffled_indices` returns them.
+      ``(rows, loss_mask)``, as `shuffled_indices` returns them.
 
     Raises:
       ValueError: As for `Task.batch`.
@@ -198,56 +202,56 @@ def contiguous_indices(
       [1 4] [ True  True]
       [2 4] [ True False]
     """
-    length, _, position = _place(n, split, index, batch_size, seed)
+    length, _, position = _locate(n, split, index, batch_size, seed)
     rows = length * np.arange(batch_size) + position
     return np.minimum(rows, n - 1), rows < n
 
 
 def generator(task: str, split: Split, seed: int, index: int) -> np.random.Generator:
-    """Seeds the random numbers of one batch.
+    """Returns the random number generator of one batch.
 
-    Different arguments give independent streams, so splits and batches share no
-    sequence; equal ones give the same stream in every process.
+    Different arguments give independent streams, so that splits and batches share no
+    sequence. Equal arguments give the same stream in every process.
 
     Args:
-      task: Name of what is drawn.
-      split: Part of the data that it is drawn for.
+      task: Name of the stream. It determines the numbers, so it must never change.
+      split: The split.
       seed: Seed of the run, at least 0.
       index: Position in the split, at least 0.
 
     Returns:
-      A generator at the start of its stream.
+      A generator in its initial state.
 
     Example:
       >>> draws = [generator("dice", "train", 0, i).integers(2**32) for i in (3, 3, 4)]
       >>> bool(draws[0] == draws[1]), bool(draws[0] == draws[2])
       (True, False)
     """
-    # crc32 and not `hash`, which changes from process to process.
+    # Not `hash`, whose value for a string differs between processes.
     stream = zlib.crc32(f"{task}/{split}".encode())
     sequence = np.random.SeedSequence(entropy=seed, spawn_key=(stream, index))
     return np.random.default_rng(sequence)
 
 
 def check_split(split: Split) -> None:
-    """Raises a ValueError unless ``split`` names a part of the data."""
+    """Raises ValueError unless ``split`` is the name of a split."""
     if split not in get_args(Split):
         names = ", ".join(repr(name) for name in get_args(Split))
         raise ValueError(
-            f"`split` must be one of {names}, got {split!r}; these are all there are."
+            f"`split` must be one of {names}, got {split!r}; choose one of them."
         )
 
 
 def check_request(split: Split, index: int, batch_size: int, seed: int) -> None:
-    """Raises a ValueError for arguments that no task has a batch for."""
+    """Raises ValueError for arguments that are invalid in every task."""
     check_split(split)
-    check_value("index", index, NonNegativeInt, "the first batch is number 0")
-    check_value("batch_size", batch_size, PositiveInt, "a batch has rows")
+    check_value("index", index, NonNegativeInt, "the first batch has index 0")
+    check_value("batch_size", batch_size, PositiveInt, "a batch has at least one row")
     check_value("seed", seed, Seed)
 
 
-def _place(n, split, index, batch_size, seed):
-    """Batches of an epoch, which epoch it is, and which of its batches."""
+def _locate(n, split, index, batch_size, seed):
+    """Returns the batches per epoch, the epoch, and the position in the epoch."""
     check_request(split, index, batch_size, seed)
     n_of_epoch = _count_batches(n, split, batch_size)
     if split != "train" and index >= n_of_epoch:
@@ -258,19 +262,20 @@ def _place(n, split, index, batch_size, seed):
     return n_of_epoch, *divmod(index, n_of_epoch)
 
 
-# Drawing it for each batch takes a millisecond for 60,000 examples, and a hundred for
-# the two million windows of a text; so one is kept.
+# Drawing a permutation takes 1 ms for 60,000 examples and 100 ms for two million, too
+# long for each batch; batches are read in order, so the last one is cached.
 @functools.lru_cache(maxsize=1)
 def _order(n, split, seed, epoch):
     return generator("order of an epoch", split, seed, epoch).permutation(n)
 
 
 def _count_batches(n: int, split: Split, batch_size: int) -> int:
+    # Evaluation reads every example (rounds up); training drops a partial batch.
     if split != "train":
         return -(-n // batch_size)
     if batch_size > n:
         raise ValueError(
             f"`batch_size` must be at most {n}, the examples of the train split, got "
-            f"{batch_size}; take a smaller batch."
+            f"{batch_size}; choose a smaller batch."
         )
     return n // batch_size

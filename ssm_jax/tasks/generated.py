@@ -1,4 +1,4 @@
-"""Finite sets that a generator defines: drawn where first asked for, then kept."""
+"""Finite generated data sets: examples are drawn on first use, then cached."""
 
 from collections.abc import Callable
 
@@ -8,13 +8,13 @@ from ssm_jax.tasks import base
 
 
 class GeneratedExamples:
-    """Sequences of small integers with a class each, drawn a block at a time.
+    """Sequences of small integers with a class each, drawn in blocks on first use.
 
-    Generators work on many examples at once, so that is how they are called; which
-    examples a block holds depends on its number alone, not on what was asked before.
+    Examples are drawn in blocks because the generators are vectorized. A block depends
+    only on its index and not on earlier requests.
 
     Attributes:
-      n: Examples of the set.
+      n: Number of examples in the set.
 
     Example:
       >>> def draw(block):
@@ -34,26 +34,26 @@ class GeneratedExamples:
         per_block: int,
         draw: Callable[[int], tuple[np.ndarray, np.ndarray]],
     ) -> None:
-        """Makes room for a set, and draws none of it.
+        """Allocates the set; draws no example.
 
         Args:
-          n: Examples of the set.
-          length: Integers of a sequence, ``l``.
-          per_block: Examples that are drawn at once.
-          draw: Gives block number ``i``: sequences, uint8, ``(per_block, l)``, and
-            classes, int32, ``(per_block,)``.
+          n: Number of examples in the set.
+          length: Length of a sequence, ``l``.
+          per_block: Number of examples in a block.
+          draw: Returns block ``i``: sequences, uint8, ``(per_block, l)``, and classes,
+            int32, ``(per_block,)``.
         """
         self.n = n
         self._per_block = per_block
         self._draw = draw
         n_blocks = -(-n // per_block)
-        # Memory that is not written to costs nothing: a set fills up as it is used.
+        # Pages are committed on first write, so unused blocks take no memory.
         self._rows = np.empty((n_blocks, per_block, length), np.uint8)
         self._labels = np.empty((n_blocks, per_block), np.int32)
         self._is_drawn = np.zeros(n_blocks, bool)
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gives the examples with the numbers ``rows``.
+        """Returns the examples with the indices ``rows``.
 
         Args:
           rows: int64, ``(b,)``, in ``[0, n)``.
@@ -61,24 +61,25 @@ class GeneratedExamples:
         Returns:
           Sequences, uint8, ``(b, l)``, and classes, int32, ``(b,)``: copies.
         """
-        blocks, places = np.divmod(rows, self._per_block)
+        blocks, positions = np.divmod(rows, self._per_block)
         for block in np.unique(blocks[~self._is_drawn[blocks]]).tolist():
             self._rows[block], self._labels[block] = self._draw(block)
             self._is_drawn[block] = True
-        return self._rows[blocks, places], self._labels[blocks, places]
+        return self._rows[blocks, positions], self._labels[blocks, positions]
 
 
 def check_sizes(n_train: int, n_validation: int, n_test: int) -> None:
-    """Raises a ValueError unless every split has examples."""
+    """Raises ValueError unless every split has at least one example."""
     sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(
-                f"`{name}` must be at least 1, got {size}; a split has examples."
+                f"`{name}` must be at least 1, got {size}; a split has at least one "
+                "example."
             )
 
 
 def split_size(split: base.Split, n_train: int, n_validation: int, n_test: int) -> int:
-    """Gives the size of a split; a ValueError where it is unknown."""
+    """Returns the size of a split; raises ValueError if the split is unknown."""
     base.check_split(split)
     return {"train": n_train, "validation": n_validation, "test": n_test}[split]

@@ -1,4 +1,4 @@
-"""Trivial baselines, against what they are by definition."""
+"""Trivial baselines against their definitions."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ def of(task, split="test", batch_size=7, limit=None):
     return trivial_baseline(task, split, batch_size=batch_size, limit=limit, seed=0)
 
 
-def test_classes_are_predicted_by_their_frequency_in_the_train_split():
+def test_classification_baseline_is_the_train_frequencies():
     task = tasks.ListOps(n_train=500, n_test=90, min_length=3, max_length=12)
     counts = np.bincount(whole(task, "train").targets, minlength=10)
     targets = whole(task, "test").targets
@@ -30,7 +30,7 @@ def test_classes_are_predicted_by_their_frequency_in_the_train_split():
     assert (found["n_train"], found["n_examples"]) == (500, 90)
 
 
-def test_values_are_predicted_by_their_mean_over_the_train_split():
+def test_regression_baseline_is_the_train_mean():
     task = tasks.Mixture(degree=3, length=6, n_train=50, n_test=40)
     mean = whole(task, "train").targets.mean(0)
     targets = whole(task, "test").targets
@@ -41,7 +41,7 @@ def test_values_are_predicted_by_their_mean_over_the_train_split():
     assert found["name"] == "mean" and "accuracy" not in found
 
 
-def test_tokens_are_predicted_by_the_unigram_of_the_train_split(sets_dir):
+def test_language_baseline_is_the_train_unigram(sets_dir):
     task = tasks.TextFolder(data_dir=f"{sets_dir}/novels", length=20)
     n = task.n_examples("train") * 20
     counts = np.bincount(task.text("train")[1 : n + 1], minlength=257)
@@ -52,7 +52,7 @@ def test_tokens_are_predicted_by_the_unigram_of_the_train_split(sets_dir):
     assert found["name"] == "unigram" and found["n_train"] == n
 
 
-def test_only_what_is_evaluated_counts():
+def test_baseline_evaluates_the_same_batches():
     task = tasks.Digits()
     targets = whole(task, "test").targets[:14]
     majority = np.bincount(whole(task, "train").targets).argmax()
@@ -61,7 +61,7 @@ def test_only_what_is_evaluated_counts():
     assert found["accuracy"] == np.mean(targets == majority)
 
 
-def test_endless_data_need_a_limit_and_give_an_r2_near_0():
+def test_endless_split_needs_a_limit_and_has_r2_near_0():
     task = tasks.Shift(length=16, n_shifts=4)
     found = of(task, batch_size=64, limit=2)
     assert abs(found["r2"]) < 0.05 and found["n_examples"] == 128

@@ -1,4 +1,4 @@
-"""Generation: one token at a time is what the parallel model says."""
+"""Generation against the model evaluated in parallel."""
 
 import itertools
 
@@ -23,7 +23,7 @@ LOGITS = jnp.log(jnp.array([0.1, 0.4, 0.3, 0.2]))
     scope="module", params=tiered({"gru": GRU(d_state=8), "dlr": DLR(d_state=8)})
 )
 def trained(request):
-    """A model with weights large enough that its predictions differ, and they."""
+    """A model and variables large enough for distinct predictions."""
     model = SequenceModel(
         encoder=TokenEncoder(d_model=8, vocabulary=VOCABULARY, std=1.0),
         block=Block(RecurrentLayer(request.param, ChannelMixing())),
@@ -39,7 +39,7 @@ def written(model, variables, prompts, n, **options):
     return np.stack([step.tokens for step in itertools.islice(steps, n)], 1)
 
 
-def test_greedy_text_is_what_the_model_predicts_of_it(trained):
+def test_greedy_text_is_the_argmax_of_the_parallel_model(trained):
     model, variables = trained
     prompts = [[3, 1, 4], [1, 5, 9, 2, 6], [5]]
     tokens = written(model, variables, prompts, 20, sampling=GREEDY)
@@ -52,14 +52,14 @@ def test_greedy_text_is_what_the_model_predicts_of_it(trained):
 
 
 @pytest.mark.full
-def test_rows_do_not_know_each_other(trained):
+def test_rows_are_independent(trained):
     model, variables = trained
     both = written(model, variables, [[3, 1, 4], [1, 5]], 12, seed=3)
     alone = written(model, variables, [[3, 1, 4]], 12, seed=3)
     np.testing.assert_array_equal(both[0], alone[0])
 
 
-def test_a_text_goes_on_from_a_file(trained, tmp_path):
+def test_generation_continues_from_a_file(trained, tmp_path):
     model, variables = trained
     prompts, options = [[3, 1, 4], [5]], {"seed": 2}
     whole = written(model, variables, prompts, 15, **options)
@@ -71,7 +71,7 @@ def test_a_text_goes_on_from_a_file(trained, tmp_path):
     np.testing.assert_array_equal(whole[:, 6:], rest)
 
 
-def test_file_of_another_model_is_an_error(trained, tmp_path):
+def test_file_of_another_model_is_rejected(trained, tmp_path):
     model, variables = trained
     next(generate(model, variables, [[1]])).save(tmp_path / "state")
     (tmp_path / "text").write_text("It was the best of times")
@@ -94,13 +94,13 @@ def test_file_of_another_model_is_an_error(trained, tmp_path):
         (Sampling(top_k=3, top_p=0.5), [1, 2]),
     ],
 )
-def test_only_likely_tokens_are_drawn(sampling, kept):
+def test_only_likely_tokens_are_sampled(sampling, kept):
     keys = jax.random.split(jax.random.key(0), 300)
     drawn = jax.jit(jax.vmap(lambda key: sampling.draw(key, LOGITS)))(keys)
     assert sorted(set(drawn.tolist())) == kept
 
 
-def test_draws_are_as_likely_as_predicted():
+def test_sample_frequencies_match_the_probabilities():
     keys = jax.random.split(jax.random.key(0), 4000)
     sampling = Sampling(temperature=0.5)
     drawn = jax.jit(jax.vmap(lambda key: sampling.draw(key, LOGITS)))(keys)
@@ -112,13 +112,13 @@ def test_draws_are_as_likely_as_predicted():
 @pytest.mark.parametrize(
     "values", [{"temperature": -1.0}, {"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.5}]
 )
-def test_numbers_out_of_their_range_are_errors(values):
+def test_arguments_out_of_range_are_rejected(values):
     ((name, value),) = values.items()
     with refuses(name, value):
         Sampling(**values)
 
 
-def test_empty_prompt_is_an_error(trained):
+def test_empty_prompt_is_rejected(trained):
     model, variables = trained
     with refuses("prompts", rule="token"):
         next(generate(model, variables, [[1], []]))

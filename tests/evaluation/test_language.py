@@ -1,4 +1,4 @@
-"""A language model from its work folder: measured by length, and writing on."""
+"""A language model restored from its work dir: losses by length, and generation."""
 
 import dataclasses
 import itertools
@@ -33,7 +33,7 @@ from tests.tasks.raw_sets import novels
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The folder of a run on tiny novels."""
+    """The work dir of a run on tiny novels."""
     folder, run = (tmp_path_factory.mktemp(name) for name in ("novels", "run"))
     novels(folder, 12)
     model = spec(
@@ -59,7 +59,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.full
-def test_lengths_are_measured_and_written_down(trained):
+def test_losses_by_length_are_written(trained):
     rows = evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
     ways = [(row["start"], row["order"], row["length"]) for row in rows]
     assert ways == [
@@ -74,7 +74,7 @@ def test_lengths_are_measured_and_written_down(trained):
         np.testing.assert_allclose(row["loss"], np.mean(row["loss_by_document"]))
         assert row["interval"] == list(loss_interval(row["loss_by_document"]))
         assert row["interval"][0] < row["loss"] < row["interval"][1]
-        # Of states that go on it would say nothing: it is what it is by construction.
+        # With carried states the loss does not depend on the length.
         of_fresh = ("strong", "weak", "none")
         assert row["extends"] in (of_fresh if row["start"] == "zero" else (None,))
         of_text = {name: row["corpus"][name] for name in row["corpus"]}
@@ -94,10 +94,8 @@ def test_lengths_are_measured_and_written_down(trained):
 
 
 @pytest.mark.parametrize("length", [5, 8, 13])
-def test_the_whole_test_split_is_measured_whatever_the_length(
-    trained, length, tmp_path, monkeypatch
-):
-    """Training validates on one batch; what is reported is of every token, once."""
+def test_the_whole_test_split_is_evaluated(trained, length, tmp_path, monkeypatch):
+    """Training validates on one batch; `evaluate_run` covers every token once."""
     config = json.loads((trained / "config.json").read_text())
     assert config["training"]["evaluation_batches"] == 1
     run = restore(trained)
@@ -120,7 +118,7 @@ def test_the_whole_test_split_is_measured_whatever_the_length(
     assert result["corpus"]["tokens"] == len(text)
 
 
-def test_text_is_written_on(trained):
+def test_text_is_continued(trained):
     restored = restore(trained)
     task = restored.task
     assert isinstance(task, TextFolder)
@@ -136,7 +134,7 @@ def test_text_is_written_on(trained):
     assert len(written) >= 10
 
 
-def test_tokens_spell_what_they_encode(trained):
+def test_decode_inverts_encode(trained):
     task = restore(trained).task
     assert isinstance(task, TextFolder)
     text = "Où est-il?"
@@ -147,7 +145,7 @@ def test_tokens_spell_what_they_encode(trained):
     assert spelt == f"\n\n{known} <unknown> "
 
 
-def test_run_on_another_task_has_no_lengths(monkeypatch):
+def test_run_on_another_task_is_rejected(monkeypatch):
     run = Restored(nn.Dense(1), {}, Digits(), TrainConfig(steps=1, batch_size=1), 1)
     monkeypatch.setattr("ssm_jax.evaluation.run.restore", lambda *_, **__: run)
     with refuses("workdir", rule="`TextFolder`"):

@@ -1,4 +1,4 @@
-"""Losses at many lengths are those of the model on each window by itself."""
+"""Losses by window length against the model evaluated on each window."""
 
 import functools
 
@@ -49,7 +49,7 @@ def losses(model, inputs, state=None):
 
 
 @pytest.mark.parametrize("order", tiered(["text", "shuffled"]))
-def test_windows_that_start_afresh(model, order, monkeypatch):
+def test_windows_from_zero_states(model, order, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.PIECE", 8)
     found = list(losses_by_length(*model, TEXT, [4, 12, 36], order=order))
     assert [each.length for each in found] == [4, 12, 36]
@@ -62,7 +62,7 @@ def test_windows_that_start_afresh(model, order, monkeypatch):
 
 
 @pytest.mark.full
-def test_windows_that_go_on_read_the_text_as_one(model, monkeypatch):
+def test_carried_states_match_one_pass_over_the_text(model, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.ROWS", 2)
     for each in losses_by_length(*model, TEXT, [6, 72], window_state="carry"):
         wanted, state = [], None
@@ -73,7 +73,7 @@ def test_windows_that_go_on_read_the_text_as_one(model, monkeypatch):
         np.testing.assert_allclose(each.windows, wanted, rtol=1e-5)
 
 
-def test_states_that_go_on_through_mixed_windows_are_others(model, monkeypatch):
+def test_states_carried_through_shuffled_windows_differ(model, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.ROWS", 2)
     options = {"window_state": "carry", "seed": 1}
     (text,) = losses_by_length(*model, TEXT, [8], **options)
@@ -81,8 +81,8 @@ def test_states_that_go_on_through_mixed_windows_are_others(model, monkeypatch):
     assert np.abs(text.windows - mixed.windows).max() > 1e-3
 
 
-def at(*means, spread=0.01):
-    noise = spread * np.random.default_rng(0).normal(size=(len(means), 64))
+def at(*means, std=0.01):
+    noise = std * np.random.default_rng(0).normal(size=(len(means), 64))
     return [
         LossAtLength(
             16 * 2**i, np.repeat(mean + noise[i], 2 ** (len(means) - 1 - i)), 64
@@ -99,17 +99,15 @@ def at(*means, spread=0.01):
         ((3.0, 2.0, 2.1, 1.4), "none"),
     ],
 )
-def test_verdict_is_that_of_the_definition(means, wanted):
+def test_classify_extension_follows_the_definition(means, wanted):
     assert classify_extension(at(*means), beyond=16) == wanted
 
 
-def test_rounding_is_no_change():
-    assert (
-        classify_extension(at(2.0, 2.000001, 2.000002, spread=0.0), beyond=16) == "weak"
-    )
+def test_rounding_errors_are_no_change():
+    assert classify_extension(at(2.0, 2.000001, 2.000002, std=0.0), beyond=16) == "weak"
 
 
-def test_lengths_up_to_the_trained_one_do_not_count():
+def test_lengths_below_the_training_length_are_ignored():
     assert classify_extension(at(1.0, 2.0, 1.5, 1.4), beyond=32) == "strong"
 
 
@@ -119,13 +117,13 @@ def test_spans_are_equal_shares_of_every_document():
     assert spans.length == 32 and spans.n_tokens == 12 * 32
     for start, end, first in zip(edges[:-1], edges[1:], spans.starts, strict=True):
         assert first[0] == start and np.all(first + 32 <= end)
-    # They reach into the last quarter of each.
+    # The spans reach the last quarter of each document.
     assert np.all(spans.starts[:, -1] >= edges[:-1] + (3 * np.diff(edges) // 4) - 32)
     assert np.all(np.diff(spans.starts.reshape(-1)) >= 32)
 
 
 @pytest.mark.parametrize("n_documents", [3, 40])
-def test_spans_grow_with_what_is_to_be_read_not_with_the_text(n_documents):
+def test_spans_depend_on_max_tokens_not_on_the_text_length(n_documents):
     edges = 900 * np.arange(n_documents + 1)
     spans = spread_spans(edges, 100, 1200)
     assert spans.n_tokens == 1200
@@ -135,13 +133,13 @@ def test_spans_grow_with_what_is_to_be_read_not_with_the_text(n_documents):
     assert 0.8 * edges[-1] <= whole.n_tokens <= edges[-1]
 
 
-def test_short_documents_are_read_together():
+def test_short_documents_are_merged():
     edges = np.array([0, 30, 50, 55, 160, 170])
     assert spread_spans(edges, 50).starts.tolist() == [[0], [50]]
 
 
-def test_windows_are_of_all_documents_and_of_the_same_tokens(monkeypatch):
-    """The loss of a token is its place here, so that means tell which were read."""
+def test_all_lengths_use_the_same_tokens_of_all_documents(monkeypatch):
+    """The loss of a token is its index, so means show which tokens were read."""
     monkeypatch.setattr(
         "ssm_jax.evaluation.length_extension._step",
         lambda model, variables, inputs, targets, state: (inputs.sum(-1), state),
@@ -169,35 +167,35 @@ class _Stateless(nn.Module):
         return ()
 
 
-def test_the_error_is_that_of_documents():
-    """Many windows that resemble each other tell no more than their two documents."""
+def test_standard_error_is_over_documents():
+    """Similar windows of two documents do not reduce the standard error."""
     few, many = (LossAtLength(4, np.repeat([1.0, 2.0], n), 2) for n in (1, 500))
     assert few.error == many.error == pytest.approx(0.5)
     assert few.loss == many.loss == 1.5
     assert LossAtLength(4, np.array([1.0, 2.0])).error is None
 
 
-def test_the_interval_is_students():
+def test_interval_is_students_t():
     low, high = loss_interval(np.array([1.0, 2.0, 3.0, 4.0]))
-    # Of 3 degrees of freedom 97.5 % lie below 3.182446.
+    # The 97.5 % quantile with 3 degrees of freedom is 3.182446.
     half = 3.182446 * np.std([1, 2, 3, 4], ddof=1) / 2
     np.testing.assert_allclose([low, high], [2.5 - half, 2.5 + half], rtol=1e-6)
     assert loss_interval([1.0]) is None
 
 
-def test_a_verdict_needs_two_documents():
+def test_classify_extension_needs_two_documents():
     one = [LossAtLength(n, np.array([1.0])) for n in (4, 8)]
     with refuses("measured", 1, rule="at least 2"):
         classify_extension(one, beyond=4)
 
 
-def test_a_change_of_one_document_alone_is_no_verdict():
+def test_a_change_in_one_document_is_not_significant():
     changes = np.array([0.0, 0.0, 0.0, 0.4])
     found = [LossAtLength(4, np.ones(4), 4), LossAtLength(8, 1 + changes, 4)]
     assert classify_extension(found, beyond=4) == "weak"
 
 
 @pytest.mark.parametrize("lengths", [[0, 4], [4, 6], [4, 256]])
-def test_lengths_that_do_not_fit_are_errors(model, lengths):
+def test_lengths_that_do_not_fit_are_rejected(model, lengths):
     with refuses("lengths"):
         next(losses_by_length(*model, TEXT, lengths))

@@ -1,4 +1,4 @@
-"""A trained model comes back from its folder alone, on any number of devices."""
+"""Trained models restored from the work dir, on any number of devices."""
 
 import json
 import os
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The folder of a run on eight devices."""
+    """The work dir of a run on eight devices."""
     run = tmp_path_factory.mktemp("run")
     train(tiny.digits(log_every=1, evaluate_every=1, steps=5), str(run))
     return run
@@ -32,12 +32,12 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """A copy of it, far from where it was trained."""
+    """A copy of it in another place."""
     return shutil.copytree(trained, tmp_path / "elsewhere")
 
 
 def measured(run):
-    """What the run itself measured in validation, by step."""
+    """The validation metrics of the run, by step."""
     text = (run / "metrics.jsonl").read_text()
     return {
         line["step"]: {
@@ -50,7 +50,7 @@ def measured(run):
 
 
 def launch_evaluate(run, *arguments):
-    """Evaluates in a process of its own, which has one device."""
+    """Evaluates in a separate process with one device."""
     return subprocess.run(
         [sys.executable, "-m", "launch.evaluate", f"--workdir={run}", *arguments],
         cwd=ROOT,
@@ -91,7 +91,7 @@ def test_run_of_another_version_names_the_version_that_reads_it(run, versions, r
     assert str(run) in message and "\n" not in message
 
 
-def test_best_latest_and_a_step_are_what_they_say(run):
+def test_best_latest_and_step_select_their_checkpoints(run):
     scores = {step: line["accuracy"] for step, line in measured(run).items()}
     losses = {step: -line["loss"] for step, line in measured(run).items()}
     best = max(scores, key=lambda step: (scores[step], losses[step], step))
@@ -105,7 +105,7 @@ def test_best_latest_and_a_step_are_what_they_say(run):
 
 
 @pytest.mark.parametrize("which", ["bset", "", "4", True, -1, 4.0, None, ["best"]])
-def test_any_other_checkpoint_is_refused(run, unchecked, which):
+def test_any_other_checkpoint_is_rejected(run, unchecked, which):
     with pytest.raises(ValueError) as error:
         restore(run, which)
     assert str(error.value).startswith(
@@ -113,12 +113,12 @@ def test_any_other_checkpoint_is_refused(run, unchecked, which):
     )
 
 
-def test_number_of_a_step_may_be_of_numpy(run, unchecked):
+def test_step_can_be_a_numpy_integer(run, unchecked):
     assert restore(run, np.int64(4)).step == 4
 
 
 def test_best_of_equal_accuracy_has_the_lower_loss(run):
-    """The scores of a run on digits, of which only the loss tells the later one."""
+    """Scores of equal accuracy and different loss."""
     for step, loss in ((4, 0.079), (5, 0.02)):
         folder = run / "checkpoints" / str(step)
         record = integrity.read_record(folder)
@@ -128,7 +128,7 @@ def test_best_of_equal_accuracy_has_the_lower_loss(run):
     assert restore(run, "best").step == 5
 
 
-def test_best_where_no_step_has_a_finite_metric_is_refused(run):
+def test_best_without_a_finite_metric_is_rejected(run):
     for folder in (run / "checkpoints").iterdir():
         record = integrity.read_record(folder)
         record["metrics"]["validation/accuracy"] = float("nan")
@@ -139,15 +139,15 @@ def test_best_where_no_step_has_a_finite_metric_is_refused(run):
     assert restore(run, "latest").step == 5
 
 
-def test_copied_step_is_not_taken_for_another(run):
+def test_copied_step_is_rejected(run):
     shutil.copytree(run / "checkpoints" / "4", run / "checkpoints" / "9")
     assert restore(run, "latest").step == 5
     with pytest.raises(CheckpointError, match="step 9.*step 4"):
         restore(run, 9)
 
 
-def test_checkpoint_of_another_config_is_told_the_differences(run):
-    """That of the folder was edited, in a way that changes shapes too."""
+def test_checkpoint_of_another_config_is_rejected_with_the_differences(run):
+    """The config of the work dir was edited, which also changes shapes."""
     config = json.loads((run / "config.json").read_text())
     config["model"]["encoder"]["d_model"] = 8
     config["optimizer"]["learning_rate"] = 0.5
@@ -161,7 +161,7 @@ def test_checkpoint_of_another_config_is_told_the_differences(run):
         assert part in str(error.value)
 
 
-def test_several_processes_evaluate_nothing(run, monkeypatch):
+def test_several_processes_are_rejected(run, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     for evaluate in (evaluate_run, lambda run: evaluate_lengths(run, [2, 4])):
         with refuses("jax.process_count()", 2, rule="1"):
@@ -169,14 +169,14 @@ def test_several_processes_evaluate_nothing(run, monkeypatch):
     assert not (run / "evaluation.json").exists()
 
 
-def test_restoring_changes_nothing_in_the_folder(run):
+def test_restoring_does_not_modify_the_workdir(run):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     restore(run)
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
 @pytest.mark.full
-def test_trained_on_eight_devices_evaluated_on_one(run):
+def test_run_on_eight_devices_evaluated_on_one(run):
     done = launch_evaluate(run, "--split=validation", "--checkpoint=latest")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
@@ -186,18 +186,18 @@ def test_trained_on_eight_devices_evaluated_on_one(run):
     assert json.loads((run / "evaluation.json").read_text()) == result
 
 
-def test_data_folder_of_a_task_without_one_is_refused(run):
+def test_data_dir_of_a_task_without_one_is_rejected(run):
     with refuses("config.task.data_dir", rule="field"):
         restore(run, data_dir="/data")
 
 
-def test_missing_run_is_refused(tmp_path):
+def test_missing_run_is_rejected(tmp_path):
     with pytest.raises(FileNotFoundError, match="run.*nowhere"):
         restore(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_run_without_a_checkpoint_is_refused(run):
+def test_run_without_a_checkpoint_is_rejected(run):
     shutil.rmtree(run / "checkpoints")
     for which in ("best", "latest"):
         with pytest.raises(CheckpointError, match="step"):
@@ -205,7 +205,7 @@ def test_run_without_a_checkpoint_is_refused(run):
 
 
 @pytest.mark.full
-def test_flipped_bit_is_one_line_to_the_caller(run):
+def test_flipped_bit_is_rejected_in_one_line(run):
     bias = "params%2Fhead%2Flinear%2Fdense%2Fbias"
     file = run / "checkpoints" / "5" / "state" / bias / "0"
     data = bytearray(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Mamba's files: what is written is read again, and says what `transformers` says."""
+"""Mamba models in the format of Hugging Face, against `transformers`."""
 
 import json
 
@@ -18,7 +18,7 @@ TOKENS = np.random.default_rng(0).integers(0, 11, (2, 37))
 
 
 def built(recurrence=None, head=None):
-    """A small Mamba, and parameters of it that are all drawn."""
+    """A small Mamba model with random parameters."""
     layer = Mamba(recurrence or SelectiveSSM(d_state=4), n_layers=2)
     model = SequenceModel(
         encoder=TokenEncoder(d_model=24, vocabulary=11, std=0.02),
@@ -42,7 +42,7 @@ def saved(tmp_path_factory):
     return folder, model, variables
 
 
-def test_what_is_written_is_read_again(saved):
+def test_saved_model_is_loaded_again(saved):
     folder, model, variables = saved
     found, again = load_mamba(folder)
     assert found == model
@@ -52,7 +52,7 @@ def test_what_is_written_is_read_again(saved):
 
 
 @pytest.mark.full
-def test_rank_of_its_own_is_kept(tmp_path):
+def test_rank_other_than_the_default_is_kept(tmp_path):
     model, variables = built(SelectiveSSM(d_state=4, dt_rank=5))
     save_mamba(model, variables, tmp_path)
     found, again = load_mamba(tmp_path)
@@ -60,7 +60,7 @@ def test_rank_of_its_own_is_kept(tmp_path):
     chex.assert_trees_all_equal(again, variables)
 
 
-def test_weights_in_several_files_and_bfloat16_are_read(saved, tmp_path):
+def test_weights_in_several_files_and_in_bfloat16_are_loaded(saved, tmp_path):
     folder, _, variables = saved
     arrays = load_file(folder / "model.safetensors")
     names = sorted(arrays)
@@ -73,14 +73,14 @@ def test_weights_in_several_files_and_bfloat16_are_read(saved, tmp_path):
 
 
 @pytest.mark.parametrize("field", ["model_type", "hidden_act", "use_bias"])
-def test_config_of_another_model_is_an_error(saved, tmp_path, field):
+def test_config_of_another_model_is_rejected(saved, tmp_path, field):
     config = json.loads((saved[0] / "config.json").read_text()) | {field: "other"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=f"{field}.* 'other'"):
         load_mamba(tmp_path)
 
 
-def test_weights_that_do_not_fit_are_errors(saved, tmp_path):
+def test_weights_that_do_not_fit_are_rejected(saved, tmp_path):
     (tmp_path / "config.json").write_text((saved[0] / "config.json").read_text())
     with pytest.raises(FileNotFoundError, match=".safetensors"):
         load_mamba(tmp_path)
@@ -95,14 +95,14 @@ def test_weights_that_do_not_fit_are_errors(saved, tmp_path):
         load_mamba(tmp_path)
 
 
-def test_model_without_a_place_in_the_format_is_an_error(tmp_path):
+def test_model_that_the_format_cannot_represent_is_rejected(tmp_path):
     model, variables = built(head=StepHead(d_output=11))
     with pytest.raises(ValueError, match="`model`.*`SequenceModel`"):
         save_mamba(model, variables, tmp_path)
 
 
-def test_logits_are_those_of_transformers(saved):
-    """With ``torch`` and ``transformers``, which the project itself does not need."""
+def test_logits_match_transformers(saved):
+    """Needs ``torch`` and ``transformers``, which the package does not depend on."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     folder, model, variables = saved

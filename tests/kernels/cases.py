@@ -1,4 +1,4 @@
-"""The kinds of decay, and one compiled evaluation that all tests of them share."""
+"""Kinds of decay, and one compiled evaluation that their tests share."""
 
 import functools
 
@@ -34,7 +34,7 @@ each_evaluation = pytest.mark.parametrize(
 
 
 def numbers(decay):
-    """The decay as the oracle takes it."""
+    """Converts a decay to numbers, as the oracle takes it."""
     if not isinstance(decay, LogDecay):
         return decay
     log_abs, *phases = (np.float64(leaf) for leaf in jax.tree.leaves(decay))
@@ -42,7 +42,7 @@ def numbers(decay):
 
 
 def make(kind, shape, *, is_complex=None, **options):
-    """A decay of a kind, and the problem that it poses with inputs of a shape."""
+    """Returns a decay of a kind, and its problem with random inputs of a shape."""
     if is_complex is None:
         is_complex = "complex" in kind or "phase" in kind
     if kind in VARYING:
@@ -57,7 +57,7 @@ def make(kind, shape, *, is_complex=None, **options):
 
 @functools.partial(jax.jit, static_argnames=("reverse", "method"))
 def evaluate(decay, b, h0, c, c_last, reset, *, reverse, method):
-    """Gives ``(h, h_last)`` and the gradients of the loss in decay, b and h0."""
+    """Returns ``(h, h_last)`` and the gradients of the loss in decay, b and h0."""
 
     def loss(decay, b, h0):
         out = linear_recurrence(
@@ -70,14 +70,15 @@ def evaluate(decay, b, h0, c, c_last, reset, *, reverse, method):
 
 
 def weighted(out, c, c_last):
-    """The loss of a problem."""
+    """Returns the loss of a problem."""
     return jnp.sum(jnp.real(c * out[0])) + jnp.sum(jnp.real(c_last * out[1]))
 
 
 def expected(decay, p):
-    """What `evaluate` must give; the gradient of a logarithm from its number's."""
+    """Returns the expected result of `evaluate`."""
     of_a, *rest = oracle.gradients(p)
     if isinstance(decay, LogDecay):
+        # d / d log(a) = a d / d a
         of_log = of_a * p.a
         n_phases = len(jax.tree.leaves(decay)) - 1
         of_a = LogDecay(np.real(of_log), *[-np.imag(of_log)] * n_phases)
@@ -85,6 +86,6 @@ def expected(decay, p):
 
 
 def check(decay, p, method, tolerance):
-    """Holds a method to the oracle, in value and gradient."""
+    """Compares values and gradients of a method with those of the oracle."""
     given = evaluate(decay, *p[1:6], reverse=p.reverse, method=method)
     oracle.assert_close(given, expected(decay, p), tolerance)

@@ -1,4 +1,4 @@
-"""What the kernels are held to: plain loops in double precision, and nothing of JAX."""
+"""Reference implementation of the kernels: NumPy loops in float64."""
 
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ class Problem(NamedTuple):
 
     Attributes:
       a: Decay, ``(*b, l, n)`` or ``(n,)``.
-      b: What enters, ``(*b, l, n)``.
+      b: Input, ``(*b, l, n)``.
       h0: State before the first step, ``(*b, n)``.
       c: Weight of each state, ``(*b, l, n)``.
       c_last: Weight of the last state, ``(*b, n)``.
       reset: True where a segment starts, ``(l,)`` or ``(*b, l)``, or None.
-      reverse: From the last step to the first.
+      reverse: Whether steps are evaluated from the last to the first.
     """
 
     a: np.ndarray
@@ -30,7 +30,7 @@ class Problem(NamedTuple):
 
 
 def draw(rng, shape, *, is_complex=True):
-    """Normal numbers, as float32 or complex64 holds them."""
+    """Draws normal numbers, rounded to float32 or complex64."""
     values = rng.normal(size=shape)
     if is_complex:
         values = values + 1j * rng.normal(size=shape)
@@ -38,7 +38,7 @@ def draw(rng, shape, *, is_complex=True):
 
 
 def problem(a, b_shape, *, seed=0, is_complex=True, reset=None, reverse=False):
-    """A problem with decay ``a`` whose other arrays are drawn."""
+    """Returns a problem with decay ``a`` and random other arrays."""
     rng = np.random.default_rng(seed)
     b, c = (draw(rng, b_shape, is_complex=is_complex) for _ in range(2))
     state = (*b_shape[:-2], b_shape[-1])
@@ -57,9 +57,9 @@ def states(p):
 
 
 def gradients(p):
-    """The loss differentiated in ``a``, ``b`` and ``h0`` by the adjoint, backwards.
+    """Differentiates the loss in ``a``, ``b`` and ``h0`` by the adjoint recurrence.
 
-    A complex gradient is JAX's: the derivative itself, not its conjugate.
+    Complex gradients follow JAX: the derivative itself, not its conjugate.
     """
     a, b, keep, order = _prepare(p)
     h, _ = (np.moveaxis(v, -2, 0) if v.ndim == b.ndim else v for v in states(p))
@@ -67,9 +67,9 @@ def gradients(p):
     of_a, of_b, g = np.empty_like(b), np.empty_like(b), p.c_last.astype(complex)
     for i in reversed(range(len(order))):
         t = order[i]
-        before = h[order[i - 1]] if i else p.h0
+        h_prev = h[order[i - 1]] if i else p.h0
         g = g + c[t]
-        of_b[t], of_a[t] = g, keep[t] * g * before
+        of_b[t], of_a[t] = g, keep[t] * g * h_prev
         g = keep[t] * a[t] * g
     if p.a.ndim == 1:
         of_a = of_a.sum(tuple(range(of_a.ndim - 1)))
@@ -83,7 +83,7 @@ def gradients(p):
 
 
 def assert_close(actual, expected, tolerance):
-    """Holds each array to an error of ``tolerance`` times its largest entry."""
+    """Checks that the error of each array is within ``tolerance`` of its maximum."""
     actual = jax.tree.map(lambda v: np.asarray(v, complex), actual)
     expected = jax.tree.map(lambda v: np.asarray(v, complex), expected)
     largest = jax.tree.map(lambda v: np.abs(v).max() or 1.0, expected)
@@ -95,13 +95,13 @@ def assert_close(actual, expected, tolerance):
 
 
 def _prepare(p):
-    """Decay and input, time first; 0 where nothing passes, else 1; order of steps."""
+    """Returns decay, input and keep flags, time axis first, and the order of steps."""
     b = np.moveaxis(p.b, -2, 0).astype(complex)
     a = np.broadcast_to(p.a.astype(complex), p.b.shape)
     steps = range(len(b))
     keep = np.ones((*p.b.shape[:-1], 1))
     for t in steps[1:] if p.reverse else steps:
-        # A flag cuts the link between its step and the one before it in time.
+        # A reset separates its step from the previous one in time, in both directions.
         if p.reset is not None:
             keep[..., t - 1 if p.reverse else t, 0] = ~p.reset[..., t]
     order = steps[::-1] if p.reverse else steps

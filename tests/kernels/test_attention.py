@@ -1,4 +1,4 @@
-"""Linear attention by chunks against its quadratic form in double precision."""
+"""Linear attention in chunks against its quadratic form in float64."""
 
 import jax
 import numpy as np
@@ -17,14 +17,14 @@ def problem(length=LENGTH):
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_chunks_are_the_quadratic_form(bidirectional):
+def test_chunks_equal_the_quadratic_form(bidirectional):
     q, k, v = problem()
     weights = np.einsum("bihk,bjhk->bhij", np.float64(q), k)
     weights *= 1 if bidirectional else np.tri(LENGTH)
     weights /= weights.sum(-1, keepdims=True)
     wanted = np.einsum("bhij,bjhv->bihv", weights, v)
     run = jax.jit(linear_attention, static_argnames="bidirectional")
-    # A start at the first step changes nothing, but goes by chunks in both directions.
+    # A reset at the first step has no effect, but selects the chunked evaluation.
     for reset in (None, np.tile(np.arange(LENGTH) == 0, (2, 1))):
         y, state = run(q, k, v, bidirectional=bidirectional, reset=reset)
         np.testing.assert_allclose(y, wanted, rtol=0, atol=1e-5)
@@ -36,7 +36,7 @@ def test_chunks_are_the_quadratic_form(bidirectional):
         np.testing.assert_allclose(state[..., -1], k.sum(1), rtol=1e-5)
 
 
-def test_what_sees_nothing_gets_zeros():
+def test_steps_without_valid_keys_return_zeros():
     q, k, v = problem(5)
     mask = np.array([[0, 0, 1, 0, 1], [0, 0, 0, 0, 0]], bool)
     y, state = jax.jit(linear_attention)(q, k, v, mask=mask)

@@ -1,4 +1,4 @@
-"""Bad inputs of every kernel: each ends in an error that names the argument."""
+"""Bad arguments of every kernel: each raises an error that names the argument."""
 
 import functools
 
@@ -28,7 +28,7 @@ HEADS = np.ones((B, L, 1, N), np.float32)
 LOG, STEPS = LogDecay(np.zeros(N, np.float32)), jnp.arange(L)
 
 
-def _drive(params, h, x):
+def _nonlinear_term(params, h, x):
     return params * h + x
 
 
@@ -40,7 +40,7 @@ GOOD = {
         "reset": np.zeros((B, L), bool),
     },
     nonlinear_recurrence: {
-        "nonlinear_term": _drive,
+        "nonlinear_term": _nonlinear_term,
         "params": 0.5,
         "x": STATES,
         "h0": STATES[:, 0],
@@ -142,7 +142,7 @@ def bad_text(value):
 def _bad_values(kernel, name, value):
     if isinstance(value, LogDecay):
         for kind, (bad, text) in LOGS.items():
-            # What is compiled sees an array in place of a number.
+            # A jitted function receives an array in place of a number.
             if kind != "number" or kernel not in (modal_kernel, final_state):
                 yield kind, bad, text
     elif getattr(value, "dtype", None) == np.bool_:

@@ -1,11 +1,11 @@
-"""Dense recurrences, against loops in double precision."""
+"""Dense recurrences against loops in float64."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.kernels.dense import DenseSSM, block_by_block, change_over, step_by_step
+from ssm_jax.kernels.dense import DenseSSM, block_by_block, n_step_change, step_by_step
 from tests.tiers import tiered
 
 WIDTH, N, ROWS = 2, 3, 2
@@ -13,22 +13,22 @@ LENGTHS = (1, 2, 16, 17, 127)
 
 
 def drawn(length):
-    """A stable system that turns, inputs, a state and weights of a loss."""
+    """Returns a stable oscillating system, inputs, a state and weights of a loss."""
     rng = np.random.default_rng(length)
     change = rng.normal(size=(WIDTH, N, N))
     change = change - np.swapaxes(change, 1, 2) - 0.3 * np.eye(N)
     change = np.linalg.solve(np.eye(N) - change / 4, change / 2)
     shapes = [(WIDTH, N)] * 2 + [(ROWS, length, WIDTH), (ROWS, WIDTH, N)] * 2
-    enter, leave, *others = (np.float32(rng.normal(size=shape)) for shape in shapes)
-    return DenseSSM(np.float32(change), enter, leave), *others
+    B, C, *others = (np.float32(rng.normal(size=shape)) for shape in shapes)
+    return DenseSSM(np.float32(change), B, C), *others
 
 
 def definition(system, x, state):
-    change, enter, leave = (np.float64(part) for part in system)
+    change, B, C = (np.float64(part) for part in system)
     h, y = np.float64(state), []
     for t in range(x.shape[-2]):
-        h = h + np.einsum("dnm,...dm->...dn", change, h) + enter * x[..., t, :, None]
-        y.append(np.sum(leave * h, -1))
+        h = h + np.einsum("dnm,...dm->...dn", change, h) + B * x[..., t, :, None]
+        y.append(np.sum(C * h, -1))
     return np.stack(y, -2), h
 
 
@@ -65,7 +65,7 @@ def test_blocks_have_the_gradients_of_steps(length):
 
 @pytest.mark.parametrize("evaluate", [step_by_step, block_by_block])
 @pytest.mark.parametrize("lengths", [(0, 17), (16, 5), (8, 3)])
-def test_steps_behind_a_row_leave_its_state(evaluate, lengths):
+def test_padding_leaves_the_state_unchanged(evaluate, lengths):
     system, x, state, *_ = drawn(17)
     _, last = jax.jit(evaluate)(system, x, state, lengths=np.array(lengths))
     for row, length in enumerate(lengths):
@@ -75,19 +75,19 @@ def test_steps_behind_a_row_leave_its_state(evaluate, lengths):
         assert_near([last[row]], [wanted], 2e-6)
 
 
-def test_a_reset_forgets_what_was_before():
+def test_reset_zeroes_the_state():
     system, x, state, *_ = drawn(17)
     reset = np.broadcast_to(np.arange(17) == 6, (ROWS, 17))
     y, last = jax.jit(step_by_step)(system, x, state, reset=reset)
-    before, _ = definition(system, x[:, :6], state)
-    after, h = definition(system, x[:, 6:], 0 * state)
-    assert_near([y[:, :6], y[:, 6:], last], [before, after, h], 2e-6)
+    first, _ = definition(system, x[:, :6], state)
+    second, h = definition(system, x[:, 6:], 0 * state)
+    assert_near([y[:, :6], y[:, 6:], last], [first, second, h], 2e-6)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 13, 2**20])
-def test_slow_changes_add_up_without_loss(steps):
+def test_small_changes_accumulate_accurately(steps):
     change = np.float32([[[-1e-7, 3e-6], [-3e-6, -1e-7]]])
-    given = jax.jit(change_over, static_argnums=1)(change, steps)
+    given = jax.jit(n_step_change, static_argnums=1)(change, steps)
     wanted = np.linalg.matrix_power(np.eye(2) + np.float64(change[0]), steps)
     assert_near(given, [wanted - np.eye(2)], 5e-7)
 

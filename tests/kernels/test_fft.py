@@ -1,4 +1,4 @@
-"""Kernels made of modes, and convolutions with kernels, against direct sums."""
+"""Modal kernels and convolutions against direct sums in float64."""
 
 import functools
 
@@ -33,7 +33,7 @@ each_decay = pytest.mark.parametrize("log", DECAYS.values(), ids=DECAYS.keys())
 
 
 def table(log, length):
-    """All powers of the modes of all kernels, ``(k, n, l)``, in double precision."""
+    """Returns the powers of the modes of all kernels, ``(k, n, l)``, in float64."""
     log_abs, *phases = (np.float64(leaf) for leaf in jax.tree.leaves(log))
     exponent = np.broadcast_to(log_abs + 1j * sum(phases), (K, N))
     return np.exp(exponent[..., None] * np.arange(length))
@@ -41,7 +41,7 @@ def table(log, length):
 
 @functools.partial(jax.jit, static_argnames=("length", "part"))
 def kernel_and_gradient(log, w, c, *, length, part):
-    """The kernels, and the gradient of ``Re(sum(c k))``."""
+    """Returns the kernels, and the gradient of ``Re(sum(c k))``."""
 
     def loss(log, w):
         k = modal_kernel(log, w, length, part=part)
@@ -54,7 +54,7 @@ def kernel_and_gradient(log, w, c, *, length, part):
 def wanted_kernel_and_gradient(log, w, c, *, length, part):
     powers, w = table(log, length), w.astype(complex)
     k = np.einsum("kn,knl->kl", w, powers)
-    # Of the real part, the imaginary part of `c` meets nothing.
+    # The imaginary part of `c` does not affect the loss of a real kernel.
     c = c if part == "complex" else np.real(c)
     of_w = np.einsum("kl,knl->kn", c, powers)
     of_log = w * np.einsum("kl,knl,l->kn", c, powers, np.arange(length))
@@ -113,7 +113,7 @@ def signals(length, taps, n_kernels, batch=(2,)):
 
 
 def direct(u, kernel):
-    """``y_t = sum_j kernel_j u_{t-j}`` as NumPy convolves, without FFT."""
+    """Computes ``y_t = sum_j kernel_j u_{t-j}`` by NumPy, without FFT."""
     u, kernel = np.asarray(u, float), np.asarray(kernel, float)
     y = np.empty_like(u)
     for row in np.ndindex(u.shape[:-2]):
@@ -130,10 +130,10 @@ def test_causal_convolution_is_the_direct_sum(length, taps):
 
 
 @each_size
-def test_two_sided_convolution_counts_the_present_once(length, taps):
+def test_bidirectional_convolution_counts_the_current_step_once(length, taps):
     u, (forward, backward) = signals(length, taps, 2)
     given = jax.jit(bidirectional_convolution)(u, forward, backward)
-    # The future begins one step after the present.
+    # The backward kernel starts at the next step.
     shifted = np.pad(backward, [(0, 0), (1, 0)])
     future = np.flip(direct(np.flip(u, -2), shifted), -2)
     oracle.assert_close(given, direct(u, forward) + future, 1e-6)

@@ -1,4 +1,4 @@
-"""Decays above 1: every method gives the numbers of float64, step by step."""
+"""Decays above 1: every method agrees with a loop in float64."""
 
 import functools
 
@@ -13,13 +13,13 @@ from tests.tiers import tiered
 
 RNG = np.random.default_rng(0)
 SHORT, LONG = 64, 1000
-# One decay that grows, one on the unit circle, one that fades.
+# A growing, a constant and a decaying mode.
 REAL = {1.1: np.float32([1.1, 1.0, 0.5]), 2: np.float32([2.0, -1.0, 0.5])}
 COMPLEX = {a: np.complex64(of * [1j, 1, -1]) for a, of in REAL.items()}
 
 
 def by_steps(a, b):
-    """The states in float64, ``b`` ``(..., l, n)``."""
+    """Returns the states in float64, for ``b`` of shape ``(..., l, n)``."""
     a, b = np.asarray(a, np.complex128), np.asarray(b, np.complex128)
     h = np.zeros_like(b)
     for t in range(b.shape[-2]):
@@ -28,11 +28,11 @@ def by_steps(a, b):
 
 
 def gradients(a, b, c):
-    """Of ``Re sum(c h)`` in ``a`` and ``b``, as JAX conjugates them."""
+    """Returns the gradients of ``Re sum(c h)``, in JAX's complex convention."""
     h = by_steps(a, b)
     of_b = by_steps(a, np.flip(c, -2))[..., ::-1, :]
-    before = np.concatenate([np.zeros_like(h[..., :1, :]), h[..., :-1, :]], -2)
-    of_a = np.sum(of_b * before, tuple(range(b.ndim - 1)))
+    h_prev = np.concatenate([np.zeros_like(h[..., :1, :]), h[..., :-1, :]], -2)
+    of_a = np.sum(of_b * h_prev, tuple(range(b.ndim - 1)))
     return of_a, of_b
 
 
@@ -41,7 +41,7 @@ def drawn(length, *batch, dtype=np.float32):
 
 
 def assert_close(given, wanted, tolerance=3e-6):
-    """Relative to the largest number so far: what grows drowns nothing before it."""
+    """Checks errors relative to the largest state up to each step."""
     wanted = wanted if np.iscomplexobj(given) else np.real(wanted)
     given = np.asarray(given, wanted.dtype)
     scale = np.maximum.accumulate(np.abs(wanted), -2) if wanted.ndim > 1 else wanted
@@ -85,8 +85,8 @@ def test_states_are_exact_until_they_overflow(growth):
     ("method", "length", "growth"),
     [("sequential", 1300, 2), ("associative", 49, 2**20)],
 )
-def test_overflow_of_powers_leaves_states_of_nothing_alone(method, length, growth):
-    # A power that is infinite times a state that is nothing would be NaN.
+def test_overflow_of_powers_keeps_zero_states_finite(method, length, growth):
+    # An infinite power times a state of zero would be NaN.
     a, b = np.float32([growth, 1.0, 0.5]), drawn(length)
     b[:-6, 0] = 0
     run = jax.jit(functools.partial(linear_recurrence, method=method))

@@ -1,4 +1,4 @@
-"""Nonlinear recurrences by sweeps, against the same recurrence step by step."""
+"""Picard and Newton iterations against the sequential evaluation."""
 
 import math
 
@@ -22,29 +22,29 @@ DECAY = np.array([0.0, 0.5, 1.0], np.float32)
 PARAMS = {"kernel": RNG.normal(size=(N, N)).astype(np.float32) / 2, "rate": 0.3}
 
 
-def drive(params, h, x):
+def nonlinear_term(params, h, x):
     return params["rate"] * jnp.tanh(h @ params["kernel"] + x)
 
 
 def diagonal(params, h, x):
-    slope = 1 - jnp.tanh(h @ params["kernel"] + x) ** 2
-    return params["rate"] * slope * jnp.diagonal(params["kernel"])
+    tanh_jvp = 1 - jnp.tanh(h @ params["kernel"] + x) ** 2
+    return params["rate"] * tanh_jvp * jnp.diagonal(params["kernel"])
 
 
 def solved(params, x, h0, decay, **options):
     return nonlinear_recurrence(
-        drive, params, x, h0, decay=decay, diagonal=diagonal, **options
+        nonlinear_term, params, x, h0, decay=decay, diagonal=diagonal, **options
     )
 
 
 def values_and_gradients(**options):
     def loss(params, x, h0, decay):
-        h, sweeps = solved(params, x, h0, decay, **options)
-        return jnp.sum(jnp.sin(3 * h)), (h, sweeps)
+        h, stats = solved(params, x, h0, decay, **options)
+        return jnp.sum(jnp.sin(3 * h)), (h, stats)
 
     run = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True))
-    (_, (h, sweeps)), grads = run(PARAMS, X, H0, DECAY)
-    return h, grads, sweeps
+    (_, (h, stats)), grads = run(PARAMS, X, H0, DECAY)
+    return h, grads, stats
 
 
 @pytest.mark.parametrize(
@@ -60,23 +60,23 @@ def values_and_gradients(**options):
         ("newton", "sequential", 10),
     ],
 )
-def test_sweeps_end_at_the_recurrence(method, inner, chunk, reset):
+def test_iterations_converge_to_the_recurrence(method, inner, chunk, reset):
     h, grads, _ = values_and_gradients(method="sequential", reset=reset)
     options = {"method": method, "inner": inner, "chunk": chunk, "reset": reset}
-    found, of_found, sweeps = values_and_gradients(**options)
-    assert sweeps.converged
-    assert 1 < sweeps.iterations < L
+    found, of_found, stats = values_and_gradients(**options)
+    assert stats.converged
+    assert 1 < stats.iterations < L
     assert_close(found, np.asarray(h), 2e-6)
     chex.assert_trees_all_close(of_found, grads, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("method", tiered(["newton", "picard"]))
 def test_what_does_not_converge_is_stepped_through(method):
-    """One sweep is not enough for the states, nor for their derivatives."""
+    """One iteration does not suffice for the states, nor for their derivatives."""
     h, grads, _ = values_and_gradients(method="sequential", reset=RESET)
     options = {"method": method, "max_iterations": 1, "reset": RESET}
-    found, of_found, sweeps = values_and_gradients(**options)
-    assert not sweeps.converged
+    found, of_found, stats = values_and_gradients(**options)
+    assert not stats.converged
     assert_close(found, np.asarray(h), 1e-6)
     chex.assert_trees_all_close(of_found, grads, rtol=1e-5, atol=1e-5)
 
@@ -92,8 +92,8 @@ def test_a_good_guess_saves_sweeps():
 
 def test_damping_ends_at_the_same_states():
     h, _ = solved(PARAMS, X, H0, DECAY, method="newton")
-    damped, sweeps = solved(PARAMS, X, H0, DECAY, method="newton", damping=0.5)
-    assert sweeps.converged
+    damped, stats = solved(PARAMS, X, H0, DECAY, method="newton", damping=0.5)
+    assert stats.converged
     assert_close(damped, np.asarray(h), 1e-6)
 
 
@@ -104,12 +104,12 @@ def test_damping_ends_at_the_same_states():
     ids=["contracts", "turns", "turns_slowly"],
 )
 def test_damping_is_found_where_none_is_given(kept, turned, scale, better):
-    """Where states turn, their Jacobian's diagonal misleads; else it is of use."""
+    """The Jacobian diagonal is a poor approximation for oscillating states."""
     kernel = jnp.array([[kept, turned], [-turned, kept]])
     x = scale * jax.random.normal(jax.random.key(0), (200, 2))
 
-    def sweeps(damping):
-        h, sweeps = nonlinear_recurrence(
+    def iterations(damping):
+        h, stats = nonlinear_recurrence(
             lambda kernel, h, x: jnp.tanh(h @ kernel + x),
             kernel,
             x,
@@ -119,13 +119,13 @@ def test_damping_is_found_where_none_is_given(kept, turned, scale, better):
             damping=damping,
             max_iterations=200,
         )
-        # What does not come closer ends early and is stepped through, 200 steps.
-        return int(sweeps.iterations) if sweeps.converged else 200
+        # Iterations that will not converge stop early and fall back to 200 steps.
+        return int(stats.iterations) if stats.converged else 200
 
-    least, most = sweeps(better), sweeps(1 - better)
-    assert least < 100
-    assert most > 1.4 * least
-    assert sweeps(None) < 1.1 * least + 1
+    low, high = iterations(better), iterations(1 - better)
+    assert low < 100
+    assert high > 1.4 * low
+    assert iterations(None) < 1.1 * low + 1
 
 
 @pytest.mark.full
@@ -147,7 +147,7 @@ def test_second_derivatives_are_those_of_the_recurrence(method):
 @pytest.mark.full
 @pytest.mark.parametrize("length", [50, 500])
 def test_sums_over_a_horizon_converge_as_an_exponential_series(length):
-    """After ``k`` sweeps an error is at most ``s**k / k!``, whatever the length."""
+    """After ``k`` iterations the error is at most ``s**k / k!`` at any length."""
     s = 2.0
     x = np.ones((length, 1), np.float32)
 
@@ -164,14 +164,14 @@ def test_sums_over_a_horizon_converge_as_an_exponential_series(length):
     first = float(jnp.max(jnp.abs(exact)))
     for k, error in enumerate(errors, 1):
         assert error <= first * s**k / math.factorial(k) + 2e-6
-    _, sweeps = nonlinear_recurrence(step, (), x, jnp.zeros(1), decay=jnp.ones(1))
-    assert sweeps.iterations <= 14
+    _, stats = nonlinear_recurrence(step, (), x, jnp.zeros(1), decay=jnp.ones(1))
+    assert stats.iterations <= 14
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("method", ["sequential", "picard", "newton"])
-def test_sweeps_run_where_devices_hold_different_rows(method):
-    """With `jax.shard_map` checking what varies over devices and what does not."""
+def test_solver_runs_in_shard_map(method):
+    """Runs in `jax.shard_map` with the check of varying mesh axes."""
     auto = (jax.sharding.AxisType.Auto,)
     mesh = jax.make_mesh((1,), ("data",), axis_types=auto)
     rows, same = jax.P("data"), jax.P()
@@ -190,7 +190,7 @@ def test_sweeps_run_where_devices_hold_different_rows(method):
     )
 
 
-def test_newton_says_what_it_lacks():
+def test_newton_requires_a_diagonal():
     x, h0 = jnp.ones((4, 1)), jnp.zeros(1)
     with refuses("diagonal", "'newton'"):
-        nonlinear_recurrence(drive, (), x, h0, method="newton")
+        nonlinear_recurrence(nonlinear_term, (), x, h0, method="newton")

@@ -1,4 +1,4 @@
-"""Powers of decays against double precision, up to 2**24 steps."""
+"""Powers of decays against float64, up to 2**24 steps."""
 
 import math
 
@@ -17,7 +17,7 @@ STEPS = np.concatenate(
     [np.arange(130), RNG.integers(0, 2**24, 400), [2**17, 2**20, 2**24 - 1, 2**24]]
 ).astype(np.int32)
 
-# Angles at which a reduction is delicate, angles of many turns, and any others.
+# Edge cases of the angle reduction, angles of many turns, and random angles.
 PHASE = np.concatenate(
     [
         [0.0, 1e-30, 1e-8, -1e-3, 1.0, 3.0, 30.0, -1000.0],
@@ -45,7 +45,7 @@ NUMBERS = {
 
 
 def exact(log, steps):
-    """``lam**l``: the products are exact in float64, whose cosine is of the product."""
+    """Returns ``lam**l``; the products of float32 are exact in float64."""
     log_abs, *phases = (np.asarray(leaf, float) for leaf in jax.tree.leaves(log))
     steps = np.asarray(steps, float)
     steps = steps[(..., *[None] * log_abs.ndim)]
@@ -57,7 +57,7 @@ def exact(log, steps):
 
 
 def exact_logarithm(a):
-    """The squares of float32 are exact in float64, and so is `math.fsum` of them."""
+    """Returns the logarithm; squares of float32 and `math.fsum` are exact here."""
     a = a.astype(complex)
     excess = [math.fsum((z.real * z.real, z.imag * z.imag, -1)) for z in a]
     near_one = 0.5 * np.log1p(np.maximum(excess, -0.9))
@@ -66,7 +66,7 @@ def exact_logarithm(a):
 
 
 def assert_powers(actual, expected, tolerance=4e-7):
-    """Within a part of the larger of 1 and the power."""
+    """Checks errors relative to the maximum of 1 and the power."""
     scale = np.maximum(1, np.abs(expected))
     np.testing.assert_allclose(actual / scale, expected / scale, rtol=0, atol=tolerance)
 
@@ -96,7 +96,7 @@ COMPILED = {
 
 
 @pytest.mark.parametrize("evaluate", COMPILED.values(), ids=COMPILED.keys())
-def test_compilation_undoes_no_arithmetic(evaluate):
+def test_compilation_preserves_the_accuracy(evaluate):
     log = LOGS["phase_lo"]
     assert_powers(evaluate(log), exact(log, STEPS))
 
@@ -159,17 +159,17 @@ def test_first_and_second_derivatives_of_powers(derivative):
         return first(log_abs, phase), second(log_abs, phase)
 
     (real, imag), mixed = jacobians(log.log_abs, log.phase)
-    slope = steps[:, None] * exact(log, steps)
+    first = steps[:, None] * exact(log, steps)
     scale = np.maximum(1, np.float64(steps))[:, None]
     for given, wanted in (
-        (real[0], np.real(slope)),
-        (real[1], -np.imag(slope)),
-        (imag[0], np.imag(slope)),
-        (imag[1], np.real(slope)),
+        (real[0], np.real(first)),
+        (real[1], -np.imag(first)),
+        (imag[0], np.imag(first)),
+        (imag[1], np.real(first)),
     ):
         assert_powers(given / scale, wanted / scale, 1e-6)
-    bend = steps[:, None] ** 2.0 * exact(log, steps)
-    for given, wanted in zip(mixed, (-np.imag(bend), -np.real(bend)), strict=True):
+    second = steps[:, None] ** 2.0 * exact(log, steps)
+    for given, wanted in zip(mixed, (-np.imag(second), -np.real(second)), strict=True):
         diagonal = np.einsum("snn->sn", given)
         assert_powers(diagonal / scale**2, wanted / scale**2, 1e-6)
 
@@ -190,7 +190,7 @@ def test_derivative_through_the_number_is_l_a_to_the_l_minus_1(a):
 
 @pytest.mark.parametrize("count", tiered([1, 2, 362, 4096, 2**17], (1, 362)))
 @pytest.mark.parametrize("log", LOGS.values(), ids=LOGS.keys())
-def test_repeated_is_as_exact_as_the_decay(log, count):
+def test_n_step_decay_is_as_accurate_as_the_decay(log, count):
     steps = np.arange(2**20 // count, dtype=np.int32)[:50]
     given = jax.jit(lambda log: decay_powers(n_step_decay(log, count), steps))(log)
     assert_powers(given, exact(log, count * steps), 1e-6)
@@ -198,7 +198,7 @@ def test_repeated_is_as_exact_as_the_decay(log, count):
 
 @pytest.mark.parametrize("one", ["phase", "phase_lo"])
 @pytest.mark.parametrize("other", ["phase", "phase_lo"])
-def test_combined_is_the_product(one, other):
+def test_multiply_decays_is_the_product(one, other):
     one, other = LOGS[one], jax.tree.map(lambda v: v[::-1], LOGS[other])
     given = jax.jit(lambda *logs: decay_powers(multiply_decays(*logs), STEPS))(
         one, other
@@ -212,7 +212,7 @@ def test_double_precision_stays_double():
         log = jax.tree.map(lambda v: jnp.asarray(v, jnp.float64), LOGS["phase_lo"])
         given = decay_powers(log, jnp.asarray(steps))
         assert given.dtype == jnp.complex128
-        # A float64 angle of 1000 radians a step is itself off by 1e-8 at the end.
+        # A float64 angle of 1000 radians per step has an error of 1e-8 at 2**17.
         assert_powers(given, exact(log, steps), 2e-8)
         number = jnp.asarray([-0.5, 0.25j, 0.0])
         chex.assert_type(to_log_decay(number), jnp.float64)

@@ -1,4 +1,4 @@
-"""Every method against the loop in double precision, in value and gradient."""
+"""Values and gradients of every method against a loop in float64."""
 
 import functools
 
@@ -31,7 +31,7 @@ KINDS = (*CONSTANT, *VARYING)
 LENGTHS = (1, 2, 3, 127, 1000, 8191)
 DIRECTIONS = {"forward": False, "reverse": True}
 
-# Row 0 is one segment; the others start segments at both ends and side by side.
+# Row 0 is one segment. The others have segments at both ends and adjacent resets.
 RESET = np.array(
     [[0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 1, 1, 0, 0], [0, 1, 0, 0, 0, 1, 1]], bool
 )
@@ -68,7 +68,7 @@ def test_fft_is_the_loop(kind, reverse):
 @pytest.mark.parametrize("method", tiered(METHODS, ("chunked", "fft")))
 def test_constant_decay_of_any_length(method, length):
     decay, p = make("log_phase", (length, N))
-    # Each of 1,000 steps is rounded twice where XLA does not fuse its two operations.
+    # Without fused multiply-add each step is rounded twice.
     check(decay, p, method, 2e-5)
 
 
@@ -131,13 +131,13 @@ def test_pieces_are_the_whole(method, kind, reverse, sizes):
 
 MODULI = np.array([0.9, 0.99, 0.999, 0.99999, 1.0])
 PHASES = np.random.default_rng(3).uniform(-3.1, 3.1, 20).astype(np.float32)
-# Rounding each step once is already a walk of sqrt(131072) * 6e-8 = 2e-5.
+# Rounding errors of the steps add up as a random walk: sqrt(131072) * 6e-8 = 2e-5.
 LONG = {"fft": 2e-6, "chunked": 5e-6, "associative": 5e-6, "sequential": 2e-5}
 
 
 @pytest.fixture(scope="module", params=["numbers", "log"])
 def long_memory(request):
-    """A decay, the problem it poses over 131,072 steps, and what must come out."""
+    """Returns a decay, its problem of 131,072 steps, and the expected result."""
     decay = LogDecay(np.log(np.repeat(MODULI, 4)).astype(np.float32), PHASES)
     if request.param == "numbers":
         decay = numbers(decay).astype(np.complex64)
@@ -146,7 +146,7 @@ def long_memory(request):
 
 
 def by_modulus(tree):
-    """Sequences as five arrays, whose errors are measured each by its own scale."""
+    """Splits sequences by modulus, so that each has its own scale of errors."""
     return [
         np.split(leaf, len(MODULI), -1) if leaf.ndim > 1 else leaf
         for leaf in jax.tree.leaves(tree)

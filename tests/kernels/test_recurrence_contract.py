@@ -1,4 +1,4 @@
-"""What the entry promises beside its values: dtypes, its choice, its refusals."""
+"""Contract of `linear_recurrence`: dtypes, method selection and errors."""
 
 import re
 from functools import partial

@@ -1,4 +1,4 @@
-"""Derivatives of every order and mode, and the transformations around them."""
+"""Derivatives of every order and mode, and JAX transformations."""
 
 import functools
 
@@ -25,18 +25,18 @@ from tests.tiers import tiered
 
 @pytest.mark.parametrize("method", tiered(METHODS, ("fft",)))
 def test_first_and_second_derivatives_are_known(method):
-    # With ones as input the three states sum up to 3 + 2 a + a^2.
+    # The three states of a constant input of 1 sum up to 3 + 2 a + a^2.
     def total(a):
         return jnp.sum(linear_recurrence(a, jnp.ones((3, 3)), method=method)[0])
 
     @jax.jit
     def derivatives(a):
-        _, slope = jax.jvp(total, (a,), (jnp.ones(3),))
-        return slope, jax.hessian(total)(a)
+        _, tangent = jax.jvp(total, (a,), (jnp.ones(3),))
+        return tangent, jax.hessian(total)(a)
 
     a = jnp.array([0.5, -0.5, 0.0])
-    slope, hessian = derivatives(a)
-    np.testing.assert_allclose(slope, jnp.sum(2 + 2 * a), rtol=1e-6)
+    tangent, hessian = derivatives(a)
+    np.testing.assert_allclose(tangent, jnp.sum(2 + 2 * a), rtol=1e-6)
     np.testing.assert_allclose(hessian, 2 * np.eye(3), atol=2e-6)
 
 
@@ -110,7 +110,7 @@ def test_gradient_inside_shard_map_is_that_of_one_device(method):
     decay, p = make("log_phase", (8, 5, N))
     mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))
 
-    # `decay` is the same on all devices, so its gradient is summed over them.
+    # `decay` is replicated, so its gradient is summed over the devices.
     @jax.jit
     @functools.partial(
         jax.shard_map,

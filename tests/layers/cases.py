@@ -1,4 +1,4 @@
-"""The table of layers over time, and the compiled evaluation that their tests share."""
+"""Layers over time to test, and their compiled evaluation, shared by the tests."""
 
 import functools
 from typing import NamedTuple
@@ -24,12 +24,12 @@ BATCH, LENGTH, HALF, WIDTH = 3, 10, 5, 4
 
 
 class Row(NamedTuple):
-    """A layer and what it is held to.
+    """A layer and the properties that it must have.
 
     Attributes:
-      layer: What is tested.
-      directions: One: the future does not reach the past. Two: it does.
-      drops: Whether it drops numbers in training.
+      layer: The layer.
+      directions: 1 for a causal layer, 2 for a bidirectional one.
+      drops: Whether it has dropout.
     """
 
     layer: nn.Module
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 PLAIN = DLR(d_state=3, lr_multiplier=0.1)
 BOTH = DLR(d_state=3, bidirectional=True)
-# Smoothing that is felt within few steps.
+# Decays that are visible within a few steps.
 FAST = {"r_min": 0.5, "dt_min": 0.1, "dt_max": 0.5}
 AHEAD, ALL_AROUND = (CES(**FAST, bidirectional=b) for b in (False, True))
 ROWS = {
@@ -66,7 +66,7 @@ ROWS = {
 
 
 def rows(**wanted):
-    """Marks a test to run on the rows whose attributes are as wanted."""
+    """Parametrizes a test over the rows with the given attributes."""
     params = [
         pytest.param(row, id=name)
         for name, row in ROWS.items()
@@ -82,7 +82,7 @@ def _drawn(seed, *shape):
 X = _drawn(0, BATCH, LENGTH, WIDTH)
 WEIGHTS = _drawn(1, BATCH, LENGTH, WIDTH)
 ALL, NONE = np.ones((BATCH, LENGTH), bool), np.zeros((BATCH, LENGTH), bool)
-# Rows: padding behind, in front, in holes; all of five data.
+# Rows with padding at the end, at the start and in between; five valid steps each.
 MASK = np.array(
     [
         [1, 1, 1, 1, 1, 0, 0, 0, 0, 0],
@@ -94,13 +94,13 @@ MASK = np.array(
 
 
 @functools.cache
-def started(row):
-    """Variables of a layer, drawn once."""
+def initialized(row):
+    """Variables of a layer, initialized once."""
     return jax.jit(row.layer.init)(jax.random.key(0), X[:, :HALF])
 
 
 def state_of(row):
-    """A drawn state of a layer; positive, as those of linear attention are."""
+    """A random state of a layer; positive, like those of linear attention."""
     zero = row.layer.initial_state((BATCH,), WIDTH)
     if zero is None:
         return None
@@ -122,9 +122,9 @@ def _evaluation(row):
 
 def evaluate(row, x, state, weights, **flags):
     """``((y, last), (of_x, of_state))``; the gradient is that of ``sum(weights y)``."""
-    return _evaluation(row)(started(row), x, state, weights, flags)
+    return _evaluation(row)(initialized(row), x, state, weights, flags)
 
 
 def evaluate_whole(row, *, x=X, weights=WEIGHTS, reset=NONE, mask=ALL):
-    """`evaluate` at the full length with all arguments: one program for all tests."""
+    """`evaluate` at the full length with all arguments, compiled once for all tests."""
     return evaluate(row, x, state_of(row), weights, reset=reset, mask=mask)

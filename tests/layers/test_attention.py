@@ -1,4 +1,4 @@
-"""Attention against its definition in double precision, one step after another."""
+"""Attention against a step-by-step definition in float64."""
 
 import functools
 
@@ -24,7 +24,7 @@ def drawn(*shape, seed=0):
 
 
 @functools.cache
-def started(layer, d=D):
+def initialized(layer, d=D):
     return jax.jit(layer.init)(jax.random.key(0), jnp.zeros((1, 2, d)))
 
 
@@ -38,7 +38,7 @@ def phi(x):
 
 
 def definition(layer, variables, x, state=None, reset=None, mask=None):
-    """Runs one row ``(l, d)``, ``(y, last)``: means over the steps that a step sees."""
+    """Evaluates one row ``(l, d)`` step by step; returns ``(y, last)``."""
     length, d = x.shape
     qkv = dense(variables, "in", np.float64(x)).reshape(length, 3, layer.n_heads, -1)
     segment = np.zeros(length, int) if reset is None else np.cumsum(reset)
@@ -91,11 +91,11 @@ FLAGS = {"plain": (), "padded": ("mask",), "packed": ("mask", "reset")}
 
 @each_attention
 @pytest.mark.parametrize("flags", tiered(FLAGS, list(FLAGS)[-1:]))
-def test_attention_is_its_definition(kind, bidirectional, flags):
-    # Linear attention meets borders inside its chunks, and chunks without any.
+def test_attention_matches_its_definition(kind, bidirectional, flags):
+    # Linear attention has chunks with and without resets.
     length = 150 if kind == "linear" and (flags or not bidirectional) else 13
     layer = Attention(HEADS, kind, bidirectional)
-    variables = started(layer)
+    variables = initialized(layer)
     rng = np.random.default_rng(1)
     x, weights = drawn(2, length, D), drawn(2, length, D, seed=2)
     state = layer.initial_state((2,), D)
@@ -126,9 +126,9 @@ def test_attention_is_its_definition(kind, bidirectional, flags):
         np.testing.assert_allclose(slope, (ahead - behind) / 2e-5, rtol=1e-4, atol=1e-4)
 
 
-def test_state_of_many_short_pieces_is_that_of_the_whole():
+def test_state_of_many_short_calls_equals_that_of_one_call():
     layer = Attention(HEADS, "linear")
-    variables, x = started(layer), drawn(2, 6, D)
+    variables, x = initialized(layer), drawn(2, 6, D)
     apply = jax.jit(layer.apply)
     whole, last = apply(variables, x)
     state, pieces = layer.initial_state((2,), D), []
@@ -140,12 +140,14 @@ def test_state_of_many_short_pieces_is_that_of_the_whole():
 
 
 @each_attention
-def test_rows_without_data_are_zeros(kind, bidirectional):
+def test_rows_without_valid_steps_are_zero(kind, bidirectional):
     layer = Attention(HEADS, kind, bidirectional)
     x = np.full((1, 13, D), np.nan, np.float32)
     flags = {"mask": np.zeros((1, 13), bool)}
     state = layer.initial_state((1,), D)
-    (y, last), of_x = compiled(layer)(started(layer), x, drawn(1, 13, D), state, flags)
+    (y, last), of_x = compiled(layer)(
+        initialized(layer), x, drawn(1, 13, D), state, flags
+    )
     np.testing.assert_array_equal(y, 0)
     np.testing.assert_array_equal(of_x, 0)
     if last is not None:
@@ -155,18 +157,18 @@ def test_rows_without_data_are_zeros(kind, bidirectional):
 @pytest.mark.full
 @each_attention
 @pytest.mark.parametrize("size", [1e2, 1e6])
-def test_great_inputs_give_numbers(kind, bidirectional, size):
+def test_large_inputs_give_finite_outputs(kind, bidirectional, size):
     layer = Attention(HEADS, kind, bidirectional)
     x, weights = np.float32(size) * drawn(1, 13, D), drawn(1, 13, D, seed=1)
-    given = compiled(layer)(started(layer), x, weights, None, {})
+    given = compiled(layer)(initialized(layer), x, weights, None, {})
     assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(given))
 
 
 @pytest.mark.full
-def test_batch_axes_are_any_number():
+def test_any_number_of_batch_axes():
     for kind in KINDS:
         layer = Attention(HEADS, kind)
-        variables, x = started(layer), drawn(2, 3, 5, D)
+        variables, x = initialized(layer), drawn(2, 3, 5, D)
         mask, reset = np.random.default_rng(0).random((2, 2, 3, 5)) < 0.5
         apply = jax.jit(layer.apply)
         many, _ = apply(variables, x, mask=mask, reset=reset)
@@ -175,10 +177,10 @@ def test_batch_axes_are_any_number():
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_mlp_is_its_formula(activation):
+def test_mlp_matches_its_formula(activation):
     layer = MLP(7, activation)
     x = drawn(2, 5, D)
-    variables = started(layer)
+    variables = initialized(layer)
     hidden = dense(variables, "in", np.float64(x))
     gate = hidden > 0 if activation == "relu" else special.ndtr(hidden)
     wanted = dense(variables, "out", hidden * gate)
@@ -212,7 +214,7 @@ REFUSALS = {
     REFUSALS.values(),
     ids=REFUSALS.keys(),
 )
-def test_refusal_says_rule_and_value(fields, arguments, name, rule, value, unchecked):
+def test_error_names_rule_and_value(fields, arguments, name, rule, value, unchecked):
     layer = Attention(**({"n_heads": HEADS} | fields))
     with refuses(name, value, rule=rule):
         layer.init(jax.random.key(0), X, **arguments)

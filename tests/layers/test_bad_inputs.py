@@ -1,4 +1,4 @@
-"""Bad inputs of layers and models: each ends in an error that names the argument."""
+"""Invalid inputs of layers and models raise errors that name the argument."""
 
 import functools
 import inspect
@@ -74,7 +74,7 @@ def _of_module(name, module):
     for flags in ("mask", "reset"):
         if flags in takes:
             for kind, bad in not_flags(x.shape[:-1]).items():
-                # How heads and norms spread a mask is numpy's rule.
+                # Heads and norms broadcast a mask as numpy does.
                 if kind != "shape" or name in LAYERS:
                     yield (
                         f"{flags}.{kind}",
@@ -118,16 +118,16 @@ DROPOUTS = {
 
 
 @table(CALLS)
-def test_bad_argument_is_refused(bad, unchecked):
+def test_bad_argument_is_rejected(bad, unchecked):
     bad_inputs.refused(bad)
 
 
 @table(FIELDS | DROPOUTS)
-def test_bad_field_is_refused(bad, unchecked):
+def test_bad_field_is_rejected(bad, unchecked):
     bad_inputs.refused(bad)
 
 
-def test_every_layer_and_model_has_rows():
+def test_every_layer_and_model_has_cases():
     public = {
         value
         for package in (layers, models)

@@ -1,4 +1,4 @@
-"""Maps over channels against their formulas in double precision."""
+"""Maps over channels against their formulas in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def weights(variables, name="out"):
     return np.float64(dense["kernel"]), np.float64(dense["bias"])
 
 
-def test_gelu_and_its_derivatives_are_exact():
+def test_gelu_and_its_derivatives_match_float64():
     x = np.linspace(-6, 6, 101).astype(np.float32)[:, None, None]
     density = np.exp(-(np.float64(x) ** 2) / 2) / np.sqrt(2 * np.pi)
     slope = special.ndtr(np.float64(x)) + x * density
@@ -35,7 +35,7 @@ def test_gelu_and_its_derivatives_are_exact():
         np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
 
 
-def test_linear_starts_uniform_within_one_over_root_d():
+def test_linear_is_initialized_uniform_within_one_over_sqrt_d():
     layer = Linear(400)
     params = layer.init(jax.random.key(0), jnp.zeros((1, 25)))["params"]["dense"]
     for name, shape in (("kernel", (25, 400)), ("bias", (400,))):
@@ -54,7 +54,7 @@ STARTS = {
 
 
 @pytest.mark.parametrize("start", STARTS)
-def test_linear_starts_as_it_is_told_without_bias(start):
+def test_linear_kernel_init_without_bias(start):
     layer = Linear(400, start)
     params = layer.init(jax.random.key(0), jnp.zeros((1, 25)))["params"]["dense"]
     distribution, greatest = STARTS[start]
@@ -63,7 +63,7 @@ def test_linear_starts_as_it_is_told_without_bias(start):
     np.testing.assert_array_equal(params["bias"], np.zeros(400))
 
 
-def test_linear_may_have_no_bias():
+def test_linear_without_bias():
     layer = Linear(FEATURES, use_bias=False)
     variables = layer.init(jax.random.key(0), X)
     assert variables["params"]["dense"].keys() == {"kernel"}
@@ -71,7 +71,7 @@ def test_linear_may_have_no_bias():
     np.testing.assert_allclose(layer.apply(variables, X), wanted, rtol=0, atol=1e-6)
 
 
-def test_linear_is_x_times_kernel_plus_bias():
+def test_linear_matches_its_formula():
     layer = Linear(FEATURES)
     variables = layer.init(jax.random.key(0), X)
     dense = variables["params"]["dense"]
@@ -79,7 +79,7 @@ def test_linear_is_x_times_kernel_plus_bias():
     np.testing.assert_allclose(layer.apply(variables, X), wanted, rtol=0, atol=1e-6)
 
 
-def test_linear_mixing_is_a_map_of_gelu():
+def test_linear_mixing_matches_its_formula():
     layer = ChannelMixing()
     variables = layer.init(jax.random.key(0), X, FEATURES)
     kernel, bias = weights(variables)
@@ -88,7 +88,7 @@ def test_linear_mixing_is_a_map_of_gelu():
     np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
 
 
-def test_glu_is_one_half_gated_by_the_other():
+def test_glu_matches_its_formula():
     layer = ChannelMixing("glu")
     variables = layer.init(jax.random.key(0), X, FEATURES)
     kernel, bias = weights(variables)
@@ -99,10 +99,10 @@ def test_glu_is_one_half_gated_by_the_other():
     np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
 
 
-def test_dropout_drops_whole_channels_of_a_sequence_in_training():
+def test_dropout_drops_channels_at_all_steps_in_training():
     layer = ChannelMixing(dropout=0.25)
     x = jnp.ones((40, 7, 50))
-    # An identity map shows what is left of each channel.
+    # With an identity map the output shows which channels were kept.
     identity = {"out": {"dense": {"kernel": jnp.eye(50), "bias": jnp.zeros(50)}}}
     rngs = {"dropout": jax.random.key(0)}
     y = layer.apply({"params": identity}, x, 50, train=True, rngs=rngs)
@@ -110,11 +110,11 @@ def test_dropout_drops_whole_channels_of_a_sequence_in_training():
     kept = y[:, 0] != 0
     np.testing.assert_allclose(y[:, 0][kept], exact_gelu(1) / 0.75, rtol=1e-6)
     np.testing.assert_allclose(np.mean(kept), 0.75, rtol=0, atol=0.03)
-    # Each sequence drops channels of its own.
+    # Each sequence has its own mask.
     assert len(np.unique(kept, axis=0)) == 40
 
 
-def test_dropout_needs_a_key_in_training_and_only_there():
+def test_dropout_needs_a_key_only_in_training():
     layer = ChannelMixing(dropout=0.25)
     variables = layer.init(jax.random.key(0), X, FEATURES)
     plain = ChannelMixing().apply(variables, X, FEATURES)

@@ -1,4 +1,4 @@
-"""What every layer over time promises: one call, states, masks, segments."""
+"""The contract of layers over time: calls, states, masks and segments."""
 
 import chex
 import jax
@@ -16,8 +16,8 @@ from tests.layers.cases import (
     X,
     evaluate,
     evaluate_whole,
+    initialized,
     rows,
-    started,
     state_of,
 )
 
@@ -27,7 +27,7 @@ def close(given, wanted, atol=2e-5):
 
 
 @rows()
-def test_output_is_like_the_input(row):
+def test_output_has_shape_and_dtype_of_the_input(row):
     (y, last), _ = evaluate_whole(row)
     chex.assert_trees_all_equal_shapes_and_dtypes(y, X)
     chex.assert_trees_all_equal_shapes_and_dtypes(
@@ -37,7 +37,7 @@ def test_output_is_like_the_input(row):
 
 
 @rows()
-def test_padding_is_as_if_it_were_not_there(row):
+def test_outputs_and_state_do_not_depend_on_padding(row):
     x = np.where(MASK[..., None], X, np.float32(1e3))
     weights = np.where(MASK[..., None], WEIGHTS, 0)
     (y, last), (of_x, of_state) = evaluate_whole(row, x=x, weights=weights, mask=MASK)
@@ -75,13 +75,13 @@ def test_state_continues_the_sequence(row):
 
 
 @rows(has_state=False)
-def test_state_is_refused_where_there_is_none(row):
+def test_state_of_a_layer_without_state_is_rejected(row):
     with refuses("state", rule="None"):
-        row.layer.apply(started(row), X, np.zeros((BATCH, 2, 2, 3), np.float32))
+        row.layer.apply(initialized(row), X, np.zeros((BATCH, 2, 2, 3), np.float32))
 
 
 @rows(directions=1)
-def test_future_does_not_reach_past(row):
+def test_causal_outputs_do_not_depend_on_the_future(row):
     (y, _), _ = evaluate_whole(row)
     x = X.copy()
     x[:, HALF:] += 1
@@ -91,7 +91,7 @@ def test_future_does_not_reach_past(row):
 
 
 @rows(directions=2)
-def test_future_reaches_past_in_two_directions(row):
+def test_bidirectional_outputs_depend_on_the_future(row):
     last_only = np.where(np.arange(LENGTH) == LENGTH - 1, 1, 0)[:, None] * WEIGHTS
     first_only = last_only[:, ::-1]
     for weights in (first_only, last_only):
@@ -114,14 +114,16 @@ def test_rows_of_a_batch_are_independent(row):
 
 
 @rows(drops=True)
-def test_dropout_draws_only_in_training(row):
+def test_dropout_is_active_only_in_training(row):
     # Outside of training no key is given.
     (calm, _), _ = evaluate_whole(row)
 
     @jax.jit
     def train(seed):
         rngs = {"dropout": jax.random.key(seed)}
-        return row.layer.apply(started(row), X, state_of(row), train=True, rngs=rngs)[0]
+        return row.layer.apply(
+            initialized(row), X, state_of(row), train=True, rngs=rngs
+        )[0]
 
     one, same, other = map(train, (1, 1, 2))
     np.testing.assert_array_equal(one, same)

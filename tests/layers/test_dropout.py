@@ -1,4 +1,4 @@
-"""Dropout by rows: its masks are those of the row, wherever the row is held."""
+"""Dropout by rows: the masks of a row do not depend on its device."""
 
 import jax
 import jax.numpy as jnp
@@ -18,19 +18,19 @@ RNGS = {"dropout": jax.random.key(0)}
 
 @pytest.mark.parametrize("dtype", tiered([jnp.float32, jnp.bfloat16]))
 @pytest.mark.parametrize("rate", [0.25, 0.9])
-def test_what_is_kept_is_scaled_and_drawn_for_each_row(rate, dtype):
+def test_kept_elements_are_scaled_and_masks_differ_by_row(rate, dtype):
     y = RowDropout(rate).apply({}, ONES.astype(dtype), train=True, rngs=RNGS)
     assert y.dtype == dtype
     kept = y != 0
     wanted = (jnp.ones((), dtype) / (1 - rate)).astype(np.float32)
     np.testing.assert_allclose(y[kept].astype(np.float32), wanted, rtol=1e-2)
-    # 12,000 draws: four standard deviations are 0.016 and less.
+    # 12,000 samples: four standard deviations are at most 0.016.
     assert abs(float(jnp.mean(kept)) - (1 - rate)) < 0.016
     assert len(np.unique(kept.reshape(40, -1), axis=0)) == 40
 
 
 @pytest.mark.parametrize("axes", [(-2,), (1,), (0,), (0, -1)])
-def test_axes_may_share_a_mask(axes):
+def test_broadcast_dims_share_a_mask(axes):
     layer = RowDropout(0.5, broadcast_dims=axes)
     kept = np.asarray(layer.apply({}, ONES, train=True, rngs=RNGS) != 0)
     for axis in range(3):
@@ -38,7 +38,7 @@ def test_axes_may_share_a_mask(axes):
         assert shared == (axis in {axis % 3 for axis in axes})
 
 
-def test_rows_are_numbered_in_the_whole_batch():
+def test_first_row_is_an_index_in_the_global_batch():
     layer = RowDropout(0.5)
     whole = layer.apply({}, ONES, train=True, rngs=RNGS)
     part = layer.apply({}, ONES[8:16], train=True, first_row=8, rngs=RNGS)
@@ -48,18 +48,18 @@ def test_rows_are_numbered_in_the_whole_batch():
     assert not np.array_equal(layer.apply({}, ONES, train=True, rngs=other), whole)
 
 
-def test_nothing_is_drawn_outside_training_or_at_rate_zero():
+def test_no_dropout_outside_training_or_at_rate_zero():
     for layer, train in ((RowDropout(0.5), False), (RowDropout(0.0), True)):
         np.testing.assert_array_equal(layer.apply({}, ONES, train=train), ONES)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
-def test_rate_outside_its_range_is_refused(rate):
+def test_rate_out_of_range_is_rejected(rate):
     with refuses("rate", rate, rule="[0, 1)"):
         RowDropout(rate)
 
 
-def test_dropout_of_flax_has_other_masks_on_other_devices():
+def test_flax_dropout_masks_differ_between_devices():
     layer = nn.Dropout(0.5, deterministic=False)
 
     def train(first_row):
@@ -79,7 +79,7 @@ class Training(nn.Module):
 
 
 class Rematerialized(nn.Module):
-    """A layer inside a transformation of Flax, which gives it a scope of its own."""
+    """A layer inside a Flax transformation, which creates a scope for it."""
 
     @nn.compact
     def __call__(self, x, *, train=False):
@@ -101,7 +101,7 @@ MODULES = {
 
 
 @pytest.mark.parametrize(("module", "args"), MODULES.values(), ids=MODULES.keys())
-def test_every_module_drops_by_the_number_of_the_row(module, args):
+def test_rows_from_reaches_every_module(module, args):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(6, 2, 3, 4)).astype(np.float32)
     variables = jax.jit(lambda x: module.init(jax.random.key(0), x, *args))(x[:4])

@@ -1,4 +1,4 @@
-"""Mamba: its definition, its decoding, its place in a model."""
+"""Mamba: its definition, decoding, and use in a model."""
 
 import functools
 
@@ -25,7 +25,7 @@ X = np.random.default_rng(0).normal(size=(BATCH, LENGTH, WIDTH)).astype(np.float
 
 
 @functools.cache
-def started(layer):
+def initialized(layer):
     """Variables of a layer without their boxes, and its compiled ``apply``."""
     variables = jax.jit(layer.init)(jax.random.key(0), X)
     return meta.unbox(variables), jax.jit(layer.apply)
@@ -35,8 +35,8 @@ def silu(x):
     return x * special.expit(x)
 
 
-def test_layer_is_its_definition():
-    variables, apply = started(MAMBA)
+def test_layer_matches_its_definition():
+    variables, apply = initialized(MAMBA)
     params = jax.tree.map(np.float64, variables["params"])
     u, z = np.split(X @ params["in"]["dense"]["kernel"], 2, -1)
     u, window = convolution(params["convolution"], u)
@@ -47,8 +47,8 @@ def test_layer_is_its_definition():
 
 
 @pytest.mark.parametrize("method", tiered(["sequential", "chunked", "associative"]))
-def test_one_token_at_a_time_gives_the_sequence(method):
-    variables, _ = started(MAMBA)
+def test_one_token_at_a_time_equals_one_call(method):
+    variables, _ = initialized(MAMBA)
 
     @jax.jit
     def both(variables, x):
@@ -64,31 +64,31 @@ def test_one_token_at_a_time_gives_the_sequence(method):
     chex.assert_trees_all_close(*both(variables, X), rtol=0, atol=5e-6)
 
 
-def test_rank_is_that_of_the_width_outside():
-    params = started(MAMBA)[0]["params"]["recurrent"]["recurrence"]
+def test_default_rank_follows_the_input_width():
+    params = initialized(MAMBA)[0]["params"]["recurrent"]["recurrence"]
     assert params["step_kernel"].shape == (2, 2 * WIDTH)
     of_three = Mamba(SelectiveSSM(dt_rank=3))
-    params = started(of_three)[0]["params"]["recurrent"]["recurrence"]
+    params = initialized(of_three)[0]["params"]["recurrent"]["recurrence"]
     assert params["step_kernel"].shape == (3, 2 * WIDTH)
 
 
 @pytest.mark.full
-def test_last_map_starts_divided_by_the_root_of_the_layers():
-    one, four = (started(Mamba(n_layers=n))[0]["params"] for n in (1, 4))
+def test_initial_output_projection_is_divided_by_sqrt_n_layers():
+    one, four = (initialized(Mamba(n_layers=n))[0]["params"] for n in (1, 4))
     halved = jax.tree.map(lambda v: v / 2, one["out"])
     chex.assert_trees_all_close(four["out"], halved, rtol=1e-5)
     chex.assert_trees_all_equal(four["in"], one["in"])
 
 
 @pytest.mark.full
-def test_any_recurrence_may_run_inside():
+def test_any_recurrence_can_be_used():
     layer = Mamba(LRU(d_state=3))
-    variables, apply = started(layer)
+    variables, apply = initialized(layer)
     y, state = apply(variables, X, layer.initial_state((BATCH,), WIDTH))
     assert y.shape == X.shape and state[1].shape == (BATCH, 3)
 
 
-def test_model_knows_its_recurrence_and_carries_both_states():
+def test_model_exposes_its_recurrence_and_carries_both_states():
     net = SequenceModel(
         encoder=VectorEncoder(8),
         block=Block(MAMBA, prenorm=True),

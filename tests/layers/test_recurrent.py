@@ -1,4 +1,4 @@
-"""Recurrences as Flax modules: their parameters, their groups, their methods."""
+"""Recurrences as Flax modules: parameters, groups and methods."""
 
 import functools
 
@@ -39,7 +39,7 @@ def x():
 
 
 @functools.cache
-def started(layer):
+def initialized(layer):
     """Variables of a layer, and its compiled ``apply``."""
     variables = jax.jit(layer.init)(jax.random.key(0), jnp.zeros((2, LENGTH, WIDTH)))
     return variables, jax.jit(layer.apply)
@@ -47,7 +47,7 @@ def started(layer):
 
 @each_layer
 def test_parameters_are_boxed_in_their_groups(layer):
-    variables, _ = started(layer)
+    variables, _ = initialized(layer)
     params = variables["params"]
     params = params.get("recurrent", params)["recurrence"]
     recurrence = layer.recurrence
@@ -62,15 +62,15 @@ def test_parameters_are_boxed_in_their_groups(layer):
 
 @each_layer
 def test_parameters_apply_with_and_without_boxes(layer, x):
-    variables, apply = started(layer)
+    variables, apply = initialized(layer)
     plain = meta.unbox(variables)
     boxes = jax.tree.leaves(plain, is_leaf=lambda leaf: isinstance(leaf, LabelledParam))
     assert not any(isinstance(leaf, LabelledParam) for leaf in boxes)
     chex.assert_trees_all_equal(apply(variables, x), apply(plain, x))
 
 
-def test_recurrent_is_the_recurrence(x):
-    variables, apply = started(Recurrent(PLAIN))
+def test_recurrent_equals_the_recurrence(x):
+    variables, apply = initialized(Recurrent(PLAIN))
     params = meta.unbox(variables)["params"]["recurrence"]
     wanted = jax.jit(PLAIN.apply)(params, x)
     chex.assert_trees_all_close(apply(variables, x), wanted, rtol=0, atol=1e-6)
@@ -84,14 +84,14 @@ def test_method_reaches_the_recurrence(make, x):
         layer = make(PLAIN, *mixing, method=method)
         return str(jax.make_jaxpr(layer.apply)(variables, x))
 
-    variables, _ = started(make(PLAIN, *mixing))
+    variables, _ = initialized(make(PLAIN, *mixing))
     assert "fft" in program("fft")
     assert "fft" not in program("sequential")
 
 
-def test_layer_mixes_what_the_recurrence_gives(x):
+def test_layer_applies_mixing_to_the_recurrence(x):
     layer = RecurrentLayer(PLAIN, ChannelMixing("glu"))
-    variables, apply = started(layer)
+    variables, apply = initialized(layer)
     params = meta.unbox(variables)["params"]
     y, _ = jax.jit(PLAIN.apply)(params["recurrent"]["recurrence"], x)
     mixed = ChannelMixing("glu").apply({"params": params["mixing"]}, y, WIDTH)
@@ -112,8 +112,8 @@ def test_layer_mixes_what_the_recurrence_gives(x):
     ),
     ids=lambda recurrence: type(recurrence).__name__,
 )
-def test_last_output_is_that_of_the_last_data(recurrence, starts, key):
-    """Rows of data alone, with a hole, with an end before the start, and of none."""
+def test_last_only_returns_the_output_of_the_last_valid_step(recurrence, starts, key):
+    """Rows: all valid, padding in between, padding at the end, all padding."""
     data = [[1] * 6, [0, 1, 0, 1, 1, 0], [1, 1, 1, 0, 0, 0], [0] * 6]
     mask = np.array(data, bool)
     reset = None if starts is None else np.tile(np.arange(LENGTH) == starts, (4, 1))
@@ -141,7 +141,7 @@ def test_last_output_is_that_of_the_last_data(recurrence, starts, key):
     chex.assert_trees_all_close(of_found, of_wanted, rtol=0, atol=1e-5)
 
 
-def test_box_keeps_its_group_through_maps():
+def test_box_keeps_its_group_through_tree_map():
     box = LabelledParam(jnp.ones(3), ParamGroup(weight_decay=False))
     doubled = jax.tree.map(lambda leaf: 2 * leaf, box)
     assert doubled.group == box.group
@@ -154,13 +154,13 @@ def test_box_keeps_its_group_through_maps():
 
 
 class Misnamed(DLR):
-    """A recurrence that gives a group to a parameter that it does not have."""
+    """A recurrence with a group for a parameter that does not exist."""
 
     def groups(self):
         return {"speed": ParamGroup()}
 
 
-def test_group_of_no_parameter_is_refused(x, key):
+def test_group_of_an_unknown_parameter_is_rejected(x, key):
     assert issubclass(Misnamed, TimeInvariant)
     with refuses("groups", "{'speed'}", rule="'sqrt_decay'"):
         Recurrent(Misnamed(d_state=3, eigenvalues="real")).init(key, x)

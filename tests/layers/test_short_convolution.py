@@ -1,4 +1,4 @@
-"""The short convolution against a loop over its taps, in every piece and segment."""
+"""The short convolution against a loop over its taps, with states and resets."""
 
 import chex
 import jax
@@ -14,7 +14,7 @@ WIDTH = 3
 
 
 def convolution(params, x, window=None):
-    """Sums the taps of every step; the window is what the next call sees."""
+    """Sums the taps of every step; returns the output and the final window."""
     kernel, bias = (np.float64(params[name]) for name in ("kernel", "bias"))
     past, length = len(kernel) - 1, x.shape[-2]
     if window is None:
@@ -25,8 +25,8 @@ def convolution(params, x, window=None):
 
 
 @pytest.mark.parametrize("d_conv", tiered([1, 2, 4, 9], (4,)))
-def test_taps_see_the_window_and_their_own_segment(d_conv):
-    """With windows shorter than a segment, and longer than the whole sequence."""
+def test_convolution_uses_the_window_and_its_own_segment(d_conv):
+    """Covers windows shorter than a segment and longer than the sequence."""
     rng = np.random.default_rng(d_conv)
     rows, length = MASK.shape
     x = rng.normal(size=(rows, length, WIDTH)).astype(np.float32)
@@ -40,7 +40,7 @@ def test_taps_see_the_window_and_their_own_segment(d_conv):
         chex.assert_trees_all_close(given, wanted, rtol=0, atol=1e-6)
 
 
-def test_taps_start_uniform_within_one_over_root_k(key):
+def test_taps_are_initialized_uniform_within_one_over_sqrt_k(key):
     params = ShortConvolution().init(key, np.zeros((1, 1000), np.float32))["params"]
     assert params["kernel"].shape == (4, 1000) and params["bias"].shape == (1000,)
     for values in params.values():

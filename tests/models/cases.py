@@ -1,4 +1,4 @@
-"""The table of causal models: a layer a row, all in the same small model."""
+"""Causal layers to test, each in the same small model."""
 
 import pytest
 from flax import linen as nn
@@ -36,7 +36,7 @@ from tests.tiers import tiered
 
 VOCABULARY = 7
 
-# Rates at the start are the published ones: the slowest outlive thousands of steps.
+# The published initial rates: the slowest states decay over thousands of steps.
 SIZES = {"d_statistic": 4, "d_feedback": 4, "d_output": 8}
 RECURRENCES = {
     "dlr": DLR(d_state=16),
@@ -73,7 +73,7 @@ STATELESS = {"attention": Attention(n_heads=2)}
 
 
 def model(layer: nn.Module, encoder: nn.Module) -> SequenceModel:
-    """One block around a layer, which predicts a token at each step."""
+    """A language model of one block."""
     return SequenceModel(encoder, Block(layer, prenorm=True), 1, StepHead(VOCABULARY))
 
 

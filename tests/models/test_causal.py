@@ -1,4 +1,4 @@
-"""What every causal model promises: steps, documents and padding stay what they are."""
+"""Causal models: decoding step by step, resets between documents, and padding."""
 
 import functools
 import inspect
@@ -17,7 +17,7 @@ WIDTH = 8
 RNG = np.random.default_rng(0)
 TEXT = np.eye(VOCABULARY, dtype=np.float32)[RNG.integers(0, VOCABULARY, (1, 10_000))]
 
-# Documents of many lengths, one of a single step, packed into two rows.
+# Documents of different lengths, one of a single step, packed into two rows.
 RESET = np.array(
     [
         [1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0],
@@ -25,7 +25,7 @@ RESET = np.array(
     ],
     bool,
 )
-# In holes, in front of a document and behind it.
+# Padding inside, before and after a document.
 MASK = np.array(
     [
         [1, 0, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1],
@@ -36,7 +36,7 @@ MASK = np.array(
 
 
 @functools.cache
-def started(layer):
+def initialized(layer):
     """A model around a layer, and its variables."""
     causal = model(layer, VectorEncoder(WIDTH))
     key = jax.random.key(0, impl="rbg")  # compiled in half the time
@@ -44,8 +44,8 @@ def started(layer):
 
 
 @each_layer(LAYERS, fast=("s5", "mamba"))
-def test_one_token_at_a_time_gives_what_all_at_once_give(layer):
-    causal, variables = started(layer)
+def test_one_token_at_a_time_equals_one_call(layer):
+    causal, variables = initialized(layer)
     at_once = jax.jit(causal.apply)(variables, TEXT)
 
     @jax.jit
@@ -66,8 +66,8 @@ def test_one_token_at_a_time_gives_what_all_at_once_give(layer):
 
 @pytest.mark.parametrize("mask", tiered({"padded": MASK, "packed": None}))
 @each_layer(LAYERS | STATELESS, fast=("dlr", "attention"))
-def test_no_document_reaches_the_loss_of_another(layer, mask):
-    causal, variables = started(layer)
+def test_loss_of_a_document_does_not_depend_on_others(layer, mask):
+    causal, variables = initialized(layer)
     documents = np.cumsum(RESET, 1)
     x = TEXT[0, : RESET.size].reshape(*RESET.shape, VOCABULARY)
 

@@ -34,7 +34,7 @@ def close(given, wanted, atol=1e-5):
 
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "mask"])
-def test_last_head_predicts_after_the_last_data(mask):
+def test_last_head_predicts_from_the_last_valid_step(mask):
     head = LastHead(OUT)
     variables = head.init(jax.random.key(0), X)
     last = X[:, -1] if mask is None else X[np.arange(3), [2, 8, 8]]
@@ -49,7 +49,7 @@ def test_step_head_predicts_at_the_last_steps(l_output):
     close(head.apply(variables, X), wanted)
 
 
-def test_pooled_head_maps_the_mean_of_the_data():
+def test_pooled_head_maps_the_mean_of_the_valid_steps():
     head = PooledHead(OUT)
     variables = head.init(jax.random.key(0), X)
     close(head.apply(variables, X), mapped(variables, X.mean(1)))
@@ -58,14 +58,14 @@ def test_pooled_head_maps_the_mean_of_the_data():
     close(head.apply(variables, x, mask=MASK), mapped(variables, mean))
 
 
-def test_pooled_head_of_no_data_maps_zeros():
+def test_pooled_head_without_valid_steps_maps_zeros():
     head = PooledHead(OUT)
     variables = head.init(jax.random.key(0), X)
     given = head.apply(variables, X, mask=np.zeros((3, 9), bool))
     close(given, mapped(variables, np.zeros((3, D))))
 
 
-def test_pair_head_sees_both_means_in_their_order():
+def test_pair_head_concatenates_both_means_in_order():
     head = PairHead(OUT, d_hidden=6)
     pairs = np.stack([X, X[::-1]], 1)
     mask = np.stack([MASK, MASK[::-1]], 1)
@@ -77,7 +77,7 @@ def test_pair_head_sees_both_means_in_their_order():
     close(head.apply(variables, pairs, mask=mask), wanted)
 
 
-def test_pooled_head_may_have_a_hidden_layer():
+def test_pooled_head_with_a_hidden_layer():
     head = PooledHead(OUT, d_hidden=6)
     variables = head.init(jax.random.key(0), X)
     hidden = np.tanh(mapped(variables, X.mean(1), "hidden"))
@@ -101,7 +101,7 @@ def test_hidden_channels_are_dropped_in_training(make):
 
 
 @pytest.mark.parametrize("make", [PooledHead, PairHead])
-def test_heads_start_as_they_are_told(make):
+def test_kernel_init_of_heads(make):
     x = np.stack([X, X], 1) if make is PairHead else X
     head = make(100, d_hidden=100, kernel_init="normal", use_bias=False)
     params = head.init(jax.random.key(0), x)["params"]
@@ -113,7 +113,7 @@ def test_heads_start_as_they_are_told(make):
         assert stats.kstest(np.ravel(kernel), normal).pvalue > 0.01
 
 
-def test_last_head_may_start_as_the_authors_of_the_fru_start_it():
+def test_last_head_with_truncated_normal_init():
     """Weights and bias normal with std 0.1, truncated at two of them."""
     head = LastHead(2000, kernel_init="truncated_normal")
     params = head.init(jax.random.key(0), X)["params"]["linear"]["dense"]
@@ -123,7 +123,7 @@ def test_last_head_may_start_as_the_authors_of_the_fru_start_it():
         )
 
 
-def test_scalar_encoder_is_a_vector_times_the_number():
+def test_scalar_encoder_matches_its_formula():
     encoder = ScalarEncoder(d_model=2000)
     x = jnp.asarray([[[2.0], [0.0]]])
     params = encoder.init(jax.random.key(0), x)["params"]["dense"]
@@ -160,6 +160,6 @@ REFUSALS = {
 @pytest.mark.parametrize(
     ("module", "name", "rule", "value"), REFUSALS.values(), ids=REFUSALS.keys()
 )
-def test_refusal_says_rule_and_value(module, name, rule, value, unchecked):
+def test_error_names_rule_and_value(module, name, rule, value, unchecked):
     with refuses(name, value, rule=rule):
         module.init(jax.random.key(0), X)

@@ -1,4 +1,4 @@
-"""Normalisations against their formulas in double precision."""
+"""Normalization layers against their formulas in float64."""
 
 import chex
 import jax
@@ -21,7 +21,7 @@ def moments(stats):
     return stats["batch_stats"]["batch"]["mean"], stats["batch_stats"]["batch"]["var"]
 
 
-def test_scalar_norm_is_its_formula():
+def test_scalar_norm_matches_its_formula():
     params = {"scale": jnp.float32(1.5), "shift": jnp.float32(-0.7)}
     x = np.float64(X)
     mean, deviation = x.mean(-1, keepdims=True), x.std(-1, keepdims=True)
@@ -30,7 +30,7 @@ def test_scalar_norm_is_its_formula():
     np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-5)
 
 
-def test_scalar_norm_starts_as_plain_normalisation():
+def test_initial_scalar_norm_is_plain_normalization():
     variables = ScalarNorm().init(jax.random.key(0), X)
     chex.assert_trees_all_equal(
         variables["params"], {"scale": jnp.ones(()), "shift": jnp.zeros(())}
@@ -61,7 +61,7 @@ def test_layer_norm_is_over_the_channels_of_a_step():
 
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["full", "padded"])
-def test_batch_norm_takes_the_moments_of_the_data(mask):
+def test_batch_norm_uses_moments_of_the_valid_steps(mask):
     norm = Norm("batch")
     data = np.float64(X.reshape(-1, 5) if mask is None else X[mask])
     mean, variance = data.mean(0), data.var(0)
@@ -93,7 +93,7 @@ UNEVEN = np.arange(8) < np.array([[8], [1], [0]])
 
 @pytest.mark.parametrize("mask", [None, UNEVEN], ids=["full", "uneven"])
 @pytest.mark.parametrize("shift", [0.0, 300.0])
-def test_batch_norm_weighs_each_valid_step_of_all_devices_the_same(mask, shift):
+def test_batch_norm_weights_all_valid_steps_of_all_devices_equally(mask, shift):
     norm, alone = Norm("batch", axis_name="data"), Norm("batch")
     variables = alone.init(jax.random.key(0), X)
     x = X + np.float32(shift)
@@ -144,7 +144,7 @@ def test_batch_norm_without_valid_steps_keeps_its_moments_and_is_finite():
     chex.assert_tree_all_finite(gradient)
 
 
-def test_batch_norm_has_the_variables_and_values_of_flax():
+def test_batch_norm_matches_flax():
     norm, flax = Norm("batch"), nn.BatchNorm(momentum=0.9, use_fast_variance=False)
     variables = norm.init(jax.random.key(0), X)
     plain = flax.init(jax.random.key(0), X, use_running_average=True)

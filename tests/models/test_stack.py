@@ -1,4 +1,4 @@
-"""The whole model: states, masks and normalisation reach every layer."""
+"""`SequenceModel`: states, masks and normalization of every layer."""
 
 import functools
 
@@ -26,7 +26,7 @@ from tests.tiers import tiered
 
 LENGTH, HALF, WIDTH = 12, 6, 4
 X = np.random.default_rng(0).normal(size=(3, LENGTH, 2)).astype(np.float32)
-# Rows: padding behind, in front, in holes; all of six data.
+# Rows with padding at the end, at the start and in between; six valid steps each.
 MASK = np.array(
     [
         [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0],
@@ -57,8 +57,8 @@ def model(norm="layer", prenorm=False, *, head=None, dropout=0.0, **options):
 
 
 @functools.cache
-def started(net):
-    """Variables of a model, running moments drawn, and its compiled ``apply``."""
+def initialized(net):
+    """Variables of a model with random running moments, and its compiled ``apply``."""
     variables = jax.jit(net.init)(jax.random.key(0), X[:, :HALF])
     rng = np.random.default_rng(1)
     moments = jax.tree.map(
@@ -76,19 +76,19 @@ def assert_close(given, wanted):
 @each_block
 def test_state_of_all_layers_continues_the_sequence(norm, prenorm):
     net = model(norm, prenorm)
-    variables, apply = started(net)
+    variables, apply = initialized(net)
     whole, last = apply(variables, X)
     left, state = apply(variables, X[:, :HALF], net.initial_state((3,)))
     right, state = apply(variables, X[:, HALF:], state)
     assert_close((jnp.concatenate([left, right], 1), state), (whole, last))
     assert len(state) == 2
     chex.assert_trees_all_equal_shapes_and_dtypes(state, net.initial_state((3,)))
-    # The second layer has a state of its own.
+    # The layers have separate states.
     assert np.abs(state[0] - state[1]).max() > 1e-2
 
 
 class Entering(nn.Module):
-    """A layer that gives zeros and records what it is given."""
+    """A layer that returns zeros and records its arguments."""
 
     @nn.compact
     def __call__(self, x, state=None, *, reset=None, mask=None, train=False):
@@ -97,7 +97,7 @@ class Entering(nn.Module):
 
 
 @pytest.mark.full
-def test_what_enters_the_first_block_is_dropped_after_the_normalisation():
+def test_encoder_dropout_follows_the_encoder_normalization():
     net = SequenceModel(
         encoder=VectorEncoder(50),
         block=Block(Entering()),
@@ -125,7 +125,7 @@ def test_what_enters_the_first_block_is_dropped_after_the_normalisation():
 
 
 @pytest.mark.full
-def test_nothing_that_enters_is_dropped_unless_it_is_asked_for():
+def test_encoder_dropout_is_off_by_default():
     net = SequenceModel(VectorEncoder(4), Block(Entering()), 1, StepHead(2))
     variables = net.init(jax.random.key(0), X)
     calm, _ = net.apply(variables, X)
@@ -134,7 +134,7 @@ def test_nothing_that_enters_is_dropped_unless_it_is_asked_for():
 
 
 def assert_padding_is_not_there(net):
-    variables, apply = started(net)
+    variables, apply = initialized(net)
     data = X[:, :HALF]
     padded = np.full(X.shape, 7, np.float32)
     padded[MASK] = data.reshape(-1, 2)
@@ -151,9 +151,9 @@ def test_padding_changes_no_prediction_in_two_directions():
     assert_padding_is_not_there(model(head=PooledHead(3), bidirectional=True))
 
 
-def test_moments_of_a_batch_are_those_of_its_data():
+def test_moments_of_a_batch_ignore_padding():
     net = model("batch", prenorm=True, head=PooledHead(3))
-    variables, apply = started(net)
+    variables, apply = initialized(net)
     step = {"train": True, "mutable": "batch_stats"}
     data = X[:, :HALF]
     padded = np.full(X.shape, 7, np.float32)
@@ -161,7 +161,7 @@ def test_moments_of_a_batch_are_those_of_its_data():
     given = apply(variables, padded, mask=MASK, **step)
     wanted = apply(variables, data, **step)
     assert_close(given, wanted)
-    # Moments that the padding entered would be others.
+    # Moments over the padding would differ.
     _, careless = apply(variables, padded, **step)
     differ = jax.tree.map(lambda a, b: np.abs(a - b).max() > 1e-3, careless, wanted[1])
     assert all(jax.tree.leaves(differ))
@@ -169,7 +169,7 @@ def test_moments_of_a_batch_are_those_of_its_data():
 
 def test_segments_reach_every_layer():
     net = model()
-    variables, apply = started(net)
+    variables, apply = initialized(net)
     left, _ = apply(variables, X[:, :HALF])
     right, last = apply(variables, X[:, HALF:])
     reset = np.tile(np.arange(LENGTH) == HALF, (3, 1))
@@ -178,7 +178,7 @@ def test_segments_reach_every_layer():
 
 
 @pytest.mark.full
-def test_without_a_head_the_table_of_the_encoder_gives_the_logits():
+def test_without_a_head_the_embedding_table_maps_to_logits():
     tokens = np.random.default_rng(0).integers(0, 7, (2, LENGTH))
     layer = RecurrentLayer(DLR(d_state=3), ChannelMixing())
     block = Block(layer, prenorm=True)
@@ -194,7 +194,7 @@ def test_without_a_head_the_table_of_the_encoder_gives_the_logits():
 
         return jax.jit(of)(params)
 
-    # The same model with a head of its own, whose matrix is the table's transpose.
+    # The same model with a head whose kernel is the transposed table.
     table = params["encoder"]["table"]["embedding"]
     head = {"linear": {"dense": {"kernel": table.T, "bias": np.zeros(7, np.float32)}}}
     given, of_tied = found(tied, params)
@@ -206,22 +206,22 @@ def test_without_a_head_the_table_of_the_encoder_gives_the_logits():
     np.testing.assert_allclose(given, of_table + of_head, rtol=1e-4, atol=1e-4)
 
 
-def test_model_without_a_head_and_without_a_table_is_an_error():
+def test_model_without_head_and_table_is_rejected():
     net = model().clone(head=None)
     with refuses("head", "VectorEncoder"):
         jax.eval_shape(net.init, jax.random.key(0), X)
 
 
 @pytest.mark.full
-def test_layers_have_parameters_of_their_own():
-    params = started(model("scalar", prenorm=True))[0]["params"]
+def test_layers_have_separate_parameters():
+    params = initialized(model("scalar", prenorm=True))[0]["params"]
     assert params.keys() == {"encoder", "block_0", "block_1", "norm", "head"}
     one, other = (params[f"block_{i}"]["layer"]["recurrent"] for i in (0, 1))
     assert np.any(one["recurrence"]["w_re"] != other["recurrence"]["w_re"])
 
 
 @pytest.mark.full
-def test_block_is_a_residual_around_its_layer():
+def test_block_has_a_residual_connection():
     layer = RecurrentLayer(DLR(d_state=3), ChannelMixing())
     x = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)).astype(np.float32)
     mean, deviation = x.mean(-1, keepdims=True), x.std(-1, keepdims=True)
@@ -238,9 +238,9 @@ def test_block_is_a_residual_around_its_layer():
 
 
 @pytest.mark.full
-def test_dropout_draws_only_in_training():
+def test_dropout_is_active_only_in_training():
     net = model(dropout=0.5)
-    variables, apply = started(net)
+    variables, apply = initialized(net)
     calm = apply(variables, X)
     assert_close(apply(variables, X), calm)
     one, same, other = (
@@ -253,7 +253,7 @@ def test_dropout_draws_only_in_training():
 
 
 @pytest.mark.full
-def test_pairs_of_token_sequences_go_through_the_model():
+def test_model_of_pairs_of_token_sequences():
     net = model(head=PairHead(3, d_hidden=5)).clone(encoder=TokenEncoder(WIDTH, 11))
     tokens = np.random.default_rng(0).integers(0, 11, (3, 2, 6))
     variables = jax.jit(net.init)(jax.random.key(0), tokens)
@@ -289,9 +289,9 @@ def test_published_models_have_the_published_number_of_parameters(row):
 
 
 @pytest.mark.parametrize("n_states", [0, 1, 3])
-def test_wrong_number_of_states_is_refused(n_states):
+def test_wrong_number_of_states_is_rejected(n_states):
     net = model()
-    variables, _ = started(net)
+    variables, _ = initialized(net)
     (state, _) = net.initial_state((3,))
     with refuses("state", n_states, rule="2"):
         net.apply(variables, X, (state,) * n_states)

@@ -1,4 +1,4 @@
-"""A Transformer out of the same parts: two sublayers a block, and positions."""
+"""A Transformer: blocks of two sublayers, and positional embeddings."""
 
 import functools
 
@@ -24,7 +24,7 @@ from tests.tiers import tiered
 
 LENGTH, HALF, WIDTH = 12, 6, 4
 X = np.random.default_rng(0).normal(size=(3, LENGTH, 2)).astype(np.float32)
-# Rows: padding behind, in front, in holes; all of six data.
+# Rows with padding at the end, at the start and in between; six valid steps each.
 MASK = np.array(
     [
         [1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0],
@@ -45,7 +45,7 @@ POSITIONS = PositionalEmbedding(LENGTH, std=1.0)
 
 
 @functools.cache
-def started(net):
+def initialized(net):
     variables = jax.jit(net.init)(jax.random.key(0), X)
     return variables, jax.jit(net.apply)
 
@@ -59,7 +59,7 @@ def normed(x):
 
 
 @pytest.mark.parametrize("prenorm", tiered([True, False]))
-def test_block_is_two_sublayers_each_in_its_residual(prenorm):
+def test_block_has_two_residual_sublayers(prenorm):
     layer, feedforward = Attention(2), MLP(8)
     block = Block(layer, prenorm=prenorm, feedforward=feedforward)
     x = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)).astype(np.float32)
@@ -81,18 +81,18 @@ def test_block_is_two_sublayers_each_in_its_residual(prenorm):
 
 
 @pytest.mark.full
-def test_without_positions_order_means_nothing():
+def test_without_positions_outputs_ignore_the_order():
     order = np.random.default_rng(0).permutation(LENGTH)
     for options, equal in (({}, True), ({"positions": POSITIONS}, False)):
-        variables, apply = started(transformer(BOTH_WAYS, **options))
+        variables, apply = initialized(transformer(BOTH_WAYS, **options))
         (y, _), (permuted, _) = apply(variables, X), apply(variables, X[:, order])
         assert np.allclose(permuted, y[:, order], rtol=0, atol=2e-5) == equal
 
 
 @pytest.mark.parametrize("attention", tiered([BOTH_WAYS, Attention(2, "linear")]))
-def test_padding_and_other_segments_are_as_if_not_there(attention):
+def test_outputs_ignore_padding_and_other_segments(attention):
     net = transformer(attention, positions=POSITIONS)
-    variables, apply = started(net)
+    variables, apply = initialized(net)
     alone, _ = apply(variables, X[:, :HALF])
     after, _ = apply(variables, X[:, HALF:])
 
@@ -109,7 +109,7 @@ def test_padding_and_other_segments_are_as_if_not_there(attention):
 @pytest.mark.full
 def test_state_of_linear_attention_continues_the_sequence():
     net = transformer(Attention(2, "linear"))
-    variables, apply = started(net)
+    variables, apply = initialized(net)
     whole, last = apply(variables, X)
     left, state = apply(variables, X[:, :HALF], net.initial_state((3,)))
     right, state = apply(variables, X[:, HALF:], state)
@@ -118,7 +118,7 @@ def test_state_of_linear_attention_continues_the_sequence():
 
 @pytest.mark.full
 def test_bert_base_has_its_published_number_of_parameters():
-    # 109,482,240 with the two vectors of token types, without a classifier.
+    # 109,482,240 with the two token type embeddings, without a classifier.
     block = Block(Attention(12, bidirectional=True), feedforward=MLP(3072))
     net = SequenceModel(
         encoder=TokenEncoder(768, 30_522),
@@ -134,7 +134,7 @@ def test_bert_base_has_its_published_number_of_parameters():
     assert n_params == 109_482_240 - 2 * 768 + (2 * 768 + 2)
 
 
-PLACES = {
+POSITIONS_BY_FLAGS = {
     "plain": ({}, [0, 1, 2, 3, 4, 5, 6]),
     "padded": ({"mask": [0, 1, 1, 0, 0, 1, 1]}, [None, 0, 1, None, None, 2, 3]),
     "packed": ({"reset": [1, 0, 0, 1, 0, 1, 0]}, [0, 1, 2, 0, 1, 0, 1]),
@@ -146,40 +146,44 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("flags", "places"), PLACES.values(), ids=PLACES.keys())
-def test_positions_count_the_data_of_a_segment(flags, places):
+@pytest.mark.parametrize(
+    ("flags", "wanted_positions"),
+    POSITIONS_BY_FLAGS.values(),
+    ids=POSITIONS_BY_FLAGS.keys(),
+)
+def test_positions_count_the_valid_steps_of_a_segment(flags, wanted_positions):
     positions = PositionalEmbedding(max_length=7)
     x = np.random.default_rng(0).normal(size=(2, 7, 3)).astype(np.float32)
     flags = {name: np.array([row, row], bool) for name, row in flags.items()}
     variables = positions.init(jax.random.key(0), x)
     y = positions.apply(variables, x, **flags)
-    for step, place in enumerate(places):
-        if place is not None:
-            wanted = x[:, step] + variables["params"]["table"][place]
+    for step, position in enumerate(wanted_positions):
+        if position is not None:
+            wanted = x[:, step] + variables["params"]["table"][position]
             np.testing.assert_array_equal(y[:, step], wanted)
 
 
-def test_positions_start_normal():
+def test_positions_are_initialized_normal():
     x = jnp.zeros((1, 100))
     params = PositionalEmbedding(50, std=0.3).init(jax.random.key(0), x)["params"]
     assert params["table"].shape == (50, 100)
     assert stats.kstest(np.ravel(params["table"]) / 0.3, "norm").pvalue > 0.01
 
 
-def test_sequence_beyond_the_positions_is_refused():
+def test_sequence_longer_than_max_length_is_rejected():
     with refuses("max_length", 8, rule="at least 9"):
         PositionalEmbedding(max_length=8).init(jax.random.key(0), jnp.zeros((2, 9, 3)))
 
 
-def test_state_is_refused_where_positions_would_start_anew():
+def test_state_is_rejected_with_positions():
     net = transformer(Attention(2, "linear"), positions=POSITIONS)
-    variables, _ = started(net)
+    variables, _ = initialized(net)
     with refuses("state", rule="None"):
         net.apply(variables, X, net.initial_state((3,)))
 
 
 @pytest.mark.full
-def test_feedforward_drops_in_training_only():
+def test_feedforward_dropout_is_active_only_in_training():
     block = Block(Attention(2), feedforward=MLP(8, dropout=0.5))
     x = np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)).astype(np.float32)
     variables = jax.jit(block.init)(jax.random.key(0), x)

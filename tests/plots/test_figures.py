@@ -1,4 +1,4 @@
-"""Figures show what the files hold."""
+"""Figures against the data that they show."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ LINES = [
 
 
 def drawn(axes):
-    """Data of each line by its label."""
+    """Data of each line, by label."""
     return {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
 
 
@@ -37,9 +37,9 @@ def test_perplexity_is_drawn_on_a_logarithmic_scale():
     assert perplexity.get_yscale() == "log"
 
 
-def test_gradients_have_a_curve_for_each_time():
+def test_gradients_have_a_curve_per_measured_step():
     def line(step, *values):
-        """At the places 4 and 16, in the three norms, of steps and of outputs."""
+        """At positions 4 and 16, in the three norms, of steps and of outputs."""
         kinds = (("gradient", 1.0), ("gradient_outputs", 8.0))
         return {"step": step} | {
             f"{kind}/{norm}/{place}": value * by * factor
@@ -59,25 +59,25 @@ def test_gradients_have_a_curve_for_each_time():
     assert plots.gradients(lines[1:2], "x") is None
 
 
-def test_lengths_have_a_line_for_each_way_of_reading():
+def test_lengths_have_a_line_per_evaluation():
     rows = [
         {"start": s, "order": "text", "length": n, "perplexity": p, "trained": 16}
         for s, n, p in (("zero", 16, 3.0), ("zero", 64, 4.0), ("carry", 16, 2.0))
     ]
     shown = drawn(plots.lengths(rows, "x").axes[0])
-    assert shown["fresh states, text"] == [[16, 3.0], [64, 4.0]]
-    # Of one height at all lengths, from edge to edge of the panel.
-    assert shown["states go on, text"] == [[0, 2.0], [1, 2.0]]
+    assert shown["zero state, text"] == [[16, 3.0], [64, 4.0]]
+    # A horizontal line across the panel.
+    assert shown["carried state, text"] == [[0, 2.0], [1, 2.0]]
 
 
-def test_kernels_have_a_panel_for_each_channel_and_layer():
+def test_kernels_have_a_panel_per_channel_and_layer():
     kernels = np.random.default_rng(0).normal(size=(2, 3, 16))
     panels = plots.convolution_kernels(kernels, np.arange(-8, 8), "x").axes
     shown = [panel.lines[0].get_ydata() for panel in panels]
     np.testing.assert_array_equal(shown, kernels.transpose(1, 0, 2).reshape(6, 16))
 
 
-def test_eigenvalues_lie_where_they_are():
+def test_eigenvalues_are_drawn_at_their_positions():
     log_abs, phase = np.log([[0.5, 1.0]]), np.array([[0.0, np.pi / 2]])
     figure = plots.eigenvalues(log_abs, phase, log_abs - 1, phase, "x")
     disc, memory = figure.axes
@@ -88,7 +88,7 @@ def test_eigenvalues_lie_where_they_are():
     assert steps[0] == pytest.approx(1 / np.log(2)) and np.isfinite(steps[1])
 
 
-def test_images_say_what_was_predicted():
+def test_images_show_the_predicted_class():
     inputs = np.arange(8.0).reshape(2, 4, 1)
     probabilities = np.array([[0.1, 0.9], [0.7, 0.3]])
     panels = plots.images(inputs, np.array([1, 1]), probabilities, "x").axes
@@ -113,7 +113,7 @@ def test_figures_are_saved(tmp_path):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_throughput_has_a_line_for_each_model_by_length():
+def test_throughput_has_a_line_per_model():
     rows = [
         {"what": what, "length": n, "tokens_a_second": n * k, "step_bytes": n * 2**20}
         for what, k in (("a", 1), ("b", 2))

@@ -19,7 +19,11 @@ def _relu(x):
 def _prepared(params, x, state, n):
     """Parameters in double precision with an axis for the rows, and a state."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
-    p = {k: v[..., None, :] if v.ndim == 1 else v for k, v in p.items()}
+    # Leading axes are those of perturbations, so that a bias may have several axes.
+    p = {
+        k: v if "kernel" in k or k[0] in "WUY" else v[..., None, :]
+        for k, v in p.items()
+    }
     if state is None:
         state = np.zeros((*x.shape[:-2], n))
     return p, np.asarray(state, np.float64)

@@ -1,5 +1,6 @@
 """Bad inputs of every recurrence: each ends in an error that names the argument."""
 
+import dataclasses
 import functools
 
 import jax
@@ -114,7 +115,8 @@ def _fields():
     rows = {}
     for cls, (name, recurrence) in CLASSES.items():
         fields = {
-            field: getattr(recurrence, field) for field in cls.__dataclass_fields__
+            field.name: getattr(recurrence, field.name)
+            for field in dataclasses.fields(cls)
         }
         make = functools.partial(lambda cls, fields, **new: cls(**fields | new), cls)
         rows |= bad_inputs.of_fields(name, functools.partial(make, fields), cls)

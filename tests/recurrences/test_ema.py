@@ -68,8 +68,8 @@ def test_damped_decays_lose_nothing_and_always_learn(alpha, delta):
 
 REFUSALS = {
     "size": (DampedEMA, {"d_state": 0}, "d_state", "positive", 0),
-    "order": (ExponentialSmoothing, {"least": 0.2}, "least", "(0, 1)", 0.2),
-    "range": (ExponentialSmoothing, {"greatest": 1.0}, "least", "(0, 1)", 1.0),
+    "order": (ExponentialSmoothing, {"decay_min": 0.2}, "decay_min", "(0, 1)", 0.2),
+    "range": (ExponentialSmoothing, {"decay_max": 1.0}, "decay_min", "(0, 1)", 1.0),
 }
 
 

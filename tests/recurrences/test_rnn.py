@@ -63,7 +63,7 @@ def test_fru_in_parallel_is_the_fru(length, by, key):
     params |= {
         k: 0.1 * jax.random.normal(key, v.shape)
         for k, v in params.items()
-        if "bias" in k
+        if k.startswith("b_")
     }
     x = jax.random.normal(key, (2, length, 2))
 

@@ -73,6 +73,7 @@ def test_low_precision_is_that_of_input_and_output_only():
     np.testing.assert_array_equal(last, last_exact)
 
 
+@pytest.mark.full
 def test_gradient_where_devices_hold_different_rows_is_that_of_one_device():
     p = problem(ROW, 7)
     auto = (jax.sharding.AxisType.Auto,)

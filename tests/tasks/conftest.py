@@ -1,4 +1,4 @@
-"""A process of its own, for what must not depend on this one."""
+"""Fixture that runs a program in a separate process."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def run_python() -> Callable[..., str]:
-    """Runs a program in a process of its own and gives what it prints."""
+    """Returns a function that runs a program in a process and returns its output."""
 
     def run(program: str, **environment: str) -> str:
         command = [sys.executable, "-c", program]

@@ -1,4 +1,4 @@
-"""Tiny sets as their publishers distribute them, written for the tests."""
+"""Writes tiny data sets in the format of their publishers."""
 
 import gzip
 import io
@@ -11,30 +11,30 @@ from pathlib import Path
 import numpy as np
 
 WORDS = ("bad", "good", "naïve")
-"""The words that tell the sentences apart: the number of each in base three."""
+"""Digits of a sentence's index in base three, which make every sentence distinct."""
 
 
 def sentence(i: int) -> str:
-    """Sentence ``i``, with a quotation mark that nothing closes."""
+    """Returns sentence ``i``, with an unpaired quotation mark."""
     digits = [WORDS[i // 3**k % 3] for k in range(4)]
     return f"The \"film, as {' '.join(digits)} as it's long!"
 
 
 def table(path: Path, *rows: tuple) -> None:
-    """Writes rows of a table, tabs between their fields."""
+    """Writes a table of tab-separated fields."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = ["\t".join(map(str, row)) + "\n" for row in rows]
     path.write_text("".join(lines), encoding="utf-8")
 
 
 def idx(path: Path, values: np.ndarray) -> None:
-    """Writes an array of bytes as LeCun's files hold it."""
+    """Writes an array of bytes in the IDX format."""
     head = struct.pack(f">{1 + values.ndim}i", 0x0800 + values.ndim, *values.shape)
     path.write_bytes(gzip.compress(head + values.tobytes(), 1))
 
 
 def mnist(folder: Path, n_train: int = 5, n_test: int = 3) -> dict[str, np.ndarray]:
-    """Writes MNIST: noise, the label of image i is i % 10."""
+    """Writes MNIST: images of noise; the label of image i is i % 10."""
     images = {}
     for split, prefix, n in (("train", "train", n_train), ("test", "t10k", n_test)):
         images[split] = np.random.default_rng(n).integers(0, 256, (n, 28, 28), np.uint8)
@@ -45,7 +45,7 @@ def mnist(folder: Path, n_train: int = 5, n_test: int = 3) -> dict[str, np.ndarr
 
 
 def imdb(folder: Path, n_train: int = 34, n_test: int = 11) -> Path:
-    """Writes the archive of IMDB: review i is sentence i, and good if i is odd."""
+    """Writes the archive of IMDB: review i is sentence i, positive if i is odd."""
     path = folder / "aclImdb_v1.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         put(archive, "aclImdb/README", b"Large Movie Review Dataset\n")
@@ -60,14 +60,14 @@ def imdb(folder: Path, n_train: int = 34, n_test: int = 11) -> Path:
 
 
 def put(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    """Puts a file into an archive."""
+    """Adds a file to an archive."""
     member = tarfile.TarInfo(name)
     member.size = len(content)
     archive.addfile(member, io.BytesIO(content))
 
 
 class _Python2Pickler(pickle._Pickler):
-    """Pickles bytes as Python 2 pickled its strings."""
+    """Pickles bytes as Python 2 pickles strings."""
 
     dispatch = pickle._Pickler.dispatch.copy()
 
@@ -78,21 +78,21 @@ class _Python2Pickler(pickle._Pickler):
 
 
 def pickled(value: object) -> bytes:
-    """Pickles as Python 2 did."""
+    """Pickles a value as Python 2 does."""
     file = io.BytesIO()
     _Python2Pickler(file, 2).dump(value)
-    # The name that the module had when the published files were made.
+    # The module's name when the published files were written.
     return file.getvalue().replace(b"numpy._core.", b"numpy.core.")
 
 
 def cifar10(folder: Path, n_train: int = 34, n_test: int = 11) -> dict[str, np.ndarray]:
-    """Writes CIFAR-10: noise, the label of image i of a split is i % 10."""
+    """Writes CIFAR-10: images of noise; the label of image i of a split is i % 10."""
     images = {}
     with tarfile.open(folder / "cifar-10-python.tar.gz", "w:gz") as archive:
         put(archive, "cifar-10-batches-py/batches.meta", pickled({b"num_vis": 3072}))
         for split, n, names in (
             ("test", n_test, ["test_batch"]),
-            # Not in the order of their numbers.
+            # Out of order, as in the published archive.
             ("train", n_train, [f"data_batch_{k}" for k in (3, 1, 2, 5, 4)]),
         ):
             rng = np.random.default_rng(n)
@@ -121,7 +121,7 @@ def cola(folder: Path, n_train: int = 34, n_test: int = 11) -> None:
 
 
 def mrpc(folder: Path, n_train: int = 34, n_test: int = 11) -> None:
-    """Writes MRPC: pair i is sentence i and its end; 0, 4 ... are to validate on."""
+    """Writes MRPC: pair i is sentence i and its end; validation pairs are 0, 4, ..."""
     columns = ("\ufeffQuality", "#1 ID", "#2 ID", "#1 String", "#2 String")
     rows = [
         (i % 2, i, i + 500, sentence(i), sentence(i).split("as ", 1)[1])
@@ -133,7 +133,7 @@ def mrpc(folder: Path, n_train: int = 34, n_test: int = 11) -> None:
 
 
 def mnli(path: Path) -> None:
-    """Writes the zip archive of MNLI: three pairs to train on, two in each other."""
+    """Writes the zip archive of MNLI: three train pairs, two per validation split."""
     columns = ("index", "promptID", "sentence1", "sentence2", "label1", "gold_label")
     classes = ("entailment", "neutral", "contradiction")
     with zipfile.ZipFile(path, "w") as archive:
@@ -150,7 +150,7 @@ def mnli(path: Path) -> None:
 
 
 def aan(folder: Path, n: int = 45) -> list[tuple[str, str, str, str, str]]:
-    """Writes the tables of AAN: 24 pairs to train on, 10 to validate, the rest."""
+    """Writes the tables of AAN: 24 train, 10 validation, the remaining test pairs."""
     rows = [
         (f"{i % 2}.0", f"W{i}", f"P{i}", sentence(i), sentence(i)[::-1])
         for i in range(n)
@@ -165,7 +165,7 @@ def aan(folder: Path, n: int = 45) -> list[tuple[str, str, str, str, str]]:
 
 
 def novels(folder: Path, n: int) -> list[str]:
-    """Writes documents of a few words each; gives what they say, in order."""
+    """Writes documents of a few words each; returns their texts in order."""
     rng = np.random.default_rng(0)
     words = np.array([*WORDS, *(f"w{i}" for i in range(17))])
     texts = [

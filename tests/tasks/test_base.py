@@ -1,4 +1,4 @@
-"""Choosing rows, seeding streams, and what importing the package costs."""
+"""Indices of batches, random streams, and the imports of the package."""
 
 import chex
 import numpy as np
@@ -8,7 +8,7 @@ from ssm_jax import tasks
 from ssm_jax.tasks import base
 
 
-def test_what_does_not_fill_a_train_batch_is_dropped_anew_each_epoch():
+def test_train_examples_dropped_for_a_partial_batch_differ_between_epochs():
     epochs = [
         [base.shuffled_indices(10, "train", 3 * e + i, 3, seed=0)[0] for i in range(3)]
         for e in range(40)
@@ -20,7 +20,7 @@ def test_what_does_not_fill_a_train_batch_is_dropped_anew_each_epoch():
     assert len(dropped) > 1
 
 
-def test_train_order_is_that_of_seed_and_epoch_at_every_batch_size():
+def test_train_order_depends_on_seed_and_epoch_not_on_batch_size():
     whole, _ = base.shuffled_indices(12, "train", 5, 12, seed=7)
     parts = [
         base.shuffled_indices(12, "train", 5 * 3 + i, 4, seed=7)[0] for i in range(3)
@@ -29,10 +29,10 @@ def test_train_order_is_that_of_seed_and_epoch_at_every_batch_size():
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
-def test_last_evaluation_batch_is_filled_with_rows_that_do_not_count(split):
-    rows, mask = base.shuffled_indices(10, split, 2, 4, seed=0)
+def test_last_evaluation_batch_is_padded_with_masked_rows(split):
+    rows, loss_mask = base.shuffled_indices(10, split, 2, 4, seed=0)
     chex.assert_trees_all_equal(rows, np.array([8, 9, 9, 9]))
-    chex.assert_trees_all_equal(mask, np.array([True, True, False, False]))
+    chex.assert_trees_all_equal(loss_mask, np.array([True, True, False, False]))
 
 
 def test_streams_differ_by_task_split_seed_and_index():
@@ -44,8 +44,7 @@ def test_streams_differ_by_task_split_seed_and_index():
         ("shift", "train", 1, 0),
         ("shift", "train", 0, 1),
         ("shift", "train", 5, 1),
-        # As words of 32 bits, (5, 1) once more: a seed and an index must not run
-        # together.
+        # The same 32-bit words as (5, 1): seed and index must not be concatenated.
         ("shift", "train", 5 + 2**32, 0),
     ]
     first = [base.generator(*a).integers(2**62) for a in arguments]

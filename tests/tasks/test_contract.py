@@ -1,4 +1,4 @@
-"""What every task promises, checked for each of them; a new task is a new row."""
+"""The contract of tasks, tested for each of them; a new task is a new row."""
 
 import dataclasses
 
@@ -60,7 +60,7 @@ FINITE = {
         sets_dir, layout="shuffled", tokenizer="words", vocabulary=30, length=5
     ),
 }
-# Their rows go on from batch to batch, so no seed draws an order.
+# Rows continue from batch to batch, so the order does not depend on the seed.
 STREAMS = {
     "text_stream": lambda sets_dir: text(sets_dir, length=20),
     "text_stream_words": lambda sets_dir: text(
@@ -83,7 +83,7 @@ def task(make, sets_dir) -> tasks.Task:
 
 
 def sequences(batch: tasks.Batch) -> list[bytes]:
-    """Gives the sequences whose targets count, as keys."""
+    """Returns the bytes of the sequences that have a target in the loss."""
     counts = batch.loss_mask.reshape(len(batch.loss_mask), -1).any(axis=1)
     return [row.tobytes() for row in batch.inputs[counts]]
 
@@ -151,7 +151,7 @@ def test_splits_share_no_sequence(task):
 
 
 @each(ENDLESS | FINITE | STREAMS)
-def test_what_a_caller_writes_into_a_batch_stays_there(task):
+def test_writing_into_a_batch_does_not_change_later_batches(task):
     first = task.batch("test", 0, 4, seed=0)
     kept = first.inputs.copy()
     first.inputs[:] = -1.0
@@ -167,7 +167,7 @@ def test_endless_task_has_no_count(task):
 
 
 @each(FINITE | STREAMS)
-def test_an_epoch_of_training_has_every_example_once(task):
+def test_train_epoch_has_every_example_once(task):
     n = task.n_examples("train")
     size = n // 3
     assert tasks.n_batches(task, "train", size) == 3 and n % 3 == 0
@@ -180,7 +180,7 @@ def test_an_epoch_of_training_has_every_example_once(task):
 
 
 @each(FINITE)
-def test_each_epoch_of_training_has_an_order_of_its_own(task):
+def test_train_epochs_have_different_orders(task):
     first, second = (
         [row for i in range(3 * e, 3 * e + 3) for row in sequences(batch_at(task, i))]
         for e in (0, 1)
@@ -209,7 +209,7 @@ def test_evaluation_has_every_example_once_in_order(task, split, batch_size):
 
 
 @each(FINITE | STREAMS)
-def test_target_belongs_to_its_sequence_wherever_it_stands(task):
+def test_target_of_a_sequence_does_not_depend_on_its_position(task):
     n = task.n_examples("train")
     label_of = [
         dict(zip(sequences(batch), batch.targets.tolist(), strict=True))

@@ -122,6 +122,7 @@ def test_top_level_keys_may_be_left_out(folder):
     assert bits(restored) == bits({"params": state_of(2)["params"]})
 
 
+@pytest.mark.full
 def test_state_may_be_donated_and_overwritten_after_save(tmp_path):
     step = jax.jit(lambda x: x + 1, donate_argnums=0)
     on_device, on_host = jnp.zeros(200_000), np.zeros(200_000)

@@ -43,7 +43,7 @@ def steps(tmp_path_factory):
         return jax.tree.map(jnp.zeros_like, updates), updates
 
     transform = optax.GradientTransformation(lambda params: params, keep)
-    run = dataclasses.replace(run, transform=transform, start=StateInit(epoch=epoch))
+    run = dataclasses.replace(run, transform=transform, state_init=StateInit(epoch=epoch))
     batches = [task.batch("train", i, ROWS, seed=0) for i in range(epoch + 2)]
     state = state.replace(
         opt_state=transform.init(state.params),

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssm_jax.kernels.dense import DenseSSM, change_over
+from ssm_jax.kernels.dense import DenseSSM, n_step_change
 from ssm_jax.kernels.precision import divided
 from ssm_jax.types import Array, Complex, Float
 
@@ -78,7 +78,7 @@ def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
     lam, p, B, _, dt = system
     steps = discretized(system)
     # The taps end after `length`: with C (I - A_bar**length) the series is a sum.
-    last = change_over(steps.A_minus_I, length)
+    last = n_step_change(steps.A_minus_I, length)
     cut = -jnp.einsum("dn,dnm->dm", steps.C, last, precision="highest")
     re, im = jnp.split(0.5 * cut, 2, -1)
     C = jax.lax.complex(re, -im)

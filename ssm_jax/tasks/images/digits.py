@@ -1,4 +1,4 @@
-"""Digits: small handwritten digits, read one pixel a step."""
+"""Digits: small handwritten digits, one pixel per step."""
 
 import dataclasses
 import functools
@@ -13,18 +13,19 @@ from ssm_jax.tasks.images import labelled
 class Digits:
     """Classification: which digit an image of 8 by 8 pixels shows, pixel by pixel.
 
-    What it asks of a model: to gather evidence over 64 steps and judge once, at the
-    end. A small stand-in for `PixelMnist` that needs no prepared set.
+    What the task asks of a model: to accumulate evidence over 64 steps and classify
+    once, at the last step. A small substitute for `PixelMnist` that needs no data.
 
     Batch:
       inputs: float32, ``(b, 64, 1)``: pixels row by row from the top left, the integers
-        0 to 16 divided by 16, not centred.
+        0 to 16 divided by 16, not centered.
       targets: int32, ``(b,)``, the digit, 0 to 9.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
 
-    Splits: 1,347 train, 150 validation and 300 test of 1,797 images, drawn once with
-    the classes in proportion. One writer can be in several of them. The images come
-    with scikit-learn, nothing is downloaded; licence CC BY 4.0.
+    Splits: 1,347 train, 150 validation and 300 test images, a partition of the 1,797
+    images by one fixed draw, stratified by class. Images of one writer can be in
+    several splits. The images are part of scikit-learn; nothing is downloaded. Licence
+    CC BY 4.0.
 
     Example:
       >>> batch = Digits().batch("test", 0, batch_size=300, seed=0)
@@ -33,24 +34,24 @@ class Digits:
 
     References:
       Alpaydin and Kaynak, `Optical Recognition of Handwritten Digits
-      <https://doi.org/10.24432/C50P49>`_, 1998, the test part as
-      `sklearn.datasets.load_digits` has it
+      <https://doi.org/10.24432/C50P49>`_, 1998, the test part, as
+      returned by `sklearn.datasets.load_digits`
     """
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: one feature in, one of ten classes out."""
+        """One feature per step, one of ten classes per sequence."""
         return labelled.pixel_spec(length=64, n_classes=10)
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the images of a split."""
+        """Returns the number of images in a split."""
         base.check_split(split)
         return len(_read()[split].labels)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_split(split)
         return _read()[split].batch(split, index, batch_size, seed)
 

@@ -1,4 +1,4 @@
-"""What the tasks share that read an image one pixel a step."""
+"""Batches and spec shared by the tasks that classify images pixel by pixel."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from ssm_jax.tasks import base
 
 
 class LabelledImages(NamedTuple):
-    """Images as rows of pixels, held as the integers they are stored as.
+    """Images as rows of integer pixels, with a class each.
 
     Attributes:
       pixels: uint8, ``(n, l)``, row by row from the top left.
       labels: int32, ``(n,)``, the class of each image.
-      white: The greatest value that a pixel can take.
+      white: The maximum value of a pixel.
     """
 
     pixels: np.ndarray
@@ -23,16 +23,16 @@ class LabelledImages(NamedTuple):
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index`` of these images; they are the split.
+        """Returns batch ``index`` of these images, which are one whole split.
 
         Args:
-          split: Which split they are: ``"train"`` is shuffled.
+          split: The split that the images are; ``"train"`` is shuffled.
           index: Position in the split, in batches.
-          batch_size: Rows of the batch, ``b``.
-          seed: Draws the order of the train split.
+          batch_size: Number of rows of the batch, ``b``.
+          seed: Seeds the order of the train split.
 
         Returns:
-          Inputs ``(b, l, 1)`` in [0, 1], targets and mask ``(b,)``.
+          Inputs ``(b, l, 1)`` in [0, 1], targets and loss mask ``(b,)``.
 
         Raises:
           ValueError: As for `ssm_jax.tasks.Task.batch`.
@@ -44,15 +44,16 @@ class LabelledImages(NamedTuple):
           >>> print(batch.inputs[0, :, 0], batch.targets)
           [0.  0.5 1. ] [7]
         """
-        rows, mask = base.shuffled_indices(
+        rows, loss_mask = base.shuffled_indices(
             len(self.labels), split, index, batch_size, seed
         )
+        # Pixels are stored as uint8 and converted per batch: a quarter of the memory.
         inputs = self.pixels[rows, :, None] / np.float32(self.white)
-        return base.Batch(inputs, self.labels[rows], mask)
+        return base.Batch(inputs, self.labels[rows], loss_mask)
 
 
 def pixel_spec(*, length: int, n_classes: int, d_input: int = 1) -> base.TaskSpec:
-    """Describes a task that names the class of an image after its last pixel."""
+    """Returns the spec of a task that predicts one class after the last step."""
     return base.TaskSpec(
         length=length,
         inputs="vector",

@@ -1,4 +1,4 @@
-"""Images from sets in TFDS's folder format, read one pixel a step."""
+"""MNIST and CIFAR-10 from prepared TFDS sets, one pixel (or row) per step."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from ssm_jax.tasks.tfds import reading
 MNIST = reading.PreparedSet("mnist", "mnist/3.0.1", ("image", "label"))
 CIFAR10 = reading.PreparedSet("cifar10", "cifar10/3.0.2", ("image", "label"))
 
-_SIZE = 28  # Pixels of a side of an image of MNIST.
+_SIZE = 28  # Side length of an MNIST image in pixels.
 _SEED = 1803
 
 
@@ -21,40 +21,42 @@ _SEED = 1803
 class PixelMnist:
     """Classification: which digit an image shows, read pixel by pixel or row by row.
 
-    What it asks of a model: to gather evidence over 784 steps, most of them blank, and
-    judge once, at the end. Permuted, neighbours in the image are far apart in time, and
-    there is no local structure to lean on.
+    What the task asks of a model: to accumulate evidence over 784 steps, most of them
+    blank, and classify once, at the last step. In the permuted variant adjacent pixels
+    are far apart in time, and the sequence has no local structure.
 
     Attributes:
       data_dir: Folder that holds ``mnist/3.0.1``, as ``python -m launch.prepare
         --dataset=mnist`` or TFDS itself prepares it (array_record). None means the
         folder that TFDS itself would take: the environment variable
         ``TFDS_DATA_DIR``, else ``~/tensorflow_datasets``.
-      permuted: Whether the pixels come in one fixed random order, the same for every
-        image, every seed and every run.
-      rows: Whether a step is a row of pixels, and not one.
-      size: Pixels of a side; less than 28, a divisor of it: means of squares of pixels.
-      pooled: Whether all 70,000 images are pooled, mixed in one fixed order, and a
-        fifth of them taken for the test, as the code of the paper below does.
-      n_validation: Images held out for validation, the last ones of the train split.
+      permuted: Whether the pixels are permuted by one fixed random permutation, the
+        same for every image, seed and run.
+      rows: Whether a step is a row of pixels instead of one pixel.
+      size: Side length in pixels, a divisor of 28. Below 28, each pixel is the mean of
+        a square of pixels.
+      pooled: Whether all 70,000 images are pooled, shuffled in one fixed order, and a
+        fifth of them used as the test split, as in the code of the paper below.
+      n_validation: Number of images held out for validation, the last ones of the
+        train split.
 
     Batch:
-      inputs: float32, ``(b, 784, 1)``, or of rows ``(b, 28, 28)``: pixels row by row
-        from the top left, divided by 255, not centred, then permuted if asked for.
+      inputs: float32, ``(b, 784, 1)``, or with ``rows`` ``(b, 28, 28)``: pixels row by
+        row from the top left, divided by 255, not centered, then permuted if requested.
       targets: int32, ``(b,)``, the digit, 0 to 9.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
 
-    Splits: 55,000 train, 5,000 validation and 10,000 test images, from TFDS's mnist
-    3.0.1 (60,000 and 10,000, in the fixed order that TFDS shuffled them to); pooled,
-    51,000, 5,000 and 14,000. Read once per process, a few seconds for all, into 55 MB,
-    without TensorFlow. Licence CC BY-SA 3.0. The tests prepare a few images of noise in
-    its place.
+    Splits: 55,000 train, 5,000 validation and 10,000 test images from TFDS's mnist
+    3.0.1, whose train split (60,000, in TFDS's fixed order) is divided by position;
+    pooled, 51,000, 5,000 and 14,000, divided by position after the fixed shuffle. Read
+    once per process, in a few seconds, into 55 MB, without TensorFlow. Licence CC BY-SA
+    3.0. The tests use a few images of noise instead.
 
     Raises:
-      FileNotFoundError: At the first batch or count, where the set is not there.
-      ValueError: ``size`` is no divisor of 28; at the first batch or count, where the
-        set is there in another format than array_record or damaged, or
-        ``n_validation`` leaves nothing to train on.
+      FileNotFoundError: At the first batch or count, if the set does not exist.
+      ValueError: ``size`` is not a divisor of 28; at the first batch or count, if the
+        set is damaged or not in array_record format, or ``n_validation`` leaves no
+        train example.
 
     Example:
       >>> task = PixelMnist(data_dir="~/tensorflow_datasets", permuted=True)
@@ -74,32 +76,33 @@ class PixelMnist:
     n_validation: int = 5_000
 
     def __post_init__(self) -> None:
-        """Checks the size."""
+        """Validates the fields."""
         if self.size < 1 or _SIZE % self.size:
             raise ValueError(
-                f"`size` must be a divisor of {_SIZE}, got {self.size}; 14 is one."
+                f"`size` must be a divisor of {_SIZE}, got {self.size}; 14 is valid."
             )
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: pixels in, one of ten classes out."""
+        """Pixels as features, one of ten classes per sequence."""
         length, d_input = (self.size, self.size) if self.rows else (self.size**2, 1)
         return labelled.pixel_spec(length=length, n_classes=10, d_input=d_input)
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the images of a split."""
+        """Returns the number of images in a split."""
         return len(self._part(split).labels)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         batch = self._part(split).batch(split, index, batch_size, seed)
         n, size = len(batch.inputs), self.size
+        # Average pooling; with the full size the squares are single pixels.
         squares = batch.inputs.reshape(n, size, _SIZE // size, size, _SIZE // size)
         pixels = squares.mean((2, 4)).reshape(n, size**2)
         if self.permuted:
-            # One order for everybody, so that figures of different runs compare.
+            # One permutation for all seeds, so that results of different runs compare.
             pixels = pixels[:, np.random.default_rng(_SEED).permutation(size**2)]
         return batch._replace(inputs=pixels.reshape(n, self.spec.length, -1))
 
@@ -112,34 +115,35 @@ class PixelMnist:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PixelCifar10:
-    """Classification: what a grey photograph of 32 by 32 pixels shows, pixel by pixel.
+    """Classification: the object in a gray photograph of 32 by 32 pixels, by pixels.
 
-    The task Image of the Long Range Arena. What it asks of a model: to find shapes that
-    are local in two dimensions in a sequence that has only one.
+    The Image task of the Long Range Arena. What the task asks of a model: to detect
+    shapes that are local in two dimensions in a one-dimensional sequence.
 
     Attributes:
       data_dir: Folder that holds ``cifar10/3.0.2``, as ``python -m launch.prepare
         --dataset=cifar10`` or TFDS itself prepares it (array_record). None means the
         folder that TFDS itself would take.
-      n_validation: Images held out for validation, the last ones of TFDS's train split.
+      n_validation: Number of images held out for validation, the last ones of TFDS's
+        train split.
 
     Batch:
-      inputs: float32, ``(b, 1024, 1)``: pixels row by row from the top left, grey as
+      inputs: float32, ``(b, 1024, 1)``: pixels row by row from the top left, gray as
         ``0.299 R + 0.587 G + 0.114 B`` rounded to an integer (halves up), then
         ``(x / 255 - 0.5) / 0.5``.
       targets: int32, ``(b,)``: airplane, automobile, bird, cat, deer, dog, frog, horse,
         ship, truck.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
 
-    Splits: 45,000 train, 5,000 validation and 10,000 test images, from TFDS's cifar10
-    3.0.2 (50,000 and 10,000, in the fixed order that TFDS shuffled them to). Read once
-    per process, a few seconds for all, into 61 MB, without TensorFlow. The publisher
-    names no licence. The tests prepare a few images of noise in its place.
+    Splits: 45,000 train, 5,000 validation and 10,000 test images from TFDS's cifar10
+    3.0.2, whose train split (50,000, in TFDS's fixed order) is divided by position.
+    Read once per process, in a few seconds, into 61 MB, without TensorFlow. The
+    publisher states no licence. The tests use a few images of noise instead.
 
     Raises:
-      FileNotFoundError: At the first batch or count, where the set is not there.
-      ValueError: At the first batch or count, where the set is there in another format
-        than array_record or damaged, or ``n_validation`` leaves nothing to train on.
+      FileNotFoundError: At the first batch or count, if the set does not exist.
+      ValueError: At the first batch or count, if the set is damaged or not in
+        array_record format, or ``n_validation`` leaves no train example.
 
     Example:
       >>> PixelCifar10().spec.length
@@ -156,19 +160,20 @@ class PixelCifar10:
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: one feature in, one of ten classes out."""
+        """One feature per step, one of ten classes per sequence."""
         return labelled.pixel_spec(length=32 * 32, n_classes=10)
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the images of a split."""
+        """Returns the number of images in a split."""
         return len(_part(CIFAR10, self.data_dir, split, self.n_validation).labels)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         part = _part(CIFAR10, self.data_dir, split, self.n_validation)
         batch = part.batch(split, index, batch_size, seed)
+        # (x - 0.5) / 0.5, the normalization of the authors' code.
         return batch._replace(inputs=2 * batch.inputs - 1)
 
 
@@ -178,7 +183,7 @@ def _part(
     split: base.Split,
     n_validation: int,
 ) -> labelled.LabelledImages:
-    """Gives a split, the validation split being the end of the set's train split."""
+    """Returns a split; the validation split is the end of the set's train split."""
     base.check_split(split)
     if split == "test":
         return _read(prepared, data_dir, "test")
@@ -191,7 +196,7 @@ def _part(
 
 @functools.cache
 def _pooled(data_dir, n_validation):
-    """All images of both splits of MNIST in one order; a fifth is for the test."""
+    """Pools both splits of MNIST, shuffles them once, and splits off a fifth."""
     pixels, labels, white = (
         [getattr(_read(MNIST, data_dir, split), field) for split in ("train", "test")]
         for field in labelled.LabelledImages._fields
@@ -225,8 +230,9 @@ def _read(
 
 
 def _grey(image: np.ndarray) -> np.ndarray:
-    """Makes colours ``(h, w, 3)`` grey, in integers; grey stays what it is."""
+    """Converts an RGB image ``(h, w, 3)`` to gray; returns a gray image unchanged."""
     if image.ndim == 2:
         return image
+    # Integer arithmetic: the rounding of halves is exact on every platform.
     weighted = image @ np.array([299, 587, 114], np.uint32)
     return ((weighted + 500) // 1000).astype(np.uint8)

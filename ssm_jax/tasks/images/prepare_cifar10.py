@@ -1,4 +1,4 @@
-"""CIFAR-10 from its Python version."""
+"""Converts the Python version of CIFAR-10 to a prepared set."""
 
 import io
 import pickle
@@ -18,10 +18,10 @@ _LABELS = "airplane automobile bird cat deer dog frog horse ship truck".split()
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """Unpickles numbers, texts, lists, dicts and arrays, and can run nothing."""
+    """Unpickles builtin types and numpy arrays only, so that no code is executed."""
 
     def find_class(self, module: str, name: str) -> Any:
-        # numpy's own names for these have moved since the files were made.
+        # The files name modules of an old numpy; the names are mapped to this one.
         known = {
             "_reconstruct": np.empty(0).__reduce__()[0],
             "ndarray": np.ndarray,
@@ -29,13 +29,13 @@ class _ArraysOnly(pickle.Unpickler):
         }
         if module.split(".")[0] == "numpy" and name in known:
             return known[name]
-        raise pickle.UnpicklingError(f"{module}.{name}, which is no array")
+        raise pickle.UnpicklingError(f"{module}.{name}, which is not an array")
 
 
 def _examples(split: str, found: Sequence[Path]) -> Examples:
     (path,) = found
     prefix = "data_batch_" if split == "train" else "test_batch"
-    # The batches in the order of their numbers, wherever they stand in the archive.
+    # Sorted by name: the order in the archive differs from that of the batch numbers.
     batches = {
         member.name: content
         for member, content in files.members(path)
@@ -57,20 +57,22 @@ def _examples(split: str, found: Sequence[Path]) -> Examples:
             index += 1
 
 
-def _read_batch(place: Path, content: bytes) -> tuple[np.ndarray, list[int]]:
+def _read_batch(location: Path, content: bytes) -> tuple[np.ndarray, list[int]]:
     try:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
         pixels, labels = batch[b"data"], batch[b"labels"]
     except (pickle.UnpicklingError, EOFError, LookupError, TypeError) as error:
-        raise files.bad(place, "be a pickle of b'data' and b'labels'", error) from error
+        raise files.bad(
+            location, "be a pickle of b'data' and b'labels'", error
+        ) from error
     if getattr(pixels, "shape", None) != (len(labels), 3072):
         rule = f"hold pixels ({len(labels)}, 3072), as many rows as labels"
-        raise files.bad(place, rule, getattr(pixels, "shape", type(pixels)))
+        raise files.bad(location, rule, getattr(pixels, "shape", type(pixels)))
     if pixels.dtype != np.uint8:
-        raise files.bad(place, "hold bytes", pixels.dtype)
+        raise files.bad(location, "hold bytes", pixels.dtype)
     for row, label in enumerate(labels):
         if label not in range(10):
-            raise files.bad(f"{place}, label {row}", "be from 0 to 9", label)
+            raise files.bad(f"{location}, label {row}", "be from 0 to 9", label)
     return pixels, labels
 
 

@@ -1,4 +1,4 @@
-"""MNIST from its four IDX files."""
+"""Converts the four IDX files of MNIST to a prepared set."""
 
 import gzip
 import io
@@ -16,7 +16,7 @@ from ssm_jax.tasks.tfds.writing import Examples, RawSet
 
 
 def encode_png(pixels: np.ndarray) -> io.BytesIO:
-    """Encodes an image, uint8 ``(h, w)`` or ``(h, w, 3)``, as TFDS stores it."""
+    """Encodes an image, uint8 ``(h, w)`` or ``(h, w, 3)``, as PNG, as TFDS does."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     file.seek(0)
@@ -39,10 +39,10 @@ def _examples(split: str, found: Sequence[Path]) -> Examples:
 
 def _read_idx(path: Path, ndim: int) -> np.ndarray:
     """Reads an array of bytes in the format of LeCun's IDX files."""
-    with files.whole(path), gzip.open(path) as file:
+    with files.report_damage(path), gzip.open(path) as file:
         content = file.read()
     head = 4 * (1 + ndim)
-    magic = 0x0800 + ndim  # unsigned bytes, and the number of axes
+    magic = 0x0800 + ndim  # 0x08 is unsigned byte; the last byte is the rank.
     if len(content) < head or struct.unpack(">i", content[:4])[0] != magic:
         raise files.bad(path, f"begin with {magic:#010x}", f"0x{content[:4].hex()}")
     shape = struct.unpack(f">{ndim}i", content[4:head])

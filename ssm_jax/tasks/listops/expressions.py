@@ -1,7 +1,8 @@
-"""Random nested expressions, many at once, level by level: what ListOps is made of.
+"""Vectorized generator of random nested expressions for ListOps.
 
 A node of the tree is a digit or an operator; ``MIN``, ``MAX``, ``MED`` and ``SM`` have
-the numbers 0 to 3. Tokens are as `ssm_jax.tasks.ListOps` has them.
+the indices 0 to 3. The tokens are those of `ssm_jax.tasks.ListOps`. Many trees are
+processed at once, one level at a time.
 
 References:
   Nangia and Bowman, `ListOps: A Diagnostic Dataset for Latent Tree Learning
@@ -15,20 +16,20 @@ from typing import NamedTuple
 import numpy as np
 
 P_OPERATOR = 0.25
-"""Probability that a node above the greatest depth is an operator."""
+"""Probability that a node above the maximum depth is an operator."""
 
-RAREST = 100_000
-"""Trees of which at least one must have a wanted length, or none is looked for."""
+N_TRIAL_TREES = 100_000
+"""Number of trees that `has_expressions` samples to find one within the bounds."""
 
 PARTS = 10
-"""Parts that `part_of` divides all expressions into."""
+"""Number of parts that `part_of` divides all expressions into."""
 
-_AT_ONCE = 1024  # Trees that are drawn together; most of them are far too short.
-_DIGIT, _OPERATOR, _CLOSE = 1, 11, 15  # First tokens of their kinds; 0 is padding.
+_AT_ONCE = 1024  # Trees sampled at once; most are rejected as too short.
+_DIGIT, _OPERATOR, _CLOSE = 1, 11, 15  # First token of each kind; 0 is padding.
 
 
 class Bounds(NamedTuple):
-    """Which expressions are wanted; as in `ssm_jax.tasks.ListOps`, all inclusive."""
+    """Inclusive bounds on expressions, with the names of `ssm_jax.tasks.ListOps`."""
 
     min_length: int
     max_length: int
@@ -37,12 +38,13 @@ class Bounds(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """The nodes of many trees at one depth, siblings side by side.
+    """The nodes of many trees at one depth; siblings are adjacent.
 
     Attributes:
-      tree: Which tree each node belongs to, ``(n,)``, never falling.
-      is_operator: Whether it has arguments, on the next level, ``(n,)``.
-      n_arguments: How many, of the operators alone, ``(n_operators,)``.
+      tree: Index of the tree of each node, ``(n,)``, non-decreasing.
+      is_operator: Whether a node is an operator, with arguments on the next level,
+        ``(n,)``.
+      n_arguments: Number of arguments of each operator, ``(n_operators,)``.
     """
 
     tree: np.ndarray
@@ -51,23 +53,23 @@ class _Level(NamedTuple):
 
 
 def part_of(tokens: np.ndarray) -> int:
-    """Numbers the part that an expression belongs to, whatever the bounds.
+    """Returns the part that an expression belongs to, independent of the bounds.
 
-    Expressions that differ in their last digit alone are in ten different parts, so
-    that each part has trees of every shape. Which digit is in which part is decided by
-    a checksum of what stands before it.
+    Expressions that differ only in their last digit are in ten different parts, so that
+    every part has trees of every shape. A checksum of the preceding tokens determines
+    which digit belongs to which part.
 
     Args:
-      tokens: uint8, ``(l,)``; padding at the right does not count.
+      tokens: uint8, ``(l,)``; padding on the right is ignored.
 
     Returns:
-      The number, below `PARTS`.
+      The part, an integer in [0, `PARTS`).
 
     Example:
       >>> [part_of(np.array([14, 9, digit, 15, 0], np.uint8)) for digit in (6, 7, 8)]
       [9, 0, 1]
     """
-    return _part_of(_to_last_digit(tokens))
+    return _part_of(_prefix_to_last_digit(tokens))
 
 
 def draw(
@@ -76,19 +78,19 @@ def draw(
     bounds: Bounds,
     parts: Sequence[int] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws expressions whose length is within the bounds.
+    """Draws expressions whose length is within the bounds, by rejection sampling.
 
-    From the root downwards a node is an operator with probability `P_OPERATOR`, but a
-    digit at the greatest depth; an operator has 2 to ``max_arguments`` arguments. All
-    numbers of arguments, all operators and all digits are equally likely. Trees of a
-    length that is not wanted are drawn anew.
+    From the root down, a node is an operator with probability `P_OPERATOR`, or a digit
+    at the maximum depth. The number of arguments of an operator, 2 to
+    ``max_arguments``, the operator and the digits are uniform.
 
     Args:
-      rng: Where the numbers come from.
-      n: Expressions to draw.
-      bounds: Which are wanted. The search has no end unless they `has_expressions`.
-      parts: Numbers of the parts, as `part_of` gives them, that they are from, equally
-        likely: the last digit of each is set so. None means all, as drawn.
+      rng: Random number generator.
+      n: Number of expressions.
+      bounds: Bounds on the expressions; `has_expressions` must hold for them, or the
+        sampling does not terminate.
+      parts: Parts, as returned by `part_of`, to draw from with equal probability; the
+        last digit of each expression is set accordingly. None means all parts.
 
     Returns:
       Tokens, uint8, ``(n, max_length)``, padded with 0, and values, int32, ``(n,)``.
@@ -105,12 +107,12 @@ def draw(
     found: list[tuple[np.ndarray, np.ndarray]] = []
     while n:
         levels, wanted = _draw_shapes(rng, bounds)
-        # The first that are found, whatever they are, or the choice would not be fair.
+        # The first accepted trees in order: any other selection would bias the sample.
         levels = [_keep_trees(level, wanted[:n]) for level in levels]
         operators, digits = _draw_symbols(rng, levels)
         rows = _write(levels, operators, digits, bounds.max_length)
         if parts is not None:
-            _move_into(rng.choice(parts, len(rows)), levels, digits, rows)
+            _assign_parts(rng.choice(parts, len(rows)), levels, digits, rows)
         values = _evaluate(levels, operators, digits, bounds.max_arguments)
         found.append((rows, values))
         n -= len(values)
@@ -119,18 +121,18 @@ def draw(
 
 
 def has_expressions(bounds: Bounds) -> bool:
-    """Whether one of the first `RAREST` trees that are drawn is within the bounds."""
+    """Returns whether one of `N_TRIAL_TREES` sampled trees is within the bounds."""
     rng = np.random.default_rng(0)
-    rounds = range(0, RAREST, _AT_ONCE)
+    rounds = range(0, N_TRIAL_TREES, _AT_ONCE)
     return any(len(_draw_shapes(rng, bounds)[1]) for _ in rounds)
 
 
 def _draw_shapes(
     rng: np.random.Generator, bounds: Bounds
 ) -> tuple[list[_Level], np.ndarray]:
-    """Draws trees without their symbols, and says which have a wanted length.
+    """Draws the shapes of trees; returns their levels and the indices accepted.
 
-    A tree that has grown too long is given up where it stands.
+    A tree is dropped at the level at which it exceeds the maximum length.
     """
     levels: list[_Level] = []
     length = np.zeros(_AT_ONCE, np.int64)
@@ -141,19 +143,20 @@ def _draw_shapes(
         parent = tree[is_operator]
         n_arguments = rng.integers(2, bounds.max_arguments, len(parent), endpoint=True)
         levels.append(_Level(tree, is_operator, n_arguments))
-        # A digit is one token, an operator two: its own and the closing bracket.
+        # A digit is one token; an operator is two, its own and the closing bracket.
         length += np.bincount(tree, minlength=_AT_ONCE)
         length += np.bincount(parent, minlength=_AT_ONCE)
         next_tree = np.repeat(parent, n_arguments)
-        least = length + np.bincount(next_tree, minlength=_AT_ONCE)
-        tree = next_tree[least[next_tree] <= bounds.max_length]
-        length[least > bounds.max_length] = 0
+        # Every node of the next level adds at least one token.
+        length_min = length + np.bincount(next_tree, minlength=_AT_ONCE)
+        tree = next_tree[length_min[next_tree] <= bounds.max_length]
+        length[length_min > bounds.max_length] = 0
     is_wanted = (bounds.min_length <= length) & (length <= bounds.max_length)
     return levels, np.flatnonzero(is_wanted)
 
 
 def _keep_trees(level: _Level, kept: np.ndarray) -> _Level:
-    """Leaves some of the trees, numbered anew from 0 in their order."""
+    """Keeps some of the trees, renumbered from 0 in their order."""
     number = np.full(_AT_ONCE, -1)
     number[kept] = np.arange(len(kept))
     tree = number[level.tree]
@@ -165,26 +168,27 @@ def _keep_trees(level: _Level, kept: np.ndarray) -> _Level:
 def _draw_symbols(
     rng: np.random.Generator, levels: list[_Level]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Draws, by level, an operator for each that is one and a digit for every node."""
+    """Draws, per level, a symbol for each operator and a digit for every node."""
     operators, digits = [], []
+    # From the leaves up: the order of the draws determines every published example.
     for level in reversed(levels):
         operators.append(rng.integers(4, size=len(level.n_arguments)))
         digits.append(rng.integers(10, size=len(level.is_operator), dtype=np.int32))
     return operators[::-1], digits[::-1]
 
 
-def _move_into(
+def _assign_parts(
     parts: np.ndarray, levels: list[_Level], digits: list[np.ndarray], rows: np.ndarray
 ) -> None:
-    """Sets the last digit of each expression, in both places, so that its part fits."""
-    texts = [_to_last_digit(row) for row in rows]
+    """Sets the last digit of each expression, in rows and digits, to match its part."""
+    texts = [_prefix_to_last_digit(row) for row in rows]
     shift = parts - np.array([_part_of(text) for text in texts])
     last = np.array([len(text) - 1 for text in texts])
     every = np.arange(len(rows))
     moved = (rows[every, last] - _DIGIT + shift) % 10
     rows[every, last] = _DIGIT + moved
-    # The last digit is found from the root on: the last node of its tree on a level is
-    # that digit, or the operator whose last argument is the last node on the next.
+    # Descend from the root: the last node of a tree on a level is either the last digit
+    # or the operator whose last argument is the last node on the next level.
     for (tree, is_operator, _), of_level in zip(levels, digits, strict=True):
         node = np.searchsorted(tree, every, side="right") - 1
         is_last = ~is_operator[node]
@@ -192,8 +196,8 @@ def _move_into(
         every = every[~is_last]
 
 
-def _to_last_digit(row: np.ndarray) -> bytes:
-    """What stands before the closing brackets at the end, which it determines."""
+def _prefix_to_last_digit(row: np.ndarray) -> bytes:
+    """Strips the closing brackets at the end, which the rest determines."""
     return row.tobytes().rstrip(bytes([_CLOSE, 0]))
 
 
@@ -207,8 +211,8 @@ def _evaluate(
     digits: list[np.ndarray],
     max_arguments: int,
 ) -> np.ndarray:
-    """Works the values out from the leaves upwards; gives those of the roots."""
-    value = np.empty(0, np.int32)  # Of the level below.
+    """Evaluates the trees from the leaves up; returns the values of the roots."""
+    value = np.empty(0, np.int32)  # Values of the nodes one level deeper.
     of_levels = zip(levels, operators, digits, strict=True)
     for (_, is_operator, n_arguments), operator, digit in reversed(list(of_levels)):
         result = _apply(operator, n_arguments, value, max_arguments)
@@ -220,16 +224,18 @@ def _evaluate(
 def _apply(
     operator: np.ndarray, n_arguments: np.ndarray, value: np.ndarray, max_arguments: int
 ) -> np.ndarray:
-    """Applies each operator to its arguments, which follow one another in ``value``."""
+    """Applies each operator to its arguments, which are consecutive in ``value``."""
     is_argument = np.arange(max_arguments) < n_arguments[:, None]
-    table = np.full(is_argument.shape, 10, np.uint8)  # Above every digit: sorts last.
+    table = np.full(
+        is_argument.shape, 10, np.uint8
+    )  # Greater than any digit: sorts last.
     table[is_argument] = value
     table.sort(axis=1)
     row = np.arange(len(table))
     below, above = table[row, (n_arguments - 1) // 2], table[row, n_arguments // 2]
     total = table.sum(axis=1, where=is_argument)
-    least, greatest = table[:, 0], table[row, n_arguments - 1]
-    return np.choose(operator, [least, greatest, (below + above) // 2, total % 10])
+    minimum, maximum = table[:, 0], table[row, n_arguments - 1]
+    return np.choose(operator, [minimum, maximum, (below + above) // 2, total % 10])
 
 
 def _write(
@@ -238,27 +244,27 @@ def _write(
     digits: list[np.ndarray],
     max_length: int,
 ) -> np.ndarray:
-    """Sets every node's tokens where they stand in its expression."""
+    """Writes the tokens of every node at their positions in the expression."""
     sizes = _count_tokens(levels)
     rows = np.zeros((len(levels[0].tree), max_length), np.uint8)
-    place = np.zeros(len(rows), np.int64)  # Of the level's nodes, in their rows.
+    position = np.zeros(len(rows), np.int64)  # First token of each node, in its row.
     for depth, (tree, is_operator, n_arguments) in enumerate(levels):
         token = _DIGIT + digits[depth]
         token[is_operator] = _OPERATOR + operators[depth]
-        rows[tree, place] = token
-        first, n_inside = place[is_operator] + 1, sizes[depth][is_operator] - 2
+        rows[tree, position] = token
+        first, n_inside = position[is_operator] + 1, sizes[depth][is_operator] - 2
         rows[tree[is_operator], first + n_inside] = _CLOSE
         if depth + 1 < len(levels):
-            # Siblings stand in a row, each as far on as those before it are long.
+            # Siblings are contiguous: offsets are cumulative sizes, shifted per parent.
             before = np.cumsum(sizes[depth + 1]) - sizes[depth + 1]
             shift = first - before[_starts(n_arguments)]
-            place = before + np.repeat(shift, n_arguments)
+            position = before + np.repeat(shift, n_arguments)
     return rows
 
 
 def _count_tokens(levels: list[_Level]) -> list[np.ndarray]:
-    """Counts the tokens of the tree below each node, itself included, by level."""
-    sizes, size = [], np.empty(0, np.int64)  # Of the level below.
+    """Returns, per level, the number of tokens of the subtree of each node."""
+    sizes, size = [], np.empty(0, np.int64)  # Sizes one level deeper.
     for _, is_operator, n_arguments in reversed(levels):
         inside = np.add.reduceat(size, _starts(n_arguments)) if len(size) else 0
         size = np.ones(len(is_operator), np.int64)
@@ -268,5 +274,5 @@ def _count_tokens(levels: list[_Level]) -> list[np.ndarray]:
 
 
 def _starts(counts: np.ndarray) -> np.ndarray:
-    """Where each of several runs begins that follow one another."""
+    """Returns the start of each of several consecutive runs."""
     return np.cumsum(counts) - counts

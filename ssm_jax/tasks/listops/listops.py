@@ -1,4 +1,4 @@
-"""ListOps: the value of a long nested expression."""
+"""ListOps: evaluation of long nested expressions."""
 
 import dataclasses
 import functools
@@ -8,14 +8,14 @@ import numpy as np
 from ssm_jax.tasks import base, generated
 from ssm_jax.tasks.listops import expressions
 
-_PER_BLOCK = 64  # Examples that are drawn together.
+_PER_BLOCK = 64  # Examples that are drawn at once.
 
 PARTS: dict[base.Split, tuple[int, ...]] = {
     "train": tuple(range(2, expressions.PARTS)),
     "validation": (1,),
     "test": (0,),
 }
-"""Of which parts of all expressions, as `expressions.part_of` has them, a split is."""
+"""The parts of all expressions, see `expressions.part_of`, that form each split."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,49 +27,48 @@ class ListOps:
     median; with an even number of arguments the mean of the middle two, rounded down)
     and ``SM`` (the sum modulo 10).
 
-    What it asks of a model: to follow a hierarchy through one pass over up to 2,000
-    tokens, keeping what the open brackets have gathered so far.
+    What the task asks of a model: to evaluate a hierarchy in one pass over up to 2,000
+    tokens, storing the partial results of all open brackets.
 
     Attributes:
-      n_train: Examples to train on.
-      n_validation: Examples of the validation split.
-      n_test: Examples of the test split.
-      min_length: Fewest tokens of an expression.
-      max_length: Most tokens of an expression, and steps of a sequence.
-      max_depth: Levels of the tree, its root and its deepest digits included; so at
-        most ``max_depth - 1`` brackets are open at once.
-      max_arguments: Most arguments of an operator; the fewest are 2.
+      n_train: Number of train examples.
+      n_validation: Number of validation examples.
+      n_test: Number of test examples.
+      min_length: Minimum number of tokens of an expression.
+      max_length: Maximum number of tokens of an expression, and length of a sequence.
+      max_depth: Maximum number of levels of the tree, counting its root and its deepest
+        digits; at most ``max_depth - 1`` brackets are open at once.
+      max_arguments: Maximum number of arguments of an operator; the minimum is 2.
 
     Batch:
-      inputs: int32, ``(b, max_length)``: 0 padding at the right; 1 to 10 the digits 0
+      inputs: int32, ``(b, max_length)``: 0 padding on the right; 1 to 10 the digits 0
         to 9; 11 to 14 the opening brackets with their operators, ``[MIN``, ``[MAX``,
         ``[MED``, ``[SM``; 15 the closing bracket ``]``.
-      targets: int32, ``(b,)``, the value, 0 to 9.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+      targets: int32, ``(b,)``, the value of the expression, 0 to 9.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
       mask: bool, ``(b, max_length)``, false on padding.
 
-    Splits: 96,000 train, 2,000 validation and 2,000 test examples, drawn from streams
-    of their own: example i of a split depends on the bounds above, on the split and on
-    i alone, in every process. No expression is in two splits, at any size: given
-    all but its last digit, one digit is for tests, one for validation and eight are to
-    train on. Nothing is downloaded; what was asked for once is kept, one byte a token
-    (200 MB in all).
+    Splits: 96,000 train, 2,000 validation and 2,000 test examples, from one random
+    stream per split: example i depends only on the bounds above, the split and i. The
+    splits are disjoint at any size: for each expression without its last digit, one
+    value of that digit belongs to test, one to validation and eight to train. Nothing
+    is downloaded; drawn examples are cached, one byte per token (200 MB in total).
 
     Note:
-      Trees are drawn as the Long Range Arena draws them: from the root downwards each
-      node is an operator with probability 0.25 (a digit at the greatest depth), an
-      operator has 2 to ``max_arguments`` arguments and is any of the four, a digit any
-      of the ten, all equally likely; a tree of another length than wanted is drawn
-      anew. The arena writes an extra pair of parentheses around every argument, does
-      not count it as length, and drops it when it reads; here it never exists, and the
-      brackets are tokens, which the arena's first reader dropped too. Its bounds on the
-      length exclude the bounds themselves, and it draws no tree twice, which at these
-      lengths never happens; two short trees of one split may be equal.
+      Trees are sampled as in the Long Range Arena: from the root down, each node is an
+      operator with probability 0.25 (a digit at the maximum depth); the number of
+      arguments, 2 to ``max_arguments``, the operator and the digit are uniform; a tree
+      whose length is out of bounds is rejected. The arena's files have an additional
+      pair of parentheses around every argument, which is not counted and is removed
+      when they are read; here it does not exist. Here closing brackets are tokens; the
+      arena's first reader removed them. The arena's length bounds are exclusive, and it
+      rejects duplicates, which do not occur at these lengths; here two short trees of
+      one split may be equal.
 
     Raises:
       ValueError: A size is not positive, ``max_depth`` or ``max_arguments`` is below 2,
-        ``max_length`` below ``min_length``, or none of 100,000 trees has such a
-        length.
+        ``max_length`` is below ``min_length``, or none of 100,000 sampled trees has a
+        length within the bounds.
 
     Example:
       >>> task = ListOps(min_length=7, max_length=15, max_depth=4, max_arguments=4)
@@ -96,13 +95,13 @@ class ListOps:
     max_arguments: int = 10
 
     def __post_init__(self) -> None:
-        """Checks the sizes, and that trees of such a length are there to be found."""
+        """Validates the fields, and that trees of the requested lengths exist."""
         generated.check_sizes(self.n_train, self.n_validation, self.n_test)
         for name in ("max_depth", "max_arguments"):
             if (value := getattr(self, name)) < 2:
                 raise ValueError(
-                    f"`{name}` must be at least 2, got {value}; an operator has two "
-                    "arguments or more, one level below it."
+                    f"`{name}` must be at least 2, got {value}; an operator has at "
+                    "least two arguments, one level below it."
                 )
         if not 1 <= self.min_length <= self.max_length:
             raise ValueError(
@@ -112,14 +111,14 @@ class ListOps:
         if not expressions.has_expressions(_bounds(self)):
             raise ValueError(
                 "`min_length` and `max_length` must be lengths that trees have, got "
-                f"{self.min_length} and {self.max_length} and none such among "
-                f"{expressions.RAREST:,} trees; move them apart, or raise `max_depth` "
-                "or `max_arguments`."
+                f"{self.min_length} and {self.max_length}, and none such among "
+                f"{expressions.N_TRIAL_TREES:,} trees; widen the bounds, or increase "
+                "`max_depth` or `max_arguments`."
             )
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: one of 16 tokens a step in, one of ten digits out."""
+        """One of 16 tokens per step, one of ten digits per sequence."""
         return base.TaskSpec(
             length=self.max_length,
             inputs="token",
@@ -130,27 +129,27 @@ class ListOps:
         )
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the expressions of a split."""
+        """Returns the number of expressions in a split."""
         return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
         tokens, values = _examples(self, split).take(rows)
-        return base.Batch(tokens.astype(np.int32), values, mask, mask=tokens > 0)
+        return base.Batch(tokens.astype(np.int32), values, loss_mask, mask=tokens > 0)
 
 
 def decode(tokens: np.ndarray) -> str:
-    """Writes an expression out.
+    """Returns an expression as text.
 
     Args:
-      tokens: As in `ListOps`, ``(l,)``; padding is left out.
+      tokens: Tokens of `ListOps`, ``(l,)``; padding is skipped.
 
     Returns:
-      The words of the expression with blanks between them.
+      The tokens as text, separated by spaces.
 
     Example:
       >>> decode(np.array([14, 9, 6, 15, 0, 0]))

@@ -1,4 +1,4 @@
-"""Dashed curves that bend a little and touch nothing, grown on many sheets at once.
+"""Vectorized growth of dashed curves that do not touch, on many images at once.
 
 References:
   Linsley, Kim, Veerabadran, Windolf and Serre, `Learning long-range spatial
@@ -10,37 +10,40 @@ import numpy as np
 
 from ssm_jax.tasks.pathfinder.dashes import DashStamps
 
-_NOBODY, _EDGE, _FIRST_DASH = 0, 1, 2  # Who may hold a pixel; the dashes from 2 on.
-_PLACES = 32  # Where a curve tries to begin before it gives up.
+# Owner of a pixel; dash number d has owner _FIRST_DASH + d.
+_FREE, _EDGE, _FIRST_DASH = 0, 1, 2
+_N_STARTS = 32  # Random starts of a curve that are tried.
 
 
 class Canvas:
-    """Sheets of pixels with dashes on them, ``n`` sheets with up to ``d`` dashes.
+    """A batch of ``n`` sheets of pixels with up to ``d`` dashes each.
 
-    Each dash holds the pixels up to a margin around it, and no other dash may have one
-    of them but its successor in the same curve.
+    Each dash owns the pixels within a margin around it. Other dashes may not use them,
+    except its successor in the same curve.
 
     Attributes:
-      brush: The stamps of all dashes.
-      pivot: Where each dash starts from, a place on its sheet, int64, ``(n, d)``.
-      direction: Its direction in the brush, int64, ``(n, d)``; -1 where none is drawn.
+      stamps: The stamps of all dashes.
+      pivot: Pivot of each dash, a flat index into its sheet, int64, ``(n, d)``.
+      direction: Index of its direction in ``stamps``, int64, ``(n, d)``; -1 for a dash
+        that is not drawn.
     """
 
-    def __init__(self, brush: DashStamps, n: int, n_dashes: int) -> None:
-        """Lays out empty sheets.
+    def __init__(self, stamps: DashStamps, n: int, n_dashes: int) -> None:
+        """Creates empty sheets.
 
         Args:
-          brush: What is drawn with; the outermost pixels of its images stay free.
-          n: Sheets.
-          n_dashes: Dashes of a sheet, at most 254.
+          stamps: Stamps of the dashes; the outermost pixels of the images stay empty.
+          n: Number of sheets.
+          n_dashes: Maximum number of dashes of a sheet, at most 254.
         """
-        self.brush = brush
+        # uint8 holds the owners: the free and edge values and 254 dashes.
+        self.stamps = stamps
         self.pivot = np.zeros((n, n_dashes), int)
         self.direction = np.full((n, n_dashes), -1)
-        holder = np.full((n, brush.width, brush.width), _EDGE, np.uint8)
-        inside = slice(brush.edge + 1, -brush.edge - 1)
-        holder[:, inside, inside] = _NOBODY
-        self._holder = holder.reshape(n, -1)
+        owner = np.full((n, stamps.width, stamps.width), _EDGE, np.uint8)
+        inside = slice(stamps.edge + 1, -stamps.edge - 1)
+        owner[:, inside, inside] = _FREE
+        self._owner = owner.reshape(n, -1)
 
     def fits(
         self,
@@ -49,55 +52,56 @@ class Canvas:
         direction: np.ndarray,
         after: int | None = None,
     ) -> np.ndarray:
-        """Whether dashes would touch nothing that is drawn.
+        """Returns whether candidate dashes would touch no dash that is drawn.
 
         Args:
-          sheets: On which sheets, ``(m,)``.
-          pivot: Where they start from, ``(m, c)`` or ``(m, 1)``.
-          direction: Their directions, ``(m, c)``.
-          after: The dash that they would follow, and may touch.
+          sheets: Indices of sheets, ``(m,)``.
+          pivot: Pivots of the candidates, ``(m, c)`` or ``(m, 1)``.
+          direction: Directions of the candidates, ``(m, c)``.
+          after: The preceding dash of the curve, which they may touch.
 
         Returns:
           bool, ``(m, c)``.
         """
-        place = (sheets * self._holder.shape[1])[:, None] + pivot
-        pixels = place[..., None] + self.brush.room[direction]
-        holder = self._holder.reshape(-1).take(pixels)
-        is_free = holder == _NOBODY
+        offset = (sheets * self._owner.shape[1])[:, None] + pivot
+        pixels = offset[..., None] + self.stamps.room[direction]
+        owner = self._owner.reshape(-1).take(pixels)
+        is_free = owner == _FREE
         if after is not None:
-            is_free |= holder == _FIRST_DASH + after
+            is_free |= owner == _FIRST_DASH + after
         return is_free.all(axis=-1)
 
     def draw(
         self, sheets: np.ndarray, pivot: np.ndarray, direction: np.ndarray, dash: int
     ) -> None:
-        """Draws one dash, number ``dash``, on each of some sheets; arrays ``(m,)``."""
+        """Draws dash number ``dash`` on each of some sheets; arrays are ``(m,)``."""
         self.pivot[sheets, dash] = pivot
         self.direction[sheets, dash] = direction
-        place = sheets * self._holder.shape[1] + pivot
-        pixels = place[:, None] + self.brush.room[direction]
-        holder = self._holder.reshape(-1)
-        # A pixel that two dashes of a curve share stays with the first of them: the
-        # one after both may not have it.
-        holder[pixels[holder[pixels] == _NOBODY]] = _FIRST_DASH + dash
+        offset = sheets * self._owner.shape[1] + pivot
+        pixels = offset[:, None] + self.stamps.room[direction]
+        owner = self._owner.reshape(-1)
+        # A pixel shared by two successive dashes keeps its first owner, so that the
+        # dash after both of them may not use it.
+        owner[pixels[owner[pixels] == _FREE]] = _FIRST_DASH + dash
 
     def extend(
         self, rng: np.random.Generator, sheets: np.ndarray, after: int, dash: int
     ) -> np.ndarray:
-        """Draws dash number ``dash`` so that it follows number ``shift_left``.
+        """Draws dash number ``dash`` as the successor of number ``after``.
 
-        Its direction is drawn by the brush's weights, among those that fit.
+        The direction is sampled by the weights of the stamps among those that fit.
 
         Returns:
-          Those of ``sheets`` where one did, ``(m,)``.
+          The subset of ``sheets`` where a direction fits.
         """
         before = self.direction[sheets, after]
-        pivot = self.pivot[sheets, after] + self.brush.step[before]
-        turns, weights = self.brush.turns[before], self.brush.weights[before]
+        pivot = self.pivot[sheets, after] + self.stamps.step[before]
+        turns, weights = self.stamps.turns[before], self.stamps.weights[before]
         direction = _choose(rng, turns, weights)
         fits = self.fits(sheets, pivot[:, None], direction[:, None], after)[:, 0]
-        # Most fit at once. Drawing the rest again among what fits gives the same
-        # distribution as doing so with all, at a fraction of the cost.
+        # Rejection sampling: most directions fit at once. Resampling the rest among
+        # the fitting directions gives the same distribution as testing all directions
+        # everywhere, at a fraction of the cost.
         rest = ~fits
         weights = weights[rest] * self.fits(
             sheets[rest], pivot[rest, None], turns[rest], after
@@ -110,15 +114,15 @@ class Canvas:
     def draw_curve(
         self, rng: np.random.Generator, sheets: np.ndarray, dashes: range
     ) -> np.ndarray:
-        """Draws a curve of some dashes on each of some sheets, wherever there is room.
+        """Draws a curve with the numbers ``dashes`` at a random position of each sheet.
 
         Returns:
-          Those of ``sheets`` that have no such curve now and are as before, ``(m,)``.
+          The subset of ``sheets`` where this failed; they are unchanged.
         """
-        brush = self.brush
-        size = brush.width - 2 * brush.edge
-        pivot = brush.flat(rng.integers(size, size=(len(sheets), _PLACES, 2)))
-        direction = rng.integers(len(brush.step), size=pivot.shape)
+        stamps = self.stamps
+        size = stamps.width - 2 * stamps.edge
+        pivot = stamps.to_index(rng.integers(size, size=(len(sheets), _N_STARTS, 2)))
+        direction = rng.integers(len(stamps.step), size=pivot.shape)
         fits = self.fits(sheets, pivot, direction)
         left = fits.any(axis=1)
         first = (np.flatnonzero(left), fits.argmax(axis=1)[left])
@@ -131,18 +135,21 @@ class Canvas:
         return failed
 
     def _erase(self, sheets: np.ndarray, dashes: range) -> None:
-        """Takes back the dashes drawn last."""
+        """Removes the dashes from ``dashes.start`` on."""
         self.direction[sheets, dashes.start :] = -1
-        holder = self._holder[sheets]
-        holder[holder >= _FIRST_DASH + dashes.start] = _NOBODY
-        self._holder[sheets] = holder
+        owner = self._owner[sheets]
+        owner[owner >= _FIRST_DASH + dashes.start] = _FREE
+        self._owner[sheets] = owner
 
 
 def _choose(
     rng: np.random.Generator, items: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """Chooses one of the items of each row, ``(m, c)``, by its weights."""
-    heap = np.cumsum(weights, axis=1)
-    # In (0, 1], so that what is hit has a weight; a row of none gives its first item.
-    hit = (1.0 - rng.random(len(heap))) * heap[:, -1]
-    return items[np.arange(len(items)), np.argmax(heap >= hit[:, None], axis=1)]
+    """Samples one item of each row, ``(m, c)``, with probability by weight."""
+    cumulative = np.cumsum(weights, axis=1)
+    # In (0, 1], so that items of weight 0 are never chosen; a row of zeros returns its
+    # first item.
+    target = (1.0 - rng.random(len(cumulative))) * cumulative[:, -1]
+    return items[
+        np.arange(len(items)), np.argmax(cumulative >= target[:, None], axis=1)
+    ]

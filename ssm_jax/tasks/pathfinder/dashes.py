@@ -1,24 +1,24 @@
-"""The dashes of a dashed curve, as stamps for sheets of pixels."""
+"""The dashes of a dashed curve, rasterized as stamps in all directions."""
 
 import dataclasses
 import functools
 
 import numpy as np
 
-_SUBPIXELS = 8  # Along each axis, to see how much of a pixel a dash covers.
+_SUBPIXELS = 8  # Per axis: supersampling for the coverage of a pixel.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DashStyle:
-    """How curves look.
+    """Geometry of the dashes of a curve.
 
     Attributes:
       dash: Length of a dash in pixels.
       thickness: Width of a dash in pixels.
-      margin: Half of the gap between two dashes, and of the least distance to any other
-        curve, in pixels.
-      continuity: A turn by ``r`` radians has the weight ``cos(continuity * r)**2``, and
-        none where the product exceeds a right angle. Greater is straighter.
+      margin: Half of the gap between two dashes, and half of the minimum distance to
+        another curve, in pixels.
+      continuity: A turn by ``r`` radians has the weight ``cos(continuity * r)**2``, or
+        0 if ``continuity * r`` exceeds pi / 2. Larger values give straighter curves.
     """
 
     dash: int
@@ -29,23 +29,23 @@ class DashStyle:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DashStamps:
-    """One dash in each of ``k`` directions, around the pivot that it starts from.
+    """One dash in each of ``k`` directions, relative to its pivot.
 
-    The dash begins a gap of ``margin`` pixels after its pivot, and the next pivot is
-    as far after its end. Pixels are flat indices into a square sheet, counted from the
-    pivot; a set of pixels smaller than the largest repeats its first.
+    A dash begins ``margin`` pixels after its pivot, and the next pivot is ``margin``
+    pixels after its end. Pixels are offsets of flat indices into a square sheet,
+    relative to the pivot; a set of pixels is padded by repeating its first pixel.
 
     Attributes:
-      width: Pixels along a side of a sheet.
-      edge: Pixels around the image on its sheet, so many that no stamp reaches past.
-      tail: Where a dash begins, rows and columns from the pivot, int64, ``(k, 2)``.
-      head: Where it ends, int64, ``(k, 2)``.
-      step: The next pivot, int64, ``(k,)``.
-      room: Pixels that a dash keeps for itself, int64, ``(k, p)``.
-      ink: Pixels that it shows on, int64, ``(k, q)``.
-      coverage: How much of each of those it covers, float32, ``(k, q)``.
+      width: Side length of a sheet in pixels.
+      edge: Width of the frame around the image on its sheet; no stamp exceeds it.
+      tail: Beginning of the dash, rows and columns from the pivot, int64, ``(k, 2)``.
+      head: End of the dash, int64, ``(k, 2)``.
+      step: Offset of the next pivot, int64, ``(k,)``.
+      room: Pixels that a dash reserves, int64, ``(k, p)``.
+      ink: Pixels that a dash covers, at least in part, int64, ``(k, q)``.
+      coverage: Covered fraction of each of them, float32, ``(k, q)``.
       turns: Directions that may follow each direction, int64, ``(k, c)``.
-      weights: How likely each of those is, float64, ``(k, c)``; zeros fill up.
+      weights: Weights of these directions, float64, ``(k, c)``, padded with 0.
     """
 
     width: int
@@ -59,51 +59,51 @@ class DashStamps:
     turns: np.ndarray
     weights: np.ndarray
 
-    def flat(self, place: np.ndarray) -> np.ndarray:
-        """Turns rows and columns of the image, ``(..., 2)``, into places of a sheet."""
-        return (place + self.edge) @ np.array([self.width, 1])
+    def to_index(self, position: np.ndarray) -> np.ndarray:
+        """Converts rows and columns of an image, ``(..., 2)``, to sheet indices."""
+        return (position + self.edge) @ np.array([self.width, 1])
 
-    def place(self, flat: np.ndarray) -> np.ndarray:
-        """Turns places of a sheet into rows and columns of the image, ``(..., 2)``."""
-        return np.stack(np.divmod(flat, self.width), axis=-1) - self.edge
+    def to_position(self, index: np.ndarray) -> np.ndarray:
+        """Converts sheet indices to rows and columns of an image, ``(..., 2)``."""
+        return np.stack(np.divmod(index, self.width), axis=-1) - self.edge
 
 
 @functools.cache
-def make_stamps(stroke: DashStyle, size: int) -> DashStamps:
-    """Makes the stamps of a stroke for images of ``size`` by ``size`` pixels.
+def make_stamps(style: DashStyle, size: int) -> DashStamps:
+    """Returns the stamps of a style for images of ``size`` by ``size`` pixels.
 
-    The directions are those of all whole pixels on a circle around the pivot.
+    The directions are those of all pixels on a circle around the pivot.
 
     Example:
-      >>> stroke = DashStyle(dash=5, thickness=1.5, margin=2, continuity=1.8)
-      >>> brush = make_stamps(stroke, size=128)
-      >>> east = brush.head.tolist().index([0, 7])
-      >>> brush.tail[east].tolist(), brush.step[east].item()
+      >>> style = DashStyle(dash=5, thickness=1.5, margin=2, continuity=1.8)
+      >>> stamps = make_stamps(style, size=128)
+      >>> east = stamps.head.tolist().index([0, 7])
+      >>> stamps.tail[east].tolist(), stamps.step[east].item()
       ([0, 2], 9)
-      >>> brush.coverage[east].sum().item()  # 5 by 1.5 pixels, and the round ends
+      >>> stamps.coverage[east].sum().item()  # 5 by 1.5 pixels, plus the round ends
       9.25
     """
-    radius = stroke.dash + stroke.margin
+    radius = style.dash + style.margin
     angle = np.linspace(0, 2 * np.pi, 64 * radius, endpoint=False)
     circle = radius * np.stack([np.sin(angle), np.cos(angle)], axis=-1)
     head = np.unique(np.rint(circle).astype(int), axis=0)
     ahead = head / np.linalg.norm(head, axis=1, keepdims=True)
-    tail = head - stroke.dash * ahead
+    tail = head - style.dash * ahead
 
-    reach = radius + stroke.margin + 2
-    edge = reach + stroke.margin + 1  # A pivot may lie a gap outside the image.
+    reach = radius + style.margin + 2
+    edge = reach + style.margin + 1  # A pivot may lie a gap outside of the image.
     width = size + 2 * edge
-    coverage = _coverage(tail, head, reach, stroke.thickness)
+    coverage = _coverage(tail, head, reach, style.thickness)
     pixels = np.arange(-reach, reach + 1.0)
-    is_room = _distance(tail, head, pixels) <= stroke.margin + stroke.thickness / 2
+    is_room = _distance(tail, head, pixels) <= style.margin + style.thickness / 2
     turn = np.arccos(np.clip(ahead @ ahead.T, -1, 1))
-    weight = np.cos(np.minimum(stroke.continuity * turn, np.pi / 2)) ** 2
-    weight[weight < 1e-9] = 0  # The cosine of a right angle, as floats have it.
+    weight = np.cos(np.minimum(style.continuity * turn, np.pi / 2)) ** 2
+    weight[weight < 1e-9] = 0  # cos(pi / 2) is not exactly 0 in floats.
 
     offsets = (pixels[:, None] * width + pixels).astype(int).ravel()
     ink, _ = _pack(coverage > 0)
     turns, is_turn = _pack(weight > 0)
-    step = np.rint((stroke.dash + 2 * stroke.margin) * ahead).astype(int)
+    step = np.rint((style.dash + 2 * style.margin) * ahead).astype(int)
     return DashStamps(
         width=width,
         edge=edge,
@@ -121,7 +121,7 @@ def make_stamps(stroke: DashStyle, size: int) -> DashStamps:
 def _coverage(
     tail: np.ndarray, head: np.ndarray, reach: int, thickness: float
 ) -> np.ndarray:
-    """How much of each pixel up to ``reach`` a dash covers, ``(k, pixels)``."""
+    """Returns the covered fraction of each pixel within ``reach``, ``(k, pixels)``."""
     n = 2 * reach + 1
     fine = (np.arange(n * _SUBPIXELS) + 0.5) / _SUBPIXELS - reach - 0.5
     is_covered = _distance(tail, head, fine) <= thickness / 2
@@ -130,15 +130,16 @@ def _coverage(
 
 
 def _distance(tail: np.ndarray, head: np.ndarray, axis: np.ndarray) -> np.ndarray:
-    """Distance of a grid's points from each dash, ``(k, len(axis), len(axis))``."""
+    """Returns distances of grid points to each dash, ``(k, len(axis), len(axis))``."""
     y, x = np.meshgrid(axis, axis, indexing="ij")
     (y0, x0), (dy, dx) = (v.T[..., None, None] for v in (tail, head - tail))
+    # Projection onto the line, clipped to the segment: dashes have round ends.
     along = np.clip(((y - y0) * dy + (x - x0) * dx) / (dy**2 + dx**2), 0, 1)
     return np.hypot(y - y0 - along * dy, x - x0 - along * dx)
 
 
 def _pack(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lists where each row is true, repeating the first, and which are no repeats."""
+    """Returns the true columns of each row, padded with the first, and a mask."""
     counts = table.sum(axis=1, keepdims=True)
     columns = np.argsort(~table, axis=1, kind="stable")[:, : counts.max()]
     is_true = np.arange(counts.max()) < counts

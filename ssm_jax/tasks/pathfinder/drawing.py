@@ -1,4 +1,4 @@
-"""The images of Pathfinder: are two dots the ends of one dashed curve?"""
+"""Generator of the images of Pathfinder and Path-X."""
 
 import dataclasses
 from typing import Literal, NamedTuple
@@ -10,32 +10,32 @@ from ssm_jax.tasks.pathfinder.canvas import Canvas
 from ssm_jax.tasks.pathfinder.dashes import DashStamps, DashStyle, make_stamps
 
 Size = Literal[32, 128]
-"""Pixels along a side of an image: Pathfinder, and Path-X."""
+"""Side length of an image in pixels: 32 for Pathfinder, 128 for Path-X."""
 
 PER_BLOCK = 50
-"""Examples that `draw_block` draws together."""
+"""Number of examples that `draw_block` draws."""
 
-_DASHES = 14  # Of each of the two curves that can carry dots.
+_DASHES = 14  # Dashes of each of the two long curves, which have the dots.
 _DISTRACTOR_DASHES = 4
 _DISTRACTOR_TRIES = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Setting:
-    """What the Long Range Arena gave the authors' generator, in its hard variant.
+    """Settings of the Long Range Arena for the authors' generator, hard variant.
 
     Attributes:
-      strokes: Each image has one of these, equally likely.
-      apart: Pixels between the beginnings of the two curves, and half the distance of
-        the first one's pivot from the edge, at least.
-      n_distractors: Short curves besides; fewer where there is no room.
-      dot_radius: Of the dots, in pixels.
-      contrast: Brightness of the two curves, where their dashes cover a whole pixel.
-      distractor_contrast: The same of the short ones.
-      n_begun: Pairs of curves to begin for each that is expected to come to its end.
+      styles: Styles of the dashes; each image has one of them, uniformly.
+      apart: Distance between the beginnings of the two long curves in pixels, and half
+        of the minimum distance of the first pivot from the edge.
+      n_distractors: Maximum number of short curves.
+      dot_radius: Radius of the dots in pixels.
+      contrast: Brightness of the long curves at full coverage of a pixel.
+      distractor_contrast: Brightness of the short curves.
+      n_begun: Pairs of curves that are started for each completed pair, on average.
     """
 
-    strokes: tuple[DashStyle, ...]
+    styles: tuple[DashStyle, ...]
     apart: int
     n_distractors: int
     dot_radius: float
@@ -46,7 +46,7 @@ class _Setting:
 
 _SETTINGS: dict[int, _Setting] = {
     32: _Setting(
-        strokes=(DashStyle(dash=2, thickness=0.5, margin=1, continuity=1.0),),
+        styles=(DashStyle(dash=2, thickness=0.5, margin=1, continuity=1.0),),
         apart=7,
         n_distractors=5,
         dot_radius=1.5,
@@ -55,7 +55,7 @@ _SETTINGS: dict[int, _Setting] = {
         n_begun=24,
     ),
     128: _Setting(
-        strokes=(
+        styles=(
             DashStyle(dash=5, thickness=1.5, margin=2, continuity=1.8),
             DashStyle(dash=5, thickness=1.5, margin=3, continuity=1.8),
         ),
@@ -70,17 +70,17 @@ _SETTINGS: dict[int, _Setting] = {
 
 
 class Drawings(NamedTuple):
-    """Images with what is on them; places are rows and columns of pixels.
+    """Images and their geometry; positions are rows and columns of pixels.
 
     Attributes:
       images: uint8, ``(n, size, size)``, black background.
-      labels: int32, ``(n,)``, 1 where both dots are on one curve.
-      dots: Where the two dots are, int64, ``(n, 2, 2)``.
-      tails: Where each of up to ``d`` dashes begins, int64, ``(n, d, 2)``.
-      heads: Where it ends, int64, ``(n, d, 2)``.
-      curves: The curve that it belongs to, int64, ``(n, d)``, in order from the curve's
-        beginning to its end: 0 and 1 the long ones, 2 and more the short ones, -1 where
-        there is no dash.
+      labels: int32, ``(n,)``, 1 if both dots are on one curve.
+      dots: Positions of the two dots, int64, ``(n, 2, 2)``.
+      tails: Beginning of each of up to ``d`` dashes, int64, ``(n, d, 2)``.
+      heads: End of each dash, int64, ``(n, d, 2)``.
+      curves: Curve of each dash, int64, ``(n, d)``, in order from the beginning of a
+        curve to its end: 0 and 1 are the long curves, 2 and above the short ones, -1
+        means no dash.
     """
 
     images: np.ndarray
@@ -92,18 +92,18 @@ class Drawings(NamedTuple):
 
 
 def draw_block(size: Size, seed: int, split: base.Split, block: int) -> Drawings:
-    """Draws the examples ``block * PER_BLOCK`` and on of a split.
+    """Draws the `PER_BLOCK` examples of a split from ``block * PER_BLOCK`` on.
 
     Equal arguments give equal examples in every process.
 
     Args:
-      size: Pixels along a side of an image.
-      seed: At least 0; another seed is another data set.
-      split: The part of the data that they belong to.
-      block: At least 0.
+      size: Side length of an image in pixels.
+      seed: Seed of the data set, at least 0.
+      split: The split.
+      block: Index of the block, at least 0.
 
     Returns:
-      `PER_BLOCK` examples.
+      The examples.
     """
     rng = base.generator(f"pathfinder{size}", split, seed, block)
     return draw(rng, PER_BLOCK, size)
@@ -112,18 +112,18 @@ def draw_block(size: Size, seed: int, split: base.Split, block: int) -> Drawings
 def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
     """Draws images of two long dashed curves, short ones, and two dots.
 
-    One dot is at the beginning of one of the two curves, the other at the end of the
-    same curve or, as likely, of the other. All curves keep apart by at least the gap
-    between two dashes. A curve that gets stuck means a new pair of curves, a short one
-    is tried five times.
+    One dot is at the beginning of one of the two long curves, the other at the end of
+    the same curve or of the other one, with equal probability. The distance between
+    curves is at least the gap between two dashes. If a long curve has no room left, the
+    pair is rejected; a short curve is tried five times.
 
     Args:
-      rng: Where the numbers come from.
-      n: Images to draw.
-      size: Pixels along a side.
+      rng: Random number generator.
+      n: Number of images.
+      size: Side length in pixels.
 
     Returns:
-      The images and what is on them.
+      The images and their geometry.
 
     Example:
       >>> drawings = draw(np.random.default_rng(1), 3, size=32)
@@ -132,108 +132,112 @@ def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
     """
     setting = _SETTINGS[size]
     labels = rng.integers(2, size=n, dtype=np.int32)
-    which = rng.integers(len(setting.strokes), size=n)
+    which = rng.integers(len(setting.styles), size=n)
     parts, order = [], []
-    for number, stroke in enumerate(setting.strokes):
+    for number, style in enumerate(setting.styles):
         rows = np.flatnonzero(which == number)
         if len(rows):
-            brush = make_stamps(stroke, size)
-            parts.append(_draw(rng, labels[rows], brush, setting))
+            stamps = make_stamps(style, size)
+            parts.append(_draw(rng, labels[rows], stamps, setting))
             order.append(rows)
-    place = np.argsort(np.concatenate(order))
-    return Drawings(*(np.concatenate(x)[place] for x in zip(*parts, strict=True)))
+    inverse = np.argsort(np.concatenate(order))
+    return Drawings(*(np.concatenate(x)[inverse] for x in zip(*parts, strict=True)))
 
 
 def _draw(
-    rng: np.random.Generator, labels: np.ndarray, brush: DashStamps, setting: _Setting
+    rng: np.random.Generator, labels: np.ndarray, stamps: DashStamps, setting: _Setting
 ) -> Drawings:
-    """Draws an image for each label, all with one brush."""
+    """Draws an image for each label, all in one style."""
     n, n_long = len(labels), 2 * _DASHES
     short = range(n_long, n_long + setting.n_distractors * _DISTRACTOR_DASHES)
-    sheets = Canvas(brush, n, short.stop)
-    everywhere = np.arange(n)
-    pivot, direction = _draw_pairs(rng, n, brush, setting)
+    canvas = Canvas(stamps, n, short.stop)
+    every_sheet = np.arange(n)
+    pivot, direction = _draw_pairs(rng, n, stamps, setting)
     for dash in range(n_long):
-        sheets.draw(everywhere, pivot[:, dash], direction[:, dash], dash)
+        canvas.draw(every_sheet, pivot[:, dash], direction[:, dash], dash)
     for first in short[::_DISTRACTOR_DASHES]:
-        missing = everywhere
+        missing = every_sheet
         for _ in range(_DISTRACTOR_TRIES):
             dashes = range(first, first + _DISTRACTOR_DASHES)
-            missing = sheets.draw_curve(rng, missing, dashes)
-    pivots = brush.place(sheets.pivot)
-    tails, heads = (pivots + end[sheets.direction] for end in (brush.tail, brush.head))
+            missing = canvas.draw_curve(rng, missing, dashes)
+    pivots = stamps.to_position(canvas.pivot)
+    tails, heads = (
+        pivots + end[canvas.direction] for end in (stamps.tail, stamps.head)
+    )
     begins = rng.integers(2, size=n)
     ends = np.where(labels == 1, begins, 1 - begins)
     dots = np.stack(
-        [tails[everywhere, begins], heads[everywhere, n_long - 2 + ends]], axis=1
+        [tails[every_sheet, begins], heads[every_sheet, n_long - 2 + ends]], axis=1
     )
     curves = np.r_[
         np.tile([0, 1], _DASHES),
         np.repeat(2 + np.arange(setting.n_distractors), _DISTRACTOR_DASHES),
     ]
     return Drawings(
-        images=_paint(sheets, dots, setting),
+        images=_paint(canvas, dots, setting),
         labels=labels,
         dots=dots,
         tails=tails,
         heads=heads,
-        curves=np.where(sheets.direction >= 0, curves, -1),
+        curves=np.where(canvas.direction >= 0, curves, -1),
     )
 
 
 def _draw_pairs(
-    rng: np.random.Generator, n: int, brush: DashStamps, setting: _Setting
+    rng: np.random.Generator, n: int, stamps: DashStamps, setting: _Setting
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws pairs of long curves; gives the dashes of both, in turns, ``(n, 28)``."""
+    """Draws pairs of long curves; returns their dashes, alternating, ``(n, 28)``."""
     pivots, directions = [], []
     while n:
-        sheets = Canvas(brush, n * setting.n_begun, 2 * _DASHES)
-        grown = _begin_pairs(rng, sheets, setting)
+        canvas = Canvas(stamps, n * setting.n_begun, 2 * _DASHES)
+        grown = _begin_pairs(rng, canvas, setting)
         for dash in range(2, 2 * _DASHES):
-            grown = sheets.extend(rng, grown, after=dash - 2, dash=dash)
-        # The first that came to their end, whatever they look like.
+            grown = canvas.extend(rng, grown, after=dash - 2, dash=dash)
+        # The first completed pairs in order: any other selection would bias the sample.
         grown = grown[:n]
-        pivots.append(sheets.pivot[grown])
-        directions.append(sheets.direction[grown])
+        pivots.append(canvas.pivot[grown])
+        directions.append(canvas.direction[grown])
         n -= len(grown)
     return np.concatenate(pivots), np.concatenate(directions)
 
 
 def _begin_pairs(
-    rng: np.random.Generator, sheets: Canvas, setting: _Setting
+    rng: np.random.Generator, canvas: Canvas, setting: _Setting
 ) -> np.ndarray:
-    """Draws the first dash of both curves; gives the sheets where both fit."""
-    brush = sheets.brush
-    n, size = len(sheets.pivot), brush.width - 2 * brush.edge
-    everywhere = np.arange(n)
-    place = rng.integers(2 * setting.apart, size - 2 * setting.apart, size=(n, 2))
-    first, second = rng.integers(len(brush.step), size=(2, n))
-    sheets.draw(everywhere, brush.flat(place), first, dash=0)
+    """Draws the first dash of both curves; returns the sheets where both fit."""
+    stamps = canvas.stamps
+    n, size = len(canvas.pivot), stamps.width - 2 * stamps.edge
+    every_sheet = np.arange(n)
+    position = rng.integers(2 * setting.apart, size - 2 * setting.apart, size=(n, 2))
+    first, second = rng.integers(len(stamps.step), size=(2, n))
+    canvas.draw(every_sheet, stamps.to_index(position), first, dash=0)
     angle = 2 * np.pi * rng.random(n)
     shift = setting.apart * np.stack([np.sin(angle), np.cos(angle)], axis=-1)
-    place = place + brush.tail[first] + np.rint(shift).astype(int) - brush.tail[second]
-    pivot = brush.flat(place)
-    fits = sheets.fits(everywhere, pivot[:, None], second[:, None])[:, 0]
-    sheets.draw(everywhere[fits], pivot[fits], second[fits], dash=1)
-    return everywhere[fits]
+    position = (
+        position + stamps.tail[first] + np.rint(shift).astype(int) - stamps.tail[second]
+    )
+    pivot = stamps.to_index(position)
+    fits = canvas.fits(every_sheet, pivot[:, None], second[:, None])[:, 0]
+    canvas.draw(every_sheet[fits], pivot[fits], second[fits], dash=1)
+    return every_sheet[fits]
 
 
-def _paint(sheets: Canvas, dots: np.ndarray, setting: _Setting) -> np.ndarray:
-    """Paints the dashes, the nearer to white the more of a pixel they cover."""
-    brush = sheets.brush
-    n, n_dashes = sheets.pivot.shape
-    canvas = np.zeros(n * brush.width**2, np.float32)
+def _paint(canvas: Canvas, dots: np.ndarray, setting: _Setting) -> np.ndarray:
+    """Renders the dashes, with brightness by coverage, and the dots."""
+    stamps = canvas.stamps
+    n, n_dashes = canvas.pivot.shape
+    brightness = np.zeros(n * stamps.width**2, np.float32)
     for dash in range(n_dashes):
-        drawn = np.flatnonzero(sheets.direction[:, dash] >= 0)
-        direction = sheets.direction[drawn, dash]
-        place = drawn * brush.width**2 + sheets.pivot[drawn, dash]
-        pixels = place[:, None] + brush.ink[direction]
+        drawn = np.flatnonzero(canvas.direction[:, dash] >= 0)
+        direction = canvas.direction[drawn, dash]
+        position = drawn * stamps.width**2 + canvas.pivot[drawn, dash]
+        pixels = position[:, None] + stamps.ink[direction]
         is_long = dash < 2 * _DASHES
         contrast = setting.contrast if is_long else setting.distractor_contrast
-        light = contrast * brush.coverage[direction]
-        canvas[pixels] = np.maximum(canvas[pixels], light)
-    inside = slice(brush.edge, -brush.edge)
-    images = canvas.reshape(n, brush.width, brush.width)[:, inside, inside]
+        light = contrast * stamps.coverage[direction]
+        brightness[pixels] = np.maximum(brightness[pixels], light)
+    inside = slice(stamps.edge, -stamps.edge)
+    images = brightness.reshape(n, stamps.width, stamps.width)[:, inside, inside]
     axis = np.arange(images.shape[1])
     for y, x in (dot[..., None, None] for dot in dots.transpose(1, 2, 0)):
         distance = np.hypot(axis[:, None] - y, axis - x)

@@ -1,4 +1,4 @@
-"""Pathfinder and Path-X, drawn as they are asked for or prepared in a folder."""
+"""The tasks Pathfinder and Path-X, generated on demand or read from a prepared set."""
 
 import dataclasses
 import functools
@@ -16,55 +16,55 @@ PATHFINDER: dict[int, reading.PreparedSet] = {
     )
     for size in (32, 128)
 }
-"""Where the sets lie when they are prepared, by the size of their images."""
+"""The prepared sets, by side length of their images."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pathfinder:
     """Classification: whether two dots are the ends of one dashed curve, by pixels.
 
-    An image shows two curves of 14 dashes each, up to 5 short ones (8 of them at 128
-    pixels), and two dots, one where a long curve begins and one where the same or the
-    other long curve ends. The curves bend but never touch or cross.
+    An image shows two curves of 14 dashes each, up to 5 short ones (8 at 128 pixels),
+    and two dots, one at the beginning of a long curve and one at the end of the same or
+    the other long curve. The curves bend but do not touch or cross.
 
-    What it asks of a model: to join up what lies thousands of steps apart; a curve that
-    runs down the image comes up again on every row of pixels.
+    What the task asks of a model: to relate pixels that are thousands of steps apart; a
+    vertical curve has one short run of pixels in every row of the image.
 
     Attributes:
-      data_dir: Folder of all sets that holds ``pathfinder32/1.0.0`` or
-        ``pathfinder128/1.0.0``, as ``python -m launch.prepare --dataset=pathfinder32``
-        (or ``pathfinder128``) makes it; its images are read from the disk as they are
-        asked for. None: they are drawn as they are asked for and kept in memory.
-      size: Pixels along a side of an image. 32 is the arena's Pathfinder, 128 its
+      data_dir: Directory that holds ``pathfinder32/1.0.0`` or ``pathfinder128/1.0.0``,
+        written by ``python -m launch.prepare --dataset=pathfinder32`` (or
+        ``pathfinder128``); images are read from disk per batch. None means that images
+        are generated on first use and cached in memory.
+      size: Side length of an image in pixels: 32 is the arena's Pathfinder, 128 its
         Path-X.
-      n_train: Examples to train on, the first of their split.
-      n_validation: Examples of the validation split.
-      n_test: Examples of the test split.
+      n_train: Number of train examples, the first ones of the split.
+      n_validation: Number of validation examples.
+      n_test: Number of test examples.
 
     Batch:
       inputs: float32, ``(b, size * size, 1)``: pixels row by row from the top left,
-        divided by 255, not centred; black is 0.
-      targets: int32, ``(b,)``, 1 where both dots are on one curve, else 0.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
+        divided by 255, not centered; black is 0.
+      targets: int32, ``(b,)``, 1 if both dots are on one curve, else 0.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
 
-    Splits: 160,000 train, 20,000 validation and 20,000 test images, each split from
-    streams of its own: example i of a split depends on the size, the split and i alone.
-    Half of them have each label, by chance. Nothing is downloaded. One core draws some
-    1,000 images a second of 32 pixels and 90 of 128, so that the whole takes three
-    minutes and 200 MB, or forty minutes and 3.3 GB; preparing uses all cores, once.
-    A prepared set holds the same examples, unless it was prepared with another seed.
+    Splits: 160,000 train, 20,000 validation and 20,000 test images, disjoint because
+    each split has its own random stream: example i depends only on the size, the split
+    and i. Labels are drawn with probability 1/2. Nothing is downloaded. One core draws
+    about 1,000 images of 32 pixels or 90 of 128 pixels per second; all of them take
+    three minutes and 200 MB, or forty minutes and 3.3 GB. Preparing the set once uses
+    all cores. A set prepared with the default seed holds the same examples.
 
     Note:
-      The images are drawn anew after the authors' description, with the arena's
-      settings for its hard variant (``curv_contour_length_14``): they look alike, and
-      are not the published files. As there, the short curves of the small images are
-      a third brighter than the long ones. The places of the dots alone give the label
-      away a little, in 56 % of the images of size 32 (their distance in 54 %) and 51 %
-      of 128; brightness and the number of lit pixels do not.
+      The images are generated from the authors' description, with the arena's settings
+      for its hard variant (``curv_contour_length_14``); they are similar to the
+      published files, not equal. As there, the short curves of the small images are a
+      third brighter than the long ones. The positions of the dots alone predict the
+      label slightly, with accuracy 56 % at size 32 (their distance 54 %) and 51 % at
+      128; brightness and the number of lit pixels do not.
 
     Raises:
-      FileNotFoundError: At the first batch, where ``data_dir`` does not hold the set.
-      ValueError: ``size`` is another, a split is empty; at the first batch, where
+      FileNotFoundError: At the first batch, if ``data_dir`` does not hold the set.
+      ValueError: ``size`` is not 32 or 128, or a split is empty; at the first batch, if
         the set in ``data_dir`` is smaller, damaged or in another format.
 
     Example:
@@ -87,31 +87,31 @@ class Pathfinder:
     n_test: int = 20_000
 
     def __post_init__(self) -> None:
-        """Checks the sizes."""
+        """Validates the fields."""
         check_size(self.size)
         generated.check_sizes(self.n_train, self.n_validation, self.n_test)
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: one feature in, one of two classes out."""
+        """One feature per step, one of two classes per sequence."""
         return labelled.pixel_spec(length=self.size**2, n_classes=2)
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the images of a split."""
+        """Returns the number of images in a split."""
         return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
         pixels, labels = _examples(self, split).take(rows)
-        return base.Batch(pixels[..., None] / np.float32(255), labels, mask)
+        return base.Batch(pixels[..., None] / np.float32(255), labels, loss_mask)
 
 
 def check_size(size: int) -> None:
-    """Raises a ValueError unless there are images of that size."""
+    """Raises ValueError unless images of that size exist."""
     if size not in PATHFINDER:
         raise ValueError(
             f"`size` must be 32 or 128, got {size}; they are the arena's Pathfinder "
@@ -120,7 +120,7 @@ def check_size(size: int) -> None:
 
 
 class _PreparedExamples:
-    """The images of a split of a prepared set, read as they are asked for."""
+    """The images of a split of a prepared set, read from disk per batch."""
 
     def __init__(self, task: Pathfinder, split: base.Split) -> None:
         prepared = PATHFINDER[task.size]
@@ -134,7 +134,7 @@ class _PreparedExamples:
             )
 
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Gives pixels, uint8, ``(b, l)``, and labels, int32, ``(b,)``."""
+        """Returns pixels, uint8, ``(b, l)``, and labels, int32, ``(b,)``."""
         records = self._records.read(rows.tolist())
         pixels = b"".join(record.text("image") for record in records)
         labels = [record.integer("label") for record in records]

@@ -1,4 +1,4 @@
-"""The images of Pathfinder as a set in TFDS's folder format, written by all cores."""
+"""Writes the images of Pathfinder as a set in TFDS's folder format, in parallel."""
 
 import contextlib
 import dataclasses
@@ -32,32 +32,31 @@ def write_pathfinder(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Prepares a set of images, or goes on where its preparation was stopped.
+    """Prepares a set of images, or resumes an interrupted preparation.
 
-    The files depend on ``size``, ``n`` and ``seed`` alone: not on the number of
-    workers, nor on how often the preparation was stopped. The set appears in its place
-    at once when it is whole, and before that what is there of it is in another folder
-    beside. A set that is there already is left as it is.
+    The files depend only on ``size``, ``n`` and ``seed``, not on the number of workers
+    or on interruptions. The set is written to a staging directory beside its final one
+    and renamed when it is complete. An existing set is not changed.
 
     Args:
-      data_dir: Folder of all sets, made if need be.
-      size: Pixels along a side of an image.
-      n: Images in all, 10 or more; a tenth of them is for validation and a tenth for
-        test. None means the usual 200,000.
-      seed: At least 0; another seed gives other images. `ssm_jax.tasks.Pathfinder`
-        without a folder has those of seed 0.
-      workers: Processes that draw; 1 draws in this one. None means one a core. They
-        are spawned, so that a script must begin its work under
+      data_dir: Directory of all sets, created if necessary.
+      size: Side length of an image in pixels.
+      n: Total number of images, at least 10; a tenth is for validation and a tenth for
+        test. None means 200,000.
+      seed: Seed of the images, at least 0. `ssm_jax.tasks.Pathfinder` without
+        ``data_dir`` has the images of seed 0.
+      workers: Number of processes; 1 draws in this process, None means one per core.
+        Workers are spawned, so a script must guard its entry point with
         ``if __name__ == "__main__":``.
-      progress: Called with the number of images that are done and the number in all,
-        at the start and after every 2,500 images.
+      progress: Called with the number of finished images and the total number, at the
+        start and after every 2,500 images.
 
     Returns:
-      The folder of the set, which `ssm_jax.tasks.Pathfinder` reads.
+      The directory of the set, which `ssm_jax.tasks.Pathfinder` reads.
 
     Raises:
-      ValueError: An argument is out of its range, the folder holds another set under
-        the same name, or another process is preparing the same set.
+      ValueError: An argument is out of range, the directory holds another set of the
+        same name, or another process is preparing the same set.
     """
     n = 200_000 if n is None else n
     check_size(size)
@@ -79,7 +78,7 @@ def write_pathfinder(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Shard:
-    """One file of a set: the examples from ``first`` to before ``end`` of a split."""
+    """One file of a set: the examples ``first`` to ``end - 1`` of a split."""
 
     path: Path
     size: Size
@@ -89,7 +88,7 @@ class _Shard:
     end: int
 
     def write(self) -> int:
-        """Draws and writes the examples; the file appears at once when it is whole."""
+        """Draws and writes the examples; the file is renamed when it is complete."""
         features = _features(self.size)
         serializer = example_serializer.ExampleSerializer(
             features.get_serialized_info()
@@ -101,10 +100,10 @@ class _Shard:
             for i in range(min(PER_BLOCK, self.end - block * PER_BLOCK)):
                 example = {"image": drawings.images[i], "label": drawings.labels[i]}
                 record = serializer.get_tf_example(features.encode_example(example))
-                # Else the features' order changes from process to process.
+                # Otherwise the order of the features differs between processes.
                 writer.write(record.SerializeToString(deterministic=True))
         writer.close()
-        # On the disk before it has its name: not even a power failure leaves half.
+        # Sync before renaming, so that even a power failure leaves no partial file.
         with open(part, "rb") as file:
             os.fsync(file.fileno())
         os.replace(part, self.path)
@@ -156,7 +155,7 @@ def _in_processes(shards: list[_Shard], workers: int) -> Iterator[int]:
     if workers <= 1:
         yield from (shard.write() for shard in shards)
         return
-    # Spawned, not forked: JAX's threads, if there are any, would not live through it.
+    # Spawned, not forked: forking a process with JAX's threads can deadlock.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, _end_with_parent) as pool:
         futures = [pool.submit(shard.write) for shard in shards]
@@ -168,7 +167,7 @@ def _in_processes(shards: list[_Shard], workers: int) -> Iterator[int]:
 
 
 def _end_with_parent() -> None:
-    """Lets a worker end when the process that it works for was killed."""
+    """Makes a worker exit when its parent process is killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -186,7 +185,7 @@ def _features(size: Size) -> Any:
 
 
 def _write_metadata(staging: Path, shards: list[_Shard], description: str) -> None:
-    """Writes what TFDS reads first, and leaves nothing else beside the shards."""
+    """Writes the metadata that TFDS reads, and removes partial files."""
     for part in staging.glob(".part-*"):
         part.unlink()
     infos = []
@@ -205,13 +204,13 @@ def _write_metadata(staging: Path, shards: list[_Shard], description: str) -> No
         split_infos=infos,
         version="1.0.0",
         description=description,
-        check_data=False,  # By TensorFlow, which is not there.
+        check_data=False,  # The check needs TensorFlow.
     )
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes out of a folder; the lock ends with this one."""
+    """Locks a directory against other processes; the lock ends with this process."""
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -228,20 +227,22 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _check_numbers(n: int, seed: int, workers: int | None) -> None:
-    for name, value, least, way in (
-        ("n", n, 10, "a tenth of it must be an image"),
-        ("seed", seed, 0, "any other integer will do"),
+    for name, value, minimum, remedy in (
+        ("n", n, 10, "a tenth of it must be at least one image"),
+        ("seed", seed, 0, "choose another integer"),
         ("workers", 1 if workers is None else workers, 1, "1 draws in this process"),
     ):
-        if value < least:
-            raise ValueError(f"`{name}` must be at least {least}, got {value}; {way}.")
+        if value < minimum:
+            raise ValueError(
+                f"`{name}` must be at least {minimum}, got {value}; {remedy}."
+            )
 
 
 def _check_same(target: Path, description: str) -> None:
-    """Raises a ValueError unless the set that is there is the one that is wanted."""
+    """Raises ValueError unless the existing set is the requested one."""
     found = tfds.builder_from_directory(str(target)).info.description
     if found != description:
         raise ValueError(
             f"`data_dir` must not hold another set, got {target} with {found}; remove "
-            f"it, or give another folder for {description}."
+            f"it, or pass another directory for {description}."
         )

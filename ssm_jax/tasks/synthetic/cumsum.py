@@ -1,4 +1,4 @@
-"""CumSum: keep a running sum."""
+"""CumSum: the running sum of noise."""
 
 import dataclasses
 
@@ -10,28 +10,28 @@ from ssm_jax.tasks.synthetic import sequence
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CumSum:
-    r"""Regression: the running sum of noise, over the square root of its terms.
+    r"""Regression: the running sum of noise over the square root of its length.
 
     .. math::
       y_i = \frac{1}{\sqrt{i + 1}} \sum_{j \le i} x_j, \qquad 0 \le i < L
 
-    The root is the standard deviation of that sum, so the targets keep one scale over
-    the whole length ``L``.
+    The root is the standard deviation of the sum, so that the targets have one scale
+    over the whole length ``L``.
 
-    What it asks of a model: a state that forgets nothing from the first step to the
-    last, and a readout that knows how late it is.
+    What the task asks of a model: a state that does not decay from the first step to
+    the last, and a readout that depends on the position.
 
     Attributes:
-      length: Steps of a sequence.
+      length: Number of steps of a sequence.
 
     Batch:
-      inputs: float32, ``(b, length, 3)``: standard normal noise divided by its greatest
+      inputs: float32, ``(b, length, 3)``: standard normal noise divided by its maximum
         absolute value in the row, then ``cos`` and ``sin`` of ``2 pi i / length``.
       targets: float32, ``(b, length, 1)``, summed in float64.
       loss_mask: bool, ``(b, length)``, true everywhere.
 
-    Splits: endless, drawn from streams that differ by split, seed and index; nothing is
-    downloaded.
+    Splits: endless, and disjoint because each split, seed and index has its own random
+    stream. Nothing is downloaded.
 
     Raises:
       ValueError: ``length`` is not positive.
@@ -51,26 +51,27 @@ class CumSum:
     length: int = 4096
 
     def __post_init__(self) -> None:
-        """Checks the size."""
+        """Validates the fields."""
         sequence.check_length(self.length)
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: three features in, one value a step out."""
+        """Three features and one target value per step."""
         return sequence.regression_spec(length=self.length, d_output=1)
 
     def n_examples(self, split: base.Split) -> None:
-        """Gives None: every split is endless."""
+        """Returns None: every split is endless."""
         base.check_split(split)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Draws batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_request(split, index, batch_size, seed)
         rng = base.generator("cumsum", split, seed, index)
         x = sequence.draw_noise(rng, batch_size, self.length)
         n_terms = np.arange(1, self.length + 1)
+        # In float64: errors of a float32 sum grow with the number of terms.
         sums = np.cumsum(x, axis=1, dtype=np.float64) / np.sqrt(n_terms)
         return base.Batch(
             sequence.with_positions(x),

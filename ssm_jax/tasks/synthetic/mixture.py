@@ -1,4 +1,4 @@
-"""Mixtures of curves: sines, or polynomials, that all samples share."""
+"""Mixture: random mixtures of five fixed curves, sines or polynomials."""
 
 import dataclasses
 import functools
@@ -17,42 +17,47 @@ Target = Literal["curve", "next"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mixture:
-    r"""Regression: a curve that is a random mixture of five fixed ones.
+    r"""Regression: a curve that is a random mixture of five fixed curves.
 
     .. math::
       x(s) = b + \sum_{i=1}^{5} \delta_i c_i(s), \qquad s = 2 t / L - 1
 
-    with ``b`` and ``delta`` of each sample normal of standard deviation ``std``, and
-    the components drawn once for all samples: sums of 15 sines of frequencies 0.1 to
-    2.9, or polynomials, with coefficients and phases uniform in [-1, 1].
+    where ``b`` and ``delta`` are drawn for each sample from a normal distribution with
+    standard deviation ``std``, and the components ``c_i`` once for all samples: sums of
+    15 sines of frequencies 0.1 to 2.9, or polynomials, with amplitudes (coefficients)
+    and phases uniform in [-1, 1].
 
-    What it asks of a model: to keep a smooth curve in few numbers, all of it to the
-    end, as waves can and decays cannot.
+    What the task asks of a model: to represent a whole smooth curve in a small state
+    until the last step, as Fourier features can and decaying states cannot.
 
     Attributes:
-      degree: Of the polynomials, without a constant. None: sines.
-      std: Standard deviation of ``b`` and ``delta``. 0.1 as in the authors' code, from
-        which the paper's figures are; its algorithms write N(0, .1), and read as a
-        variance that is ``sqrt(0.1)``: squared errors ten times as large.
-      target: ``"curve"``: after the last step all values but the first, as the authors'
-        code has it. ``"next"``: at each step the value of the next, as the paper says.
-      length: Steps of a sequence, ``L``.
-      n_train: Samples of the train split.
-      n_validation: Samples of the validation split.
-      n_test: Samples of the test split.
+      degree: Degree of the polynomials, which have no constant term. None means sines.
+      std: Standard deviation of ``b`` and ``delta``. 0.1 is that of the authors' code,
+        which produced the paper's figures. The paper's algorithms state N(0, .1); read
+        as a variance this is ``std = sqrt(0.1)``, with squared errors ten times as
+        large.
+      target: ``"curve"``: all values except the first, predicted after the last step,
+        as in the authors' code. ``"next"``: the next value, at each step, as in the
+        paper's text.
+      length: Number of values of a sample, ``L``.
+      n_train: Number of train samples.
+      n_validation: Number of validation samples.
+      n_test: Number of test samples.
 
     Batch:
-      inputs: float32, ``(b, length, 1)``; of ``"next"`` without the last step.
-      targets: float32, ``(b, length - 1)``, or of ``"next"`` ``(b, length - 1, 1)``.
-      loss_mask: bool, ``(b,)``, or of ``"next"`` ``(b, length - 1)``; false for rows that
-        fill up the last batch.
+      inputs: float32, ``(b, length, 1)``; for ``"next"`` ``(b, length - 1, 1)``,
+        without the last value.
+      targets: float32, ``(b, length - 1)``; for ``"next"`` ``(b, length - 1, 1)``.
+      loss_mask: bool, ``(b,)``; for ``"next"`` ``(b, length - 1)``; false in the rows
+        that pad the last batch.
 
-    Splits: 3,200 train and 800 test samples as published, and 400 for validation, which
-    the authors have not; other draws of the same components. Nothing is downloaded.
+    Splits: 3,200 train and 800 test samples, as published, and 400 validation samples,
+    which the authors do not have. They are disjoint because each split has its own
+    random stream; the components are the same. Nothing is downloaded.
 
     Raises:
       ValueError: ``length`` is less than 2, or ``degree``, ``std`` or a number of
-        samples not positive.
+        samples is not positive.
 
     Example:
       >>> batch = Mixture(length=6).batch("train", 0, batch_size=2, seed=0)
@@ -62,8 +67,8 @@ class Mixture:
     References:
       Zhang, Lin, Song and Dhillon, `Learning Long Term Dependencies via Fourier
       Recurrent Units <https://arxiv.org/abs/1803.06585>`_, 2018, section 6.1,
-      algorithms 1 and 2; where a phase is drawn for each component and one offset for
-      each sample, the authors' code
+      algorithms 1 and 2. One phase per component and frequency and one offset per
+      sample are as in the authors' code
     """
 
     degree: int | None = None
@@ -75,23 +80,23 @@ class Mixture:
     n_test: int = 800
 
     def __post_init__(self) -> None:
-        """Checks the sizes."""
+        """Validates the fields."""
         sequence.check_length(self.length - 1)
         generated.check_sizes(self.n_train, self.n_validation, self.n_test)
         if self.degree is not None and self.degree < 1:
             raise ValueError(
                 f"`degree` must be positive or None, got {self.degree}; the published "
-                "ones are 5, 10 and 15."
+                "values are 5, 10 and 15."
             )
         if not 0 < self.std < np.inf:
             raise ValueError(
                 f"`std` must be positive and finite, got {self.std}; the authors' code "
-                "has 0.1."
+                "uses 0.1."
             )
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: one value in, a curve or a value a step out."""
+        """One value per step; targets per sequence or per step."""
         whole = self.target == "curve"
         return base.TaskSpec(
             length=self.length if whole else self.length - 1,
@@ -103,20 +108,21 @@ class Mixture:
         )
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the samples of a split."""
+        """Returns the number of samples in a split."""
         return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
         x = _samples(self.degree, self.std, self.length, split, n)[rows]
         if self.target == "curve":
-            return base.Batch(x[..., None], x[:, 1:], mask)
-        counts = np.broadcast_to(mask[:, None], x[:, 1:].shape)
-        return base.Batch(x[:, :-1, None], x[:, 1:, None], np.array(counts))
+            return base.Batch(x[..., None], x[:, 1:], loss_mask)
+        # `broadcast_to` returns a read-only view; the batch is the caller's to modify.
+        loss_mask = np.broadcast_to(loss_mask[:, None], x[:, 1:].shape)
+        return base.Batch(x[:, :-1, None], x[:, 1:, None], np.array(loss_mask))
 
 
 @functools.cache
@@ -128,7 +134,7 @@ def _samples(degree, std, length, split, n):
 
 
 def _components(degree, length):
-    """The five curves, ``(5, length)``, the same for every split."""
+    """Returns the five curves, ``(5, length)``, the same for every split."""
     rng = np.random.default_rng(1000)
     s = 2 * np.arange(length) / length - 1
     if degree is not None:

@@ -1,9 +1,9 @@
-"""What the atomic tasks share: the noise they draw and the positions beside it.
+"""Inputs and spec shared by `CumSum` and `Shift`: noise and position features.
 
 References:
   Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
   Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1; the
-  positions are in the authors' code only
+  position features are in the authors' code only
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from ssm_jax.tasks import base
 
 
 def check_length(length: int) -> None:
-    """Raises a ValueError unless a sequence has steps."""
+    """Raises ValueError unless a sequence has at least one step."""
     if length < 1:
         raise ValueError(
             f"`length` must be at least 1, got {length}; the paper's is 4096."
@@ -20,12 +20,12 @@ def check_length(length: int) -> None:
 
 
 def draw_noise(rng: np.random.Generator, batch_size: int, length: int) -> np.ndarray:
-    """Draws standard normal rows, each divided by its greatest absolute value.
+    """Draws standard normal rows, each divided by its maximum absolute value.
 
     Args:
-      rng: Where the numbers come from.
-      batch_size: Rows, ``b``.
-      length: Steps of a row, ``l``.
+      rng: Random number generator.
+      batch_size: Number of rows, ``b``.
+      length: Number of steps of a row, ``l``.
 
     Returns:
       float32, ``(b, l)``, within [-1, 1].
@@ -40,7 +40,7 @@ def draw_noise(rng: np.random.Generator, batch_size: int, length: int) -> np.nda
 
 
 def with_positions(x: np.ndarray) -> np.ndarray:
-    """Sets beside each value where it stands, as a point of one turn of the circle.
+    """Appends the position of each value, as a point on the unit circle.
 
     Args:
       x: Values, float32, ``(b, l)``.
@@ -64,7 +64,7 @@ def with_positions(x: np.ndarray) -> np.ndarray:
 
 
 def regression_spec(*, length: int, d_output: int) -> base.TaskSpec:
-    """Describes a task that maps `with_positions` to values at every step."""
+    """Returns the spec of a regression on `with_positions` at every step."""
     return base.TaskSpec(
         length=length,
         inputs="vector",

@@ -1,4 +1,4 @@
-"""Shift: say again what was heard, several delays at once."""
+"""Shift: noise with several delays at once."""
 
 import dataclasses
 
@@ -17,21 +17,21 @@ class Shift:
 
     with zeros where ``i < s_k``; ``L`` is ``length`` and ``C`` is ``n_shifts``.
 
-    What it asks of a model: convolution kernels with a single spike, as far as nearly
-    the whole sequence from their origin, so a memory that is long and exact at once.
+    What the task asks of a model: convolution kernels with a single nonzero entry at a
+    lag of up to nearly the whole length, that is, a memory that is both long and exact.
 
     Attributes:
-      length: Steps of a sequence.
-      n_shifts: Delays to give, the first of them 0.
+      length: Number of steps of a sequence.
+      n_shifts: Number of delays, the first of which is 0.
 
     Batch:
-      inputs: float32, ``(b, length, 3)``: standard normal noise divided by its greatest
+      inputs: float32, ``(b, length, 3)``: standard normal noise divided by its maximum
         absolute value in the row, then ``cos`` and ``sin`` of ``2 pi i / length``.
       targets: float32, ``(b, length, n_shifts)``.
       loss_mask: bool, ``(b, length)``, true everywhere.
 
-    Splits: endless, drawn from streams that differ by split, seed and index; nothing is
-    downloaded.
+    Splits: endless, and disjoint because each split, seed and index has its own random
+    stream. Nothing is downloaded.
 
     Raises:
       ValueError: ``length`` is not positive or ``n_shifts`` not in [1, ``length``].
@@ -52,32 +52,33 @@ class Shift:
     n_shifts: int = 8
 
     def __post_init__(self) -> None:
-        """Checks the sizes."""
+        """Validates the fields."""
         sequence.check_length(self.length)
         if not 1 <= self.n_shifts <= self.length:
             raise ValueError(
                 f"`n_shifts` must be from 1 to `length`, {self.length}, got "
-                f"{self.n_shifts}; more delays would repeat one another."
+                f"{self.n_shifts}; more delays would not be distinct."
             )
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: three features in, ``n_shifts`` values a step out."""
+        """Three features and ``n_shifts`` target values per step."""
         return sequence.regression_spec(length=self.length, d_output=self.n_shifts)
 
     def n_examples(self, split: base.Split) -> None:
-        """Gives None: every split is endless."""
+        """Returns None: every split is endless."""
         base.check_split(split)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Draws batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_request(split, index, batch_size, seed)
         rng = base.generator("shift", split, seed, index)
         x = sequence.draw_noise(rng, batch_size, self.length)
         targets = np.zeros((*x.shape, self.n_shifts), x.dtype)
         for k in range(self.n_shifts):
+            # Integer division, exact where the float quotient k * (L / C) is not.
             delay = k * self.length // self.n_shifts
             targets[:, delay:, k] = x[:, : self.length - delay]
         return base.Batch(

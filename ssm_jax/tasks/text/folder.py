@@ -1,4 +1,4 @@
-"""Folders of text, to be read on: at each step the next byte, or the next word."""
+"""TextFolder: language modelling on a directory of text files."""
 
 import dataclasses
 from typing import Literal, get_args
@@ -10,7 +10,7 @@ from ssm_jax.tasks.text import documents, tokens, words
 
 Layout = Literal["stream", "shuffled", "packed"]
 
-_BORDER = {"bytes": documents.BYTE_BORDER, "words": documents.WORD_BORDER}
+_SEPARATORS = {"bytes": documents.BYTE_SEPARATOR, "words": documents.WORD_SEPARATOR}
 _FILE = ".json"
 
 
@@ -18,52 +18,54 @@ _FILE = ".json"
 class TextFolder:
     """Classification: at each step the next token of a text.
 
-    A document is a file. All of a split stand one after another, a border before each
-    and one behind the last, and this text is cut into windows, each of which starts
-    where the one before it ends: the next token is asked for once at every place.
+    Each file is a document. The documents of a split are concatenated, with a separator
+    before each and after the last, and the resulting text is divided into consecutive
+    windows, so that every token after the first is a target exactly once.
 
-    What it asks of a model: for the most part the last few tokens; for the rest, what
-    was said pages ago. With ``"stream"`` a model that carries its states from batch to
-    batch has read all of it.
+    What the task asks of a model: mostly the last few tokens, and for the rest context
+    from thousands of tokens before. With ``layout="stream"`` a model that carries its
+    state from batch to batch sees the whole preceding text.
 
     Attributes:
-      data_dir: Folder with files that end in ``.txt``, also in folders of it.
-      length: Tokens of a window, steps of a sequence.
-      tokenizer: ``"bytes"``, or ``"words"`` as `ssm_jax.tasks.text.words` splits texts that
-        it reads as UTF-8, or the name of a file that ends in ``.json``, in ``data_dir``
-        or from the root, as the package ``tokenizers`` writes them.
-      vocabulary: Tokens. Of ``"bytes"`` 257; of ``"words"`` the first three are no
-        words, then come the most frequent ones of the train split; of a file as many
-        as it has, or more.
-      border: The token of a tokenizer's file that stands around documents.
-      layout: ``"stream"``: row ``r`` of a batch goes on where row ``r`` of the batch
-        before it ended, through equal parts of the text; after ``n_batches`` batches
-        an epoch begins at their starts again. ``"shuffled"``: the same windows, for
-        training in an order drawn each epoch. ``"packed"``: as ``"shuffled"``, and
-        documents are strangers: a segment starts with each.
+      data_dir: Directory of files that end in ``.txt``, searched recursively.
+      length: Number of tokens of a window, that is, of steps of a sequence.
+      tokenizer: ``"bytes"``; or ``"words"`` of `ssm_jax.tasks.text.words`, for texts in
+        UTF-8; or the name of a ``.json`` file of the package ``tokenizers``, absolute
+        or relative to ``data_dir``.
+      vocabulary: Size of the vocabulary. 257 for ``"bytes"``; for ``"words"`` three
+        special tokens and the most frequent words of the train split; for a file at
+        least its number of tokens.
+      layout: ``"stream"``: row ``r`` of a batch continues row ``r`` of the previous
+        batch, each row in its own equal part of the text; an epoch of ``n_batches``
+        batches restarts at the beginning of the parts. ``"shuffled"``: the same
+        windows; the train split is shuffled in each epoch. ``"packed"``: as
+        ``"shuffled"``, and the state is reset between documents.
+      separator: The token of a tokenizer's file that separates documents.
 
     Batch:
-      inputs: int32, ``(b, length)``: with bytes 0 is the border and each byte is the
-        token one greater; with words 2 is the border, of a file ``border``.
-      targets: int32, ``(b, length)``, the input of the next step. Before the first
-        token of a document stands the border, behind its last one the next border.
-      loss_mask: bool, ``(b, length)``, false in rows that fill up a batch and behind the end
-        of a text that is evaluated: its last window may be shorter than the others.
-      reset: bool, ``(b, length)``, true at borders, with which a document starts; only
-        where ``layout`` is ``"packed"``, so that no prediction there depends on another
-        document than its own.
+      inputs: int32, ``(b, length)``. For bytes, 0 is the separator and a byte has the
+        token byte + 1; for words, 2 is the separator; for a file, ``separator`` is.
+      targets: int32, ``(b, length)``, the input of the next step. The last token of a
+        document has the next separator as its target.
+      loss_mask: bool, ``(b, length)``, false in the rows that pad the last batch and
+        after the end of an evaluated text, whose last window may be shorter.
+      reset: bool, ``(b, length)``, true at the separator with which a document starts,
+        so that no prediction depends on another document; only if ``layout`` is
+        ``"packed"``, otherwise None.
 
-    Splits: by file. Of the folders ``train``, ``validation`` and ``test`` where one of
-    them is there; else, in the order of their names, of each ten files the first is for
-    validation, the second for tests. Read once per process: two bytes a token, four of
-    vocabularies beyond 65,536.
+    Splits: disjoint by file; the sizes depend on the files. If one of the
+    subdirectories ``train``, ``validation`` and ``test`` exists, they are the splits.
+    Otherwise, of every ten files sorted by name, the first is for validation and the
+    second for test. Read once per process: two bytes per token, or four for
+    vocabularies above 65,536.
 
     Raises:
-      FileNotFoundError: At the first batch or count, where the folder or the tokenizer
-        is not there.
-      ValueError: A number is too small, or bytes are to have another vocabulary; at the
-        first batch or count, where a split has no file, a file no text, or a split not
-        enough for a window, or the tokenizer has more tokens or no such border.
+      FileNotFoundError: At the first batch or count, if the directory or the tokenizer
+        does not exist.
+      ValueError: A number is too small, or ``vocabulary`` is not 257 for bytes; at the
+        first batch or count, if a split has no file, a file is empty, a split is
+        shorter than a window, or the tokenizer has more than ``vocabulary`` tokens or
+        no token ``separator``.
 
     Example:
       >>> import tempfile
@@ -79,9 +81,10 @@ class TextFolder:
 
     References:
       Wang, `LongSSM: On the Length Extension of State-space Models in Language
-      Modelling <https://arxiv.org/abs/2406.02080>`_, 2024, which asks for batches that
-      go on; their layout is that of Merity, Keskar and Socher, `Regularizing and
-      Optimizing LSTM Language Models <https://arxiv.org/abs/1708.02182>`_, 2017
+      Modelling <https://arxiv.org/abs/2406.02080>`_, 2024, which needs batches that
+      continue each other; their layout is that of Merity, Keskar and Socher,
+      `Regularizing and Optimizing LSTM Language Models
+      <https://arxiv.org/abs/1708.02182>`_, 2017
     """
 
     data_dir: str | None = None
@@ -89,19 +92,19 @@ class TextFolder:
     tokenizer: str = "bytes"
     vocabulary: int = tokens.N_BYTES
     layout: Layout = "stream"
-    border: str = "<|endoftext|>"
+    separator: str = "<|endoftext|>"
 
     def __post_init__(self) -> None:
-        """Checks the numbers and the names."""
+        """Validates the fields."""
         if self.layout not in get_args(Layout):
             raise ValueError(
                 f"`layout` must be one of {', '.join(get_args(Layout))}, got "
-                f"{self.layout!r}; these are all there are."
+                f"{self.layout!r}; choose one of them."
             )
-        if not (self.tokenizer in _BORDER or self.tokenizer.endswith(_FILE)):
+        if not (self.tokenizer in _SEPARATORS or self.tokenizer.endswith(_FILE)):
             raise ValueError(
-                f"`tokenizer` must be one of {', '.join(_BORDER)}, or the name of a "
-                f"{_FILE} file, got {self.tokenizer!r}; 'bytes' reads any text."
+                f"`tokenizer` must be one of {', '.join(_SEPARATORS)}, or the name of "
+                f"a {_FILE} file, got {self.tokenizer!r}; 'bytes' accepts any text."
             )
         if self.length < 1:
             raise ValueError(
@@ -117,7 +120,7 @@ class TextFolder:
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: a token a step in, and one out."""
+        """One token per step; the next token as class."""
         return base.TaskSpec(
             length=self.length,
             inputs="token",
@@ -129,44 +132,45 @@ class TextFolder:
         )
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the windows of a split.
+        """Returns the number of windows in a split.
 
-        Training leaves out what is too short for a window at the end. Evaluation reads
-        it, so that models with windows of different lengths see the same text.
+        Training drops a window at the end that is shorter than ``length``. Evaluation
+        pads it, so that models with different lengths are evaluated on the same text.
         """
         n_targets = len(self.text(split)) - 1
         if n_targets < self.length:
             raise ValueError(
                 f"`length` must be at most {n_targets}, the tokens of the {split} "
                 f"split, got {self.length}; put more text into {self.data_dir}, or "
-                "read shorter sequences."
+                "choose a smaller length."
             )
+        # The target of the last step is the token after the window: one token overlaps.
         rest = 0 if split == "train" else self.length - 1
         return (n_targets + rest) // self.length
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
         choose = (
             base.contiguous_indices
             if self.layout == "stream"
             else base.shuffled_indices
         )
-        rows, counts = choose(n, split, index, batch_size, seed)
-        places = self.length * rows[:, None] + np.arange(self.length + 1)
+        rows, row_counts = choose(n, split, index, batch_size, seed)
+        positions = self.length * rows[:, None] + np.arange(self.length + 1)
         whole = self.text(split)
         last = len(whole) - 1
-        text = whole[np.minimum(places, last)].astype(np.int32)
+        text = whole[np.minimum(positions, last)].astype(np.int32)
         inputs, targets = text[:, :-1].copy(), text[:, 1:].copy()
-        mask = counts[:, None] & (places[:, 1:] <= last)
+        loss_mask = row_counts[:, None] & (positions[:, 1:] <= last)
         packed = self.layout == "packed"
-        reset = inputs == self._border() if packed else None
-        return base.Batch(inputs, targets, mask, reset=reset)
+        reset = inputs == self._separator() if packed else None
+        return base.Batch(inputs, targets, loss_mask, reset=reset)
 
     def text(self, split: base.Split) -> np.ndarray:
-        """The tokens of a split, all documents with a border around each, ``(n,)``."""
+        """Returns the tokens of a split, documents and separators, ``(n,)``."""
         base.check_split(split)
         if self.tokenizer == "bytes":
             return documents.read_bytes(self.data_dir, split)
@@ -175,30 +179,30 @@ class TextFolder:
         if self._subwords().size > self.vocabulary:
             raise ValueError(
                 f"`vocabulary` must be at least {self._subwords().size}, the tokens of "
-                f"{self.tokenizer}, got {self.vocabulary}; models may have more."
+                f"{self.tokenizer}, got {self.vocabulary}; it may be greater than that."
             )
         return documents.read_subwords(
-            self.data_dir, split, self.tokenizer, self.border
+            self.data_dir, split, self.tokenizer, self.separator
         )
 
     def documents(self, split: base.Split) -> np.ndarray:
-        """Where the documents of a split stand in its `text`.
+        """Returns the boundaries of the documents of a split in its `text`.
 
         Returns:
-          The places of all borders, int64, ``(d + 1,)``: document ``i`` has its border
-          at number ``i`` and its last token before number ``i + 1``.
+          The positions of all separators, int64, ``(d + 1,)``: document ``i`` starts
+          with the separator ``i`` and ends before the separator ``i + 1``.
         """
-        return np.flatnonzero(self.text(split) == self._border())
+        return np.flatnonzero(self.text(split) == self._separator())
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a document's beginning, the border before it included.
+        """Returns the tokens of the beginning of a document, with its separator first.
 
         Args:
-          text: The beginning. What is no UTF-8 in it, as `os.fsdecode` and
-            `sys.argv` have it, is bytes to a model that reads bytes.
+          text: The text. With ``tokenizer="bytes"``, surrogate escapes, as returned by
+            `os.fsdecode` and in `sys.argv`, are encoded as the bytes they stand for.
 
         Raises:
-          ValueError: It is no UTF-8, and the model reads words or a tokenizer's tokens.
+          ValueError: The text is not valid UTF-8, and the tokenizer is not ``"bytes"``.
         """
         if self.tokenizer != "bytes" and not text.isascii():
             try:
@@ -206,22 +210,22 @@ class TextFolder:
             except UnicodeEncodeError as error:
                 raise ValueError(
                     f"`text` must be UTF-8 for a model that reads {self.tokenizer}, "
-                    f"got {text!r}; a model that reads bytes takes any."
+                    f"got {text!r}; a model that reads bytes accepts any text."
                 ) from error
         if self.tokenizer == "bytes":
-            row = tokens.of_bytes(text.encode(errors="surrogateescape"))
+            row = tokens.from_bytes(text.encode(errors="surrogateescape"))
         elif self.tokenizer == "words":
             (row,) = self._words().encode([text])
         else:
             (row,) = self._subwords().encode([text])
-        return [self._border(), *row.tolist()]
+        return [self._separator(), *row.tolist()]
 
     def decode(self, token: int) -> bytes:
-        """What a token writes, in UTF-8, be it a part of a character.
+        """Returns the text of a token in UTF-8, which may be a part of a character.
 
-        Of bytes one byte, of words one and a space. A border is an empty line.
+        A token of ``"words"`` is followed by a space. A separator is an empty line.
         """
-        if token == self._border():
+        if token == self._separator():
             return b"\n\n"
         if self.tokenizer == "bytes":
             return bytes([token - 1])
@@ -235,6 +239,6 @@ class TextFolder:
     def _subwords(self):
         return documents.subwords_of(self.data_dir, self.tokenizer)
 
-    def _border(self):
-        known = _BORDER.get(self.tokenizer)
-        return self._subwords().number(self.border) if known is None else known
+    def _separator(self):
+        known = _SEPARATORS.get(self.tokenizer)
+        return self._subwords().number(self.separator) if known is None else known

@@ -1,4 +1,4 @@
-"""Sentences of GLUE, read word by word."""
+"""Glue: classification of one or two sentences of GLUE, word by word."""
 
 import dataclasses
 from typing import Literal
@@ -8,7 +8,7 @@ from ssm_jax.tasks.text import sentences, tokens, words
 from ssm_jax.tasks.tfds import reading
 
 GlueName = Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli"]
-"""The sets of GLUE that there is a task for, by the names that TFDS gives them."""
+"""The supported sets of GLUE, by their names in TFDS."""
 
 
 def _set(
@@ -30,12 +30,12 @@ SETS: dict[GlueName, sentences.SentenceSet] = {
     ),
     "qnli": _set("qnli", "question", "sentence"),
 }
-"""Where each set lies, and what its examples hold."""
+"""The prepared sets, with the features of their examples."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Glue(sentences.WordTask):
-    """Classification: what is so of a sentence, or of two, word by word.
+    """Classification: a property of a sentence or of two sentences, word by word.
 
     ========  =====================================================  =======  ======
     name      the classes, from 0                                    train    test
@@ -48,44 +48,45 @@ class Glue(sentences.WordTask):
     qnli      entailment, not (the sentence answers the question)    104,743  5,463
     ========  =====================================================  =======  ======
 
-    What it asks of a model: to understand, of two sentences what they have to do with
-    one another; the words of both stand in one sequence, some tens of steps apart.
+    What the task asks of a model: the meaning of a sentence or, for two sentences, the
+    relation between them; both are in one sequence, tens of steps apart.
 
     Attributes:
-      name: Which of the sets.
-      data_dir: Folder that holds ``glue/NAME/2.0.0``, as ``python -m launch.prepare
-        --dataset=glue/NAME`` or TFDS itself prepares it (array_record). None means the
-        folder that TFDS itself would take: the environment variable
+      name: Name of the set.
+      data_dir: Directory that holds ``glue/NAME/2.0.0``, written by ``python -m
+        launch.prepare --dataset=glue/NAME`` or by TFDS (array_record). None means
+        TFDS's default directory: the environment variable
         ``TFDS_DATA_DIR``, else ``~/tensorflow_datasets``.
-      length: Words of a row. Of two sentences too long for it, the longer one is cut
-        at the end first; see `ssm_jax.tasks.text.tokens.join`.
-      vocabulary: Tokens: padding, unknown, separator and the most frequent words of
-        what is trained on.
-      min_count: How often a word must occur there; the others are unknown, so that
-        the unknown word is trained too.
-      n_validation: Train examples held out for validation. None: as many as are
-        tested on.
+      length: Maximum number of words of a row. If two sentences are too long, the
+        longer one is truncated first; see `ssm_jax.tasks.text.tokens.join`.
+      vocabulary: Size of the vocabulary: padding, unknown, separator and the most
+        frequent words of the train split.
+      min_count: Minimum count of a word in the train split; rarer words are mapped to
+        the unknown token, so that it is trained too.
+      n_validation: Number of train examples held out for validation. None means the
+        size of the test split.
 
     Batch:
-      inputs: int32, ``(b, length)``: words as `ssm_jax.tasks.text.words` splits and numbers
-        them, the second sentence after a separator, 2, then padding, 0.
+      inputs: int32, ``(b, length)``: tokens of `ssm_jax.tasks.text.words`, the second
+        sentence after a separator, 2, then padding, 0.
       targets: int32, ``(b,)``, the class.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
-      mask: bool, ``(b, length)``, true where there is a word or the separator.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
+      mask: bool, ``(b, length)``, false on padding.
 
-    Splits: the labels of GLUE's own test splits are not public, and the figures of the
-    paper below are those of its validation splits. So ``test`` is GLUE's validation
-    split (of MNLI the matched one), and ``validation`` one fixed draw from GLUE's train
-    split, on which nothing is trained; the table counts both. A few sentences occur
-    more than once, in CoLA 16 of them in both. From TFDS's glue 2.0.0, read once per
-    process (SST-2 in three seconds), without TensorFlow. Each set has its own licence;
-    MRPC is for use without commerce. The tests prepare a few sentences in their place.
+    Splits: the labels of GLUE's test splits are not public, and the figures of the
+    paper below are for its validation splits. Therefore ``test`` is GLUE's validation
+    split (the matched one for MNLI), and ``validation`` is one fixed draw from GLUE's
+    train split, removed from ``train``. The column "train" of the table is the size
+    before this draw. A few sentences occur more than once, 16 of CoLA in both published
+    splits. From TFDS's glue 2.0.0, read once per process (SST-2 in three seconds),
+    without TensorFlow. Each set has its own licence; MRPC is for non-commercial use.
+    The tests use a few artificial sentences instead.
 
     Raises:
-      FileNotFoundError: At the first batch or count, where the set is not there.
+      FileNotFoundError: At the first batch or count, if the set does not exist.
       ValueError: ``length``, ``vocabulary`` or ``min_count`` is too small; at the first
-        batch or count, where the set is there in another format than array_record or
-        damaged, or ``n_validation`` leaves nothing to train on.
+        batch or count, if the set is damaged or not in array_record format, or
+        ``n_validation`` leaves no train example.
 
     Example:
       >>> Glue(name="mnli", length=64).spec.d_output
@@ -95,7 +96,7 @@ class Glue(sentences.WordTask):
       Wang et al., `GLUE <https://arxiv.org/abs/1804.07461>`_, 2018; Chu and Lin,
       `Incorporating Exponential Smoothing into MLP
       <https://arxiv.org/abs/2403.17445>`_, 2024, table 2 (accuracies without
-      pretraining, CoLA's too; it names no vocabulary and no length)
+      pretraining, also for CoLA; it states no vocabulary and no length)
     """
 
     name: GlueName
@@ -106,18 +107,18 @@ class Glue(sentences.WordTask):
     n_validation: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks the name and the sizes."""
+        """Validates the fields."""
         if self.name not in SETS:
             raise ValueError(
                 f"`name` must be one of {', '.join(SETS)}, got {self.name!r}; the "
-                "other sets of GLUE have no task here."
+                "other sets of GLUE are not supported."
             )
         tokens.check_length(self.length, 128)
         words.check_vocabulary(self.vocabulary, self.min_count)
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: words in, one class out."""
+        """One word per step, one class per sequence."""
         return tokens.token_spec(
             length=self.length,
             vocabulary=self.vocabulary,

@@ -1,4 +1,4 @@
-"""The pairs of papers of the Long Range Arena, from its tables."""
+"""Converts the Long Range Arena's tables of pairs of papers to a prepared set."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,8 +57,8 @@ AAN = RawSet(
     shuffled=False,
     in_tfds=False,
 )
-"""Pairs of papers and whether a citation relates them.
+"""Pairs of papers, with the label 1 if a citation relates them.
 
-A row is a line and quotation marks are characters, as the publishers' own code reads
-these tables. The order is that of the lines.
+As in the publishers' code, each line is a row and quotation marks have no special
+meaning. The examples are in the order of the lines.
 """

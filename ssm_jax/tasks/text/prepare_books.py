@@ -1,4 +1,4 @@
-"""Long texts, from their publishers' files to folders that `TextFolder` reads."""
+"""Converts published files of long texts to directories that `TextFolder` reads."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -12,24 +12,24 @@ _SPLITS = ("train", "validation", "test")
 
 
 class TextSet(PreparedSet):
-    """A set of documents: ``.txt`` files in folders named as the splits."""
+    """A set of documents: ``.txt`` files in one directory per split."""
 
     def is_there(self, data_dir: str | None) -> bool:
-        """Looks whether the set is there; if it is, it is whole."""
+        """Returns whether the set exists; an existing set is always complete."""
         return os.path.isdir(self.path(data_dir))
 
 
 @dataclass(frozen=True, kw_only=True)
 class RawTexts(files.Published):
-    """Texts as their publisher distributes them, a file or folder for each split.
+    """Texts as published, one file or directory per split.
 
     Attributes:
-      prepared: Where they lie when they are prepared.
-      documents: Gives the documents of a split, each with a name, in the order of the
-        names.
-      unit: What is counted to know that a split is whole.
-      count: Counts that in a document.
-      counts: Published numbers of it, by split.
+      prepared: The prepared set.
+      documents: Yields the name and content of each document of a split, sorted by
+        name.
+      unit: The unit that is counted to check that a split is complete.
+      count: Returns the number of units in a document.
+      counts: Published number of units per split.
     """
 
     prepared: TextSet
@@ -43,21 +43,21 @@ class RawTexts(files.Published):
 def write(
     raw: RawTexts, manual_dir: Path, data_dir: str | None, *, subset: bool = False
 ) -> str:
-    """Prepares texts from their publisher's files.
+    """Prepares texts from their published files.
 
     Args:
       raw: The texts.
-      manual_dir: Folder of the files.
-      data_dir: Folder of all sets; None means TFDS's own.
-      subset: Takes other amounts of text than the published ones.
+      manual_dir: Directory of the published files.
+      data_dir: Directory of all sets; None means TFDS's default.
+      subset: Whether counts other than the published ones are accepted.
 
     Returns:
-      The folder of the texts, for `ssm_jax.tasks.TextFolder`.
+      The directory of the texts, for `ssm_jax.tasks.TextFolder`.
 
     Raises:
       FileNotFoundError: A file is missing.
-      ValueError: A file holds something else, a split is not whole, or another process
-        prepares the same texts.
+      ValueError: A file has other contents, a split is incomplete, or another process
+        is preparing the same texts.
     """
     name, counts = raw.prepared.name, {} if subset else raw.counts
     sources = raw.find(manual_dir)
@@ -67,7 +67,7 @@ def write(
             folder.mkdir(parents=True)
             n = 0
             what = f"{name} {split} documents"
-            for title, text in writing.followed(raw.documents(source), what, None):
+            for title, text in writing.with_progress(raw.documents(source), what, None):
                 (folder / f"{title}.txt").write_bytes(text)
                 n += raw.count(text)
             writing.check_count(name, split, n, counts, raw.unit)
@@ -75,7 +75,7 @@ def write(
 
 
 def _articles(source: Path) -> Iterator[tuple[str, bytes]]:
-    """Cuts a file of WikiText before each title, so that all of it is in the parts."""
+    """Splits a file of WikiText before each title, without dropping any line."""
     article, n = [], -1
     after_blank = True
     with source.open("rb") as lines:
@@ -95,7 +95,7 @@ def _articles(source: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _is_title(line: bytes) -> bool:
-    """Whether a line has one sign of equality at either end; sections have more."""
+    """Returns whether a line has one ``=`` at each end; section titles have more."""
     words = line.split()
     if len(words) < 3 or b"=" in (words[1], words[-2]):
         return False
@@ -126,12 +126,12 @@ def _wikitext(name: str, folder: str, ending: str) -> RawTexts:
 
 
 WIKITEXT103 = _wikitext("wikitext103", "wikitext-103", "tokens")
-"""Articles of Wikipedia as they are published: words between spaces, rare ones
-``<unk>``. A title is a line ``= TITLE =`` after an empty one, so that lines of formulas
-are none: 60 articles for validation and 60 for tests, as published."""
+"""Articles of Wikipedia as published: words separated by spaces, rare words
+``<unk>``. A title is a line ``= TITLE =`` after an empty line, which excludes lines of
+formulas. 60 articles are for validation and 60 for test, as published."""
 
 WIKITEXT103_RAW = _wikitext("wikitext103_raw", "wikitext-103-raw", "raw")
-"""The same articles with their rare words, as for bytes."""
+"""The same articles with their rare words, for reading as bytes."""
 
 PG19 = RawTexts(
     prepared=TextSet("pg19", "pg19", ()),
@@ -142,4 +142,4 @@ PG19 = RawTexts(
     count=lambda text: 1,
     counts={"train": 28_602, "validation": 50, "test": 100},
 )
-"""Books from before 1919, 12 gigabytes, copied."""
+"""Books published before 1919, 12 GB, copied unchanged."""

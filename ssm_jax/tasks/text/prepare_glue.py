@@ -1,4 +1,4 @@
-"""GLUE from its tables."""
+"""Converts the tables of GLUE to prepared sets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,17 +25,17 @@ _MNLI_FILES = {"train": "train.tsv"} | {
 
 @dataclass(frozen=True)
 class _Tables:
-    """How the tables of a set are laid out.
+    """Layout of the tables of a set.
 
     Attributes:
-      folder: Folder of the tables in the archive.
-      columns: Features and the columns that hold them.
+      folder: Directory of the tables in the archive.
+      columns: Column of each feature.
       label: Column of the label.
-      classes: Names of the classes, which the label is one of, or the number of.
-      files: Splits and their tables.
-      without_head: Columns of the tables without a head, those with labels.
-      broken: Whether rows that lack a field are passed over, as TFDS does, because
-        the published table has such rows and the published counts leave them out.
+      classes: Names of the classes; a label is a name or an index.
+      files: File name of each split.
+      without_head: Column names of labelled tables that have no header row.
+      broken: Whether rows with missing fields are skipped, as in TFDS, because the
+        published table has such rows and the published counts exclude them.
     """
 
     folder: str
@@ -47,80 +47,80 @@ class _Tables:
     broken: bool = False
 
     def examples(self, split: str, found: Sequence[Path]) -> Examples:
-        """Gives the examples of a split, numbered by the rows of its table."""
+        """Yields the examples of a split, keyed by the row of its table."""
         (path,) = found
         file = self.files[split]
         if path.is_file():
             file = f"{self.folder}/{file}"
         test = split.startswith("test")
-        left_out = []
+        skipped = []
         rows = named_rows(path, file, () if test else self.without_head)
-        for idx, (place, row) in enumerate(rows):
+        for idx, (location, row) in enumerate(rows):
             texts = {name: row.get(column) for name, column in self.columns.items()}
             label = str(_HIDDEN) if test else row.get(self.label)
             if self.broken and (None in texts.values() or not label):
-                left_out.append(place.rsplit(":", 1)[1])
+                skipped.append(location.rsplit(":", 1)[1])
                 continue
             for name, text in texts.items():
                 if text is None:
                     rule = f"have the column {self.columns[name]!r}"
-                    raise files.bad(place, rule, f"the columns {', '.join(row)}")
-            number = _HIDDEN if test else _class(place, label, self.classes)
+                    raise files.bad(location, rule, f"the columns {', '.join(row)}")
+            number = _HIDDEN if test else _class(location, label, self.classes)
             yield idx, {**texts, "label": number, "idx": np.int32(idx)}
-        if left_out:
+        if skipped:
             logging.warning(
-                "%s: left out %d broken rows, on the lines %s",
+                "%s: skipped %d rows with missing fields, on lines %s",
                 path / file,
-                len(left_out),
-                ", ".join(left_out),
+                len(skipped),
+                ", ".join(skipped),
             )
 
 
 def named_rows(
     path: Path, file: str | None, head: Sequence[str] = ()
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Gives the rows of a table as fields by column, its first row being the head.
+    """Yields the rows of a table as dicts by column; the first row is the header.
 
     Args:
-      path: The table, or a folder or zip archive that holds it.
-      file: Path of the table in the folder or archive.
-      head: Names of the columns, where the table has no head.
+      path: The table, or a directory or zip archive that holds it.
+      file: Path of the table in the directory or archive.
+      head: Names of the columns, if the table has no header.
     """
-    for place, fields in files.rows(path, file):
+    for location, fields in files.rows(path, file):
         if not head:
             head = fields
         else:
-            yield place, dict(zip(head, fields, strict=False))
+            yield location, dict(zip(head, fields, strict=False))
 
 
-def _class(place: str, label: str | None, classes: Sequence[str]) -> int:
+def _class(location: str, label: str | None, classes: Sequence[str]) -> int:
     names = [*classes, *(str(number) for number in range(len(classes)))]
     if label not in names:
-        raise files.bad(place, f"have a label of {', '.join(names)}", repr(label))
+        raise files.bad(location, f"have a label of {', '.join(names)}", repr(label))
     return names.index(label) % len(classes)
 
 
 def _mrpc_examples(split: str, found: Sequence[Path]) -> Examples:
     train, test, held_out = found
     if split == "test":
-        for idx, (place, row) in enumerate(named_rows(test, None)):
-            yield idx, _mrpc_example(place, row, idx, _HIDDEN)
+        for idx, (location, row) in enumerate(named_rows(test, None)):
+            yield idx, _mrpc_example(location, row, idx, _HIDDEN)
         return
     ids = {tuple(fields[:2]) for _, fields in files.rows(held_out)}
-    for idx, (place, row) in enumerate(named_rows(train, None)):
-        example = _mrpc_example(place, row, idx, None)
+    for idx, (location, row) in enumerate(named_rows(train, None)):
+        example = _mrpc_example(location, row, idx, None)
         if ((row["#1 ID"], row["#2 ID"]) in ids) == (split == "validation"):
             yield idx, example
 
 
 def _mrpc_example(
-    place: str, row: dict[str, str], idx: int, label: int | None
+    location: str, row: dict[str, str], idx: int, label: int | None
 ) -> dict[str, Any]:
     columns = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
     if tuple(row) != columns:
-        raise files.bad(place, f"have the columns {', '.join(columns)}", tuple(row))
+        raise files.bad(location, f"have the columns {', '.join(columns)}", tuple(row))
     if label is None:
-        label = _class(place, row["Quality"], _MRPC_CLASSES)
+        label = _class(location, row["Quality"], _MRPC_CLASSES)
     sentences = {"sentence1": row["#1 String"], "sentence2": row["#2 String"]}
     return {**sentences, "label": label, "idx": np.int32(idx)}
 

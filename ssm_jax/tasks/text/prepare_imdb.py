@@ -1,4 +1,4 @@
-"""The reviews of IMDB from their archive, or from its folder."""
+"""Converts the archive of IMDB reviews, or its directory, to a prepared set."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,4 +34,4 @@ IMDB = RawSet(
     counts={"train": 25_000, "test": 25_000},
     examples=_examples,
 )
-"""The reviews with a label; the 50,000 without one are left out."""
+"""The labelled reviews; the 50,000 unlabelled ones are skipped."""

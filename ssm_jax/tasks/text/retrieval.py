@@ -1,4 +1,4 @@
-"""Pairs of papers, read byte by byte."""
+"""Retrieval: classification of pairs of papers, read byte by byte."""
 
 import dataclasses
 import functools
@@ -16,33 +16,34 @@ AAN = reading.PreparedSet("aan", "aan/1.0.0", ("label", "text1", "text2"))
 class Retrieval:
     """Classification: whether two papers are related by a citation, byte by byte.
 
-    The task Retrieval of the Long Range Arena. What it asks of a model: to put what
-    thousands of bytes are about into one vector, for each paper without the other.
+    The Retrieval task of the Long Range Arena. What the task asks of a model: to
+    compress the content of thousands of bytes into one vector, for each paper
+    independently of the other.
 
     Attributes:
-      data_dir: Folder that holds ``aan/1.0.0``, as ``python -m launch.prepare
-        --dataset=aan`` makes it (array_record). None means the folder that TFDS would
-        take: the environment variable ``TFDS_DATA_DIR``, else
+      data_dir: Directory that holds ``aan/1.0.0``, written by ``python -m
+        launch.prepare --dataset=aan`` (array_record). None means TFDS's default
+        directory: the environment variable ``TFDS_DATA_DIR``, else
         ``~/tensorflow_datasets``.
-      length: Bytes of a paper that are read; what is longer is cut at the end.
+      length: Number of bytes of a paper that are read; longer papers are truncated.
 
     Batch:
       inputs: int32, ``(b, 2, length)``: each byte plus 1, then padding, 0; a vocabulary
         of 257.
-      targets: int32, ``(b,)``: 1 if they are related, else 0.
-      loss_mask: bool, ``(b,)``, false for rows that fill up the last batch.
-      mask: bool, ``(b, 2, length)``, true where there is a byte.
+      targets: int32, ``(b,)``: 1 if the papers are related, else 0.
+      loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
+      mask: bool, ``(b, 2, length)``, false on padding.
 
     Splits: 147,086 train, 18,090 validation and 17,437 test pairs of papers of the ACL
-    Anthology, split by the publishers (their ``eval`` is ``validation``), in the
-    order of their files. The pairs of a batch are read from the disk when it is asked
-    for, without TensorFlow: the 1.1 GB in all are never loaded. The publishers name no
-    licence. The tests prepare a few made-up pairs in its place.
+    Anthology, disjoint as published (the published ``eval`` is ``validation``), in the
+    order of the files. The pairs of a batch are read from disk per batch, without
+    TensorFlow; the 1.1 GB are never loaded as a whole. The publishers state no licence.
+    The tests use a few artificial pairs instead.
 
     Raises:
-      FileNotFoundError: At the first batch or count, where the set is not there.
-      ValueError: ``length`` is less than 3; at the first batch or count, where the set
-        is there in another format than array_record or damaged.
+      FileNotFoundError: At the first batch or count, if the set does not exist.
+      ValueError: ``length`` is less than 3; at the first batch or count, if the set is
+        damaged or not in array_record format.
 
     Example:
       >>> task = Retrieval()
@@ -59,36 +60,39 @@ class Retrieval:
     length: int = 4000
 
     def __post_init__(self) -> None:
-        """Checks the size."""
+        """Validates the fields."""
         tokens.check_length(self.length, 4000)
 
     @property
     def spec(self) -> base.TaskSpec:
-        """What a model must know: pairs of rows of bytes in, one of two classes out."""
+        """Pairs of rows of bytes, one of two classes per pair."""
         return tokens.token_spec(
             length=self.length, vocabulary=tokens.N_BYTES, n_classes=2, pair=True
         )
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the pairs of a split."""
+        """Returns the number of pairs in a split."""
         base.check_split(split)
         return len(_open(self.data_dir, split))
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_split(split)
         pairs = _open(self.data_dir, split)
-        rows, mask = base.shuffled_indices(len(pairs), split, index, batch_size, seed)
+        rows, loss_mask = base.shuffled_indices(
+            len(pairs), split, index, batch_size, seed
+        )
         records = pairs.read(rows.tolist())
         texts = [record.text(name) for record in records for name in ("text1", "text2")]
-        inputs, valid = tokens.pad(
-            [tokens.of_bytes(text[: self.length]) for text in texts], self.length
+        # The two papers of a pair are adjacent rows until the reshape below.
+        inputs, mask = tokens.pad(
+            [tokens.from_bytes(text[: self.length]) for text in texts], self.length
         )
         shape = (batch_size, 2, self.length)
         labels = np.array([record.integer("label") for record in records], np.int32)
-        return base.Batch(inputs.reshape(shape), labels, mask, valid.reshape(shape))
+        return base.Batch(inputs.reshape(shape), labels, loss_mask, mask.reshape(shape))
 
 
 @functools.cache

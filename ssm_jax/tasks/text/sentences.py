@@ -1,4 +1,4 @@
-"""Sentences and their classes, from sets in TFDS's folder format."""
+"""Classification of one or two sentences, from prepared TFDS sets."""
 
 import abc
 import dataclasses
@@ -10,19 +10,19 @@ from ssm_jax.tasks import base
 from ssm_jax.tasks.text import tokens, words
 from ssm_jax.tasks.tfds import reading
 
-# One draw for everybody, so that figures of different runs can be compared.
+# The validation split is drawn with one seed, so that results of runs compare.
 _SEED = 2403
 
 
 @dataclasses.dataclass(frozen=True)
 class SentenceSet:
-    """A prepared set whose examples are one sentence, or two, and a class.
+    """A prepared set whose examples are one or two sentences and a class.
 
     Attributes:
-      prepared: Where it lies.
+      prepared: The prepared set.
       sentences: Names of the features that hold the sentences.
-      n_classes: Classes; the labels are the integers from 0.
-      test: The split of the set that a task tests on; it trains on ``"train"``.
+      n_classes: Number of classes; labels are integers from 0.
+      test: The split of the set that is the task's test split.
     """
 
     prepared: reading.PreparedSet
@@ -36,15 +36,15 @@ class SentenceSet:
         """Reads a split.
 
         Args:
-          data_dir: Folder of all sets.
-          split: Name that the set itself has for the split.
+          data_dir: Directory of all sets.
+          split: Name of the split in the set.
 
         Returns:
-          ``(texts, labels)``: the sentences of each example, and its class, int32.
+          ``(texts, labels)``: the sentences and the class, int32, of each example.
 
         Raises:
           FileNotFoundError: As for `ssm_jax.tasks.tfds.reading.PreparedSet.open`.
-          ValueError: As there, or an example has no class.
+          ValueError: As there, or a label is not a class.
         """
         texts, labels = [], []
         for record in self.prepared.open(data_dir, split):
@@ -61,46 +61,46 @@ class SentenceSet:
 
 
 class WordTask(abc.ABC):
-    """What tasks that `read_words` reads have in common."""
+    """Base class of the tasks that read their sentences with `read_words`."""
 
     length: int
 
     @abc.abstractmethod
     def _read(self) -> tuple[words.Vocabulary, dict[base.Split, tokens.LabelledRows]]:
-        """What `read_words` gives."""
+        """Returns the result of `read_words`."""
 
     def words(self) -> words.Vocabulary:
-        """The words that have a token, for sentences of one's own."""
+        """Returns the vocabulary, for encoding other sentences."""
         return self._read()[0]
 
     def n_examples(self, split: base.Split) -> int:
-        """Counts the examples of a split."""
+        """Returns the number of examples in a split."""
         base.check_split(split)
         return len(self._read()[1][split].labels)
 
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int
     ) -> base.Batch:
-        """Gives batch number ``index``; see `ssm_jax.tasks.Task.batch`."""
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_split(split)
         part = self._read()[1][split]
         return part.batch(split, index, batch_size, seed, self.length)
 
 
 def hold_out(n: int, n_validation: int, usual: str) -> dict[base.Split, np.ndarray]:
-    """Draws which train examples are for validation: always the same ones.
+    """Splits the train examples into train and validation by one fixed draw.
 
     Args:
-      n: Examples of the set's train split.
-      n_validation: How many of them are held out.
+      n: Number of examples in the set's train split.
+      n_validation: Number of examples held out for validation.
       usual: Number that an error recommends.
 
     Returns:
-      The numbers of the examples to train on and of the others, both rising. What a
-      smaller ``n_validation`` holds out, a greater one does too.
+      The sorted indices of the train and of the validation examples. The validation
+      examples of a smaller ``n_validation`` are a subset of those of a larger one.
 
     Raises:
-      ValueError: ``n_validation`` leaves nothing on one side.
+      ValueError: One of the two splits would be empty.
     """
     reading.check_held_out(n, n_validation, usual)
     order = np.random.default_rng(_SEED).permutation(n)
@@ -117,7 +117,7 @@ def read_bytes(
     """Reads all splits of a set as bytes, once per process."""
 
     def labelled(texts, labels):
-        rows = tokens.Rows.of(tokens.of_bytes(text) for (text,) in texts)
+        rows = tokens.Rows.of(tokens.from_bytes(text) for (text,) in texts)
         return tokens.LabelledRows((rows,), labels)
 
     texts, labels = which.read(data_dir, "train")
@@ -142,13 +142,14 @@ def read_words(
 
     Args:
       which: The set.
-      data_dir: Folder of all sets.
-      n_validation: Train examples held out; None: as many as are tested on.
-      vocabulary: Tokens at most.
-      min_count: How often a word must occur in what is trained on.
+      data_dir: Directory of all sets.
+      n_validation: Number of train examples held out; None means the size of the test
+        split.
+      vocabulary: Maximum number of tokens.
+      min_count: Minimum count of a word in the train split.
 
     Returns:
-      The vocabulary of the examples to train on, and all splits in its tokens.
+      The vocabulary of the train split, and all splits in its tokens.
     """
     texts, labels = which.read(data_dir, "train")
     test = which.read(data_dir, which.test)
@@ -160,6 +161,7 @@ def read_words(
         for split, rows in parts.items()
     }
     chosen["test"] = test
+    # Words are counted in the train split alone: no information from the other splits.
     counted = (_decode(text) for pair in chosen["train"][0] for text in pair)
     known = words.Vocabulary.of(counted, vocabulary, min_count)
 
@@ -174,5 +176,5 @@ def read_words(
 
 
 def _decode(text: bytes) -> str:
-    # What is no UTF-8 becomes one more symbol.
+    # Bytes that are not UTF-8 become the replacement character.
     return text.decode(errors="replace")

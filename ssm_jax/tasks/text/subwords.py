@@ -1,6 +1,6 @@
-"""Subwords as tokens: the files of Hugging Face's package ``tokenizers``.
+"""Subword tokenizers: files of Hugging Face's package ``tokenizers``.
 
-Needs that package (extra ``[interop]``), and nothing else of theirs.
+Requires that package (extra ``[interop]``) and no other package of Hugging Face.
 """
 
 import functools
@@ -12,44 +12,45 @@ from typing import Any
 
 import numpy as np
 
-# Characters of documents that all cores share: each takes some hundred bytes there.
+# Characters encoded per parallel call; each takes about 100 bytes of memory there.
 _AT_ONCE = 2**22
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class Subwords:
-    """A tokenizer that was trained elsewhere.
+    """A pretrained tokenizer.
 
     Args:
-      path: Its file, ``tokenizer.json`` as a rule.
+      path: The tokenizer's file, usually ``tokenizer.json``.
 
     Raises:
-      ValueError: The package is not there, or the file is not of it.
-      FileNotFoundError: There is no such file.
+      ValueError: The package ``tokenizers`` is not installed or cannot read the file.
+      FileNotFoundError: The file does not exist.
     """
 
     def __init__(self, path: Path):
-        """Reads the file."""
+        """Loads the file."""
         try:
             from tokenizers import Tokenizer
         except ImportError:
             raise ValueError(
-                "`tokenizer` must be 'bytes' or 'words' where the package tokenizers "
-                f"is not, got {path}; `pip install tokenizers`, of this package the "
-                "extra [interop]."
+                "`tokenizer` must be 'bytes' or 'words' if the package tokenizers is "
+                f"not installed, got {path}; `pip install tokenizers`, or install the "
+                "extra [interop] of this package."
             ) from None
         if not path.is_file():
             raise FileNotFoundError(
                 f"`tokenizer` must be a file in `data_dir` or elsewhere, got {path}, "
-                "where there is none."
+                "where there is no file; check the path."
             )
         try:
             self._tokenizer: Any = Tokenizer.from_file(str(path))
-        except Exception as error:  # the package raises no other
+        except Exception as error:  # The package raises plain Exception.
             raise ValueError(
                 f"`tokenizer` must be a file of the package tokenizers, got {path} "
                 f"({error}); `Tokenizer.save` writes one."
             ) from error
+        # Documents are encoded whole, whatever lengths the file was saved with.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._added = self._tokenizer.get_added_tokens_decoder()
@@ -57,25 +58,25 @@ class Subwords:
             json.loads(self._tokenizer.to_str())["decoder"]
         )
         self.size = 1 + max(self._tokenizer.get_vocab().values())
-        """Tokens that the file knows."""
+        """Number of tokens of the file."""
 
     def number(self, token: str) -> int:
-        """The number of a token.
+        """Returns the index of a token.
 
         Raises:
-          ValueError: There is no such token.
+          ValueError: The tokenizer has no such token.
         """
         number = self._tokenizer.token_to_id(token)
         if number is None:
             added = ", ".join(each.content for each in self._added.values())
             raise ValueError(
-                f"`border` must be a token of the tokenizer, got {token!r}; its added "
-                f"ones are {added or 'none'}."
+                f"`separator` must be a token of the tokenizer, got {token!r}; its "
+                f"added tokens are {added or 'none'}."
             )
         return number
 
     def encode(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """Gives the tokens of each text, int32, without those that frame a text."""
+        """Yields the tokens of each text, int32, without special tokens around it."""
         for some in _batches(texts):
             for found in self._tokenizer.encode_batch_fast(
                 some, add_special_tokens=False
@@ -83,10 +84,10 @@ class Subwords:
                 yield np.array(found.ids, np.int32)
 
     def decode(self, number: int) -> bytes:
-        """What a token writes, in UTF-8, which may be a part of a character.
+        """Returns the text of a token in UTF-8, which may be a part of a character.
 
-        A word that is not begun by a space of its own has one before it. Numbers beyond
-        the file's write nothing.
+        A word is preceded by a space if the tokenizer joins words with spaces. Indices
+        beyond the file's vocabulary return the empty string.
         """
         if number in self._added:
             return self._added[number].content.encode()
@@ -97,16 +98,16 @@ class Subwords:
             return bytes(_bytes()[character] for character in token)
         if byte := _BYTE.fullmatch(token):
             return bytes([int(byte[1], 16)])
-        return self._behind(number).encode()
+        return self._suffix(number).encode()
 
-    def _behind(self, number):
-        """What a token adds to the one before it, which is where spaces show."""
-        before = self._tokenizer.decode([self._word])
-        return self._tokenizer.decode([self._word, number]).removeprefix(before)
+    def _suffix(self, number):
+        """Returns the text that a token adds after a word, spaces included."""
+        word = self._tokenizer.decode([self._word])
+        return self._tokenizer.decode([self._word, number]).removeprefix(word)
 
     @functools.cached_property
     def _word(self):
-        """A token that writes letters."""
+        """A token that consists of letters."""
         words = (
             number
             for number in range(self.size)
@@ -118,12 +119,12 @@ class Subwords:
 
 @functools.cache
 def load(path: Path) -> Subwords:
-    """Reads the file of a tokenizer; once per process."""
+    """Loads the file of a tokenizer, once per process."""
     return Subwords(path)
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Texts in lists, none of which is much longer than it need be."""
+    """Groups texts into lists of at least `_AT_ONCE` characters."""
     batch, n = [], 0
     for text in texts:
         batch.append(text)
@@ -137,14 +138,14 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
 
 @functools.cache
 def _bytes() -> dict[str, int]:
-    """The byte of each character in tokens that are made of bytes.
+    """Returns the byte of each character in the tokens of a byte-level tokenizer.
 
-    Bytes that print stand for themselves, the others, in their order, for the
-    characters from 256 on.
+    Printable bytes are the characters of the same code; the other bytes are, in order,
+    the characters from 256 on.
 
     References:
       Radford et al., `Language Models are Unsupervised Multitask Learners
-      <https://github.com/openai/gpt-2>`_, 2019, whose code has this map
+      <https://github.com/openai/gpt-2>`_, 2019; the map is in its code
     """
     printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printed]

@@ -1,7 +1,7 @@
-"""Rows of tokens, cut or padded to one length: what all text tasks share.
+"""Rows of tokens, truncated or padded to one length; shared by the text tasks.
 
-Token 0 is no text anywhere: it is padding or, between bytes that have none, the border
-of two documents. A byte is the token one greater; the tokens of words are those of a
+Token 0 is padding or, in language modelling on bytes, the separator of documents; it
+never stands for text. A byte has the token byte + 1; the tokens of words are those of
 `ssm_jax.tasks.text.words.Vocabulary`.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from ssm_jax.tasks import base
 
 N_BYTES = 257
-"""Tokens of a task that reads bytes: the bytes, and the one that is no byte."""
+"""Vocabulary size of a task that reads bytes: 256 bytes and token 0."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Rows:
     """Rows of tokens of different lengths, stored end to end.
 
     Attributes:
-      tokens: Integers, ``(n,)``, all rows one after another.
-      ends: int64, ``(r,)``, where each row ends in ``tokens``.
+      tokens: Integers, ``(n,)``, all rows concatenated.
+      ends: int64, ``(r,)``, end of each row in ``tokens``.
 
     Example:
       >>> rows = Rows.of([np.array([5, 6]), np.array([7])])
@@ -35,65 +35,65 @@ class Rows:
 
     @classmethod
     def of(cls, rows: Iterable[np.ndarray]) -> "Rows":
-        """Stores rows; at least one is needed, and each may be empty."""
+        """Concatenates at least one row; rows may be empty."""
         rows = list(rows)
         return cls(np.concatenate(rows), np.cumsum([len(row) for row in rows]))
 
     def take(self, which: np.ndarray) -> list[np.ndarray]:
-        """Gives the tokens of some rows, which are counted from 0."""
+        """Returns the tokens of the rows with the indices ``which``."""
         starts = np.where(which == 0, 0, self.ends[which - 1])
         ends = self.ends[which]
         return [self.tokens[a:b] for a, b in zip(starts, ends, strict=True)]
 
 
-def of_bytes(text: bytes) -> np.ndarray:
-    """Gives the tokens of a text that is read as bytes, uint16.
+def from_bytes(text: bytes) -> np.ndarray:
+    """Returns the tokens, uint16, of a text that is read as bytes.
 
     Example:
-      >>> of_bytes(b"ab").tolist()
+      >>> from_bytes(b"ab").tolist()
       [98, 99]
     """
     return np.frombuffer(text, np.uint8).astype(np.uint16) + 1
 
 
 def pad(rows: Sequence[np.ndarray], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts rows at the end, or fills them up there, until all have one length.
+    """Truncates or pads rows on the right to one length.
 
     Args:
-      rows: Tokens of each row, ``b`` of them.
-      length: Tokens that a row shall have, ``l``.
+      rows: Tokens of each of ``b`` rows.
+      length: Length of the result, ``l``.
 
     Returns:
-      ``(inputs, valid)``: tokens, int32, and where they are not padding, bool, both
+      ``(inputs, mask)``: tokens, int32, and a bool that is false on padding, both
       ``(b, l)``.
 
     Example:
-      >>> inputs, valid = pad([np.array([5, 6, 7]), np.array([8])], 2)
-      >>> inputs.tolist(), valid.tolist()
+      >>> inputs, mask = pad([np.array([5, 6, 7]), np.array([8])], 2)
+      >>> inputs.tolist(), mask.tolist()
       ([[5, 6], [8, 0]], [[True, True], [True, False]])
     """
     inputs = np.zeros((len(rows), length), np.int32)
-    valid = np.zeros(inputs.shape, bool)
+    mask = np.zeros(inputs.shape, bool)
     for i, row in enumerate(rows):
-        cut = row[:length]
-        inputs[i, : len(cut)] = cut
-        valid[i, : len(cut)] = True
-    return inputs, valid
+        kept = row[:length]
+        inputs[i, : len(kept)] = kept
+        mask[i, : len(kept)] = True
+    return inputs, mask
 
 
 def join(
     first: np.ndarray, second: np.ndarray, separator: int, length: int
 ) -> np.ndarray:
-    """Makes two sentences one row, with a separator between them.
+    """Concatenates two sentences with a separator between them.
 
-    What is too long loses the end of the longer sentence, until both are of a length,
-    and only then the ends of both: no long sentence pushes the other one out.
+    If the result is too long, the longer sentence is truncated until both have the same
+    length, then both are, so that neither sentence displaces the other.
 
     Args:
       first: Tokens of the first sentence.
-      second: Tokens of the second.
+      second: Tokens of the second sentence.
       separator: The token between them.
-      length: Tokens that the row may have.
+      length: Maximum number of tokens of the result.
 
     Returns:
       At most ``length`` tokens.
@@ -110,13 +110,13 @@ def join(
 
 @dataclasses.dataclass(frozen=True)
 class LabelledRows:
-    """One sentence or two for each example of a split, and its class.
+    """The examples of a split: one or two sentences each, and a class.
 
     Attributes:
-      sentences: Tokens of the first sentences, and of the second ones where an example
-        has two; ``n`` rows each.
+      sentences: Tokens of the first sentences and, if an example has two, of the second
+        sentences; ``n`` rows each.
       labels: int32, ``(n,)``, the class of each example.
-      separator: The token that stands between two sentences.
+      separator: The token between two sentences.
     """
 
     sentences: tuple[Rows, ...]
@@ -126,36 +126,36 @@ class LabelledRows:
     def batch(
         self, split: base.Split, index: int, batch_size: int, seed: int, length: int
     ) -> base.Batch:
-        """Gives batch number ``index`` of these examples; they are the split.
+        """Returns batch ``index`` of these examples, which are one whole split.
 
         Args:
-          split: Which split they are: ``"train"`` is shuffled.
+          split: The split that the examples are; ``"train"`` is shuffled.
           index: Position in the split, in batches.
-          batch_size: Rows of the batch, ``b``.
-          seed: Draws the order of the train split.
-          length: Tokens of a row, ``l``; two sentences are joined to one row.
+          batch_size: Number of rows of the batch, ``b``.
+          seed: Seeds the order of the train split.
+          length: Number of tokens of a row, ``l``; two sentences are joined in one row.
 
         Returns:
-          Inputs and valid ``(b, l)``, targets and mask ``(b,)``.
+          Inputs and mask ``(b, l)``, targets and loss mask ``(b,)``.
 
         Raises:
           ValueError: As for `ssm_jax.tasks.Task.batch`.
         """
-        rows, mask = base.shuffled_indices(
+        rows, loss_mask = base.shuffled_indices(
             len(self.labels), split, index, batch_size, seed
         )
         first, *second = (sentences.take(rows) for sentences in self.sentences)
         if second:
             pairs = zip(first, *second, strict=True)
             first = [join(a, b, self.separator, length) for a, b in pairs]
-        inputs, valid = pad(first, length)
-        return base.Batch(inputs, self.labels[rows], mask, valid)
+        inputs, mask = pad(first, length)
+        return base.Batch(inputs, self.labels[rows], loss_mask, mask)
 
 
 def token_spec(
     *, length: int, vocabulary: int, n_classes: int, pair: bool = False
 ) -> base.TaskSpec:
-    """Describes a task that names the class of a text, or of a pair of texts."""
+    """Returns the spec of a task that classifies a text, or a pair of texts."""
     return base.TaskSpec(
         length=length,
         inputs="token",
@@ -168,7 +168,7 @@ def token_spec(
 
 
 def check_length(length: int, usual: int) -> None:
-    """Raises a ValueError unless a row has room for two tokens and a separator."""
+    """Raises ValueError unless a row has room for two tokens and a separator."""
     if length < 3:
         raise ValueError(
             f"`length` must be at least 3, got {length}; {usual} is usual."

@@ -1,7 +1,7 @@
-"""Words as tokens: how a text is split, and which words a vocabulary has.
+"""Word tokenizer and its vocabulary.
 
-A text is lower-cased; then each longest run of letters, digits and underscores is a
-word, and every other character that is no space is a word of its own.
+A text is lower-cased and split into words: each maximal run of letters, digits and
+underscores is a word, and so is every other character that is not a space.
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 PADDING, UNKNOWN, SEPARATOR = range(3)
-"""The tokens before those of words: no step, a word not in the vocabulary, and what
-stands between the two sentences of a pair, or between documents."""
+"""The special tokens: padding, a word that is not in the vocabulary, and the separator
+of two sentences or two documents. Tokens of words start after them."""
 
 _N_SPECIAL = 3
 _WORD = re.compile(r"\w+|[^\w\s]")
@@ -32,7 +32,7 @@ def split(text: str) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary:
-    """The words that have a token of their own.
+    """The words that have their own token.
 
     Attributes:
       words: The word of token 3, of token 4, and so on.
@@ -49,20 +49,19 @@ class Vocabulary:
 
     @classmethod
     def of(cls, texts: Iterable[str], size: int, min_count: int = 1) -> "Vocabulary":
-        """Takes the most frequent words of some texts.
+        """Builds the vocabulary of the most frequent words of some texts.
 
         Args:
-          texts: Where the words are counted.
-          size: Tokens at most, those for padding, unknown words and separators among
-            them.
-          min_count: How often a word must occur at least.
+          texts: The texts in which words are counted.
+          size: Maximum number of tokens, including the special tokens.
+          min_count: Minimum count of a word.
 
         Returns:
-          The words by falling count, those of equal count in the order of their
-          characters' numbers.
+          The words in decreasing order of count; words of equal count in the order of
+          their code points.
         """
-        # No word has a space in it, and what stands between spaces is often the same:
-        # it is split once and not each time, which takes a third of the time.
+        # No word contains a space, and pieces between spaces repeat often: splitting
+        # each distinct piece once takes a third of the time.
         pieces: Counter[str] = Counter()
         for text in texts:
             pieces.update(text.lower().split())
@@ -75,7 +74,7 @@ class Vocabulary:
         return cls(tuple(words[: max(size - _N_SPECIAL, 0)]))
 
     def encode(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
-        """Gives the tokens of each text, int32."""
+        """Yields the tokens of each text, int32."""
         token = {word: token for token, word in enumerate(self.words, _N_SPECIAL)}
         tokens_of = _Pieces(token)
         for text in texts:
@@ -84,7 +83,7 @@ class Vocabulary:
 
 
 class _Pieces(dict[str, bytes]):
-    """The tokens of what stands between two spaces, as the bytes of 32-bit integers."""
+    """Cache of the tokens of pieces between spaces, as bytes of 32-bit integers."""
 
     def __init__(self, token: dict[str, int]):
         self._token = token
@@ -95,22 +94,22 @@ class _Pieces(dict[str, bytes]):
 
 
 def decode(token: int, known: tuple[str, ...]) -> str:
-    """The word of a token; ``<unknown>`` if it is that of no word.
+    """Returns the word of a token; ``<unknown>`` for tokens without a word.
 
     Example:
       >>> decode(3, ("b", "a")), decode(1, ("b", "a"))
       ('b', '<unknown>')
     """
-    place = token - _N_SPECIAL
-    return known[place] if 0 <= place < len(known) else "<unknown>"
+    i = token - _N_SPECIAL
+    return known[i] if 0 <= i < len(known) else "<unknown>"
 
 
 def check_vocabulary(vocabulary: int, min_count: int) -> None:
-    """Raises a ValueError unless there can be words in a vocabulary."""
+    """Raises ValueError unless a vocabulary has room for words."""
     if vocabulary <= _N_SPECIAL:
         raise ValueError(
-            f"`vocabulary` must be greater than {_N_SPECIAL}, the tokens that are no "
-            f"words, got {vocabulary}; 30,000 is usual."
+            f"`vocabulary` must be greater than {_N_SPECIAL}, the number of special "
+            f"tokens, got {vocabulary}; 30,000 is usual."
         )
     if min_count < 1:
         raise ValueError(

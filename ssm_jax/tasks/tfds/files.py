@@ -1,4 +1,4 @@
-"""Publishers' files: archives, and tables of one row a line; errors name the place."""
+"""Published files: archives and tables; errors name the file and line."""
 
 import contextlib
 import tarfile
@@ -13,13 +13,12 @@ _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError)
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """What a publisher distributes.
+    """The files of a published data set.
 
     Attributes:
       publisher: Where the files are published.
-      wanted: The files; of each, the names that it may have, in the order in which they
-        are looked for.
-      in_tfds: Whether TFDS has a builder of its own that downloads them.
+      wanted: For each file its possible names, in the order of preference.
+      in_tfds: Whether TFDS has a builder that downloads the files.
     """
 
     publisher: str
@@ -27,15 +26,15 @@ class Published:
     in_tfds: bool = True
 
     def describe_wanted(self) -> str:
-        """Says which files are wanted and where they are published."""
+        """Returns the names of the files and where they are published."""
         names = ", ".join(" or ".join(names) for names in self.wanted)
         return f"{names} (from {self.publisher})"
 
     def find(self, manual_dir: Path) -> list[Path]:
-        """Finds the files in a folder.
+        """Returns the paths of the files in a directory.
 
         Raises:
-          FileNotFoundError: One of them is not there under any of its names.
+          FileNotFoundError: A file does not exist under any of its names.
         """
         found, missing = [], []
         for names in self.wanted:
@@ -47,35 +46,35 @@ class Published:
         if missing:
             raise FileNotFoundError(
                 f"`--manual_dir` must hold {self.describe_wanted()}, got {manual_dir} "
-                f"without {', '.join(missing)}; put them there as they are distributed."
+                f"without {', '.join(missing)}; put them there as published."
             )
         return found
 
 
-def bad(place: object, rule: str, got: object) -> ValueError:
-    """Makes the error for a file, a line or a record that is not what it should be."""
+def bad(location: object, rule: str, got: object) -> ValueError:
+    """Returns the error for a file, line or record with invalid contents."""
     return ValueError(
-        f"{place} must {rule}, got {got}; get the file anew from its publisher."
+        f"{location} must {rule}, got {got}; get the file anew from its publisher."
     )
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[None]:
-    """Turns what a damaged archive raises into an error that names it."""
+def report_damage(path: Path) -> Iterator[None]:
+    """Converts the exceptions of a damaged archive to a ValueError that names it."""
     try:
         yield
     except _DAMAGED as error:
         raise bad(path, "be whole", str(error) or type(error).__name__) from error
-    except OSError as error:  # gzip's, which does not know the name of its file
+    except OSError as error:  # gzip raises OSError without a file name.
         if error.filename is None and error.errno is None:
             raise bad(path, "be whole", error) from error
         raise
 
 
 def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """Gives the files of a folder or of a tar archive, with their paths.
+    """Yields the path and content of each file of a directory or tar archive.
 
-    The paths of a folder begin with its own name, as those of an archive of it do.
+    The paths of a directory start with its name, as those of its archive do.
     """
     if path.is_dir():
         for file in sorted(path.rglob("*")):
@@ -83,32 +82,32 @@ def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
                 inside = PurePosixPath(path.name, *file.relative_to(path).parts)
                 yield inside, file.read_bytes()
         return
-    with whole(path), tarfile.open(path, "r|*") as archive:
+    with report_damage(path), tarfile.open(path, "r|*") as archive:
         for member in archive:
             if member.isfile():
                 content = archive.extractfile(member)
-                assert content is not None  # which it is for what is no file
+                assert content is not None  # None only for members that are not files.
                 yield PurePosixPath(member.name), content.read()
 
 
 def rows(path: Path, file: str | None = None) -> Iterator[tuple[str, list[str]]]:
-    """Gives the rows of a table of UTF-8 text, split at its tabs.
+    """Yields the rows of a table of tab-separated UTF-8 text.
 
-    Quotation marks are characters as all others. Lines without any are passed over.
+    Quotation marks have no special meaning. Empty lines are skipped.
 
     Args:
-      path: The table, or a folder or zip archive that holds it.
-      file: Path of the table in the folder or archive.
+      path: The table, or a directory or zip archive that holds it.
+      file: Path of the table in the directory or archive.
 
-    Returns:
-      For each row its place, ``FILE:LINE``, and its fields.
+    Yields:
+      The location of each row, ``FILE:LINE``, and its fields.
 
     Raises:
-      FileNotFoundError: The folder or archive does not hold the table.
-      ValueError: The archive is damaged, or a line is no UTF-8.
+      FileNotFoundError: The directory or archive does not hold the table.
+      ValueError: The archive is damaged, or a line is not UTF-8.
     """
     table = path
-    with whole(path):
+    with report_damage(path):
         if file is not None:
             table = (zipfile.Path(path) if path.is_file() else path) / file
         if not table.exists():
@@ -118,9 +117,9 @@ def rows(path: Path, file: str | None = None) -> Iterator[tuple[str, list[str]]]
                 line = line.removesuffix("\n")
                 if not line:
                     continue
-                place = f"{table}:{number}"
+                location = f"{table}:{number}"
                 try:
                     line.encode()
                 except UnicodeEncodeError as error:
-                    raise bad(place, "be UTF-8", ascii(line)[:60]) from error
-                yield place, line.split("\t")
+                    raise bad(location, "be UTF-8", ascii(line)[:60]) from error
+                yield location, line.split("\t")

@@ -1,4 +1,4 @@
-"""Sets in TFDS's folder format, read record by record without TensorFlow."""
+"""Reads sets in TFDS's folder format, record by record, without TensorFlow."""
 
 import dataclasses
 import functools
@@ -6,42 +6,42 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-# Reading many records in one call is what makes it fast: one thread pool for all.
+# Records per call: each call starts a thread pool, which dominates small reads.
 _AT_ONCE = 4096
 
 
 class Record:
-    """One example of a set: the values of its features, by their names."""
+    """One example of a set: the values of its features by name."""
 
     def __init__(self, raw: bytes):
-        """Parses a record; its values are looked up when they are asked for."""
+        """Parses a serialized ``tf.train.Example``."""
         from tensorflow_datasets.proto import tf_example_pb2
 
         example: Any = tf_example_pb2.Example  # pyright: ignore[reportAttributeAccessIssue]
         self._values = example.FromString(raw).features.feature
 
     def text(self, name: str) -> bytes:
-        """The bytes of a text or of an encoded image."""
+        """Returns a feature that is a text or an encoded image, as bytes."""
         return self._values[name].bytes_list.value[0]
 
     def integer(self, name: str) -> int:
-        """A label or another integer."""
+        """Returns a feature that is a label or another integer."""
         return self._values[name].int64_list.value[0]
 
 
 class Records:
-    """The records of one split, in their fixed order.
+    """The records of one split, in a fixed order.
 
-    Iterating reads all of them, with a progress bar on a terminal; `read` reads a few
-    from wherever they stand and leaves the others on the disk.
+    Iteration reads all records, with a progress bar on a terminal; `read` reads records
+    at given positions only.
     """
 
     def __init__(self, source: Any, name: str, explain: Callable[[BaseException], str]):
-        """Takes a source of raw records, its name, and how to explain a bad one."""
+        """Wraps a source of raw records; ``explain`` makes an error's message."""
         self._source, self._name, self._explain = source, name, explain
 
     def __len__(self) -> int:
-        """Counts the records."""
+        """Returns the number of records."""
         return len(self._source)
 
     def __iter__(self) -> Iterator[Record]:
@@ -55,28 +55,28 @@ class Records:
                 bar.update(len(rows))
 
     def read(self, rows: Sequence[int]) -> list[Record]:
-        """Reads some records.
+        """Reads the records at the positions ``rows``.
 
         Raises:
-          ValueError: The file that they stand in is damaged.
+          ValueError: The file is damaged.
         """
         try:
             raw = self._source.__getitems__(rows)
-        except RuntimeError as error:  # which is what array_record raises
+        except RuntimeError as error:  # array_record raises RuntimeError.
             raise ValueError(self._explain(error)) from error
-        if not all(raw):  # of a file that was cut between two of its blocks
+        if not all(raw):  # A file truncated at a block boundary.
             raise ValueError(self._explain(EOFError("empty records, a file cut short")))
         return [Record(each) for each in raw]
 
 
 @dataclasses.dataclass(frozen=True)
 class PreparedSet:
-    """A set as `launch.prepare`, or TFDS itself, leaves it.
+    """A set prepared by `launch.prepare` or by TFDS.
 
     Attributes:
-      name: What ``python -m launch.prepare --dataset`` calls it.
-      folder: Where it lies in the folder of all sets.
-      features: What its records must hold, by the names that TFDS uses.
+      name: Name of the set for ``python -m launch.prepare --dataset``.
+      folder: Path of the set, relative to the directory of all sets.
+      features: Names of the features that its records must have.
 
     Example:
       >>> digits = PreparedSet("mnist", "mnist/3.0.1", ("image", "label"))
@@ -89,11 +89,11 @@ class PreparedSet:
     features: tuple[str, ...]
 
     def path(self, data_dir: str | None) -> str:
-        """The folder of the set in the folder of all sets.
+        """Returns the directory of the set.
 
         Args:
-          data_dir: Folder of all sets. None means the one that TFDS itself would take:
-            the environment variable ``TFDS_DATA_DIR``, else ``~/tensorflow_datasets``.
+          data_dir: Directory of all sets. None means TFDS's default: the environment
+            variable ``TFDS_DATA_DIR``, else ``~/tensorflow_datasets``.
         """
         if data_dir is None:
             from tensorflow_datasets.core import constants
@@ -102,7 +102,7 @@ class PreparedSet:
         return os.path.join(os.path.expanduser(data_dir), self.folder)
 
     def is_there(self, data_dir: str | None) -> bool:
-        """Looks whether the set is there, and at both ends of each of its splits.
+        """Returns whether the set exists; reads both ends of each of its splits.
 
         Raises:
           ValueError: As for `open`.
@@ -120,16 +120,16 @@ class PreparedSet:
         """Opens a split.
 
         Args:
-          data_dir: Folder of all sets, as for `path`.
-          split: Name that the set itself has for the split.
+          data_dir: Directory of all sets, as for `path`.
+          split: Name of the split in the set.
 
         Returns:
-          Its records; none is read yet.
+          The records, which are read on access.
 
         Raises:
-          FileNotFoundError: The set is not there.
-          ValueError: It is there in another format than array_record, damaged, or with
-            other splits or features.
+          FileNotFoundError: The set does not exist.
+          ValueError: The set is damaged, not in array_record format, or lacks the split
+            or a feature.
         """
         builder = self._builder(data_dir)
         info, explain = builder.info, functools.partial(self._damaged, data_dir)
@@ -138,7 +138,7 @@ class PreparedSet:
             what = f"feature {lacking[0]}" if lacking else f"split {split!r}"
             raise ValueError(self._other(data_dir, f"without the {what}"))
         try:
-            # The raw records: TFDS's own decoding takes ten times as long.
+            # The raw records: decoding by TFDS takes ten times as long.
             source = builder.as_data_source(split=split)
             return Records(source.data_source, f"{self.name} {split}", explain)
         except RuntimeError as error:
@@ -154,7 +154,7 @@ class PreparedSet:
             )
         try:
             builder = tfds.builder_from_directory(path)
-        except Exception as error:  # of as many kinds as there are ways to be damaged
+        except Exception as error:  # TFDS raises many types for damaged files.
             raise ValueError(self._damaged(data_dir, error)) from error
         if builder.info.file_format != tfds.core.FileFormat.ARRAY_RECORD:
             raise ValueError(self._other(data_dir, "in another format"))
@@ -182,9 +182,9 @@ class PreparedSet:
 
 
 def check_held_out(n: int, n_validation: int, usual: str) -> None:
-    """Raises a ValueError unless some of ``n`` train examples are left to train on."""
+    """Raises ValueError unless some, but not all, of ``n`` examples are held out."""
     if not 0 < n_validation < n:
         raise ValueError(
-            f"`n_validation` must be from 1 to {n - 1}, so that examples to train on "
-            f"are left, got {n_validation}; {usual} is usual."
+            f"`n_validation` must be from 1 to {n - 1}, so that train examples "
+            f"remain, got {n_validation}; {usual} is usual."
         )

@@ -1,4 +1,4 @@
-"""Writes a set in TFDS's folder format: whole, or not at all."""
+"""Writes sets in TFDS's folder format atomically."""
 
 import contextlib
 import fcntl
@@ -25,21 +25,21 @@ _SHARD = 25_000
 _T = TypeVar("_T")
 
 Examples = Iterator[tuple[int | str, dict[str, Any]]]
-"""Examples, each with the key that TFDS sorts them by the hash of."""
+"""Examples with their keys; TFDS shuffles by the hash of the key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RawSet(Published):
-    """A set as its publisher distributes it.
+    """A set in the format of its publisher.
 
     Attributes:
-      prepared: Where it lies when it is prepared.
-      features: What an example holds.
-      counts: Published numbers of examples, by split.
-      examples: Gives the examples of a split from the files that were found, one for
-        each in ``wanted``.
-      shuffled: Whether the examples are put in the order that TFDS has them in. They
-        are held in memory for that; a set of more than a gigabyte is too large.
+      prepared: The prepared set.
+      features: TFDS features of an example.
+      counts: Published number of examples per split.
+      examples: Yields the examples of a split, given the paths of the files in
+        ``wanted``.
+      shuffled: Whether the examples are written in the order of TFDS. This holds them
+        in memory, so it is unsuitable for sets of more than 1 GB.
     """
 
     prepared: PreparedSet
@@ -52,29 +52,29 @@ class RawSet(Published):
 def write(
     raw: RawSet, manual_dir: Path, data_dir: str | None, *, subset: bool = False
 ) -> str:
-    """Prepares a set from its publisher's files.
+    """Prepares a set from its published files.
 
     Args:
       raw: The set.
-      manual_dir: Folder of the files.
-      data_dir: Folder of all sets; None means TFDS's own.
-      subset: Takes other numbers of examples than the published ones.
+      manual_dir: Directory of the published files.
+      data_dir: Directory of all sets; None means TFDS's default.
+      subset: Whether counts other than the published ones are accepted.
 
     Returns:
-      The folder of the set.
+      The directory of the set.
 
     Raises:
       FileNotFoundError: A file is missing.
-      ValueError: A file is damaged or holds something else, the numbers of examples
-        are not the published ones, or another process prepares the same set.
+      ValueError: A file is damaged or has other contents, the number of examples is not
+        the published one, or another process is preparing the same set.
     """
     files = raw.find(manual_dir)
     counts = {} if subset else raw.counts
     with staged(raw.prepared, data_dir) as staging:
-        tfds.disable_progress_bar()  # what is read is shown below
+        tfds.disable_progress_bar()  # `with_progress` shows a bar instead.
         builder = _Builder(raw, files, counts, data_dir=str(staging))
         if raw.shuffled:
-            # TFDS prints where it writes, which is not where the set will lie.
+            # TFDS prints the staging directory, which is not the final one.
             with contextlib.redirect_stdout(io.StringIO()):
                 builder.download_and_prepare()
         else:
@@ -83,19 +83,19 @@ def write(
 
 
 def download(prepared: PreparedSet, data_dir: str | None) -> str:
-    """Prepares a set by TFDS's own builder, which needs TensorFlow and a network.
+    """Prepares a set with TFDS's builder, which needs TensorFlow and a network.
 
     Args:
       prepared: The set.
-      data_dir: Folder of all sets; None means TFDS's own. Downloads stay there, in the
-        folder ``downloads``.
+      data_dir: Directory of all sets; None means TFDS's default. Downloads are kept in
+        its subdirectory ``downloads``.
 
     Returns:
-      The folder of the set.
+      The directory of the set.
 
     Raises:
-      OSError: What is needed could not be downloaded.
-      ValueError: TFDS has no such set, or another process prepares it.
+      OSError: A download failed.
+      ValueError: TFDS has no such set, or another process is preparing it.
     """
     *name, version = prepared.folder.split("/")
     tfds.display_progress_bar(sys.stderr.isatty())
@@ -117,17 +117,17 @@ def download(prepared: PreparedSet, data_dir: str | None) -> str:
 
 @contextlib.contextmanager
 def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
-    """Gives an empty folder to write in; what is there at the end is moved at once.
+    """Yields an empty staging directory, and moves the set to its place at the end.
 
-    What a killed process left there is removed. The folder is locked, and the lock
-    goes with the process, however it ends.
+    Files left by a killed process are removed first. The directory is locked until this
+    process ends.
 
     Args:
-      prepared: The set, which is to be written to its folder in the one given.
-      data_dir: Folder of all sets; None means TFDS's own.
+      prepared: The set; it must be written to ``prepared.folder`` in the directory.
+      data_dir: Directory of all sets; None means TFDS's default.
 
     Raises:
-      ValueError: Another process prepares the set.
+      ValueError: Another process is preparing the set.
     """
     target = Path(prepared.path(data_dir))
     depth = len(Path(prepared.folder).parts)
@@ -144,10 +144,12 @@ def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
                 f"another one at work in {staging}; wait for it."
             ) from None
         try:
+            # The lock is held, so these files belong to a process that was killed.
             for left in staging.iterdir():
                 shutil.rmtree(left)
             yield staging
             target.parent.mkdir(parents=True, exist_ok=True)
+            # One rename: readers never see an incomplete set.
             os.rename(staging / prepared.folder, target)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
@@ -155,13 +157,13 @@ def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
         os.close(handle)
 
 
-def followed(items: Iterable[_T], what: str, total: int | None) -> Iterator[_T]:
-    """Gives what it is given and shows how far it is: a bar, or a line now and then.
+def with_progress(items: Iterable[_T], what: str, total: int | None) -> Iterator[_T]:
+    """Yields the items with a progress bar, or log lines if there is no terminal.
 
     Args:
-      items: What is to be gone through.
-      what: What it is, for the reader.
-      total: How many there are, if that is known.
+      items: The items.
+      what: Description of the items in the output.
+      total: Number of items, if known.
     """
     logged = time.monotonic()
     with tqdm(items, what, total, disable=None) as bar:
@@ -175,31 +177,31 @@ def followed(items: Iterable[_T], what: str, total: int | None) -> Iterator[_T]:
 def check_count(
     name: str, split: str, n: int, counts: Mapping[str, int], unit: str
 ) -> None:
-    """Checks that a split is whole, at its end.
+    """Validates the number of examples of a split after reading it.
 
     Args:
-      name: The set.
-      split: The split.
-      n: What it has.
-      counts: What it should have, where that is known.
-      unit: Of what.
+      name: Name of the set.
+      split: Name of the split.
+      n: Number of units that were read.
+      counts: Expected number per split, if known.
+      unit: Name of the unit.
 
     Raises:
-      ValueError: It has something else, or nothing.
+      ValueError: The number is not the expected one, or 0.
     """
     expected = counts.get(split, n)
     if n != expected or not n:
         raise ValueError(
             f"{name} must have {expected or 'some'} {unit} in its split {split}, got "
-            f"{n}; get its files anew, or give --subset to take what is there."
+            f"{n}; get its files anew, or pass --subset to accept these files."
         )
     logging.info("%s %s: %d %s", name, split, n, unit)
 
 
 class _Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """Builds a `RawSet` in the way of TFDS's own builders."""
+    """TFDS builder of a `RawSet`."""
 
-    url_infos = None  # Nothing is downloaded, there are no checksums to look for.
+    url_infos = None  # Nothing is downloaded, so TFDS must not look for checksums.
 
     def __init__(
         self, raw: RawSet, files: Sequence[Path], counts: Mapping[str, int], **folder
@@ -225,11 +227,11 @@ class _Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         return {split: self._generate_examples(split) for split in self.raw.counts}
 
     def _generate_examples(self, split: str) -> Examples:
-        """Gives the examples of a split, and raises at their end if it is not whole."""
+        """Yields the examples of a split; raises at the end if it is incomplete."""
         name, counts = self.raw.prepared.name, self.counts
         examples = self.raw.examples(split, self.files)
         n = 0
-        for example in followed(examples, f"{name} {split}", counts.get(split)):
+        for example in with_progress(examples, f"{name} {split}", counts.get(split)):
             n += 1
             yield example
         check_count(name, split, n, counts, "examples")

@@ -1,4 +1,4 @@
-"""Digits against the set that scikit-learn ships."""
+"""Digits against the data of scikit-learn."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_splits_together_are_the_set():
 
 
 @pytest.mark.parametrize("split", SIZES)
-def test_classes_stand_in_proportion(split):
+def test_splits_are_stratified_by_class(split):
     share = np.bincount(load_digits(return_X_y=True)[1]) / 1797
     counts = np.bincount(whole(split).targets)
     assert np.abs(counts - share * SIZES[split]).max() <= 1.0
@@ -38,6 +38,6 @@ def test_pixels_lie_between_zero_and_one():
 
 
 def test_split_is_fixed():
-    # Published figures depend on it: another release of scikit-learn must not move it.
+    # Recorded results depend on it: a new scikit-learn must not change it.
     first = whole("test").targets[:12]
     assert first.tolist() == [4, 0, 7, 8, 7, 2, 3, 6, 1, 5, 8, 2]

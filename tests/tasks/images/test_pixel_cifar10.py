@@ -1,4 +1,4 @@
-"""PixelCifar10 on images known here."""
+"""PixelCifar10 on known images."""
 
 import decimal
 
@@ -10,7 +10,7 @@ from tests.tasks import raw_sets
 
 
 def luma(red: int, green: int, blue: int) -> int:
-    """The grey of a colour in decimal arithmetic, halves rounded up."""
+    """Returns the gray of a color in decimal arithmetic, halves rounded up."""
     parts = zip((red, green, blue), ("0.299", "0.587", "0.114"), strict=True)
     grey = sum(int(part) * decimal.Decimal(weight) for part, weight in parts)
     return int(decimal.Decimal(grey).quantize(0, decimal.ROUND_HALF_UP))

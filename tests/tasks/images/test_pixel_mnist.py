@@ -1,4 +1,4 @@
-"""PixelMnist on a set that TFDS prepared from images known here."""
+"""PixelMnist on a set that TFDS prepared from known images."""
 
 import os
 
@@ -22,7 +22,7 @@ def permuted(mnist_dir) -> tasks.PixelMnist:
 
 
 def numbers(batch: tasks.Batch) -> list[int]:
-    """Reads off which images these are: their number is their first pixel."""
+    """Returns the indices of the images, which are their first pixels."""
     return np.rint(batch.inputs[:, 0, 0] * 255).astype(int).tolist()
 
 
@@ -87,7 +87,7 @@ def test_pooled_images_are_split_four_to_one(mnist_dir):
 
 def test_permutation_is_one_for_all_images_and_splits(mnist, permuted):
     plain, mixed = (t.batch("train", 0, 24, seed=0) for t in (mnist, permuted))
-    # 24 noise images tell all 784 positions apart.
+    # Over 24 images of noise every position has a distinct column of values.
     column = {p.tobytes(): i for i, p in enumerate(plain.inputs[..., 0].T)}
     order = [column[p.tobytes()] for p in mixed.inputs[..., 0].T]
     assert sorted(order) == list(range(784))
@@ -100,7 +100,7 @@ def test_permutation_is_one_for_all_images_and_splits(mnist, permuted):
 
 
 def test_permutation_is_fixed(mnist, permuted):
-    # Published figures depend on it: it must be the same in every release.
+    # Recorded results depend on it: it must not change between releases.
     plain, mixed = (t.batch("test", 0, 11, seed=0) for t in (mnist, permuted))
     first = [76, 95, 417, 712, 83]
     chex.assert_trees_all_equal(mixed.inputs[:, :5], plain.inputs[:, first])

@@ -1,4 +1,4 @@
-"""ListOps against a parser that knows its grammar and a sampler of its definition."""
+"""ListOps against a parser of its grammar and a direct sampler of its definition."""
 
 import itertools
 import random
@@ -47,9 +47,9 @@ APPLY = {
 
 
 def evaluate(words: list[str]) -> tuple[int, int, int, int]:
-    """Takes one expression off the front of the words.
+    """Consumes one expression from the front of the words.
 
-    Gives its value, its levels, and the fewest and most arguments in it.
+    Returns its value, its levels, and the minimum and maximum number of arguments.
     """
     word = words.pop(0)
     if word not in APPLY:
@@ -89,14 +89,14 @@ def test_bounds_are_reached():
 
 
 @every_task
-def test_valid_steps_are_the_tokens_and_stand_at_the_left(task):
+def test_valid_steps_are_the_tokens_and_left_aligned(task):
     batch = whole(task, "test")
     np.testing.assert_array_equal(batch.mask, batch.inputs != 0)
     assert (np.diff(batch.mask.astype(int), axis=1) <= 0).all()
 
 
 def sample(rng: random.Random, depth: int, bounds: dict[str, int]) -> list[str]:
-    """Draws a tree by the definition, node after node."""
+    """Draws a tree by the definition, one node at a time."""
     if depth == bounds["max_depth"] or rng.random() >= 0.25:
         return [str(rng.randrange(10))]
     words = [rng.choice(list(APPLY))]
@@ -137,7 +137,7 @@ def test_no_expression_of_the_small_setting_is_in_two_splits():
     }
     for a, b in itertools.combinations(SPLITS, 2):
         assert not rows[a] & rows[b], (a, b)
-    # Every split has many, and is no sample of a few expressions.
+    # No split consists of a few expressions that repeat.
     assert len(rows["train"]) > 70_000 and len(rows["test"]) > 1_700
 
 

@@ -1,4 +1,4 @@
-"""Pathfinder's images against what they are said to show, and the task around them."""
+"""Pathfinder: its images against their geometry, and the task."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ DASHES = 14
 
 
 class Look(NamedTuple):
-    """What the Long Range Arena asked of its generator, and what to expect of it."""
+    """Settings of the Long Range Arena and expected properties of the images."""
 
     n_drawn: int
     dash: float
@@ -50,7 +50,7 @@ def drawings() -> dict[int, drawing.Drawings]:
 
 
 def long_curves(drawn: drawing.Drawings, curve: int) -> tuple[np.ndarray, ...]:
-    """Gives the tails and heads of one long curve, ``(n, 14, 2)``, in order."""
+    """Returns the tails and heads of one long curve, ``(n, 14, 2)``, in order."""
     rows, columns = np.nonzero(drawn.curves == curve)
     assert (np.bincount(rows) == DASHES).all()
     shape = (-1, DASHES, 2)
@@ -62,7 +62,7 @@ def units(vectors: np.ndarray) -> np.ndarray:
 
 
 def points(tails: np.ndarray, heads: np.ndarray) -> np.ndarray:
-    """Gives 11 points along each dash, ``(d, 11, 2)``."""
+    """Returns 11 points along each dash, ``(d, 11, 2)``."""
     along = np.linspace(0, 1, 11)[:, None]
     return tails[:, None] + along * (heads - tails)[:, None]
 
@@ -84,9 +84,9 @@ def test_dots_in_the_image_say_what_the_label_says(drawings, size):
 
 
 def follow(tails, heads, begin, end, reach: float) -> bool:
-    """Goes from dash to dash, always the smoothest way; says whether it gets there.
+    """Follows the smoothest continuation of dashes; returns whether it reaches ``end``.
 
-    All that it knows are dashes, not the curves that they belong to.
+    Uses only the dashes, not the curves that they belong to.
     """
     ahead = units(heads - tails)
     left = np.ones(len(tails), bool)
@@ -230,7 +230,7 @@ def test_block_depends_on_all_of_its_arguments_and_on_nothing_else():
     [(32, 1_209_716), pytest.param(128, 6_790_913, marks=pytest.mark.full)],
 )
 def test_images_are_fixed(size, total):
-    # Published figures depend on them: they must be the same in every release.
+    # Recorded results depend on them: they must not change between releases.
     drawn = drawing.draw_block(size, 0, "test", 0)
     assert drawn.images.sum(dtype=int) == total
 

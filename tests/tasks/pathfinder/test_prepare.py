@@ -1,4 +1,4 @@
-"""Preparing Pathfinder: the same files however it went, and never a half of them."""
+"""Preparation of Pathfinder: reproducible files, written atomically."""
 
 import signal
 import subprocess
@@ -36,7 +36,7 @@ def prepared(tmp_path_factory) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Gives all files under a folder, hidden ones too."""
+    """Returns all files under a directory, including hidden ones."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -97,7 +97,7 @@ def test_a_stopped_preparation_goes_on_and_gives_the_same_files(prepared, tmp_pa
     assert not (tmp_path / "pathfinder32" / "1.0.0").exists()
     with pytest.raises(FileNotFoundError, match=r"launch\.prepare"):
         tasks.Pathfinder(data_dir=str(tmp_path), **SIZES).batch("test", 0, 1, 0)
-    # What a killed process leaves of the file that it was writing.
+    # The partial file of a killed process.
     (staging,) = (tmp_path / "pathfinder32").iterdir()
     (staging / ".part-1-pathfinder32-train.array_record-00002-of-00003").touch()
     calls = []
@@ -109,7 +109,7 @@ def test_a_stopped_preparation_goes_on_and_gives_the_same_files(prepared, tmp_pa
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is alive; one that ended and was not asked for is not."""
+    """Returns whether a process is alive; zombies are not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Mixtures: their curves are what algorithms 1 and 2 say."""
+"""Mixture: its curves follow algorithms 1 and 2 of the paper."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def curves(**options):
 
 @pytest.mark.parametrize("degree", [5, 10])
 def test_polynomials_are_mixtures_of_five_without_their_offset(degree):
-    """What is left of a curve beside a constant and five directions is nothing."""
+    """Apart from a constant, the curves span exactly five directions."""
     x = np.float64(curves(degree=degree).inputs[..., 0])
     sizes = np.linalg.svd(x - x.mean(0), compute_uv=False)
     assert sizes[5] > 1e-4 * sizes[0]
@@ -35,7 +35,7 @@ def test_sines_have_the_frequencies_of_the_algorithm():
 
 @pytest.mark.parametrize("degree", [None, 5])
 def test_offsets_and_weights_have_the_standard_deviation_of_the_code(degree):
-    """0.1 is the default; every curve is proportional to it."""
+    """The default is 0.1; every curve is proportional to it."""
     x = curves(degree=degree).inputs[..., 0]
     if degree is not None:  # Polynomials are 0 in the middle: the offset alone.
         np.testing.assert_allclose(np.std(x[:, 88]), 0.1, rtol=0.1)
@@ -44,7 +44,7 @@ def test_offsets_and_weights_have_the_standard_deviation_of_the_code(degree):
 
 
 @pytest.mark.parametrize("std", [0.0, -0.1, np.inf, np.nan])
-def test_standard_deviation_that_is_none_is_refused(std):
+def test_invalid_standard_deviation_is_an_error(std):
     with refuses("std", std, rule="positive"):
         Mixture(std=std)
 

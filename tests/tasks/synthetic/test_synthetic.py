@@ -1,4 +1,4 @@
-"""The atomic tasks against solvers that see only their inputs."""
+"""Shift and CumSum against reference solutions computed from their inputs."""
 
 import chex
 import numpy as np
@@ -9,7 +9,7 @@ from tests.bad_inputs import refuses
 
 
 def shifted(inputs: np.ndarray, n_shifts: int) -> np.ndarray:
-    """Solves shift step by step, with the delays as the paper gives them."""
+    """Solves Shift step by step, with the delays of the paper."""
     length = inputs.shape[1]
     delays = np.linspace(0, length - length / n_shifts, n_shifts).astype(int)
     outputs = np.zeros((*inputs.shape[:2], n_shifts), np.float32)
@@ -21,7 +21,7 @@ def shifted(inputs: np.ndarray, n_shifts: int) -> np.ndarray:
 
 
 def summed(inputs: np.ndarray) -> np.ndarray:
-    """Solves cumsum step by step, in float64."""
+    """Solves CumSum step by step, in float64."""
     total = np.zeros(len(inputs))
     outputs = np.zeros((*inputs.shape[:2], 1))
     for i in range(inputs.shape[1]):
@@ -52,7 +52,7 @@ every_task = pytest.mark.parametrize("task", ATOMIC.values(), ids=ATOMIC.keys())
 
 
 @every_task
-def test_every_step_counts(task):
+def test_loss_mask_is_true_everywhere(task):
     assert task.batch("train", 0, 2, seed=0).loss_mask.all()
 
 

@@ -1,4 +1,4 @@
-"""Text that is read on: windows, streams, splits and borders, on files known here."""
+"""TextFolder: windows, streams, splits and separators, on known files."""
 
 import numpy as np
 import pytest
@@ -14,19 +14,19 @@ SPLITS: tuple[tasks.Split, ...] = ("train", "validation", "test")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder of 23 documents, and what each of them says."""
+    """Returns a directory of 23 documents, and their texts."""
     path = tmp_path_factory.mktemp("novels")
     return path, novels(path, 23)
 
 
 def numbers(split):
-    """Of the documents of a split."""
+    """Returns the indices of the documents of a split."""
     place = {"validation": [0], "test": [1], "train": list(range(2, 10))}[split]
     return [i for i in range(23) if i % 10 in place]
 
 
 def text_of(texts, split):
-    """The tokens of a split, one after another."""
+    """Returns the tokens of a split."""
     spelt = [0]
     for i in numbers(split):
         spelt += [byte + 1 for byte in texts[i].encode()] + [0]
@@ -41,7 +41,7 @@ def epoch(task, split, batch_size):
 
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("batch_size", [1, 3])
-def test_row_of_a_stream_goes_on_where_it_was(folder, split, batch_size):
+def test_row_of_a_stream_continues_the_previous_batch(folder, split, batch_size):
     path, texts = folder
     task = tasks.TextFolder(data_dir=str(path), length=7)
     batches, text = epoch(task, split, batch_size), text_of(texts, split)
@@ -55,13 +55,13 @@ def test_row_of_a_stream_goes_on_where_it_was(folder, split, batch_size):
         assert counts[: end - start].all()
         np.testing.assert_array_equal(inputs[counts], text[start:end])
         np.testing.assert_array_equal(targets[counts], text[start + 1 : end + 1])
-    # Together they are the text: evaluation leaves out less than a window, training
-    # less than one a stream.
+    # Together they are the text: evaluation drops less than one window, training less
+    # than one per stream.
     left = len(text) - 1 - sum(batch.loss_mask.sum() for batch in batches)
     assert 0 <= left < task.length * (batch_size if split == "train" else 1)
 
 
-def test_streams_begin_anew_with_each_epoch_whatever_the_seed(folder):
+def test_streams_restart_in_each_epoch_independent_of_the_seed(folder):
     task = tasks.TextFolder(data_dir=str(folder[0]), length=7)
     n = tasks.n_batches(task, "train", 3)
     assert n is not None
@@ -95,7 +95,7 @@ def test_shuffled_windows_are_those_of_the_stream(folder, split):
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "words"])
-def test_packed_documents_start_where_the_borders_are(folder, tokenizer):
+def test_packed_documents_start_where_the_separators_are(folder, tokenizer):
     path, texts = folder
     vocabulary = 257 if tokenizer == "bytes" else 40
     task = tasks.TextFolder(

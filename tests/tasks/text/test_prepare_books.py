@@ -1,4 +1,4 @@
-"""Long texts: from publishers' files to the documents that a task reads."""
+"""Conversion of published long texts to the documents of TextFolder."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def wikitext(folder, ending="tokens", articles=ARTICLES):
 
 
 def books(folder):
-    """Writes the published tree; gives what each book says."""
+    """Writes the published tree; returns the text of each book."""
     texts = {
         split: {f"{number}": f"{split}, {number}\n" for number in (11, 5, 20)}
         for split in ("train", "validation", "test")

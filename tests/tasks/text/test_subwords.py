@@ -1,4 +1,4 @@
-"""Tokenizers that were trained elsewhere, here by their own package."""
+"""Subword tokenizers trained with the package ``tokenizers``."""
 
 import sys
 
@@ -16,17 +16,17 @@ TEXTS = [
     "Hope is hopeless \u2014 here and there.",
     "There he hopes, here she hopped!",
 ]
-BORDER = "<|endoftext|>"
+SEPARATOR = "<|endoftext|>"
 
 
 def by_bytes(folder, size=290):
-    """Pairs of bytes, and a border, in the folder of the texts."""
+    """Pairs of bytes, and a separator, in the folder of the texts."""
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=size,
-        special_tokens=[BORDER],
+        special_tokens=[SEPARATOR],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -56,20 +56,20 @@ def task(folder, vocabulary=290, **fields):
     )
 
 
-def test_text_is_what_the_file_says_with_borders(folder, monkeypatch):
+def test_text_is_encoded_by_the_file_with_separators(folder, monkeypatch):
     monkeypatch.setattr(subwords, "_AT_ONCE", 40)  # less than the first of the texts
     tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    border = tokenizer.token_to_id(BORDER)
+    separator = tokenizer.token_to_id(SEPARATOR)
     packed = task(folder, layout="packed")
     for split, written in zip(("validation", "test", "train"), TEXTS, strict=True):
-        wanted = [border, *tokenizer.encode(written).ids, border]
+        wanted = [separator, *tokenizer.encode(written).ids, separator]
         text = packed.text(split)
         assert text.tolist() == wanted and text.dtype == np.uint16
     batch = packed.batch("test", 0, 2, seed=0)
     np.testing.assert_array_equal(batch.inputs.ravel(), packed.text("test")[:12])
-    np.testing.assert_array_equal(batch.reset, batch.inputs == border)
+    np.testing.assert_array_equal(batch.reset, batch.inputs == separator)
     assert task(folder).text("test") is task(folder, vocabulary=400).text("test")
 
 
@@ -113,12 +113,12 @@ def test_bytes_of_a_fallback_are_bytes(tmp_path):
 
 BAD = {
     "vocabulary": ({"vocabulary": 257}, "290", 257),
-    "border": ({"border": "</s>"}, "<|endoftext|>", "'</s>'"),
+    "separator": ({"separator": "</s>"}, "<|endoftext|>", "'</s>'"),
 }
 
 
 @pytest.mark.parametrize("fields, rule, value", BAD.values(), ids=BAD)
-def test_what_the_file_does_not_say_is_an_error(folder, fields, rule, value):
+def test_field_that_does_not_match_the_file_is_an_error(folder, fields, rule, value):
     (name,) = fields
     with refuses(name, value, rule=rule):
         task(folder, **fields).batch("test", 0, 1, seed=0)

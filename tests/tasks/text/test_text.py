@@ -1,4 +1,4 @@
-"""The tasks that read text, on sets prepared from sentences known here."""
+"""The tasks that read text, on sets prepared from known sentences."""
 
 import dataclasses
 
@@ -14,14 +14,14 @@ SPLITS: tuple[tasks.Split, ...] = ("train", "validation", "test")
 
 
 def whole(task, split):
-    """All examples of a split, as one batch."""
+    """Returns all examples of a split as one batch."""
     return task.batch(split, 0, task.n_examples(split), seed=0)
 
 
-def decode(row, valid):
-    """The text of a row of bytes."""
-    assert (row[valid] > 0).all() and not row[~valid].any()
-    return bytes((row[valid] - 1).astype(np.uint8)).decode()
+def decode(row, mask):
+    """Returns the text of a row of bytes."""
+    assert (row[mask] > 0).all() and not row[~mask].any()
+    return bytes((row[mask] - 1).astype(np.uint8)).decode()
 
 
 def test_bytes_are_those_of_the_reviews_and_labels_theirs(sets_dir):
@@ -37,7 +37,7 @@ def test_bytes_are_those_of_the_reviews_and_labels_theirs(sets_dir):
     assert sorted(found["test"]) == list(range(34, 45))
 
 
-def test_what_is_longer_is_cut_at_the_end(sets_dir):
+def test_longer_reviews_are_truncated(sets_dir):
     long, short = (
         tasks.ImdbBytes(data_dir=sets_dir, length=length, n_validation=10)
         for length in (70, 7)
@@ -59,14 +59,14 @@ def test_validation_is_a_fixed_draw_that_grows(sets_dir):
     assert len(few) == 4 and few < many
 
 
-def test_validation_draw_is_fixed_for_all_time():
-    # Published figures depend on it: it must be the same in every release.
+def test_validation_draw_is_fixed():
+    # Recorded results depend on it: it must not change between releases.
     held_out = sentences.hold_out(25_000, 2_500, "")["validation"]
     assert held_out[:5].tolist() == [2, 7, 34, 39, 43]
 
 
 def word_tokens(known: tuple[str, ...], text: str) -> list[int]:
-    """Splits and numbers a text one character at a time."""
+    """Tokenizes a text one character at a time."""
     found, word = [], ""
     for character in text.lower() + " ":
         if character.isalnum() or character == "_":
@@ -93,7 +93,7 @@ def test_words_are_those_of_the_sentences_and_labels_theirs(sets_dir, name):
     for split in SPLITS:
         batch = whole(task, split)
         rows = zip(batch.inputs, batch.mask, strict=True)
-        found[split] = [expected[tuple(row[valid].tolist())] for row, valid in rows]
+        found[split] = [expected[tuple(row[mask].tolist())] for row, mask in rows]
         assert batch.targets.tolist() == [i % 2 for i in found[split]]
         assert not batch.inputs[~batch.mask].any()
     published = set(range(34, 45)) if name == "cola" else set(range(0, 44, 4))
@@ -133,8 +133,8 @@ def test_pairs_of_papers_are_those_of_the_tables(sets_dir):
     for split in SPLITS:
         batch = whole(task, split)
         read = [
-            tuple(map(decode, pair, valid))
-            for pair, valid in zip(batch.inputs, batch.mask, strict=True)
+            tuple(map(decode, pair, mask))
+            for pair, mask in zip(batch.inputs, batch.mask, strict=True)
         ]
         n = task.n_examples(split)
         numbers = range(first[split], first[split] + n)

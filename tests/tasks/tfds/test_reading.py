@@ -1,4 +1,4 @@
-"""A set that is missing, damaged or another one is an error that says the way out."""
+"""Errors of sets that are missing, damaged or of another format."""
 
 import json
 import os
@@ -32,7 +32,7 @@ every_set = pytest.mark.parametrize(
 
 
 def message_of(kind, make, folder) -> str:
-    """The error at the first batch."""
+    """Returns the message of the error at the first batch."""
     with pytest.raises(kind) as error:
         make(str(folder)).batch("test", 0, 1, seed=0)
     message = str(error.value)
@@ -52,7 +52,7 @@ def test_missing_set_is_an_error_that_says_how_to_prepare_it(prepared, make, tmp
 
 @pytest.fixture
 def copied(sets_dir, tmp_path):
-    """A copy of the sets, to be damaged."""
+    """Returns a copy of the sets that a test may damage."""
     return pathlib.Path(shutil.copytree(sets_dir, tmp_path / "copy"))
 
 
@@ -87,7 +87,7 @@ def test_set_without_what_the_task_reads_is_an_error(copied, lacking):
     assert lacking in message
 
 
-def cut(path):
+def truncate(path):
     path.write_bytes(path.read_bytes()[:-70_000])
 
 
@@ -98,7 +98,7 @@ def flip(path):
 
 
 DAMAGE = {
-    "cut": ("*train.array_record*", cut),
+    "cut": ("*train.array_record*", truncate),
     "flipped": ("*train.array_record*", flip),
     "cut to a block": ("*train.array_record*", lambda path: os.truncate(path, 2**16)),
     "empty": ("*train.array_record*", lambda path: path.write_bytes(b"")),
@@ -128,7 +128,7 @@ def test_a_label_that_is_no_class_is_an_error(sets_dir):
         hidden.read(sets_dir, "test")
 
 
-def test_is_there_tells_a_set_that_is_whole_from_one_that_is_not(sets_dir, tmp_path):
+def test_is_there_is_true_for_complete_sets_only(sets_dir, tmp_path):
     assert pixels.MNIST.is_there(sets_dir)
     assert not pixels.MNIST.is_there(str(tmp_path))
 
