@@ -40,24 +40,25 @@ class DLR(TimeInvariant):
         (DLR-prod), better at sharp kernels over long ranges.
       eigenvalues: ``"complex"``, or ``"real"`` for decays in (0, 1] and real weights
         (DLR-R).
-      bidirectional: Adds a backward convolution over the steps after each step, with the
-        same decays and its own weights.
-      dt_min: Least decay rate at the start; a mode loses ``dt / 2`` nats a step.
-      dt_max: Greatest decay rate at the start.
+      bidirectional: Adds a backward convolution over future steps, with the same
+        decays and its own weights.
+      dt_min: Minimum initial decay rate; a mode decays by ``dt / 2`` nats per step.
+      dt_max: Maximum initial decay rate.
       lr_multiplier: Factor on the learning rate of the decays and weights.
 
     Parameters, float32, for inputs of width ``d``:
-      sqrt_decay: ``(n,)``, ``p``; its square is the decay rate in nats per step, at the
-        start half of ``dt``, log-uniform in ``[dt_min, dt_max]``.
-      phase: ``(n,)``, ``theta``, radians per step, at the start spread evenly over the
+      sqrt_decay: ``(n,)``, ``p``; its square is the decay rate in nats per step,
+        initialized to half of ``dt``, log-uniform in ``[dt_min, dt_max]``.
+      phase: ``(n,)``, ``theta``, radians per step, initialized evenly over the
         circle. Only if complex.
-      w_re, w_im: ``(d, n)``, normal of deviation ``1 / n``; the second only if complex.
+      w_re, w_im: ``(d, n)``, normal with standard deviation ``1 / n``; the second only
+        if complex.
       w_backward_re, w_backward_im: Likewise, only if bidirectional.
       feedthrough: ``(d,)``, ``D``, standard normal.
 
     Raises:
       ValueError: A size is not positive, ``dt_min`` exceeds ``dt_max``, or the product
-        readout is asked of real eigenvalues.
+        readout is requested for real eigenvalues.
 
     Example:
       >>> dlr = DLR(d_state=4)
@@ -147,7 +148,7 @@ class DLR(TimeInvariant):
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """Decays and weights take no weight decay, and their own learning rate."""
+        """Returns optimizer groups for decays and weights."""
         group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
         names = ["sqrt_decay", "w_re"]
         if self.eigenvalues == "complex":

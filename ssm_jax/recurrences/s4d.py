@@ -35,18 +35,18 @@ class S4D(TimeInvariant):
     .. math::
       h' = \lambda h + B x, \qquad y = 2 \operatorname{Re}\langle C, h \rangle + D x
 
-    at steps of each channel's own length ``Delta``; what is kept here is the state over
+    at steps of each channel's own length ``Delta``; the state is stored divided by
     ``B`` and its gain.
 
     Attributes:
       d_state: States of one channel, ``N`` in the paper, even; of each of the ``N / 2``
         conjugate pairs one is held.
-      eigenvalue_init: ``lam`` at the start. ``"lin"``: ``-1/2 + i pi n``. ``"inv"``: ``-1/2 + i
-        N / pi (N / (2 n + 1) - 1)``. ``"legs"``: the eigenvalues of the normal part of
-        HiPPO-LegS.
+      eigenvalue_init: Initial ``lam``. ``"lin"``: ``-1/2 + i pi n``. ``"inv"``:
+        ``-1/2 + i N / pi (N / (2 n + 1) - 1)``. ``"legs"``: the eigenvalues of the
+        normal part of HiPPO-LegS.
       discretization: ``"zoh"`` or ``"bilinear"``; see `discretize`.
-      bidirectional: Adds a backward convolution over the steps after each step, with the
-        same modes and its own ``C``.
+      bidirectional: Adds a backward convolution over future steps, with the same
+        modes and its own ``C``.
       dt_min: Minimum initial step size.
       dt_max: Maximum initial step size.
       lr_multiplier: Factor on the learning rate of modes, steps and ``B``.
@@ -71,9 +71,10 @@ class S4D(TimeInvariant):
       ((8, 2), (2, 4))
 
     Note:
-      Rates and steps are at most ``exp(30)``, so that values and gradients are finite.
-      As in the authors' code ``B`` is 1 at the start and learned, and all but ``C`` and
-      ``D`` take no weight decay and a learning rate of their own (1e-3).
+      Rates and step sizes are bounded by ``exp(30)``, so that values and gradients are
+      finite.
+      As in the authors' code ``B`` is initialized to 1 and learned, and all but ``C``
+      and ``D`` take no weight decay and a learning rate of their own (1e-3).
 
     References:
       Gu, Gupta, Goel and Ré, `On the Parameterization and Initialization of Diagonal
@@ -120,7 +121,7 @@ class S4D(TimeInvariant):
         }
 
     def _frequency(self):
-        """``Im lam`` of one channel at the start."""
+        """Returns the initial ``Im lam`` of one channel."""
         n, pairs = self.d_state, np.arange(self.d_state // 2)
         if self.eigenvalue_init == "legs":
             return np.imag(legs(n).lam)
@@ -140,10 +141,10 @@ class S4D(TimeInvariant):
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
         dt = bounded_exp(params["log_dt"])[:, None]
         log_decay, gain = discretize(self.discretization, lam, dt)
-        entering = 2 * gain * join_complex(params, "B")
+        input_weight = 2 * gain * join_complex(params, "B")
 
         def weight(name):
-            return join_complex(params, name) * entering
+            return join_complex(params, name) * input_weight
 
         return SISOModes(
             log_decay=log_decay,
@@ -153,6 +154,6 @@ class S4D(TimeInvariant):
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """Modes, steps and ``B``: no weight decay, and their own learning rate."""
+        """Returns optimizer groups for modes, step sizes and ``B``."""
         group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
         return dict.fromkeys(["log_rate", "frequency", "log_dt", "B_re", "B_im"], group)

@@ -95,13 +95,13 @@ class Recurrence(Protocol):
           mask: Boolean, true at valid steps, ``(*b, l)`` or ``(l,)``. Padded steps do
             not affect other outputs or the state; their own outputs are zero. None
             means that all steps are valid.
-          method: Evaluation method; it changes the cost, not the values. Each recurrence
-            documents the methods it supports and the choice of ``"auto"``.
+          method: Evaluation method; it changes the cost, not the values. Each
+            recurrence documents the methods it supports and the choice of ``"auto"``.
 
         Returns:
           ``(y, state)``: output, ``(*b, l, d_out)`` in the dtype of ``x``, and the
-          state after the last step, which continues the sequence as ``state`` of the next
-          call. The state of a bidirectional recurrence is None.
+          state after the last step, which continues the sequence as ``state`` of the
+          next call. The state of a bidirectional recurrence is None.
 
         Raises:
           ValueError: A shape does not fit or has an empty axis, ``x``, ``state`` or a
@@ -109,14 +109,14 @@ class Recurrence(Protocol):
             recurrence is given a state, or ``method`` does not support the arguments.
 
         Note:
-          Under `jax.pmap` and `jax.shard_map` the batch axes may be sharded over devices,
-          but not the length: each device would evaluate its part of every sequence as
-          a separate sequence from a zero state, and no error could be raised.
+          Under `jax.pmap` and `jax.shard_map` the batch axes may be sharded over
+          devices, but not the length: each device would evaluate its part of every
+          sequence as a separate sequence from a zero state, without an error.
         """
         ...
 
     def d_out(self, d_in: int) -> int:
-        """Returns the output width for inputs of width ``d_in``; by default the same."""
+        """Returns the output width for input width ``d_in``; by default the same."""
         return d_in
 
     def groups(self) -> Mapping[str, ParamGroup]:

@@ -37,11 +37,11 @@ __all__ = ["InputDependent", "ParamGroup", "Params", "ChunkedForm"]
 CHUNK = 256
 
 DecayAndInput = Callable[[Any], tuple[Array, Array]]
-"""Maps the inputs of a chunk, leaves ``(*b, c, ...)``, to its decays and its projected
-inputs, both ``(*b, c, n)``."""
+"""Maps the inputs of a chunk, leaves ``(*b, c, ...)``, to its decays and
+projected inputs, both ``(*b, c, n)``."""
 
 ReadoutFn = Callable[[Any, Array], Array]
-"""Maps the inputs of a chunk and its states ``(*b, c, n)`` to outputs ``(*b, c, o)``."""
+"""Maps inputs of a chunk and its states ``(*b, c, n)`` to outputs ``(*b, c, o)``."""
 
 
 class ChunkedForm(NamedTuple):

@@ -41,13 +41,13 @@ def apply_to_valid_steps(
       reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``, or
         None; ``run`` receives it broadcast to all rows.
       mask: True at valid steps, ``(*b, l)``. None means that all steps are valid.
-      last_only: Whether ``run`` returns only the output of the last valid step, ``(*b, 1,
-        d)``, and so does this function; zeros for a row without valid steps.
+      last_only: Whether ``run`` returns only the output of the last valid step,
+        ``(*b, 1, d)``, and so does this function; zeros for a row without valid steps.
 
     Returns:
       ``(y, state, *more)``: outputs at their steps, in the dtype of ``x``, zeros on
-      padding; the state returned by ``run``, zeros where a segment starts after the last
-      valid step; and the further results of ``run``.
+      padding; the state returned by ``run``, zeros where a segment starts after the
+      last valid step; and the further results of ``run``.
     """
     reset_after = reset_padding(reset, mask)
     aligned, reset, lengths, positions = left_align(x, reset, mask)
@@ -78,9 +78,9 @@ def left_align(
       mask: True at valid steps, ``(*b, l)``. None means that all steps are valid.
 
     Returns:
-      ``(x, reset, lengths, positions)``: the aligned sequences and resets, the number of
-      valid steps of each row, ``(*b,)``, and the new position of each step, ``(*b, l)``.
-      The last two are None if ``mask`` is None.
+      ``(x, reset, lengths, positions)``: the aligned sequences and resets, the number
+      of valid steps of each row, ``(*b,)``, and the new position of each step,
+      ``(*b, l)``. The last two are None if ``mask`` is None.
     """
     if reset is not None:
         reset = jnp.broadcast_to(reset, x.shape[:-1])
