@@ -1,4 +1,4 @@
-"""Recurrences: parameters and meaning, one a file; pure functions of both."""
+"""Recurrences as pure functions of parameters and inputs, one per module."""
 
 from ssm_jax.recurrences.bounded_eigenvalues import BoundedEigenvalues
 from ssm_jax.recurrences.ces import CES

@@ -1,4 +1,4 @@
-"""States that cannot grow beyond a bound, however long the sequence."""
+"""Time-invariant recurrences with bounded states at every sequence length."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ from ssm_jax.recurrences.families.time_invariant import (
 )
 from ssm_jax.types import PRNGKey
 
-# Least bound on a modulus: 0 has no logarithm.
-_LEAST = 1e-3
+# Lower limit of the bound on a modulus: 0 has no logarithm.
+_MODULUS_MIN = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedEigenvalues(TimeInvariant):
-    r"""A time-invariant recurrence whose eigenvalues leave room for its inputs.
+    r"""A time-invariant recurrence with eigenvalues bounded by its input projection.
 
     .. math::
       |\lambda_n| \le 1 - \frac{1}{M} \sum_d |B_{nd}|
 
     A state within ``M`` then stays there while inputs stay within 1: ``|lam h + B x|``
     is at most ``|lam| M + sum |B|``, which is at most ``M``. Inputs within ``c`` keep
-    it within ``c M``. So states that go on from batch to batch in training cannot grow
-    from one to the next.
+    it within ``c M``. States that are carried from batch to batch in training
+    therefore stay bounded.
 
     Attributes:
-      recurrence: What is bounded; its parameters are those of the whole.
+      recurrence: The recurrence to bound; it owns the parameters.
       largest_state: The bound ``M``. Eigenvalues that are small enough stay as they
         are; a larger one has the modulus of its bound and its own phase. If the inputs
         of one step exceed ``M`` alone, the modulus is 1e-3.
@@ -44,7 +44,8 @@ class BoundedEigenvalues(TimeInvariant):
     Example:
       >>> import jax
       >>> from ssm_jax.recurrences import S5
-      >>> bounded = BoundedEigenvalues(recurrence=S5(d_state=8, blocks=2), largest_state=2.0)
+      >>> s5 = S5(d_state=8, blocks=2)
+      >>> bounded = BoundedEigenvalues(recurrence=s5, largest_state=2.0)
       >>> params = bounded.init(jax.random.key(0), d_in=3)
       >>> _, state = bounded.apply(params, jnp.ones((1000, 3)))
       >>> bool(jnp.max(jnp.abs(state)) <= 2)
@@ -67,7 +68,7 @@ class BoundedEigenvalues(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the bound."""
+        """Validates the fields."""
         check_fields(self)
         if not self.largest_state > 0:
             raise ValueError(
@@ -85,15 +86,15 @@ class BoundedEigenvalues(TimeInvariant):
         if isinstance(modes, MIMOModes):
             bound = self._bound(jnp.sum(jnp.abs(modes.B), -1))
             return modes._replace(log_decay=_bounded(modes.log_decay, bound))
-        bound, behind = self._bound(1.0), modes.log_decay_backward
+        bound, backward = self._bound(1.0), modes.log_decay_backward
         return modes._replace(
             log_decay=_bounded(modes.log_decay, bound),
-            log_decay_backward=behind and _bounded(behind, bound),
+            log_decay_backward=backward and _bounded(backward, bound),
         )
 
-    def _bound(self, entering):
+    def _bound(self, input_norm):
         """Logarithm of the largest modulus, by the sum of ``|B|`` of each mode."""
-        share = jnp.minimum(entering / self.largest_state, 1 - _LEAST)
+        share = jnp.minimum(input_norm / self.largest_state, 1 - _MODULUS_MIN)
         return jnp.log1p(-share)
 
     def groups(self) -> Mapping[str, ParamGroup]:

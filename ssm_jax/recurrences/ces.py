@@ -62,7 +62,7 @@ def step(
 
 @dataclass(frozen=True, kw_only=True)
 class CES(TimeInvariant):
-    r"""Exponential smoothing with a complex factor, one mode a channel (CES).
+    r"""Exponential smoothing with a complex factor, one mode per channel (CES).
 
     .. math::
       h_t = \mu h_{t-1} + x_t, \qquad
@@ -70,25 +70,25 @@ class CES(TimeInvariant):
       \mu = \lambda^\alpha = \exp(\alpha e^{\lambda'})
 
     The modulus of ``mu`` is bounded; in two directions each has its own parameters but
-    for ``omega``, and the second sees only what comes after a step.
+    for ``omega``, and the backward direction depends on future steps only.
 
     Attributes:
-      bidirectional: Adds a smoothing of what comes after each step.
+      bidirectional: Adds a smoothing of future steps.
       eigenvalues: ``"complex"``, or ``"real"`` for the ablation with real numbers:
         ``mu = 1 - sigmoid(p) sigmoid(a)``, ``y_t = sigmoid(p) b h_t + omega x_t``.
       alpha: Whether there is an exponent ``alpha``; else it is 1.
       beta: Whether there is a gain ``exp(beta)``; else it is 1.
       shortcut: ``"linear"``: ``omega x_t``, as the authors' code has it. ``"sigmoid"``:
         ``sigmoid(omega) x_t``, as the paper has it. ``"none"``: neither.
-      small_change: Multiplies ``log mu`` by 0.06 and what leaves the state by ``sqrt(1
+      small_change: Multiplies ``log mu`` by 0.06 and the readout by ``sqrt(1
         - |mu|**2)``, for sequences as long as Path-X.
-      r_min: Least ``|lambda|`` at the start.
-      r_max: Greatest ``|lambda|`` at the start.
-      max_phase: Greatest phase of ``lambda`` at the start, radians.
-      stable: ``lambda`` of all channels at the start, as real and imaginary part. None:
-        drawn from the ring between ``r_min`` and ``r_max``.
-      dt_min: Least real and imaginary part of ``alpha`` at the start.
-      dt_max: Greatest of them.
+      r_min: Minimum initial ``|lambda|``.
+      r_max: Maximum initial ``|lambda|``.
+      max_phase: Maximum initial phase of ``lambda``, radians.
+      stable: Initial ``lambda`` of all channels, as real and imaginary part. None:
+        sampled from the ring between ``r_min`` and ``r_max``.
+      dt_min: Minimum initial real and imaginary part of ``alpha``.
+      dt_max: Maximum initial real and imaginary part of ``alpha``.
       max_modulus: Bound on ``|mu|``.
 
     Parameters, float32, ``(d,)`` each for inputs of width ``d``; all but ``shortcut``
@@ -100,7 +100,7 @@ class CES(TimeInvariant):
       logit_smoothing, logit_damping, gain: ``p``, ``a`` and ``b`` of the real numbers.
 
     Raises:
-      ValueError: A bound of the start or ``max_modulus`` is out of its range.
+      ValueError: A bound of the initialization or ``max_modulus`` is out of its range.
 
     Example:
       >>> smoothing = CES(bidirectional=True)
@@ -119,7 +119,8 @@ class CES(TimeInvariant):
     References:
       Chu and Lin, `Incorporating Exponential Smoothing into MLP: A Simple but Effective
       Sequence Model <https://arxiv.org/abs/2403.17445>`_, 2024, section 3, equations 7
-      to 14; the start as in Orvieto et al., `Resurrecting Recurrent Neural Networks for
+      to 14;
+      initialization as in Orvieto et al., `Resurrecting Recurrent Neural Networks for
       Long Sequences <https://arxiv.org/abs/2303.06349>`_, 2023, lemma 3.2
     """
 
@@ -141,7 +142,7 @@ class CES(TimeInvariant):
     step = step
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if not 0 < self.r_min <= self.r_max <= 1:
             raise ValueError(
@@ -161,7 +162,7 @@ class CES(TimeInvariant):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's meaning."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_ahead, key_behind, key_shortcut = jax.random.split(key, 3)
         draw = self._complex if self.eigenvalues == "complex" else _real
@@ -192,7 +193,7 @@ class CES(TimeInvariant):
         return params
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
         of_direction = (
             self._complex_mode if self.eigenvalues == "complex" else _real_mode
@@ -210,7 +211,7 @@ class CES(TimeInvariant):
         """Logarithm of the smoothing factor, bounded, real and imaginary part.
 
         Args:
-          params: What `init` draws.
+          params: Parameters, as returned by `init`.
           suffix: ``"_backward"`` for the second direction.
         """
         params = in_float32(params)
@@ -245,7 +246,7 @@ class CES(TimeInvariant):
         """``D``: ``omega``, its sigmoid, or zeros, as `shortcut` says.
 
         Args:
-          params: What `init` draws.
+          params: Parameters, as returned by `init`.
         """
         if self.shortcut == "none":
             return jnp.zeros(next(iter(params.values())).shape)

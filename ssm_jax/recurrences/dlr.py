@@ -40,24 +40,25 @@ class DLR(TimeInvariant):
         (DLR-prod), better at sharp kernels over long ranges.
       eigenvalues: ``"complex"``, or ``"real"`` for decays in (0, 1] and real weights
         (DLR-R).
-      bidirectional: Adds a second convolution over what comes after each step, with the
-        same decays and its own weights.
-      dt_min: Least decay rate at the start; a mode loses ``dt / 2`` nats a step.
-      dt_max: Greatest decay rate at the start.
+      bidirectional: Adds a backward convolution over future steps, with the same
+        decays and its own weights.
+      dt_min: Minimum initial decay rate; a mode decays by ``dt / 2`` nats per step.
+      dt_max: Maximum initial decay rate.
       lr_multiplier: Factor on the learning rate of the decays and weights.
 
     Parameters, float32, for inputs of width ``d``:
-      sqrt_decay: ``(n,)``, ``p``; its square is the decay rate in nats per step, at the
-        start half of ``dt``, log-uniform in ``[dt_min, dt_max]``.
-      phase: ``(n,)``, ``theta``, radians per step, at the start spread evenly over the
+      sqrt_decay: ``(n,)``, ``p``; its square is the decay rate in nats per step,
+        initialized to half of ``dt``, log-uniform in ``[dt_min, dt_max]``.
+      phase: ``(n,)``, ``theta``, radians per step, initialized evenly over the
         circle. Only if complex.
-      w_re, w_im: ``(d, n)``, normal of deviation ``1 / n``; the second only if complex.
+      w_re, w_im: ``(d, n)``, normal with standard deviation ``1 / n``; the second only
+        if complex.
       w_backward_re, w_backward_im: Likewise, only if bidirectional.
       feedthrough: ``(d,)``, ``D``, standard normal.
 
     Raises:
       ValueError: A size is not positive, ``dt_min`` exceeds ``dt_max``, or the product
-        readout is asked of real eigenvalues.
+        readout is requested for real eigenvalues.
 
     Example:
       >>> dlr = DLR(d_state=4)
@@ -86,7 +87,7 @@ class DLR(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -101,7 +102,7 @@ class DLR(TimeInvariant):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_dt, key_w, key_back, key_through = jax.random.split(key, 4)
         log_dt = log_uniform(key_dt, (self.d_state,), self.dt_min, self.dt_max)
@@ -130,7 +131,7 @@ class DLR(TimeInvariant):
         return keys
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
 
         def weight(name):
@@ -147,7 +148,7 @@ class DLR(TimeInvariant):
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """Decays and weights take no weight decay, and their own learning rate."""
+        """Returns optimizer groups for decays and weights."""
         group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
         names = ["sqrt_decay", "w_re"]
         if self.eigenvalues == "complex":
@@ -197,8 +198,8 @@ def diagonalized(
 
     Args:
       A: Transition matrix, ``(n, n)``.
-      B: How the input enters, ``(n, 1)``.
-      C: How the states leave, ``(d, n)``.
+      B: Input projection, ``(n, 1)``.
+      C: Readout, ``(d, n)``.
 
     Returns:
       ``(log_decay, w)``: leaves ``(n,)`` and ``(d, n)``, with the kernel

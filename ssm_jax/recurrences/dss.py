@@ -27,8 +27,8 @@ from ssm_jax.recurrences.families.time_invariant import (
 )
 from ssm_jax.types import PRNGKey
 
-# Least square of what the softmax divides by, as the authors' code bounds it.
-_LEAST = 1e-7
+# Added to the squared divisor of the softmax, as in the authors' code.
+_SOFTMAX_EPS = 1e-7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +43,17 @@ class DSS(TimeInvariant):
       \frac{e^{\lambda_n \Delta} - 1}{\lambda_n (e^{\lambda_n \Delta L} - 1)}
 
     Attributes:
-      d_state: SISOModes of one channel, ``N`` in the paper.
+      d_state: Number of modes per channel, ``N`` in the paper.
       kernel: ``"exp"``: the first gain. ``"softmax"``: the second; the ``length`` first
         taps of a mode then sum to ``1 / lam``.
       length: Steps ``L`` of the softmax, those of a training sequence; with ``"exp"``
         None. Longer sequences go on with the same modes.
-      eigenvalue_init: ``lam`` at the start. ``"hippo"``: the upper half of the eigenvalues of the
-        normal part of HiPPO-LegS. ``"lin"``: ``-1/2 + i pi n``.
-      bidirectional: Adds a second convolution over what comes after each step, with the
-        same modes and its own weights.
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
+      eigenvalue_init: Initial ``lam``. ``"hippo"``: the upper half of the eigenvalues
+        of the normal part of HiPPO-LegS. ``"lin"``: ``-1/2 + i pi n``.
+      bidirectional: Adds a backward convolution over future steps, with the same
+        modes and its own weights.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
       lr_multiplier: Factor on the learning rate of modes, steps and weights.
 
     Parameters, float32, for inputs of width ``d``:
@@ -76,11 +76,12 @@ class DSS(TimeInvariant):
       ((8, 2), (2, 4))
 
     Note:
-      Rates and steps are at most ``exp(30)``, so that values and gradients are finite.
+      Rates and step sizes are bounded by ``exp(30)``, so that values and gradients are
+      finite.
       The paper's softmax lets ``Re lam`` have either sign; here it is negative with
       both kernels, so that states stay bounded beyond ``length``, and where it is the
       kernels are equal. As in the authors' code, the softmax divides by a number ``z``
-      as ``conj(z) / (|z|**2 + 1e-7)``; ``"exp"`` divides by none. SISOModes, steps and
+      as ``conj(z) / (|z|**2 + 1e-7)``; ``"exp"`` divides by none. Modes, steps and
       weights take no weight decay; their published learning rate is 1e-3.
 
     References:
@@ -100,7 +101,7 @@ class DSS(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -118,7 +119,7 @@ class DSS(TimeInvariant):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_dt, key_w, key_through = jax.random.split(key, 3)
         n = self.d_state
@@ -143,14 +144,14 @@ class DSS(TimeInvariant):
         return names
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
         dt = bounded_exp(params["log_dt"])[:, None]
         log_decay, gain = discretize("zoh", lam, dt)
         if self.length is not None:
             z, steps = lam * dt, jnp.asarray(self.length)
-            # `decay_powers` reduces a long phase exactly, a short one needs no reduction.
+            # `decay_powers` reduces long phases exactly; short ones need none.
             short = jnp.abs(self.length * z) < 1
             passed = decay_powers(log_decay, steps) - 1
             divisor = lam * jnp.where(short, jnp.expm1(self.length * z), passed)
@@ -158,7 +159,7 @@ class DSS(TimeInvariant):
             factor = 1 / power_of_two(divisor)
             divisor = scaled(divisor, factor)
             square = jnp.square(jnp.real(divisor)) + jnp.square(jnp.imag(divisor))
-            square += _LEAST * jnp.square(factor)
+            square += _SOFTMAX_EPS * jnp.square(factor)
             gain = scaled(jnp.expm1(z) * jnp.conj(divisor) / square, factor)
 
         def weight(name):
@@ -172,7 +173,7 @@ class DSS(TimeInvariant):
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """Modes, steps and weights: no weight decay, and their own learning rate."""
+        """Returns optimizer groups for modes, step sizes and weights."""
         group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
         names = ["log_rate", "frequency", "log_dt", *self._weights()]
         return dict.fromkeys(names, group)

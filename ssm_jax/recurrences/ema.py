@@ -21,7 +21,7 @@ from ssm_jax.types import PRNGKey
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentialSmoothing(TimeInvariant):
-    r"""Simple exponential smoothing with a learned factor, one number a channel.
+    r"""Simple exponential smoothing with a learned factor, one state per channel.
 
     .. math::
       y_t = \lambda x_t + (1 - \lambda) y_{t-1}
@@ -29,14 +29,13 @@ class ExponentialSmoothing(TimeInvariant):
     The state is ``y / lambda``, ``(*b, d, 1)``.
 
     Attributes:
-      bidirectional: Adds a smoothing of what comes after each step, with its own
-        factor.
-      decay_min: Least ``lambda`` at the start.
-      decay_max: Greatest ``lambda`` at the start.
+      bidirectional: Adds a smoothing of future steps, with its own factor.
+      decay_min: Minimum initial ``lambda``.
+      decay_max: Maximum initial ``lambda``.
 
     Parameters, float32, for inputs of width ``d``:
-      logit_smoothing: ``(d,)``, ``lambda = sigmoid(logit_smoothing)``, at the start
-        log-uniform in ``[least, greatest]``.
+      logit_smoothing: ``(d,)``, ``lambda = sigmoid(logit_smoothing)``, initialized
+        log-uniform in ``[decay_min, decay_max]``.
       logit_smoothing_backward: Likewise, only if bidirectional.
 
     Raises:
@@ -61,17 +60,17 @@ class ExponentialSmoothing(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if not 0 < self.decay_min <= self.decay_max < 1:
             raise ValueError(
                 "`decay_min` and `decay_max` must be in (0, 1) and in order, got "
-                f"{self.decay_min} and {self.decay_max}; equal values give all channels one "
-                "factor."
+                f"{self.decay_min} and {self.decay_max}; equal values give all "
+                "channels one factor."
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         directions = zip(_suffixes(self), jax.random.split(key), strict=False)
         params = {}
@@ -81,7 +80,7 @@ class ExponentialSmoothing(TimeInvariant):
         return params
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
 
         def mode(suffix):
@@ -104,19 +103,20 @@ class DampedEMA(TimeInvariant):
       h_t = \alpha \beta x_t + (1 - \alpha \delta) h_{t-1}, \qquad
       y_t = \eta^T h_t / \sqrt{n} + \omega x_t
 
-    of ``n`` numbers a channel. What is kept here is the state over ``alpha beta``.
+    with ``n`` states per channel. The state is stored divided by ``alpha beta``.
 
     Attributes:
       d_state: Numbers of one channel, ``h`` in the paper.
-      bidirectional: Adds an average of what comes after each step, with its own
-        parameters; ``omega`` is shared.
+      bidirectional: Adds an average of future steps, with its own parameters; ``omega``
+        is shared.
 
     Parameters, float32, for inputs of width ``d``; all but ``feedthrough`` once more as
     ``..._backward`` if bidirectional:
       logit_smoothing: ``(d, n)``, ``alpha = sigmoid(logit_smoothing)``, normal of
         deviation 0.2.
       logit_damping: ``(d, n)``, ``delta`` likewise.
-      expansion: ``(d, n)``, ``beta``, normal of deviation 0.02 around 1, -1, 1, ...
+      expansion: ``(d, n)``, ``beta``, normal with standard deviation 0.02 around 1, -1,
+        1, ...
       projection: ``(d, n)``, ``eta``, standard normal.
       feedthrough: ``(d,)``, ``omega``, standard normal.
 
@@ -145,7 +145,7 @@ class DampedEMA(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -154,7 +154,7 @@ class DampedEMA(TimeInvariant):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_through, *keys = jax.random.split(key, 3)
         params = {"feedthrough": jax.random.normal(key_through, (d_in,))}
@@ -170,7 +170,7 @@ class DampedEMA(TimeInvariant):
         return params
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
 
         def mode(suffix):

@@ -1,4 +1,4 @@
-"""Fourier recurrent units: sums modulated by waves of fixed frequencies."""
+"""Fourier recurrent units: running sums with Fourier weights of fixed frequencies."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -49,14 +49,15 @@ class FRU(RunningSums):
       u_t^k = a_k u_{t-1}^k + \tfrac 1 T \cos(2 \pi f_k t / T + 2 \pi \theta_k) h_t,
       \qquad a_k = 1,
 
-    the number ``t`` of a step counted from 0. It is the last number of the state.
+    where ``t`` is the index of a step, counted from 0. ``t`` is the last entry of the
+    state.
 
     Attributes:
       frequencies: ``f``, waves over the horizon, fixed; `log_spaced` gives the
         published ones.
       horizon: ``T``, steps, those of a training sequence.
-      zero_frequency: What the sum of frequency 0 is beside others. ``"held"``: its
-        ``a`` is 0, so that it remembers one step, as the authors' code has it.
+      zero_frequency: Treatment of frequency 0 beside other frequencies. ``"held"``:
+        its ``a`` is 0, so that its sum holds one step, as in the authors' code.
         ``"summed"``: 1 like the others', as the paper has it. Alone it is always
         summed.
 
@@ -85,7 +86,7 @@ class FRU(RunningSums):
       With ``"relu"`` the range of weights follows as in `SRU`: ``max(a) = 1`` and
       ``|c_t| <= sqrt(k) / T``, so that over a horizon, ``l <= T``, the sums and the
       gradients grow by at most ``(1 + sqrt(k) |W_1| |W_2| / T)**l <= exp(sqrt(k) |W_1|
-      |W_2|)``, whatever ``T`` is. Values and gradients are finite where the logarithm
+      |W_2|)`` for every ``T``. Values and gradients are finite where the logarithm
       of this factor is at most 60; far beyond it the sums themselves exceed float32.
 
     References:
@@ -102,7 +103,7 @@ class FRU(RunningSums):
     step = step
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         super().__post_init__()
         if self.horizon < 1 or not self.frequencies or min(self.frequencies) < 0:
             raise ValueError(
@@ -117,7 +118,7 @@ class FRU(RunningSums):
         return tuple(float(not (held and f == 0)) for f in self.frequencies)
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key, key_phase = jax.random.split(key)
         return dict(super().init(key, d_in)) | {
@@ -125,22 +126,22 @@ class FRU(RunningSums):
         }
 
     def weights(self, params, steps):
-        """The waves at each step, right to float32 rounding however many passed."""
-        turned = 2 * np.pi * params["theta"]
-        start = jax.lax.complex(jnp.cos(turned), jnp.sin(turned))
-        return jnp.real(decay_powers(_waves(self), steps) * start) / self.horizon
+        """Returns the Fourier weights, accurate to float32 rounding at every step."""
+        angle = 2 * np.pi * params["theta"]
+        rotation = jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
+        return jnp.real(decay_powers(_waves(self), steps) * rotation) / self.horizon
 
 
 def log_spaced(n: int, maximum: float, minimum: float = 0.25) -> tuple[float, ...]:
     """The published frequencies: 0, and others even in their logarithm.
 
     Args:
-      n: How many, 0 included.
+      n: Number of frequencies, including 0.
       maximum: The last one; published are the steps of a sequence, or a third.
       minimum: The first one after 0.
 
     Returns:
-      ``n`` frequencies, rising.
+      ``n`` frequencies, ascending.
 
     Raises:
       ValueError: ``n`` or ``minimum`` is not positive, or ``maximum`` less than
@@ -152,7 +153,7 @@ def log_spaced(n: int, maximum: float, minimum: float = 0.25) -> tuple[float, ..
     """
     if n < 1 or not 0 < minimum <= maximum:
         raise ValueError(
-            f"`n` and `least` must be positive and `greatest` at least `least`, got "
+            f"`n` and `minimum` must be positive and `maximum` at least `minimum`, got "
             f"{n}, {minimum} and {maximum}; the frequency 0 is always there."
         )
     waves = np.logspace(np.log2(minimum), np.log2(maximum), n - 1, base=2)
@@ -163,7 +164,7 @@ def rotating(fru: FRU) -> LogDecay:
     """The decays of the same sums seen from frames that turn with their waves.
 
     ``u_t^k = Re(e^{i (2 pi f_k t / T + 2 pi theta_k)} v_t^k) / T`` with ``v_t =
-    e^{-2 pi i f_k / T} v_{t-1} + s_t``: what enters is then the statistic itself, and
+    e^{-2 pi i f_k / T} v_{t-1} + s_t``: the input is then the statistic itself, and
     the recurrence one of constant decay on the unit circle.
 
     Args:

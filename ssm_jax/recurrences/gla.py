@@ -1,4 +1,4 @@
-"""Gated linear attention: a state of matrices, whose rows the sequence lets decay."""
+"""Gated linear attention: a matrix-valued state with input-dependent decay."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from ssm_jax.types import Activations, Float, PRNGKey
 
 @dataclass(frozen=True, kw_only=True)
 class GatedLinearAttention(InputDependent):
-    r"""Linear attention in several heads, with a decay for each number of a key.
+    r"""Linear attention in several heads, with a decay for each entry of a key.
 
     .. math::
       S_t = \operatorname{diag}(\alpha_t) S_{t-1} + k_t v_t^\top, \qquad
@@ -28,11 +28,11 @@ class GatedLinearAttention(InputDependent):
       \alpha_t = \sigma(x_t W_1 W_2 + b)^{1 / \tau}
 
     with queries, keys and values linear in ``x``. The state is ``(*b, h, d_k, d_v)``,
-    ``d_v = d / h``; the output is what the heads give, side by side.
+    ``d_v = d / h``; the outputs of the heads are concatenated.
 
     Attributes:
       n_heads: ``h``; divides the width.
-      d_key: Numbers of a key, ``d_k``. None: half of those of a value.
+      d_key: Size of a key, ``d_k``. None: half of the size of a value.
       rank: Of the map to the decays.
       temperature: ``tau``; the greater, the slower the decays.
 
@@ -65,7 +65,7 @@ class GatedLinearAttention(InputDependent):
     temperature: float = 16.0
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         d_key = 1 if self.d_key is None else self.d_key
         least = min(self.n_heads, self.rank, self.temperature, d_key)
@@ -77,7 +77,7 @@ class GatedLinearAttention(InputDependent):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         _, d_key, _ = self._sizes(d_in)
         keys = self.n_heads * d_key
@@ -97,7 +97,7 @@ class GatedLinearAttention(InputDependent):
         return params | {"decay_bias": jnp.zeros(keys)}
 
     def _sizes(self, d_in):
-        """Heads, numbers of a key and of a value."""
+        """Returns the number of heads and the sizes of a key and of a value."""
         if d_in % self.n_heads:
             raise ValueError(
                 f"`n_heads` must divide the width, {d_in}, got {self.n_heads}; the "
@@ -109,11 +109,11 @@ class GatedLinearAttention(InputDependent):
     def initial_state(
         self, batch_shape: tuple[int, ...], d_in: int
     ) -> Float[jax.Array, "*b h k v"]:
-        """Zeros, batch axes first."""
+        """Returns zeros, batch axes first."""
         return jnp.zeros((*batch_shape, *self._sizes(d_in)))
 
     def d_in(self, params: Params) -> int:
-        """The width that parameters were drawn for."""
+        """Returns the input width that the parameters were initialized for."""
         return len(params["value_kernel"])
 
     def groups(self) -> Mapping[str, ParamGroup]:
@@ -121,7 +121,7 @@ class GatedLinearAttention(InputDependent):
         return {"decay_bias": ParamGroup(weight_decay=False)}
 
     def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
-        """Keys and values as what enters, read by queries."""
+        """Returns outer products of keys and values as inputs, queries as readout."""
         heads, d_key, d_value = self._sizes(x.shape[-1])
 
         def split(values):
@@ -131,10 +131,10 @@ class GatedLinearAttention(InputDependent):
             _, k, v, chosen = inputs
             gate = matmul_f32(chosen, params["decay_out"]) + params["decay_bias"]
             decay = split(jnp.exp(jax.nn.log_sigmoid(gate) / self.temperature))
-            entering = split(k)[..., None] * split(v)[..., None, :]
-            decay = jnp.broadcast_to(decay[..., None], entering.shape)
+            key_value = split(k)[..., None] * split(v)[..., None, :]
+            decay = jnp.broadcast_to(decay[..., None], key_value.shape)
             shape = (*k.shape[:-1], -1)
-            return decay.reshape(shape), entering.reshape(shape)
+            return decay.reshape(shape), key_value.reshape(shape)
 
         def read(inputs, h):
             q = split(inputs[0])

@@ -1,4 +1,4 @@
-"""LRU: a linear recurrence whose eigenvalues start on a ring."""
+"""LRU: a linear recurrence with eigenvalues initialized on a ring."""
 
 import math
 from collections.abc import Mapping
@@ -20,13 +20,13 @@ from ssm_jax.recurrences.families.time_invariant import (
 )
 from ssm_jax.types import PRNGKey
 
-# Least of what is drawn uniformly in (0, 1), for its logarithm.
-_LEAST = 2.0**-23
+# Lower bound of uniform samples, so that their logarithm is finite.
+_UNIFORM_MIN = 2.0**-23
 
 
 @dataclass(frozen=True, kw_only=True)
 class LRU(TimeInvariant):
-    r"""Linear recurrent unit: complex states that all channels drive and all read.
+    r"""Linear recurrent unit: complex states shared by all channels.
 
     .. math::
       h_t = \lambda h_{t-1} + \gamma B x_t, \qquad
@@ -38,24 +38,25 @@ class LRU(TimeInvariant):
 
     Attributes:
       d_state: States, ``N`` in the paper.
-      r_min: Least modulus of an eigenvalue at the start.
-      r_max: Greatest modulus of an eigenvalue at the start.
-      max_phase: Greatest phase of an eigenvalue at the start, radians per step; small
-        ones for long sequences.
+      r_min: Minimum initial modulus of an eigenvalue.
+      r_max: Maximum initial modulus of an eigenvalue.
+      max_phase: Maximum initial phase of an eigenvalue, radians per step; use small
+        values for long sequences.
       lr_multiplier: Factor on the learning rate of eigenvalues, gains and ``B``.
 
     Parameters, float32, for inputs of width ``d``:
       log_rate: ``(n,)``, ``nu``; the modulus ``exp(-exp(nu))`` starts as that of points
         spread uniformly over the ring ``[r_min, r_max]``.
-      log_phase: ``(n,)``, ``theta``; the phase starts uniform in ``[0, max_phase]``.
-      log_gain: ``(n,)``, the logarithm of ``gamma``, at the start ``sqrt(1 -
+      log_phase: ``(n,)``, ``theta``; the phase is initialized uniform in
+        ``[0, max_phase]``.
+      log_gain: ``(n,)``, the logarithm of ``gamma``, initialized to ``sqrt(1 -
         abs(lam)**2)``: white noise then gives every state the same variance.
-      B_re, B_im: ``(n, d)``, normal of deviation ``1 / sqrt(2 d)``.
-      C_re, C_im: ``(d, n)``, normal of deviation ``1 / sqrt(n)``.
+      B_re, B_im: ``(n, d)``, normal with standard deviation ``1 / sqrt(2 d)``.
+      C_re, C_im: ``(d, n)``, normal with standard deviation ``1 / sqrt(n)``.
       feedthrough: ``(d,)``, ``D``, standard normal.
 
     Raises:
-      ValueError: ``d_state`` or ``max_phase`` is not positive, or the ring is none.
+      ValueError: ``d_state`` or ``max_phase`` is not positive, or the ring is empty.
 
     Example:
       >>> lru = LRU(d_state=4, r_min=0.9, r_max=0.999)
@@ -84,7 +85,7 @@ class LRU(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -102,13 +103,13 @@ class LRU(TimeInvariant):
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_ring, key_phase, key_b, key_c, key_through = jax.random.split(key, 5)
         n = self.d_state
 
         def uniform(key):
-            return jax.random.uniform(key, (n,), minval=_LEAST)
+            return jax.random.uniform(key, (n,), minval=_UNIFORM_MIN)
 
         def normal(key, *shape):
             return jax.lax.complex(*jax.random.normal(key, (2, *shape)))
@@ -125,7 +126,7 @@ class LRU(TimeInvariant):
         }
 
     def modes(self, params: Params) -> MIMOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
         phase = bounded_exp(params["log_phase"])
         gain = bounded_exp(params["log_gain"])
@@ -137,7 +138,7 @@ class LRU(TimeInvariant):
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """Eigenvalues, gains, ``B``: no weight decay, and their own learning rate."""
+        """Returns optimizer groups for eigenvalues, gains and ``B``."""
         group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
         names = ["log_rate", "log_phase", "log_gain", "B_re", "B_im"]
         return dict.fromkeys(names, group)

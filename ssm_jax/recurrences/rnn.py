@@ -1,4 +1,4 @@
-"""Recurrent networks with a matrix between states: RNN, GRU and LSTM."""
+"""Recurrent networks with dense recurrent weights: RNN, GRU and LSTM."""
 
 import abc
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from ssm_jax.types import Array, Float, PRNGKey
 
 @dataclass(frozen=True, kw_only=True)
 class _Gated(Nonlinear):
-    """What the three share: gates that are affine in input and state.
+    """Base class: gates that are affine in input and state.
 
     Attributes:
-      d_state: Numbers of the output, ``n``.
+      d_state: Size of the output, ``n``.
     """
 
     d_state: int = 200
     n_gates = 1
 
     def __post_init__(self):
-        """Checks the size."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -36,20 +36,20 @@ class _Gated(Nonlinear):
 
     @property
     def d_hidden(self) -> int:
-        """Numbers of the state."""
+        """Size of the state."""
         return self.d_state
 
     def d_out(self, d_in: int) -> int:
-        """``d_state``, whatever ``d_in``."""
+        """Returns ``d_state``, for every ``d_in``."""
         del d_in
         return self.d_state
 
     def d_in(self, params: Params) -> int:
-        """The width that parameters were drawn for."""
+        """Returns the input width that the parameters were initialized for."""
         return len(params["input_kernel"])
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         n = self.d_state
         shape = (d_in + n, self.n_gates * n)
@@ -61,23 +61,23 @@ class _Gated(Nonlinear):
         }
 
     def input_projection(self, params, x):
-        """The part of the gates that is the input's."""
+        """Returns the input part of the gates."""
         return matmul_f32(x, params["input_kernel"]) + params["bias"]
 
     @abc.abstractmethod
     def _step(self, params, h, gates) -> tuple[Array, Array]:
         """The next state, and the diagonal of its Jacobian."""
 
-    def nonlinear_term(self, params, h, entering):
-        """The next state."""
-        return self._step(params, h, entering)[0]
+    def nonlinear_term(self, params, h, u):
+        """Returns the next state."""
+        return self._step(params, h, u)[0]
 
-    def diagonal(self, params, h, entering):
-        """The diagonal of the Jacobian."""
-        return self._step(params, h, entering)[1]
+    def diagonal(self, params, h, u):
+        """Returns the diagonal of the Jacobian."""
+        return self._step(params, h, u)[1]
 
     def _own(self, params, gate) -> Float[Array, " n"]:
-        """Weight of each number of the state in its own gate."""
+        """Returns the weight of each state entry in its own gate."""
         n = self.d_state
         return jnp.diagonal(params["recurrent_kernel"][:, gate * n : (gate + 1) * n])
 
@@ -95,12 +95,12 @@ class RNN(_Gated):
     r"""Elman's network, ``h_t = phi(W x_t + U h_{t-1} + b)``.
 
     Attributes:
-      d_state: Numbers of the state, ``n``.
+      d_state: Size of the state, ``n``.
       activation: ``phi``. ``"sigmoid"`` is that of the FRU's authors on IMDB;
         ``"identity"`` gives the linear network, whose gradients can be bounded.
 
-    Parameters, float32, for inputs of width ``d``; matrices start as one, uniform after
-    Glorot, biases at zero:
+    Parameters, float32, for inputs of width ``d``; matrices start as one, Glorot
+    uniform, biases at zero:
       input_kernel: ``(d, n)``, ``W``.
       recurrent_kernel: ``(n, n)``, ``U``.
       bias: ``(n,)``.
@@ -146,10 +146,10 @@ class GRU(_Gated):
       h_t = (1 - z) c + z h_{t-1}
 
     Attributes:
-      d_state: Numbers of the state, ``n``.
+      d_state: Size of the state, ``n``.
 
-    Parameters, float32, for inputs of width ``d``; matrices start as one, uniform after
-    Glorot, biases at zero:
+    Parameters, float32, for inputs of width ``d``; matrices start as one, Glorot
+    uniform, biases at zero:
       input_kernel: ``(d, 3 n)``, ``W`` of ``r``, ``z`` and ``c``.
       recurrent_kernel: ``(n, 3 n)``, ``U`` likewise.
       bias: ``(3 n,)``, ``b`` and ``b_c``.
@@ -173,7 +173,7 @@ class GRU(_Gated):
     n_gates = 3
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         return dict(super().init(key, d_in)) | {
             "recurrent_bias": jnp.zeros(self.d_state)
         }
@@ -184,12 +184,14 @@ class GRU(_Gated):
         of_c = of_c + params["recurrent_bias"]
         r, gate = sigmoid(r + of_r), z + of_z
         # `1 - z` would lose its digits where the gate keeps nearly all of the state.
-        z, renewed = sigmoid(gate), sigmoid(-gate)
+        z, one_minus_z = sigmoid(gate), sigmoid(-gate)
         c = jnp.tanh(c + r * of_c)
         own_r, own_z, own_c = (self._own(params, gate) for gate in range(3))
-        slope_c = (1 - c * c) * (r * own_c + r * (1 - r) * own_r * of_c)
-        slope = z + (h - c) * z * renewed * own_z + renewed * slope_c
-        return renewed * c + z * h, slope
+        jacobian_c = (1 - c * c) * (r * own_c + r * (1 - r) * own_r * of_c)
+        jacobian_diagonal = (
+            z + (h - c) * z * one_minus_z * own_z + one_minus_z * jacobian_c
+        )
+        return one_minus_z * c + z * h, jacobian_diagonal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,11 +206,11 @@ class LSTM(_Gated):
     The state is ``(*b, 2 n)``: ``c``, then ``h``.
 
     Attributes:
-      d_state: Numbers of ``h``, ``n``.
+      d_state: Size of ``h``, ``n``.
       forget_bias: Added to ``b`` of ``f``.
 
-    Parameters, float32, for inputs of width ``d``; matrices start as one, uniform after
-    Glorot, biases at zero:
+    Parameters, float32, for inputs of width ``d``; matrices start as one, Glorot
+    uniform, biases at zero:
       input_kernel: ``(d, 4 n)``, ``W`` of ``i``, ``f``, ``g`` and ``o``.
       recurrent_kernel: ``(n, 4 n)``, ``U`` likewise.
       bias: ``(4 n,)``.
@@ -233,7 +235,7 @@ class LSTM(_Gated):
 
     @property
     def d_hidden(self) -> int:
-        """Numbers of ``c`` and ``h``."""
+        """Size of ``c`` and ``h`` together."""
         return 2 * self.d_state
 
     def readout(self, params, h):
@@ -242,18 +244,22 @@ class LSTM(_Gated):
         return h[..., self.d_state :]
 
     def _step(self, params, h, gates):
-        before, h = jnp.split(h, 2, -1)
+        c_prev, h = jnp.split(h, 2, -1)
         gates = gates + matmul_f32(h, params["recurrent_kernel"])
         i, f, g, o = jnp.split(gates, 4, -1)
         i, f, o = map(sigmoid, (i, f + self.forget_bias, o))
         g = jnp.tanh(g)
-        c = f * before + i * g
-        seen = jnp.tanh(c)
+        c = f * c_prev + i * g
+        tanh_c = jnp.tanh(c)
+        # `h` depends on its previous value also through `c`: the chain rule.
         own_i, own_f, own_g, own_o = (self._own(params, gate) for gate in range(4))
-        slope_c = (
-            f * (1 - f) * own_f * before
+        jacobian_c = (
+            f * (1 - f) * own_f * c_prev
             + i * (1 - i) * own_i * g
             + i * (1 - g * g) * own_g
         )
-        slope_h = o * (1 - o) * own_o * seen + o * (1 - seen * seen) * slope_c
-        return jnp.concatenate([c, o * seen], -1), jnp.concatenate([f, slope_h], -1)
+        jacobian_h = (
+            o * (1 - o) * own_o * tanh_c + o * (1 - tanh_c * tanh_c) * jacobian_c
+        )
+        jacobian_diagonal = jnp.concatenate([f, jacobian_h], -1)
+        return jnp.concatenate([c, o * tanh_c], -1), jacobian_diagonal

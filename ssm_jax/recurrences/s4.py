@@ -1,4 +1,4 @@
-"""S4: the structured state space with the whole of HiPPO-LegS."""
+"""S4: structured state spaces initialized from HiPPO-LegS."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ from ssm_jax.recurrences.families.initializers import (
 )
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
-# Shorter sequences are stepped through.
+# Shorter sequences are evaluated sequentially.
 _LONG = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class S4(Recurrence):
-    r"""State space of each channel, its matrix normal plus a rank-one part.
+    r"""State space of each channel, with a normal plus rank-one matrix.
 
     .. math::
       h' = (\operatorname{diag}(\lambda) - p p^*) h + B x, \qquad
@@ -48,15 +48,15 @@ class S4(Recurrence):
     Attributes:
       d_state: States of one channel, ``N`` in the paper, even; of each of the ``N / 2``
         conjugate pairs one is held.
-      bidirectional: Adds a second convolution over what comes after each step, with the
-        same matrix and its own ``C``.
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
+      bidirectional: Adds a backward convolution over future steps, with the same
+        matrix and its own ``C``.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
       lr_multiplier: Factor on the learning rate of matrix, steps and ``B``.
 
     Parameters, float32, for inputs of width ``d``, ``n = d_state / 2``:
-      log_rate: ``(d, n)``, ``Re lam = -exp(log_rate)``, at the start -1/2.
-      frequency: ``(d, n)``, ``Im lam``, at the start of HiPPO-LegS.
+      log_rate: ``(d, n)``, ``Re lam = -exp(log_rate)``, initialized to -1/2.
+      frequency: ``(d, n)``, ``Im lam``, initialized from HiPPO-LegS.
       p_re, p_im: ``(d, n)``, likewise.
       B_re, B_im: ``(d, n)``, likewise.
       log_dt: ``(d,)``, the step ``Delta``, log-uniform in ``[dt_min, dt_max]``.
@@ -78,8 +78,8 @@ class S4(Recurrence):
       Rates are at most ``exp(30)`` and steps between ``exp(-30)`` and ``exp(30)``, so
       that values and gradients are finite. The authors learn ``C (I - A_bar**L)`` for
       one length ``L``; here ``C`` itself is learned, which means the same at every
-      length. All but ``C`` and ``D`` take no weight decay and a learning rate of their
-      own (1e-3), as published.
+      length. Weight decay is not applied to the parameters other than ``C`` and ``D``,
+      which have their own learning rate (1e-3), as published.
 
     References:
       Gu, Goel and Ré, `Efficiently Modeling Long Sequences with Structured State Spaces
@@ -93,13 +93,13 @@ class S4(Recurrence):
     lr_multiplier: float = 1.0
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         validate_even_state(self.d_state)
         validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_dt, key_c, key_through = jax.random.split(key, 3)
         hippo = legs(self.d_state)
@@ -149,7 +149,7 @@ class S4(Recurrence):
         mask: Steps | None = None,
         method: Method = "auto",
     ) -> tuple[Outputs, PyTree]:
-        """Maps a sequence to a sequence, as `Recurrence.apply` says.
+        """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
 
         Of the methods ``"sequential"`` goes step by step; ``"chunked"`` takes matrix
         products by blocks, and goes step by step where there are resets; ``"fft"``
@@ -176,7 +176,7 @@ class S4(Recurrence):
         return apply_to_valid_steps(run, x, state, reset, mask)
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """Matrix, steps and ``B``: no weight decay, and their own learning rate."""
+        """Returns optimizer groups for matrix, step sizes and ``B``."""
         group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
         names = ["log_rate", "frequency", "log_dt", "p_re", "p_im", "B_re", "B_im"]
         return dict.fromkeys(names, group)
@@ -207,7 +207,8 @@ def _evaluated(system, x, state, reset, lengths, method):
 
 
 def _after(system, x, reset, method):
-    """What comes after each step, from the end: padding there leaves zeros zero."""
-    cut = None if reset is None else jnp.flip(jnp.roll(reset, -1, -1), -1)
-    y, _ = _evaluated(system, jnp.flip(x, -2), None, cut, None, method)
+    """Evaluates the backward direction over future steps."""
+    # A zero state stays zero on the padding at the end of a row, where this starts.
+    reset_reversed = None if reset is None else jnp.flip(jnp.roll(reset, -1, -1), -1)
+    y, _ = _evaluated(system, jnp.flip(x, -2), None, reset_reversed, None, method)
     return shift_left(jnp.flip(y, -2), reset)

@@ -35,20 +35,20 @@ class S4D(TimeInvariant):
     .. math::
       h' = \lambda h + B x, \qquad y = 2 \operatorname{Re}\langle C, h \rangle + D x
 
-    at steps of each channel's own length ``Delta``; what is kept here is the state over
+    at steps of each channel's own length ``Delta``; the state is stored divided by
     ``B`` and its gain.
 
     Attributes:
       d_state: States of one channel, ``N`` in the paper, even; of each of the ``N / 2``
         conjugate pairs one is held.
-      eigenvalue_init: ``lam`` at the start. ``"lin"``: ``-1/2 + i pi n``. ``"inv"``: ``-1/2 + i
-        N / pi (N / (2 n + 1) - 1)``. ``"legs"``: the eigenvalues of the normal part of
-        HiPPO-LegS.
+      eigenvalue_init: Initial ``lam``. ``"lin"``: ``-1/2 + i pi n``. ``"inv"``:
+        ``-1/2 + i N / pi (N / (2 n + 1) - 1)``. ``"legs"``: the eigenvalues of the
+        normal part of HiPPO-LegS.
       discretization: ``"zoh"`` or ``"bilinear"``; see `discretize`.
-      bidirectional: Adds a second convolution over what comes after each step, with the
-        same modes and its own ``C``.
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
+      bidirectional: Adds a backward convolution over future steps, with the same
+        modes and its own ``C``.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
       lr_multiplier: Factor on the learning rate of modes, steps and ``B``.
 
     Parameters, float32, for inputs of width ``d``, ``n = d_state / 2``:
@@ -71,9 +71,10 @@ class S4D(TimeInvariant):
       ((8, 2), (2, 4))
 
     Note:
-      Rates and steps are at most ``exp(30)``, so that values and gradients are finite.
-      As in the authors' code ``B`` is 1 at the start and learned, and all but ``C`` and
-      ``D`` take no weight decay and a learning rate of their own (1e-3).
+      Rates and step sizes are bounded by ``exp(30)``, so that values and gradients are
+      finite.
+      As in the authors' code ``B`` is initialized to 1 and learned, and all but ``C``
+      and ``D`` take no weight decay and a learning rate of their own (1e-3).
 
     References:
       Gu, Gupta, Goel and Ré, `On the Parameterization and Initialization of Diagonal
@@ -91,13 +92,13 @@ class S4D(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         validate_even_state(self.d_state)
         validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_dt, key_c, key_through = jax.random.split(key, 3)
         shape = (d_in, self.d_state // 2)
@@ -120,7 +121,7 @@ class S4D(TimeInvariant):
         }
 
     def _frequency(self):
-        """``Im lam`` of one channel at the start."""
+        """Returns the initial ``Im lam`` of one channel."""
         n, pairs = self.d_state, np.arange(self.d_state // 2)
         if self.eigenvalue_init == "legs":
             return np.imag(legs(n).lam)
@@ -135,15 +136,15 @@ class S4D(TimeInvariant):
         return names
 
     def modes(self, params: Params) -> SISOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
         dt = bounded_exp(params["log_dt"])[:, None]
         log_decay, gain = discretize(self.discretization, lam, dt)
-        entering = 2 * gain * join_complex(params, "B")
+        input_weight = 2 * gain * join_complex(params, "B")
 
         def weight(name):
-            return join_complex(params, name) * entering
+            return join_complex(params, name) * input_weight
 
         return SISOModes(
             log_decay=log_decay,
@@ -153,6 +154,6 @@ class S4D(TimeInvariant):
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """Modes, steps and ``B``: no weight decay, and their own learning rate."""
+        """Returns optimizer groups for modes, step sizes and ``B``."""
         group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
         return dict.fromkeys(["log_rate", "frequency", "log_dt", "B_re", "B_im"], group)

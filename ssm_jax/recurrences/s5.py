@@ -1,4 +1,4 @@
-"""S5: one state space that all channels drive together, and all read."""
+"""S5: one state space shared by all channels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ from ssm_jax.recurrences.families.time_invariant import (
 )
 from ssm_jax.types import PRNGKey
 
-# Greatest real part of an eigenvalue, as the authors' code clips it.
-_GREATEST = -1e-4
+# Maximum real part of an eigenvalue, as the authors' code clips it.
+_REAL_PART_MAX = -1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,28 +44,28 @@ class S5(TimeInvariant):
 
     Attributes:
       d_state: States, ``P`` in the paper, a multiple of ``2 blocks``.
-      blocks: At the start the states are as many copies of HiPPO-LegS, ``J`` in the
-        paper.
+      blocks: Number of copies of HiPPO-LegS in the initialization, ``J`` in the paper.
       conjugate_pairs: Whether states come in conjugate pairs, of which one is held;
         else all are held and ``y = Re(C h) + D x``.
       real_part: ``"clip"``: ``Re lam = min(lam_re, -1e-4)``. ``"exp"``: ``Re lam =
         -exp(log_rate)``.
       discretization: ``"zoh"`` or ``"bilinear"``; see `discretize`.
       C_start: ``C`` before it is rotated into the eigenbasis, real and imaginary part
-        normal of deviation, for ``"trunc_standard_normal"``, ``1 / sqrt(d_state)``; for
-        ``"lecun_normal"``, ``1 / sqrt(d d_state)``; for ``"complex_normal"``, ``1 /
-        sqrt(2)``, and it is not rotated.
+        normal with standard deviation, for ``"trunc_standard_normal"``,
+        ``1 / sqrt(d_state)``; for ``"lecun_normal"``, ``1 / sqrt(d d_state)``; for
+        ``"complex_normal"``, ``1 / sqrt(2)``, and it is not rotated.
       bidirectional: Adds a second pass from the end, with the same states and its own
         ``C``. Both passes see the present step.
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
       lr_multiplier: Factor on the learning rate of modes, steps and ``B``.
 
     Parameters, float32, for inputs of width ``d``, ``n`` states held:
-      lam_re: ``(n,)``, or with ``"exp"`` log_rate, at the start -1/2.
+      lam_re: ``(n,)``, or with ``"exp"`` log_rate, initialized to -1/2.
       frequency: ``(n,)``, ``Im lam``, of the normal part of HiPPO-LegS.
       log_dt: ``(n,)``, the step ``Delta``, log-uniform in ``[dt_min, dt_max]``.
-      B_re, B_im: ``(n, d)``, normal of deviation ``1 / sqrt(d_state)``, rotated.
+      B_re, B_im: ``(n, d)``, normal with standard deviation ``1 / sqrt(d_state)``,
+        rotated.
       C_re, C_im: ``(d, n)``.
       C_backward_re, C_backward_im: Likewise, only if bidirectional.
       feedthrough: ``(d,)``, ``D``, standard normal.
@@ -82,7 +82,8 @@ class S5(TimeInvariant):
       ((6, 3), (4,))
 
     Note:
-      Rates and steps are at most ``exp(30)``, so that values and gradients are finite.
+      Rates and step sizes are bounded by ``exp(30)``, so that values and gradients are
+      finite.
       The authors' names for the starts of ``C`` are kept, though their
       ``trunc_standard_normal`` is no standard normal. They clip only on request. All
       but ``C`` and ``D`` take no weight decay and a learning rate of their own.
@@ -108,7 +109,7 @@ class S5(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         check_size("blocks", self.blocks)
         if self.d_state < 1 or self.d_state % (2 * self.blocks):
@@ -119,7 +120,7 @@ class S5(TimeInvariant):
         validate_dt_range(self.dt_min, self.dt_max, "all states one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_dt, key_b, key_through, *keys_c = jax.random.split(key, 5)
         frequency, V = self._start()
@@ -164,12 +165,12 @@ class S5(TimeInvariant):
         return ["C", "C_backward"] if self.bidirectional else ["C"]
 
     def modes(self, params: Params) -> MIMOModes:
-        """The modes that the parameters describe."""
+        """Returns the modes for the given parameters."""
         params = in_float32(params)
         if self.real_part == "exp":
             lam_re = -bounded_exp(params["log_rate"])
         else:
-            lam_re = jnp.minimum(params["lam_re"], _GREATEST)
+            lam_re = jnp.minimum(params["lam_re"], _REAL_PART_MAX)
         lam = jax.lax.complex(lam_re, params["frequency"])
         dt = bounded_exp(params["log_dt"])
         log_decay, gain = discretize(self.discretization, lam, dt)
@@ -186,7 +187,7 @@ class S5(TimeInvariant):
         )
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """Modes, steps and ``B``: no weight decay, and their own learning rate."""
+        """Returns optimizer groups for modes, step sizes and ``B``."""
         group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
         real_part = "log_rate" if self.real_part == "exp" else "lam_re"
         names = [real_part, "frequency", "log_dt", "B_re", "B_im"]

@@ -22,7 +22,7 @@ from ssm_jax.types import Activations, Float, PRNGKey
 
 @dataclass(frozen=True, kw_only=True)
 class SelectiveSSM(InputDependent):
-    r"""Diagonal state space whose steps, inputs and readouts the sequence chooses.
+    r"""Diagonal state space with input-dependent steps, input projections and readouts.
 
     .. math::
       h_t = \exp(\Delta_t A) h_{t-1} + \Delta_t B_t x_t, \qquad
@@ -37,15 +37,15 @@ class SelectiveSSM(InputDependent):
     Attributes:
       d_state: States of one channel, ``N`` in the paper.
       dt_rank: Rank of the map to the steps, ``r``. None: ``ceil(d / 16)``.
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
-      dt_floor: Steps drawn below it start there.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
+      dt_floor: Lower bound of the initial step sizes.
 
     Parameters, float32, for inputs of width ``d``:
       input_kernel: ``(d, r + 2 n)``, ``W``, uniform in ``+-1 / sqrt(d)``.
       step_kernel: ``(r, d)``, ``V``, uniform in ``+-1 / sqrt(r)``.
       step_bias: ``(d,)``, ``b``; its softplus is log-uniform in ``[dt_min, dt_max]``.
-      log_rate: ``(d, n)``, ``A = -exp(log_rate)``, at the start ``-1`` to ``-n``.
+      log_rate: ``(d, n)``, ``A = -exp(log_rate)``, initialized to ``-1`` to ``-n``.
       feedthrough: ``(d,)``, ``D``, 1.
 
     Raises:
@@ -60,9 +60,9 @@ class SelectiveSSM(InputDependent):
 
     Note:
       Rates are at most ``exp(30)``, so that values and gradients are finite. As in the
-      authors' code what enters is ``Delta B x``, Euler's rule, where the paper writes a
-      zero-order hold; rates and ``D`` take no weight decay. Here the bias ``b`` takes
-      none either, for it sets time scales.
+      authors' code the input term is ``Delta B x``, Euler's rule, where the paper
+      writes a zero-order hold; rates and ``D`` take no weight decay. Here the bias
+      ``b`` takes none either, for it sets time scales.
 
     References:
       Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
@@ -76,7 +76,7 @@ class SelectiveSSM(InputDependent):
     dt_floor: float = 1e-4
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -91,7 +91,7 @@ class SelectiveSSM(InputDependent):
         validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_in, key_step, key_dt = jax.random.split(key, 3)
         n, rank = self.d_state, self.dt_rank or math.ceil(d_in / 16)
@@ -115,11 +115,11 @@ class SelectiveSSM(InputDependent):
     def initial_state(
         self, batch_shape: tuple[int, ...], d_in: int
     ) -> Float[jax.Array, "*b d n"]:
-        """Zeros, batch axes first."""
+        """Returns zeros, batch axes first."""
         return jnp.zeros((*batch_shape, d_in, self.d_state))
 
     def d_in(self, params: Params) -> int:
-        """The width that parameters were drawn for."""
+        """Returns the input width that the parameters were initialized for."""
         return len(params["log_rate"])
 
     def groups(self) -> Mapping[str, ParamGroup]:
@@ -128,7 +128,7 @@ class SelectiveSSM(InputDependent):
         return dict.fromkeys(["log_rate", "step_bias", "feedthrough"], group)
 
     def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
-        """Steps, inputs and readouts that ``x`` chooses."""
+        """Returns the recurrence with ``Delta``, ``B``, ``C`` computed from ``x``."""
         d, n = params["log_rate"].shape
 
         def split(chosen):
@@ -141,9 +141,9 @@ class SelectiveSSM(InputDependent):
             step = matmul_f32(step, params["step_kernel"]) + params["step_bias"]
             dt = jax.nn.softplus(step)
             decay = jnp.exp(-dt[..., None] * bounded_exp(params["log_rate"]))
-            entering = (dt * x)[..., None] * B[..., None, :]
+            input_term = (dt * x)[..., None] * B[..., None, :]
             shape = (*x.shape[:-1], d * n)
-            return decay.reshape(shape), entering.reshape(shape)
+            return decay.reshape(shape), input_term.reshape(shape)
 
         def read(inputs, h):
             x, chosen = inputs

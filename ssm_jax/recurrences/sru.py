@@ -1,4 +1,4 @@
-"""Statistical recurrent units: moving averages of what the averages let in."""
+"""Statistical recurrent units: moving averages of a statistic with feedback."""
 
 from dataclasses import dataclass
 
@@ -38,14 +38,14 @@ class SRU(RunningSums):
       \mu_t^\alpha = \alpha \mu_{t-1}^\alpha + (1 - \alpha) \varphi_t, \quad
       o_t = f(W^o \mu_t + b^o)
 
-    The state is ``mu`` of all scales; ``r`` has ``d_feedback`` numbers, ``varphi``
+    The state is ``mu`` of all scales; ``r`` has ``d_feedback`` entries, ``varphi``
     ``d_statistic``.
 
     Attributes:
       scales: ``alpha``, in ``[0, 1)``.
 
     Parameters, float32, for inputs of width ``d``, ``n = k d_statistic``; matrices
-    normal of deviation 0.1, cut at two deviations, biases zeros:
+    normal with standard deviation 0.1, cut at two deviations, biases zeros:
       W_r, b_r: ``(n, d_feedback)``, ``(d_feedback,)``.
       W_phi, W_x, b_phi: ``(d_feedback, d_statistic)``, ``(d, d_statistic)`` and
         ``(d_statistic,)``.
@@ -89,7 +89,7 @@ class SRU(RunningSums):
     step = step
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         super().__post_init__()
         if not self.scales or not all(0 <= scale < 1 for scale in self.scales):
             raise ValueError(
@@ -103,7 +103,7 @@ class SRU(RunningSums):
         return self.scales
 
     def weights(self, params, steps):
-        """``1 - a`` at every step."""
+        """Returns ``1 - alpha`` at every step."""
         del params
         left = 1 - jnp.asarray(self.scales)
         return jnp.broadcast_to(left, (*steps.shape, self.n_sums))

@@ -1,4 +1,4 @@
-"""What a recurrence is: its protocol, its defaults, and the check of its arguments."""
+"""The protocol of a recurrence, its defaults and the validation of its arguments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from ssm_jax.types import (
     Steps,
 )
 
-# Every family checks its arguments, then left-aligns the valid steps of each row.
+# Every family validates its arguments, then left-aligns the valid steps of each row.
 __all__ = [
     "ParamGroup",
     "Params",
@@ -33,42 +33,42 @@ Params = Mapping[str, Float[Array, "..."]]
 
 @dataclass(frozen=True)
 class ParamGroup:
-    """How the optimizer treats a parameter.
+    """Optimizer settings of a parameter.
 
     Attributes:
-      weight_decay: Whether weight decay acts on it.
-      lr_multiplier: Factor on the learning rate, from 0 on.
+      weight_decay: Whether weight decay is applied to the parameter.
+      lr_multiplier: Factor on the learning rate, at least 0.
 
     Raises:
-      ValueError: A field is of another type, or the factor is negative.
+      ValueError: A field has the wrong type, or ``lr_multiplier`` is negative.
     """
 
     weight_decay: bool = True
     lr_multiplier: float = 1.0
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         if self.lr_multiplier < 0:
             raise ValueError(
                 f"`lr_multiplier` must be at least 0, got {self.lr_multiplier}; 0 "
-                "leaves the parameter as it is."
+                "freezes the parameter."
             )
 
 
 @runtime_checkable
 class Recurrence(Protocol):
-    """A map of sequences with a state, as pure functions of its parameters.
+    """A sequence map with a state, given by pure functions of its parameters.
 
-    A class that inherits from it has `d_out` and `groups` by default.
+    A subclass inherits default implementations of `d_out` and `groups`.
     """
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters for inputs of width ``d_in``: float32 arrays by name."""
+        """Initializes the parameters for inputs of width ``d_in``: float32 by name."""
         ...
 
     def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
-        """The state before the first step, batch axes first."""
+        """Returns the state before the first step, batch axes first."""
         ...
 
     def apply(
@@ -84,42 +84,43 @@ class Recurrence(Protocol):
         """Maps a sequence to a sequence.
 
         Args:
-          params: What `init` draws, in any floating-point dtype: decays and states are
-            computed in float32, and in float64 where a parameter is float64.
+          params: Parameters, as returned by `init`, of any floating-point dtype. Decays
+            and states are computed in float32, or in float64 if a parameter is float64.
           x: Input, ``(*b, l, d_in)``, of any floating-point dtype. Sums and states are
-            float32 also for bfloat16.
-          state: State before the first step, as `initial_state` makes it and the last
-            call returned it. None means that of a fresh start, zeros.
-          reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``,
-            boolean; nothing passes its border.
-          mask: Boolean, true where a step is data, ``(*b, l)`` or ``(l,)``; the others
-            are as if they were not there and give zeros. None means all are.
-          method: How it is evaluated; changes cost, not values. Each recurrence says
-            what it knows, and what ``"auto"`` chooses.
+            float32 also for bfloat16 inputs.
+          state: State before the first step, as returned by `initial_state` or by the
+            previous call. None means zeros.
+          reset: Boolean, true where a segment starts, ``(*b, l)`` or, for all rows,
+            ``(l,)``. The state is reset to zero before such a step.
+          mask: Boolean, true at valid steps, ``(*b, l)`` or ``(l,)``. Padded steps do
+            not affect other outputs or the state; their own outputs are zero. None
+            means that all steps are valid.
+          method: Evaluation method; it changes the cost, not the values. Each
+            recurrence documents the methods it supports and the choice of ``"auto"``.
 
         Returns:
           ``(y, state)``: output, ``(*b, l, d_out)`` in the dtype of ``x``, and the
-          state after the last step; as the next call's ``state`` it continues the
-          sequence. None in its place where the recurrence runs in two directions.
+          state after the last step, which continues the sequence as ``state`` of the
+          next call. The state of a bidirectional recurrence is None.
 
         Raises:
           ValueError: A shape does not fit or has an empty axis, ``x``, ``state`` or a
-            parameter is not floating-point, a flag is not boolean, a recurrence of two
-            directions is given a state, or ``method`` cannot do what is asked.
+            parameter is not floating-point, a flag is not boolean, a bidirectional
+            recurrence is given a state, or ``method`` does not support the arguments.
 
         Note:
-          Under `jax.pmap` and `jax.shard_map` rows of the batch may be divided over
-          devices. The length may not: each device would evaluate its piece of every
-          sequence as a sequence of its own, from a zero state, and nothing could tell.
+          Under `jax.pmap` and `jax.shard_map` the batch axes may be sharded over
+          devices, but not the length: each device would evaluate its part of every
+          sequence as a separate sequence from a zero state, without an error.
         """
         ...
 
     def d_out(self, d_in: int) -> int:
-        """Width of the output for inputs of width ``d_in``; by default the same."""
+        """Returns the output width for input width ``d_in``; by default the same."""
         return d_in
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """Optimizer groups of single parameters; by default none."""
+        """Returns the optimizer groups of parameters by name; by default none."""
         return {}
 
 
@@ -134,21 +135,21 @@ def check(
     complex_state: bool = False,
     method: Method = "auto",
 ) -> None:
-    """Checks the arguments of a recurrence by their shapes and dtypes.
+    """Validates the shapes and dtypes of the arguments of a recurrence.
 
     Args:
-      x: As `Recurrence.apply` takes it.
-      state: Likewise.
-      reset: Likewise.
-      mask: Likewise.
-      d: Width that the parameters were drawn for.
-      state_shape: Of the state of one sequence; None in two directions.
+      x: Input of `Recurrence.apply`.
+      state: State of `Recurrence.apply`.
+      reset: Resets of `Recurrence.apply`.
+      mask: Mask of `Recurrence.apply`.
+      d: Input width that the parameters were initialized for.
+      state_shape: Shape of the state of one sequence; None if bidirectional.
       complex_state: Whether the state may be complex.
-      method: As `Recurrence.apply` takes it.
+      method: Method of `Recurrence.apply`.
 
     Raises:
-      ValueError: A shape or a dtype does not fit, there is a state and must be none, or
-        ``method`` is unknown.
+      ValueError: A shape or a dtype does not fit, a bidirectional recurrence is given a
+        state, or ``method`` is unknown.
     """
     check_choice("method", method, Method, "'auto' chooses by platform and length")
     check_floating("x", x)

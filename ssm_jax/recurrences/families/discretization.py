@@ -15,11 +15,11 @@ from ssm_jax.kernels.precision import divided
 from ssm_jax.types import Array, Complex, Float
 
 Discretization = Literal["zoh", "bilinear"]
-"""What is held between two steps: the input (zero-order hold), or nothing: the slope
-is the mean of those before and after a step (bilinear, Tustin's rule)."""
+"""Zero-order hold of the input between steps, or Tustin's bilinear rule, which averages
+the derivative at both ends of a step."""
 
 
-# Beyond it the square of ``2 / z`` is lost in rounding beside 1.
+# For larger ``|z|`` the square of ``2 / z`` is below float32 rounding of 1.
 _FAR = 2.0**20
 
 
@@ -49,7 +49,7 @@ def discretize(
     z = lam * dt
     if rule == "zoh":
         return LogDecay(jnp.real(z), jnp.imag(z)), dt * expm1_ratio(z)
-    # The mode that forgets all within a step has no logarithm; its neighbour has.
+    # The decay is 0 at z = -2 and has no logarithm; a nearby z has one.
     z = jnp.where(z == -2, -2 + 2.0**-22, z)
     # Where 1 - z**2 would overflow, arctanh(z / 2) is arctanh(2 / z) a quarter turn on.
     far = jnp.abs(z) > _FAR
@@ -62,7 +62,7 @@ def discretize(
 
 
 def expm1_ratio(z: Complex[Array, "*n"]) -> Complex[Array, "*n"]:
-    """``(exp(z) - 1) / z``, 1 at 0, right in value and derivative also near there.
+    """``(exp(z) - 1) / z``, 1 at 0, accurate in value and derivative near 0.
 
     Args:
       z: ``(*n,)``.

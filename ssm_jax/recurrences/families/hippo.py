@@ -18,7 +18,7 @@ class LegS(NamedTuple):
     Attributes:
       lam: Eigenvalues, ``(n / 2,)``, real part -1/2, imaginary part positive, falling.
       p: The rank-one part, ``V^* p``, ``(n / 2,)``.
-      B: How the input enters, ``V^* B``, ``(n / 2,)``.
+      B: Input projection, ``V^* B``, ``(n / 2,)``.
       V: Eigenvectors, ``(n, n / 2)``.
     """
 

@@ -23,12 +23,12 @@ __all__ = [
 
 
 def validate_dt_range(dt_min: float, dt_max: float, consequence: str) -> None:
-    """Checks the bounds of a step size, which is drawn log-uniformly between them.
+    """Validates the bounds of a log-uniform initialization of step sizes.
 
     Args:
-      dt_min: Least step at the start.
-      dt_max: Greatest step at the start.
-      consequence: What equal bounds give, for the message.
+      dt_min: Minimum initial step size.
+      dt_max: Maximum initial step size.
+      consequence: Effect of equal bounds, for the error message.
 
     Raises:
       ValueError: ``dt_min`` is not positive or exceeds ``dt_max``.
@@ -41,10 +41,10 @@ def validate_dt_range(dt_min: float, dt_max: float, consequence: str) -> None:
 
 
 def validate_even_state(d_state: int) -> None:
-    """Checks the number of states that come in conjugate pairs.
+    """Validates the number of states in conjugate pairs.
 
     Args:
-      d_state: The number.
+      d_state: Number of states.
 
     Raises:
       ValueError: It is odd or not positive.
@@ -59,16 +59,16 @@ def validate_even_state(d_state: int) -> None:
 def log_uniform(
     key: PRNGKey, shape: tuple[int, ...], minimum: float, maximum: float
 ) -> Float[jax.Array, "..."]:
-    """Logarithms of numbers whose logarithm is uniform in ``[least, greatest]``.
+    """Samples logarithms of values log-uniform in ``[minimum, maximum]``.
 
     Args:
-      key: Where the randomness comes from.
+      key: PRNG key.
       shape: Shape of the result.
-      least: Least number, positive.
-      greatest: Greatest number.
+      minimum: Lower bound, positive.
+      maximum: Upper bound.
 
     Returns:
-      The logarithms, float32.
+      Logarithms of the samples, float32.
     """
     low, high = math.log(minimum), math.log(maximum)
     return jax.random.uniform(key, shape, minval=low, maxval=high)
@@ -77,13 +77,14 @@ def log_uniform(
 def log_damped(
     smoothing: Float[Array, "*n"], damping: Float[Array, "*n"]
 ) -> Float[Array, "*n"]:
-    """``log(1 - sigmoid(a) sigmoid(b))``, without loss near 0 and where both are 1.
+    """Returns ``log(1 - sigmoid(a) sigmoid(b))`` to float32 rounding everywhere.
 
     Args:
       smoothing: ``a``.
       damping: ``b``.
     """
     product = sigmoid(smoothing) * sigmoid(damping)
+    # `log1p` is accurate for small products; near 1 the difference is expanded instead.
     slow = jnp.log1p(-jnp.minimum(product, 0.5))
     fast = jnp.logaddexp(
         jax.nn.log_sigmoid(-smoothing),
@@ -93,10 +94,10 @@ def log_damped(
 
 
 def split_complex(name: str, values: Complex[Array, "..."]) -> dict[str, Array]:
-    """Complex numbers as two parameters, ``name_re`` and ``name_im``."""
+    """Returns complex values as two parameters, ``name_re`` and ``name_im``."""
     return {f"{name}_re": jnp.real(values), f"{name}_im": jnp.imag(values)}
 
 
 def join_complex(params: Mapping[str, Array], name: str) -> Complex[Array, "..."]:
-    """The complex numbers that `split_complex` split."""
+    """Returns the complex values that `split_complex` split."""
     return jax.lax.complex(params[f"{name}_re"], params[f"{name}_im"])

@@ -1,4 +1,4 @@
-"""Recurrences whose states are too many to keep: by chunks of the length."""
+"""Input-dependent recurrences, evaluated by chunks of the length to save memory."""
 
 import abc
 import functools
@@ -30,48 +30,54 @@ from ssm_jax.types import (
     Steps,
 )
 
-# What the file of an input-dependent recurrence is written with.
+# Names that a module of an input-dependent recurrence imports.
 __all__ = ["InputDependent", "ParamGroup", "Params", "ChunkedForm"]
 
-# Most steps whose states exist at once.
+# Maximum number of steps whose states exist at the same time.
 CHUNK = 256
 
-Form = Callable[[Any], tuple[Array, Array]]
-"""Inputs of a chunk, leaves ``(*b, c, ...)``, to decays and what enters, both ``(*b, c,
-n)``."""
+DecayAndInput = Callable[[Any], tuple[Array, Array]]
+"""Maps the inputs of a chunk, leaves ``(*b, c, ...)``, to its decays and
+projected inputs, both ``(*b, c, n)``."""
 
-Read = Callable[[Any, Array], Array]
-"""Inputs of a chunk and its states ``(*b, c, n)`` to outputs ``(*b, c, o)``."""
+ReadoutFn = Callable[[Any, Array], Array]
+"""Maps inputs of a chunk and its states ``(*b, c, n)`` to outputs ``(*b, c, o)``."""
 
 
 class ChunkedForm(NamedTuple):
-    """A recurrence of one sequence, as `by_chunks` takes it."""
+    """A recurrence on given sequences, as arguments of `by_chunks`.
 
-    decay_and_input: Form
-    readout: Read
+    Attributes:
+      decay_and_input: Computes decays and projected inputs of a chunk.
+      readout: Computes outputs from the inputs and the states of a chunk.
+      inputs: Inputs of all steps, leaves ``(*b, l, ...)``.
+    """
+
+    decay_and_input: DecayAndInput
+    readout: ReadoutFn
     inputs: PyTree
 
 
 class InputDependent(Recurrence, abc.ABC):
-    """A recurrence whose decays the sequence chooses, of states too many to keep.
+    """A recurrence whose decays depend on the input.
 
-    It says how steps are formed from the inputs and how states are read; the state may
-    have any shape.
+    A subclass defines `chunked_form`: the decays and inputs of the recurrence, and its
+    readout. The state may have any shape.
     """
 
     @abc.abstractmethod
     def initial_state(
         self, batch_shape: tuple[int, ...], d_in: int
     ) -> Float[jax.Array, "..."]:
-        """Zeros, batch axes first."""
+        """Returns zeros, batch axes first."""
 
     @abc.abstractmethod
     def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
-        """How the steps of ``x``, ``(*b, l, d)`` and float32, are formed and read."""
+        """Returns decays, inputs and readout for ``x``, ``(*b, l, d)``, float32."""
 
     @abc.abstractmethod
     def d_in(self, params: Params) -> int:
-        """The width that parameters were drawn for."""
+        """Returns the input width that the parameters were initialized for."""
 
     def apply(
         self,
@@ -83,12 +89,12 @@ class InputDependent(Recurrence, abc.ABC):
         mask: Steps | None = None,
         method: Method = "auto",
     ) -> tuple[Outputs, Float[jax.Array, "..."]]:
-        """Maps a sequence to a sequence, as `Recurrence.apply` says.
+        """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
 
-        States are formed by chunks of the length, one chunk after another, and formed
-        again for the gradient: of what is kept only one state a chunk has all the
-        numbers of a state. Inside a chunk ``method`` is that of `linear_recurrence`;
-        ``"fft"`` is none for decays that vary.
+        States are computed one chunk of the length after another and recomputed in the
+        backward pass: only one state per chunk is stored. Within a chunk ``method`` is
+        the method of `linear_recurrence`; ``"fft"`` does not support input-dependent
+        decays.
         """
         params = in_float32(params)
         dtype = jax.tree.leaves(params)[0].dtype
@@ -97,7 +103,7 @@ class InputDependent(Recurrence, abc.ABC):
         check(x, state, reset, mask, d=d, state_shape=shape, method=method)
         if method == "fft":
             raise ValueError(
-                "`method` must not be 'fft' where decays vary, as in a "
+                "`method` must not be 'fft' for input-dependent decays, as in "
                 f"{type(self).__name__}; use 'associative' or 'chunked'."
             )
 
@@ -105,14 +111,13 @@ class InputDependent(Recurrence, abc.ABC):
             if state is None:
                 state = self.initial_state(x.shape[:-2], d)
             x, state = x.astype(dtype), state.astype(dtype)
-            # In shard_map parameters may be the same on all devices where `x` is not.
+            # In shard_map parameters may be replicated where `x` is sharded, but all
+            # operands of a scan must vary over the same axes.
             varying = match_varying_axes(params, x, state, reset, lengths)
-            of_all, x, state, reset, lengths = varying
-            form, read, inputs = self.chunked_form(of_all, x)
+            varying_params, x, state, reset, lengths = varying
+            chunked = self.chunked_form(varying_params, x)
             y, last = by_chunks(
-                form,
-                read,
-                inputs,
+                *chunked,
                 state.reshape(*x.shape[:-2], -1),
                 reset=reset,
                 lengths=lengths,
@@ -125,8 +130,8 @@ class InputDependent(Recurrence, abc.ABC):
 
 
 def by_chunks(
-    form: Form,
-    read: Read,
+    decay_and_input: DecayAndInput,
+    readout: ReadoutFn,
     inputs: PyTree,
     state: Float[Array, "*b n"],
     *,
@@ -135,66 +140,72 @@ def by_chunks(
     size: int,
     method: Method,
 ) -> tuple[Outputs, State]:
-    """Evaluates a recurrence by chunks, whose states the gradient forms again.
+    """Evaluates a recurrence by chunks; states are recomputed in the backward pass.
 
-    Of what is kept for the gradient only the state between chunks has ``n`` numbers;
-    all else is ``inputs`` and ``y``. Inside shard_map all arguments, and what ``decay_and_input``
-    and ``readout`` have around them, must vary over the same axes.
+    For the backward pass only ``inputs``, ``y`` and one state per chunk are stored.
+    Inside shard_map all arguments, and the variables that ``decay_and_input`` and
+    ``readout`` close over, must vary over the same axes.
 
     Args:
-      decay_and_input: Makes decays, and what enters, from the inputs of a chunk.
-      readout: Makes outputs from the inputs and the states of a chunk.
+      decay_and_input: Computes decays and projected inputs from the inputs of a chunk.
+      readout: Computes outputs from the inputs and the states of a chunk.
       inputs: Leaves ``(*b, l, ...)``.
       state: State before the first step, ``(*b, n)``.
       reset: True where a segment starts, ``(*b, l)``, or None.
-      lengths: Steps of each row that are data, ``(*b,)``: those behind leave the state
-        as it is. None means all.
-      size: Steps of a chunk, ``c``.
-      method: How `linear_recurrence` evaluates a chunk.
+      lengths: Number of valid steps of each row, ``(*b,)``; the steps after them do not
+        change the state. None means that all steps are valid.
+      size: Number of steps of a chunk, ``c``.
+      method: Method by which `linear_recurrence` evaluates a chunk.
 
     Returns:
-      ``(y, last)``: outputs, ``(*b, l, o)``, and the state behind the data.
+      ``(y, last)``: outputs, ``(*b, l, o)``, and the state after the last
+      valid step.
     """
     axis, length = state.ndim - 1, jax.tree.leaves(inputs)[0].shape[state.ndim - 1]
     fill = -length % size
-    data = None
+    valid = None
     if fill or lengths is not None:
         end = jnp.full((), length) if lengths is None else lengths[..., None]
-        data = jnp.arange(length) < end
-        data = jnp.broadcast_to(data, (*state.shape[:-1], length))
-        # Behind the data nothing happens: the state there is the last one.
-        reset = None if reset is None else reset & data
+        valid = jnp.arange(length) < end
+        valid = jnp.broadcast_to(valid, (*state.shape[:-1], length))
+        # A reset on padding would clear the final state.
+        reset = None if reset is None else reset & valid
 
-    def cut(values):
-        """``(*b, l, ...)`` as ``(l / c, *b, c, ...)``, filled up with zeros."""
+    def split_chunks(values):
+        """Reshapes ``(*b, l, ...)`` to ``(l / c, *b, c, ...)``, padded with zeros."""
         pad = [(0, 0)] * values.ndim
         pad[axis] = (0, fill)
         shape = (*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
         return jnp.moveaxis(jnp.pad(values, pad).reshape(shape), axis, 0)
 
-    # The scan keeps the two passes apart: there is nothing to merge.
+    # Rematerialization stores one state per chunk instead of one per step. The scan
+    # already prevents that forward and recomputed operations are merged.
     @functools.partial(jax.checkpoint, prevent_cse=False)
-    def chunk(state, along):
-        inputs, reset, data = along
-        decay, entering = form(inputs)
-        if data is not None:
-            decay = jnp.where(data[..., None], decay, 1)
-            entering = jnp.where(data[..., None], entering, 0)
-        h, last = linear_recurrence(decay, entering, state, reset=reset, method=method)
-        return last, read(inputs, h)
+    def one_chunk(state, chunk):
+        inputs, reset, valid = chunk
+        a, b = decay_and_input(inputs)
+        if valid is not None:
+            # Padded steps are the identity, so that the last state is the one after
+            # the last valid step.
+            a = jnp.where(valid[..., None], a, 1)
+            b = jnp.where(valid[..., None], b, 0)
+        h, last = linear_recurrence(a, b, state, reset=reset, method=method)
+        return last, readout(inputs, h)
 
-    last, y = jax.lax.scan(chunk, state, jax.tree.map(cut, (inputs, reset, data)))
+    chunks = jax.tree.map(split_chunks, (inputs, reset, valid))
+    last, y = jax.lax.scan(one_chunk, state, chunks)
     y = jnp.moveaxis(y, 0, axis)
     y = y.reshape(*y.shape[:axis], -1, y.shape[-1])
     return jax.lax.slice_in_dim(y, 0, length, axis=axis), last
 
 
 def chunk_size(length: int, n: int) -> int:
-    """Steps of a chunk: its states and those between chunks stay few.
+    """Returns the number of steps of a chunk, which balances the memory of two kinds.
 
     Args:
-      length: Steps of the sequence.
-      n: Numbers of the state for each number of the input.
+      length: Number of steps of the sequence.
+      n: Number of state entries per input channel.
     """
-    # With l / n steps the states of a chunk are as many numbers as the input has.
+    # Shorter chunks store more states between chunks, longer ones more states within a
+    # chunk. With l / n steps the states of a chunk have the size of the input.
     return min(CHUNK, max(math.isqrt(length), -(-length // n)))

@@ -1,4 +1,4 @@
-"""The modes of a time-invariant recurrence, and the convolution kernel they make."""
+"""The modes of a time-invariant recurrence and their convolution kernel."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from ssm_jax.types import Array, Complex, Float, Inexact, Readout
 
 
 class SISOModes(NamedTuple):
-    """Modes of single-input, single-output systems, one system a channel.
+    """Modes of single-input, single-output systems, one system per channel.
 
     The input of a channel drives each of its modes, with its own or shared decays.
 
@@ -21,8 +21,8 @@ class SISOModes(NamedTuple):
         ``(d, n)``, one row per channel.
       w: Weight of each mode in the output, ``(d, n)``, real or complex.
       feedthrough: ``D``, factor of the input in the output, ``(d,)``.
-      w_backward: Weight of each mode of the backward direction, which sees the steps
-        after the present one, ``(d, n)``. None: one direction.
+      w_backward: Weight of each mode of the backward direction, which depends on future
+        steps only, ``(d, n)``. None: forward direction only.
       log_decay_backward: Logarithm of the decays of the backward direction. None: the
         same as ``log_decay``.
       readout: ``"real"``: the convolution kernel is ``Re k``, ``k_l = sum_n w_n
@@ -53,7 +53,7 @@ class SISOModes(NamedTuple):
         return jnp.result_type(self.w, _dtype_of(self.log_decay))
 
     def backward(self) -> "SISOModes":
-        """The backward direction as modes of one direction."""
+        """Returns the backward direction as modes of one direction."""
         return self._replace(
             log_decay=self.log_decay_backward or self.log_decay,
             w=self.w_backward,
@@ -70,8 +70,9 @@ class MIMOModes(NamedTuple):
       B: Input projection, ``(n, d)``.
       C: Readout, ``(d, n)``.
       feedthrough: ``D``, factor of the input in the output, ``(d,)``.
-      C_backward: Readout of the backward direction, which sees the present step and
-        those after it by the same decays and ``B``, ``(d, n)``. None: one direction.
+      C_backward: Readout of the backward direction, which depends on the present and
+        future steps through the same decays and ``B``, ``(d, n)``. None: forward
+        direction only.
     """
 
     log_decay: LogDecay
@@ -96,7 +97,7 @@ class MIMOModes(NamedTuple):
         return jnp.result_type(self.B, _dtype_of(self.log_decay))
 
     def backward(self) -> "MIMOModes":
-        """The steps after the present one as modes of one direction."""
+        """Returns the backward direction over future steps as forward modes."""
         C = self.C_backward
         if C is not None:
             C = C * decay_powers(self.log_decay, jnp.ones((), jnp.int32))
@@ -104,7 +105,7 @@ class MIMOModes(NamedTuple):
 
 
 def to_real_readout(modes: SISOModes) -> SISOModes:
-    """The same convolution kernel with a real readout, so that it has a state.
+    """Returns modes with a real readout and the same convolution kernel.
 
     ``Re k Im k = Re(-i k**2 / 2)``, and ``k**2`` is a sum over pairs of modes: a
     product readout of ``n`` modes is a real readout of ``n (n + 1) / 2``.
@@ -145,15 +146,15 @@ def to_real_readout(modes: SISOModes) -> SISOModes:
 def convolution_kernel(
     modes: SISOModes | MIMOModes, length: int
 ) -> Float[Array, "d l"] | Float[Array, "d d l"]:
-    """The kernel that a recurrence convolves each channel with, without feed-through.
+    """Returns the convolution kernel of the modes, without the feedthrough.
 
     Args:
       modes: The recurrence.
-      length: Steps ``l`` of the kernel.
+      length: Number of taps ``l``.
 
     Returns:
-      Kernel over the past and the present, ``(d, l)``; of `MIMOModes`, from each
-      channel to each, ``(d, d, l)``, the output's channel first.
+      Kernel of the forward direction, ``(d, l)``; for `MIMOModes` from each input
+      channel to each output channel, ``(d, d, l)``, the output channel first.
     """
     if isinstance(modes, MIMOModes):
         w = modes.C[:, None] * modes.B.T[None]
@@ -167,12 +168,12 @@ def convolution_kernel(
 def zero_input_response(
     modes: SISOModes, state: Inexact[Array, "*b d n"], length: int
 ) -> Float[Array, "*b l d"]:
-    """Output of a state and its decay, without any input.
+    """Returns the output of an initial state with zero input.
 
     Args:
-      modes: The recurrence; only the forward direction is read.
-      state: The modes at the first step, ``(*b, d, n)``.
-      length: Steps ``l``.
+      modes: The modes; only the forward direction is used.
+      state: The state at the first step, ``(*b, d, n)``.
+      length: Number of steps ``l``.
 
     Returns:
       ``(*b, l, d)``, the output of the first step first.
@@ -188,26 +189,26 @@ def zero_input_response(
 
 
 def direction_weights(modes: SISOModes) -> list[LogDecay | Inexact[Array, "d n"]]:
-    """Decays and weights of each direction, as `block_convolution` takes them.
+    """Returns decays and weights of each direction for `block_convolution`.
 
     Args:
       modes: The recurrence.
 
     Returns:
-      ``[log_decay, w]``, leaves ``(d, n)``, and the same of the backward direction if
-      there is one.
+      ``[log_decay, w]``, leaves ``(d, n)``, followed by those of the backward direction
+      if there is one.
     """
     modes = to_real_readout(modes)
     directions = [modes, modes.backward()] if modes.bidirectional else [modes]
     return [
         weight
         for direction in directions
-        for weight in (_of_channels(direction.log_decay, modes.w), direction.w)
+        for weight in (_broadcast_decay(direction.log_decay, modes.w), direction.w)
     ]
 
 
-def _of_channels(log_decay, w):
-    """The decays of each channel, also where all channels share them."""
+def _broadcast_decay(log_decay, w):
+    """Broadcasts decays that all channels share to ``(d, n)``."""
     return jax.tree.map(lambda v: jnp.broadcast_to(v, w.shape), log_decay)
 
 

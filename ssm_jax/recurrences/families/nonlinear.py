@@ -1,4 +1,4 @@
-"""What recurrences whose input depends on their state have in common."""
+"""Nonlinear recurrences: the base class and their evaluation."""
 
 import abc
 import functools
@@ -29,15 +29,16 @@ from ssm_jax.types import (
     Steps,
 )
 
-# What the file of a nonlinear recurrence is written with.
+# Names that a module of a nonlinear recurrence imports.
 __all__ = ["Nonlinear", "Params"]
 
 
 class Nonlinear(Recurrence, abc.ABC):
-    """A recurrence ``h_t = a h_{t-1} + drive(h_{t-1}, x_t)``, and every evaluation.
+    """A recurrence ``h_t = a h_{t-1} + nonlinear_term(h_{t-1}, u_t)``.
 
-    The state of one sequence is one row of numbers: ``h``, `d_hidden` of them, and
-    the number of steps since the start where `counts` is true.
+    ``u`` is the input projection of ``x``. The state of one sequence is a vector:
+    ``h``, `d_hidden` entries, followed by the number of steps since the first if
+    `tracks_position` is true.
     """
 
     tracks_position: bool = False
@@ -45,49 +46,49 @@ class Nonlinear(Recurrence, abc.ABC):
 
     @abc.abstractmethod
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters for inputs of width ``d_in``."""
+        """Initializes the parameters for inputs of width ``d_in``."""
 
     @abc.abstractmethod
     def d_in(self, params: Params) -> int:
-        """The width that parameters were drawn for."""
+        """Returns the input width that the parameters were initialized for."""
 
     @abc.abstractmethod
     def d_out(self, d_in: int) -> int:
-        """Width of the output."""
+        """Returns the output width."""
 
     @property
     @abc.abstractmethod
     def d_hidden(self) -> int:
-        """Numbers of ``h``."""
+        """Number of entries of ``h``."""
 
     @abc.abstractmethod
     def nonlinear_term(
-        self, params: PyTree, h: Float[Array, "*b n"], entering: PyTree
+        self, params: PyTree, h: Float[Array, "*b n"], u: PyTree
     ) -> Float[Array, "*b n"]:
-        """The recurrence beside its decay; any number of leading axes."""
+        """Returns the nonlinear term for states ``h``; any number of leading axes."""
 
     def input_projection(self, params: Params, x: Activations) -> PyTree:
-        """What a step takes of its input, of all steps at once; the input itself."""
+        """Returns the input projection of all steps; by default the input."""
         del params
         return x
 
     def readout(self, params: Params, h: Float[Array, "*b l n"]) -> Outputs:
-        """The outputs, of all steps at once; the states themselves."""
+        """Returns the outputs of all steps; by default the states."""
         del params
         return h
 
     def decay(self, params: Params) -> Float[Array, " n"] | None:
-        """Constant decay of each number of ``h``; None for zeros."""
+        """Returns the time-invariant decay of each entry of ``h``; None means zeros."""
         del params
 
     def diagonal(
-        self, params: Params, h: Float[Array, "*b n"], entering: PyTree
+        self, params: Params, h: Float[Array, "*b n"], u: PyTree
     ) -> Float[Array, "*b n"]:
-        """Derivative of each number of `drive` by the same number of ``h``."""
+        """Returns the diagonal of the Jacobian of `nonlinear_term` by ``h``."""
         raise NotImplementedError
 
     def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
-        """Zeros, batch axes first."""
+        """Returns zeros, batch axes first."""
         del d_in
         return jnp.zeros((*batch_shape, self.d_hidden + self.tracks_position))
 
@@ -101,12 +102,12 @@ class Nonlinear(Recurrence, abc.ABC):
         mask: Steps | None = None,
         method: Method = "auto",
     ) -> tuple[Outputs, PyTree]:
-        """Maps a sequence to a sequence, as `Recurrence.apply` says.
+        """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
 
-        Of the methods ``"sequential"`` goes step by step. The others solve all steps at
-        once by sweeps of a linear recurrence, which is evaluated as the method says;
-        by ``"fft"`` where its decay is constant and there are no resets. ``"auto"``:
-        ``"sequential"`` on CPUs, else ``"associative"``.
+        ``"sequential"`` evaluates one step after another. The other methods solve for
+        all steps in parallel by iterations of a linear recurrence, which is evaluated
+        by ``method``; ``"fft"`` requires a time-invariant decay and no resets.
+        ``"auto"`` is ``"sequential"`` on CPUs, else ``"associative"``.
         """
         return self.solve(params, x, state, reset=reset, mask=mask, method=method)[:2]
 
@@ -125,25 +126,25 @@ class Nonlinear(Recurrence, abc.ABC):
         damping: float | None = 0.0,
         last_only: bool = False,
     ) -> tuple[Float[Array, "*b k o"], PyTree, SolverStats]:
-        """As `apply`, with what the sweeps took, and the numbers that bound them.
+        """Evaluates as `apply` does; takes solver options and returns statistics.
 
         Args:
-          params: This and the next five as `apply` takes them.
+          params: Parameters; this and the next five arguments are those of `apply`.
           x: Input.
           state: State before the first step.
-          reset: Where segments start.
-          mask: Where data are.
-          method: How it is evaluated.
-          tolerance: This and the next three as `nonlinear_recurrence` takes them.
-          max_iterations: The most sweeps.
-          chunk: Steps that are solved together.
-          damping: What is left out of the Jacobian's diagonal.
-          last_only: Whether only the output of the last step that is data is asked for; the
-            outputs of all others are not computed then.
+          reset: True where a segment starts.
+          mask: True at valid steps.
+          method: Evaluation method.
+          tolerance: Tolerance; this and the next three arguments are those of
+            `nonlinear_recurrence`.
+          max_iterations: Maximum number of iterations.
+          chunk: Number of steps that are solved together.
+          damping: Fraction by which the diagonal of the Jacobian is reduced.
+          last_only: Whether only the output of the last valid step is computed.
 
         Returns:
-          ``(y, state, sweeps)``; if ``last_only``, ``y`` is ``(*b, 1, d_out)``, zeros for a
-          row without data.
+          ``(y, state, stats)``: outputs, state and `SolverStats`. If ``last_only``,
+          ``y`` is ``(*b, 1, d_out)``, zeros for a row without valid steps.
         """
         params = in_float32(params)
         dtype = jax.tree.leaves(params)[0].dtype
@@ -160,10 +161,10 @@ class Nonlinear(Recurrence, abc.ABC):
 
         def run(x, state, reset, lengths):
             x = x.astype(dtype)
-            start = (
+            position = (
                 state[..., -1] if self.tracks_position and state is not None else None
             )
-            steps = _steps(start, x, reset)
+            steps = _steps(position, x, reset)
             if state is None:
                 state = self.initial_state(x.shape[:-2], x.shape[-1])
             state = state.astype(dtype)
@@ -180,7 +181,7 @@ class Nonlinear(Recurrence, abc.ABC):
                 damping=damping,
             )
             h0 = state[..., : self.d_hidden]
-            y, after, sweeps = self.run(
+            y, last, stats = self.run(
                 params,
                 x,
                 steps,
@@ -191,10 +192,12 @@ class Nonlinear(Recurrence, abc.ABC):
                 last_only=last_only,
             )
             if self.tracks_position:
-                done = jnp.broadcast_to(steps + 1, x.shape[:-1])[..., None]
-                done = state_after(done.astype(after.dtype), state[..., -1:], lengths)
-                after = jnp.concatenate([after, done], -1)
-            return y, after, sweeps
+                # The position is an entry of the state, so that padding and resets
+                # treat it as they treat `h`.
+                count = jnp.broadcast_to(steps + 1, x.shape[:-1])[..., None]
+                count = state_after(count.astype(last.dtype), state[..., -1:], lengths)
+                last = jnp.concatenate([last, count], -1)
+            return y, last, stats
 
         return apply_to_valid_steps(run, x, state, reset, mask, last_only=last_only)
 
@@ -210,44 +213,43 @@ class Nonlinear(Recurrence, abc.ABC):
         lengths: Int[Array, "*b"] | None,
         last_only: bool,
     ) -> tuple[Float[Array, "*b k o"], Float[Array, "*b n"], SolverStats]:
-        """Evaluates the recurrence on data that stand at the front of their rows.
+        """Evaluates the recurrence on left-aligned rows.
 
-        Here steps see the whole state; units whose steps see less of it have their own.
+        By default the nonlinear term depends on the whole state; `RunningSums`
+        overrides this method because its term depends on a projection of the state.
 
         Args:
-          params: This and the next as `solve` takes them, float32.
+          params: Parameters, float32.
           x: Input.
-          steps: Number of each step, with axes of size 1 where rows do not differ.
-          h0: State before the first step, without the count.
-          solver: `nonlinear_recurrence` with all that follows its ``h0``.
+          steps: Position of each step, with axes of size 1 where rows do not differ.
+          h0: State before the first step, without the position.
+          solver: `nonlinear_recurrence` with all arguments after ``h0`` bound.
           reset: True where a segment starts.
-          lengths: Data of each row. None means all.
-          last_only: Whether only the output after the last data is asked for.
+          lengths: Number of valid steps of each row. None means that all are valid.
+          last_only: Whether only the output of the last valid step is computed.
 
         Returns:
-          ``(y, h, sweeps)``: outputs, the state after the data, what it took.
+          ``(y, h, stats)``: outputs, the state after the last valid step, and the
+          statistics of the solver.
         """
         del steps, reset
-        h, sweeps = solver(
+        h, stats = solver(
             self.nonlinear_term, params, self.input_projection(params, x), h0
         )
-        after = state_after(h, h0, lengths)
-        return (
-            self.readout(params, after[..., None, :] if last_only else h),
-            after,
-            sweeps,
-        )
+        last = state_after(h, h0, lengths)
+        y = self.readout(params, last[..., None, :] if last_only else h)
+        return y, last, stats
 
 
-def _steps(start, x, reset):
-    """Number of each step since the start or since its segment's.
+def _steps(position, x, reset):
+    """Returns the position of each step in its segment, ``(*b, l)``.
 
-    ``(*b, l)``; ``(1, ..., l)`` where it is the same for all rows.
+    ``(1, ..., l)`` if the positions are the same for all rows.
     """
     steps = jnp.arange(x.shape[-2]).reshape((1,) * (x.ndim - 2) + (-1,))
     counted = steps
-    if start is not None:
-        first = jnp.maximum(jnp.round(start), 0).astype(jnp.int32)
+    if position is not None:
+        first = jnp.maximum(jnp.round(position), 0).astype(jnp.int32)
         counted = steps + first[..., None]
     if reset is None:
         return counted

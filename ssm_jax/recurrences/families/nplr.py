@@ -1,4 +1,4 @@
-"""Normal matrices plus a low rank: the state spaces of S4, stepped and as kernels."""
+"""The state spaces of S4, normal plus low rank: discretization and kernels."""
 
 from typing import NamedTuple
 
@@ -10,20 +10,20 @@ from ssm_jax.kernels.dense import DenseSSM, n_step_change
 from ssm_jax.kernels.precision import divided
 from ssm_jax.types import Array, Complex, Float
 
-# Nodes of the spectrum that are evaluated at once.
+# Nodes of the spectrum evaluated at once, which bounds memory.
 _NODES = 256
 
 
 class NPLR(NamedTuple):
     """``h' = (diag(lam) - p p^*) h + B x, y = 2 Re(C h)`` of each channel.
 
-    Of every conjugate pair of states one is held. A step of length ``dt`` is bilinear.
+    One state of every conjugate pair is stored. A step of length ``dt`` is bilinear.
 
     Attributes:
       lam: Eigenvalues of the normal part, ``(d, n)``, real part at most 0.
       p: The rank-one part, ``(d, n)``.
-      B: How the input enters, ``(d, n)``.
-      C: How the states leave, ``(d, n)``.
+      B: Input projection, ``(d, n)``.
+      C: Readout, ``(d, n)``.
       dt: Length of a step, ``(d,)``.
     """
 

@@ -1,4 +1,4 @@
-"""Padding: steps that are no data are moved out of the way, and back afterwards."""
+"""Padding: left-aligns valid steps before a recurrence and scatters outputs back."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,35 +28,39 @@ def apply_to_valid_steps(
     *,
     last_only: bool = False,
 ) -> tuple[Any, ...]:
-    """Runs a recurrence on the data of each row, as if the padding were not there.
+    """Runs a recurrence on the valid steps of each row.
+
+    Outputs and states do not depend on the padding.
 
     Args:
-      run: ``(x, state, reset, lengths) -> (y, state, *more)``, of sequences with the
-        data first, zeros behind them, and ``lengths`` ``(*b,)`` of them or None for
-        all; the state is the one after the last data.
+      run: ``(x, state, reset, lengths) -> (y, state, *more)``, for sequences with the
+        valid steps first and zeros after them. ``lengths``, ``(*b,)``, is the number
+        of valid steps, None if all are. The state is the one after the last valid step.
       x: Sequences, ``(*b, l, d)``.
       state: State before the first step, batch axes first, or None.
       reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``, or
-        None; ``run`` gets it of all rows.
-      mask: True where a step is data, ``(*b, l)``. None means all are.
-      last_only: Whether ``run`` gives the output of the last data alone, ``(*b, 1, d)``,
-        and so does this; zeros for a row without data.
+        None; ``run`` receives it broadcast to all rows.
+      mask: True at valid steps, ``(*b, l)``. None means that all steps are valid.
+      last_only: Whether ``run`` returns only the output of the last valid step,
+        ``(*b, 1, d)``, and so does this function; zeros for a row without valid steps.
 
     Returns:
       ``(y, state, *more)``: outputs at their steps, in the dtype of ``x``, zeros on
-      padding; the state that ``run`` gives, zeros where a segment starts behind the
-      data; and whatever else ``run`` gives.
+      padding; the state returned by ``run``, zeros where a segment starts after the
+      last valid step; and the further results of ``run``.
     """
-    fresh = reset_padding(reset, mask)
-    data, reset, lengths, places = left_align(x, reset, mask)
-    y, state, *more = run(data, state, reset, lengths)
+    reset_after = reset_padding(reset, mask)
+    aligned, reset, lengths, positions = left_align(x, reset, mask)
+    y, state, *more = run(aligned, state, reset, lengths)
     if not last_only:
-        y = scatter_back(y, mask, places)
+        y = scatter_back(y, mask, positions)
     elif lengths is not None:
         y = jnp.where(lengths[..., None, None] > 0, y, 0)
-    if state is not None and fresh is not None:
-        fresh = jnp.expand_dims(fresh, tuple(range(fresh.ndim, state.ndim)))
-        state = jnp.where(fresh, 0, state)
+    if state is not None and reset_after is not None:
+        # `left_align` drops a reset that no valid step follows; it still clears the
+        # state with which the next call continues.
+        axes = tuple(range(reset_after.ndim, state.ndim))
+        state = jnp.where(jnp.expand_dims(reset_after, axes), 0, state)
     return y.astype(x.dtype), state, *more
 
 
@@ -65,18 +69,18 @@ def left_align(
 ) -> tuple[
     Activations, Steps | None, Int[Array, "*b"] | None, Int[Array, "*b l"] | None
 ]:
-    """Moves the data of each row to its front, in order, and zeros behind them.
+    """Moves the valid steps of each row to its front, in order, followed by zeros.
 
     Args:
       x: Sequences, ``(*b, l, d)``.
-      reset: True where a segment starts, ``(*b, l)`` or ``(l,)``, or None. A start
-        that falls on padding passes to the next data.
-      mask: True where a step is data, ``(*b, l)``. None means all are.
+      reset: True where a segment starts, ``(*b, l)`` or ``(l,)``, or None. A reset
+        on padding moves to the next valid step.
+      mask: True at valid steps, ``(*b, l)``. None means that all steps are valid.
 
     Returns:
-      ``(x, reset, lengths, places)``: the sequences and starts, the number of data in
-      each row, ``(*b,)``, and the place that each step went to, ``(*b, l)``; the last
-      two are None if ``mask`` is.
+      ``(x, reset, lengths, positions)``: the aligned sequences and resets, the number
+      of valid steps of each row, ``(*b,)``, and the new position of each step,
+      ``(*b, l)``. The last two are None if ``mask`` is None.
     """
     if reset is not None:
         reset = jnp.broadcast_to(reset, x.shape[:-1])
@@ -84,48 +88,51 @@ def left_align(
         return jnp.asarray(x), reset, None, None
     mask = jnp.broadcast_to(mask, x.shape[:-1])
     lengths = jnp.sum(mask, axis=-1)
-    behind = lengths[..., None] + jnp.cumsum(~mask, -1)
-    places = jnp.where(mask, jnp.cumsum(mask, -1), behind) - 1
+    # Valid and padded steps each keep their order: the positions are a permutation.
+    after_valid = lengths[..., None] + jnp.cumsum(~mask, -1)
+    positions = jnp.where(mask, jnp.cumsum(mask, -1), after_valid) - 1
+    # Padding may hold any values, also NaN, which zero weights would not remove.
     x = jnp.where(mask[..., None], x, 0)
     if reset is None:
-        x = _moved(x, places, back=False)
+        x = _permute(x, positions, inverse=False)
     else:
+        # A segment number, unlike a flag, survives when the flagged step is padding.
         segment = jnp.cumsum(reset, -1)
-        x, segment = _moved((x, segment[..., None]), places, back=False)
+        x, segment = _permute((x, segment[..., None]), positions, inverse=False)
         segment = segment[..., 0]
-        before = jnp.pad(segment[..., :-1], [(0, 0)] * (segment.ndim - 1) + [(1, 0)])
-        reset = segment != before
-    return x, reset, lengths, places
+        previous = jnp.pad(segment[..., :-1], [(0, 0)] * (segment.ndim - 1) + [(1, 0)])
+        reset = segment != previous
+    return x, reset, lengths, positions
 
 
 def scatter_back(
     y: Outputs, mask: Steps | None, positions: Int[Array, "*b l"] | None
 ) -> Outputs:
-    """Moves the outputs of `left_align` sequences back to their steps.
+    """Moves the outputs of left-aligned sequences back to their steps.
 
     Args:
-      y: Outputs, ``(*b, l, d)``, data first.
-      mask: As `left_align` took it.
-      positions: As `left_align` gave them.
+      y: Outputs, ``(*b, l, d)``, valid steps first.
+      mask: The mask given to `left_align`.
+      positions: The positions returned by `left_align`.
 
     Returns:
-      Outputs at their steps, ``(*b, l, d)``; zeros where a step is no data.
+      Outputs at their steps, ``(*b, l, d)``; zeros at padded steps.
     """
     if mask is None or positions is None:
         return y
-    y = _moved(y, positions, back=True)
+    y = _permute(y, positions, inverse=True)
     return jnp.where(jnp.broadcast_to(mask, y.shape[:-1])[..., None], y, 0)
 
 
 def last_valid(y: Outputs, mask: Steps | None) -> Float[Array, "*b 1 o"]:
-    """The outputs of the last step of each row that is data.
+    """Returns the output of the last valid step of each row.
 
     Args:
       y: Outputs at their steps, ``(*b, l, d)``.
-      mask: True where a step is data, ``(*b, l)``. None means all are.
+      mask: True at valid steps, ``(*b, l)``. None means that all steps are valid.
 
     Returns:
-      ``(*b, 1, d)``; zeros for a row without data.
+      ``(*b, 1, d)``; zeros for a row without valid steps.
     """
     if mask is None:
         return y[..., -1:, :]
@@ -136,26 +143,27 @@ def last_valid(y: Outputs, mask: Steps | None) -> Float[Array, "*b 1 o"]:
     return jnp.where(index >= 0, last, 0)
 
 
-def _moved(values, places, *, back):
-    """Moves steps to their places, or back; padding behind the data costs nothing."""
+def _permute(values, positions, *, inverse):
+    """Moves each step to its position, or back if ``inverse``."""
 
     def move(values):
-        index = (places if back else jnp.argsort(places, axis=-1))[..., None]
+        index = (positions if inverse else jnp.argsort(positions, axis=-1))[..., None]
         return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, index, -2), values)
 
-    in_place = jnp.all(places == jnp.arange(places.shape[-1]))
-    return jax.lax.cond(in_place, lambda values: values, move, values)
+    # Rows that are padded only at their end are the common case and need no gather.
+    aligned = jnp.all(positions == jnp.arange(positions.shape[-1]))
+    return jax.lax.cond(aligned, lambda values: values, move, values)
 
 
 def reset_padding(reset: Steps | None, mask: Steps | None) -> Bool[Array, "*b"] | None:
-    """Whether a segment starts on padding behind the last data of a row.
+    """Returns whether a reset falls on the padding after the last valid step of a row.
 
     Args:
       reset: True where a segment starts, ``(*b, l)``, or None.
-      mask: True where a step is data, ``(*b, l)``, or None.
+      mask: True at valid steps, ``(*b, l)``, or None.
 
     Returns:
-      ``(*b,)``; None if either is None: then no start can be lost.
+      ``(*b,)``; None if either argument is None: then no reset is dropped.
     """
     if reset is None or mask is None:
         return None
@@ -163,22 +171,21 @@ def reset_padding(reset: Steps | None, mask: Steps | None) -> Bool[Array, "*b"] 
     return segment[..., -1] > jnp.max(jnp.where(mask, segment, 0), -1)
 
 
-def state_after(
-    h: States, before: State | None, lengths: Int[Array, "*b"] | None
-) -> State:
-    """The state after the data of each row.
+def state_after(h: States, h0: State | None, lengths: Int[Array, "*b"] | None) -> State:
+    """Returns the state after the last valid step of each row.
 
     Args:
-      h: States after each step, ``(*b, l, n)``, data first.
-      before: The one before the first step, ``(*b, n)``. None means zeros.
-      lengths: Steps of each row that are data, ``(*b,)``. None means all.
+      h: States after each step, ``(*b, l, n)``, valid steps first.
+      h0: State before the first step, ``(*b, n)``. None means zeros.
+      lengths: Number of valid steps of each row, ``(*b,)``. None means that all steps
+        are valid.
 
     Returns:
-      ``(*b, n)``; of a row without data the state before it.
+      ``(*b, n)``; ``h0`` for a row without valid steps.
     """
     if lengths is None:
         return h[..., -1, :]
     index = jnp.maximum(lengths - 1, 0)[..., None, None]
     last = jnp.take_along_axis(h, index, -2)[..., 0, :]
-    before = jnp.zeros_like(last) if before is None else before
-    return jnp.where(lengths[..., None] > 0, last, before)
+    h0 = jnp.zeros_like(last) if h0 is None else h0
+    return jnp.where(lengths[..., None] > 0, last, h0)

@@ -1,14 +1,14 @@
-r"""Linear maps of sums, by recurrences of their own.
+r"""Linear projections of running sums, computed by recurrences of their own.
 
-Sums ``u_t^k = a_k u_{t-1}^k + c_t^k s_t`` of one statistic ``s``, ``d`` numbers each,
-are often read through one linear map, ``W u_t``, of few numbers. What it gives of the
-sums of one decay follows the recurrence of those sums,
+Sums ``u_t^k = a_k u_{t-1}^k + c_t^k s_t`` of one statistic ``s``, ``d`` entries each,
+are often used only through a linear map ``W u_t`` with ``r`` outputs. The part of it
+that belongs to the sums of one decay ``a`` follows the same recurrence,
 
 .. math:: W u_t = a W u_{t-1} + \left(\sum_k c_t^k W^k\right) s_t,
 
-so that a step needs ``r`` numbers for ``k d``, and a matrix of ``d r`` for one of
-``k d r``. The matrix depends on the step's number alone: it is that of all rows where
-their steps have the same numbers, and made of all steps at once.
+so that a step carries ``r`` entries instead of ``k d``, and multiplies by a ``d r``
+matrix instead of a ``k d r`` one. The matrix depends only on the position of the step:
+it is computed for all steps at once, and shared by rows with the same positions.
 """
 
 import functools
@@ -24,13 +24,13 @@ from ssm_jax.types import Array, Float
 
 
 class ProjectionMatrices(NamedTuple):
-    """A linear map in the parts that a recurrence needs.
+    """A linear map, split by the representation of the sums.
 
     Attributes:
-      own: Of the sums that are carried themselves, ``(k d, r)``.
-      mapped: Of the others by their decay, each ``(k d, r)``.
-      fixed: From ``s`` to what the others gain, ``(d, m r)``, if ``c`` is that of all
-        steps; else None.
+      own: Rows for the sums that are stored unprojected, ``(k d, r)``.
+      mapped: Rows for the projected sums of each decay, each ``(k d, r)``.
+      fixed: Map from ``s`` to the increment of the projected sums, ``(d, m r)``, if
+        ``c`` is constant over time; else None.
     """
 
     own: Float[Array, "n r"]
@@ -40,15 +40,14 @@ class ProjectionMatrices(NamedTuple):
 
 @dataclass(frozen=True)
 class ProjectedSums:
-    """What is carried of sums to know a linear map of them.
+    """Representation of running sums from which a linear map of them is computed.
 
-    Of the sums of one decay what the map gives of them, or the sums themselves where
-    they are fewer numbers.
+    The sums of one decay are stored projected, or unprojected if that is smaller.
 
     Attributes:
       decays: ``a``, of each sum.
-      d: Numbers of a sum.
-      r: Numbers that the map gives.
+      d: Number of entries of a sum.
+      r: Number of outputs of the map.
     """
 
     decays: tuple[float, ...]
@@ -57,7 +56,7 @@ class ProjectedSums:
 
     @functools.cached_property
     def _groups(self) -> tuple[np.ndarray, list[np.ndarray]]:
-        """The sums that are carried themselves, and the others by their decay."""
+        """Indices of the unprojected sums, and of the projected ones by decay."""
         decays = np.asarray(self.decays)
         groups = [np.flatnonzero(decays == a) for a in np.unique(decays)]
         own = [k for k in groups if len(k) * self.d <= self.r]
@@ -66,7 +65,7 @@ class ProjectedSums:
 
     @property
     def decay(self) -> Float[np.ndarray, " n"]:
-        """Of each number that is carried."""
+        """Decay of each entry of the representation."""
         a, (own, mapped) = np.asarray(self.decays, np.float32), self._groups
         of_groups = a[[k[0] for k in mapped]]
         return np.concatenate([a[own].repeat(self.d), of_groups.repeat(self.r)])
@@ -74,7 +73,7 @@ class ProjectedSums:
     def maps(
         self, kernel: Float[Array, "n r"], c: Float[Array, " k"] | None = None
     ) -> ProjectionMatrices:
-        """The map in its parts; ``c`` if it is that of all steps."""
+        """Splits the map into its parts; ``c`` if it is constant over time."""
         kernel = kernel.reshape(len(self.decays), self.d, self.r)
         own, mapped = self._groups
         maps = ProjectionMatrices(
@@ -87,7 +86,7 @@ class ProjectedSums:
     def matrices(
         self, maps: ProjectionMatrices, c: Float[Array, "*c k"]
     ) -> Float[Array, "*c d m"] | None:
-        """From ``s`` to what the mapped sums gain; None where there are none."""
+        """Returns the maps from ``s`` to projected increments, or None."""
         if not maps.mapped:
             return None
         parts = [
@@ -101,7 +100,7 @@ class ProjectedSums:
     def project(
         self, maps: ProjectionMatrices, u: Float[Array, "*b n"]
     ) -> Float[Array, "*b v"]:
-        """What is carried of these sums."""
+        """Returns the representation of the sums ``u``."""
         u, (own, mapped) = u.reshape(*u.shape[:-1], -1, self.d), self._groups
         flat = (*u.shape[:-2], -1)
         parts = [
@@ -117,7 +116,7 @@ class ProjectedSums:
         s: Float[Array, "*b d"],
         matrix: Float[Array, "*c d m"] | None,
     ) -> Float[Array, "*b v"]:
-        """What is carried of ``c s``, by the matrix of this step if there is one."""
+        """Returns the representation of ``c s``, by ``matrix`` if it is given."""
         matrix = maps.fixed if matrix is None else matrix
         if matrix is None:
             return self.project(maps, outer(c, s))
@@ -128,16 +127,16 @@ class ProjectedSums:
     def recombine(
         self, maps: ProjectionMatrices, v: Float[Array, "*b v"]
     ) -> Float[Array, "*b r"]:
-        """What the map gives of all sums."""
+        """Returns ``W u`` from the representation of ``u``."""
         own, mapped = jnp.split(v, [len(maps.own)], -1)
         mapped = jnp.sum(mapped.reshape(*mapped.shape[:-1], -1, self.r), -2)
         return mapped + matmul_f32(own, maps.own) if len(maps.own) else mapped
 
 
 def _select(values, indices, axis):
-    """``values`` at increasing static indices.
+    """Selects ``values`` at increasing static indices.
 
-    By slices of consecutive ones: in `jax.shard_map` with ``check_vma=True`` the index
+    Consecutive indices are sliced: in `jax.shard_map` with ``check_vma=True`` the index
     array of a gather differs from the values in the axes that it varies over.
     """
     if not len(indices):
@@ -151,6 +150,6 @@ def _select(values, indices, axis):
 
 
 def outer(c: Float[Array, "*c k"], s: Float[Array, "*b d"]) -> Float[Array, "*b n"]:
-    """``c s`` for all sums, ``(*b, k d)``."""
+    """Returns ``c s`` for all sums, ``(*b, k d)``."""
     sums = c[..., :, None] * s[..., None, :]
     return sums.reshape(*sums.shape[:-2], -1)

@@ -1,4 +1,4 @@
-"""Sums of a statistic that sees the sums: what SRU and FRU share."""
+"""Running sums of a statistic with feedback: the base class of SRU and FRU."""
 
 import abc
 import functools
@@ -17,7 +17,7 @@ from ssm_jax.recurrences.families.nonlinear import Nonlinear, Params
 from ssm_jax.recurrences.families.projected import ProjectedSums, outer
 from ssm_jax.types import Array, Float, Int, PRNGKey, Steps
 
-# What the file of a unit of running sums is written with.
+# Names that `sru` and `fru` import.
 __all__ = [
     "ACTIVATIONS",
     "Letters",
@@ -30,8 +30,8 @@ __all__ = [
 Activation = Literal["relu", "tanh", "identity"]
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "identity": lambda x: x}
 
-# Deviation of the normal numbers, cut at two deviations, that every matrix starts from.
-DEVIATION = 0.1
+# Standard deviation of the truncated normal initialization of every matrix.
+STD = 0.1
 
 
 class Letters(NamedTuple):
@@ -58,7 +58,7 @@ class Letters(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RunningSums(Nonlinear):
-    r"""Several sums of one statistic, which sees the sums before it.
+    r"""Several running sums of one statistic, which depends on the previous sums.
 
     .. math::
       g_t = \phi(W_1 u_{t-1} + b_1), \quad
@@ -66,14 +66,14 @@ class RunningSums(Nonlinear):
       u_t^k = a_k u_{t-1}^k + c_t^k s_t, \quad
       o_t = \phi(Y u_t + b_y)
 
-    What `SRU` and `FRU` share; they say ``a`` and ``c``. The state is the sums, but
-    what goes from step to step is ``W_1 u``, in the numbers that `ProjectedSums` needs for
-    it; outputs are read from ``Y u``, which is carried likewise.
+    The base class of `SRU` and `FRU`, which define ``a`` and ``c``. The state is ``u``,
+    but the solver iterates on ``W_1 u``, represented by `ProjectedSums`; outputs are
+    computed from ``Y u``, represented likewise.
 
     Attributes:
-      d_statistic: Numbers of ``s``, and of each sum.
-      d_feedback: Numbers of ``g``. 0: the statistic does not see the sums.
-      d_output: Numbers of ``o``.
+      d_statistic: Number of entries of ``s`` and of each sum.
+      d_feedback: Number of entries of ``g``. 0: no feedback.
+      d_output: Number of entries of ``o``.
       activation: ``phi``.
     """
 
@@ -85,7 +85,7 @@ class RunningSums(Nonlinear):
     letters: ClassVar[Letters]
 
     def __post_init__(self):
-        """Checks the numbers."""
+        """Validates the fields."""
         check_fields(self)
         sizes = self.d_statistic, self.d_feedback + 1, self.d_output
         if min(sizes) < 1:
@@ -105,7 +105,7 @@ class RunningSums(Nonlinear):
     def weights(
         self, params: Params, steps: Int[Array, "*c l"]
     ) -> Float[Array, "*c l k"]:
-        """How a statistic enters each sum, ``c``; as at all steps if not `counts`."""
+        """Returns ``c``, constant over time unless `tracks_position` is true."""
 
     @property
     def n_sums(self) -> int:
@@ -114,33 +114,33 @@ class RunningSums(Nonlinear):
 
     @property
     def d_hidden(self) -> int:
-        """Numbers of all sums."""
+        """Number of entries of all sums."""
         return self.n_sums * self.d_statistic
 
     def d_out(self, d_in: int) -> int:
-        """``d_output``, whatever ``d_in``."""
+        """Returns ``d_output``, for every ``d_in``."""
         del d_in
         return self.d_output
 
     def d_in(self, params: Params) -> int:
-        """The width that parameters were drawn for."""
+        """Returns the input width that the parameters were initialized for."""
         return len(self.named(params).input)
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters; see the class for each name's shape and start."""
+        """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
-        key_in, key_feedback, key_seen, key_out = jax.random.split(key, 4)
+        key_in, key_feedback, key_feedback_sums, key_out = jax.random.split(key, 4)
         n, d, r = self.d_hidden, self.d_statistic, self.d_feedback
         drawn = Letters(
             feedback=truncated_normal(key_feedback, (n, r)),
             feedback_bias=jnp.zeros(r),
-            statistic=truncated_normal(key_seen, (r, d)),
+            statistic=truncated_normal(key_feedback_sums, (r, d)),
             input=truncated_normal(key_in, (d_in, d)),
             input_bias=jnp.zeros(d),
             output=truncated_normal(key_out, (n, self.d_output)),
             output_bias=jnp.zeros(self.d_output),
         )
-        # Without feedback there are no matrices of it.
+        # Without feedback its matrices are empty; empty leaves are not parameters.
         return {
             name: value
             for name, value in zip(self.letters, drawn, strict=True)
@@ -148,19 +148,19 @@ class RunningSums(Nonlinear):
         }
 
     def named(self, params: Params) -> Letters:
-        """The parameters by what they are for; None for those that do not exist.
+        """Returns the parameters by their role; None for those that do not exist.
 
         Args:
-          params: What `init` draws.
+          params: Parameters, as returned by `init`.
         """
         return Letters(*map(params.get, self.letters))
 
     def run(self, params, x, steps, h0, solver, *, reset, lengths, last_only):
-        """Evaluates by what is read of the sums, as `ProjectedSums` carries it."""
+        """Evaluates by projections of the sums; see `ProjectedSums`."""
         named = self.named(params)
         own = matmul_f32(x, named.input) + named.input_bias
         c = self.weights(params, steps)
-        s, sweeps = self._statistics(params, own, c, h0, solver)
+        s, stats = self._statistics(params, own, c, h0, solver)
         sums = h0.reshape(*h0.shape[:-1], self.n_sums, self.d_statistic)
         sums = weighted_sums_final_state(
             self.decays, c, s, sums, reset=reset, lengths=lengths
@@ -170,38 +170,38 @@ class RunningSums(Nonlinear):
             read = matmul_f32(h[..., None, :], named.output)
         else:
             read = self._read(params, c, s, h0, reset)
-        return self._phi(read + named.output_bias), h, sweeps
+        return self._phi(read + named.output_bias), h, stats
 
     def decay(self, params):
-        """Of what is carried from step to step, `_seen` of the sums and ``s``."""
+        """Returns the decay of the projected sums, and zeros for ``s``."""
         del params
-        return jnp.append(self._seen.decay, jnp.zeros(self.d_statistic))
+        return jnp.append(self._feedback_sums.decay, jnp.zeros(self.d_statistic))
 
-    def nonlinear_term(self, params, h, entering):
-        """What is carried of ``c s``, and ``s``, to be known of all steps."""
-        own, c, matrix = entering
-        g = self._seen.recombine(params["maps"], h[..., : -self.d_statistic])
+    def nonlinear_term(self, params, h, u):
+        """Returns the increment of the projected sums, followed by ``s``."""
+        own, c, matrix = u
+        g = self._feedback_sums.recombine(params["maps"], h[..., : -self.d_statistic])
         g = self._phi(g + params["bias"])
         s = self._phi(own + matmul_f32(g, params["kernel"]))
-        gained = self._seen.increment(params["maps"], c, s, matrix)
+        gained = self._feedback_sums.increment(params["maps"], c, s, matrix)
         return jnp.concatenate([gained, s], -1)
 
     def _statistics(self, params, own, c, h0, solver):
-        """``s`` of all steps, and the sweeps that it took."""
+        """``s`` of all steps, and the statistics of the solver."""
         if not self.d_feedback:
             ones = jnp.ones((), bool)
             return self._phi(own), SolverStats(jnp.zeros((), jnp.int32), ones)
         named = self.named(params)
-        maps, matrices = self._mapped(self._seen, named.feedback, c)
+        maps, matrices = self._mapped(self._feedback_sums, named.feedback, c)
         feedback = {
             "maps": maps,
             "bias": named.feedback_bias,
             "kernel": named.statistic,
         }
-        seen = self._seen.project(maps, h0)
+        seen = self._feedback_sums.project(maps, h0)
         start = jnp.concatenate([seen, jnp.zeros_like(own[..., 0, :])], -1)
-        v, sweeps = solver(self.nonlinear_term, feedback, (own, c, matrices), start)
-        return v[..., -self.d_statistic :], sweeps
+        v, stats = solver(self.nonlinear_term, feedback, (own, c, matrices), start)
+        return v[..., -self.d_statistic :], stats
 
     def _read(self, params, c, s, h0, reset):
         """``Y u`` of all steps."""
@@ -213,7 +213,7 @@ class RunningSums(Nonlinear):
         return read.recombine(maps, v)
 
     def _mapped(self, projected, kernel, c):
-        """The map in its parts, and the matrices of the steps where rows share them."""
+        """Returns the parts of the map, and per-step matrices if rows share them."""
         if not self.tracks_position:
             return projected.maps(kernel, c.reshape(-1, self.n_sums)[0]), None
         maps = projected.maps(kernel)
@@ -221,8 +221,8 @@ class RunningSums(Nonlinear):
         return maps, None if rows_differ else projected.matrices(maps, c)
 
     @functools.cached_property
-    def _seen(self) -> ProjectedSums:
-        """What is carried for ``W_1 u``."""
+    def _feedback_sums(self) -> ProjectedSums:
+        """The projection for ``W_1 u``."""
         return ProjectedSums(self.decays, self.d_statistic, self.d_feedback)
 
     def _phi(self, x):
@@ -230,8 +230,8 @@ class RunningSums(Nonlinear):
 
 
 def truncated_normal(key: PRNGKey, shape: tuple[int, ...]) -> Float[jax.Array, "..."]:
-    """Normal numbers of deviation 0.1 before the cut at two deviations."""
-    return DEVIATION * jax.random.truncated_normal(key, -2, 2, shape)
+    """Returns normal samples, std 0.1 before truncation at two std."""
+    return STD * jax.random.truncated_normal(key, -2, 2, shape)
 
 
 def weighted_sums_final_state(
@@ -243,23 +243,24 @@ def weighted_sums_final_state(
     reset: Steps | None = None,
     lengths: Int[Array, "*b"] | None = None,
 ) -> Float[Array, "*b k d"]:
-    """The last ``h`` of ``h_t^k = decays_k h_{t-1}^k + weights_t^k s_t``.
+    """Returns the final ``h`` of ``h_t^k = decays_k h_{t-1}^k + weights_t^k s_t``.
 
-    Each ``s_t`` is weighted by what is left of it at the end, so that this takes one
-    product of matrices, and no memory for states.
+    Each ``s_t`` is weighted by its remaining decay at the end: one matrix product, and
+    no states in memory.
     """
     check_flags("reset", reset)
     length = s.shape[-2]
     n = jnp.asarray(length) if lengths is None else lengths
     age = n[..., None] - 1 - jnp.arange(length)
-    counts, starts = age >= 0, jnp.ones((), bool)
+    included, from_h0 = age >= 0, jnp.ones((), bool)
     if reset is not None:
         segment = jnp.cumsum(reset, -1)
-        latest = jnp.max(jnp.where(counts, segment, 0), -1, keepdims=True)
-        counts, starts = counts & (segment == latest), latest[..., 0] == 0
+        latest = jnp.max(jnp.where(included, segment, 0), -1, keepdims=True)
+        included, from_h0 = included & (segment == latest), latest[..., 0] == 0
     a = jnp.asarray(decays)
-    left = weights * a ** jnp.maximum(age, 0)[..., None]
-    left = jnp.where(counts[..., None], left, 0)
-    of_start = jnp.where(starts[..., None], a ** n[..., None], 0)[..., None]
-    sums = jnp.matmul(jnp.swapaxes(left, -1, -2), s, precision="highest")
-    return of_start * h0 + sums
+    # A reset removes the contributions of the initial state and of earlier segments.
+    remaining = weights * a ** jnp.maximum(age, 0)[..., None]
+    remaining = jnp.where(included[..., None], remaining, 0)
+    h0_decay = jnp.where(from_h0[..., None], a ** n[..., None], 0)[..., None]
+    sums = jnp.matmul(jnp.swapaxes(remaining, -1, -2), s, precision="highest")
+    return h0_decay * h0 + sums

@@ -1,4 +1,4 @@
-"""Time-invariant recurrences: the base class and every evaluation of their modes."""
+"""Time-invariant recurrences: the base class and the evaluation of their modes."""
 
 import abc
 import functools
@@ -35,40 +35,40 @@ from ssm_jax.recurrences.families.modes import (
 )
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
-# What the file of a time-invariant recurrence is written with.
+# Names that a module of a time-invariant recurrence imports.
 __all__ = ["MIMOModes", "ParamGroup", "Params", "SISOModes", "TimeInvariant"]
 
-# Bound on the states that exist at once where all states of a sequence are formed:
-# 2**24 complex64 are 128 MiB. One mode of every channel and step is the least.
+# Bound on the number of states in memory where all states of a sequence are computed:
+# 2**24 complex64 are 128 MiB. At least one mode of every channel and step is computed.
 STATES_AT_ONCE = 2**24
 
-# From this length on a convolution beats forming the states, on every platform; with
-# up to so many modes a channel, on CPUs, blocks beat the FFT.
+# From this length on a convolution is faster than computing the states, on every
+# platform; with at most `_FEW` modes per channel, blocks are faster on CPUs.
 _LONG = 16
 _FEW = 8
 
 
 class TimeInvariant(Recurrence, abc.ABC):
-    """A recurrence that says only its modes; every evaluation follows from them.
+    """A recurrence defined by its modes, from which every evaluation is derived.
 
     Attributes:
-      bounded_decay: Whether no decay exceeds 1, whatever the parameters are. If not,
-        ``"fft"`` looks at the decays at run time: where they are too far above 1 for
-        an FFT it goes step by step.
+      bounded_decay: Whether the modulus of every decay is at most 1 for all parameters.
+        If not, ``"fft"`` tests the decays at run time and falls back to sequential
+        evaluation if they are too large for an FFT.
     """
 
     bounded_decay: bool = False
 
     @abc.abstractmethod
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters for inputs of width ``d_in``."""
+        """Initializes the parameters for inputs of width ``d_in``."""
 
     @abc.abstractmethod
     def modes(self, params: Params) -> SISOModes | MIMOModes:
-        """The recurrence that the parameters describe."""
+        """Returns the modes for the given parameters."""
 
     def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
-        """Zeros, batch axes first; None if it runs in two directions."""
+        """Returns zeros, batch axes first; None if bidirectional."""
 
         def one_state():
             modes = self.modes(self.init(jax.random.key(0), d_in))
@@ -89,17 +89,17 @@ class TimeInvariant(Recurrence, abc.ABC):
         mask: Steps | None = None,
         method: Method = "auto",
     ) -> tuple[Outputs, PyTree]:
-        """Maps a sequence to a sequence, as `Recurrence.apply` says.
+        """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
 
-        The state is ``(*b, d, n)``, or ``(*b, n)`` where channels share their modes. Of
-        the methods ``"fft"`` is a convolution with the modes' kernel, and ``"chunked"``
-        the same by blocks, where there are no resets and the states of all blocks fit;
-        by blocks there is no forward-mode derivative. The others go through all states,
-        by `linear_recurrence`, in slices of the modes, so that at most
-        ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"``: short sequences
-        and such with resets through the states; few modes a channel, on CPUs,
-        ``"chunked"``; else ``"fft"``. Modes that channels share always run through
-        their states.
+        The state is ``(*b, d, n)``, or ``(*b, n)`` for `MIMOModes`. The method
+        ``"fft"`` convolves with the kernel of the modes. ``"chunked"`` computes the
+        same convolution by blocks if there are no resets and the states of all blocks
+        fit in memory; it has no forward-mode derivative. The other methods compute all
+        states by `linear_recurrence`, in slices of the modes, so that at most
+        ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"`` computes the
+        states for short sequences and with resets; otherwise it uses ``"chunked"`` on
+        CPUs for few modes per channel, else ``"fft"``. The states of `MIMOModes` are
+        always computed.
         """
         modes = self.modes(in_float32(params))
         check_log_decay(modes.log_decay)
@@ -121,11 +121,11 @@ class TimeInvariant(Recurrence, abc.ABC):
 
 
 def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
-    """Evaluates rows whose valid steps come first, ``lengths`` of each or all."""
+    """Evaluates left-aligned rows with ``lengths`` valid steps; None means all."""
     # Sums are formed in the dtype of the parameters, also for inputs in bfloat16.
     x = x.astype(modes.feedthrough.dtype)
     if isinstance(modes, MIMOModes):
-        # No more states than modes for all channels: all of them exist at once.
+        # The channels share the states, so that no slicing is needed to bound memory.
         y, state = _through_states(modes, x, state, reset, lengths, method)
         return y + modes.feedthrough * x, state
     if method == "auto":
@@ -139,7 +139,7 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
 
 
 def _chosen(modes, x, reset):
-    """What ``method="auto"`` evaluates by."""
+    """Returns the method that ``method="auto"`` selects."""
     if x.shape[-2] < _LONG or reset is not None:
         return chosen_method(modes.log_decay)
     few = modes.w.shape[-1] <= _FEW and modes.readout == "real"
@@ -147,7 +147,7 @@ def _chosen(modes, x, reset):
 
 
 def _convolved(modes, x, method):
-    """Whether it is a convolution: by blocks where their states are few enough."""
+    """Whether ``method`` is evaluated as a convolution; blocks must fit in memory."""
     states = math.prod(x.shape) // block_length(x.shape[-2]) * modes.state_shape[-1]
     fit = states <= max(STATES_AT_ONCE, math.prod(x.shape))
     return method == "fft" or (method == "chunked" and fit)
@@ -156,7 +156,7 @@ def _convolved(modes, x, method):
 def _by_convolution(modes, x, state, lengths, method):
     length = x.shape[-2]
     if method == "chunked":
-        # The feedthrough is one more weight of a block's steps.
+        # Adding the feedthrough to the weights within a block saves a pass over `x`.
         y = block_convolution(
             x, *direction_weights(modes), feedthrough=modes.feedthrough
         )
@@ -169,30 +169,31 @@ def _by_convolution(modes, x, state, lengths, method):
     if modes.bidirectional:
         return y, None
     modes = to_real_readout(modes)
-    entered = x
+    aligned = x
     if lengths is not None:
-        # What is counted back from the end of the row starts at its last data.
+        # `final_state` counts steps from the end of the row: right-align valid steps.
         shift = jnp.arange(length) - (length - lengths)[..., None]
-        entered = jnp.take_along_axis(x, jnp.maximum(shift, 0)[..., None], -2)
-        entered = jnp.where(shift[..., None] >= 0, entered, 0)
-    last = final_state(modes.log_decay, entered)
+        aligned = jnp.take_along_axis(x, jnp.maximum(shift, 0)[..., None], -2)
+        aligned = jnp.where(shift[..., None] >= 0, aligned, 0)
+    last = final_state(modes.log_decay, aligned)
     if state is not None:
         one = decay_powers(modes.log_decay, jnp.ones((), jnp.int32))
         y = y + zero_input_response(modes, one * state, length)
         steps = jnp.asarray(length if lengths is None else lengths)
-        passed = decay_powers(modes.log_decay, steps)
-        passed = passed[..., None, :] if passed.ndim == steps.ndim + 1 else passed
-        last = last + passed * state
+        # The power is formed from the logarithm: a product of `l` factors loses digits.
+        n_step = decay_powers(modes.log_decay, steps)
+        n_step = n_step[..., None, :] if n_step.ndim == steps.ndim + 1 else n_step
+        last = last + n_step * state
     return y, last
 
 
 def _by_fft_if_bounded(modes, x, state, lengths):
-    """By FFT, unless a decay above 1 makes its errors grow: then step by step."""
+    """Evaluates by FFT, or sequentially if a decay above 1 amplifies its errors."""
     length = x.shape[-2]
-    behind = modes.log_decay_backward or modes.log_decay
-    too_fast = grows(modes.log_decay, length) | grows(behind, length)
+    backward = modes.log_decay_backward or modes.log_decay
+    too_large = grows(modes.log_decay, length) | grows(backward, length)
 
-    # Of the branch that is rarely taken nothing is kept for the gradient.
+    # Rematerialization avoids residuals for a branch that is rarely taken.
     @jax.checkpoint
     def by_states():
         y, last = _by_states(modes, x, state, None, lengths, "sequential")
@@ -201,16 +202,16 @@ def _by_fft_if_bounded(modes, x, state, lengths):
     def by_fft():
         # Under vmap both branches are evaluated: an overflow here, though not selected,
         # would make the gradient NaN.
-        def tamed(log_decay):
+        def clipped(log_decay):
             log_abs = jnp.minimum(log_decay.log_abs, GROWTH / length)
             return log_decay._replace(log_abs=log_abs)
 
-        tame = modes._replace(
-            log_decay=tamed(modes.log_decay), log_decay_backward=tamed(behind)
+        bounded = modes._replace(
+            log_decay=clipped(modes.log_decay), log_decay_backward=clipped(backward)
         )
-        return _by_convolution(tame, x, state, lengths, "fft")
+        return _by_convolution(bounded, x, state, lengths, "fft")
 
-    return jax.lax.cond(too_fast, by_states, by_fft)
+    return jax.lax.cond(too_large, by_states, by_fft)
 
 
 def _by_states(modes, x, state, reset, lengths, method):
@@ -218,7 +219,7 @@ def _by_states(modes, x, state, reset, lengths, method):
     n = modes.w.shape[-1]
     n_slice = min(n, max(1, STATES_AT_ONCE // math.prod(x.shape)))
     n_slices = -(-n // n_slice)
-    # What is mapped over channels, and cut into slices, must be arrays alone.
+    # `vmap` over channels and the reshape into slices take arrays only.
     modes = modes._replace(feedthrough=None, readout=None)
     own = 0 if modes.log_decay.log_abs.ndim == 2 else None
     axes = modes._replace(log_decay=own, w=0, w_backward=0, log_decay_backward=own)
@@ -229,21 +230,21 @@ def _by_states(modes, x, state, reset, lengths, method):
     if n_slices == 1:
         return of_channels(modes, x, state)
 
-    def cut(values):
-        """``(..., n)`` as ``(slices, ..., n / slices)``, filled up with zeros."""
+    def split_modes(values):
+        """Reshapes ``(..., n)`` to ``(slices, ..., n / slices)``, padded with zeros."""
         fill = [(0, 0)] * (values.ndim - 1) + [(0, n_slices * n_slice - n)]
         values = jnp.pad(values, fill)
         values = values.reshape(*values.shape[:-1], n_slices, n_slice)
         return jnp.moveaxis(values, -2, 0)
 
-    # Only a slice's modes are kept for the backward pass; its states are formed again.
+    # The backward pass recomputes the states of a slice; only its modes are stored.
     @jax.checkpoint
     def one_slice(y, inputs):
         modes, state = inputs
         y_slice, last = of_channels(modes, x, state)
         return y + y_slice, last
 
-    slices = jax.tree.map(cut, (modes, state))
+    slices = jax.tree.map(split_modes, (modes, state))
     y, last = jax.lax.scan(one_slice, jnp.zeros_like(x), slices)
     if last is None:
         return y, None
@@ -254,27 +255,28 @@ def _by_states(modes, x, state, reset, lengths, method):
 def _through_states(modes, x, state, reset, lengths, method):
     """Evaluates all channels of `MIMOModes`, or one channel of `SISOModes`."""
     if isinstance(modes, MIMOModes):
+        # `x` is real: two real products cost half of a complex one.
         parts = (jnp.real(modes.B), jnp.imag(modes.B))
-        entering = jax.lax.complex(*(_product(x, part) for part in parts))
-        w, w_backward, behind = modes.C, modes.C_backward, modes.log_decay
+        Bx = jax.lax.complex(*(_product(x, part) for part in parts))
+        w, w_backward, backward = modes.C, modes.C_backward, modes.log_decay
     else:
-        entering = jnp.broadcast_to(x[..., None], (*x.shape, modes.w.shape[-1]))
+        Bx = jnp.broadcast_to(x[..., None], (*x.shape, modes.w.shape[-1]))
         w, w_backward = modes.w, modes.w_backward
-        behind = modes.log_decay_backward or modes.log_decay
-    h, last = linear_recurrence(
-        modes.log_decay, entering, state, reset=reset, method=method
-    )
-    y = _leaving(h, w)
+        backward = modes.log_decay_backward or modes.log_decay
+    h, last = linear_recurrence(modes.log_decay, Bx, state, reset=reset, method=method)
+    y = _readout(h, w)
     if w_backward is None:
         return y, last if lengths is None else state_after(h, state, lengths)
-    h, _ = linear_recurrence(behind, entering, reset=reset, reverse=True, method=method)
+    h, _ = linear_recurrence(backward, Bx, reset=reset, reverse=True, method=method)
     if isinstance(modes, SISOModes):
+        # The backward direction of SISO modes excludes the present step.
         h = shift_left(h, reset)
-    return y + _leaving(h, w_backward), None
+    return y + _readout(h, w_backward), None
 
 
-def _leaving(h, w):
-    """``Re sum_n w_n h_n``, ``(*b, l, *o)``, by real products only."""
+def _readout(h, w):
+    """Returns ``Re sum_n w_n h_n``, ``(*b, l, *o)``."""
+    # Two real products: the imaginary part of the sum is never computed.
     y = _product(jnp.real(h), jnp.real(w))
     return y - _product(jnp.imag(h), jnp.imag(w)) if jnp.iscomplexobj(w) else y
 
