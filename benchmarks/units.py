@@ -27,8 +27,8 @@ class _AsWritten(RunningSums):
         del params
         return jnp.repeat(jnp.asarray(self.decays), self.d_statistic)
 
-    def nonlinear_term(self, params, h, entering):
-        own, c = entering
+    def nonlinear_term(self, params, h, u):
+        own, c = u
         named = self.named(params)
         g = jax.nn.relu(h @ named.feedback + named.feedback_bias)
         s = jax.nn.relu(own + g @ named.statistic)

@@ -117,13 +117,13 @@ class Recurrent(Module):
         if not isinstance(self.recurrence, Nonlinear):
             y, state = self.recurrence.apply(params, x, state, **options)
             return (last_valid(y, mask) if last_only else y), state
-        y, state, sweeps = self.recurrence.solve(
+        y, state, stats = self.recurrence.solve(
             params, x, state, last_only=last_only, **options
         )
         # Metrics sown at initialization would become variables of the model.
         if not self.is_initializing():
-            self.sow(METRICS_COLLECTION, "sweeps", Mean(sweeps.iterations))
-            self.sow(METRICS_COLLECTION, "fallbacks", Mean(~sweeps.converged))
+            self.sow(METRICS_COLLECTION, "solver_iterations", Mean(stats.iterations))
+            self.sow(METRICS_COLLECTION, "solver_fallbacks", Mean(~stats.converged))
         return y, state
 
     def _init(self, key, d_in) -> Any:

@@ -17,7 +17,7 @@ Kind = Literal["zero", "carry", "noise", "state_passing"]
 class StateInit:
     """What becomes of the states after a batch before the next one starts from them.
 
-    No gradient passes: the states enter a step as its data do. (`TBPTTWindow` lets one pass.)
+    The states carry no gradient between steps; `TBPTTWindow` lets one pass.
 
     Attributes:
       kind: ``"zero"``: every batch starts afresh. ``"carry"``: each row goes on from

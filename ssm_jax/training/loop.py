@@ -52,14 +52,14 @@ class TrainConfig:
       evaluation_batches: Batches of an evaluation within training. None: the whole
         split, which must then have an end.
       parallel: What maps the step over devices.
-      initial_state: What the recurrences start a batch from; `WindowState` says what each
-        is. With ``"carry"`` they start afresh with each epoch, and evaluation hands
-        its states on from batch to batch too; else it starts each batch afresh.
+      initial_state: States from which the recurrences start a batch; see `StateInit`.
+        With ``"carry"`` they are reset at each epoch, and evaluation carries its states
+        between batches too; otherwise it starts each batch from zero states.
       initial_noise: Standard deviation of ``"noise"``. None: as of the states after the
         last batch.
       gradient_windows: Batches that a gradient flows through, that of the step among
-        them, where states go on with ``"carry"``; `TBPTTWindow` says how. 1: states enter a
-        batch as its data do.
+        them, if states are carried (``"carry"``); see `TBPTTWindow`. 1: states carry no
+        gradient between batches.
       state_penalty: Factor on the mean square of the states after a batch, which is
         added to the loss that is trained on, not to the one that is shown: against
         states that grow from batch to batch.

@@ -31,8 +31,8 @@ class TrainState(struct.PyTreeNode):
       key: What dropout and noise are drawn from, by the step and by the number of a
         row in the whole batch, ``()``.
       carry: States of the recurrences after the last batch, ``(b, ...)`` leaves, where
-        the next one starts from them, as `RunSpec.state_init` says; a `TBPTTWindow`, where gradients
-        flow through several batches. None: it starts afresh.
+        the next one starts from them (see `RunSpec.state_init`); a `TBPTTWindow`, where
+        gradients flow through several batches. None: states are not carried.
     """
 
     # A leaf may also be a shape or a sharding, so none is annotated as an array.

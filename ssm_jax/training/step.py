@@ -26,7 +26,7 @@ def train_step(
     the moments of BatchNorm are those of the whole batch if the model's ``axis_name``
     is one of ``axes``. What a model drops by `flax.linen.Dropout` in the place of
     `RowDropout` depends on the number of devices.
-    Where ``state.carry`` is a `TBPTTWindow`, the gradient flows through its windows too.
+    If ``state.carry`` is a `TBPTTWindow`, the gradient also flows through its windows.
 
     Args:
       run: The model and the optimizer.

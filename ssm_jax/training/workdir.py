@@ -26,6 +26,7 @@ import jax
 from absl import logging
 from ml_collections import ConfigDict
 
+from ssm_jax import __version__
 from ssm_jax.config import Config, from_json, to_json
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.checkpointing.integrity import check_version, config_changes
@@ -249,7 +250,8 @@ def environment() -> dict[str, Any]:
         "platform": device.platform,
         "python": platform.python_version(),
         "cpus": os.cpu_count(),
-        "versions": {package: version(package) for package in _PACKAGES},
+        "versions": {"ssm_jax": __version__}
+        | {package: version(package) for package in _PACKAGES},
     }
 
 

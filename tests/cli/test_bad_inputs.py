@@ -29,7 +29,7 @@ EXPERIMENT = """
     from ssm_jax.models import Block, SequenceModel, TokenEncoder
     from ssm_jax.recurrences import DLR
     from ssm_jax.tasks import TextFolder
-    from ssm_jax.training import Optimizer, Training
+    from ssm_jax.training import Optimizer, TrainConfig
 
     def get_config(variant=""):
         if variant:
@@ -45,7 +45,7 @@ EXPERIMENT = """
                 head=None,
             ),
             "optimizer": spec(Optimizer, learning_rate=1e-2),
-            "training": spec(Training, **numbers),
+            "training": spec(TrainConfig, **numbers),
         })
 """
 
@@ -172,7 +172,7 @@ ROWS = {
             "n_layers": ("0", "-1", "1000000000"),
             "encoder.d_model": ("0", "-1", "10000000000000"),
             "encoder.vocabulary": ("0",),
-            "encoder.deviation": ("-1.0", "nan"),
+            "encoder.std": ("-1.0", "nan"),
             "block.dropout": ("1.0", "-0.1", "nan"),
             "block.norm": ("leyer",),
             "block.layer.mixing.dropout": ("1.5",),

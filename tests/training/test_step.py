@@ -168,7 +168,7 @@ def test_model_that_does_not_fit_the_task_is_refused(head):
 @pytest.mark.parametrize(
     ("scale", "fallbacks"), [pytest.param(0.3, 0, marks=pytest.mark.full), (200, 1)]
 )
-def test_sweeps_and_what_they_did_not_solve_are_among_the_metrics(scale, fallbacks):
+def test_solver_iterations_and_fallbacks_are_among_the_metrics(scale, fallbacks):
     task = Mixture(length=96, n_train=8)
     model = RecurrentNetwork(RNN(d_state=4), LastHead(d_output=95), method="chunked")
     run, state = create(model, task, SGD, seed=0)
@@ -177,13 +177,13 @@ def test_sweeps_and_what_they_did_not_solve_are_among_the_metrics(scale, fallbac
         state.replace(params=params), task.batch("train", 0, 4, seed=0)
     )
     seen = metrics(sums)
-    assert seen["fallbacks"] == fallbacks
+    assert seen["solver_fallbacks"] == fallbacks
     # Where they do not converge, they end before the 50 that are allowed.
-    assert 1 <= seen["sweeps"] < 50
+    assert 1 <= seen["solver_iterations"] < 50
 
 
 @pytest.mark.full
-def test_sweeps_of_two_devices_are_shared():
+def test_solver_statistics_are_reduced_over_devices():
     task = Mixture(length=96, n_train=8)
     model = RecurrentNetwork(RNN(d_state=4), LastHead(d_output=95), method="chunked")
     batch = task.batch("train", 0, 4, seed=0)

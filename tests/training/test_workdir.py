@@ -8,6 +8,7 @@ import pathlib
 import jax
 import pytest
 
+import ssm_jax
 from ssm_jax.training.workdir import WorkDir
 from tests.bad_inputs import refuses
 from tests.training import tiny
@@ -34,13 +35,14 @@ def test_config_comes_back_as_it_was(folder):
     assert folder.config().to_dict() == tiny.digits().to_dict()
 
 
-def test_circumstances_of_the_start_are_kept(folder):
+def test_environment_of_the_start_are_kept(folder):
     found = folder.read("run.json")
     assert (found["n_devices"], found["platform"]) == (
         jax.device_count(),
         "cpu",
     )
     assert {"jax", "flax", "optax", "numpy"} <= found["versions"].keys()
+    assert found["versions"]["ssm_jax"] == ssm_jax.__version__
     assert found["commit"] is None or len(found["commit"].rstrip("+")) >= 10
 
 
