@@ -143,7 +143,7 @@ ROWS = {
             "clip_norm": ("0", "-1", "(1,)"),
             "warmup_steps": ("-1", "4294967296"),
             "warmup_from": ("-1.0", "inf"),
-            "stair": ("0.0", "1.5"),
+            "staircase": ("0.0", "1.5"),
             "schedule": ("cosin", "linear"),
             "schedule_steps": ("0", "2.5"),
             "kind": ("adm",),

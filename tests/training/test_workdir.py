@@ -35,7 +35,7 @@ def test_config_comes_back_as_it_was(folder):
     assert folder.config().to_dict() == tiny.digits().to_dict()
 
 
-def test_environment_of_the_start_are_kept(folder):
+def test_environment_at_the_start_is_kept(folder):
     found = folder.read("run.json")
     assert (found["n_devices"], found["platform"]) == (
         jax.device_count(),
