@@ -18,7 +18,7 @@ from experiments.records import RESULTS, path_of
 ADDRESSES: dict[str, str] = {}
 """Addresses of classes, ``"ssm_jax.module:Class"``, old to new."""
 
-FIELDS: dict[str, str] = {}
+FIELDS = {"start": "window_state"}
 """Names of fields, old to new, wherever a record has them."""
 
 VALUES = {
@@ -26,6 +26,20 @@ VALUES = {
     "initial_state": {"previous": "carry", "other": "state_passing"},
 }
 """Values of fields (by their old names), old to new."""
+
+SRU = dict(
+    zip(
+        ("feedback_kernel", "feedback_bias", "seen_kernel", "input_kernel",
+         "input_bias", "output_kernel", "output_bias"),
+        ("W_r", "b_r", "W_phi", "W_x", "b_phi", "W_o", "b_o"),
+        strict=True,
+    )
+)  # fmt: skip
+FRU = dict(
+    zip(SRU, ("W_1", "b_1", "W_2", "U", "b_2", "Y", "b_y"), strict=True), phase="theta"
+)
+PARAMETERS = {"sru": SRU, "fru": FRU, "fru_summed": FRU}
+"""Parameters named in the rows of the benchmark `finite`, by row, old to new."""
 
 SIZES = {word: ("size", word) for word in ("demo", "small", "quarter")}
 UNITS = {word: ("model", word) for word in ("fru", "fru40", "sru", "lstm", "rnn")}
@@ -144,6 +158,15 @@ def convert(path: Path, results: Path = RESULTS) -> Path:
     return new
 
 
+def convert_finite(path: Path) -> None:
+    """Converts the names of parameters in the recorded benchmark `finite`."""
+    recorded = json.loads(path.read_text())
+    for row in recorded["rows"]:
+        if names := PARAMETERS.get(row["what"]):
+            row["where"] = " ".join(names.get(n, n) for n in row["where"].split())
+    path.write_text(json.dumps(recorded, indent=2) + "\n")
+
+
 def main(results: Path = RESULTS, show: Callable[[str], object] = print) -> None:
     """Converts all records."""
     for path in sorted(results.rglob("*.json")):
@@ -154,3 +177,4 @@ def main(results: Path = RESULTS, show: Callable[[str], object] = print) -> None
 
 if __name__ == "__main__":
     main()
+    convert_finite(RESULTS.parent / "benchmarks" / "finite.json")

@@ -62,7 +62,7 @@ def by_length(rows: Sequence[Row]) -> str:
         of_way = [
             row
             for row in measured
-            if (row["split"], row["start"], row["order"]) == (split, *way)
+            if (row["split"], row["window_state"], row["order"]) == (split, *way)
             # Of states that go on the greatest length says it for all.
             and (way != CARRIED or row["length"] == row["lengths"][-1]["length"])
         ]

@@ -174,7 +174,7 @@ def evaluate_lengths(
         ):
             found.append(each)
             logging.info("%s, %s, %d: %.4f", start, order, each.length, each.loss)
-        way = {"split": split, "start": start, "order": order}
+        way = {"split": split, "window_state": start, "order": order}
         of_all = {
             "trained": trained,
             "extends": _extends(found, trained) if start == "zero" else None,

@@ -30,8 +30,12 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     """
     drawing = figure(5.6, 3.6)
     axes = drawing.subplots()
-    for start, order in dict.fromkeys((row["start"], row["order"]) for row in rows):
-        line = [row for row in rows if (row["start"], row["order"]) == (start, order)]
+    for start, order in dict.fromkeys(
+        (row["window_state"], row["order"]) for row in rows
+    ):
+        line = [
+            row for row in rows if (row["window_state"], row["order"]) == (start, order)
+        ]
         style: dict[str, Any] = {
             "color": _COLOURS[start],
             "linestyle": _LINES[order],

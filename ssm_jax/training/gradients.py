@@ -1,4 +1,4 @@
-"""How far gradients reach: those of the loss by the state before the first step."""
+"""Norms of gradients with respect to the initial state."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,20 +11,20 @@ from ssm_jax.training.state import RunSpec
 from ssm_jax.types import Array, Float, PyTree
 
 NORMS = ("l1", "l2", "linf")
-"""The norms that are measured, in their order."""
+"""The norms, in the order in which they are returned."""
 
 Measure = Callable[[PyTree, PyTree, Batch], Float[Array, "k 3"]]
 
 
 def check_gradient_steps(spec: TaskSpec, steps: Sequence[int]) -> None:
-    """Checks that there is a loss at each of some steps.
+    """Validates the steps at which gradients are measured.
 
     Args:
-      spec: The task.
-      steps: Numbers of steps, from 1.
+      spec: Spec of the task.
+      steps: Step numbers, from 1.
 
     Raises:
-      ValueError: A number is beyond the sequence or before its first target.
+      ValueError: A step has no target.
     """
     first = 1 if spec.l_output is None else spec.length - spec.l_output + 1
     for step in steps:
@@ -36,15 +36,15 @@ def check_gradient_steps(spec: TaskSpec, steps: Sequence[int]) -> None:
 
 
 def check_gradient_outputs(spec: TaskSpec, block: int | None) -> None:
-    """Validates the number of outputs of a block, if there is one.
+    """Validates the number of outputs per block.
 
     Args:
-      spec: The task.
-      block: Outputs of a block.
+      spec: Spec of the task.
+      block: Number of outputs per block, or None.
 
     Raises:
-      ValueError: ``block`` is not in ``[1, d_output]``, or the task is not one of
-        regression with one prediction a sequence.
+      ValueError: ``block`` is not in ``[1, d_output]``, or the task is not a regression
+        with one prediction per sequence.
     """
     if block is None:
         return

@@ -1,4 +1,4 @@
-"""The states that a batch of training starts from."""
+"""Initial states of training batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,19 +15,18 @@ Kind = Literal["zero", "carry", "noise", "state_passing"]
 
 @dataclass(frozen=True)
 class StateInit:
-    """What becomes of the states after a batch before the next one starts from them.
+    """Computes the initial states of a batch from the final states of the last one.
 
     The states carry no gradient between steps; `TBPTTWindow` lets one pass.
 
     Attributes:
-      kind: ``"zero"``: every batch starts afresh. ``"carry"``: each row goes on from
-        its own state (LongSSM's "previous"). ``"state_passing"``: each row starts from
-        the state of the row before it, which is of another sequence. ``"noise"``: from
-        normal numbers, of which only the size is that of states.
-      std: Standard deviation of the noise. None: in each number of the state the
-        root mean square over the rows of what it was after the last batch, which before
-        the first one is zero.
-      epoch: Batches after which ``"carry"`` starts afresh. None: it never does.
+      kind: ``"zero"``: zero states. ``"carry"``: the final state of the same row
+        (LongSSM's "previous"). ``"state_passing"``: the final state of the preceding
+        row, which belongs to another sequence. ``"noise"``: normal noise.
+      std: Standard deviation of the noise. None means, per element of the state, the
+        root mean square over the rows of the last final states, which is zero before
+        the first batch.
+      epoch: Number of batches after which ``"carry"`` resets to zeros, or None.
 
     References:
       Wang, `LongSSM: On the Length Extension of State-space Models in Language
@@ -48,17 +47,16 @@ class StateInit:
         key: PRNGKey,
         axes: Sequence[str] = (),
     ) -> PyTree:
-        """Gives the states to start from.
+        """Returns the initial states.
 
         Args:
-          carry: States after the last batch, ``(b, ...)`` leaves; None where there are
-            none.
-          step: Batches so far, ``()``.
-          key: For the noise; another one at each step, the same on all devices.
-          axes: The mapped axes that the rows are spread over.
+          carry: States after the last batch, ``(b, ...)`` leaves, or None.
+          step: Number of batches so far, ``()``.
+          key: Key of the noise, different at each step and the same on all devices.
+          axes: Names of the mapped axes that the rows are sharded over.
 
         Returns:
-          States as ``carry``; None, a fresh start of all rows, where that is.
+          States like ``carry``, or None for zero states.
         """
         leaves, structure = jax.tree.flatten(carry)
         if self.kind == "zero" or not leaves:
@@ -75,7 +73,8 @@ class StateInit:
         return jax.tree.unflatten(structure, leaves)
 
     def _noise(self, key, leaf, axes):
-        # Of complex states the deviation is that of both parts together.
+        # For complex states `std` is that of both parts together. Keys are those of
+        # rows of the global batch: the noise does not depend on the number of devices.
         rows, *shape = leaf.shape
         keys = row_keys(key, rows, first_row_of(rows, axes))
         noise = jax.vmap(lambda key: jax.random.normal(key, shape, leaf.dtype))(keys)
@@ -86,11 +85,11 @@ class StateInit:
 
 
 def zero_states(model: Any, batch_size: int) -> PyTree:
-    """The states of a model before its first batch, where they are carried on.
+    """Returns the states that a model carries into its first batch.
 
     Args:
-      model: A model with an ``initial_state``.
-      batch_size: Rows, ``b``.
+      model: Model with an ``initial_state``.
+      batch_size: Number of rows, ``b``.
 
     Returns:
       Zeros, ``(b, ...)`` leaves.
@@ -101,25 +100,25 @@ def zero_states(model: Any, batch_size: int) -> PyTree:
     states = model.initial_state((batch_size,))
     if not jax.tree.leaves(states):
         raise ValueError(
-            "`initial_state` must be 'zero' for a model that has no state to carry on, "
-            f"got another with {type(model).__name__}; recurrences in one direction "
-            "have one."
+            "`initial_state` must be 'zero' for a model that has no state to carry, "
+            f"got another with {type(model).__name__}; causal recurrences have one."
         )
     return states
 
 
 def first_row_of(n: int, axes: Sequence[str] = ()) -> Array | int:
-    """Number of this device's first row in a batch that is spread over devices.
+    """Returns the index in the global batch of this device's first row.
 
     Args:
-      n: Rows of each device.
-      axes: The mapped axes that the rows are spread over; empty where they are not.
+      n: Number of rows per device.
+      axes: Names of the mapped axes that the rows are sharded over; empty for none.
     """
     return n * jax.lax.axis_index(tuple(axes)) if axes else 0
 
 
 def _of_row_before(leaf, axes):
-    """Rolls the rows by one, over all devices."""
+    """Rolls the rows of the global batch by one."""
+    # The first row of a device receives the last row of the preceding device.
     last = leaf[-1:]
     if axes := tuple(axes):
         n = jax.lax.axis_size(axes)

@@ -1,4 +1,4 @@
-"""The training loop, the only one: a task, a model and an optimizer from a config."""
+"""The training loop: builds task, model and optimizer from a config and trains."""
 
 import dataclasses
 import math
@@ -40,42 +40,40 @@ from ssm_jax.types import PyTree
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """How long a model is trained, on what, and when that is looked at.
+    """Fields of the training loop.
 
     Attributes:
       steps: Number of steps.
-      batch_size: Examples of a step, over all devices.
-      seed: Of parameters, dropout and data.
+      batch_size: Number of examples per step, over all devices.
+      seed: Seed of parameters, dropout and data.
       log_every: Steps between two lines of training metrics.
       evaluate_every: Steps between two evaluations on the validation split; each is
         followed by a checkpoint. The last step is always evaluated.
-      evaluation_batches: Batches of an evaluation within training. None: the whole
-        split, which must then have an end.
-      parallel: What maps the step over devices.
+      evaluation_batches: Number of batches of an evaluation during training. None means
+        the whole split, which must then be finite.
+      parallel: Transformation that maps the step over devices.
       initial_state: States from which the recurrences start a batch; see `StateInit`.
         With ``"carry"`` they are reset at each epoch, and evaluation carries its states
         between batches too; otherwise it starts each batch from zero states.
-      initial_noise: Standard deviation of ``"noise"``. None: as of the states after the
-        last batch.
-      gradient_windows: Batches that a gradient flows through, that of the step among
-        them, if states are carried (``"carry"``); see `TBPTTWindow`. 1: states carry no
-        gradient between batches.
-      state_penalty: Factor on the mean square of the states after a batch, which is
-        added to the loss that is trained on, not to the one that is shown: against
-        states that grow from batch to batch.
-      gradient_steps: Steps ``t`` of a sequence: how much the initial state moves the
-        loss there is measured at the start and with each evaluation, on its first
-        batch, as ``gradient/NORM/t`` in the norms l1, l2 and linf; see
-        `state_gradients`.
-      gradient_outputs: Outputs of a block: how much the initial state moves the error
-        of each block of the last prediction is measured likewise, as
-        ``gradient_outputs/NORM/i``, ``i`` the first output of the block; see
-        `output_gradients`. None: not measured.
+      initial_noise: Standard deviation of ``"noise"``. None means that of the states
+        after the last batch.
+      gradient_windows: Number of windows that a gradient flows through, including that
+        of the step, if states are carried (``"carry"``); see `TBPTTWindow`. With 1,
+        states carry no gradient between batches.
+      state_penalty: Factor of the mean square of the final states, added to the loss
+        that is minimized but not to the one that is logged; it keeps carried states
+        from growing.
+      gradient_steps: Steps ``t`` of a sequence. The norms of the gradient of the loss
+        at ``t`` with respect to the initial state are logged as ``gradient/NORM/t``
+        (l1, l2, linf), before training and at each evaluation; see `state_gradients`.
+      gradient_outputs: Number of outputs per block; the same norms are logged for the
+        error of each block of the last prediction, as ``gradient_outputs/NORM/i`` with
+        ``i`` the first output of the block; see `output_gradients`. None means none.
 
     Raises:
       ValueError: A field has another type, a number is not positive, ``seed`` is not in
-        [0, 2**32), there is noise that nothing reads, or gradients are to flow where
-        states do not.
+        [0, 2**32), ``initial_noise`` is set but not used, or ``gradient_windows`` is
+        greater than 1 without carried states.
     """
 
     steps: PositiveInt
@@ -93,13 +91,13 @@ class TrainConfig:
     gradient_outputs: PositiveInt | None = None
 
     def __post_init__(self):
-        """Validates the fields, and that they fit together."""
+        """Validates the fields and their combination."""
         check_fields(self)
         if self.gradient_windows > 1 and self.initial_state != "carry":
             raise ValueError(
                 "`gradient_windows` must be 1 unless the initial state is 'carry', "
-                f"got {self.gradient_windows} with {self.initial_state!r}; there a "
-                "longer window does it."
+                f"got {self.gradient_windows} with {self.initial_state!r}; use a "
+                "longer window instead."
             )
         if self.initial_noise is not None and self.initial_state != "noise":
             raise ValueError(
@@ -109,22 +107,22 @@ class TrainConfig:
 
 
 def train(config: Config, workdir: str) -> dict[str, Any]:
-    """Trains what a config describes, from where its work folder was left.
+    """Trains the run of a config, continuing from the last checkpoint of its work dir.
 
-    A run that is stopped at any moment and started again gives the numbers of the run
-    that was never stopped.
+    A run that is interrupted at any moment and started again logs the same numbers as
+    one that was not interrupted.
 
     Args:
       config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.
-      workdir: The folder for everything the run leaves; see `WorkDir`.
+      workdir: Directory of the run; see `WorkDir`.
 
     Returns:
       The last line of metrics.
 
     Raises:
-      ValueError: The config does not fit together, the folder is another run's or
-        another process trains in it, or there are several processes.
-      CheckpointError: A checkpoint cannot be written or is not what was saved.
+      ValueError: The fields of the config do not fit together, the work dir belongs to
+        another run or is in use by another process, or there are several processes.
+      CheckpointError: A checkpoint cannot be written or is damaged.
       FloatingPointError: The loss is not finite; the error names the step.
     """
     check_one_process()
@@ -135,13 +133,13 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     model = build(config.model, "config.model")
     optimizer = build(config.optimizer, "config.optimizer")
     parallel = DataParallel(training.parallel)
-    # What has no batches is refused before there is a folder.
+    # All checks come before the work dir is created, so that an error leaves no trace.
     parallel.check(training.batch_size)
     epoch = n_batches(task, "train", training.batch_size)
     n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
     check_gradient_outputs(task.spec, training.gradient_outputs)
-    folder.metrics()  # Damaged ones are refused before anything is compiled.
+    folder.metrics()  # A damaged file is refused before anything is compiled.
     run, state = create(model, task, optimizer, seed=training.seed)
     start = StateInit(training.initial_state, training.initial_noise, epoch)
     run = dataclasses.replace(
@@ -173,14 +171,14 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
 
 
 def carried_in_evaluation(model: Any, training: TrainConfig) -> PyTree:
-    """The states that `evaluate` is to hand on; None where training hands none on."""
+    """Returns the states that `evaluate` carries between batches, or None."""
     if training.initial_state != "carry":
         return None
     return zero_states(model, training.batch_size)
 
 
 class _Loop:
-    """The steps of one run, and what is measured on the way."""
+    """The steps of one run with their logging, evaluation and checkpoints."""
 
     def __init__(self, run, task, training, parallel, folder, checkpoints):
         self._run: RunSpec = run
@@ -192,7 +190,7 @@ class _Loop:
         self._train_step = parallel.train_step(run)
         self._evaluation_step = parallel.evaluation_step(run)
         self._largest_modulus = jax.jit(partial(largest_modulus, run.model.recurrence))
-        # By the name in the log: what is measured where, and the function that does.
+        # Name in the log -> positions, and the function that measures at them.
         self._measures = {}
         if steps := training.gradient_steps:
             self._measures["gradient"] = steps, state_gradients(run, steps)
@@ -234,7 +232,8 @@ class _Loop:
         return metrics(sums, language=self._run.spec.language)
 
     def _training_metrics(self, step, waiting, params):
-        """Means over the steps since the last line; all of them must be finite."""
+        """Averages the metrics since the last line; each loss must be finite."""
+        # One transfer per log line: a transfer per step would stall the device.
         waiting = jax.device_get(waiting)
         for index, sums in enumerate(waiting):
             self._check(sums["loss"], f"at step {step - len(waiting) + index + 1}")
@@ -257,12 +256,12 @@ class _Loop:
             seed=self._training.seed,
             carry=carried_in_evaluation(self._run.model, self._training),
         )
-        # Of what this step made, which is not to be saved if it is not finite.
+        # Parameters whose validation loss is not finite must not be saved.
         self._check(measured["loss"], f"in validation after step {step}")
         return _named("validation", measured)
 
     def _gradients(self, state):
-        """The norms of gradients by the initial state, by their names in the log."""
+        """Returns the gradient norms by their names in the log."""
         if not self._measures:
             return {}
         training, named = self._training, {}

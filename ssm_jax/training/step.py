@@ -1,4 +1,4 @@
-"""One step of training or evaluation, as one device of several takes it."""
+"""One training or evaluation step, as computed by each device."""
 
 from collections.abc import Sequence
 
@@ -19,29 +19,32 @@ from ssm_jax.types import PyTree
 def train_step(
     run: RunSpec, state: TrainState, batch: Batch, *, axes: Sequence[str] = ()
 ) -> tuple[TrainState, Sums]:
-    """Takes a step along the gradient of the mean loss over all devices' targets.
+    """Updates the parameters by the gradient of the mean loss over the global batch.
 
-    ``n`` devices that share a batch take the step that one device takes with all of it:
-    all of them draw from the same key, by the number of a row in the whole batch, and
-    the moments of BatchNorm are those of the whole batch if the model's ``axis_name``
-    is one of ``axes``. What a model drops by `flax.linen.Dropout` in the place of
-    `RowDropout` depends on the number of devices.
+    ``n`` devices that share a batch compute the step that one device computes on the
+    whole batch: dropout keys are those of rows of the global batch, and BatchNorm uses
+    the moments of the global batch if the model's ``axis_name`` is one of ``axes``. The
+    masks of `flax.linen.Dropout`, unlike those of `RowDropout`, depend on the number of
+    devices.
     If ``state.carry`` is a `TBPTTWindow`, the gradient also flows through its windows.
 
     Args:
       run: The model and the optimizer.
-      state: The state, the same on all devices but for ``carry``.
-      batch: This device's share of the batch.
-      axes: The mapped axes that the batch is spread over.
+      state: The state, replicated over devices except for ``carry``.
+      batch: This device's shard of the batch.
+      axes: Names of the mapped axes that the batch is sharded over.
 
     Returns:
       The next state, and the sums of loss and metrics over all devices.
+
+    Raises:
+      ValueError: A layer sows a metric under the name of one of the loss.
     """
-    # Not by device: what is drawn for a row depends on its number in the whole batch.
+    # The key is the same on all devices: dropout folds in the row of the global batch.
     sample = jax.random.fold_in(state.key, state.step)
     first_row = first_row_of(len(batch.inputs), axes)
 
-    # A stream of its own: what dropout draws is the same whatever a batch starts from.
+    # A separate stream, so that dropout masks do not depend on the initial states.
     key = jax.random.fold_in(sample, 1)
 
     def start(states, step):
@@ -72,16 +75,13 @@ def train_step(
         )
         sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.loss_mask)
         model_state = dict(model_state)
-        sown = sown_metrics(model_state.pop(METRICS_COLLECTION, {}))
-        if taken := sums.keys() & sown.keys():
-            raise ValueError(
-                f"`{min(taken)}` must not be sown, got it from a layer; the loss has "
-                "this name, give it another."
-            )
-        total: Sums = _sum_over({**sums, **sown}, axes)
-        n = jnp.maximum(total["n"], 1)  # of a batch without targets the loss is zero
+        sown = model_state.pop(METRICS_COLLECTION, {})
+        total = _sum_over(_with_sown(sums, sown), axes)
+        # The loss of a batch without targets is zero, not NaN.
+        n = jnp.maximum(total["n"], 1)
         value = sums["loss"] / n
         if run.state_penalty:
+            # Gradients are summed over devices; the penalty is a mean over them.
             n_devices = jax.lax.axis_size(tuple(axes)) if axes else 1
             value += run.state_penalty * mean_square(after) / n_devices
         return value, (total, after, past, model_state)
@@ -89,6 +89,7 @@ def train_step(
     params = _as_varying(state.params, axes)
     gradient, aux = jax.grad(loss, has_aux=True)(params)
     sums, after, past, model_state = aux
+    # Losses are divided by the global count above, so that gradients simply add up.
     gradient = _sum_over(gradient, axes)
     sums["gradient_norm"] = Mean(optax.tree.norm(gradient), jnp.float32(1))
     if state.carry is not None:
@@ -117,29 +118,45 @@ def evaluation_step(
     *,
     axes: Sequence[str] = (),
 ) -> tuple[Sums, PyTree]:
-    """Sums loss and metrics over a batch that all devices share.
+    """Sums loss and metrics over a batch that is sharded over devices.
 
     Args:
       run: The model.
-      params: Its parameters.
-      model_state: Its other variables.
-      batch: This device's share of the batch.
-      carry: States to start from, ``(b, ...)`` leaves. None: those of a fresh start.
-      axes: The mapped axes that the batch is spread over.
+      params: Parameters of the model.
+      model_state: Other variables of the model.
+      batch: This device's shard of the batch.
+      carry: Initial states, ``(b, ...)`` leaves. None means zero states.
+      axes: Names of the mapped axes that the batch is sharded over.
 
     Returns:
-      The sums over all devices, and the states after the batch; None in their place
-      where ``carry`` is.
+      The sums over all devices, and the states after the batch, or None if ``carry`` is
+      None.
+
+    Raises:
+      ValueError: A layer sows a metric under the name of one of the loss.
     """
-    predictions, after = run.model.apply(
+    (predictions, after), sown = run.model.apply(
         {"params": params, **model_state},
         batch.inputs,
         carry,
         reset=batch.reset,
         mask=batch.mask,
+        mutable=[METRICS_COLLECTION],
     )
     sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.loss_mask)
+    sums = _with_sown(sums, sown.get(METRICS_COLLECTION, {}))
     return _sum_over(sums, axes), None if carry is None else after
+
+
+def _with_sown(sums, collection) -> Sums:
+    """Adds the metrics that layers sowed to those of the loss."""
+    sown = sown_metrics(collection)
+    if taken := sums.keys() & sown.keys():
+        raise ValueError(
+            f"`{min(taken)}` must not be sown, got it from a layer; it is a metric of "
+            "the loss, sow it under another name."
+        )
+    return {**sums, **sown}
 
 
 def _sum_over(tree, axes):
@@ -155,10 +172,10 @@ def _sum_over(tree, axes):
 
 
 def _as_varying(tree, axes):
-    """The same values, marked as this device's own.
+    """Marks replicated values as varying over the mapped axes.
 
-    Without the mark `shard_map` sums the gradient over the devices by itself, and the
-    sum over devices here would count it once more for each of them.
+    Otherwise `shard_map` would sum the gradient over devices by itself, and the sum in
+    `train_step` would count it once more per device.
     """
 
     def mark(leaf):

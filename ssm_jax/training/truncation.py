@@ -1,4 +1,4 @@
-"""Gradients through several windows: truncated backpropagation through time."""
+"""Truncated backpropagation through time over several windows."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from ssm_jax.types import Array, PRNGKey, PyTree
 
 
 class Window(NamedTuple):
-    """What a model reads of a batch: inputs, and the flags of its call."""
+    """The inputs of a model in a batch, with the flags of its call."""
 
     inputs: PyTree
     mask: PyTree
@@ -20,25 +20,24 @@ class Window(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> "Window":
-        """Takes it from a batch."""
+        """Returns the window of a batch."""
         return cls(batch.inputs, batch.mask, batch.reset)
 
 
 class TBPTTWindow(NamedTuple):
-    """The windows that the gradient of the next one still reaches.
+    """The preceding windows that the gradient of the next window flows through.
 
-    Where states go on from batch to batch, row ``r`` of a batch is the window after row
-    ``r`` of the batch before it. A step on window ``t`` whose gradient is to flow
-    through ``k`` windows starts from the state before window ``t - k + 1``, through
-    which no gradient passes, reads the ``k - 1`` windows before ``t`` again, with the
-    parameters and the dropout of this step, and then ``t``. The loss is that of window
-    ``t`` alone. Its gradient is that of one long window of which the last ``l`` steps
-    count; it costs the time and the memory of that.
+    If states are carried between batches, row ``r`` of a batch is the window after row
+    ``r`` of the preceding batch. A step on window ``t`` with a gradient through ``k``
+    windows starts from the state before window ``t - k + 1``, which is a constant,
+    evaluates the ``k - 1`` windows before ``t`` again with the current parameters and
+    dropout key, and then window ``t``. The loss is that of window ``t`` alone. Its
+    gradient is that of one window of ``k l`` steps with a loss on the last ``l``, at
+    the same cost in time and memory.
 
     Attributes:
-      states: Before the first of the windows, ``(b, ...)`` leaves.
-      windows: What a model reads of them, ``(b, k - 1, l, ...)`` leaves, the latest
-        one last.
+      states: States before the first window, ``(b, ...)`` leaves.
+      windows: Inputs of the windows, ``(b, k - 1, l, ...)`` leaves, the latest last.
 
     References:
       Williams and Peng, `An Efficient Gradient-Based Algorithm for On-Line Training of
@@ -51,15 +50,15 @@ class TBPTTWindow(NamedTuple):
 
     @classmethod
     def before(cls, first: Batch, states: PyTree, k: int) -> "TBPTTWindow":
-        """The past of the first batch.
+        """Returns the windows before the first batch.
 
         Args:
-          first: That batch, for the shapes.
-          states: States of a fresh start, ``(b, ...)`` leaves.
-          k: Windows that the gradient is to flow through, at least 2.
+          first: The first batch, of which only the shapes are used.
+          states: Zero states, ``(b, ...)`` leaves.
+          k: Number of windows that the gradient flows through, at least 2.
 
         Returns:
-          As many windows of zeros, which nothing comes of.
+          ``k - 1`` windows of zeros; `read` ignores their states.
         """
 
         def zeros(leaf):
@@ -75,18 +74,18 @@ class TBPTTWindow(NamedTuple):
         read: Callable[[Window, PyTree, PRNGKey], PyTree],
         key: PRNGKey,
     ) -> tuple[PyTree, "TBPTTWindow"]:
-        """Reads the windows again.
+        """Evaluates the windows again.
 
         Args:
           batch: The window after them, ``(b, l, ...)``.
-          step: Its number, from 0.
-          start: From the states after a window and the number of the next one to the
-            states that it starts from.
-          read: From a window, the states before it and a key to the states after it.
-          key: For dropout.
+          step: Number of that window, from 0.
+          start: Maps the states after a window and the number of the next one to the
+            initial states of the next one.
+          read: Maps a window, its initial states and a key to its final states.
+          key: Key for dropout.
 
         Returns:
-          The states that ``batch`` starts from, and the past of the batch after it.
+          The initial states of ``batch``, and the windows before the batch after it.
         """
         windows = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), self.windows)
         n = len(windows.inputs)
@@ -95,7 +94,7 @@ class TBPTTWindow(NamedTuple):
         def one(states, of_window):
             number, window, key = of_window
             after = read(window, start(states, number), key)
-            # Before window 0 there is none, and it starts from zeros.
+            # Windows before number 0 do not exist: number 0 starts from zeros.
             after = jax.tree.map(lambda leaf: jnp.where(number < 0, 0, leaf), after)
             return after, after
 

@@ -32,7 +32,7 @@ def cells(table):
 
 def measured(lengths, extends: str | None = "strong", start="zero", order="text"):
     """Lines of a run that was measured by length: perplexities by length."""
-    way = {"split": "validation", "start": start, "order": order, "trained": 16}
+    way = {"split": "validation", "window_state": start, "order": order, "trained": 16}
     return [
         {**way, "length": length, "perplexity": value, "extends": extends}
         for length, value in lengths.items()
@@ -106,7 +106,7 @@ def test_each_way_of_reading_has_a_table_by_length():
 
 def test_states_that_go_on_have_one_number_for_all_lengths_and_no_verdict():
     """Older records hold a line for each length, all equal, and call them weak."""
-    way = {"start": "carry", "order": "text"}
+    way = {"window_state": "carry", "order": "text"}
     lines = measured({64: 3.0, 1024: 3.0}, "weak", **way)
     found = tables.by_length([ROW | {"lengths": lines}])
     assert "weak" not in found

@@ -61,7 +61,7 @@ def trained(tmp_path_factory):
 @pytest.mark.full
 def test_losses_by_length_are_written(trained):
     rows = evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
-    ways = [(row["start"], row["order"], row["length"]) for row in rows]
+    ways = [(row["window_state"], row["order"], row["length"]) for row in rows]
     assert ways == [
         *(("zero", "text", length) for length in (4, 8, 16)),
         ("carry", "text", 16),
@@ -76,7 +76,9 @@ def test_losses_by_length_are_written(trained):
         assert row["interval"][0] < row["loss"] < row["interval"][1]
         # With carried states the loss does not depend on the length.
         of_fresh = ("strong", "weak", "none")
-        assert row["extends"] in (of_fresh if row["start"] == "zero" else (None,))
+        assert row["extends"] in (
+            of_fresh if row["window_state"] == "zero" else (None,)
+        )
         of_text = {name: row["corpus"][name] for name in row["corpus"]}
         assert of_text.pop("sha256") == corpus(task, "validation")["sha256"]
         assert of_text == {

@@ -36,13 +36,13 @@ def test_variant_is_that_of_the_experiment(experiment, old, new):
 
 def test_files_are_converted_once(tmp_path, monkeypatch):
     monkeypatch.setitem(convert_records.ADDRESSES, "ssm_jax.a:B", "ssm_jax.c:D")
-    monkeypatch.setitem(convert_records.FIELDS, "staircase", "staircase")
+    monkeypatch.setitem(convert_records.FIELDS, "stair", "staircase")
     folder = tmp_path / "longssm"
     folder.mkdir()
     old = folder / "text.s5+16+previous+small.seed2.json"
     row = {
         "experiment": "longssm/text", "variant": "s5+16+previous+small", "seed": 2,
-        "config": {"cls": "ssm_jax.a:B", "staircase": 0.5, "betas": [0.9]},
+        "config": {"cls": "ssm_jax.a:B", "stair": 0.5, "betas": [0.9]},
     }  # fmt: skip
     old.write_text(json.dumps(row))
     line = {"start": "previous", "order": "text", "perplexity": 5.0}
@@ -53,9 +53,9 @@ def test_files_are_converted_once(tmp_path, monkeypatch):
     assert sorted(folder.iterdir()) == [new, new.with_suffix(".jsonl")]
     config = {"cls": "ssm_jax.c:D", "staircase": 0.5, "betas": [0.9]}
     assert json.loads(new.read_text()) == row | {"variant": variant, "config": config}
-    assert json.loads(new.with_suffix(".jsonl").read_text()) == line | {
-        "start": "carry"
-    }
+    assert json.loads(new.with_suffix(".jsonl").read_text()) == {
+        "window_state": "carry", "order": "text", "perplexity": 5.0
+    }  # fmt: skip
     before = {path: path.read_text() for path in folder.iterdir()}
     convert_records.main(tmp_path, lambda text: None)
     assert {path: path.read_text() for path in folder.iterdir()} == before

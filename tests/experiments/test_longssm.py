@@ -60,7 +60,7 @@ def lines_of(fresh, carried, shuffled, split="test"):
         ("carry", "shuffled", n, p) for n, p in zip((1, 2, 4), shuffled, strict=True)
     ]
     return [
-        {"split": split, "start": s, "order": o, "length": n, "perplexity": p}
+        {"split": split, "window_state": s, "order": o, "length": n, "perplexity": p}
         for s, o, n, p in ways
     ]
 

@@ -61,7 +61,13 @@ def test_gradients_have_a_curve_per_measured_step():
 
 def test_lengths_have_a_line_per_evaluation():
     rows = [
-        {"start": s, "order": "text", "length": n, "perplexity": p, "trained": 16}
+        {
+            "window_state": s,
+            "order": "text",
+            "length": n,
+            "perplexity": p,
+            "trained": 16,
+        }
         for s, n, p in (("zero", 16, 3.0), ("zero", 64, 4.0), ("carry", 16, 2.0))
     ]
     shown = drawn(plots.lengths(rows, "x").axes[0])

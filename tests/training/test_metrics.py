@@ -41,6 +41,8 @@ def test_sown_numbers_reach_the_log(tmp_path, monkeypatch, n_devices):
     inputs = np.stack([task.batch("train", i, 16, 0).inputs for i in range(2)])
     np.testing.assert_allclose(line["train/input_mean"], inputs.mean(), atol=1e-6)
     assert line["train/input_max"] == inputs.max()
+    validation = [task.batch("validation", i, 16, 0).inputs for i in range(2)]
+    assert line["validation/input_max"] == np.max(validation)
 
 
 class Layers(nn.Module):

@@ -53,7 +53,7 @@ from ssm_jax.plots.style import figure, plain
 from ssm_jax.variants import parse_variant
 
 RECORDS = Path(__file__).parents[2] / "results" / "longssm"
-_STARTS = {
+_WINDOW_STATES = {
     "carry": ("-", "trained and read\nwith carried states"),
     "zero": (":", "trained and read\nfrom zero states"),
 }
@@ -61,30 +61,30 @@ _ORDERS = {"text": "in order", "shuffled": "shuffled"}
 
 
 class Curve(NamedTuple):
-    """Perplexity of one model by the length of the windows that it reads.
+    """Perplexity of one model against the window length of the evaluation.
 
     Attributes:
-      model: What it is, and its size.
-      trained: Tokens of a window in training.
-      start: What windows start from, in training and here.
-      order: In which order they are read here.
-      lengths: Tokens of a window here.
-      perplexities: At these, the mean over seeds.
+      model: Name and size of the model.
+      trained: Window length of training, in tokens.
+      window_state: Initial state of the windows, in training and evaluation.
+      order: Order of the windows in evaluation.
+      lengths: Window lengths of the evaluation, in tokens.
+      perplexities: Perplexity at each length, averaged over seeds.
     """
 
     model: str
     trained: int
-    start: str
+    window_state: str
     order: str
     lengths: list[int]
     perplexities: list[float]
 
 
 def curves(records: Path = RECORDS) -> list[Curve]:
-    """Reads the curves of all models that are read as they were trained.
+    """Reads the curves of all models evaluated with the window state of training.
 
     Args:
-      records: The folder of records.
+      records: Directory of the records.
 
     Raises:
       ValueError: There are none.
@@ -97,21 +97,21 @@ def curves(records: Path = RECORDS) -> list[Curve]:
         start = run.state_init
         if row.get("stale") or run.rows is None or run.order == "shuffled":
             continue
-        if start not in _STARTS:
+        if start not in _WINDOW_STATES:
             continue
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         lines = [line for line in lines if line["split"] == "test"]
         for order in _ORDERS if lines else ():
-            # Windows from fresh states do not know in which order they are read.
+            # The loss from zero states does not depend on the order of the windows.
             way = (start, order if start == "carry" else "text")
             at = {
                 line["length"]: line["perplexity"]
                 for line in lines
-                if (line["start"], line["order"]) == way
+                if (line["window_state"], line["order"]) == way
             }
             curve = found[f"{run.model} {run.size}", run.length, start, order]
             for length in {line["length"] for line in lines}:
-                # States that go on in order are measured once, for all lengths.
+                # With carried states in order, one length is measured for all.
                 curve[length].append(at.get(length, at[max(at)]))
     if not found:
         raise ValueError(
@@ -137,12 +137,12 @@ def draw() -> Figure:
     panels = drawing.subplots(2, len(models), sharex=True, sharey=True, squeeze=False)
     for curve in found:
         row, column = [*_ORDERS].index(curve.order), models.index(curve.model)
-        one_height = (curve.start, curve.order) == ("carry", "text")
+        one_height = (curve.window_state, curve.order) == ("carry", "text")
         panels[row][column].semilogx(
             curve.lengths,
             curve.perplexities,
             color=colours[curve.trained],
-            linestyle=_STARTS[curve.start][0],
+            linestyle=_WINDOW_STATES[curve.window_state][0],
             marker=None if one_height else "o",
             markersize=3,
         )
@@ -158,7 +158,7 @@ def draw() -> Figure:
         )
     for window, colour in colours.items():
         panels[0][0].plot([], [], color=colour, label=f"trained on {window}")
-    for line, name in _STARTS.values():
+    for line, name in _WINDOW_STATES.values():
         panels[0][0].plot([], [], color="black", linestyle=line, label=name)
     drawing.legend(loc="outside right upper", frameon=False, fontsize=8)
     return drawing
