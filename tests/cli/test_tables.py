@@ -30,9 +30,16 @@ def cells(table):
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in (head, *lines)]
 
 
-def measured(lengths, extends: str | None = "strong", start="zero", order="text"):
+def measured(
+    lengths, extends: str | None = "strong", window_state="zero", order="text"
+):
     """Lines of a run that was measured by length: perplexities by length."""
-    way = {"split": "validation", "window_state": start, "order": order, "trained": 16}
+    way = {
+        "split": "validation",
+        "window_state": window_state,
+        "order": order,
+        "trained": 16,
+    }
     return [
         {**way, "length": length, "perplexity": value, "extends": extends}
         for length, value in lengths.items()
