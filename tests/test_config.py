@@ -310,7 +310,7 @@ UNKNOWN_CLASSES = {
     "dotted name": from_json('{"cls": "ssm_jax._example:Decay.__init__"}'),
     "no such module": from_json('{"cls": "ssm_jax.nowhere:Decay"}'),
     "no such class": from_json('{"cls": "ssm_jax._example:Nothing"}'),
-    "class of another module": from_json('{"cls": "ssm_jax.config:ConfigDict"}'),
+    "class of another module": from_json('{"cls": "ssm_jax.config.spec:ConfigDict"}'),
 }
 REFUSED_BUILDS = {
     "unknown field": (

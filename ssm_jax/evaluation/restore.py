@@ -9,8 +9,7 @@ import numpy as np
 from flax import linen as nn
 from flax.core import meta
 
-from ssm_jax import __version__
-from ssm_jax.config import Config, build, unknown_classes
+from ssm_jax.config import build
 from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task
 from ssm_jax.tasks.text.folder import TextFolder
@@ -81,7 +80,6 @@ def restore(
     step = _step_number(which)
     folder = WorkDir(workdir)
     config = folder.config()
-    _check_version(folder, config)
     runtime = {} if data_dir is None else {"data_dir": data_dir}
     task = build(config.task, "config.task", **runtime)
     model = build(config.model, "config.model")
@@ -100,23 +98,6 @@ def restore(
     variables = {"params": restored.state["params"], **restored.state["model_state"]}
     training = build(config.training, "config.training")
     return Restored(model, variables, task, training, restored.step)
-
-
-def _check_version(folder: WorkDir, config: Config) -> None:
-    """Refuses a run whose classes this version does not have; names one that does."""
-    unknown = unknown_classes(config)
-    if not unknown:
-        return
-    # The classes have their present names since 0.1, which is also the first version
-    # that a run records.
-    versions = (folder.read("run.json") or {}).get("versions", {})
-    writer = versions.get("ssm_jax", "before 0.1")
-    reader = f"ssm_jax {writer}" if "ssm_jax" in versions else "commit 4db8fba"
-    raise ValueError(
-        f"`workdir` must hold a run of classes of ssm_jax {__version__}, got "
-        f"{unknown[0]!r} in {folder.path}, written by ssm_jax {writer}; read it with "
-        f"{reader}."
-    )
 
 
 def _step_number(which: object) -> int | None:

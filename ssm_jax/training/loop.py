@@ -160,8 +160,8 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
         elapsed_s, measured = 0.0, None
         if checkpoints.latest_step is not None:
             restored = checkpoints.restore(jax.eval_shape(lambda: state))
-            state, elapsed_s = restored.state, restored.extra["elapsed_s"]
-            measured = restored.metrics | {"elapsed_s": round(elapsed_s, 3)}
+            state, measured = restored.state, restored.metrics
+            elapsed_s = measured["elapsed_s"]
             logging.info("continuing after step %d in %s", restored.step, folder.path)
         folder.rewind(int(state.step), measured)
         state = parallel.place(state)
@@ -219,14 +219,14 @@ class _Loop:
                     waiting = []
                     if evaluating:
                         measured |= self._validate(step, state)
-                    seconds = time.perf_counter() - began
+                    seconds = round(time.perf_counter() - began, 3)
                     seen = self._gradients(state) if evaluating else {}
-                    self._folder.log(
-                        step, **measured, **seen, elapsed_s=round(seconds, 3)
-                    )
+                    self._folder.log(step, **measured, **seen, elapsed_s=seconds)
                     progress.show(step, measured)
                     if evaluating:
-                        self._save(step, state, measured, seconds)
+                        gathered = self._parallel.gather(state)
+                        measured["elapsed_s"] = seconds
+                        self._checkpoints.save(step, gathered, measured)
 
     def _metrics(self, sums):
         return metrics(sums, language=self._run.spec.language)
@@ -285,14 +285,6 @@ class _Loop:
             f"the loss must be finite, got {loss} {where}; lower "
             "`--config.optimizer.learning_rate` or set `clip_norm`, in a new "
             f"--workdir. Checkpoints: {last}."
-        )
-
-    def _save(self, step, state, measured, seconds):
-        self._checkpoints.save(
-            step,
-            self._parallel.gather(state),
-            metrics=measured,
-            extra={"elapsed_s": seconds},
         )
 
 

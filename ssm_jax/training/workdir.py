@@ -15,31 +15,25 @@ figures/              what `launch.report` drew
 import contextlib
 import json
 import os
-import platform
-import subprocess
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jax
 from absl import logging
 from ml_collections import ConfigDict
 
 from ssm_jax import __version__
-from ssm_jax.config import Config, from_json, to_json
+from ssm_jax.config import Config, changed_fields, from_json, to_json, unknown_classes
 from ssm_jax.training.checkpointing import Checkpoints
-from ssm_jax.training.checkpointing.integrity import check_version, config_changes
+from ssm_jax.training.environment import environment
 from ssm_jax.training.lock import locked
 from ssm_jax.training.losses import Targets, main_metric
 
 PARTS = ("task", "model", "optimizer", "training")
 """What the config of a run holds, each a `ssm_jax.config.spec`."""
 
-
 _LOCK = "lock"
 _PART = ".part"
-_PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-datasets")
 
 
 class WorkDir:
@@ -105,16 +99,15 @@ class WorkDir:
 
         Raises:
           FileNotFoundError: No run was ever started in this folder.
-          ValueError: Its config.json is not as it was written.
-          CheckpointError: An older version of this package wrote the run.
+          ValueError: Its config.json is not as it was written, or was written by a
+            version of ssm_jax with other class names; the error names the version
+            that reads it.
         """
         if not self._config.exists():
             raise FileNotFoundError(
                 f"`workdir` must hold a run, got {self.path} without config.json; "
                 "`python -m launch.train --workdir=...` makes one."
             )
-        # Before the classes are looked up, which have other names now.
-        check_version(self.path / "checkpoints")
         way_out = "restore it from a copy, or train anew in another --workdir"
         try:
             config = from_json(self._config.read_bytes().decode())
@@ -122,6 +115,7 @@ class WorkDir:
             got = error.__cause__ or error
             raise _damaged(self._config, "be a run's config", got, way_out) from error
         check_parts(config, str(self._config), way_out)
+        self._check_version(config)
         return config
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -208,7 +202,7 @@ class WorkDir:
                 "--workdir."
             )
         if self._config.exists():
-            if changes := config_changes(self.config(), config):
+            if changes := changed_fields(self.config(), config):
                 raise ValueError(
                     f"`workdir` must be new or of the same config, got {self.path}, "
                     f"where {changes}; give another --workdir."
@@ -218,6 +212,22 @@ class WorkDir:
                 f"`workdir` must be new, empty or of a run, got {self.path} with other "
                 "files in it; give another --workdir."
             )
+
+    def _check_version(self, config: Config) -> None:
+        """Refuses a run of classes with other names; says which version reads it."""
+        unknown = unknown_classes(config)
+        if not unknown:
+            return
+        # The classes have their present names since 0.1, which is also the first
+        # version that a run records.
+        versions = (self.read("run.json") or {}).get("versions", {})
+        writer = versions.get("ssm_jax", "before 0.1")
+        reader = f"ssm_jax {writer}" if "ssm_jax" in versions else "commit 4db8fba"
+        raise ValueError(
+            f"`workdir` must hold a run of classes of ssm_jax {__version__}, got "
+            f"{unknown[0]!r} in {self.path}, written by ssm_jax {writer}; read it with "
+            f"{reader}."
+        )
 
 
 def check_parts(config: Config, where: str, way_out: str) -> None:
@@ -238,32 +248,6 @@ def check_parts(config: Config, where: str, way_out: str) -> None:
             f"`{where}` must hold {', '.join(PARTS)}, each a spec, got none for "
             f"{', '.join(lacking)}; {way_out}."
         )
-
-
-def environment() -> dict[str, Any]:
-    """What a measurement was made on and with: device, versions, commit."""
-    device = jax.devices()[0]
-    return {
-        "commit": _commit(),
-        "device": device.device_kind,
-        "n_devices": jax.device_count(),
-        "platform": device.platform,
-        "python": platform.python_version(),
-        "cpus": os.cpu_count(),
-        "versions": {"ssm_jax": __version__}
-        | {package: version(package) for package in _PACKAGES},
-    }
-
-
-def _commit():
-    """The commit of the code, with a plus sign if files differ; None outside git."""
-    command = ["git", "describe", "--always", "--abbrev=10", "--dirty=+"]
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(command, cwd=here, capture_output=True, text=True)
-    except OSError:
-        return None
-    return found.stdout.strip() or None
 
 
 def _write(path, text):

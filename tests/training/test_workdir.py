@@ -75,6 +75,17 @@ def test_another_experiment_is_told_the_fields_and_changes_nothing(folder):
     assert contents(folder.path) == before
 
 
+def test_run_of_an_older_version_is_refused_and_its_reader_named(folder):
+    config = json.loads((folder.path / "config.json").read_text())
+    config["training"]["cls"] = "ssm_jax.training.loop:Training"
+    (folder.path / "config.json").write_text(json.dumps(config))
+    (folder.path / "run.json").unlink()
+    with pytest.raises(ValueError, match="read it with commit 4db8fba") as error:
+        with folder.claimed(tiny.shift()):
+            pass
+    assert "`workdir`" in str(error.value) and "\n" not in str(error.value)
+
+
 def test_many_differences_are_counted(folder):
     with pytest.raises(ValueError, match=r"\d+ more.*--workdir"):
         claim(folder, tiny.shift())

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +16,14 @@ import numpy as np
 from absl import logging
 from orbax.checkpoint import v1 as ocp
 
+from ssm_jax.config import changed_fields, from_json
 from ssm_jax.training.checkpointing import integrity
-from ssm_jax.training.checkpointing.integrity import (
-    CheckpointError,
-    Json,
-    Unreadable,
-    stored_name,
-)
+from ssm_jax.training.checkpointing.integrity import CheckpointError, Json, Unreadable
 from ssm_jax.training.lock import check_one_process
 from ssm_jax.types import PyTree
+
+_KEPT = 2
+"""Number of latest steps that are kept: one that is truncated needs a fallback."""
 
 
 class Restored(NamedTuple):
@@ -33,7 +32,6 @@ class Restored(NamedTuple):
     step: int
     state: PyTree
     metrics: dict[str, float]
-    extra: Json
     config: Json
 
 
@@ -45,17 +43,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     Args:
       directory: Each step is a directory in it, named by its number.
-      best_metric: The metric whose best step is kept besides the latest ones; None
-        keeps the latest ones only. A value that is not finite is never the best.
-      best_mode: Whether the largest or the smallest value is the best.
+      best_metric: The step with its largest value is kept besides the two latest;
+        None keeps these only. A value that is not finite is never the best.
       tie_metric: The metric whose smallest value decides between equal ones, a loss; a
         missing value or one that is not finite loses. Then the later step is better.
-      keep_latest: Number of steps to keep, at least 2: the fallback needs another one.
       config: The config of the run as JSON, stored with each step. `restore` refuses a
         step of another config; None compares nothing.
-
-    Raises:
-      ValueError: `keep_latest` is less than 2, or `best_mode` unknown.
 
     Example:
       >>> import tempfile
@@ -72,23 +65,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         directory: str | os.PathLike[str],
         *,
         best_metric: str | None = None,
-        best_mode: Literal["max", "min"] = "max",
         tie_metric: str | None = None,
-        keep_latest: int = 2,
         config: Json | None = None,
     ) -> None:
-        """Stores the arguments and looks at nothing on the disk yet."""
-        if keep_latest < 2:
-            raise ValueError(
-                f"`keep_latest` must be at least 2, got {keep_latest}; a step that is "
-                "cut short needs another one to go back to."
-            )
-        if best_mode not in ("max", "min"):
-            raise ValueError(f"`best_mode` must be 'max' or 'min', got {best_mode!r}.")
-        self._directory = Path(directory).absolute()
+        """Stores the arguments; the disk is read later."""
+        self._directory, self._config = Path(directory).absolute(), config
         self._best_metric, self._tie_metric = best_metric, tie_metric
-        self._sign = 1 if best_mode == "max" else -1
-        self._keep_latest, self._config = keep_latest, config
         self._unreadable: set[int] = set()
         self._orbax: ocp.training.Checkpointer | None = None
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -102,16 +84,11 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     @property
     def best_step(self) -> int | None:
-        """The finished step with the best value of `best_metric`, or None."""
-        return max(self._ranks(), default=(None,))[-1]
+        """The finished step with the largest value of `best_metric`, or None."""
+        return self._best()
 
     def save(
-        self,
-        step: int,
-        state: PyTree,
-        *,
-        metrics: Mapping[str, float] | None = None,
-        extra: Json | None = None,
+        self, step: int, state: PyTree, metrics: Mapping[str, float] | None = None
     ) -> None:
         """Copies a state off its devices and writes it asynchronously.
 
@@ -121,12 +98,11 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         Args:
           step: The number of the step, larger than that of all saved before.
           state: A pytree of arrays and PRNG keys, on any number of devices.
-          metrics: Numbers measured at this step.
-          extra: JSON that `restore` returns.
+          metrics: Numbers measured at this step, which `restore` returns.
 
         Raises:
           CheckpointError: This save cannot start, or the one before it failed.
-          ValueError: There are several processes.
+          ValueError: There are several processes, or two leaves of the same path.
         """
         check_one_process()
         self.wait()
@@ -134,44 +110,32 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         if step <= newest:
             raise CheckpointError(
                 f"`step` must be greater than {newest}, the newest in "
-                f"{self._directory}, got {step}; restore that one and go on from it."
+                f"{self._directory}, got {step}; restore that one first."
             )
         leaves = _named_leaves(state)
-        record = {
+        self._saving = {
             "step": int(step),
             "metrics": {name: float(value) for name, value in (metrics or {}).items()},
-            "extra": extra or {},
             "config": self._config or {},
             "leaves": {name: _layout(leaf) for name, leaf in leaves.items()},
         }
         try:
-            record = json.loads(json.dumps(record))
-        except TypeError as error:
-            raise CheckpointError(
-                f"`extra` and `config` must be JSON, got {error}; convert it."
-            ) from None
-        # Orbax refuses empty arrays; the record alone says that there is one.
-        arrays = {stored_name(name): leaf for name, leaf in leaves.items() if leaf.size}
-        self._saving = record
-        try:
             self._orbax = self._orbax or self._open()
+            # Orbax rejects arrays of size 0; the record alone says that there is one.
+            arrays = {name: leaf for name, leaf in leaves.items() if leaf.size}
             response = self._orbax.save_async(step, arrays, force=True)
         except Exception as error:
             raise self._failed(error) from None
         self._pending = self._worker.submit(self._finish, response)
 
     def wait(self) -> None:
-        """Waits until the asynchronous save has finished.
-
-        Raises:
-          CheckpointError: It failed.
-        """
+        """Waits for the asynchronous save; raises CheckpointError if it failed."""
         pending, self._pending = self._pending, None
-        if pending is not None:
-            try:
+        try:
+            if pending is not None:
                 pending.result()
-            except Exception as error:
-                raise self._failed(error) from None
+        except Exception as error:
+            raise self._failed(error) from None
 
     def restore(self, target: PyTree, *, step: int | None = None) -> Restored:
         """Reads a step after comparing each of its files with its checksum.
@@ -189,7 +153,6 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             from the target, or a step is of another config or was changed.
         """
         self.wait()
-        integrity.check_version(self._directory)
         kept = integrity.steps(self._directory)
         if step is not None:
             if step in kept:
@@ -198,31 +161,21 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 f"`step` must be one that was kept in {self._directory}, got {step}; "
                 f"kept: {', '.join(map(str, kept)) or 'none'}."
             )
-        skipped: dict[int, Unreadable] = {}
+        reason = "there is none."
         for candidate in reversed(kept):
             try:
-                restored = self._read(candidate, target)
+                return self._read(candidate, target)
             except Unreadable as error:
-                skipped[candidate] = error
-                continue
-            for error in skipped.values():
-                logging.warning("%s Step %d is used.", error, candidate)
-            if skipped:
-                self._unreadable |= skipped.keys()
-                self._release()  # the next save sets them aside as it opens Orbax
-            return restored
-        newest = next(iter(skipped.values()), "there is no step")
+                reason = str(error)
+                logging.warning("%s The step before it is tried.", reason)
+                self._unreadable.add(candidate)
+                self._release()  # The next save sets it aside as it opens Orbax.
         raise CheckpointError(
-            f"`directory` must hold a whole step, got {self._directory} with "
-            f"{len(skipped)} unusable ({newest}); look for the folder elsewhere."
+            f"`directory` must hold a complete step, got {self._directory}: {reason}"
         )
 
     def close(self) -> None:
-        """Waits for the asynchronous save and releases the directory.
-
-        Raises:
-          CheckpointError: The save failed.
-        """
+        """Waits for the save, whose errors it raises, and releases the directory."""
         try:
             self.wait()
         finally:
@@ -243,12 +196,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         """Orbax's preservation policy: the latest steps and the best one are kept."""
         del context
         found = [checkpoint.step for checkpoint in checkpoints]
-        best = max(self._ranks(self._saving), default=(None,))[-1]
-        kept = {*sorted(found)[-self._keep_latest :], best}
+        # Orbax asks before the record of the step that it has just saved is written.
+        kept = {*sorted(found)[-_KEPT:], self._best(self._saving)}
         return [step in kept for step in found]
 
-    def _ranks(self, *records: Json) -> list[tuple[float, float, int]]:
-        """Sort keys of the finished steps, and of further records."""
+    def _best(self, *records: Json) -> int | None:
+        """The best of the finished steps and of further records."""
         found, ranks = list(records), []
         for step in integrity.recorded_steps(self._directory):
             try:
@@ -261,24 +214,18 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             if math.isfinite(value):
                 # Comparison with a NaN would depend on the order of the steps.
                 tie = tie if math.isfinite(tie) else math.inf
-                ranks.append((self._sign * value, -tie, record["step"]))
-        return ranks
+                ranks.append((value, -tie, record["step"]))
+        return max(ranks)[-1] if ranks else None
 
     def _open(self) -> ocp.training.Checkpointer:
-        """Opens the directory for writing; sets incomplete steps in it aside."""
-        for cut in set(integrity.steps(self._directory)) - self._usable():
-            integrity.set_aside(self._directory / str(cut))
+        """Opens the directory for writing; sets unusable steps in it aside."""
+        for step in set(integrity.steps(self._directory)) - self._usable():
+            integrity.set_aside(self._directory / str(step))
         self._unreadable.clear()
         # A failed save is raised by `wait`; Orbax logs its traceback six times more.
         logging.get_absl_logger().addFilter(_is_not_orbax)
-        context = ocp.Context()
-        # One directory per leaf, so that a changed file says which leaf it belongs to.
-        context.array.saving.use_ocdbt = context.array.saving.use_zarr3 = False
         return ocp.training.Checkpointer(
-            str(self._directory),
-            context=context,
-            preservation_policy=self,
-            cleanup_tmp_directories=True,
+            str(self._directory), preservation_policy=self, cleanup_tmp_directories=True
         )
 
     def _finish(self, response: Any) -> None:
@@ -291,33 +238,41 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     def _read(self, step: int, target: PyTree) -> Restored:
         path, wanted = self._directory / str(step), _named_leaves(target)
         record = integrity.read_record(path)
-        if self._config is not None:
-            integrity.check_config(path, self._config, record["config"])
+        # The config explains a difference of shapes, so it is compared first.
+        self._check_config(path, record["config"])
         _check_layouts(path, wanted, record["leaves"])
         integrity.check_files(path, record)
-        like = {stored_name(name): _abstract(leaf) for name, leaf in wanted.items()}
+        leaves = {name: _abstract(leaf) for name, leaf in wanted.items()}
+        stored = {name: leaf for name, leaf in leaves.items() if leaf.size}
         context = ocp.Context()
         context.pytree.loading.partial_load = True
         try:
-            if stored := {name: leaf for name, leaf in like.items() if leaf.size}:
+            if stored:
                 with context:
-                    like |= ocp.load(str(path), stored, checkpointable_name="state")
+                    leaves |= ocp.load(str(path), stored, checkpointable_name="state")
         except Exception as error:
-            got, way_out = _root_cause(error), "its files are as they were saved"
-            raise CheckpointError(
-                integrity.message(path, "be readable", got, way_out)
-            ) from error
+            rule, got = "be readable by Orbax", _root_cause(error)
+            raise CheckpointError(integrity.message(path, rule, got)) from error
+        # Only what Orbax has not placed is moved: empty leaves.
         arrays = [
-            array
-            if getattr(leaf, "sharding", None) is None
-            else jax.device_put(
-                array if leaf.size else np.empty(leaf.shape, leaf.dtype), leaf.sharding
-            )
-            for array, leaf in zip(like.values(), wanted.values(), strict=True)
+            jax.device_put(np.empty(leaf.shape, leaf.dtype), leaf.sharding)
+            if isinstance(leaf, jax.ShapeDtypeStruct)
+            else leaf
+            for leaf in leaves.values()
         ]
         state = jax.tree.unflatten(jax.tree.structure(target), arrays)
-        kept = {name: record[name] for name in ("step", "metrics", "extra", "config")}
+        kept = {name: record[name] for name in ("step", "metrics", "config")}
         return Restored(state=state, **kept)
+
+    def _check_config(self, path: Path, saved: Json) -> None:
+        """Refuses a step of another config than that of the run."""
+        if self._config is not None:
+            own, other = (from_json(json.dumps(c)) for c in (self._config, saved))
+            if changes := changed_fields(own, other):
+                rule = "be of the config of its run"
+                got = f"one that differs, config.json -> step: {changes}"
+                way_out = "restore config.json or the step from a copy of the run"
+                raise CheckpointError(integrity.message(path, rule, got, way_out))
 
     def _usable(self) -> set[int]:
         return set(integrity.recorded_steps(self._directory)) - self._unreadable
@@ -325,19 +280,19 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     def _release(self) -> None:
         orbax, self._orbax = self._orbax, None
         if orbax is not None:
-            with contextlib.suppress(Exception):  # `wait` has raised it
+            with contextlib.suppress(Exception):  # `wait` has raised it.
                 orbax.close()
 
     def _failed(self, error: Exception) -> CheckpointError:
         """Returns what to raise for a save that failed: what is lost, what is not."""
         self._release()
         directory, latest = self._directory, self.latest_step
-        go_on = "anew" if latest is None else f"from step {latest}, which is whole"
         existing = next(p for p in (directory, *directory.parents) if p.exists())
+        kept = "no step is saved" if latest is None else f"step {latest} is complete"
         return CheckpointError(
             f"step {self._saving['step']} must be written to {directory}, got "
             f"{_root_cause(error)} ({shutil.disk_usage(existing).free:,} bytes free); "
-            f"mend that and start again: it goes on {go_on}."
+            f"{kept}, the same command continues."
         )
 
 
@@ -351,8 +306,8 @@ def _named_leaves(tree: PyTree) -> dict[str, Any]:
                 f"`tree` must have one path for each leaf, got `{name}` twice; "
                 "rename one of the keys."
             )
-        abstract = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
-        leaves[name] = leaf if abstract else np.asarray(leaf)
+        is_array = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
+        leaves[name] = leaf if is_array else np.asarray(leaf)
     return leaves
 
 

@@ -1,31 +1,25 @@
-"""Configurations of experiments as plain data, in one ``ConfigDict``.
+"""Dataclasses described as plain data, and built from it."""
 
-`spec` describes a class of ssm_jax by its address and all its fields; `build` creates
-the object. In between, a config can be overridden from the command line
-(``--config.model.d_model=64``), stored as JSON, compared, and read back from the file
-alone. A config can name only classes of ssm_jax.
-"""
-
-import contextlib
 import dataclasses
-import difflib
 import importlib
 import inspect
 import json
 import re
 import sys
-import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from typing import Any, Literal, get_origin, get_type_hints
 
 from ml_collections import ConfigDict, FieldReference
+
+from ssm_jax.config.values import SCALARS, converted, nearest, shown
 
 Config = Any
 """A ConfigDict. As `Any`, because type checkers treat attributes of a ConfigDict as
 scalars and reject ``config.a.b``."""
 
-_CLASS = "cls"  # key of the address of the class; no field may have this name
-_SCALARS = (bool, int, float, str, types.NoneType)
+CLASS = "cls"
+"""Key of the address of the class; no field may have this name."""
+
 _DATA = "numbers, strings, None, specs and tuples of these"
 
 
@@ -61,14 +55,14 @@ def spec(cls: type, /, **fields: Any) -> Config:
     """
     where = cls.__name__
     address = f"{cls.__module__}:{cls.__qualname__}"
-    _import(address, where)
+    import_class(address, where)
     hints = _annotations(cls, fields, where)
     values = {f.name: _default(f) for f in _fields(cls) if f.name not in fields}
     entries = {
         name: _entry(value, hints[name], f"{where}.{name}")
         for name, value in {**values, **fields}.items()
     }
-    return ConfigDict({_CLASS: address, **entries})
+    return ConfigDict({CLASS: address, **entries})
 
 
 def build(config: ConfigDict, where: str = "", /, **runtime: Any) -> Any:
@@ -89,14 +83,14 @@ def build(config: ConfigDict, where: str = "", /, **runtime: Any) -> Any:
         unknown field, lacks a required one, or holds a value that does not have the
         annotated type or that the class rejects. The message contains the dotted path.
     """
-    cls = _import(config.get(_CLASS), f"{where or 'config'}.{_CLASS}")
+    cls = import_class(config.get(CLASS), f"{where or 'config'}.{CLASS}")
     where = where or cls.__name__
-    stored = {n: config[n] for n in config if n != _CLASS and n not in runtime}
+    stored = {n: config[n] for n in config if n != CLASS and n not in runtime}
     hints = _annotations(cls, {**stored, **runtime}, where)
     values = {}
     for name, value in stored.items():
         path = f"{where}.{name}"
-        values[name] = _converted(_built(value, path), hints[name], path)
+        values[name] = converted(_built(value, path), hints[name], path)
     try:
         # Errors of the class name the field only; the path is added to them.
         return cls(**values, **runtime)
@@ -142,93 +136,11 @@ def from_json(text: str) -> Config:
     except json.JSONDecodeError as error:
         raise ValueError(f"`text` must be JSON, got an error: {error}.") from error
     if not isinstance(config, ConfigDict):
-        raise ValueError(f"`text` must be a JSON object, got {_shown(config)}.")
+        raise ValueError(f"`text` must be a JSON object, got {shown(config)}.")
     return config
 
 
-def flatten(config: ConfigDict) -> dict[str, Any]:
-    """Maps dotted paths to values; specs in a tuple have paths such as ``blocks[0]``.
-
-    Example:
-      >>> flatten(ConfigDict({"model": {"d_model": 64}, "steps": 10}))
-      {'model.d_model': 64, 'steps': 10}
-    """
-    return dict(_leaves(config, ""))
-
-
-def differences(old: ConfigDict, new: ConfigDict) -> list[str]:
-    """Lists the differences between two configs, sorted by path.
-
-    A missing field counts as the default of its class, so a config written before the
-    class had the field does not differ from one with the default.
-
-    Example:
-      >>> differences(ConfigDict({"steps": 10}), ConfigDict({"steps": 20, "seed": 0}))
-      ['seed: absent -> 0', 'steps: 10 -> 20']
-    """
-    # Compared as text, because 1 == 1.0 == True and nan != nan.
-    before, after = (
-        {path: repr(value) for path, value in flatten(_with_defaults(config)).items()}
-        for config in (old, new)
-    )
-    return [
-        f"{path}: {before.get(path, 'absent')} -> {after.get(path, 'absent')}"
-        for path in sorted(before.keys() | after.keys())
-        if before.get(path) != after.get(path)
-    ]
-
-
-def _with_defaults(value: Any) -> Any:
-    """Adds missing fields with their defaults to every spec whose class is known."""
-    if isinstance(value, tuple):
-        return tuple(map(_with_defaults, value))
-    if not isinstance(value, ConfigDict):
-        return value
-    entries = {name: _with_defaults(value[name]) for name in value}
-    fields = {name: entry for name, entry in entries.items() if name != _CLASS}
-    try:
-        return spec(_import(entries.get(_CLASS), _CLASS), **fields)
-    except ValueError:  # not a spec, or a spec of another version
-        return ConfigDict(entries)
-
-
-def unknown_classes(config: Config) -> list[str]:
-    """Lists the addresses in ssm_jax that name no class of this version.
-
-    Example:
-      >>> unknown_classes(ConfigDict({"task": {"cls": "ssm_jax.tasks:Unknown"}}))
-      ['ssm_jax.tasks:Unknown']
-    """
-    unknown = []
-    for path, address in flatten(config).items():
-        named = path.rpartition(".")[-1] == _CLASS
-        if named and re.match(r"ssm_jax\b", str(address)):
-            try:
-                _import(address, path)
-            except ValueError:
-                unknown.append(address)
-    return unknown
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """Suggests a known name for an error message about an unknown one.
-
-    Returns:
-      A question with the most similar name, or a list of the first ten names if none is
-      similar.
-
-    Example:
-      >>> nearest("d_modle", ["d_model", "d_state"])
-      'did you mean `d_model`?'
-    """
-    words = list(words)
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean `{close[0]}`?"
-    return f"known: {', '.join(words[:10])}{', ...' if words[10:] else '.'}"
-
-
-def _import(address: Any, path: str) -> type:
+def import_class(address: Any, path: str) -> type:
     """Imports the dataclass with this address; only ssm_jax may define it."""
     # The pattern is checked before any import, so a file cannot run other code.
     if isinstance(address, str) and re.fullmatch(r"ssm_jax(\.\w+)*:\w+", address):
@@ -285,8 +197,8 @@ def _annotations(cls: type, given: Mapping[str, Any], where: str) -> dict[str, A
 
 def _entry(value: Any, annotation: Any, path: str) -> Any:
     """Checks a value of a spec and makes it overridable by any value of its type."""
-    value = _converted(_plain(value, path), annotation, path)
-    typed = annotation in _SCALARS or get_origin(annotation) in (tuple, Literal)
+    value = converted(_plain(value, path), annotation, path)
+    typed = annotation in SCALARS or get_origin(annotation) in (tuple, Literal)
     if typed or isinstance(value, ConfigDict | FieldReference):
         return value
     # A flag accepts only values of the type of the field, so None would allow nothing
@@ -296,14 +208,14 @@ def _entry(value: Any, annotation: Any, path: str) -> Any:
 
 def _plain(value: Any, path: str) -> Any:
     """Converts lists to tuples and dataclasses to specs; rejects other types."""
-    if type(value) in _SCALARS or isinstance(value, ConfigDict | FieldReference):
+    if type(value) in SCALARS or isinstance(value, ConfigDict | FieldReference):
         return value
     if isinstance(value, tuple | list):
         return tuple(_plain(item, f"{path}[{i}]") for i, item in enumerate(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in _fields(type(value))]
         return spec(type(value), **{name: getattr(value, name) for name in names})
-    raise ValueError(f"`{path}` must be {_DATA}, got {_shown(value)}.")
+    raise ValueError(f"`{path}` must be {_DATA}, got {shown(value)}.")
 
 
 def _built(value: Any, path: str) -> Any:
@@ -320,88 +232,3 @@ def _with_tuples(value: Any) -> Any:
     if isinstance(value, dict):
         return ConfigDict({key: _with_tuples(item) for key, item in value.items()})
     return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
-
-
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, FieldReference):
-        value = value.get()
-    if isinstance(value, ConfigDict):
-        for key in value:
-            yield from _leaves(value[key], f"{path}.{key}".lstrip("."))
-    elif isinstance(value, tuple) and any(
-        isinstance(item, ConfigDict | FieldReference) for item in value
-    ):
-        for i, item in enumerate(value):
-            yield from _leaves(item, f"{path}[{i}]")
-    else:
-        yield path, value
-
-
-def _converted(value: Any, annotation: Any, path: str) -> Any:
-    """Converts a value to its annotated type, for example an int to a float."""
-    if not _is_finite(value):
-        raise ValueError(
-            f"`{path}` must be finite, got {_shown(value)}; its default is a "
-            "number that works."
-        )
-    try:
-        return _fitted(value, annotation)
-    except TypeError:
-        words = _words(annotation) if isinstance(value, str) else []
-        hint = f"; {nearest(value, words)}" if words else "."
-        wanted = inspect.formatannotation(annotation)
-        raise ValueError(
-            f"`{path}` must be {wanted}, got {_shown(value)}{hint}"
-        ) from None
-
-
-def _fitted(value: Any, annotation: Any) -> Any:
-    """Converts a value to its annotated type; raises TypeError if it does not fit."""
-    origin, members = get_origin(annotation), get_args(annotation)
-    if annotation is Any or isinstance(value, FieldReference):
-        return value
-    if origin in (Union, types.UnionType):
-        # Try the type of the value first: an int stays an int in `float | int`.
-        for member in sorted(members, key=lambda member: type(value) is not member):
-            with contextlib.suppress(TypeError):
-                return _fitted(value, member)
-        raise TypeError
-    if isinstance(value, tuple) and (origin or annotation) in (tuple, Sequence):
-        if members[1:] in ((), (...,)):
-            members = (members or (Any,))[:1] * len(value)
-        if len(members) == len(value):
-            return tuple(map(_fitted, value, members))
-        raise TypeError
-    # `spec(Cls, rate=1)` and untyped flags pass an int for a float.
-    if annotation is float and type(value) is int:
-        return float(value)
-    # Types are compared exactly, because True == 1 and a bool is an int.
-    if origin is Literal:
-        good = any(type(value) is type(word) and value == word for word in members)
-    elif annotation in _SCALARS:
-        good = type(value) is annotation
-    elif dataclasses.is_dataclass(annotation) and not isinstance(value, ConfigDict):
-        good = isinstance(value, annotation)
-    else:  # a protocol or another class, which is not checked further
-        good = type(value) not in (*_SCALARS, tuple)
-    if not good:
-        raise TypeError
-    return value
-
-
-def _is_finite(value: Any) -> bool:
-    """Whether a value holds neither NaN nor infinity."""
-    if isinstance(value, tuple):
-        return all(map(_is_finite, value))
-    # An integer may overflow when it is converted to a float.
-    return not isinstance(value, int | float) or abs(value) < 2**1023
-
-
-def _words(annotation: Any) -> list[str]:
-    if get_origin(annotation) is Literal:
-        return [word for word in get_args(annotation) if isinstance(word, str)]
-    return [word for member in get_args(annotation) for word in _words(member)]
-
-
-def _shown(value: Any) -> str:
-    return repr(value) if type(value) in (*_SCALARS, tuple) else type(value).__name__

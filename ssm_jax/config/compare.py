@@ -1,0 +1,106 @@
+"""Comparison of configs, field by field."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ml_collections import ConfigDict, FieldReference
+
+from ssm_jax.config.spec import CLASS, Config, import_class, spec
+
+MAY_CHANGE = ("task.data_dir",)
+"""Fields of a config that may differ between two starts of a run: data may move."""
+
+
+def flatten(config: ConfigDict) -> dict[str, Any]:
+    """Maps dotted paths to values; specs in a tuple have paths such as ``blocks[0]``.
+
+    Example:
+      >>> flatten(ConfigDict({"model": {"d_model": 64}, "steps": 10}))
+      {'model.d_model': 64, 'steps': 10}
+    """
+    return dict(_leaves(config, ""))
+
+
+def differences(old: ConfigDict, new: ConfigDict) -> list[str]:
+    """Lists the differences between two configs, sorted by path.
+
+    A missing field counts as the default of its class, so a config written before the
+    class had the field does not differ from one with the default.
+
+    Example:
+      >>> differences(ConfigDict({"steps": 10}), ConfigDict({"steps": 20, "seed": 0}))
+      ['seed: absent -> 0', 'steps: 10 -> 20']
+    """
+    # Compared as text, because 1 == 1.0 == True and nan != nan.
+    before, after = (
+        {path: repr(value) for path, value in flatten(_with_defaults(config)).items()}
+        for config in (old, new)
+    )
+    return [
+        f"{path}: {before.get(path, 'absent')} -> {after.get(path, 'absent')}"
+        for path in sorted(before.keys() | after.keys())
+        if before.get(path) != after.get(path)
+    ]
+
+
+def _with_defaults(value: Any) -> Any:
+    """Adds missing fields with their defaults to every spec whose class is known."""
+    if isinstance(value, tuple):
+        return tuple(map(_with_defaults, value))
+    if not isinstance(value, ConfigDict):
+        return value
+    entries = {name: _with_defaults(value[name]) for name in value}
+    fields = {name: entry for name, entry in entries.items() if name != CLASS}
+    try:
+        return spec(import_class(entries.get(CLASS), CLASS), **fields)
+    except ValueError:  # not a spec, or a spec of another version
+        return ConfigDict(entries)
+
+
+def changed_fields(old: ConfigDict, new: ConfigDict, n_shown: int = 10) -> str:
+    """Lists the differences between two configs but `MAY_CHANGE`, in one line.
+
+    Example:
+      >>> old = {"task": {"data_dir": "a"}, "steps": 10}
+      >>> new = {"task": {"data_dir": "b"}, "steps": 20}
+      >>> changed_fields(ConfigDict(old), ConfigDict(new))
+      'steps: 10 -> 20'
+    """
+    fields = tuple(f"{field}:" for field in MAY_CHANGE)
+    changes = [line for line in differences(old, new) if not line.startswith(fields)]
+    more = f" and {len(changes) - n_shown} more" if len(changes) > n_shown else ""
+    return "; ".join(changes[:n_shown]) + more
+
+
+def unknown_classes(config: Config) -> list[str]:
+    """Lists the addresses in ssm_jax that name no class of this version.
+
+    Example:
+      >>> unknown_classes(ConfigDict({"task": {"cls": "ssm_jax.tasks:Unknown"}}))
+      ['ssm_jax.tasks:Unknown']
+    """
+    unknown = []
+    for path, address in flatten(config).items():
+        named = path.rpartition(".")[-1] == CLASS
+        if named and re.match(r"ssm_jax\b", str(address)):
+            try:
+                import_class(address, path)
+            except ValueError:
+                unknown.append(address)
+    return unknown
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, FieldReference):
+        value = value.get()
+    if isinstance(value, ConfigDict):
+        for key in value:
+            yield from _leaves(value[key], f"{path}.{key}".lstrip("."))
+    elif isinstance(value, tuple) and any(
+        isinstance(item, ConfigDict | FieldReference) for item in value
+    ):
+        for i, item in enumerate(value):
+            yield from _leaves(item, f"{path}[{i}]")
+    else:
+        yield path, value
