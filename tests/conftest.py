@@ -29,7 +29,11 @@ import pytest
 from PIL import Image
 
 # The programs of tests are run once: with these they are compiled in half the time.
-_QUICK = ["--xla_backend_optimization_level=0"]
+_QUICK = [
+    "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
+    "--xla_cpu_parallel_codegen_split_count=1",
+]
 if jax.__version_info__ < (0, 11):  # A flag that XLA does not know ends the process.
     _QUICK += ["--xla_cpu_use_fusion_emitters=false"]
 os.environ.setdefault("XLA_FLAGS", " ".join(_QUICK))

@@ -27,6 +27,7 @@ def run(tmp_path_factory):
     return path, evaluate_run(path)
 
 
+@pytest.mark.full
 def test_records_are_the_rows(run, tmp_path):
     row = report.row_of(WorkDir(run[0])) | {"variant": "a=16,b=c"}
     measured = row | {"seed": 1, "lengths": [{"length": 16}, {"length": 64}]}

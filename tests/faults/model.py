@@ -63,8 +63,8 @@ _RECURRENCES = (
     Fault(
         "gru_update_gate_swapped",
         "ssm_jax/recurrences/rnn.py",
-        "return renewed * c + z * h, slope",
-        "return z * c + renewed * h, slope",
+        "return one_minus_z * c + z * h, jacobian_diagonal",
+        "return z * c + one_minus_z * h, jacobian_diagonal",
     ),
     Fault(
         "gla_scaled_by_value_width",
@@ -81,8 +81,8 @@ _RECURRENCES = (
     Fault(
         "running_sums_keep_state_behind_reset",
         "ssm_jax/recurrences/families/running_sums.py",
-        "counts & (segment == latest), latest[..., 0] == 0",
-        "counts & (segment == latest), starts",
+        "included & (segment == latest), latest[..., 0] == 0",
+        "included & (segment == latest), starts",
     ),
     Fault(
         "step_bias_takes_weight_decay",

@@ -59,8 +59,8 @@ _TRAINING = (
     Fault(
         "tie_goes_to_greater_loss",
         "ssm_jax/training/checkpointing/checkpoints.py",
-        "ranks.append((self._sign * value, -tie, ",
-        "ranks.append((self._sign * value, tie, ",
+        "ranks.append((value, -tie, ",
+        "ranks.append((value, tie, ",
     ),
     Fault(
         "same_dropout_each_step",

@@ -19,6 +19,7 @@ from ssm_jax.layers import (
     ShortConvolution,
 )
 from ssm_jax.recurrences import CES, DLR, SelectiveSSM
+from tests.tiers import tiered
 
 BATCH, LENGTH, HALF, WIDTH = 3, 10, 5, 4
 
@@ -65,14 +66,17 @@ ROWS = {
 }
 
 
-def rows(**wanted):
-    """Parametrizes a test over the rows with the given attributes."""
-    params = [
-        pytest.param(row, id=name)
+def rows(fast=tuple(ROWS), **wanted):
+    """Parametrizes a test over the rows with the given attributes.
+
+    The rows of other names than `fast` are marked full.
+    """
+    found = {
+        name: row
         for name, row in ROWS.items()
         if all(getattr(row, key) == value for key, value in wanted.items())
-    ]
-    return pytest.mark.parametrize("row", params)
+    }
+    return pytest.mark.parametrize("row", tiered(found, fast))
 
 
 def _drawn(seed, *shape):

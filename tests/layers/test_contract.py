@@ -36,7 +36,7 @@ def test_output_has_shape_and_dtype_of_the_input(row):
     chex.assert_tree_all_finite((y, last))
 
 
-@rows()
+@rows(fast=("recurrent", "mamba", "ets_mlp", "glu"))
 def test_outputs_and_state_do_not_depend_on_padding(row):
     x = np.where(MASK[..., None], X, np.float32(1e3))
     weights = np.where(MASK[..., None], WEIGHTS, 0)

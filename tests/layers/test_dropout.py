@@ -100,7 +100,9 @@ MODULES = {
 }
 
 
-@pytest.mark.parametrize(("module", "args"), MODULES.values(), ids=MODULES.keys())
+@pytest.mark.parametrize(
+    ("module", "args"), tiered(MODULES, ("block", "ets_mlp", "pooled"), unpack=True)
+)
 def test_rows_from_reaches_every_module(module, args):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(6, 2, 3, 4)).astype(np.float32)

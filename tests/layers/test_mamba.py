@@ -88,6 +88,7 @@ def test_any_recurrence_can_be_used():
     assert y.shape == X.shape and state[1].shape == (BATCH, 3)
 
 
+@pytest.mark.full
 def test_model_exposes_its_recurrence_and_carries_both_states():
     net = SequenceModel(
         encoder=VectorEncoder(8),

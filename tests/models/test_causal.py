@@ -43,7 +43,7 @@ def initialized(layer):
     return causal, jax.jit(causal.init)(key, TEXT[:, :2])
 
 
-@each_layer(LAYERS, fast=("s5", "mamba"))
+@each_layer(LAYERS, fast=("mamba",))
 def test_one_token_at_a_time_equals_one_call(layer):
     causal, variables = initialized(layer)
     at_once = jax.jit(causal.apply)(variables, TEXT)
@@ -65,7 +65,7 @@ def test_one_token_at_a_time_equals_one_call(layer):
 
 
 @pytest.mark.parametrize("mask", tiered({"padded": MASK, "packed": None}))
-@each_layer(LAYERS | STATELESS, fast=("dlr", "attention"))
+@each_layer(LAYERS | STATELESS, fast=("dlr",))
 def test_loss_of_a_document_does_not_depend_on_others(layer, mask):
     causal, variables = initialized(layer)
     documents = np.cumsum(RESET, 1)

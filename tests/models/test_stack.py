@@ -151,6 +151,7 @@ def test_padding_changes_no_prediction_in_two_directions():
     assert_padding_is_not_there(model(head=PooledHead(3), bidirectional=True))
 
 
+@pytest.mark.full
 def test_moments_of_a_batch_ignore_padding():
     net = model("batch", prenorm=True, head=PooledHead(3))
     variables, apply = initialized(net)

@@ -9,6 +9,7 @@ import pytest
 
 from ssm_jax.recurrences import DLR, LRU, S5, BoundedEigenvalues, MIMOModes
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
 M, D = 4.0, 3
 SLOW = {"log_rate": -60.0, "lam_re": 9.0, "log_dt": -12.0, "sqrt_decay": 0.0}
@@ -32,7 +33,7 @@ def extreme(recurrence, key, values, size):
     }
 
 
-@pytest.mark.parametrize("recurrence", ROWS.values(), ids=ROWS.keys())
+@pytest.mark.parametrize("recurrence", tiered(ROWS, ("dlr",)))
 def test_bound_holds_for_all_parameters_in_value_and_gradient(recurrence, key):
     bounded = BoundedEigenvalues(recurrence=recurrence, largest_state=M)
 

@@ -12,6 +12,7 @@ from ssm_jax.recurrences import CES
 from tests.bad_inputs import refuses
 from tests.kernels.oracle import assert_close
 from tests.recurrences import oracle
+from tests.tiers import tiered
 
 FULL = CES(bidirectional=True)
 METHODS = ("sequential", "associative", "chunked", "fft")
@@ -74,10 +75,8 @@ def mode_of(modes):
     return np.exp(log.log_abs + 1j * log.phase), np.complex128(modes.w)
 
 
-@pytest.mark.parametrize(
-    "length", [1, 2, 100, pytest.param(16_384, marks=pytest.mark.full)]
-)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("length", tiered([1, 2, 100, 16_384], (100,)))
+@pytest.mark.parametrize("method", tiered(METHODS, ("chunked",)))
 def test_long_memory_at_the_bound_is_right(length, method):
     """Of all channels ``|mu| = 0.9999``, and phases from 0 to 0.05 a step.
 
@@ -100,8 +99,8 @@ def test_long_memory_at_the_bound_is_right(length, method):
     assert_close(y, ahead + np.float64(params["shortcut"]) * x, 1e-5)
 
 
-@pytest.mark.parametrize("eigenvalues", ["complex", "real"])
-@pytest.mark.parametrize("small_change", [False, True])
+@pytest.mark.parametrize("eigenvalues", tiered(["complex", "real"], ("real",)))
+@pytest.mark.parametrize("small_change", tiered([False, True]))
 def test_no_draw_gives_a_number_that_is_none(eigenvalues, small_change):
     """10,000 channels: scales up to 1e30, so ``|lambda|`` to 0 and beyond overflow."""
     smoothing = CES(

@@ -8,9 +8,11 @@ from jax.extend.core import jaxprs_in_params
 
 from tests.recurrences.cases import WIDTH, problem, rows
 from tests.recurrences.table import ROWS
+from tests.tiers import tiered
 
 # One of each evaluation.
 EVALUATIONS = ("dlr", "s4", "gru", "selective")
+_FEW = ("s5", "fru", "lstm", "selective")
 
 
 def rounded(params, dtype):
@@ -26,7 +28,7 @@ def operations(jaxpr, dtype):
             yield from operations(inner, dtype)
 
 
-@rows(brief=True)
+@rows(brief=True, fast=_FEW)
 def test_low_parameters_are_converted_before_anything_else(row):
     dtype = jnp.bfloat16
     recurrence = row.recurrence
@@ -39,7 +41,7 @@ def test_low_parameters_are_converted_before_anything_else(row):
         assert leaf.dtype in (jnp.float32, jnp.complex64)
 
 
-@pytest.mark.parametrize("name", EVALUATIONS)
+@pytest.mark.parametrize("name", tiered(EVALUATIONS))
 def test_rounded_parameters_give_what_they_give_in_float32(name):
     recurrence, p = ROWS[name].recurrence, problem(ROWS[name], 3)
     low = rounded(p.params, jnp.bfloat16)
@@ -66,7 +68,7 @@ def test_rounded_parameters_give_what_they_give_in_float32(name):
         )
 
 
-@rows(brief=True)
+@rows(brief=True, fast=_FEW)
 def test_one_double_parameter_makes_all_double(row):
     recurrence = row.recurrence
     with jax.enable_x64(True):

@@ -10,6 +10,7 @@ import pytest
 from ssm_jax.kernels import LogDecay
 from ssm_jax.recurrences import SISOModes, TimeInvariant
 from tests.recurrences.table import ROWS
+from tests.tiers import tiered
 
 LENGTH, WIDTH = 64, 2
 RNG = np.random.default_rng(0)
@@ -88,7 +89,7 @@ def defined(params, x, bidirectional):
     return y
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("bidirectional", tiered([False, True], (True,)))
 def test_fft_of_growing_modes_equals_the_definition(bidirectional):
     free = Free(bidirectional)
     fft, by_states = evaluate(free, "fft"), evaluate(free, "sequential")
@@ -132,7 +133,7 @@ BOUNDED = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name, _ in BOUNDED.values()])
+@pytest.mark.parametrize("name", tiered([name for name, _ in BOUNDED.values()], 2))
 def test_bounded_decays_are_bounded_for_all_parameters(name):
     recurrence = ROWS[name].recurrence
     assert recurrence.bounded_decay

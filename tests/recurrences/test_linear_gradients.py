@@ -86,7 +86,7 @@ def test_state_of_a_linear_rnn(key):
     assert_close(last, wanted, 1e-6)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.99])
+@pytest.mark.parametrize("alpha", tiered([0.99, 0.0]))
 def test_state_of_a_linear_sru(alpha, key):
     """Claim 5.1, but that ``B`` is not multiplied by ``W_3``."""
     sru = linear_sru(alpha, d_feedback=3)

@@ -39,6 +39,7 @@ def test_matrices_start_with_the_published_deviations(key):
             np.testing.assert_allclose(np.std(values), deviation, rtol=0.05)
 
 
+@pytest.mark.full
 def test_gains_keep_the_variance_of_noise(key):
     lru = LRU(d_state=64, r_min=0.9, r_max=0.99)
     params = dict(lru.init(key, 1), B_re=jnp.ones((64, 1)), B_im=jnp.zeros((64, 1)))

@@ -13,6 +13,7 @@ from ssm_jax.recurrences import FRU, GRU, LSTM, RNN, SRU, log_spaced
 from ssm_jax.recurrences.fru import rotating
 from tests.bad_inputs import refuses
 from tests.kernels.oracle import assert_close
+from tests.tiers import tiered
 
 
 def fru(length, n=20, **sizes):
@@ -52,6 +53,7 @@ def test_published_frequencies():
     np.testing.assert_allclose(found[-1], 784)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("length", "by"),
     [(1, 1), (2, 1), (28, 1), (176, 1), (176, 2), (176, 4), (784, 2), (4096, 1)],
@@ -83,6 +85,7 @@ def test_fru_in_parallel_is_the_fru(length, by, key):
         assert_close(of_found, jax.tree.map(np.asarray, grads), 1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("unit", "contracts"),
     [
@@ -137,6 +140,7 @@ def test_trained_weights_are_solved_in_parallel(unit, contracts, key):
     assert damped.converged
 
 
+@pytest.mark.full
 def test_weights_beyond_all_sweeps_are_stepped_through(key):
     unit = fru(64, d_statistic=4, d_output=8)
     params = scaled(unit.init(key, 2), 40)
@@ -148,6 +152,7 @@ def test_weights_beyond_all_sweeps_are_stepped_through(key):
     assert_close((found, last), (np.asarray(y), np.asarray(state)), 1e-6)
 
 
+@pytest.mark.full
 def test_sums_of_waves_are_a_recurrence_in_rotating_frames(key):
     unit = fru(100, n=5)
     params = unit.init(key, 1)
@@ -162,6 +167,7 @@ def test_sums_of_waves_are_a_recurrence_in_rotating_frames(key):
         assert_close(np.real(back * v), np.asarray(sums), 3e-6)
 
 
+@pytest.mark.full
 def test_held_zero_frequency_remembers_one_step(key):
     unit = FRU(frequencies=(0.0, 1.0), horizon=9, d_statistic=2, d_feedback=0)
     params = unit.init(key, 1)
@@ -171,6 +177,7 @@ def test_held_zero_frequency_remembers_one_step(key):
     np.testing.assert_allclose(state[:2], last[:2], rtol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("by", [1, 3])
 def test_gru_in_parallel_is_the_gru_at_10000_steps(by, key):
     unit = GRU(d_state=4)
@@ -185,7 +192,14 @@ def test_gru_in_parallel_is_the_gru_at_10000_steps(by, key):
 
 @pytest.mark.parametrize(
     ("activation", "function"),
-    [("tanh", jnp.tanh), ("sigmoid", nn.sigmoid), ("identity", lambda x: x)],
+    tiered(
+        {
+            "tanh": ("tanh", jnp.tanh),
+            "sigmoid": ("sigmoid", nn.sigmoid),
+            "identity": ("identity", lambda x: x),
+        },
+        unpack=True,
+    ),
 )
 def test_rnn_is_that_of_flax(activation, function, key):
     x = jax.random.normal(key, (2, 11, 3))
@@ -209,6 +223,7 @@ def test_unknown_activation_is_refused(unchecked):
         RNN(activation="relu")
 
 
+@pytest.mark.full
 def test_gru_and_lstm_are_those_of_flax(key):
     x = jax.random.normal(key, (2, 11, 3))
     h = jax.random.normal(key, (2, 4))

@@ -9,6 +9,7 @@ from scipy import signal
 from ssm_jax.recurrences import S5, convolution_kernel
 from ssm_jax.recurrences.families import hippo
 from tests.kernels.oracle import assert_close
+from tests.tiers import tiered
 
 WIDTH = 16
 
@@ -40,7 +41,7 @@ def test_s5_outputs_start_with_the_deviations_of_the_code(start, wanted, key):
     assert np.any(params["C_re"] != params["C_backward_re"])
 
 
-@pytest.mark.parametrize("rule", ["zoh", "bilinear"])
+@pytest.mark.parametrize("rule", tiered(["zoh", "bilinear"]))
 def test_s5_is_what_scipy_discretizes(rule, key):
     s5 = S5(d_state=8, blocks=1, discretization=rule, dt_min=0.01, dt_max=0.5)
     params = s5.init(key, 3)

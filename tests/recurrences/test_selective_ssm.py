@@ -10,6 +10,7 @@ from ssm_jax.recurrences import SelectiveSSM
 from tests.bad_inputs import refuses
 from tests.recurrences.cases import MASK, RESET, check, evaluation, expected, problem
 from tests.recurrences.table import ROWS
+from tests.tiers import tiered
 
 CHUNK_SIZE = "ssm_jax.recurrences.families.input_dependent.chunk_size"
 ROW = ROWS["selective"]
@@ -32,7 +33,7 @@ def test_start_is_the_published_one(key):
         assert np.abs(params[name]).max() <= bound
 
 
-@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("size", tiered([1, 2, 7], (2,)))
 def test_chunks_of_the_length_change_nothing(size, monkeypatch):
     monkeypatch.setattr(CHUNK_SIZE, lambda length, n: size)
     p = problem(ROW, 7, batch=5, start=True)
@@ -43,7 +44,7 @@ def test_chunks_of_the_length_change_nothing(size, monkeypatch):
     check(jax.jit(evaluation(run))(*p), expected(ROW, p, RESET, MASK))
 
 
-@pytest.mark.parametrize("method", ["sequential", "associative"])
+@pytest.mark.parametrize("method", tiered(["associative", "sequential"]))
 def test_memory_of_the_gradient_holds_no_states_of_the_length(method):
     d, n, length = 64, 64, 16384
     selective = SelectiveSSM(d_state=n)

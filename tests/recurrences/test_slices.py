@@ -16,7 +16,7 @@ from tests.recurrences.cases import (
 )
 
 
-@rows(fast=("dlr",))
+@rows(fast=())
 def test_slices_of_the_modes_change_nothing(row, monkeypatch):
     p = problem(row, 7, batch=5, start=True)
     # Two modes a slice, of three or six: one slice is filled up.

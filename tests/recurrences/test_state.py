@@ -20,7 +20,7 @@ from tests.recurrences.cases import (
 PIECES = [(0, 1, "fft"), (1, 5, "chunked"), (5, 7, "sequential")]
 
 
-@rows(directions=(1,), fast=("dlr", "s4", "gru"))
+@rows(directions=(1,), fast=("s4",))
 def test_state_continues_the_sequence(row):
     p = problem(row, 7, start=True)
 
@@ -37,7 +37,7 @@ def test_state_continues_the_sequence(row):
     check(jax.jit(evaluation(in_pieces))(*p), expected(row, p))
 
 
-@rows(directions=(1,), fast=("s5", "selective", "fru"))
+@rows(directions=(1,), fast=("selective",))
 def test_decoding_gives_the_sequence_token_by_token(row):
     p = problem(row, 7, start=True)
 

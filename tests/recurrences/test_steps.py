@@ -10,6 +10,7 @@ from ssm_jax.recurrences import CES, FRU, SRU
 from tests.kernels.oracle import assert_close
 from tests.recurrences.cases import problem
 from tests.recurrences.table import ROWS
+from tests.tiers import tiered
 
 STEPPED = {
     name: row
@@ -19,7 +20,7 @@ STEPPED = {
 LENGTH, CUT = 17, 7
 
 
-@pytest.mark.parametrize("row", STEPPED.values(), ids=STEPPED.keys())
+@pytest.mark.parametrize("row", tiered(STEPPED, ("smoothing", "fru", "sru")))
 def test_scan_of_the_equations_is_the_sequence(row):
     """Also where the state is handed on from one part of the sequence to the next."""
     given = problem(row, LENGTH, start=True)

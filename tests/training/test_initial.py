@@ -188,6 +188,7 @@ def test_run_that_is_stopped_knows_where_its_epoch_began(task, tmp_path, monkeyp
     assert abs(afresh - second) > 1e-4 * second
 
 
+@pytest.mark.full
 def test_evaluation_hands_its_states_on(start, task):
     wanted, n = of_whole(start, task, "validation")
     run, state = start

@@ -13,6 +13,7 @@ from ssm_jax.metrics import METRICS_COLLECTION, Max, Mean, sown_metrics
 from ssm_jax.models import VectorEncoder
 from ssm_jax.training import WorkDir, loop
 from ssm_jax.training.parallel import DataParallel
+from tests.tiers import tiered
 from tests.training import tiny
 
 
@@ -25,7 +26,7 @@ class Sowing(VectorEncoder):
         return super().__call__(inputs, *args, **kwargs)
 
 
-@pytest.mark.parametrize("n_devices", [1, 8])
+@pytest.mark.parametrize("n_devices", tiered([1, 8]))
 def test_sown_numbers_reach_the_log(tmp_path, monkeypatch, n_devices):
     def with_sowing(config, path, **runtime):
         built = build(config, path, **runtime)

@@ -118,6 +118,7 @@ def start():
     return run, state.replace(carry=run.model.initial_state((BATCH_SIZE,)))
 
 
+@pytest.mark.full
 @each_kind
 @pytest.mark.parametrize("n", tiered([1, 8]))
 def test_caller_keeps_the_state_that_he_placed(start, kind, n):

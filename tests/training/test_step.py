@@ -101,6 +101,7 @@ def test_halves_of_a_sequence_carry_on_as_the_whole(start, batch):
     assert abs(fresh["loss"] - second["loss"]) > 1e-3 * second["loss"]
 
 
+@pytest.mark.full
 def test_dropout_is_a_function_of_seed_and_step(noisy):
     _, step, state = noisy
     batch = Digits().batch("train", 0, 8, seed=0)
@@ -197,6 +198,7 @@ def test_solver_statistics_are_reduced_over_devices():
     chex.assert_trees_all_close(seen[1], seen[2], rtol=1e-4)
 
 
+@pytest.mark.full
 def test_gradient_and_states_are_measured(start, batch):
     run, state = start
     state = state.replace(carry=run.model.initial_state((4,)))

@@ -87,14 +87,12 @@ def read_record(path: Path) -> Json:
         raise Unreadable(message(path, "be complete", got))
     try:
         found = json.loads(text)
-        record, checksum = found["record"], found["checksum"]
-        intact = _record_checksum(record) == checksum
+        record = found["record"]
+        intact = _record_checksum(record) == found["checksum"]
     except (ValueError, KeyError, TypeError):
-        intact = False
+        record, intact = {}, False
     if not intact:
-        raise CheckpointError(
-            message(path, "be as it was saved", f"a changed {RECORD}")
-        )
+        raise CheckpointError(message(path, "be as it was saved", f"a changed {RECORD}"))
     if (own := record["step"]) != int(path.name):
         # Copied or renamed by hand: its numbers would count as those of another step.
         rule = f"be the directory of step {path.name}"

@@ -8,6 +8,7 @@ import pytest
 from ssm_jax.kernels import linear_recurrence
 from ssm_jax.recurrences import FRU, SRU, log_spaced
 from ssm_jax.recurrences.families.projected import ProjectedSums, outer
+from tests.tiers import tiered
 
 D, ROWS, LENGTH = 2, 3, 11
 DECAYS = {
@@ -18,7 +19,7 @@ DECAYS = {
 
 
 @pytest.mark.parametrize("decays", DECAYS.values(), ids=DECAYS.keys())
-@pytest.mark.parametrize("given", ["fixed", "shared", "rows"])
+@pytest.mark.parametrize("given", tiered(["fixed", "shared", "rows"], ("rows",)))
 def test_map_follows_the_recurrence_of_the_sums(decays, given, key):
     projected = ProjectedSums(decays, D, r=3)
     keys = jax.random.split(key, 4)
