@@ -215,7 +215,7 @@ def diagonalized(
       ``Re sum_n w_n lam_n**l``.
 
     Raises:
-      ValueError: The eigenvectors of ``A`` are linearly dependent up to float64 rounding.
+      ValueError: The eigenvectors of ``A`` are linearly dependent in float64.
 
     References:
       Gupta et al., 2022, section 2.2 and appendix A.3
