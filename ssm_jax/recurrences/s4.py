@@ -154,8 +154,8 @@ class S4(Recurrence):
         """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
 
         ``"sequential"`` evaluates step by step. ``"chunked"`` uses matrix products of
-        blocks, or evaluates step by step if there are resets. ``"fft"`` convolves with the
-        kernel computed from its generating function, as published. ``"auto"`` is
+        blocks, or evaluates step by step if there are resets. ``"fft"`` convolves with
+        the kernel computed from its generating function, as published. ``"auto"`` is
         ``"sequential"`` for short sequences, else ``"chunked"``.
         """
         params = in_float32(params)
