@@ -47,8 +47,8 @@ class GeneratedExamples:
         self._per_block = per_block
         self._draw = draw
         n_blocks = -(-n // per_block)
-        # uint8, a quarter of the memory of int32. Pages are committed on first write, so
-        # unused blocks take no memory.
+        # uint8, a quarter of the memory of int32. Pages are committed on first write,
+        # so unused blocks take no memory.
         self._rows = np.empty((n_blocks, per_block, length), np.uint8)
         self._labels = np.empty((n_blocks, per_block), np.int32)
         self._is_drawn = np.zeros(n_blocks, bool)

@@ -26,8 +26,8 @@ SETS: dict[GlueName, sentences.SentenceSet] = {
     "sst2": _set("sst2", "sentence"),
     "mrpc": _set("mrpc", "sentence1", "sentence2"),
     "qqp": _set("qqp", "question1", "question2"),
+    # Matched: from the same sources as the train split.
     "mnli": _set(
-        # Matched: from the same sources as the train split.
         "mnli", "premise", "hypothesis", n_classes=3, test="validation_matched"
     ),
     "qnli": _set("qnli", "question", "sentence"),
