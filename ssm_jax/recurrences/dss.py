@@ -48,8 +48,8 @@ class DSS(TimeInvariant):
         taps of a mode then sum to ``1 / lam``.
       length: Number of steps ``L`` of the softmax, the length of a training sequence;
         None for ``"exp"``. Longer sequences use the same modes.
-      eigenvalue_init: Initial ``lam``. ``"hippo"``: the upper half of the eigenvalues
-        of the normal part of HiPPO-LegS. ``"lin"``: ``-1/2 + i pi n``.
+      eigenvalue_init: Initial ``lam``. ``"hippo"``: the eigenvalues of the normal
+        part of HiPPO-LegS, one of each conjugate pair. ``"lin"``: ``-1/2 + i pi n``.
       bidirectional: Adds a backward convolution over future steps, with the same
         modes and its own weights.
       dt_min: Minimum initial step size.
@@ -66,7 +66,7 @@ class DSS(TimeInvariant):
 
     Raises:
       ValueError: A size is not positive, ``dt_min`` exceeds ``dt_max``, or ``length``
-        and ``kernel`` do not fit.
+        is missing for the softmax kernel or given for the other.
 
     Example:
       >>> dss = DSS(d_state=4, kernel="softmax", length=8)

@@ -187,7 +187,7 @@ class GRU(_Gated):
         # Separate from the input bias: `r` multiplies it, as in cuDNN.
         of_c = of_c + params["recurrent_bias"]
         r, gate = sigmoid(r + of_r), z + of_z
-        # `1 - z` would lose its digits where the gate keeps nearly all of the state.
+        # `1 - z` would lose its digits near z = 1.
         z, one_minus_z = sigmoid(gate), sigmoid(-gate)
         c = jnp.tanh(c + r * of_c)
         # Diagonal of d h_t / d h_{t-1}: through h, the gate, and c (with r).
