@@ -157,8 +157,8 @@ class Nonlinear(Recurrence, abc.ABC):
         # An FFT needs one decay for all steps; Newton linearizes each step separately.
         if method == "fft" and (reset is not None or self.solver == "newton"):
             raise ValueError(
-                "`method` must not be 'fft' with `reset` or state-dependent decays, got "
-                f"'fft' for {type(self).__name__}; use 'associative' or 'chunked'."
+                "`method` must not be 'fft' with `reset` or state-dependent decays, as "
+                f"in a {type(self).__name__}; use 'associative' or 'chunked'."
             )
 
         def run(x, state, reset, lengths):
