@@ -157,7 +157,7 @@ class DLR(TimeInvariant):
     def groups(self) -> Mapping[str, ParamGroup]:
         """Returns optimizer groups for decays and weights."""
         group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
-        # As published; `feedthrough` has the settings of the other parameters.
+        # As published; `feedthrough` has the default settings of the optimizer.
         names = ["sqrt_decay", "w_re"]
         if self.eigenvalues == "complex":
             names += ["phase", "w_im"]

@@ -112,8 +112,8 @@ class ListOps:
         if not expressions.has_expressions(_bounds(self)):
             raise ValueError(
                 "`min_length` and `max_length` must be lengths that trees have, got "
-                f"{self.min_length} and {self.max_length}, and none such among "
-                f"{expressions.N_TRIAL_TREES:,} trees; widen the bounds, or increase "
+                f"{self.min_length} and {self.max_length}, which none of "
+                f"{expressions.N_TRIAL_TREES:,} sampled trees has; widen the bounds, or increase "
                 "`max_depth` or `max_arguments`."
             )
 

@@ -43,7 +43,7 @@ class Subwords:
         if not path.is_file():
             raise FileNotFoundError(
                 f"`tokenizer` must be a file in `data_dir` or elsewhere, got {path}, "
-                "where there is no file; check the path."
+                "which does not exist; check the path."
             )
         try:
             self._tokenizer: Any = Tokenizer.from_file(str(path))
@@ -52,7 +52,7 @@ class Subwords:
                 f"`tokenizer` must be a file of the package tokenizers, got {path} "
                 f"({error}); `Tokenizer.save` writes one."
             ) from error
-        # Documents are encoded whole, whatever lengths the file was saved with.
+        # The file may have been saved with a length; documents are encoded as a whole.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._added = self._tokenizer.get_added_tokens_decoder()

@@ -115,5 +115,5 @@ def check_vocabulary(vocabulary: int, min_count: int) -> None:
         )
     if min_count < 1:
         raise ValueError(
-            f"`min_count` must be at least 1, got {min_count}; 1 takes every word."
+            f"`min_count` must be at least 1, got {min_count}; 1 includes every word."
         )

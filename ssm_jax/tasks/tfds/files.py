@@ -47,7 +47,7 @@ class Published:
         if missing:
             raise FileNotFoundError(
                 f"`--manual_dir` must hold {self.describe_wanted()}, got {manual_dir} "
-                f"without {', '.join(missing)}; put them there as published."
+                f"without {', '.join(missing)}; copy them there unchanged."
             )
         return found
 

@@ -38,7 +38,7 @@ class Records:
     """
 
     def __init__(self, source: Any, name: str, explain: Callable[[BaseException], str]):
-        """Wraps a source of raw records; ``explain`` makes an error's message."""
+        """Wraps a source of raw records; ``explain`` returns error messages."""
         self._source, self._name, self._explain = source, name, explain
 
     def __len__(self) -> int:
