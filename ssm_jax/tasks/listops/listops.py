@@ -113,8 +113,8 @@ class ListOps:
             raise ValueError(
                 "`min_length` and `max_length` must be lengths that trees have, got "
                 f"{self.min_length} and {self.max_length}, which none of "
-                f"{expressions.N_TRIAL_TREES:,} sampled trees has; widen the bounds, or increase "
-                "`max_depth` or `max_arguments`."
+                f"{expressions.N_TRIAL_TREES:,} sampled trees has; widen the bounds, "
+                "or increase `max_depth` or `max_arguments`."
             )
 
     @property
