@@ -24,6 +24,7 @@ from ssm_jax.recurrences.s5 import S5
 from ssm_jax.recurrences.selective_ssm import SelectiveSSM
 from ssm_jax.recurrences.sru import SRU
 
+# The base classes and modes are public: a recurrence can be defined elsewhere.
 __all__ = [
     "CES",
     "DLR",

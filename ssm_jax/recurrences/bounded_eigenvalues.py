@@ -27,16 +27,16 @@ class BoundedEigenvalues(TimeInvariant):
     .. math::
       |\lambda_n| \le 1 - \frac{1}{M} \sum_d |B_{nd}|
 
-    A state within ``M`` then stays there while inputs stay within 1: ``|lam h + B x|``
-    is at most ``|lam| M + sum |B|``, which is at most ``M``. Inputs within ``c`` keep
-    it within ``c M``. States that are carried from batch to batch in training
-    therefore stay bounded.
+    A state of modulus at most ``M`` then remains so if inputs are at most 1: ``|lam h
+    + B x|`` is at most ``|lam| M + sum |B|``, which is at most ``M``. With inputs of at
+    most ``c`` the bound is ``c M``. States that are carried from batch to batch in
+    training are therefore bounded.
 
     Attributes:
       recurrence: The recurrence to bound; it owns the parameters.
-      largest_state: The bound ``M``. Eigenvalues that are small enough stay as they
-        are; a larger one has the modulus of its bound and its own phase. If the inputs
-        of one step exceed ``M`` alone, the modulus is 1e-3.
+      largest_state: The bound ``M``. Eigenvalues within their bound are not changed;
+        the modulus of a larger one is set to the bound, its phase is kept. If the
+        inputs of a single step can exceed ``M``, the modulus is 1e-3.
 
     Raises:
       ValueError: ``largest_state`` is not positive.
@@ -52,10 +52,9 @@ class BoundedEigenvalues(TimeInvariant):
       True
 
     Note:
-      Where each channel has its own modes ``B`` is 1. The paper bounds the largest
-      eigenvalue by the largest sum and keeps room for a first state beside the inputs,
-      which its sum does not let decay; with each state for itself, and decaying, the
-      inputs' room is all that is needed.
+      For `SISOModes` ``B`` is 1. The paper bounds the largest eigenvalue by the largest
+      sum, and adds the initial state to the inputs without its decay. Here each state
+      has its own bound and the initial state decays, so that it needs no extra term.
 
     References:
       Wang, `LongSSM: On the Length Extension of State-space Models in Language
@@ -65,6 +64,7 @@ class BoundedEigenvalues(TimeInvariant):
     recurrence: TimeInvariant
     largest_state: float
 
+    # A modulus is at most 1 - share, so that an FFT needs no test of the decays.
     bounded_decay = True
 
     def __post_init__(self):
@@ -73,19 +73,21 @@ class BoundedEigenvalues(TimeInvariant):
         if not self.largest_state > 0:
             raise ValueError(
                 f"`largest_state` must be positive, got {self.largest_state}; 100 "
-                "leaves room for a memory of some hundred steps."
+                "allows a memory of about a hundred steps."
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
-        """Draws the parameters of the recurrence."""
+        """Initializes the parameters of the recurrence."""
         return self.recurrence.init(key, d_in)
 
     def modes(self, params: Params) -> SISOModes | MIMOModes:
-        """Its modes, the decays bounded."""
+        """Returns the modes of the recurrence with bounded decays."""
         modes = self.recurrence.modes(params)
         if isinstance(modes, MIMOModes):
+            # |lam h + B x| <= |lam| M + sum |B|: a row of B bounds its eigenvalue.
             bound = self._bound(jnp.sum(jnp.abs(modes.B), -1))
             return modes._replace(log_decay=_bounded(modes.log_decay, bound))
+        # SISO modes have B = 1; the weights of their inputs are in the readout `w`.
         bound, backward = self._bound(1.0), modes.log_decay_backward
         return modes._replace(
             log_decay=_bounded(modes.log_decay, bound),
@@ -93,14 +95,17 @@ class BoundedEigenvalues(TimeInvariant):
         )
 
     def _bound(self, input_norm):
-        """Logarithm of the largest modulus, by the sum of ``|B|`` of each mode."""
+        """Returns the logarithm of the bound, from the sum of ``|B|`` of each mode."""
+        # At most 1 - 1e-3, as a modulus of 0 has no logarithm.
         share = jnp.minimum(input_norm / self.largest_state, 1 - _MODULUS_MIN)
+        # `log1p`, as 1 - share would round away a small share, that is, a slow decay.
         return jnp.log1p(-share)
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """Those of the recurrence."""
+        """Returns the optimizer groups of the recurrence."""
         return self.recurrence.groups()
 
 
 def _bounded(log_decay: LogDecay, bound) -> LogDecay:
+    # Only the modulus is bounded: a mode keeps its frequency.
     return log_decay._replace(log_abs=jnp.minimum(log_decay.log_abs, bound))

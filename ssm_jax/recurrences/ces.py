@@ -45,17 +45,22 @@ def step(
     else:
         lam, alpha = join_complex(p, "loglog"), 1.0
         if ces.alpha:
+            # Not a complex exponential: both parts are positive, as in the code.
             alpha = jnp.exp(p["log_alpha_re"]) + 1j * jnp.exp(p["log_alpha_im"])
         beta = join_complex(p, "log_gain") if ces.beta else 0.0
+        # mu = lambda**alpha, with lambda' = log log lambda.
         log_mu = jnp.exp(lam) * alpha
         # The modulus of mu is at most `max_modulus`.
         excess = jnp.maximum(log_mu.real - math.log(ces.max_modulus), 0)
         log_mu = (log_mu - excess) * (_SMALL_CHANGE if ces.small_change else 1)
         mu = jnp.exp(log_mu)
+        # exp(beta), as in the code; equations 7 to 10 have beta itself.
         gain = jnp.exp(beta) * (1 - mu)
         if ces.small_change:
+            # The normalization of the LRU, in this variant of the code only.
             gain = gain * jnp.sqrt(1 - jnp.abs(mu) ** 2)
     h = mu * state[..., 0] + x
+    # Equation 13 has sigmoid(omega), the code omega: see `shortcut`.
     y = jnp.real(gain * h) + ces.feedthrough(p) * x
     return h[..., None], y
 
@@ -69,8 +74,9 @@ class CES(TimeInvariant):
       y_t = \operatorname{Re}(e^\beta (1 - \mu) h_t) + \omega x_t, \qquad
       \mu = \lambda^\alpha = \exp(\alpha e^{\lambda'})
 
-    The modulus of ``mu`` is bounded; in two directions each has its own parameters but
-    for ``omega``, and the backward direction depends on future steps only.
+    The modulus of ``mu`` is bounded. If bidirectional, each direction has its own
+    parameters except ``omega``, and the backward direction depends on future steps
+    only.
 
     Attributes:
       bidirectional: Adds a smoothing of future steps.
@@ -92,12 +98,12 @@ class CES(TimeInvariant):
       max_modulus: Bound on ``|mu|``.
 
     Parameters, float32, ``(d,)`` each for inputs of width ``d``; all but ``shortcut``
-    once more as ``..._backward`` if bidirectional, 7 or 13 numbers a channel:
+    once more as ``..._backward`` if bidirectional, 7 or 13 values per channel:
       loglog_re, loglog_im: ``lambda' = log log lambda``.
       log_alpha_re, log_alpha_im: ``alpha = exp(log_alpha_re) + i exp(log_alpha_im)``.
-      log_gain_re, log_gain_im: ``beta``, of which the exponential is taken.
+      log_gain_re, log_gain_im: ``beta``, whose exponential is the gain.
       shortcut: ``omega``.
-      logit_smoothing, logit_damping, gain: ``p``, ``a`` and ``b`` of the real numbers.
+      logit_smoothing, logit_damping, gain: ``p``, ``a`` and ``b`` of the real variant.
 
     Raises:
       ValueError: A bound of the initialization or ``max_modulus`` is out of its range.
@@ -113,8 +119,8 @@ class CES(TimeInvariant):
 
     Note:
       Exponents of decay rate, phase and gain are at most 30. The bound is ``Re log mu
-      <= log max_modulus``, equal to the authors' division by the modulus where that is
-      a number, and a number where that is not.
+      <= log max_modulus``. This equals the authors' division by the modulus where that
+      is finite, and is finite where that is NaN.
 
     References:
       Chu and Lin, `Incorporating Exponential Smoothing into MLP: A Simple but Effective
@@ -138,6 +144,7 @@ class CES(TimeInvariant):
     dt_max: float = 1e-1
     max_modulus: float = 0.9999
 
+    # The modulus is at most `max_modulus`, so that an FFT needs no test of the decays.
     bounded_decay = True
     step = step
 
@@ -147,23 +154,24 @@ class CES(TimeInvariant):
         if not 0 < self.r_min <= self.r_max <= 1:
             raise ValueError(
                 "`r_min` must be in (0, r_max] and `r_max` at most 1, got "
-                f"{self.r_min} and {self.r_max}; equal values draw from a circle."
+                f"{self.r_min} and {self.r_max}; equal values are a circle."
             )
         validate_dt_range(self.dt_min, self.dt_max, "all channels one `alpha`")
         if not 0 < self.max_modulus <= 1:
             raise ValueError(
                 f"`max_modulus` must be in (0, 1], got {self.max_modulus}; beyond 1 "
-                "the states grow without end."
+                "the states grow exponentially."
             )
         if self.stable is not None and self.stable in ((0.0, 0.0), (1.0, 0.0)):
             raise ValueError(
-                f"`stable` must be neither 0 nor 1, got {self.stable}; they have no "
-                "logarithm of a logarithm."
+                f"`stable` must be neither 0 nor 1, got {self.stable}; the "
+                "logarithm of their logarithm is not finite."
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
+        # Three keys in every variant: an option does not change other parameters.
         key_ahead, key_behind, key_shortcut = jax.random.split(key, 3)
         draw = self._complex if self.eigenvalues == "complex" else _real
         params = dict(draw(key_ahead, d_in))
@@ -177,17 +185,22 @@ class CES(TimeInvariant):
     def _complex(self, key, d):
         key_ring, key_phase, key_dt, key_gain = jax.random.split(key, 4)
         if self.stable is None:
+            # Uniform in |lambda|**2, that is, in the area of the ring, as in the LRU.
             low, high = self.r_min**2, self.r_max**2
             square = jax.random.uniform(key_ring, (d,), minval=low, maxval=high)
+            # From 0 on, as in the authors' code: initial phases of one sign only.
             phase = jax.random.uniform(key_phase, (d,), maxval=self.max_phase)
+            # log |lambda| is half of the logarithm of the square.
             log = jax.lax.complex(0.5 * jnp.log(square), phase)
         else:
             log = jnp.full((d,), jnp.log(jnp.asarray(complex(*self.stable))))
         params = split_complex("loglog", jnp.log(log))
         if self.alpha:
             log_dt = log_uniform(key_dt, (d,), self.dt_min, self.dt_max)
+            # Both parts are equal: alpha = dt (1 + i).
             params |= split_complex("log_alpha", jax.lax.complex(log_dt, log_dt))
         if self.beta:
+            # Standard deviation 0.2, as in the authors' code.
             gain = 0.2 * jax.random.normal(key_gain, (2, d))
             params |= split_complex("log_gain", jax.lax.complex(*gain))
         return params
@@ -198,6 +211,7 @@ class CES(TimeInvariant):
         of_direction = (
             self._complex_mode if self.eigenvalues == "complex" else _real_mode
         )
+        # One mode per channel: decays and weights are (d, 1).
         log_decay, w = of_direction(params, "")
         modes = SISOModes(log_decay, w, self.feedthrough(params))
         if not self.bidirectional:
@@ -208,22 +222,26 @@ class CES(TimeInvariant):
     def log_mu(
         self, params: Params, suffix: str = ""
     ) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
-        """Logarithm of the smoothing factor, bounded, real and imaginary part.
+        """Returns real and imaginary part of the bounded logarithm of ``mu``.
 
         Args:
           params: Parameters, as returned by `init`.
-          suffix: ``"_backward"`` for the second direction.
+          suffix: ``"_backward"`` for the backward direction.
         """
         params = in_float32(params)
         re, im = (params[f"loglog_{part}{suffix}"] for part in ("re", "im"))
         if self.alpha:
+            # One exponent for exp(lambda') and alpha: the bound is on their product.
             exponents = (params[f"log_alpha_{part}{suffix}"] for part in ("re", "im"))
             along, across = (bounded_exp(re + exponent) for exponent in exponents)
         else:
             along, across = bounded_exp(re), jnp.zeros_like(re)
+        # Real and imaginary part of exp(lambda') alpha, by real products.
         log_abs = along * jnp.cos(im) - across * jnp.sin(im)
         phase = along * jnp.sin(im) + across * jnp.cos(im)
+        # The authors divide by |mu|, which may underflow; this has the same value.
         log_abs = jnp.minimum(log_abs, math.log(self.max_modulus))
+        # After the bound, as in the authors' code: the modulus is then closer to 1.
         scale = _SMALL_CHANGE if self.small_change else 1.0
         return scale * log_abs, scale * phase
 
@@ -231,11 +249,13 @@ class CES(TimeInvariant):
         log_abs, phase = self.log_mu(params, suffix)
         w = _one_minus_exp(log_abs, phase)
         if self.beta:
+            # exp(beta) in polar form, so that its modulus can be bounded.
             size = bounded_exp(params[f"log_gain_re{suffix}"])
             angle = params[f"log_gain_im{suffix}"]
             w = w * jax.lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
         if self.small_change:
-            # The derivative of the square root is infinite where the modulus is 1.
+            # 1 - |mu|**2 by `expm1`, accurate near |mu| = 1. At 1 the derivative of the
+            # square root is infinite.
             square = -jnp.expm1(2 * log_abs)
             below_one = square > 0
             size = jnp.sqrt(jnp.where(below_one, square, 1))
@@ -243,20 +263,22 @@ class CES(TimeInvariant):
         return LogDecay(log_abs[:, None], phase[:, None]), w[:, None]
 
     def feedthrough(self, params: Params) -> Float[Array, " d"]:
-        """``D``: ``omega``, its sigmoid, or zeros, as `shortcut` says.
+        """Returns ``D``: ``omega``, its sigmoid, or zeros, depending on `shortcut`.
 
         Args:
           params: Parameters, as returned by `init`.
         """
         if self.shortcut == "none":
+            # All parameters are (d,).
             return jnp.zeros(next(iter(params.values())).shape)
         omega = params["shortcut"]
         return sigmoid(omega) if self.shortcut == "sigmoid" else omega
 
 
 def _real(key, d):
-    """The parameters of the real ablation, of one direction."""
+    """Initializes one direction of the real variant."""
     names = {"logit_smoothing": 1.0, "logit_damping": 1.0, "gain": 0.0}
+    # Means and standard deviations of the authors' code.
     return {
         name: mean + 0.2 * jax.random.normal(key, (d,))
         for (name, mean), key in zip(
@@ -273,7 +295,8 @@ def _real_mode(params, suffix):
 
 
 def _one_minus_exp(re, im):
-    """``1 - exp(re + i im)``, right to float32 rounding also where it is small."""
+    """Returns ``1 - exp(re + i im)``, to float32 rounding also where it is small."""
+    # 1 - cos(im) = 2 sin(im / 2)**2; for re <= 0 both terms are positive.
     half = jnp.sin(0.5 * im)
     real = 2 * jnp.square(half) * jnp.exp(re) - jnp.expm1(re)
     return jax.lax.complex(real, -jnp.exp(re) * jnp.sin(im))

@@ -27,7 +27,7 @@ from ssm_jax.types import Array, Complex, Eigenvalues, Float, PRNGKey, Readout
 
 @dataclass(frozen=True, kw_only=True)
 class DLR(TimeInvariant):
-    r"""Diagonal linear RNN: one bank of decays shared by all channels.
+    r"""Diagonal linear RNN: all channels share their decays.
 
     .. math::
       h_t = \lambda h_{t-1} + x_t, \qquad
@@ -35,7 +35,7 @@ class DLR(TimeInvariant):
       \lambda = \exp(-p^2 + i \theta)
 
     Attributes:
-      d_state: States of one channel, ``N`` in the paper.
+      d_state: Number of states per channel, ``N`` in the paper.
       readout: ``"real"``: the convolution kernel is ``Re k``; ``"prod"``: ``Re k Im k``
         (DLR-prod), better at sharp kernels over long ranges.
       eigenvalues: ``"complex"``, or ``"real"`` for decays in (0, 1] and real weights
@@ -68,8 +68,8 @@ class DLR(TimeInvariant):
       ((8, 2), (2, 4))
 
     Note:
-      The authors' code stores ``p`` under a name that calls it a logarithm; it is a
-      square root. No weight decay acts on decays and weights, as published.
+      The authors' code names ``p`` a logarithm, but it is a square root. Weight decay
+      is not applied to decays and weights, as published.
 
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
@@ -84,6 +84,7 @@ class DLR(TimeInvariant):
     dt_max: float = 1e-1
     lr_multiplier: float = 1.0
 
+    # |lam| = exp(-p**2) <= 1, so that an FFT needs no test of the decays.
     bounded_decay = True
 
     def __post_init__(self):
@@ -107,23 +108,27 @@ class DLR(TimeInvariant):
         key_dt, key_w, key_back, key_through = jax.random.split(key, 4)
         log_dt = log_uniform(key_dt, (self.d_state,), self.dt_min, self.dt_max)
         params = {
+            # p**2 = dt / 2, as in the authors' code.
             "sqrt_decay": jnp.sqrt(0.5 * jnp.exp(log_dt)),
             "feedthrough": jax.random.normal(key_through, (d_in,)),
         }
         if self.eigenvalues == "complex":
+            # In float64, rounded once: powers multiply an error of the phase.
             circle = 2 * np.pi * np.arange(self.d_state) / self.d_state
             params["phase"] = jnp.asarray(circle, jnp.float32)
         for name, key in self._weights(key_w, key_back).items():
+            # The default scale of the authors' code, 1 / N.
             params[name] = jax.random.normal(key, (d_in, self.d_state)) / self.d_state
         return params
 
     def _weights(self, key_w, key_back):
-        """Names of the weights with the key that each is drawn from."""
+        """Returns the PRNG key of each weight by name."""
         names = [("w", key_w)]
         if self.bidirectional:
             names.append(("w_backward", key_back))
         keys = {}
         for name, key in names:
+            # Two keys also for real weights, which are the real parts of complex ones.
             re, im = jax.random.split(key)
             keys[f"{name}_re"] = re
             if self.eigenvalues == "complex":
@@ -139,6 +144,8 @@ class DLR(TimeInvariant):
                 return params[f"{name}_re"]
             return join_complex(params, name)
 
+        # The square needs no constraint on p. The directions share their decays, as in
+        # the code; the paper calls them independent.
         return SISOModes(
             log_decay=LogDecay(-jnp.square(params["sqrt_decay"]), params.get("phase")),
             w=weight("w"),
@@ -150,6 +157,7 @@ class DLR(TimeInvariant):
     def groups(self) -> Mapping[str, ParamGroup]:
         """Returns optimizer groups for decays and weights."""
         group = ParamGroup(weight_decay=False, lr_multiplier=self.lr_multiplier)
+        # As published; `feedthrough` has the default settings of the optimizer.
         names = ["sqrt_decay", "w_re"]
         if self.eigenvalues == "complex":
             names += ["phase", "w_im"]
@@ -164,7 +172,7 @@ def kronecker(
     log_2: LogDecay,
     w_2: Complex[Array, "d n"],
 ) -> tuple[LogDecay, Complex[Array, "d mn"]]:
-    """The DLR whose complex kernel is the product of two DLRs' complex kernels.
+    """Returns the DLR whose complex kernel is the product of those of two DLRs.
 
     Args:
       log_1: Logarithm of the first decays, leaves ``(m,)``.
@@ -179,6 +187,7 @@ def kronecker(
     References:
       Gupta et al., 2022, appendix A.2
     """
+    # In log space with two-float phases: the products are as accurate as their factors.
     outer = multiply_decays(
         jax.tree.map(lambda v: v[:, None], log_1),
         jax.tree.map(lambda v: v[None, :], log_2),
@@ -192,7 +201,7 @@ def diagonalized(
     B: Float[np.ndarray, "n 1"],
     C: Float[np.ndarray, "d n"],
 ) -> tuple[LogDecay, Complex[Array, "d n"]]:
-    """The DLR that computes what a linear RNN with a diagonalizable matrix computes.
+    """Returns the DLR that is equivalent to a linear RNN with a diagonalizable matrix.
 
     ``h_t = A h_{t-1} + B x_t, y_t = C h_t`` has the kernel ``C A**l B``.
 
@@ -206,21 +215,26 @@ def diagonalized(
       ``Re sum_n w_n lam_n**l``.
 
     Raises:
-      ValueError: ``A`` has no basis of eigenvectors that float64 can tell apart.
+      ValueError: The eigenvectors of ``A`` are linearly dependent in float64.
 
     References:
       Gupta et al., 2022, section 2.2 and appendix A.3
     """
+    # numpy in float64: the condition number multiplies rounding errors.
     lam, vectors = np.linalg.eig(np.asarray(A, np.float64))
     condition = np.linalg.cond(vectors)
+    # `not <` also holds for NaN.
     if not condition < 1e10:
         raise ValueError(
             "`A` must be diagonalizable, got eigenvectors of condition number "
-            f"{condition:.1e}; move `A` by a small random matrix."
+            f"{condition:.1e}; add a small random matrix to `A`."
         )
+    # C A**l B = sum_n (C V)_n (V**-1 B)_n lam_n**l, with a solve for the inverse.
     w = (C @ vectors) * np.linalg.solve(vectors, np.asarray(B, np.complex128))[:, 0]
     phase = np.angle(lam)
+    # Two floats: powers multiply the rounding error of one, 1e-7 radians, by the lag.
     high = phase.astype(np.float32)
+    # A decay of 0 has no logarithm; exp(-200) is 0 in float32.
     log_abs = np.log(np.maximum(np.abs(lam), np.exp(-200.0))).astype(np.float32)
     low = (phase - high).astype(np.float32)
     log_decay = LogDecay(jnp.asarray(log_abs), jnp.asarray(high), jnp.asarray(low))

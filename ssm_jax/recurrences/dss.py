@@ -33,7 +33,7 @@ _SOFTMAX_EPS = 1e-7
 
 @dataclass(frozen=True, kw_only=True)
 class DSS(TimeInvariant):
-    r"""Diagonal state space: continuous modes of all channels, stepped by each its own.
+    r"""Diagonal state space: channels share continuous modes and have their own steps.
 
     .. math::
       y_t = \operatorname{Re} \sum_n w_n g_n \sum_{k} e^{\lambda_n \Delta k} x_{t-k}
@@ -46,10 +46,10 @@ class DSS(TimeInvariant):
       d_state: Number of modes per channel, ``N`` in the paper.
       kernel: ``"exp"``: the first gain. ``"softmax"``: the second; the ``length`` first
         taps of a mode then sum to ``1 / lam``.
-      length: Steps ``L`` of the softmax, those of a training sequence; with ``"exp"``
-        None. Longer sequences go on with the same modes.
-      eigenvalue_init: Initial ``lam``. ``"hippo"``: the upper half of the eigenvalues
-        of the normal part of HiPPO-LegS. ``"lin"``: ``-1/2 + i pi n``.
+      length: Number of steps ``L`` of the softmax, the length of a training sequence;
+        None for ``"exp"``. Longer sequences use the same modes.
+      eigenvalue_init: Initial ``lam``. ``"hippo"``: the eigenvalues of the normal
+        part of HiPPO-LegS, one of each conjugate pair. ``"lin"``: ``-1/2 + i pi n``.
       bidirectional: Adds a backward convolution over future steps, with the same
         modes and its own weights.
       dt_min: Minimum initial step size.
@@ -66,7 +66,7 @@ class DSS(TimeInvariant):
 
     Raises:
       ValueError: A size is not positive, ``dt_min`` exceeds ``dt_max``, or ``length``
-        and ``kernel`` do not fit.
+        is missing for the softmax kernel or given for the other.
 
     Example:
       >>> dss = DSS(d_state=4, kernel="softmax", length=8)
@@ -78,11 +78,11 @@ class DSS(TimeInvariant):
     Note:
       Rates and step sizes are bounded by ``exp(30)``, so that values and gradients are
       finite.
-      The paper's softmax lets ``Re lam`` have either sign; here it is negative with
-      both kernels, so that states stay bounded beyond ``length``, and where it is the
-      kernels are equal. As in the authors' code, the softmax divides by a number ``z``
-      as ``conj(z) / (|z|**2 + 1e-7)``; ``"exp"`` divides by none. Modes, steps and
-      weights take no weight decay; their published learning rate is 1e-3.
+      The paper's softmax allows both signs of ``Re lam``. Here ``Re lam`` is negative
+      with both kernels, so that states are bounded beyond ``length``; for negative
+      values the kernels equal the paper's. As in the authors' code, the softmax divides
+      by ``z`` as ``conj(z) / (|z|**2 + 1e-7)``. Weight decay is not applied to modes,
+      steps and weights; their published learning rate is 1e-3.
 
     References:
       Gupta, Gu and Berant, `Diagonal State Spaces are as Effective as Structured State
@@ -98,6 +98,7 @@ class DSS(TimeInvariant):
     dt_max: float = 1e-1
     lr_multiplier: float = 1.0
 
+    # Re lam < 0 and dt > 0, so that an FFT needs no test of the decays.
     bounded_decay = True
 
     def __post_init__(self):
@@ -108,7 +109,7 @@ class DSS(TimeInvariant):
                 f"`d_state` must be positive, got {self.d_state}; the published size "
                 "is 64."
             )
-        validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one step size")
         if (self.kernel == "softmax") != (self.length is not None) or (
             self.length is not None and self.length < 1
         ):
@@ -124,10 +125,12 @@ class DSS(TimeInvariant):
         key_dt, key_w, key_through = jax.random.split(key, 3)
         n = self.d_state
         if self.eigenvalue_init == "hippo":
+            # One of each conjugate pair: n modes are half of 2 n eigenvalues.
             frequency = np.imag(legs(2 * n).lam)
         else:
             frequency = np.pi * np.arange(n)
         params = {
+            # Re lam = -1/2, that of all eigenvalues of the normal part.
             "log_rate": jnp.full((n,), np.log(0.5), jnp.float32),
             "frequency": jnp.asarray(frequency, jnp.float32),
             "log_dt": log_uniform(key_dt, (d_in,), self.dt_min, self.dt_max),
@@ -147,22 +150,26 @@ class DSS(TimeInvariant):
         """Returns the modes for the given parameters."""
         params = in_float32(params)
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
+        # (d, 1), so that `lam dt` gives each channel its own decays.
         dt = bounded_exp(params["log_dt"])[:, None]
         log_decay, gain = discretize("zoh", lam, dt)
         if self.length is not None:
+            # The taps exp(z l) of L steps sum to (exp(L z) - 1) / (exp(z) - 1).
             z, steps = lam * dt, jnp.asarray(self.length)
-            # `decay_powers` reduces long phases exactly; short ones need none.
+            # `decay_powers` is exact for long phases; `expm1` does not cancel near 0.
             short = jnp.abs(self.length * z) < 1
             passed = decay_powers(log_decay, steps) - 1
             divisor = lam * jnp.where(short, jnp.expm1(self.length * z), passed)
-            # Squared as it stands a large one, and the derivative, would overflow.
+            # The square of a large divisor, and its derivative, would overflow.
             factor = 1 / power_of_two(divisor)
             divisor = scaled(divisor, factor)
             square = jnp.square(jnp.real(divisor)) + jnp.square(jnp.imag(divisor))
+            # The epsilon belongs to the square before scaling.
             square += _SOFTMAX_EPS * jnp.square(factor)
             gain = scaled(jnp.expm1(z) * jnp.conj(divisor) / square, factor)
 
         def weight(name):
+            # The gain is in the weights: an input enters all states unscaled.
             return gain * join_complex(params, name)
 
         return SISOModes(

@@ -1,4 +1,4 @@
-"""Exponential moving averages: the simple one, and Mega's damped one of many sizes."""
+"""Exponential moving averages: simple smoothing and the damped EMA of Mega."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class ExponentialSmoothing(TimeInvariant):
     The state is ``y / lambda``, ``(*b, d, 1)``.
 
     Attributes:
-      bidirectional: Adds a smoothing of future steps, with its own factor.
+      bidirectional: Adds the backward direction over future steps, with its own factor.
       decay_min: Minimum initial ``lambda``.
       decay_max: Maximum initial ``lambda``.
 
@@ -57,6 +57,7 @@ class ExponentialSmoothing(TimeInvariant):
     decay_min: float = 1e-3
     decay_max: float = 1e-1
 
+    # 1 - lambda is in (0, 1), so that an FFT needs no test of the decays.
     bounded_decay = True
 
     def __post_init__(self):
@@ -72,10 +73,12 @@ class ExponentialSmoothing(TimeInvariant):
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
+        # Two keys in any case: a backward direction does not change the forward one.
         directions = zip(_suffixes(self), jax.random.split(key), strict=False)
         params = {}
         for suffix, key_direction in directions:
             log = log_uniform(key_direction, (d_in,), self.decay_min, self.decay_max)
+            # The logit, log p - log(1 - p), by `expm1` without cancellation.
             params[f"logit_smoothing{suffix}"] = log - jnp.log(-jnp.expm1(log))
         return params
 
@@ -85,9 +88,11 @@ class ExponentialSmoothing(TimeInvariant):
 
         def mode(suffix):
             logit = params[f"logit_smoothing{suffix}"][:, None]
+            # log(1 - lambda) = log sigmoid(-logit), accurate for small lambda.
             return LogDecay(jax.nn.log_sigmoid(-logit)), sigmoid(logit)
 
         log_decay, w = mode("")
+        # Equation 6 has no shortcut.
         modes = SISOModes(log_decay, w, feedthrough=jnp.zeros(len(w)))
         if not self.bidirectional:
             return modes
@@ -106,14 +111,14 @@ class DampedEMA(TimeInvariant):
     with ``n`` states per channel. The state is stored divided by ``alpha beta``.
 
     Attributes:
-      d_state: Numbers of one channel, ``h`` in the paper.
-      bidirectional: Adds an average of future steps, with its own parameters; ``omega``
-        is shared.
+      d_state: Number of states per channel, ``h`` in the paper.
+      bidirectional: Adds the backward direction over future steps, with its own
+        parameters; ``omega`` is shared.
 
     Parameters, float32, for inputs of width ``d``; all but ``feedthrough`` once more as
     ``..._backward`` if bidirectional:
-      logit_smoothing: ``(d, n)``, ``alpha = sigmoid(logit_smoothing)``, normal of
-        deviation 0.2.
+      logit_smoothing: ``(d, n)``, ``alpha = sigmoid(logit_smoothing)``, normal with
+        standard deviation 0.2.
       logit_damping: ``(d, n)``, ``delta`` likewise.
       expansion: ``(d, n)``, ``beta``, normal with standard deviation 0.02 around 1, -1,
         1, ...
@@ -130,9 +135,9 @@ class DampedEMA(TimeInvariant):
       (8, 2)
 
     Note:
-      ``1 / sqrt(n)``, ``omega`` and the start are those of the authors' code, whose
-      SiLU behind the sum is left to the layer. Its kernel of what comes after starts
-      with ``(1 - alpha delta)``, so that the present step is counted once.
+      ``1 / sqrt(n)``, ``omega`` and the initialization are those of the authors' code,
+      whose SiLU after the sum is left to the layer. The backward kernel starts with
+      ``(1 - alpha delta)``, so that the present step is counted once.
 
     References:
       Ma et al., `Mega: Moving Average Equipped Gated Attention
@@ -142,6 +147,7 @@ class DampedEMA(TimeInvariant):
     d_state: int = 16
     bidirectional: bool = False
 
+    # 1 - alpha delta is in (0, 1).
     bounded_decay = True
 
     def __post_init__(self):
@@ -158,6 +164,7 @@ class DampedEMA(TimeInvariant):
         check_draw(key, d_in)
         key_through, *keys = jax.random.split(key, 3)
         params = {"feedthrough": jax.random.normal(key_through, (d_in,))}
+        # Signs of beta alternate, as in the authors' code.
         signs = jnp.asarray((-1.0) ** np.arange(self.d_state), jnp.float32)
         for suffix, key_direction in zip(_suffixes(self), keys, strict=False):
             drawn = jax.random.normal(key_direction, (4, d_in, self.d_state))
@@ -176,6 +183,7 @@ class DampedEMA(TimeInvariant):
         def mode(suffix):
             smoothing = params[f"logit_smoothing{suffix}"]
             log_abs = log_damped(smoothing, params[f"logit_damping{suffix}"])
+            # alpha beta of the input and eta / sqrt(n) of the output in one weight.
             w = params[f"expansion{suffix}"] * params[f"projection{suffix}"]
             w = w * sigmoid(smoothing) / np.sqrt(self.d_state)
             return LogDecay(log_abs), w
@@ -185,6 +193,7 @@ class DampedEMA(TimeInvariant):
         if not self.bidirectional:
             return modes
         log_decay, w = mode("_backward")
+        # Lag 1 is the first of the backward kernel: one decay.
         w = w * jnp.exp(log_decay.log_abs)
         return modes._replace(w_backward=w, log_decay_backward=log_decay)
 

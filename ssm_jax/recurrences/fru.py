@@ -27,18 +27,21 @@ def step(
     phi, p, T = ACTIVATIONS[fru.activation], params, fru.horizon
     f, a = jnp.asarray(fru.frequencies), jnp.asarray(fru.decays)
     u, t = state[..., :-1], state[..., -1:]
+    # The code has one matrix W_2 for (x, g); here its rows for x are U.
     h = x @ p["U"] + p["b_2"]
     if fru.d_feedback:
         g = phi(u @ p["W_1"] + p["b_1"])
         h = h + g @ p["W_2"]
+    # 2 pi theta, as in the code; the paper has theta in radians.
     cos = jnp.cos(2 * np.pi * (f * t / T + p["theta"]))
     u = jnp.repeat(a, fru.d_statistic) * u + outer(cos / T, phi(h))
+    # The output passes through phi in the code; it is linear in the paper.
     return jnp.append(u, t + 1, -1), phi(u @ p["Y"] + p["b_y"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class FRU(RunningSums):
-    r"""Fourier recurrent unit: sums of a statistic times waves, over a horizon.
+    r"""Fourier recurrent unit: running sums of a statistic with Fourier weights.
 
     .. math::
       g_t = \phi(W_1 u_{t-1} + b_1), \quad
@@ -53,21 +56,21 @@ class FRU(RunningSums):
     state.
 
     Attributes:
-      frequencies: ``f``, waves over the horizon, fixed; `log_spaced` gives the
-        published ones.
-      horizon: ``T``, steps, those of a training sequence.
-      zero_frequency: Treatment of frequency 0 beside other frequencies. ``"held"``:
-        its ``a`` is 0, so that its sum holds one step, as in the authors' code.
-        ``"summed"``: 1 like the others', as the paper has it. Alone it is always
-        summed.
+      frequencies: ``f``, number of periods in the horizon, fixed; `log_spaced` returns
+        the published ones.
+      horizon: ``T``, number of steps, the length of a training sequence.
+      zero_frequency: Treatment of frequency 0 if there are other frequencies.
+        ``"held"``: its ``a`` is 0, so that its sum is that of the last step only, as in
+        the authors' code. ``"summed"``: its ``a`` is 1, as in the paper. A single
+        frequency 0 is always summed.
 
     Parameters, float32, for inputs of width ``d``, ``n = k d_statistic``; matrices
-    normal of std 0.1, cut at two std, biases zeros:
+    normal with std 0.1, truncated at two std, biases zeros:
       W_1, b_1: ``(n, d_feedback)``, ``(d_feedback,)``.
       W_2, U, b_2: ``(d_feedback, d_statistic)``, ``(d, d_statistic)`` and
         ``(d_statistic,)``.
       Y, b_y: ``(n, d_output)``, ``(d_output,)``.
-      theta: ``(k,)``, phases in turns, drawn like the matrices.
+      theta: ``(k,)``, phases in turns, initialized like the matrices.
 
     Raises:
       ValueError: A size is not positive, there is no frequency, or one is negative.
@@ -80,8 +83,8 @@ class FRU(RunningSums):
       ((8, 200), (21,), 8.0)
 
     Note:
-      The paper counts steps from 1 and shows the statistic the input of the step
-      before; its code, as here, counts from 0 and shows it that of the step.
+      The paper counts steps from 1, and its statistic depends on the previous input.
+      In its code, as here, steps are counted from 0, and it depends on the current one.
 
       With ``"relu"`` the range of weights follows as in `SRU`: ``max(a) = 1`` and
       ``|c_t| <= sqrt(k) / T``, so that over a horizon, ``l <= T``, the sums and the
@@ -98,6 +101,7 @@ class FRU(RunningSums):
     horizon: int
     zero_frequency: Literal["held", "summed"] = "held"
     d_statistic: int = 10
+    # The Fourier weights depend on the index of the step.
     tracks_position = True
     letters = Letters("W_1", "b_1", "W_2", "U", "b_2", "Y", "b_y")
     step = step
@@ -107,19 +111,21 @@ class FRU(RunningSums):
         super().__post_init__()
         if self.horizon < 1 or not self.frequencies or min(self.frequencies) < 0:
             raise ValueError(
-                "`frequencies` must be numbers from 0 on and `horizon` positive, got "
-                f"{self.frequencies} and {self.horizon}; `log_spaced` gives some."
+                "`frequencies` must be at least 0 and `horizon` positive, got "
+                f"{self.frequencies} and {self.horizon}; `log_spaced` returns some."
             )
 
     @property
     def decays(self):
-        """1, and 0 for a frequency of 0 that is held."""
+        """Decay of each sum: 1, or 0 for a frequency of 0 that is held."""
+        # With other frequencies the authors' code masks the sum of frequency 0.
         held = self.zero_frequency == "held" and len(self.frequencies) > 1
         return tuple(float(not (held and f == 0)) for f in self.frequencies)
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
+        # The phases are learned in the code; the paper has them fixed.
         key, key_phase = jax.random.split(key)
         return dict(super().init(key, d_in)) | {
             "theta": truncated_normal(key_phase, (self.n_sums,))
@@ -127,17 +133,19 @@ class FRU(RunningSums):
 
     def weights(self, params, steps):
         """Returns the Fourier weights, accurate to float32 rounding at every step."""
+        # cos(2 pi f t / T + 2 pi theta) as the real part of a product: `decay_powers`
+        # keeps the phase f t / T accurate, which float32 would round for large t.
         angle = 2 * np.pi * params["theta"]
         rotation = jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
         return jnp.real(decay_powers(_waves(self), steps) * rotation) / self.horizon
 
 
 def log_spaced(n: int, maximum: float, minimum: float = 0.25) -> tuple[float, ...]:
-    """The published frequencies: 0, and others even in their logarithm.
+    """Returns the published frequencies: 0, and others evenly spaced in log space.
 
     Args:
       n: Number of frequencies, including 0.
-      maximum: The last one; published are the steps of a sequence, or a third.
+      maximum: The last one; as published, the length of a sequence or a third of it.
       minimum: The first one after 0.
 
     Returns:
@@ -154,21 +162,22 @@ def log_spaced(n: int, maximum: float, minimum: float = 0.25) -> tuple[float, ..
     if n < 1 or not 0 < minimum <= maximum:
         raise ValueError(
             f"`n` and `minimum` must be positive and `maximum` at least `minimum`, got "
-            f"{n}, {minimum} and {maximum}; the frequency 0 is always there."
+            f"{n}, {minimum} and {maximum}; the frequency 0 is always included."
         )
+    # Base 2, for the same rounding as in the authors' code.
     waves = np.logspace(np.log2(minimum), np.log2(maximum), n - 1, base=2)
     return (0.0, *map(float, waves))
 
 
 def rotating(fru: FRU) -> LogDecay:
-    """The decays of the same sums seen from frames that turn with their waves.
+    """Returns the decays of the same sums in rotating coordinates.
 
     ``u_t^k = Re(e^{i (2 pi f_k t / T + 2 pi theta_k)} v_t^k) / T`` with ``v_t =
     e^{-2 pi i f_k / T} v_{t-1} + s_t``: the input is then the statistic itself, and
-    the recurrence one of constant decay on the unit circle.
+    the decay is time-invariant, on the unit circle.
 
     Args:
-      fru: The unit; only its frequencies and its horizon are read.
+      fru: The unit; only its frequencies and its horizon are used.
 
     Returns:
       Logarithm of the decays, leaves ``(k,)``.
@@ -177,7 +186,8 @@ def rotating(fru: FRU) -> LogDecay:
 
 
 def _waves(fru):
-    """Logarithm of ``e^{2 pi i f / T}``, its phase in two floats."""
+    """Returns the logarithm of ``e^{2 pi i f / T}``, its phase in two floats."""
     angle = 2 * np.pi * np.asarray(fru.frequencies) / fru.horizon
+    # One float32 would err by up to 4e-7 f radians over the horizon.
     high = np.float32(angle)
     return LogDecay(*map(jnp.asarray, (0 * high, high, np.float32(angle - high))))

@@ -33,11 +33,11 @@ class GatedLinearAttention(InputDependent):
     Attributes:
       n_heads: ``h``; divides the width.
       d_key: Size of a key, ``d_k``. None: half of the size of a value.
-      rank: Of the map to the decays.
-      temperature: ``tau``; the greater, the slower the decays.
+      rank: Rank of the map to the decays.
+      temperature: ``tau``; larger values give slower decays.
 
-    Parameters, float32, for inputs of width ``d``; matrices start uniform after Glorot,
-    the bias at zero:
+    Parameters, float32, for inputs of width ``d``; matrices are initialized Glorot
+    uniform, the bias to zero:
       query_kernel, key_kernel: ``(d, h d_k)``.
       value_kernel: ``(d, d)``.
       decay_in, decay_out: ``(d, rank)`` and ``(rank, h d_k)``, ``W_1`` and ``W_2``.
@@ -56,7 +56,7 @@ class GatedLinearAttention(InputDependent):
     References:
       Yang, Wang, Shen, Panda and Kim, `Gated Linear Attention Transformers with
       Hardware-Efficient Training <https://arxiv.org/abs/2312.06635>`_, 2023, sections
-      4.1 and 4.4, whose normalisation and gate of the output are a layer's matter
+      4.1 and 4.4, without the output normalization and gate, which belong to a layer
     """
 
     n_heads: int = 4
@@ -73,7 +73,7 @@ class GatedLinearAttention(InputDependent):
             raise ValueError(
                 "`n_heads`, `d_key`, `rank` and `temperature` must be positive, got "
                 f"{self.n_heads}, {self.d_key}, {self.rank} and {self.temperature}; 4, "
-                "None, 16 and 16 are the published ones."
+                "None, 16 and 16 are the published values."
             )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
@@ -85,6 +85,7 @@ class GatedLinearAttention(InputDependent):
             "query_kernel": (d_in, keys),
             "key_kernel": (d_in, keys),
             "value_kernel": (d_in, d_in),
+            # Low rank, as published: a full map would be as large as `key_kernel`.
             "decay_in": (d_in, self.rank),
             "decay_out": (self.rank, keys),
         }
@@ -94,6 +95,7 @@ class GatedLinearAttention(InputDependent):
             name: draw(each, shape, jnp.float32)
             for each, (name, shape) in zip(drawn, shapes.items(), strict=True)
         }
+        # With a bias of 0 initial decays are about 0.5**(1 / tau), 0.96.
         return params | {"decay_bias": jnp.zeros(keys)}
 
     def _sizes(self, d_in):
@@ -117,7 +119,7 @@ class GatedLinearAttention(InputDependent):
         return len(params["value_kernel"])
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """The decays' bias takes no weight decay, for it sets time scales."""
+        """Returns a group without weight decay for the bias, which sets time scales."""
         return {"decay_bias": ParamGroup(weight_decay=False)}
 
     def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
@@ -130,8 +132,11 @@ class GatedLinearAttention(InputDependent):
         def form(inputs):
             _, k, v, chosen = inputs
             gate = matmul_f32(chosen, params["decay_out"]) + params["decay_bias"]
+            # In log space: the derivative of the root of 0, an underflow, is infinite.
             decay = split(jnp.exp(jax.nn.log_sigmoid(gate) / self.temperature))
+            # (b, c, h, d_k, d_v), for the steps of one chunk only.
             key_value = split(k)[..., None] * split(v)[..., None, :]
+            # diag(alpha) S: all value entries of a key entry have its decay.
             decay = jnp.broadcast_to(decay[..., None], key_value.shape)
             shape = (*k.shape[:-1], -1)
             return decay.reshape(shape), key_value.reshape(shape)
@@ -139,9 +144,12 @@ class GatedLinearAttention(InputDependent):
         def read(inputs, h):
             q = split(inputs[0])
             h = h.reshape(*q.shape, d_value)
+            # S^T q: a sum over the keys, in full float32 also on GPUs and TPUs.
             y = jnp.einsum("...hkv,...hk->...hv", h, q, precision="highest")
             return y.reshape(*y.shape[:-2], -1) * d_key**-0.5
 
+        # Projections of all steps at once, as they are small beside the states. Of the
+        # decays only the low-rank part is stored.
         names = ("query_kernel", "key_kernel", "value_kernel", "decay_in")
         return ChunkedForm(
             form, read, tuple(matmul_f32(x, params[name]) for name in names)

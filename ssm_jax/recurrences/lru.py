@@ -33,11 +33,11 @@ class LRU(TimeInvariant):
       y_t = \operatorname{Re}(C h_t) + D x_t, \qquad
       \lambda = \exp(-e^\nu + i e^\theta)
 
-    The state is ``(*b, n)``; what is evaluated are ``n`` recurrences, not ``d n``,
-    through all of their states, so that ``method`` is that of `linear_recurrence`.
+    The state is ``(*b, n)``. All channels share the states: ``n`` recurrences are
+    evaluated, not ``d n``, by `linear_recurrence` with ``method``.
 
     Attributes:
-      d_state: States, ``N`` in the paper.
+      d_state: Number of states, ``N`` in the paper.
       r_min: Minimum initial modulus of an eigenvalue.
       r_max: Maximum initial modulus of an eigenvalue.
       max_phase: Maximum initial phase of an eigenvalue, radians per step; use small
@@ -45,8 +45,8 @@ class LRU(TimeInvariant):
       lr_multiplier: Factor on the learning rate of eigenvalues, gains and ``B``.
 
     Parameters, float32, for inputs of width ``d``:
-      log_rate: ``(n,)``, ``nu``; the modulus ``exp(-exp(nu))`` starts as that of points
-        spread uniformly over the ring ``[r_min, r_max]``.
+      log_rate: ``(n,)``, ``nu``; the modulus ``exp(-exp(nu))`` is initialized as that
+        of points distributed uniformly on the ring ``[r_min, r_max]``.
       log_phase: ``(n,)``, ``theta``; the phase is initialized uniform in
         ``[0, max_phase]``.
       log_gain: ``(n,)``, the logarithm of ``gamma``, initialized to ``sqrt(1 -
@@ -67,9 +67,9 @@ class LRU(TimeInvariant):
 
     Note:
       Rates, phases and gains are at most ``exp(30)``, so that values and gradients are
-      finite. The paper reads ``Re(C h)``, not twice that: states come in no conjugate
-      pairs. Gains are learned apart from the eigenvalues. All but ``C`` and ``D`` take
-      no weight decay and a learning rate of their own, as in an `S5`.
+      finite. The readout is ``Re(C h)`` without a factor 2, as in the paper: states are
+      not in conjugate pairs. Gains are parameters of their own. Weight decay is applied
+      to ``C`` and ``D`` only; the others have their own learning rate, as in `S5`.
 
     References:
       Orvieto et al., `Resurrecting Recurrent Neural Networks for Long Sequences
@@ -82,6 +82,7 @@ class LRU(TimeInvariant):
     max_phase: float = 2 * math.pi
     lr_multiplier: float = 1.0
 
+    # |lam| = exp(-exp(nu)) <= 1, so that an FFT needs no test of the decays.
     bounded_decay = True
 
     def __post_init__(self):
@@ -117,8 +118,10 @@ class LRU(TimeInvariant):
         # 1 - abs(lam)**2, in which moduli near one keep their digits.
         gap = (1 - self.r_max**2) + uniform(key_ring) * (self.r_max**2 - self.r_min**2)
         return {
+            # nu = log(-log |lam|), where log |lam| = log1p(-gap) / 2.
             "log_rate": jnp.log(-jnp.log1p(-gap) / 2),
             "log_phase": jnp.log(uniform(key_phase) * self.max_phase),
+            # gamma = sqrt(1 - |lam|**2).
             "log_gain": jnp.log(gap) / 2,
             **split_complex("B", normal(key_b, n, d_in) / math.sqrt(2 * d_in)),
             **split_complex("C", normal(key_c, d_in, n) / math.sqrt(n)),
@@ -128,10 +131,12 @@ class LRU(TimeInvariant):
     def modes(self, params: Params) -> MIMOModes:
         """Returns the modes for the given parameters."""
         params = in_float32(params)
+        # exp(theta): positive phases only, as in the paper.
         phase = bounded_exp(params["log_phase"])
         gain = bounded_exp(params["log_gain"])
         return MIMOModes(
             log_decay=LogDecay(-bounded_exp(params["log_rate"]), phase),
+            # gamma scales the rows of B and is independent of the eigenvalues.
             B=gain[:, None] * join_complex(params, "B"),
             C=join_complex(params, "C"),
             feedthrough=params["feedthrough"],

@@ -53,6 +53,7 @@ class _Gated(Nonlinear):
         check_draw(key, d_in)
         n = self.d_state
         shape = (d_in + n, self.n_gates * n)
+        # One matrix for input and state, as in TensorFlow's cells: the fan-in is d + n.
         kernel = jax.nn.initializers.glorot_uniform()(key, shape, jnp.float32)
         return {
             "input_kernel": kernel[:d_in],
@@ -62,11 +63,12 @@ class _Gated(Nonlinear):
 
     def input_projection(self, params, x):
         """Returns the input part of the gates."""
+        # One product for all steps; only that with the state is sequential.
         return matmul_f32(x, params["input_kernel"]) + params["bias"]
 
     @abc.abstractmethod
     def _step(self, params, h, gates) -> tuple[Array, Array]:
-        """The next state, and the diagonal of its Jacobian."""
+        """Returns the next state and the diagonal of its Jacobian."""
 
     def nonlinear_term(self, params, h, u):
         """Returns the next state."""
@@ -82,7 +84,7 @@ class _Gated(Nonlinear):
         return jnp.diagonal(params["recurrent_kernel"][:, gate * n : (gate + 1) * n])
 
 
-# Each with its derivative, as a function of its value.
+# Each with its derivative as a function of its value.
 _ACTIVATIONS = {
     "tanh": (jnp.tanh, lambda h: 1 - jnp.square(h)),
     "sigmoid": (jax.nn.sigmoid, lambda h: h * (1 - h)),
@@ -97,16 +99,16 @@ class RNN(_Gated):
     Attributes:
       d_state: Size of the state, ``n``.
       activation: ``phi``. ``"sigmoid"`` is that of the FRU's authors on IMDB;
-        ``"identity"`` gives the linear network, whose gradients can be bounded.
+        ``"identity"`` is the linear network, whose gradients can be bounded.
 
-    Parameters, float32, for inputs of width ``d``; matrices start as one, Glorot
-    uniform, biases at zero:
+    Parameters, float32, for inputs of width ``d``; matrices are initialized as one,
+    Glorot uniform, biases to zero:
       input_kernel: ``(d, n)``, ``W``.
       recurrent_kernel: ``(n, n)``, ``U``.
       bias: ``(n,)``.
 
     Raises:
-      ValueError: ``d_state`` is not positive, or there is no such activation.
+      ValueError: ``d_state`` is not positive, or ``activation`` is unknown.
 
     Example:
       >>> rnn = RNN(d_state=4)
@@ -132,6 +134,7 @@ class RNN(_Gated):
 
     def _step(self, params, h, gates):
         phi, derivative = _ACTIVATIONS[self.activation]
+        # The derivatives are functions of the value, so that phi is evaluated once.
         h = phi(gates + matmul_f32(h, params["recurrent_kernel"]))
         return h, derivative(h) * self._own(params, 0)
 
@@ -148,8 +151,8 @@ class GRU(_Gated):
     Attributes:
       d_state: Size of the state, ``n``.
 
-    Parameters, float32, for inputs of width ``d``; matrices start as one, Glorot
-    uniform, biases at zero:
+    Parameters, float32, for inputs of width ``d``; matrices are initialized as one,
+    Glorot uniform, biases to zero:
       input_kernel: ``(d, 3 n)``, ``W`` of ``r``, ``z`` and ``c``.
       recurrent_kernel: ``(n, 3 n)``, ``U`` likewise.
       bias: ``(3 n,)``, ``b`` and ``b_c``.
@@ -166,8 +169,8 @@ class GRU(_Gated):
 
     References:
       Cho et al., `Learning Phrase Representations using RNN Encoder-Decoder
-      <https://arxiv.org/abs/1406.1078>`_, 2014, section 2.3; the reset after the
-      product, as cuDNN and Flax have it
+      <https://arxiv.org/abs/1406.1078>`_, 2014, section 2.3; with the reset gate
+      after the product, as in cuDNN and Flax
     """
 
     n_gates = 3
@@ -181,11 +184,13 @@ class GRU(_Gated):
     def _step(self, params, h, gates):
         r, z, c = jnp.split(gates, 3, -1)
         of_r, of_z, of_c = jnp.split(matmul_f32(h, params["recurrent_kernel"]), 3, -1)
+        # Separate from the input bias: `r` multiplies it, as in cuDNN.
         of_c = of_c + params["recurrent_bias"]
         r, gate = sigmoid(r + of_r), z + of_z
-        # `1 - z` would lose its digits where the gate keeps nearly all of the state.
+        # `1 - z` would lose its digits near z = 1.
         z, one_minus_z = sigmoid(gate), sigmoid(-gate)
         c = jnp.tanh(c + r * of_c)
+        # Diagonal of d h_t / d h_{t-1}: through h, the gate, and c (with r).
         own_r, own_z, own_c = (self._own(params, gate) for gate in range(3))
         jacobian_c = (1 - c * c) * (r * own_c + r * (1 - r) * own_r * of_c)
         jacobian_diagonal = (
@@ -209,8 +214,8 @@ class LSTM(_Gated):
       d_state: Size of ``h``, ``n``.
       forget_bias: Added to ``b`` of ``f``.
 
-    Parameters, float32, for inputs of width ``d``; matrices start as one, Glorot
-    uniform, biases at zero:
+    Parameters, float32, for inputs of width ``d``; matrices are initialized as one,
+    Glorot uniform, biases to zero:
       input_kernel: ``(d, 4 n)``, ``W`` of ``i``, ``f``, ``g`` and ``o``.
       recurrent_kernel: ``(n, 4 n)``, ``U`` likewise.
       bias: ``(4 n,)``.
@@ -239,7 +244,7 @@ class LSTM(_Gated):
         return 2 * self.d_state
 
     def readout(self, params, h):
-        """``h``."""
+        """Returns ``h``."""
         del params
         return h[..., self.d_state :]
 
@@ -247,6 +252,7 @@ class LSTM(_Gated):
         c_prev, h = jnp.split(h, 2, -1)
         gates = gates + matmul_f32(h, params["recurrent_kernel"])
         i, f, g, o = jnp.split(gates, 4, -1)
+        # The forget bias is a constant, not part of `bias`, as in TensorFlow's cell.
         i, f, o = map(sigmoid, (i, f + self.forget_bias, o))
         g = jnp.tanh(g)
         c = f * c_prev + i * g
@@ -261,5 +267,6 @@ class LSTM(_Gated):
         jacobian_h = (
             o * (1 - o) * own_o * tanh_c + o * (1 - tanh_c * tanh_c) * jacobian_c
         )
+        # c_t depends on c_{t-1} only through the factor f: gates read h.
         jacobian_diagonal = jnp.concatenate([f, jacobian_h], -1)
         return jnp.concatenate([c, o * tanh_c], -1), jacobian_diagonal

@@ -42,12 +42,12 @@ class S4(Recurrence):
       h' = (\operatorname{diag}(\lambda) - p p^*) h + B x, \qquad
       y = 2 \operatorname{Re}(C h) + D x
 
-    at bilinear steps of each channel's own length ``Delta``. The state is ``(*b, d,
-    d_state)``, float32: the real parts of the pairs, then the imaginary ones.
+    discretized by the bilinear rule with a step ``Delta`` per channel. The state is
+    ``(*b, d, d_state)``, float32: real parts of the pairs, then imaginary parts.
 
     Attributes:
-      d_state: States of one channel, ``N`` in the paper, even; of each of the ``N / 2``
-        conjugate pairs one is held.
+      d_state: Number of states per channel, ``N`` in the paper, even; one member of
+        each of the ``N / 2`` conjugate pairs is stored.
       bidirectional: Adds a backward convolution over future steps, with the same
         matrix and its own ``C``.
       dt_min: Minimum initial step size.
@@ -77,7 +77,7 @@ class S4(Recurrence):
     Note:
       Rates are at most ``exp(30)`` and steps between ``exp(-30)`` and ``exp(30)``, so
       that values and gradients are finite. The authors learn ``C (I - A_bar**L)`` for
-      one length ``L``; here ``C`` itself is learned, which means the same at every
+      one length ``L``; here ``C`` itself is learned, which does not depend on the
       length. Weight decay is not applied to the parameters other than ``C`` and ``D``,
       which have their own learning rate (1e-3), as published.
 
@@ -96,18 +96,20 @@ class S4(Recurrence):
         """Validates the fields."""
         check_fields(self)
         validate_even_state(self.d_state)
-        validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one step size")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
         key_dt, key_c, key_through = jax.random.split(key, 3)
+        # The same HiPPO-LegS for all channels; they differ in dt, C and D.
         hippo = legs(self.d_state)
         start = {"frequency": np.imag(hippo.lam), "log_rate": np.log(0.5)}
         for name, values in (("p", hippo.p), ("B", hippo.B)):
             start |= {f"{name}_re": np.real(values), f"{name}_im": np.imag(values)}
         shape = (d_in, self.d_state // 2)
         names = [f"{name}_{part}" for name in self._outputs() for part in ("re", "im")]
+        # Variance 1/2 for each part, that is, 1 for C.
         drawn = np.sqrt(0.5) * jax.random.normal(key_c, (len(names), *shape))
         return {
             "log_dt": log_uniform(key_dt, (d_in,), self.dt_min, self.dt_max),
@@ -123,16 +125,16 @@ class S4(Recurrence):
         return ["C", "C_backward"] if self.bidirectional else ["C"]
 
     def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
-        """Zeros ``(*batch_shape, d_in, d_state)``; None in two directions."""
+        """Returns zeros, ``(*batch_shape, d_in, d_state)``; None if bidirectional."""
         if self.bidirectional:
             return None
         return jnp.zeros((*batch_shape, d_in, self.d_state))
 
     def systems(self, params: Params) -> list[nplr.NPLR]:
-        """The systems that the parameters describe, one of each direction."""
+        """Returns the system of each direction."""
         params = in_float32(params)
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
-        # The generating function divides by the step.
+        # At z = 1 the generating function divides by the step.
         dt = bounded_exp(params["log_dt"], lower=-MAX_EXPONENT)
         p, B, *outputs = (
             join_complex(params, name) for name in ("p", "B", *self._outputs())
@@ -151,10 +153,10 @@ class S4(Recurrence):
     ) -> tuple[Outputs, PyTree]:
         """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
 
-        Of the methods ``"sequential"`` goes step by step; ``"chunked"`` takes matrix
-        products by blocks, and goes step by step where there are resets; ``"fft"``
-        convolves with the kernel by its generating function, as published. ``"auto"``:
-        short sequences step by step, others ``"chunked"``.
+        ``"sequential"`` evaluates step by step. ``"chunked"`` uses matrix products of
+        blocks, or evaluates step by step if there are resets. ``"fft"`` convolves with
+        the kernel computed from its generating function, as published. ``"auto"`` is
+        ``"sequential"`` for short sequences, else ``"chunked"``.
         """
         params = in_float32(params)
         d, feedthrough = len(params["log_dt"]), params["feedthrough"]
@@ -168,6 +170,7 @@ class S4(Recurrence):
             if state is not None:
                 state = state.astype(x.dtype)
             y, state = _evaluated(ahead, x, state, reset, lengths, method)
+            # Once, not per direction.
             y += feedthrough * x
             for system in behind:
                 y, state = y + _after(system, x, reset, method), None
@@ -188,6 +191,7 @@ def _resolved(method, x, reset):
             "`method` must be 'sequential' or 'chunked' for a dense matrix, or 'fft' "
             f"without `reset`, got {method!r}; 'auto' chooses by length."
         )
+    # A block has one Toeplitz matrix, which a reset within the block would change.
     if reset is not None or (method == "auto" and x.shape[-2] < _LONG):
         return "sequential"
     return "chunked" if method == "auto" else method
@@ -197,18 +201,23 @@ def _evaluated(system, x, state, reset, lengths, method):
     steps = nplr.discretized(system)
     if method == "sequential":
         return step_by_step(steps, x, state, reset=reset, lengths=lengths)
+    # The FFT gives no state. With "fft" the outputs of this call are not used, and XLA
+    # removes them.
     y, last = block_by_block(steps, x, state, lengths=lengths)
     if method == "chunked":
         return y, last
     y = causal_convolution(x, nplr.kernel(system, x.shape[-2]))
     if state is not None:
+        # The convolution starts from a zero state.
         y += block_by_block(steps, jnp.zeros_like(x), state)[0]
     return y, last
 
 
 def _after(system, x, reset, method):
     """Evaluates the backward direction over future steps."""
-    # A zero state stays zero on the padding at the end of a row, where this starts.
+    # Reversed rows begin with padding, where a zero state remains zero. In reverse a
+    # segment begins at its last step, one before the next reset.
     reset_reversed = None if reset is None else jnp.flip(jnp.roll(reset, -1, -1), -1)
     y, _ = _evaluated(system, jnp.flip(x, -2), None, reset_reversed, None, method)
+    # The backward direction excludes the present step.
     return shift_left(jnp.flip(y, -2), reset)

@@ -35,12 +35,12 @@ class S4D(TimeInvariant):
     .. math::
       h' = \lambda h + B x, \qquad y = 2 \operatorname{Re}\langle C, h \rangle + D x
 
-    at steps of each channel's own length ``Delta``; the state is stored divided by
-    ``B`` and its gain.
+    discretized with a step ``Delta`` per channel; the state is stored divided by ``B``
+    and its gain.
 
     Attributes:
-      d_state: States of one channel, ``N`` in the paper, even; of each of the ``N / 2``
-        conjugate pairs one is held.
+      d_state: Number of states per channel, ``N`` in the paper, even; one member of
+        each of the ``N / 2`` conjugate pairs is stored.
       eigenvalue_init: Initial ``lam``. ``"lin"``: ``-1/2 + i pi n``. ``"inv"``:
         ``-1/2 + i N / pi (N / (2 n + 1) - 1)``. ``"legs"``: the eigenvalues of the
         normal part of HiPPO-LegS.
@@ -73,8 +73,8 @@ class S4D(TimeInvariant):
     Note:
       Rates and step sizes are bounded by ``exp(30)``, so that values and gradients are
       finite.
-      As in the authors' code ``B`` is initialized to 1 and learned, and all but ``C``
-      and ``D`` take no weight decay and a learning rate of their own (1e-3).
+      As in the authors' code ``B`` is initialized to 1 and learned. Weight decay is
+      applied to ``C`` and ``D`` only; the others have their own learning rate (1e-3).
 
     References:
       Gu, Gupta, Goel and Ré, `On the Parameterization and Initialization of Diagonal
@@ -89,13 +89,14 @@ class S4D(TimeInvariant):
     dt_max: float = 1e-1
     lr_multiplier: float = 1.0
 
+    # Re lam < 0 and dt > 0, so that an FFT needs no test of the decays.
     bounded_decay = True
 
     def __post_init__(self):
         """Validates the fields."""
         check_fields(self)
         validate_even_state(self.d_state)
-        validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one step size")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Initializes the parameters; see the class for their shapes."""
@@ -103,8 +104,10 @@ class S4D(TimeInvariant):
         key_dt, key_c, key_through = jax.random.split(key, 3)
         shape = (d_in, self.d_state // 2)
         names = self._outputs()
+        # Variance 1/2 for each part, that is, 1 for C.
         drawn = np.sqrt(0.5) * jax.random.normal(key_c, (len(names), *shape))
         start = {
+            # Re lam = -1/2 in all three initializations.
             "log_rate": np.log(0.5),
             "frequency": self._frequency(),
             "B_re": 1.0,
@@ -124,9 +127,12 @@ class S4D(TimeInvariant):
         """Returns the initial ``Im lam`` of one channel."""
         n, pairs = self.d_state, np.arange(self.d_state // 2)
         if self.eigenvalue_init == "legs":
+            # S4D-LegS: S4 without its rank-one part.
             return np.imag(legs(n).lam)
         if self.eigenvalue_init == "lin":
+            # S4D-Lin: evenly spaced frequencies, as of a Fourier basis.
             return np.pi * pairs
+        # S4D-Inv: an inverse law, which approximates the frequencies of LegS.
         return n / np.pi * (n / (2 * pairs + 1) - 1)
 
     def _outputs(self):
@@ -141,6 +147,7 @@ class S4D(TimeInvariant):
         lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
         dt = bounded_exp(params["log_dt"])[:, None]
         log_decay, gain = discretize(self.discretization, lam, dt)
+        # 2 Re for the conjugate pairs; B and the gain as weights cost nothing per step.
         input_weight = 2 * gain * join_complex(params, "B")
 
         def weight(name):

@@ -38,29 +38,29 @@ class S5(TimeInvariant):
     .. math::
       h' = \lambda h + B x, \qquad y = 2 \operatorname{Re}(C h) + D x
 
-    at steps of each state's own length ``Delta``. The state is ``(*b, n)``; what is
-    evaluated are ``n`` recurrences, not ``d n``, through all of their states, so that
-    ``method`` is that of `linear_recurrence`.
+    discretized with a step ``Delta`` per state. The state is ``(*b, n)``. All channels
+    share the states: ``n`` recurrences are evaluated, not ``d n``, by
+    `linear_recurrence` with ``method``.
 
     Attributes:
-      d_state: States, ``P`` in the paper, a multiple of ``2 blocks``.
+      d_state: Number of states, ``P`` in the paper, a multiple of ``2 blocks``.
       blocks: Number of copies of HiPPO-LegS in the initialization, ``J`` in the paper.
-      conjugate_pairs: Whether states come in conjugate pairs, of which one is held;
-        else all are held and ``y = Re(C h) + D x``.
+      conjugate_pairs: Whether states are in conjugate pairs, of which one member is
+        stored; else all are stored and ``y = Re(C h) + D x``.
       real_part: ``"clip"``: ``Re lam = min(lam_re, -1e-4)``. ``"exp"``: ``Re lam =
         -exp(log_rate)``.
       discretization: ``"zoh"`` or ``"bilinear"``; see `discretize`.
-      C_start: ``C`` before it is rotated into the eigenbasis, real and imaginary part
-        normal with standard deviation, for ``"trunc_standard_normal"``,
-        ``1 / sqrt(d_state)``; for ``"lecun_normal"``, ``1 / sqrt(d d_state)``; for
-        ``"complex_normal"``, ``1 / sqrt(2)``, and it is not rotated.
-      bidirectional: Adds a second pass from the end, with the same states and its own
-        ``C``. Both passes see the present step.
+      C_start: Initialization of ``C`` before its rotation into the eigenbasis. Real and
+        imaginary part are normal with standard deviation ``1 / sqrt(d_state)`` for
+        ``"trunc_standard_normal"`` and ``1 / sqrt(d d_state)`` for ``"lecun_normal"``;
+        for ``"complex_normal"`` it is ``1 / sqrt(2)``, without a rotation.
+      bidirectional: Adds a backward direction, with the same states and its own ``C``.
+        Both directions include the present step.
       dt_min: Minimum initial step size.
       dt_max: Maximum initial step size.
       lr_multiplier: Factor on the learning rate of modes, steps and ``B``.
 
-    Parameters, float32, for inputs of width ``d``, ``n`` states held:
+    Parameters, float32, for inputs of width ``d``, ``n`` states stored:
       lam_re: ``(n,)``, or with ``"exp"`` log_rate, initialized to -1/2.
       frequency: ``(n,)``, ``Im lam``, of the normal part of HiPPO-LegS.
       log_dt: ``(n,)``, the step ``Delta``, log-uniform in ``[dt_min, dt_max]``.
@@ -71,7 +71,7 @@ class S5(TimeInvariant):
       feedthrough: ``(d,)``, ``D``, standard normal.
 
     Raises:
-      ValueError: ``d_state`` and ``blocks`` do not fit, or ``dt_min`` exceeds
+      ValueError: ``d_state`` is not a multiple of ``2 blocks``, or ``dt_min`` exceeds
         ``dt_max``.
 
     Example:
@@ -84,9 +84,10 @@ class S5(TimeInvariant):
     Note:
       Rates and step sizes are bounded by ``exp(30)``, so that values and gradients are
       finite.
-      The authors' names for the starts of ``C`` are kept, though their
-      ``trunc_standard_normal`` is no standard normal. They clip only on request. All
-      but ``C`` and ``D`` take no weight decay and a learning rate of their own.
+      The initializations of ``C`` have the authors' names, although
+      ``trunc_standard_normal`` is not a standard normal. Their code clips only if
+      requested. Weight decay is applied to ``C`` and ``D`` only; the others have their
+      own learning rate.
 
     References:
       Smith, Warrington and Linderman, `Simplified State Space Layers for Sequence
@@ -106,6 +107,7 @@ class S5(TimeInvariant):
     dt_max: float = 1e-1
     lr_multiplier: float = 1.0
 
+    # Re lam < 0 and dt > 0, so that an FFT needs no test of the decays.
     bounded_decay = True
 
     def __post_init__(self):
@@ -117,15 +119,18 @@ class S5(TimeInvariant):
                 f"`d_state` must be a multiple of 2 blocks, got {self.d_state} with "
                 f"{self.blocks} blocks; a block is made of conjugate pairs."
             )
-        validate_dt_range(self.dt_min, self.dt_max, "all states one step")
+        validate_dt_range(self.dt_min, self.dt_max, "all states one step size")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
+        # Two keys for C in any case: `bidirectional` does not change other parameters.
         key_dt, key_b, key_through, *keys_c = jax.random.split(key, 5)
         frequency, V = self._start()
+        # The fan-in is the first axis, d_state, as in the authors' code.
         drawn = jax.nn.initializers.lecun_normal()(key_b, (self.d_state, d_in))
         drawn = drawn.reshape(self.blocks, -1, d_in)
+        # V^* B of each block. As B is real, one row of each conjugate pair suffices.
         B = jnp.einsum("mk,bmd->bkd", np.conj(V), drawn, precision="highest")
         params = {
             "frequency": jnp.asarray(frequency, jnp.float32),
@@ -146,8 +151,10 @@ class S5(TimeInvariant):
         hippo = legs(self.d_state // self.blocks)
         frequency, V = np.imag(hippo.lam), np.complex64(hippo.V)
         if not self.conjugate_pairs:
+            # The other members of the pairs, with conjugate eigenvectors.
             frequency = np.concatenate([frequency, -frequency])
             V = np.concatenate([V, np.conj(V)], -1)
+        # A block-diagonal initial matrix: every block has the same spectrum.
         return np.tile(frequency, self.blocks), V
 
     def _C(self, key, d, V):
@@ -155,6 +162,7 @@ class S5(TimeInvariant):
             parts = jax.random.normal(key, (2, d, self.blocks * V.shape[-1]))
             return np.sqrt(0.5) * jax.lax.complex(*parts)
         draw = jax.nn.initializers.lecun_normal(in_axis=-1, out_axis=-2, batch_axis=0)
+        # The fan-in is d_state; both parts are drawn before the rotation C V.
         parts = draw(key, (2, d, self.d_state)).reshape(2, d, self.blocks, -1)
         if self.C_start == "lecun_normal":
             parts /= np.sqrt(d)
@@ -170,10 +178,12 @@ class S5(TimeInvariant):
         if self.real_part == "exp":
             lam_re = -bounded_exp(params["log_rate"])
         else:
+            # As in the authors' code: beyond the bound the gradient is 0.
             lam_re = jnp.minimum(params["lam_re"], _REAL_PART_MAX)
         lam = jax.lax.complex(lam_re, params["frequency"])
         dt = bounded_exp(params["log_dt"])
         log_decay, gain = discretize(self.discretization, lam, dt)
+        # 2 Re(C h) restores the conjugate member of each pair.
         both = 2 if self.conjugate_pairs else 1
         behind = (
             both * join_complex(params, "C_backward") if self.bidirectional else None

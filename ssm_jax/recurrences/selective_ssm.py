@@ -1,4 +1,4 @@
-"""The selective recurrence of Mamba: its decays and inputs depend on the sequence."""
+"""The selective SSM of Mamba: decays and input projections depend on the input."""
 
 import math
 from collections.abc import Mapping
@@ -31,11 +31,11 @@ class SelectiveSSM(InputDependent):
     .. math::
       (r_t, B_t, C_t) = x_t W, \qquad \Delta_t = \operatorname{softplus}(r_t V + b)
 
-    A channel has a step ``Delta`` and decay rates ``A`` of its own; ``B`` and ``C`` are
-    the same for all channels of a step. The state is ``(*b, d, n)``.
+    Each channel has its own step ``Delta`` and decay rates ``A``; all channels share
+    ``B`` and ``C``. The state is ``(*b, d, n)``.
 
     Attributes:
-      d_state: States of one channel, ``N`` in the paper.
+      d_state: Number of states per channel, ``N`` in the paper.
       dt_rank: Rank of the map to the steps, ``r``. None: ``ceil(d / 16)``.
       dt_min: Minimum initial step size.
       dt_max: Maximum initial step size.
@@ -61,8 +61,8 @@ class SelectiveSSM(InputDependent):
     Note:
       Rates are at most ``exp(30)``, so that values and gradients are finite. As in the
       authors' code the input term is ``Delta B x``, Euler's rule, where the paper
-      writes a zero-order hold; rates and ``D`` take no weight decay. Here the bias
-      ``b`` takes none either, for it sets time scales.
+      writes a zero-order hold; weight decay is not applied to rates and ``D``. Here it
+      is not applied to the bias ``b`` either, which sets time scales.
 
     References:
       Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
@@ -88,7 +88,7 @@ class SelectiveSSM(InputDependent):
                 f"`dt_rank` must be positive, got {self.dt_rank}; None is a sixteenth "
                 "of the width."
             )
-        validate_dt_range(self.dt_min, self.dt_max, "all channels one step")
+        validate_dt_range(self.dt_min, self.dt_max, "all channels one step size")
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Initializes the parameters; see the class for their shapes."""
@@ -97,16 +97,18 @@ class SelectiveSSM(InputDependent):
         n, rank = self.d_state, self.dt_rank or math.ceil(d_in / 16)
 
         def uniform(key, rows, columns):
+            # The default of `torch.nn.Linear`, which the authors' code has here.
             bound = rows**-0.5
             return jax.random.uniform(key, (rows, columns), minval=-bound, maxval=bound)
 
         log_dt = log_uniform(key_dt, (d_in,), self.dt_min, self.dt_max)
         dt = jnp.maximum(jnp.exp(log_dt), self.dt_floor)
+        # S4D-Real: A = -1, ..., -n in every channel.
         rates = jnp.arange(1, n + 1, dtype=jnp.float32)
         return {
             "input_kernel": uniform(key_in, d_in, rank + 2 * n),
             "step_kernel": uniform(key_step, rank, d_in),
-            # The inverse of softplus, without a difference of like numbers.
+            # The inverse of softplus, log(exp(dt) - 1), without cancellation.
             "step_bias": dt + jnp.log(-jnp.expm1(-dt)),
             "log_rate": jnp.broadcast_to(jnp.log(rates), (d_in, n)),
             "feedthrough": jnp.ones(d_in),
@@ -123,7 +125,7 @@ class SelectiveSSM(InputDependent):
         return len(params["log_rate"])
 
     def groups(self) -> Mapping[str, ParamGroup]:
-        """Rates, steps' bias and feed-through take no weight decay."""
+        """Returns groups without weight decay for rates, step bias and feedthrough."""
         group = ParamGroup(weight_decay=False)
         return dict.fromkeys(["log_rate", "step_bias", "feedthrough"], group)
 
@@ -139,8 +141,11 @@ class SelectiveSSM(InputDependent):
             x, chosen = inputs
             step, B, _ = split(chosen)
             step = matmul_f32(step, params["step_kernel"]) + params["step_bias"]
+            # (b, c, d); decays and inputs, (b, c, d, n), exist for one chunk only.
             dt = jax.nn.softplus(step)
+            # A < 0 and Delta > 0: no decay exceeds 1, whatever the input.
             decay = jnp.exp(-dt[..., None] * bounded_exp(params["log_rate"]))
+            # Delta B x by Euler's rule, as in the authors' code; see the note above.
             input_term = (dt * x)[..., None] * B[..., None, :]
             shape = (*x.shape[:-1], d * n)
             return decay.reshape(shape), input_term.reshape(shape)
@@ -148,7 +153,9 @@ class SelectiveSSM(InputDependent):
         def read(inputs, h):
             x, chosen = inputs
             h, C = h.reshape(*x.shape, n), split(chosen)[-1]
+            # In full float32 also on GPUs and TPUs, like the states.
             y = jnp.einsum("...dn,...n->...d", h, C, precision="highest")
             return y + params["feedthrough"] * x
 
+        # (b, l, r + 2 n) for all steps in one product; it is small beside the states.
         return ChunkedForm(form, read, (x, matmul_f32(x, params["input_kernel"])))

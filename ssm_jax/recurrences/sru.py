@@ -22,7 +22,9 @@ def step(
     if sru.d_feedback:
         r = f(state @ p["W_r"] + p["b_r"])
         phi = phi + r @ p["W_phi"]
+    # One average per scale, (k, d_statistic).
     mu = state.reshape(*state.shape[:-1], *alpha.shape[:1], -1)
+    # Weights that sum to 1: an average stays within the range of the statistic.
     mu = alpha * mu + (1 - alpha) * f(phi)[..., None, :]
     mu = mu.reshape(state.shape)
     return mu, f(mu @ p["W_o"] + p["b_o"])
@@ -45,7 +47,7 @@ class SRU(RunningSums):
       scales: ``alpha``, in ``[0, 1)``.
 
     Parameters, float32, for inputs of width ``d``, ``n = k d_statistic``; matrices
-    normal with standard deviation 0.1, cut at two deviations, biases zeros:
+    normal with standard deviation 0.1, truncated at twice that, biases zeros:
       W_r, b_r: ``(n, d_feedback)``, ``(d_feedback,)``.
       W_phi, W_x, b_phi: ``(d_feedback, d_statistic)``, ``(d, d_statistic)`` and
         ``(d_statistic,)``.
@@ -93,17 +95,18 @@ class SRU(RunningSums):
         super().__post_init__()
         if not self.scales or not all(0 <= scale < 1 for scale in self.scales):
             raise ValueError(
-                f"`scales` must be numbers in [0, 1), got {self.scales}; a scale of 1 "
-                "lets nothing in."
+                f"`scales` must be numbers in [0, 1), got {self.scales}; with a scale "
+                "of 1 an average ignores its input."
             )
 
     @property
     def decays(self):
-        """The scales."""
+        """Decay of each average, its scale."""
         return self.scales
 
     def weights(self, params, steps):
         """Returns ``1 - alpha`` at every step."""
         del params
+        # Broadcast, as the weights do not depend on the step.
         left = 1 - jnp.asarray(self.scales)
         return jnp.broadcast_to(left, (*steps.shape, self.n_sums))

@@ -165,6 +165,7 @@ def shuffled_indices(
     _, epoch, position = _locate(n, split, index, batch_size, seed)
     if split == "train":
         order = _order(n, split, seed, epoch)
+        # A copy: the permutation is cached, and the caller may modify the rows.
         rows = order[position * batch_size : (position + 1) * batch_size].copy()
         return rows, np.ones(batch_size, bool)
     # Every batch has `batch_size` rows, so that a jitted step is compiled once.
@@ -203,6 +204,7 @@ def contiguous_indices(
       [2 4] [ True False]
     """
     length, _, position = _locate(n, split, index, batch_size, seed)
+    # Stream r is the examples from r * length on; a batch has one of each stream.
     rows = length * np.arange(batch_size) + position
     return np.minimum(rows, n - 1), rows < n
 
@@ -229,6 +231,7 @@ def generator(task: str, split: Split, seed: int, index: int) -> np.random.Gener
     """
     # Not `hash`, whose value for a string differs between processes.
     stream = zlib.crc32(f"{task}/{split}".encode())
+    # Keyed by the index, not drawn in sequence: a resumed run needs no earlier batch.
     sequence = np.random.SeedSequence(entropy=seed, spawn_key=(stream, index))
     return np.random.default_rng(sequence)
 
@@ -259,6 +262,7 @@ def _locate(n, split, index, batch_size, seed):
             f"`index` must be below {n_of_epoch}, the batches of {batch_size} in the "
             f"{split} split, got {index}; `n_batches` counts them."
         )
+    # In the other splits the epoch is always 0, by the check above.
     return n_of_epoch, *divmod(index, n_of_epoch)
 
 

@@ -47,7 +47,8 @@ class GeneratedExamples:
         self._per_block = per_block
         self._draw = draw
         n_blocks = -(-n // per_block)
-        # Pages are committed on first write, so unused blocks take no memory.
+        # uint8, a quarter of the memory of int32. Pages are committed on first write,
+        # so unused blocks take no memory.
         self._rows = np.empty((n_blocks, per_block, length), np.uint8)
         self._labels = np.empty((n_blocks, per_block), np.int32)
         self._is_drawn = np.zeros(n_blocks, bool)
@@ -62,6 +63,7 @@ class GeneratedExamples:
           Sequences, uint8, ``(b, l)``, and classes, int32, ``(b,)``: copies.
         """
         blocks, positions = np.divmod(rows, self._per_block)
+        # A block is drawn once, even if several rows are in it.
         for block in np.unique(blocks[~self._is_drawn[blocks]]).tolist():
             self._rows[block], self._labels[block] = self._draw(block)
             self._is_drawn[block] = True

@@ -1,1 +1,1 @@
-"""Code that several recurrences share; no recurrence of a paper is here."""
+"""Base classes and functions that the recurrences share."""

@@ -151,12 +151,13 @@ def check(
       ValueError: A shape or a dtype does not fit, a bidirectional recurrence is given a
         state, or ``method`` is unknown.
     """
+    # Only static shapes and dtypes are read, so that the checks also run under `jit`.
     check_choice("method", method, Method, "'auto' chooses by platform and length")
     check_floating("x", x)
     if x.ndim < 2 or x.shape[-1] != d or x.shape[-2] == 0:
         raise ValueError(
             f"`x` must be (*b, l, {d}) with l > 0, got {x.shape}; the width is the one "
-            "that `init` drew parameters for."
+            "that the parameters were initialized for."
         )
     if 0 in x.shape:
         raise ValueError(
@@ -167,14 +168,16 @@ def check(
         check_flags(name, flags, x.shape[:-1], x.shape[-2:-1])
     if state is None:
         return
+    # A backward direction depends on future inputs, which no state can summarize.
     if state_shape is None:
         raise ValueError(
-            "`state` must be None for a recurrence in two directions, got one; the "
-            "second direction starts where the sequence ends."
+            "`state` must be None for a bidirectional recurrence, got one; its "
+            "backward direction starts at the end of the sequence."
         )
+    # A real recurrence would silently drop the imaginary part of a complex state.
     check_floating("state", state, may_be_complex=complex_state)
     if state.shape != (*x.shape[:-2], *state_shape):
         raise ValueError(
             f"`state` must be {(*x.shape[:-2], *state_shape)}, got {state.shape}; "
-            "`initial_state` makes one."
+            "`initial_state` returns one."
         )

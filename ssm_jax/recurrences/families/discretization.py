@@ -1,8 +1,8 @@
-"""From a continuous mode ``h' = lam h + x`` to its steps of length ``dt``.
+"""Discretization of continuous modes ``h' = lam h + x`` with step size ``dt``.
 
-A step is ``h_t = decay h_{t-1} + gain x_t``. Both rules are right to float32 rounding
-for every ``lam dt`` with ``Re lam <= 0``, zero included, in value and derivative, as
-long as ``|lam|`` and ``dt`` are at most 1e13 each.
+A step is ``h_t = decay h_{t-1} + gain x_t``. Both rules are accurate to float32
+rounding, in value and derivative, for every ``lam dt`` with ``Re lam <= 0``, zero
+included, if ``|lam|`` and ``dt`` are at most 1e13 each.
 """
 
 import math
@@ -26,13 +26,13 @@ _FAR = 2.0**20
 def discretize(
     rule: Discretization, lam: Complex[Array, "*#n"], dt: Float[Array, "*#n"]
 ) -> tuple[LogDecay, Complex[Array, "*n"]]:
-    """Decays and gains of continuous modes at steps of length ``dt``.
+    """Returns decays and gains of continuous modes with step size ``dt``.
 
     Args:
       rule: ``"zoh"``: ``exp(z)`` and ``dt (exp(z) - 1) / z`` with ``z = lam dt``.
         ``"bilinear"``: ``(1 + z / 2) / (1 - z / 2)`` and ``dt / (1 - z / 2)``.
       lam: Eigenvalues, real part at most 0, per unit of time, ``(*n,)``.
-      dt: Length of a step in units of time, ``(*n,)``.
+      dt: Step size in units of time, ``(*n,)``.
 
     Returns:
       ``(log_decay, gain)``: the logarithm of the decays and the gains, ``(*n,)``.
@@ -48,12 +48,16 @@ def discretize(
     """
     z = lam * dt
     if rule == "zoh":
+        # The decay stays a logarithm: exp(z) in complex64 would round a slow decay.
         return LogDecay(jnp.real(z), jnp.imag(z)), dt * expm1_ratio(z)
     # The decay is 0 at z = -2 and has no logarithm; a nearby z has one.
     z = jnp.where(z == -2, -2 + 2.0**-22, z)
-    # Where 1 - z**2 would overflow, arctanh(z / 2) is arctanh(2 / z) a quarter turn on.
+    # For large z, where z**2 may overflow: arctanh(z / 2) = arctanh(2 / z) +- i pi / 2.
     far = jnp.abs(z) > _FAR
+    # (1 + z / 2) / (1 - z / 2) = exp(2 arctanh(z / 2)). Both branches get arguments of
+    # their own range: an overflow in the unselected one would make the gradient NaN.
     log = 2 * jnp.arctanh(jnp.where(far, 1, z) / 2)
+    # 2 arctanh(2 / z) is 4 / z to float32 rounding.
     log_far = divided(4.0, jnp.where(far, z, _FAR))
     turn = jnp.where(jnp.imag(z) < 0, -jnp.pi, jnp.pi)
     log_abs = jnp.where(far, jnp.real(log_far), jnp.real(log))
@@ -62,7 +66,7 @@ def discretize(
 
 
 def expm1_ratio(z: Complex[Array, "*n"]) -> Complex[Array, "*n"]:
-    """``(exp(z) - 1) / z``, 1 at 0, accurate in value and derivative near 0.
+    """Returns ``(exp(z) - 1) / z``, accurate in value and derivative also near 0.
 
     Args:
       z: ``(*n,)``.
@@ -72,6 +76,8 @@ def expm1_ratio(z: Complex[Array, "*n"]) -> Complex[Array, "*n"]:
     """
     near = jnp.abs(z) < 1
     small, large = jnp.where(near, z, 0), jnp.where(near, 1, z)
+    # Near 0 the quotient and its derivative cancel. The Taylor series by Horner's rule
+    # has the remainder 1 / 12!, below float32 rounding.
     series = jnp.zeros_like(z)
     for k in range(11, 0, -1):
         series = series * small + 1 / math.factorial(k)

@@ -70,6 +70,7 @@ def log_uniform(
     Returns:
       Logarithms of the samples, float32.
     """
+    # The logarithm is not exponentiated: step sizes are learned as logarithms.
     low, high = math.log(minimum), math.log(maximum)
     return jax.random.uniform(key, shape, minval=low, maxval=high)
 
@@ -84,8 +85,10 @@ def log_damped(
       damping: ``b``.
     """
     product = sigmoid(smoothing) * sigmoid(damping)
-    # `log1p` is accurate for small products; near 1 the difference is expanded instead.
+    # `log1p` is accurate for small products; the clip keeps the unselected branch
+    # finite.
     slow = jnp.log1p(-jnp.minimum(product, 0.5))
+    # Near 1: 1 - s(a) s(b) = s(-a) + s(a) s(-b), a sum of positive terms in log space.
     fast = jnp.logaddexp(
         jax.nn.log_sigmoid(-smoothing),
         jax.nn.log_sigmoid(smoothing) + jax.nn.log_sigmoid(-damping),
@@ -95,6 +98,7 @@ def log_damped(
 
 def split_complex(name: str, values: Complex[Array, "..."]) -> dict[str, Array]:
     """Returns complex values as two parameters, ``name_re`` and ``name_im``."""
+    # Parameters are real: optimizers differ in how they treat complex ones.
     return {f"{name}_re": jnp.real(values), f"{name}_im": jnp.imag(values)}
 
 

@@ -99,6 +99,7 @@ class InputDependent(Recurrence, abc.ABC):
         params = in_float32(params)
         dtype = jax.tree.leaves(params)[0].dtype
         d = self.d_in(params)
+        # The shape of one state, without allocating it.
         shape = jax.eval_shape(lambda: self.initial_state((), d)).shape
         check(x, state, reset, mask, d=d, state_shape=shape, method=method)
         if method == "fft":
@@ -162,6 +163,7 @@ def by_chunks(
       valid step.
     """
     axis, length = state.ndim - 1, jax.tree.leaves(inputs)[0].shape[state.ndim - 1]
+    # The scan needs chunks of equal length; the added steps count as padding.
     fill = -length % size
     valid = None
     if fill or lengths is not None:

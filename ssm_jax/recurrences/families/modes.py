@@ -45,11 +45,13 @@ class SISOModes(NamedTuple):
     def state_shape(self) -> tuple[int, ...]:
         """Shape of the state of one sequence, ``(d, n)``."""
         d, n = self.w.shape
+        # A product readout is a real readout of pairs of modes; see `to_real_readout`.
         return (d, n * (n + 1) // 2 if self.readout == "prod" else n)
 
     @property
     def state_dtype(self) -> np.dtype:
         """Dtype of the state."""
+        # Real decays and weights have real states, of half the memory.
         return jnp.result_type(self.w, _dtype_of(self.log_decay))
 
     def backward(self) -> "SISOModes":
@@ -100,6 +102,7 @@ class MIMOModes(NamedTuple):
         """Returns the backward direction over future steps as forward modes."""
         C = self.C_backward
         if C is not None:
+            # Backward kernels begin at lag 1: one decay more than `C` has.
             C = C * decay_powers(self.log_decay, jnp.ones((), jnp.int32))
         return self._replace(C=C, C_backward=None)
 
@@ -123,12 +126,14 @@ def to_real_readout(modes: SISOModes) -> SISOModes:
     if modes.readout == "real":
         return modes
     first, second = jnp.triu_indices(modes.w.shape[-1])
+    # k**2 has each pair of different modes twice: -i / 2 on the diagonal, -i off it.
     scale = jnp.where(first == second, -0.5j, -1j).astype(modes.w.dtype)
 
     def square(w):
         return None if w is None else scale * w[:, first] * w[:, second]
 
     def pairs(log_decay):
+        # In log space: complex64 products would round the phase, which powers amplify.
         of_first = jax.tree.map(lambda v: v[..., first], log_decay)
         return multiply_decays(
             of_first, jax.tree.map(lambda v: v[..., second], log_decay)
@@ -157,10 +162,12 @@ def convolution_kernel(
       channel to each output channel, ``(d, d, l)``, the output channel first.
     """
     if isinstance(modes, MIMOModes):
+        # (d, d, n), for inspection only: `apply` computes the states of MIMO modes.
         w = modes.C[:, None] * modes.B.T[None]
         return modal_kernel(modes.log_decay, w, length)
     if modes.readout == "real":
         return modal_kernel(modes.log_decay, modes.w, length)
+    # n modes suffice for a kernel; only states need the n (n + 1) / 2 pairs.
     kernel = modal_kernel(modes.log_decay, modes.w, length, part="complex")
     return jnp.real(kernel) * jnp.imag(kernel)
 
@@ -178,10 +185,12 @@ def zero_input_response(
     Returns:
       ``(*b, l, d)``, the output of the first step first.
     """
+    # The response to a state is a kernel with the weights w h.
     weights = modes.w * state
     if modes.log_decay.log_abs.ndim == 1:
         kernel = modal_kernel(modes.log_decay, weights, length)
     else:
+        # Decays of each channel fit (d, n) weights only, so batch rows are mapped over.
         rows = weights.reshape(-1, *weights.shape[-2:])
         of_row = jax.vmap(lambda row: modal_kernel(modes.log_decay, row, length))
         kernel = of_row(rows).reshape(*weights.shape[:-1], length)
@@ -198,6 +207,7 @@ def direction_weights(modes: SISOModes) -> list[LogDecay | Inexact[Array, "d n"]
       ``[log_decay, w]``, leaves ``(d, n)``, followed by those of the backward direction
       if there is one.
     """
+    # Blocks carry states, which must belong to a real readout.
     modes = to_real_readout(modes)
     directions = [modes, modes.backward()] if modes.bidirectional else [modes]
     return [

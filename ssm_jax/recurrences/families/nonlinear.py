@@ -151,11 +151,13 @@ class Nonlinear(Recurrence, abc.ABC):
         shape, d = (self.d_hidden + self.tracks_position,), self.d_in(params)
         check(x, state, reset, mask, d=d, state_shape=shape, method=method)
         if method == "auto":
+            # On CPUs the iterations of a parallel solve cost more than the steps.
             on_cpu = jax.default_backend() == "cpu"
             method = "sequential" if on_cpu else "associative"
+        # An FFT needs one decay for all steps; Newton linearizes each step separately.
         if method == "fft" and (reset is not None or self.solver == "newton"):
             raise ValueError(
-                "`method` must not be 'fft' where `reset` is given or decays vary, as "
+                "`method` must not be 'fft' with `reset` or state-dependent decays, as "
                 f"in a {type(self).__name__}; use 'associative' or 'chunked'."
             )
 
@@ -171,6 +173,7 @@ class Nonlinear(Recurrence, abc.ABC):
             solver = functools.partial(
                 nonlinear_recurrence,
                 decay=self.decay(params),
+                # The linear part of Picard is the decay, of Newton also this diagonal.
                 diagonal=self.diagonal if self.solver == "newton" else None,
                 reset=reset,
                 method="sequential" if method == "sequential" else self.solver,
@@ -237,6 +240,7 @@ class Nonlinear(Recurrence, abc.ABC):
             self.nonlinear_term, params, self.input_projection(params, x), h0
         )
         last = state_after(h, h0, lengths)
+        # For the last output alone, the readout of all steps would waste (b, l, d_out).
         y = self.readout(params, last[..., None, :] if last_only else h)
         return y, last, stats
 
@@ -246,12 +250,15 @@ def _steps(position, x, reset):
 
     ``(1, ..., l)`` if the positions are the same for all rows.
     """
+    # Batch axes of size 1: what depends on equal positions is computed once.
     steps = jnp.arange(x.shape[-2]).reshape((1,) * (x.ndim - 2) + (-1,))
     counted = steps
     if position is not None:
+        # The state is floating-point; float32 represents positions exactly up to 2**24.
         first = jnp.maximum(jnp.round(position), 0).astype(jnp.int32)
         counted = steps + first[..., None]
     if reset is None:
         return counted
+    # The running maximum is the latest reset at or before each step, or -1.
     begun = jax.lax.cummax(jnp.where(reset, steps, -1), axis=reset.ndim - 1)
     return jnp.where(begun >= 0, steps - begun, counted)

@@ -1,4 +1,4 @@
-"""The state spaces of S4, normal plus low rank: discretization and kernels."""
+"""State space models of S4 (normal plus low rank): discretization and kernels."""
 
 from typing import NamedTuple
 
@@ -17,14 +17,14 @@ _NODES = 256
 class NPLR(NamedTuple):
     """``h' = (diag(lam) - p p^*) h + B x, y = 2 Re(C h)`` of each channel.
 
-    One state of every conjugate pair is stored. A step of length ``dt`` is bilinear.
+    One state of each conjugate pair is stored. The bilinear rule discretizes it.
 
     Attributes:
       lam: Eigenvalues of the normal part, ``(d, n)``, real part at most 0.
       p: The rank-one part, ``(d, n)``.
       B: Input projection, ``(d, n)``.
       C: Readout, ``(d, n)``.
-      dt: Length of a step, ``(d,)``.
+      dt: Step size, ``(d,)``.
     """
 
     lam: Complex[Array, "d n"]
@@ -35,7 +35,7 @@ class NPLR(NamedTuple):
 
 
 def discretized(system: NPLR) -> DenseSSM:
-    """The steps of a system, on states held as real parts and then imaginary parts.
+    """Discretizes a system; states are stored as real parts, then imaginary parts.
 
     With ``R = (I - dt A / 2)**-1``, by Woodbury's identity, a step is ``h + dt R A h +
     dt R B x``.
@@ -44,21 +44,27 @@ def discretized(system: NPLR) -> DenseSSM:
       system: The system, ``n`` pairs of states.
 
     Returns:
-      Its steps, ``(d, 2 n, 2 n)`` and ``(d, 2 n)``.
+      The discrete system, matrices ``(d, 2 n, 2 n)`` and vectors ``(d, 2 n)``.
     """
     lam, p, B, C, dt = system
     dt = dt[:, None]
+    # Resolvent of the diagonal part; Woodbury adds the rank-one part without a solve.
     g = divided(1.0, 1 - 0.5 * dt * lam)
     q = jnp.conj(p) * g
+    # p^* h over both members of each pair is 2 Re of the stored half; 2 dt / 2 = dt.
     column = _parts(g * p) * dt / (1 + dt * _real_dot(q, p))
+    # A_bar - I = 2 (R - I), as small steps would be rounded away in A_bar itself. Its
+    # diagonal part is 2 (g - 1) = dt lam g, without cancellation.
     change = _rotations(dt * lam * g)
+    # Re(q h) as a real dot product is that of the parts of conj(q) and of h.
     change -= 2 * column[..., None] * _parts(jnp.conj(q))[:, None]
     enter = dt * (_parts(g * B) - column * _real_dot(q, B))
+    # The factor 2 is for the conjugate of each pair.
     return DenseSSM(change, enter, 2 * _parts(jnp.conj(C)))
 
 
 def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
-    """The convolution kernel, by its generating function at the roots of unity.
+    """Returns the convolution kernel, by its generating function at roots of unity.
 
     The spectrum of a kernel of ``l`` taps is ``C (I - A_bar**l) (I - z A_bar)**-1
     B_bar``, and the resolvent that of ``A`` at another point: sums over ``n`` poles,
@@ -66,7 +72,7 @@ def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
 
     Args:
       system: The system, ``n`` pairs of states.
-      length: Taps ``l`` of the kernel.
+      length: Number of taps ``l``.
 
     Returns:
       The kernel, ``(d, l)``.
@@ -77,25 +83,31 @@ def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
     """
     lam, p, B, _, dt = system
     steps = discretized(system)
-    # The taps end after `length`: with C (I - A_bar**length) the series is a sum.
+    # With C (I - A_bar**length) in place of C the infinite series ends at `length`.
     last = n_step_change(steps.A_minus_I, length)
     cut = -jnp.einsum("dn,dnm->dm", steps.C, last, precision="highest")
+    # Reverts the factor 2 and the conjugate of the real form of C.
     re, im = jnp.split(0.5 * cut, 2, -1)
     C = jax.lax.complex(re, -im)
+    # A real kernel: half of the spectrum determines the rest.
     angle = -2j * np.pi * np.arange(length // 2 + 1) / length
+    # 1 - z by `expm1` in float64, as near z = 1 the difference cancels.
     nodes = np.stack([-np.expm1(angle), 1 + np.exp(angle)], -1).astype(np.complex64)
 
     def at(node):
         """The spectrum at ``z``, from ``1 - z`` and ``1 + z``."""
         half = 0.5 * node[1] * dt[:, None]
+        # The published form times dt (1 + z) / 2: that form is infinite at z = -1.
         pole = divided(1.0, node[0] - half * lam)
         other_pole = divided(1.0, node[0] - half * jnp.conj(lam))
 
         def through(left, right):
+            # Both members of each pair, although only one is stored.
             both = left * right
             return jnp.sum(both * pole + jnp.conj(both) * other_pole, -1)
 
         half, q = half[:, 0], jnp.conj(p)
+        # Woodbury: four sums over poles instead of an n by n solve at each node.
         low_rank = through(C, p) * through(q, B) * half / (1 + half * through(q, p))
         return dt * (through(C, B) - low_rank)
 

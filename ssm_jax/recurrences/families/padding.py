@@ -138,6 +138,7 @@ def last_valid(y: Outputs, mask: Steps | None) -> Float[Array, "*b 1 o"]:
         return y[..., -1:, :]
     mask = jnp.broadcast_to(mask, y.shape[:-1])
     steps = jnp.where(mask, jnp.arange(y.shape[-2]), -1)
+    # A row without valid steps has the index -1, which would read its end.
     index = jnp.max(steps, -1)[..., None, None]
     last = jnp.take_along_axis(y, jnp.maximum(index, 0), -2)
     return jnp.where(index >= 0, last, 0)
@@ -147,6 +148,7 @@ def _permute(values, positions, *, inverse):
     """Moves each step to its position, or back if ``inverse``."""
 
     def move(values):
+        # A gather by `positions` moves outputs back, by its inverse inputs forward.
         index = (positions if inverse else jnp.argsort(positions, axis=-1))[..., None]
         return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, index, -2), values)
 
@@ -167,6 +169,7 @@ def reset_padding(reset: Steps | None, mask: Steps | None) -> Bool[Array, "*b"] 
     """
     if reset is None or mask is None:
         return None
+    # A reset after the last valid step raises the count beyond the valid ones.
     segment = jnp.cumsum(reset, -1)
     return segment[..., -1] > jnp.max(jnp.where(mask, segment, 0), -1)
 
@@ -185,6 +188,7 @@ def state_after(h: States, h0: State | None, lengths: Int[Array, "*b"] | None) -
     """
     if lengths is None:
         return h[..., -1, :]
+    # Clipped for rows without valid steps, whose result is `h0`.
     index = jnp.maximum(lengths - 1, 0)[..., None, None]
     last = jnp.take_along_axis(h, index, -2)[..., 0, :]
     h0 = jnp.zeros_like(last) if h0 is None else h0

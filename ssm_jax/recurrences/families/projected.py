@@ -58,15 +58,19 @@ class ProjectedSums:
     def _groups(self) -> tuple[np.ndarray, list[np.ndarray]]:
         """Indices of the unprojected sums, and of the projected ones by decay."""
         decays = np.asarray(self.decays)
+        # Only sums with the same decay can share a projection.
         groups = [np.flatnonzero(decays == a) for a in np.unique(decays)]
+        # Sums with no more entries than their projection are stored as they are.
         own = [k for k in groups if len(k) * self.d <= self.r]
         mapped = [k for k in groups if len(k) * self.d > self.r]
+        # The empty array keeps the index dtype if no sum is unprojected.
         return np.concatenate([np.arange(0), *own]), mapped
 
     @property
     def decay(self) -> Float[np.ndarray, " n"]:
         """Decay of each entry of the representation."""
         a, (own, mapped) = np.asarray(self.decays, np.float32), self._groups
+        # All sums of a group have the decay of its first one.
         of_groups = a[[k[0] for k in mapped]]
         return np.concatenate([a[own].repeat(self.d), of_groups.repeat(self.r)])
 
@@ -89,6 +93,7 @@ class ProjectedSums:
         """Returns the maps from ``s`` to projected increments, or None."""
         if not maps.mapped:
             return None
+        # sum_k c^k W^k of all steps in one product, (l, k) by (k, d r).
         parts = [
             matmul_f32(_select(c, k, -1), kernel.reshape(len(k), -1)).reshape(
                 *c.shape[:-1], self.d, self.r
@@ -119,8 +124,10 @@ class ProjectedSums:
         """Returns the representation of ``c s``, by ``matrix`` if it is given."""
         matrix = maps.fixed if matrix is None else matrix
         if matrix is None:
+            # A matrix per row and step would be larger than this outer product.
             return self.project(maps, outer(c, s))
         own = outer(_select(c, self._groups[0], -1), s)
+        # A row vector times the matrix of its own step.
         mapped = jnp.matmul(s[..., None, :], matrix, precision="highest")[..., 0, :]
         return jnp.concatenate([own, mapped], -1)
 
@@ -129,6 +136,7 @@ class ProjectedSums:
     ) -> Float[Array, "*b r"]:
         """Returns ``W u`` from the representation of ``u``."""
         own, mapped = jnp.split(v, [len(maps.own)], -1)
+        # The projections of different decays are parts of one sum W u.
         mapped = jnp.sum(mapped.reshape(*mapped.shape[:-1], -1, self.r), -2)
         return mapped + matmul_f32(own, maps.own) if len(maps.own) else mapped
 
@@ -141,6 +149,7 @@ def _select(values, indices, axis):
     """
     if not len(indices):
         return jax.lax.slice_in_dim(values, 0, 0, axis=axis)
+    # Indices of a group are mostly consecutive, so there are few slices.
     runs = np.split(indices, np.flatnonzero(np.diff(indices) != 1) + 1)
     slices = [
         jax.lax.slice_in_dim(values, int(run[0]), int(run[-1]) + 1, axis=axis)

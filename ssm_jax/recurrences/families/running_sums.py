@@ -35,7 +35,7 @@ STD = 0.1
 
 
 class Letters(NamedTuple):
-    """Names of the parameters in a unit's paper; or the parameters under them.
+    """Parameter names of a unit's paper, or the parameters with these names.
 
     Attributes:
       feedback: ``W_1``, from the sums to the feedback, and its bias.
@@ -129,6 +129,7 @@ class RunningSums(Nonlinear):
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Initializes the parameters; see the class for their shapes."""
         check_draw(key, d_in)
+        # Four keys also without feedback, so that the other parameters do not change.
         key_in, key_feedback, key_feedback_sums, key_out = jax.random.split(key, 4)
         n, d, r = self.d_hidden, self.d_statistic, self.d_feedback
         drawn = Letters(
@@ -158,10 +159,12 @@ class RunningSums(Nonlinear):
     def run(self, params, x, steps, h0, solver, *, reset, lengths, last_only):
         """Evaluates by projections of the sums; see `ProjectedSums`."""
         named = self.named(params)
+        # The input part of all steps in one product, outside of the solver.
         own = matmul_f32(x, named.input) + named.input_bias
         c = self.weights(params, steps)
         s, stats = self._statistics(params, own, c, h0, solver)
         sums = h0.reshape(*h0.shape[:-1], self.n_sums, self.d_statistic)
+        # Only the final sums are needed: those of all steps would be (b, l, k d).
         sums = weighted_sums_final_state(
             self.decays, c, s, sums, reset=reset, lengths=lengths
         )
@@ -175,6 +178,7 @@ class RunningSums(Nonlinear):
     def decay(self, params):
         """Returns the decay of the projected sums, and zeros for ``s``."""
         del params
+        # `s` is part of the solver's state, for the outputs, and does not accumulate.
         return jnp.append(self._feedback_sums.decay, jnp.zeros(self.d_statistic))
 
     def nonlinear_term(self, params, h, u):
@@ -189,6 +193,7 @@ class RunningSums(Nonlinear):
     def _statistics(self, params, own, c, h0, solver):
         """``s`` of all steps, and the statistics of the solver."""
         if not self.d_feedback:
+            # `s` does not depend on the sums: nothing is solved.
             ones = jnp.ones((), bool)
             return self._phi(own), SolverStats(jnp.zeros((), jnp.int32), ones)
         named = self.named(params)
@@ -199,12 +204,14 @@ class RunningSums(Nonlinear):
             "kernel": named.statistic,
         }
         seen = self._feedback_sums.project(maps, h0)
+        # `s` before the first step is never read: its decay is 0.
         start = jnp.concatenate([seen, jnp.zeros_like(own[..., 0, :])], -1)
         v, stats = solver(self.nonlinear_term, feedback, (own, c, matrices), start)
         return v[..., -self.d_statistic :], stats
 
     def _read(self, params, c, s, h0, reset):
         """``Y u`` of all steps."""
+        # Y u by its own linear recurrence, without the sums of all steps.
         read = ProjectedSums(self.decays, self.d_statistic, self.d_output)
         maps, matrices = self._mapped(read, self.named(params).output, c)
         gained = read.increment(maps, c, s, matrices)
@@ -215,8 +222,10 @@ class RunningSums(Nonlinear):
     def _mapped(self, projected, kernel, c):
         """Returns the parts of the map, and per-step matrices if rows share them."""
         if not self.tracks_position:
+            # `c` is the same at every step and in every row.
             return projected.maps(kernel, c.reshape(-1, self.n_sums)[0]), None
         maps = projected.maps(kernel)
+        # Matrices of each row and step, (b, l, d, m r), would exceed what they save.
         rows_differ = c[..., 0, 0].size > 1
         return maps, None if rows_differ else projected.matrices(maps, c)
 
@@ -259,6 +268,7 @@ def weighted_sums_final_state(
         included, from_h0 = included & (segment == latest), latest[..., 0] == 0
     a = jnp.asarray(decays)
     # A reset removes the contributions of the initial state and of earlier segments.
+    # The clip avoids 0**-1; 0**0 is 1, so that a decay of 0 holds the last step.
     remaining = weights * a ** jnp.maximum(age, 0)[..., None]
     remaining = jnp.where(included[..., None], remaining, 0)
     h0_decay = jnp.where(from_h0[..., None], a ** n[..., None], 0)[..., None]

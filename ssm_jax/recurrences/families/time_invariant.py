@@ -76,6 +76,7 @@ class TimeInvariant(Recurrence, abc.ABC):
                 return None
             return jnp.zeros(modes.state_shape, modes.state_dtype)
 
+        # Shapes and dtypes only: no parameters are drawn.
         one = jax.eval_shape(one_state)
         return one and jnp.zeros((*batch_shape, *one.shape), one.dtype)
 

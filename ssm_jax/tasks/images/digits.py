@@ -58,18 +58,22 @@ class Digits:
 
 @functools.cache
 def _read() -> dict[base.Split, labelled.LabelledImages]:
+    # Imported on first use: the other tasks do not need scikit-learn.
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     pixels, labels = load_digits(return_X_y=True)
+    # A fixed seed, not that of a run: all runs are evaluated on the same images.
     rest, test = train_test_split(
         np.arange(len(labels)), test_size=300, stratify=labels, random_state=0
     )
+    # From `rest`, so that the splits are disjoint.
     train, validation = train_test_split(
         rest, test_size=150, stratify=labels[rest], random_state=0
     )
 
     def part(rows: np.ndarray | list[int]) -> labelled.LabelledImages:
+        # `load_digits` returns the integers 0 to 16 as floats.
         return labelled.LabelledImages(
             pixels[rows].astype(np.uint8), labels[rows].astype(np.int32), white=16
         )

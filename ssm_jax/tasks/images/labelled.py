@@ -47,7 +47,8 @@ class LabelledImages(NamedTuple):
         rows, loss_mask = base.shuffled_indices(
             len(self.labels), split, index, batch_size, seed
         )
-        # Pixels are stored as uint8 and converted per batch: a quarter of the memory.
+        # Pixels are stored as uint8 and converted per batch: a quarter of the memory. A
+        # Python integer as the divisor would make the batch float64.
         inputs = self.pixels[rows, :, None] / np.float32(self.white)
         return base.Batch(inputs, self.labels[rows], loss_mask)
 

@@ -10,6 +10,7 @@ from ssm_jax.tasks import base
 from ssm_jax.tasks.images import labelled
 from ssm_jax.tasks.tfds import reading
 
+# The versions are fixed, as the order of the examples depends on them.
 MNIST = reading.PreparedSet("mnist", "mnist/3.0.1", ("image", "label"))
 CIFAR10 = reading.PreparedSet("cifar10", "cifar10/3.0.2", ("image", "label"))
 
@@ -189,6 +190,7 @@ def _part(
         return _read(prepared, data_dir, "test")
     pixels, labels, white = _read(prepared, data_dir, "train")
     n_train = len(labels) - n_validation
+    # Checked before the slices, which a negative number would not stop.
     reading.check_held_out(len(labels), n_validation, "5,000")
     part = slice(n_train) if split == "train" else slice(n_train, None)
     return labelled.LabelledImages(pixels[part], labels[part], white)
@@ -201,6 +203,7 @@ def _pooled(data_dir, n_validation):
         [getattr(_read(MNIST, data_dir, split), field) for split in ("train", "test")]
         for field in labelled.LabelledImages._fields
     )
+    # One order for all runs: the test split must not depend on the seed.
     order = np.random.default_rng(_SEED).permutation(sum(map(len, labels)))
     pixels, labels = np.concatenate(pixels)[order], np.concatenate(labels)[order]
     n = len(labels) - len(labels) // 5
@@ -212,11 +215,13 @@ def _pooled(data_dir, n_validation):
     }
 
 
+# Cached per set and split: tasks with different fields share the arrays.
 @functools.cache
 def _read(
     prepared: reading.PreparedSet, data_dir: str | None, split: str
 ) -> labelled.LabelledImages:
     """Decodes a split of a prepared set into arrays, once per process."""
+    # Imported on first use: the other tasks do not need Pillow.
     from PIL import Image
 
     pixels, labels = [], []

@@ -41,10 +41,12 @@ def _examples(split: str, found: Sequence[Path]) -> Examples:
         for member, content in files.members(path)
         if member.name.startswith(prefix)
     }
+    # Counts through all batches: TFDS shuffles by this key, which must be unique.
     index = 0
     for name in sorted(batches):
         pixels, labels = _read_batch(path / PurePosixPath(name), batches[name])
         for image, label in zip(pixels, labels, strict=True):
+            # Three planes, one per color; PNG has the colors of a pixel together.
             image = image.reshape(3, 32, 32).transpose(1, 2, 0)
             yield (
                 index,
@@ -59,6 +61,7 @@ def _examples(split: str, found: Sequence[Path]) -> Examples:
 
 def _read_batch(location: Path, content: bytes) -> tuple[np.ndarray, list[int]]:
     try:
+        # Pickled by Python 2, whose strings are bytes.
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
         pixels, labels = batch[b"data"], batch[b"labels"]
     except (pickle.UnpicklingError, EOFError, LookupError, TypeError) as error:

@@ -19,11 +19,13 @@ def encode_png(pixels: np.ndarray) -> io.BytesIO:
     """Encodes an image, uint8 ``(h, w)`` or ``(h, w, 3)``, as PNG, as TFDS does."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
+    # TFDS reads from the current position.
     file.seek(0)
     return file
 
 
 def _examples(split: str, found: Sequence[Path]) -> Examples:
+    # In the order of `wanted` below.
     images_file, labels_file = found[:2] if split == "train" else found[2:]
     images, labels = _read_idx(images_file, 3), _read_idx(labels_file, 1)
     if images.shape[1:] != (28, 28):
@@ -45,10 +47,12 @@ def _read_idx(path: Path, ndim: int) -> np.ndarray:
     magic = 0x0800 + ndim  # 0x08 is unsigned byte; the last byte is the rank.
     if len(content) < head or struct.unpack(">i", content[:4])[0] != magic:
         raise files.bad(path, f"begin with {magic:#010x}", f"0x{content[:4].hex()}")
+    # Big-endian, as the format requires.
     shape = struct.unpack(f">{ndim}i", content[4:head])
     if len(content) - head != np.prod(shape):
         rule = f"hold {np.prod(shape)} bytes after its head"
         raise files.bad(path, rule, len(content) - head)
+    # A view of `content`, without a copy.
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
 
 

@@ -122,6 +122,7 @@ def draw(
 
 def has_expressions(bounds: Bounds) -> bool:
     """Returns whether one of `N_TRIAL_TREES` sampled trees is within the bounds."""
+    # A fixed seed: whether a task is valid must not depend on chance.
     rng = np.random.default_rng(0)
     rounds = range(0, N_TRIAL_TREES, _AT_ONCE)
     return any(len(_draw_shapes(rng, bounds)[1]) for _ in rounds)
@@ -150,6 +151,7 @@ def _draw_shapes(
         # Every node of the next level adds at least one token.
         length_min = length + np.bincount(next_tree, minlength=_AT_ONCE)
         tree = next_tree[length_min[next_tree] <= bounds.max_length]
+        # 0 marks a tree as dropped, since `min_length` is at least 1.
         length[length_min > bounds.max_length] = 0
     is_wanted = (bounds.min_length <= length) & (length <= bounds.max_length)
     return levels, np.flatnonzero(is_wanted)
@@ -202,6 +204,7 @@ def _prefix_to_last_digit(row: np.ndarray) -> bytes:
 
 
 def _part_of(text: bytes) -> int:
+    # A checksum, not `hash`, whose value for bytes differs between processes.
     return (zlib.crc32(text[:-1]) + text[-1]) % PARTS
 
 
@@ -232,9 +235,11 @@ def _apply(
     table[is_argument] = value
     table.sort(axis=1)
     row = np.arange(len(table))
+    # The middle two arguments, equal if the number of arguments is odd.
     below, above = table[row, (n_arguments - 1) // 2], table[row, n_arguments // 2]
     total = table.sum(axis=1, where=is_argument)
     minimum, maximum = table[:, 0], table[row, n_arguments - 1]
+    # All four results for every row: vectorized, no branch per operator.
     return np.choose(operator, [minimum, maximum, (below + above) // 2, total % 10])
 
 
@@ -252,6 +257,7 @@ def _write(
         token = _DIGIT + digits[depth]
         token[is_operator] = _OPERATOR + operators[depth]
         rows[tree, position] = token
+        # Without the token of the operator and its closing bracket.
         first, n_inside = position[is_operator] + 1, sizes[depth][is_operator] - 2
         rows[tree[is_operator], first + n_inside] = _CLOSE
         if depth + 1 < len(levels):
@@ -266,6 +272,7 @@ def _count_tokens(levels: list[_Level]) -> list[np.ndarray]:
     """Returns, per level, the number of tokens of the subtree of each node."""
     sizes, size = [], np.empty(0, np.int64)  # Sizes one level deeper.
     for _, is_operator, n_arguments in reversed(levels):
+        # Siblings are contiguous: the sums of runs are the sizes of all arguments.
         inside = np.add.reduceat(size, _starts(n_arguments)) if len(size) else 0
         size = np.ones(len(is_operator), np.int64)
         size[is_operator] = 2 + inside

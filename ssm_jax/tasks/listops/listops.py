@@ -108,12 +108,13 @@ class ListOps:
                 f"`min_length` must be from 1 to `max_length`, {self.max_length}, got "
                 f"{self.min_length}; the arena's bounds are 500 and 2000."
             )
+        # Rejection sampling without such trees would not terminate.
         if not expressions.has_expressions(_bounds(self)):
             raise ValueError(
                 "`min_length` and `max_length` must be lengths that trees have, got "
-                f"{self.min_length} and {self.max_length}, and none such among "
-                f"{expressions.N_TRIAL_TREES:,} trees; widen the bounds, or increase "
-                "`max_depth` or `max_arguments`."
+                f"{self.min_length} and {self.max_length}, which none of "
+                f"{expressions.N_TRIAL_TREES:,} sampled trees has; widen the bounds, "
+                "or increase `max_depth` or `max_arguments`."
             )
 
     @property
@@ -138,6 +139,7 @@ class ListOps:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
         rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        # Token 0 is padding only.
         tokens, values = _examples(self, split).take(rows)
         return base.Batch(tokens.astype(np.int32), values, loss_mask, mask=tokens > 0)
 
@@ -159,9 +161,11 @@ def decode(tokens: np.ndarray) -> str:
     return " ".join(words[token] for token in tokens if token)
 
 
+# Equal tasks share their examples: a task is hashable and has no state.
 @functools.cache
 def _examples(task: ListOps, split: base.Split) -> generated.GeneratedExamples:
     def draw(block: int) -> tuple[np.ndarray, np.ndarray]:
+        # Seed 0 for every run; keyed by block, so that their order does not matter.
         rng = base.generator("listops", split, 0, block)
         return expressions.draw(rng, _PER_BLOCK, _bounds(task), PARTS[split])
 

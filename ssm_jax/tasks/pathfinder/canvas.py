@@ -64,6 +64,7 @@ class Canvas:
           bool, ``(m, c)``.
         """
         offset = (sheets * self._owner.shape[1])[:, None] + pivot
+        # Flat indices into all sheets: one gather for all candidates.
         pixels = offset[..., None] + self.stamps.room[direction]
         owner = self._owner.reshape(-1).take(pixels)
         is_free = owner == _FREE
@@ -125,11 +126,13 @@ class Canvas:
         direction = rng.integers(len(stamps.step), size=pivot.shape)
         fits = self.fits(sheets, pivot, direction)
         left = fits.any(axis=1)
+        # The first of the random starts that fits, on each sheet.
         first = (np.flatnonzero(left), fits.argmax(axis=1)[left])
         grown = sheets[left]
         self.draw(grown, pivot[first], direction[first], dashes[0])
         for dash in dashes[1:]:
             grown = self.extend(rng, grown, after=dash - 1, dash=dash)
+        # Sheets without a start, or without room for a later dash.
         failed = np.setdiff1d(sheets, grown)
         self._erase(failed, dashes)
         return failed
@@ -138,6 +141,7 @@ class Canvas:
         """Removes the dashes from ``dashes.start`` on."""
         self.direction[sheets, dashes.start :] = -1
         owner = self._owner[sheets]
+        # Curves are drawn in the order of their numbers: later dashes are of this one.
         owner[owner >= _FIRST_DASH + dashes.start] = _FREE
         self._owner[sheets] = owner
 

@@ -84,8 +84,10 @@ def make_stamps(style: DashStyle, size: int) -> DashStamps:
       9.25
     """
     radius = style.dash + style.margin
+    # About ten angles per pixel of the circle, so that no pixel is missed.
     angle = np.linspace(0, 2 * np.pi, 64 * radius, endpoint=False)
     circle = radius * np.stack([np.sin(angle), np.cos(angle)], axis=-1)
+    # `unique` also sorts: the numbers of the directions, and seeded images, are fixed.
     head = np.unique(np.rint(circle).astype(int), axis=0)
     ahead = head / np.linalg.norm(head, axis=1, keepdims=True)
     tail = head - style.dash * ahead
@@ -96,6 +98,7 @@ def make_stamps(style: DashStyle, size: int) -> DashStamps:
     coverage = _coverage(tail, head, reach, style.thickness)
     pixels = np.arange(-reach, reach + 1.0)
     is_room = _distance(tail, head, pixels) <= style.margin + style.thickness / 2
+    # Rounding may bring a cosine above 1, where `arccos` is NaN.
     turn = np.arccos(np.clip(ahead @ ahead.T, -1, 1))
     weight = np.cos(np.minimum(style.continuity * turn, np.pi / 2)) ** 2
     weight[weight < 1e-9] = 0  # cos(pi / 2) is not exactly 0 in floats.
@@ -123,6 +126,7 @@ def _coverage(
 ) -> np.ndarray:
     """Returns the covered fraction of each pixel within ``reach``, ``(k, pixels)``."""
     n = 2 * reach + 1
+    # The centers of the subpixels.
     fine = (np.arange(n * _SUBPIXELS) + 0.5) / _SUBPIXELS - reach - 0.5
     is_covered = _distance(tail, head, fine) <= thickness / 2
     parts = is_covered.reshape(-1, n, _SUBPIXELS, n, _SUBPIXELS)
@@ -141,6 +145,7 @@ def _distance(tail: np.ndarray, head: np.ndarray, axis: np.ndarray) -> np.ndarra
 def _pack(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the true columns of each row, padded with the first, and a mask."""
     counts = table.sum(axis=1, keepdims=True)
+    # Stable: true columns first, in their order.
     columns = np.argsort(~table, axis=1, kind="stable")[:, : counts.max()]
     is_true = np.arange(counts.max()) < counts
     return np.where(is_true, columns, columns[:, :1]), is_true

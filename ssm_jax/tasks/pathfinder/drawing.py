@@ -131,6 +131,7 @@ def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
       ((3, 32, 32), [0, 1, 1])
     """
     setting = _SETTINGS[size]
+    # Before the curves: rejecting them does not change the frequency of the labels.
     labels = rng.integers(2, size=n, dtype=np.int32)
     which = rng.integers(len(setting.styles), size=n)
     parts, order = [], []
@@ -140,6 +141,7 @@ def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
             stamps = make_stamps(style, size)
             parts.append(_draw(rng, labels[rows], stamps, setting))
             order.append(rows)
+    # The images were drawn by style; this restores their order.
     inverse = np.argsort(np.concatenate(order))
     return Drawings(*(np.concatenate(x)[inverse] for x in zip(*parts, strict=True)))
 
@@ -159,6 +161,7 @@ def _draw(
         missing = every_sheet
         for _ in range(_DISTRACTOR_TRIES):
             dashes = range(first, first + _DISTRACTOR_DASHES)
+            # Only the sheets where the curve failed are tried again.
             missing = canvas.draw_curve(rng, missing, dashes)
     pivots = stamps.to_position(canvas.pivot)
     tails, heads = (
@@ -166,6 +169,7 @@ def _draw(
     )
     begins = rng.integers(2, size=n)
     ends = np.where(labels == 1, begins, 1 - begins)
+    # The last dashes of both curves have the numbers n_long - 2 and n_long - 1.
     dots = np.stack(
         [tails[every_sheet, begins], heads[every_sheet, n_long - 2 + ends]], axis=1
     )
@@ -192,6 +196,7 @@ def _draw_pairs(
         canvas = Canvas(stamps, n * setting.n_begun, 2 * _DASHES)
         grown = _begin_pairs(rng, canvas, setting)
         for dash in range(2, 2 * _DASHES):
+            # The curves grow in turns: neither occupies the space of the other first.
             grown = canvas.extend(rng, grown, after=dash - 2, dash=dash)
         # The first completed pairs in order: any other selection would bias the sample.
         grown = grown[:n]
@@ -208,11 +213,13 @@ def _begin_pairs(
     stamps = canvas.stamps
     n, size = len(canvas.pivot), stamps.width - 2 * stamps.edge
     every_sheet = np.arange(n)
+    # Away from the edge: the second curve begins `apart` pixels from the first.
     position = rng.integers(2 * setting.apart, size - 2 * setting.apart, size=(n, 2))
     first, second = rng.integers(len(stamps.step), size=(2, n))
     canvas.draw(every_sheet, stamps.to_index(position), first, dash=0)
     angle = 2 * np.pi * rng.random(n)
     shift = setting.apart * np.stack([np.sin(angle), np.cos(angle)], axis=-1)
+    # The distance is between the beginnings of the dashes, not between pivots.
     position = (
         position + stamps.tail[first] + np.rint(shift).astype(int) - stamps.tail[second]
     )
@@ -235,12 +242,16 @@ def _paint(canvas: Canvas, dots: np.ndarray, setting: _Setting) -> np.ndarray:
         is_long = dash < 2 * _DASHES
         contrast = setting.contrast if is_long else setting.distractor_contrast
         light = contrast * stamps.coverage[direction]
+        # The maximum: where dashes overlap they are not brighter. A pixel that pads a
+        # stamp by repetition is written twice with one value.
         brightness[pixels] = np.maximum(brightness[pixels], light)
     inside = slice(stamps.edge, -stamps.edge)
     images = brightness.reshape(n, stamps.width, stamps.width)[:, inside, inside]
     axis = np.arange(images.shape[1])
     for y, x in (dot[..., None, None] for dot in dots.transpose(1, 2, 0)):
         distance = np.hypot(axis[:, None] - y, axis - x)
+        # The edge of a dot is one pixel wide, from 1 to 0.
         disc = np.clip(setting.dot_radius + 0.5 - distance, 0, 1)
         images = np.maximum(images, disc)
+    # Contrasts above 1 saturate.
     return np.rint(255 * np.minimum(images, 1)).astype(np.uint8)

@@ -107,6 +107,7 @@ class Pathfinder:
         n = self.n_examples(split)
         rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
         pixels, labels = _examples(self, split).take(rows)
+        # float32, as an integer divisor would make the batch float64.
         return base.Batch(pixels[..., None] / np.float32(255), labels, loss_mask)
 
 
@@ -124,8 +125,10 @@ class _PreparedExamples:
 
     def __init__(self, task: Pathfinder, split: base.Split) -> None:
         prepared = PATHFINDER[task.size]
+        # Opened, not read: the images of Path-X take 3.3 GB.
         self._records = prepared.open(task.data_dir, split)
         n, n_there = task.n_examples(split), len(self._records)
+        # Fewer are valid: the first `n` images of the split.
         if n > n_there:
             raise ValueError(
                 f"`n_{split}` must be at most {n_there}, the images in "
@@ -136,6 +139,7 @@ class _PreparedExamples:
     def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns pixels, uint8, ``(b, l)``, and labels, int32, ``(b,)``."""
         records = self._records.read(rows.tolist())
+        # One buffer, viewed as an array: no array per image.
         pixels = b"".join(record.text("image") for record in records)
         labels = [record.integer("label") for record in records]
         return (
@@ -152,6 +156,7 @@ def _examples(
         return _PreparedExamples(task, split)
 
     def draw(block: int) -> tuple[np.ndarray, np.ndarray]:
+        # Seed 0, the default of `write_pathfinder`: prepared sets have the same images.
         drawings = draw_block(task.size, 0, split, block)
         return drawings.images.reshape(PER_BLOCK, -1), drawings.labels
 

@@ -20,6 +20,7 @@ from ssm_jax.tasks import base
 from ssm_jax.tasks.pathfinder.drawing import PER_BLOCK, Size, draw_block
 from ssm_jax.tasks.pathfinder.pathfinder import PATHFINDER, check_size
 
+# A multiple of a block, so that no block is drawn for two shards.
 _PER_SHARD = 50 * PER_BLOCK
 
 
@@ -64,14 +65,17 @@ def write_pathfinder(
     target = Path(PATHFINDER[size].path(str(data_dir)))
     description = f"{n} images of Pathfinder, seed {seed}"
     with _locked(target.parent):
+        # Under the lock: another process may have completed the set before.
         if target.exists():
             _check_same(target, description)
             return target
+        # The name holds all arguments: only an equal call resumes these files.
         staging = target.with_name(f".preparing-{target.name}-{n}-{seed}")
         staging.mkdir(exist_ok=True)
         shards = _plan(staging, size, n, seed)
         _write_missing(shards, n, workers or os.cpu_count() or 1, progress)
         _write_metadata(staging, shards, description)
+        # One rename: readers never see an incomplete set.
         os.rename(staging, target)
     return target
 
@@ -93,7 +97,9 @@ class _Shard:
         serializer = example_serializer.ExampleSerializer(
             features.get_serialized_info()
         )
+        # With the process id, as a killed worker may have left a partial file.
         part = self.path.with_name(f".part-{os.getpid()}-{self.path.name}")
+        # Groups of one record: random access decompresses no other record.
         writer = array_record_module.ArrayRecordWriter(str(part), "group_size:1")
         for block in range(self.first // PER_BLOCK, -(-self.end // PER_BLOCK)):
             drawings = draw_block(self.size, self.seed, self.split, block)
@@ -141,6 +147,7 @@ def _write_missing(
     workers: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
+    # A shard has its final name only if it is complete.
     missing = [shard for shard in shards if not shard.path.exists()]
     done = n - sum(shard.end - shard.first for shard in missing)
     if progress is not None:
@@ -160,6 +167,7 @@ def _in_processes(shards: list[_Shard], workers: int) -> Iterator[int]:
     with ProcessPoolExecutor(workers, context, _end_with_parent) as pool:
         futures = [pool.submit(shard.write) for shard in shards]
         try:
+            # By completion: progress does not wait for the slowest worker.
             for future in as_completed(futures):
                 yield future.result()
         finally:
@@ -172,9 +180,12 @@ def _end_with_parent() -> None:
     assert parent is not None
 
     def watch() -> None:
+        # Returns also if the parent was killed.
         parent.join()
+        # `sys.exit` would end this thread only.
         os._exit(1)
 
+    # A daemon does not keep a finished worker alive.
     threading.Thread(target=watch, daemon=True).start()
 
 
@@ -190,6 +201,7 @@ def _write_metadata(staging: Path, shards: list[_Shard], description: str) -> No
         part.unlink()
     infos = []
     for split in ("train", "validation", "test"):
+        # In the order of the shards, which is that of the examples.
         of_split = [shard for shard in shards if shard.split == split]
         infos.append(
             tfds.core.SplitInfo(

@@ -68,6 +68,7 @@ class CumSum:
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_request(split, index, batch_size, seed)
+        # All values depend on these arguments only, not on earlier batches.
         rng = base.generator("cumsum", split, seed, index)
         x = sequence.draw_noise(rng, batch_size, self.length)
         n_terms = np.arange(1, self.length + 1)

@@ -117,6 +117,7 @@ class Mixture:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
         rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        # Indexing by an array copies: the caller may modify the batch, not the cache.
         x = _samples(self.degree, self.std, self.length, split, n)[rows]
         if self.target == "curve":
             return base.Batch(x[..., None], x[:, 1:], loss_mask)
@@ -127,6 +128,7 @@ class Mixture:
 
 @functools.cache
 def _samples(degree, std, length, split, n):
+    # Seed 0 for every run: the samples are a fixed set.
     rng = base.generator("mixture", split, 0, 0)
     offset = std * rng.normal(size=(n, 1))
     weights = std * rng.normal(size=(n, N_COMPONENTS))
@@ -135,12 +137,18 @@ def _samples(degree, std, length, split, n):
 
 def _components(degree, length):
     """Returns the five curves, ``(5, length)``, the same for every split."""
+    # The seed of the authors' code; it is not that of a run.
     rng = np.random.default_rng(1000)
+    # (t - L / 2) / (L / 2), as in the authors' code: 1 is excluded.
     s = 2 * np.arange(length) / length - 1
     if degree is not None:
+        # No constant term, as the offset `b` is one.
         terms = s ** np.arange(1, degree + 1)[:, None]
         return rng.uniform(-1, 1, (N_COMPONENTS, degree)) @ terms
+    # 0.1 to 2.9, as the upper bound is exclusive; shared by the five components.
     frequency = rng.integers(1, 30, N_FREQUENCIES) * 0.1
+    # A phase per component and frequency, as in the code; the paper has one per
+    # frequency.
     amplitude, phase = rng.uniform(-1, 1, (2, N_COMPONENTS, N_FREQUENCIES, 1))
     waves = np.sin(2 * np.pi * (frequency[:, None] * s + phase))
     return np.sum(amplitude * waves, 1)

@@ -35,6 +35,7 @@ def draw_noise(rng: np.random.Generator, batch_size: int, length: int) -> np.nda
       >>> print(np.abs(x).max(axis=1))
       [1. 1.]
     """
+    # Drawn and divided in float64, rounded once.
     x = rng.standard_normal((batch_size, length))
     return (x / np.abs(x).max(axis=1, keepdims=True)).astype(np.float32)
 
@@ -56,6 +57,7 @@ def with_positions(x: np.ndarray) -> np.ndarray:
        [ 1. -1.  0.]
        [ 1.  0. -1.]]
     """
+    # Relative to the length of the row, as in the authors' code.
     angle = 2.0 * np.pi * np.arange(x.shape[1]) / x.shape[1]
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=-1).astype(x.dtype)
     return np.concatenate(

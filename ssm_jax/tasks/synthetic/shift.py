@@ -76,6 +76,7 @@ class Shift:
         base.check_request(split, index, batch_size, seed)
         rng = base.generator("shift", split, seed, index)
         x = sequence.draw_noise(rng, batch_size, self.length)
+        # Zeros remain before each delay.
         targets = np.zeros((*x.shape, self.n_shifts), x.dtype)
         for k in range(self.n_shifts):
             # Integer division, exact where the float quotient k * (L / C) is not.

@@ -33,7 +33,9 @@ def read_bytes(data_dir: str | None, split: Split) -> np.ndarray:
       ValueError: A split has no file, or a file is empty.
     """
     found = files(data_dir)[split]
+    # Read on demand: a file is converted before the next one is read.
     rows = (tokens.from_bytes(file.read_bytes()) for file in found)
+    # uint16, half of the memory of int32, holds the 257 tokens.
     return _joined(found, rows, np.array([BYTE_SEPARATOR], np.uint16))
 
 
@@ -56,6 +58,7 @@ def read_words(data_dir: str | None, split: Split, size: int) -> np.ndarray:
     """
     found = files(data_dir)[split]
     rows = vocabulary(data_dir, size).encode(map(_decoded, found))
+    # Tokens are held in memory: two bytes each where they suffice.
     dtype = np.uint16 if size <= 2**16 else np.int32
     return _joined(found, rows, np.array([WORD_SEPARATOR], dtype))
 
@@ -85,6 +88,7 @@ def read_subwords(
     found, reader = files(data_dir)[split], subwords_of(data_dir, tokenizer)
     dtype = np.uint16 if reader.size <= 2**16 else np.int32
     separator_token = np.array([reader.number(separator)], dtype)
+    # `disable=None`: a progress bar on terminals only.
     with tqdm(found, f"{tokenizer} {split}", disable=None) as shown:
         return _joined(found, reader.encode(map(_decoded, shown)), separator_token)
 
@@ -97,6 +101,7 @@ def subwords_of(data_dir: str | None, tokenizer: str) -> subwords.Subwords:
 @functools.cache
 def vocabulary(data_dir: str | None, size: int) -> words.Vocabulary:
     """Returns the vocabulary of the train split, ``size`` tokens in total."""
+    # Of the train split alone: no information from the other splits.
     return words.Vocabulary.of(map(_decoded, files(data_dir)["train"]), size)
 
 
@@ -126,6 +131,7 @@ def files(data_dir: str | None) -> dict[Split, list[Path]]:
         found: dict[Split, list[Path]] = {s: _texts(folder / s) for s in splits}
     else:
         texts = _texts(folder)
+        # By position in the sorted list: three files suffice for three splits.
         train = [file for i, file in enumerate(texts) if i % 10 > 1]
         found = {"train": train, "validation": texts[::10], "test": texts[1::10]}
     for split in splits:
@@ -139,11 +145,13 @@ def files(data_dir: str | None) -> dict[Split, list[Path]]:
 
 
 def _texts(folder: Path) -> list[Path]:
+    # Sorted by relative path: the order of a file system differs between machines.
     paths = (path for path in folder.rglob("*.txt") if path.is_file())
     return sorted(paths, key=lambda path: path.relative_to(folder).as_posix())
 
 
 def _decoded(file: Path) -> str:
+    # Invalid bytes become replacement characters: one must not stop a run.
     return file.read_text(encoding="utf-8", errors="replace")
 
 
@@ -158,4 +166,5 @@ def _joined(
                 f"`data_dir` must hold no file without text, got {file}; remove it."
             )
         parts += [row.astype(separator.dtype), separator]
+    # Once, at the end: appending would copy the text for every file.
     return np.concatenate(parts)

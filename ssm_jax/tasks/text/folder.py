@@ -153,19 +153,24 @@ class TextFolder:
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
+        # Carried states need row r to continue row r of the previous batch.
         choose = (
             base.contiguous_indices
             if self.layout == "stream"
             else base.shuffled_indices
         )
         rows, row_counts = choose(n, split, index, batch_size, seed)
+        # One more than the window: the target of the last step.
         positions = self.length * rows[:, None] + np.arange(self.length + 1)
         whole = self.text(split)
         last = len(whole) - 1
+        # Positions beyond the end repeat the last token; the mask excludes them.
         text = whole[np.minimum(positions, last)].astype(np.int32)
+        # Copies, as overlapping views would share changes by the caller.
         inputs, targets = text[:, :-1].copy(), text[:, 1:].copy()
         loss_mask = row_counts[:, None] & (positions[:, 1:] <= last)
         packed = self.layout == "packed"
+        # The separator is the first token of a document, so the state is reset there.
         reset = inputs == self._separator() if packed else None
         return base.Batch(inputs, targets, loss_mask, reset=reset)
 
@@ -176,6 +181,7 @@ class TextFolder:
             return documents.read_bytes(self.data_dir, split)
         if self.tokenizer == "words":
             return documents.read_words(self.data_dir, split, self.vocabulary)
+        # Not in `__post_init__`: a task is created without reading its files.
         if self._subwords().size > self.vocabulary:
             raise ValueError(
                 f"`vocabulary` must be at least {self._subwords().size}, the tokens of "
@@ -206,6 +212,7 @@ class TextFolder:
         """
         if self.tokenizer != "bytes" and not text.isascii():
             try:
+                # Words and subwords consist of characters, which surrogates are not.
                 text.encode()
             except UnicodeEncodeError as error:
                 raise ValueError(
@@ -213,6 +220,7 @@ class TextFolder:
                     f"got {text!r}; a model that reads bytes accepts any text."
                 ) from error
         if self.tokenizer == "bytes":
+            # The bytes of an argument that was not UTF-8, unchanged.
             row = tokens.from_bytes(text.encode(errors="surrogateescape"))
         elif self.tokenizer == "words":
             (row,) = self._words().encode([text])

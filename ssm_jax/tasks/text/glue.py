@@ -14,6 +14,7 @@ GlueName = Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli"]
 def _set(
     name: GlueName, *features: str, n_classes: int = 2, test: str = "validation"
 ) -> sentences.SentenceSet:
+    # The version is fixed, as the order of the examples depends on it.
     prepared = reading.PreparedSet(
         f"glue/{name}", f"glue/{name}/2.0.0", (*features, "label")
     )
@@ -25,6 +26,7 @@ SETS: dict[GlueName, sentences.SentenceSet] = {
     "sst2": _set("sst2", "sentence"),
     "mrpc": _set("mrpc", "sentence1", "sentence2"),
     "qqp": _set("qqp", "question1", "question2"),
+    # Matched: from the same sources as the train split.
     "mnli": _set(
         "mnli", "premise", "hypothesis", n_classes=3, test="validation_matched"
     ),

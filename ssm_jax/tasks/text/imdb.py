@@ -10,6 +10,7 @@ IMDB = reading.PreparedSet(
     "imdb_reviews", "imdb_reviews/plain_text/1.0.0", ("text", "label")
 )
 _REVIEWS = sentences.SentenceSet(IMDB, ("text",), n_classes=2)
+# A number of validation reviews that error messages recommend.
 _USUAL = "2,500"
 
 
@@ -85,6 +86,7 @@ class ImdbBytes:
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         part = self._part(split)
+        # Truncated per batch, so that tasks of any length share the rows.
         return part.batch(split, index, batch_size, seed, self.length)
 
     def _part(self, split: base.Split) -> tokens.LabelledRows:
@@ -156,6 +158,7 @@ class ImdbWords(sentences.WordTask):
         )
 
     def _read(self):
+        # The cache has these arguments as its key: `length` is not one of them.
         return sentences.read_words(
             _REVIEWS, self.data_dir, self.n_validation, self.vocabulary, self.min_count
         )

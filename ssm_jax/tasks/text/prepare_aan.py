@@ -10,16 +10,19 @@ from ssm_jax.tasks.tfds import files
 from ssm_jax.tasks.tfds.writing import Examples, RawSet
 
 _SPLITS = ("train", "validation", "test")
+# The published tables have labels as integers or as floats.
 _LABELS = {b"0": 0, b"1": 1, b"0.0": 0, b"1.0": 1}
 
 
 def _examples(split: str, found: Sequence[Path]) -> Examples:
     path = found[_SPLITS.index(split)]
+    # In binary, only a newline ends a line, and no text is decoded.
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             line = line.rstrip(b"\r\n")
             if not line:
                 continue
+            # Not `csv`: quotation marks in the texts have no special meaning.
             fields = line.split(b"\t")
             if len(fields) != 5:
                 raise files.bad(f"{path}:{number}", "have 5 fields", len(fields))

@@ -67,24 +67,30 @@ def write(
             folder.mkdir(parents=True)
             n = 0
             what = f"{name} {split} documents"
+            # One document at a time: PG-19 has 12 GB.
             for title, text in writing.with_progress(raw.documents(source), what, None):
                 (folder / f"{title}.txt").write_bytes(text)
                 n += raw.count(text)
+            # An error discards the staging directory: no incomplete set remains.
             writing.check_count(name, split, n, counts, raw.unit)
     return raw.prepared.path(data_dir)
 
 
 def _articles(source: Path) -> Iterator[tuple[str, bytes]]:
     """Splits a file of WikiText before each title, without dropping any line."""
+    # Number of the article; -1 before the first title.
     article, n = [], -1
     after_blank = True
     with source.open("rb") as lines:
         for number, line in enumerate(lines, 1):
+            # After an empty line only: lines of formulas can look like titles.
             if after_blank and _is_title(line):
                 if n >= 0:
+                    # Padded with zeros: the order of the names is that of the articles.
                     yield f"{n:05}", b"".join(article)
                     article = []
                 n += 1
+            # Text before the first title means that this is another file.
             elif n < 0 and line.strip():
                 rule = "be the title of an article, = TITLE ="
                 raise files.bad(f"{source}:{number}", rule, repr(line[:40])[1:])
@@ -103,6 +109,7 @@ def _is_title(line: bytes) -> bool:
 
 
 def _books(source: Path) -> Iterator[tuple[str, bytes]]:
+    # Sorted: the order of a file system differs between machines.
     for path in sorted(source.glob("*.txt")):
         text = path.read_bytes()
         if not text:

@@ -13,6 +13,7 @@ from ssm_jax.tasks.text.glue import SETS, GlueName
 from ssm_jax.tasks.tfds import files
 from ssm_jax.tasks.tfds.writing import Examples, RawSet
 
+# Label of test examples, as in TFDS: the true ones are not public.
 _HIDDEN = -1
 _MRPC_CLASSES = ("not_equivalent", "equivalent")
 _FILES = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv"}
@@ -50,11 +51,14 @@ class _Tables:
         """Yields the examples of a split, keyed by the row of its table."""
         (path,) = found
         file = self.files[split]
+        # An archive has the tables in a folder; a directory is that folder.
         if path.is_file():
             file = f"{self.folder}/{file}"
         test = split.startswith("test")
         skipped = []
+        # Test tables have a header even where the labelled ones have none.
         rows = named_rows(path, file, () if test else self.without_head)
+        # Skipped rows are counted: `idx` is the row in the published table.
         for idx, (location, row) in enumerate(rows):
             texts = {name: row.get(column) for name, column in self.columns.items()}
             label = str(_HIDDEN) if test else row.get(self.label)
@@ -90,6 +94,7 @@ def named_rows(
         if not head:
             head = fields
         else:
+            # Not strict: the caller checks the columns that it uses.
             yield location, dict(zip(head, fields, strict=False))
 
 
@@ -97,6 +102,7 @@ def _class(location: str, label: str | None, classes: Sequence[str]) -> int:
     names = [*classes, *(str(number) for number in range(len(classes)))]
     if label not in names:
         raise files.bad(location, f"have a label of {', '.join(names)}", repr(label))
+    # Names and then indices of the same classes.
     return names.index(label) % len(classes)
 
 
@@ -106,8 +112,10 @@ def _mrpc_examples(split: str, found: Sequence[Path]) -> Examples:
         for idx, (location, row) in enumerate(named_rows(test, None)):
             yield idx, _mrpc_example(location, row, idx, _HIDDEN)
         return
+    # The published train table is both splits; the ids select the validation pairs.
     ids = {tuple(fields[:2]) for _, fields in files.rows(held_out)}
     for idx, (location, row) in enumerate(named_rows(train, None)):
+        # Before the selection, as it checks that the columns of the ids exist.
         example = _mrpc_example(location, row, idx, None)
         if ((row["#1 ID"], row["#2 ID"]) in ids) == (split == "validation"):
             yield idx, example

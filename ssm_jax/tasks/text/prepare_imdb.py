@@ -16,7 +16,9 @@ def _examples(split: str, found: Sequence[Path]) -> Examples:
         if member.parts[:2] != ("aclImdb", split) or member.suffix != ".txt":
             continue
         label = member.parts[2]
+        # The third directory, `unsup`, has the unlabelled reviews.
         if label in ("neg", "pos"):
+            # As TFDS strips them.
             text = content.strip()
             if not text:
                 raise files.bad(path.parent / member, "hold a review", "nothing")

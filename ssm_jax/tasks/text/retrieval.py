@@ -84,9 +84,11 @@ class Retrieval:
         rows, loss_mask = base.shuffled_indices(
             len(pairs), split, index, batch_size, seed
         )
+        # From disk per batch: papers are long, and a batch has few of them.
         records = pairs.read(rows.tolist())
+        # Both papers of a pair in succession, to be separated by the reshape below.
         texts = [record.text(name) for record in records for name in ("text1", "text2")]
-        # The two papers of a pair are adjacent rows until the reshape below.
+        # Truncated before the conversion: most bytes of a long paper are not used.
         inputs, mask = tokens.pad(
             [tokens.from_bytes(text[: self.length]) for text in texts], self.length
         )
@@ -95,6 +97,7 @@ class Retrieval:
         return base.Batch(inputs.reshape(shape), labels, loss_mask, mask.reshape(shape))
 
 
+# One open file per split and process.
 @functools.cache
 def _open(data_dir: str | None, split: str) -> reading.Records:
     return AAN.open(data_dir, split)

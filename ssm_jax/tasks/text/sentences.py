@@ -50,6 +50,7 @@ class SentenceSet:
         for record in self.prepared.open(data_dir, split):
             texts.append([record.text(name) for name in self.sentences])
             labels.append(record.integer("label"))
+        # A split without public labels has the label -1.
         bad = set(labels) - set(range(self.n_classes))
         if bad:
             raise ValueError(
@@ -103,8 +104,10 @@ def hold_out(n: int, n_validation: int, usual: str) -> dict[base.Split, np.ndarr
       ValueError: One of the two splits would be empty.
     """
     reading.check_held_out(n, n_validation, usual)
+    # A permutation: the examples of a smaller split are among those of a larger one.
     order = np.random.default_rng(_SEED).permutation(n)
     return {
+        # Sorted, so that the examples keep the order of the set.
         "train": np.sort(order[n_validation:]),
         "validation": np.sort(order[:n_validation]),
     }
@@ -166,6 +169,7 @@ def read_words(
     known = words.Vocabulary.of(counted, vocabulary, min_count)
 
     def labelled(texts, labels):
+        # First and second sentences apart: they are joined per batch, by its length.
         columns = zip(*texts, strict=True)
         rows = tuple(
             tokens.Rows.of(known.encode(map(_decode, column))) for column in columns

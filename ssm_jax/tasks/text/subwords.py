@@ -14,6 +14,7 @@ import numpy as np
 
 # Characters encoded per parallel call; each takes about 100 bytes of memory there.
 _AT_ONCE = 2**22
+# Tokens of single bytes in vocabularies of SentencePiece.
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
@@ -31,6 +32,7 @@ class Subwords:
     def __init__(self, path: Path):
         """Loads the file."""
         try:
+            # Imported here: the package is an optional dependency.
             from tokenizers import Tokenizer
         except ImportError:
             raise ValueError(
@@ -41,7 +43,7 @@ class Subwords:
         if not path.is_file():
             raise FileNotFoundError(
                 f"`tokenizer` must be a file in `data_dir` or elsewhere, got {path}, "
-                "where there is no file; check the path."
+                "which does not exist; check the path."
             )
         try:
             self._tokenizer: Any = Tokenizer.from_file(str(path))
@@ -50,13 +52,15 @@ class Subwords:
                 f"`tokenizer` must be a file of the package tokenizers, got {path} "
                 f"({error}); `Tokenizer.save` writes one."
             ) from error
-        # Documents are encoded whole, whatever lengths the file was saved with.
+        # The file may have been saved with a length; documents are encoded as a whole.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._added = self._tokenizer.get_added_tokens_decoder()
+        # The decoder may be nested in a sequence, so its whole description is searched.
         self._of_bytes = '"ByteLevel"' in json.dumps(
             json.loads(self._tokenizer.to_str())["decoder"]
         )
+        # Not the number of entries, as indices may have gaps.
         self.size = 1 + max(self._tokenizer.get_vocab().values())
         """Number of tokens of the file."""
 
@@ -89,11 +93,13 @@ class Subwords:
         A word is preceded by a space if the tokenizer joins words with spaces. Indices
         beyond the file's vocabulary return the empty string.
         """
+        # Added tokens are plain text, not characters that stand for bytes.
         if number in self._added:
             return self._added[number].content.encode()
         token = self._tokenizer.id_to_token(number)
         if token is None:
             return b""
+        # A token may be an incomplete character: bytes, not text, are concatenated.
         if self._of_bytes and _bytes().keys() >= set(token):
             return bytes(_bytes()[character] for character in token)
         if byte := _BYTE.fullmatch(token):
@@ -102,6 +108,7 @@ class Subwords:
 
     def _suffix(self, number):
         """Returns the text that a token adds after a word, spaces included."""
+        # Decoded after a word: the space before a first token is removed.
         word = self._tokenizer.decode([self._word])
         return self._tokenizer.decode([self._word, number]).removeprefix(word)
 
@@ -129,6 +136,7 @@ def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
     for text in texts:
         batch.append(text)
         n += len(text)
+        # By characters: documents differ in length by orders of magnitude.
         if n >= _AT_ONCE:
             yield batch
             batch, n = [], 0

@@ -36,11 +36,13 @@ class Rows:
     @classmethod
     def of(cls, rows: Iterable[np.ndarray]) -> "Rows":
         """Concatenates at least one row; rows may be empty."""
+        # One array and its ends: no Python object per row.
         rows = list(rows)
         return cls(np.concatenate(rows), np.cumsum([len(row) for row in rows]))
 
     def take(self, which: np.ndarray) -> list[np.ndarray]:
         """Returns the tokens of the rows with the indices ``which``."""
+        # The row before row 0 would be the last one.
         starts = np.where(which == 0, 0, self.ends[which - 1])
         ends = self.ends[which]
         return [self.tokens[a:b] for a, b in zip(starts, ends, strict=True)]
@@ -53,6 +55,7 @@ def from_bytes(text: bytes) -> np.ndarray:
       >>> from_bytes(b"ab").tolist()
       [98, 99]
     """
+    # uint16, as the token of the byte 255 is 256.
     return np.frombuffer(text, np.uint8).astype(np.uint16) + 1
 
 
@@ -102,7 +105,9 @@ def join(
       >>> join(np.array([5, 6, 7, 8]), np.array([9]), separator=2, length=4).tolist()
       [5, 6, 2, 9]
     """
+    # Without the separator.
     room = length - 1
+    # What the first sentence leaves, but at least half.
     n_second = min(len(second), max(room - len(first), room // 2))
     n_first = min(len(first), room - n_second)
     return np.concatenate([first[:n_first], [separator], second[:n_second]])

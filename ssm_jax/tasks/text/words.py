@@ -70,6 +70,7 @@ class Vocabulary:
             for word in split(piece):
                 counts[word] += count
         frequent = (word for word, count in counts.items() if count >= min_count)
+        # Ties by word: otherwise the order of the texts would decide.
         words = sorted(frequent, key=lambda word: (-counts[word], word))
         return cls(tuple(words[: max(size - _N_SPECIAL, 0)]))
 
@@ -79,6 +80,7 @@ class Vocabulary:
         tokens_of = _Pieces(token)
         for text in texts:
             found = map(tokens_of.__getitem__, text.lower().split())
+            # One copy of the cached bytes; `intc` is the type "i" of `array`.
             yield np.frombuffer(b"".join(found), np.intc)
 
 
@@ -113,5 +115,5 @@ def check_vocabulary(vocabulary: int, min_count: int) -> None:
         )
     if min_count < 1:
         raise ValueError(
-            f"`min_count` must be at least 1, got {min_count}; 1 takes every word."
+            f"`min_count` must be at least 1, got {min_count}; 1 includes every word."
         )

@@ -41,12 +41,13 @@ class Published:
             there = [
                 manual_dir / name for name in names if (manual_dir / name).exists()
             ]
+            # The preferred name, if several exist.
             found += there[:1]
             missing += [] if there else [names[0]]
         if missing:
             raise FileNotFoundError(
                 f"`--manual_dir` must hold {self.describe_wanted()}, got {manual_dir} "
-                f"without {', '.join(missing)}; put them there as published."
+                f"without {', '.join(missing)}; copy them there unchanged."
             )
         return found
 
@@ -54,7 +55,7 @@ class Published:
 def bad(location: object, rule: str, got: object) -> ValueError:
     """Returns the error for a file, line or record with invalid contents."""
     return ValueError(
-        f"{location} must {rule}, got {got}; get the file anew from its publisher."
+        f"{location} must {rule}, got {got}; download the file from its publisher."
     )
 
 
@@ -64,10 +65,10 @@ def report_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGED as error:
-        raise bad(path, "be whole", str(error) or type(error).__name__) from error
+        raise bad(path, "be complete", str(error) or type(error).__name__) from error
     except OSError as error:  # gzip raises OSError without a file name.
         if error.filename is None and error.errno is None:
-            raise bad(path, "be whole", error) from error
+            raise bad(path, "be complete", error) from error
         raise
 
 
@@ -77,11 +78,13 @@ def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     The paths of a directory start with its name, as those of its archive do.
     """
     if path.is_dir():
+        # Sorted: the order of a file system differs between machines.
         for file in sorted(path.rglob("*")):
             if file.is_file():
                 inside = PurePosixPath(path.name, *file.relative_to(path).parts)
                 yield inside, file.read_bytes()
         return
+    # As a stream: seeking in a compressed archive would decompress it again.
     with report_damage(path), tarfile.open(path, "r|*") as archive:
         for member in archive:
             if member.isfile():
@@ -112,8 +115,11 @@ def rows(path: Path, file: str | None = None) -> Iterator[tuple[str, list[str]]]
             table = (zipfile.Path(path) if path.is_file() else path) / file
         if not table.exists():
             raise FileNotFoundError(f"{path} must hold {file}, got no such file in it.")
+        # A byte order mark is removed. Invalid bytes become surrogates, so that the
+        # error below can name their line.
         with table.open("r", encoding="utf-8-sig", errors="surrogateescape") as lines:
             for number, line in enumerate(lines, 1):
+                # Only the newline: other white space may belong to the last field.
                 line = line.removesuffix("\n")
                 if not line:
                     continue

@@ -15,6 +15,7 @@ class Record:
 
     def __init__(self, raw: bytes):
         """Parses a serialized ``tf.train.Example``."""
+        # Imported on first use: tasks without prepared sets do not need TFDS.
         from tensorflow_datasets.proto import tf_example_pb2
 
         example: Any = tf_example_pb2.Example  # pyright: ignore[reportAttributeAccessIssue]
@@ -37,7 +38,7 @@ class Records:
     """
 
     def __init__(self, source: Any, name: str, explain: Callable[[BaseException], str]):
-        """Wraps a source of raw records; ``explain`` makes an error's message."""
+        """Wraps a source of raw records; ``explain`` returns error messages."""
         self._source, self._name, self._explain = source, name, explain
 
     def __len__(self) -> int:
@@ -65,7 +66,7 @@ class Records:
         except RuntimeError as error:  # array_record raises RuntimeError.
             raise ValueError(self._explain(error)) from error
         if not all(raw):  # A file truncated at a block boundary.
-            raise ValueError(self._explain(EOFError("empty records, a file cut short")))
+            raise ValueError(self._explain(EOFError("empty records, a truncated file")))
         return [Record(each) for each in raw]
 
 
@@ -113,6 +114,7 @@ class PreparedSet:
             return False
         for split in builder.info.splits:
             records = self.open(data_dir, split)
+            # A file that is cut short fails at its last record.
             records.read([0, len(records) - 1])
         return True
 
@@ -133,6 +135,7 @@ class PreparedSet:
         """
         builder = self._builder(data_dir)
         info, explain = builder.info, functools.partial(self._damaged, data_dir)
+        # Checked when the split is opened, not at the first record without it.
         lacking = [repr(name) for name in self.features if name not in info.features]
         if split not in info.splits or lacking:
             what = f"feature {lacking[0]}" if lacking else f"split {split!r}"
@@ -161,7 +164,7 @@ class PreparedSet:
         return builder
 
     def _other(self, data_dir: str | None, what: str) -> str:
-        way = f"give another folder, and {self._command('FOLDER')}"
+        way = f"pass another folder, and {self._command('FOLDER')}"
         return self._must(data_dir, f"a set {what}", way)
 
     def _damaged(self, data_dir: str | None, error: BaseException) -> str:

@@ -68,6 +68,7 @@ def write(
       ValueError: A file is damaged or has other contents, the number of examples is not
         the published one, or another process is preparing the same set.
     """
+    # Before staging: a missing file leaves no directory.
     files = raw.find(manual_dir)
     counts = {} if subset else raw.counts
     with staged(raw.prepared, data_dir) as staging:
@@ -132,8 +133,10 @@ def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
     target = Path(prepared.path(data_dir))
     depth = len(Path(prepared.folder).parts)
     root = target.parents[depth - 1]
+    # In the same directory, so that the rename is within one file system.
     staging = root / f".preparing-{prepared.folder.replace('/', '-')}"
     staging.mkdir(parents=True, exist_ok=True)
+    # The directory itself is locked: no lock file remains.
     handle = os.open(staging, os.O_RDONLY)
     try:
         try:
@@ -193,7 +196,7 @@ def check_count(
     if n != expected or not n:
         raise ValueError(
             f"{name} must have {expected or 'some'} {unit} in its split {split}, got "
-            f"{n}; get its files anew, or pass --subset to accept these files."
+            f"{n}; download its files again, or pass --subset to accept these files."
         )
     logging.info("%s %s: %d %s", name, split, n, unit)
 
@@ -234,6 +237,7 @@ class _Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         for example in with_progress(examples, f"{name} {split}", counts.get(split)):
             n += 1
             yield example
+        # Raised within the writing of TFDS, which then does not complete the set.
         check_count(name, split, n, counts, "examples")
 
 
@@ -244,6 +248,7 @@ def _write_in_order(builder: _Builder) -> None:
     writer.initialize_splits(list(builder.raw.counts))
     for split in builder.raw.counts:
         examples = builder._generate_examples(split)
+        # In parts: the set is never in memory as a whole.
         while some := list(itertools.islice(examples, 1000)):
             writer.add_examples({split: [example for _, example in some]})
     writer.close_all()
