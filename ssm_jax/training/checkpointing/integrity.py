@@ -92,7 +92,8 @@ def read_record(path: Path) -> Json:
     except (ValueError, KeyError, TypeError):
         record, intact = {}, False
     if not intact:
-        raise CheckpointError(message(path, "be as it was saved", f"a changed {RECORD}"))
+        got = f"a changed {RECORD}"
+        raise CheckpointError(message(path, "be as it was saved", got))
     if (own := record["step"]) != int(path.name):
         # Copied or renamed by hand: its numbers would count as those of another step.
         rule = f"be the directory of step {path.name}"
