@@ -137,7 +137,10 @@ class FRU(RunningSums):
         # keeps the phase f t / T accurate, which float32 would round for large t.
         angle = 2 * np.pi * params["theta"]
         rotation = jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
-        return jnp.real(decay_powers(_waves(self), steps) * rotation) / self.horizon
+        return (
+            jnp.real(decay_powers(_waves(self, angle.dtype), steps) * rotation)
+            / self.horizon
+        )
 
 
 def log_spaced(n: int, maximum: float, minimum: float = 0.25) -> tuple[float, ...]:
@@ -182,12 +185,14 @@ def rotating(fru: FRU) -> LogDecay:
     Returns:
       Logarithm of the decays, leaves ``(k,)``.
     """
-    return jax.tree.map(jnp.negative, _waves(fru))
+    return jax.tree.map(jnp.negative, _waves(fru, jnp.float32))
 
 
-def _waves(fru):
+def _waves(fru, dtype):
     """Returns the logarithm of ``e^{2 pi i f / T}``, its phase in two floats."""
     angle = 2 * np.pi * np.asarray(fru.frequencies) / fru.horizon
+    if dtype == jnp.float64:
+        return LogDecay(jnp.zeros_like(angle), jnp.asarray(angle))
     # One float32 would err by up to 4e-7 f radians over the horizon.
     high = np.float32(angle)
     return LogDecay(*map(jnp.asarray, (0 * high, high, np.float32(angle - high))))

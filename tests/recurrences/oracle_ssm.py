@@ -18,7 +18,9 @@ def dss(recurrence, params, x, state=None):
     A, B = discretized("zoh", diagonal(lam * dt), dt)
     if recurrence.length is not None:
         taps = np.exp((lam * dt)[..., None] * np.arange(recurrence.length))
-        B = 1 / (lam * np.sum(taps, -1))
+        # The squared divisor has an epsilon, as in the authors' code.
+        divisor = lam * np.sum(taps, -1) * np.expm1(lam * dt)
+        B = np.expm1(lam * dt) * divisor.conj() / (np.abs(divisor) ** 2 + 1e-7)
     C = [_complex(p, name) for name in _weights(p, "w")]
     return _outputs(A, B, C, p, x, state)
 

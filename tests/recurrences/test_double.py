@@ -8,9 +8,6 @@ import pytest
 from tests.kernels.oracle import assert_close
 from tests.recurrences.cases import WIDTH, problem, rows
 
-# Their constants (decays, waves, the lengths of the softmax) are rounded to float32.
-SINGLE_CONSTANTS = ("dss_softmax", "sru", "fru", "fru_summed")
-
 
 def in_double(tree):
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
@@ -33,14 +30,12 @@ def test_double_in_is_double_out(row):
 
 @pytest.mark.full
 @rows(brief=True)
-def test_double_is_the_definition_to_its_digits(row, request):
+def test_double_is_the_definition_to_its_digits(row):
     p = problem(row, 17)
-    name = request.node.callspec.id
-    tolerance = 1e-6 if name in SINGLE_CONSTANTS else 1e-10
     with jax.enable_x64(True):
         params, x = in_double(p.params), np.float64(p.x)
         y, last = jax.jit(row.recurrence.apply)(params, x)
     wanted, wanted_last = row.run(params, x, None)
-    assert_close(y, wanted, tolerance)
+    assert_close(y, wanted, 1e-10)
     if last is not None:
-        assert_close(last, wanted_last, tolerance)
+        assert_close(last, wanted_last, 1e-10)

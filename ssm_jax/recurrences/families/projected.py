@@ -68,8 +68,8 @@ class ProjectedSums:
 
     @property
     def decay(self) -> Float[np.ndarray, " n"]:
-        """Decay of each entry of the representation."""
-        a, (own, mapped) = np.asarray(self.decays, np.float32), self._groups
+        """Decay of each entry of the representation, in float64."""
+        a, (own, mapped) = np.asarray(self.decays), self._groups
         # All sums of a group have the decay of its first one.
         of_groups = a[[k[0] for k in mapped]]
         return np.concatenate([a[own].repeat(self.d), of_groups.repeat(self.r)])

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw, check_flags
@@ -177,9 +178,10 @@ class RunningSums(Nonlinear):
 
     def decay(self, params):
         """Returns the decay of the projected sums, and zeros for ``s``."""
-        del params
         # `s` is part of the solver's state, for the outputs, and does not accumulate.
-        return jnp.append(self._feedback_sums.decay, jnp.zeros(self.d_statistic))
+        decay = np.append(self._feedback_sums.decay, np.zeros(self.d_statistic))
+        # Constants take the dtype of the parameters: float64 has all its digits.
+        return jnp.asarray(decay, self.named(params).output.dtype)
 
     def nonlinear_term(self, params, h, u):
         """Returns the increment of the projected sums, followed by ``s``."""
@@ -216,7 +218,9 @@ class RunningSums(Nonlinear):
         maps, matrices = self._mapped(read, self.named(params).output, c)
         gained = read.increment(maps, c, s, matrices)
         start = read.project(maps, h0)
-        v, _ = linear_recurrence(read.decay, gained, start, reset=reset)
+        v, _ = linear_recurrence(
+            jnp.asarray(read.decay, gained.dtype), gained, start, reset=reset
+        )
         return read.recombine(maps, v)
 
     def _mapped(self, projected, kernel, c):
@@ -266,7 +270,7 @@ def weighted_sums_final_state(
         segment = jnp.cumsum(reset, -1)
         latest = jnp.max(jnp.where(included, segment, 0), -1, keepdims=True)
         included, from_h0 = included & (segment == latest), latest[..., 0] == 0
-    a = jnp.asarray(decays)
+    a = jnp.asarray(decays, s.dtype)
     # A reset removes the contributions of the initial state and of earlier segments.
     # The clip avoids 0**-1; 0**0 is 1, so that a decay of 0 holds the last step.
     remaining = weights * a ** jnp.maximum(age, 0)[..., None]
