@@ -6,15 +6,16 @@ There are three tiers:
   Every row of every contract table once: length 17, sequential with its gradient,
   ``auto`` by value; doctests.
 * ``--full``: adds the tests marked ``full``, on eight CPU devices: all methods,
-  lengths, gradients and dtypes, several devices and processes, the programs.
+  lengths, gradients and dtypes, several devices and processes, the programs. Shape
+  annotations are checked at every call.
 * ``--nightly``: adds the tests marked ``nightly``: 131,072 steps, kill trials,
   10,000 generated tokens.
 
 A test that needs several devices or starts a process is marked ``full``. Tests of
 other tiers are deselected, not skipped.
 
-Nothing of ssm_jax is imported at the head of this file: the hook that checks the
-shape annotations is installed after it is read.
+Nothing of ssm_jax is imported at the head of this file: the hook that checks the shape
+annotations is installed after it is read.
 """
 
 import io
@@ -24,6 +25,7 @@ import tempfile
 from collections.abc import Callable
 
 import jax
+import jaxtyping
 import numpy as np
 import pytest
 from PIL import Image
@@ -58,9 +60,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sets the number of devices, before JAX makes them."""
-    fast = not (config.getoption("--full") or config.getoption("--nightly"))
-    jax.config.update("jax_num_cpu_devices", 1 if fast else 8)
+    """Sets the number of devices, and whether annotations are checked."""
+    if config.getoption("--full") or config.getoption("--nightly"):
+        jax.config.update("jax_num_cpu_devices", 8)  # before JAX makes them
+        # Every module of ssm_jax is compiled anew for it, which takes 13 seconds.
+        jaxtyping.install_import_hook("ssm_jax", "beartype.beartype")
+    else:
+        jax.config.update("jax_num_cpu_devices", 1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list) -> None:

@@ -59,6 +59,7 @@ def test_rows_are_independent(trained):
     np.testing.assert_array_equal(both[0], alone[0])
 
 
+@pytest.mark.full
 def test_generation_continues_from_a_file(trained, tmp_path):
     model, variables = trained
     prompts, options = [[3, 1, 4], [5]], {"seed": 2}

@@ -51,8 +51,8 @@ def losses(model, inputs, state=None):
 @pytest.mark.parametrize("order", tiered(["text", "shuffled"]))
 def test_windows_from_zero_states(model, order, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.PIECE", 8)
-    found = list(losses_by_length(*model, TEXT, [4, 12, 36], order=order))
-    assert [each.length for each in found] == [4, 12, 36]
+    found = list(losses_by_length(*model, TEXT, [4, 36], order=order))
+    assert [each.length for each in found] == [4, 36]
     for each in found:
         wanted = [
             losses(model, TEXT[first : first + each.length + 1])[0]

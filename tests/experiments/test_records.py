@@ -38,6 +38,7 @@ def test_records_are_the_rows(run, tmp_path):
     assert not records(tmp_path)[1]["lengths"]
 
 
+@pytest.mark.full
 def test_an_overridden_run_is_not_recorded(run):
     folder = WorkDir(run[0])
     with pytest.raises(ValueError, match="`--record` must be of an experiment as it"):

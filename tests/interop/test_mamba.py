@@ -95,6 +95,7 @@ def test_weights_that_do_not_fit_are_rejected(saved, tmp_path):
         load_mamba(tmp_path)
 
 
+@pytest.mark.full
 def test_model_that_the_format_cannot_represent_is_rejected(tmp_path):
     model, variables = built(head=StepHead(d_output=11))
     with pytest.raises(ValueError, match="`model`.*`SequenceModel`"):

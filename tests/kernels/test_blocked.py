@@ -172,6 +172,7 @@ def test_what_is_not_a_number_stays_so():
     assert np.isnan(_mix((m.at[:, 0].set(0), broken))[0]).all()
 
 
+@pytest.mark.full
 def test_many_are_mixed_at_once():
     m, v, g = weights_and_values(16, 4, 4)
     many = jnp.stack([m, jnp.zeros_like(m)])

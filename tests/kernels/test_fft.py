@@ -2,7 +2,6 @@
 
 import functools
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -173,7 +172,8 @@ def test_low_precision_in_is_low_precision_out_of_float32_sums():
         ),
     ):
         assert y.dtype == jnp.bfloat16
-        chex.assert_trees_all_equal(y, wanted.astype(jnp.bfloat16))
+        # One unit in the last place: the two float32 results may round differently.
+        np.testing.assert_allclose(np.float32(y), wanted, rtol=2.0**-7)
 
 
 @each_decay

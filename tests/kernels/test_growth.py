@@ -93,6 +93,7 @@ def test_overflow_of_powers_keeps_zero_states_finite(method, length, growth):
     assert_close(run(a, b)[0], by_steps(a, b))
 
 
+@pytest.mark.full
 def test_each_row_of_vmap_is_evaluated_by_its_own_decays():
     b, c = drawn(SHORT, 3), drawn(SHORT, 3)
     a = np.stack([REAL[2], REAL[1.1], REAL[1.1] / 2])

@@ -53,7 +53,7 @@ def values_and_gradients(**options):
 @pytest.mark.parametrize(
     ("method", "inner", "chunk"),
     [
-        ("picard", "associative", None),
+        pytest.param("picard", "associative", None, marks=pytest.mark.full),
         pytest.param("picard", "sequential", 7, marks=pytest.mark.full),
         pytest.param("newton", "chunked", None, marks=pytest.mark.full),
         pytest.param("newton", "associative", 23, marks=pytest.mark.full),
@@ -90,6 +90,7 @@ def test_a_good_guess_saves_sweeps():
     assert warm.iterations < cold.iterations
 
 
+@pytest.mark.full
 def test_damping_ends_at_the_same_states():
     h, _ = solved(PARAMS, X, H0, DECAY, method="newton")
     damped, stats = solved(PARAMS, X, H0, DECAY, method="newton", damping=0.5)

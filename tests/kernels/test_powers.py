@@ -144,6 +144,7 @@ def test_derivative_at_zero_is_finite():
     chex.assert_tree_all_finite(derivatives(jnp.zeros(2)))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("derivative", [jax.jacfwd, jax.jacrev], ids=["fwd", "rev"])
 def test_first_and_second_derivatives_of_powers(derivative):
     log, steps = jax.tree.map(lambda v: v[:8], LOGS["phase_lo"]), STEPS[::20]

@@ -23,6 +23,7 @@ from tests.kernels.cases import (
 from tests.tiers import tiered
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", tiered(METHODS, ("fft",)))
 def test_first_and_second_derivatives_are_known(method):
     # The three states of a constant input of 1 sum up to 3 + 2 a + a^2.
@@ -75,6 +76,7 @@ def test_vmap_over_decays_is_one_after_another(method):
         oracle.assert_close(row, expected(one, p._replace(a=one)), 1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", tiered(METHODS, ("fft",)))
 def test_vmap_over_batches_is_one_after_another(method):
     decay, p = make("log_phase", (3, 5, N))

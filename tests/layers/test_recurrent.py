@@ -60,6 +60,7 @@ def test_parameters_are_boxed_in_their_groups(layer):
     )
 
 
+@pytest.mark.full
 @each_layer
 def test_parameters_apply_with_and_without_boxes(layer, x):
     variables, apply = initialized(layer)
@@ -104,8 +105,8 @@ def test_layer_applies_mixing_to_the_recurrence(x):
     "recurrence",
     tiered(
         [
-            FRU(frequencies=(0.0, 1.0), horizon=LENGTH, d_statistic=3, d_output=2),
             PLAIN,
+            FRU(frequencies=(0.0, 1.0), horizon=LENGTH, d_statistic=3, d_output=2),
             GRU(d_state=3),
             LSTM(d_state=3),
         ],

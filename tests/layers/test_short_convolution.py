@@ -40,6 +40,7 @@ def test_convolution_uses_the_window_and_its_own_segment(d_conv):
         chex.assert_trees_all_close(given, wanted, rtol=0, atol=1e-6)
 
 
+@pytest.mark.full
 def test_taps_are_initialized_uniform_within_one_over_sqrt_k(key):
     params = ShortConvolution().init(key, np.zeros((1, 1000), np.float32))["params"]
     assert params["kernel"].shape == (4, 1000) and params["bias"].shape == (1000,)

@@ -58,6 +58,7 @@ def normed(x):
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("prenorm", tiered([True, False]))
 def test_block_has_two_residual_sublayers(prenorm):
     layer, feedforward = Attention(2), MLP(8)

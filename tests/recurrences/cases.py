@@ -82,6 +82,7 @@ class Problem(NamedTuple):
     weights: tuple[np.ndarray, np.ndarray | None]
 
 
+@functools.cache
 def problem(row, length, *, batch=2, start=False):
     """A drawn problem of a row; with a drawn state before the first step or none."""
     rng = np.random.default_rng(length)

@@ -57,6 +57,7 @@ def test_bound_holds_for_all_parameters_in_value_and_gradient(recurrence, key):
     assert bounded.groups() == recurrence.groups()
 
 
+@pytest.mark.full
 def test_states_within_the_bound_stay_there(key):
     """Inputs that all push the same way fill the room that there is, to the brim."""
     lru = LRU(d_state=4)
@@ -76,6 +77,7 @@ def test_states_within_the_bound_stay_there(key):
     assert np.all(np.abs(apply(lru, first)) > M)
 
 
+@pytest.mark.full
 def test_small_eigenvalues_are_left_alone(key):
     s5 = S5(d_state=8, blocks=2)
     params = s5.init(key, D)

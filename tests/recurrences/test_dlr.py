@@ -80,6 +80,7 @@ def test_feedthrough_is_standard_normal(key):
     assert follows(feedthrough, "norm")
 
 
+@pytest.mark.full
 def test_one_mode_for_every_lag_makes_every_shift():
     length = 64
     dlr = DLR(d_state=length, dt_min=1e-9, dt_max=1e-9)

@@ -38,6 +38,7 @@ def assert_kernel(given, wanted):
     np.testing.assert_allclose(given, wanted, rtol=0, atol=3e-6 * np.abs(wanted).max())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("direction", ["w", "w_backward"])
 def test_product_readout_is_a_real_readout_of_pairs(direction):
     dlr = DLR(d_state=5, readout="prod", bidirectional=True)

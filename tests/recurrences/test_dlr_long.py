@@ -34,6 +34,7 @@ def exact_modes(dlr, params):
     return lam.ravel(), -0.5j * np.outer(w, w).ravel()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dlr", READOUTS.values(), ids=READOUTS.keys())
 @pytest.mark.parametrize("method", METHODS)
 def test_evaluation_of_a_long_sequence_is_right(dlr, method):
@@ -51,6 +52,7 @@ def test_evaluation_of_a_long_sequence_is_right(dlr, method):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dlr", READOUTS.values(), ids=READOUTS.keys())
 def test_convolution_kernel_of_a_million_steps_is_right(dlr):
     params = dlr.init(jax.random.key(0), 1)

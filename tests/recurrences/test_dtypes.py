@@ -41,6 +41,7 @@ def test_low_parameters_are_converted_before_anything_else(row):
         assert leaf.dtype in (jnp.float32, jnp.complex64)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", tiered(EVALUATIONS))
 def test_rounded_parameters_give_what_they_give_in_float32(name):
     recurrence, p = ROWS[name].recurrence, problem(ROWS[name], 3)

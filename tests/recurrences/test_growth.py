@@ -113,6 +113,7 @@ def test_fft_of_growing_modes_equals_the_definition(bidirectional):
             np.testing.assert_allclose(given, other, rtol=0, atol=atol)
 
 
+@pytest.mark.full
 def test_rows_of_vmap_that_grow_spoil_no_gradient():
     # Both branches are evaluated: of 40**64 the one that is left out is infinite.
     many = [params_of(growth) for growth in (0.5, 40.0)]

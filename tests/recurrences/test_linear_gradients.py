@@ -86,6 +86,7 @@ def test_state_of_a_linear_rnn(key):
     assert_close(last, wanted, 1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("alpha", tiered([0.99, 0.0]))
 def test_state_of_a_linear_sru(alpha, key):
     """Claim 5.1, but that ``B`` is not multiplied by ``W_3``."""

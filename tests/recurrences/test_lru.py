@@ -28,6 +28,7 @@ def test_eigenvalues_start_uniformly_over_the_ring(ring, key):
     np.testing.assert_allclose(gain**2, 1 - modulus**2, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_matrices_start_with_the_published_deviations(key):
     n, d = 64, 100
     params = LRU(d_state=n).init(key, d)

@@ -25,6 +25,7 @@ def scaled(params, by):
     return {k: by * v if v.ndim == 2 else v for k, v in params.items()}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("unit", "d_in", "wanted"),
     [

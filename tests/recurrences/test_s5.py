@@ -41,6 +41,7 @@ def test_s5_outputs_start_with_the_deviations_of_the_code(start, wanted, key):
     assert np.any(params["C_re"] != params["C_backward_re"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", tiered(["zoh", "bilinear"]))
 def test_s5_is_what_scipy_discretizes(rule, key):
     s5 = S5(d_state=8, blocks=1, discretization=rule, dt_min=0.01, dt_max=0.5)
@@ -71,6 +72,7 @@ def test_s5_never_grows(key):
     np.testing.assert_allclose(log_decay.log_abs, [-1e-6, -3e-3], rtol=1e-5)
 
 
+@pytest.mark.full
 def test_s5_kernel_is_what_a_pulse_gives(key):
     length, at = 15, 7
     s5 = S5(d_state=4, blocks=1, bidirectional=True, dt_min=0.1)

@@ -44,6 +44,7 @@ def test_chunks_of_the_length_change_nothing(size, monkeypatch):
     check(jax.jit(evaluation(run))(*p), expected(ROW, p, RESET, MASK))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", tiered(["associative", "sequential"]))
 def test_memory_of_the_gradient_holds_no_states_of_the_length(method):
     d, n, length = 64, 64, 16384

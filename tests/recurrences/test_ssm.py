@@ -102,6 +102,7 @@ def test_softmax_kernel_is_the_row_softmax_of_the_paper(dt, key):
     np.testing.assert_allclose(given, wanted, rtol=0, atol=tolerance)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("frequency", tiered([0.0, 1e-6, 1.0]))
 def test_softmax_is_finite_and_learns_where_it_divides_by_least(frequency, key):
     dss = DSS(d_state=1, kernel="softmax", length=2, dt_min=1e-4, dt_max=1e-4)

@@ -36,6 +36,7 @@ def norms(x):
     return np.stack([np.linalg.norm(x, p, axis=-1) for p in (1, 2, np.inf)], -1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("t", tiered([1, 4, 9], (4,)))
 def test_one_prediction_is_that_of_the_steps_so_far(t):
     model = RecurrentNetwork(GRU(d_state=4), LastHead(d_output=8))

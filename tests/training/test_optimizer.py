@@ -147,6 +147,7 @@ def test_group_of_an_unknown_parameter_is_refused(key):
         Recurrent(Misnamed(d_state=2)).init(key, jnp.zeros((4, 3)))
 
 
+@pytest.mark.full
 def test_one_group_is_optax_adamw(params):
     """All of it against the library's own, over steps of a schedule."""
     optimizer = Optimizer(

@@ -114,6 +114,7 @@ def test_dropout_is_a_function_of_seed_and_step(noisy):
     assert loss(state) != loss(state.replace(key=jax.random.key(5)))
 
 
+@pytest.mark.full
 def test_training_moves_the_running_moments_that_evaluation_uses(noisy):
     run, step, state = noisy
     batch = Digits().batch("train", 0, 8, seed=0)
@@ -166,6 +167,7 @@ def test_model_that_does_not_fit_the_task_is_refused(head):
         create(build(tiny.model(head)), TASK, SGD, seed=0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("scale", "fallbacks"), [pytest.param(0.3, 0, marks=pytest.mark.full), (200, 1)]
 )

@@ -96,6 +96,7 @@ def test_gradient_of_several_windows_is_that_of_a_long_one(steps):
     assert missing > 1e-3 * optax.tree.norm(wanted[1])
 
 
+@pytest.mark.full
 def test_no_gradient_flows_past_the_beginning_of_an_epoch(steps):
     model, params, batches, found = steps
     wanted = long_window(model, params, batches[:2], 2)

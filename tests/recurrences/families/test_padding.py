@@ -61,6 +61,7 @@ def test_padding_may_hold_anything(value):
     np.testing.assert_array_equal(grad[..., 0], MASK)
 
 
+@pytest.mark.full
 def test_batch_axes_are_any_number():
     one = left_align(X[0], RESET[0], MASK[0])
     many = left_align(X[None], RESET[None], MASK[None])

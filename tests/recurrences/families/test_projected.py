@@ -18,7 +18,7 @@ DECAYS = {
 }
 
 
-@pytest.mark.parametrize("decays", DECAYS.values(), ids=DECAYS.keys())
+@pytest.mark.parametrize("decays", tiered(DECAYS, ("both",)))
 @pytest.mark.parametrize("given", tiered(["fixed", "shared", "rows"], ("rows",)))
 def test_map_follows_the_recurrence_of_the_sums(decays, given, key):
     projected = ProjectedSums(decays, D, r=3)

@@ -105,6 +105,7 @@ def sample(rng: random.Random, depth: int, bounds: dict[str, int]) -> list[str]:
     return [*words, "]"]
 
 
+@pytest.mark.full
 def test_drawn_as_the_definition_says():
     rng = random.Random(0)
     expected: list[list[str]] = []
@@ -155,6 +156,7 @@ def test_each_split_has_expressions_of_every_shape():
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_last_digits_of_a_split_are_equally_likely():
     task = tasks.ListOps(n_train=5_000, n_test=5_000, **SMALL)
     for split in ("train", "test"):
