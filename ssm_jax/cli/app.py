@@ -51,7 +51,7 @@ def run(main: Callable[[Sequence[str]], Any], define_flags: Callable[[], Any]) -
       SystemExit: With the return value of ``main`` (0 for None), with 2 after an error
         that the user can correct, with 130 after Ctrl-C.
     """
-    # absl and JAX have defined flags at import, which --help should not list.
+    # Flags that absl has defined at import are not listed by --help.
     known = set(flags.FLAGS)
     flags.DEFINE_bool("traceback", False, "Show the traceback of an error.")
     define_flags()
@@ -130,7 +130,7 @@ def _report_unraisable(unraisable: Any) -> None:
 
 
 def _is_for_the_user(record: logging.LogRecord) -> bool:
-    """Drops records of other libraries below warnings, unless ``--verbosity`` is set."""
+    """Drops records of other libraries below warnings, if not at ``--verbosity=1``."""
     asked = absl_logging.get_verbosity() > absl_logging.INFO
     ours = record.pathname.startswith(_OURS)
     return ours or asked or record.levelno >= logging.WARNING

@@ -58,7 +58,7 @@ def load(experiment: str) -> Config:
         files = {*Path("experiments").rglob("*.py"), *path.parent.glob("*.py")}
         hint = nearest(name, sorted(map(str, files)))
         raise FileNotFoundError(f"`--config` must be a Python file, got {name}; {hint}")
-    # Not added to `sys.modules`, so that each load runs the file again.
+    # Not added to `sys.modules`, where all experiments would have the same name.
     module = importlib.util.module_from_spec(found)
     with _errors_named(name):
         found.loader.exec_module(module)
@@ -104,7 +104,7 @@ def explain(argv: Sequence[str]) -> None:
         raise ValueError("`--config` must be given, as --config=FILE[:variant].")
     config = load(experiment)
     for argument in argv:
-        # --noCONFIG.FIELD is absl's way to set a flag to False.
+        # --noconfig.FIELD sets a boolean field to False, as for any flag of absl.
         if match := re.match(r"--?(?:no)?config\.([^=]+)", argument):
             _check_field(match[1], config, experiment)
 
@@ -146,8 +146,7 @@ def _check_takes(get_config: Callable[..., Any], variant: list[str], file: str) 
 
 def _check_field(path: str, config: ConfigDict, experiment: str) -> None:
     try:
-        # The function that ml_collections uses for overrides, so that both accept the
-        # same paths, such as `a.b[0]`.
+        # By ml_collections, whose overrides may have paths such as `a.b[0]`.
         config_path.get_value(path, config)
     except (KeyError, IndexError, AttributeError, TypeError, ValueError):
         known = list(flatten(config))
