@@ -1,4 +1,4 @@
-"""Parameters of any floating-point dtype: decays and states are float32 still."""
+"""Parameters of any floating-point dtype; decays and states remain float32."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jax.extend.core import jaxprs_in_params
 from tests.recurrences.cases import WIDTH, problem, rows
 from tests.recurrences.table import ROWS
 
-# One of each evaluation.
+# One row per kind of evaluation.
 EVALUATIONS = ("dlr", "s4", "gru", "selective")
 
 
@@ -18,7 +18,7 @@ def rounded(params, dtype):
 
 
 def operations(jaxpr, dtype):
-    """Names of the operations that take numbers of a dtype."""
+    """Names of the operations with operands of a dtype."""
     for equation in jaxpr.eqns:
         if any(getattr(v.aval, "dtype", None) == dtype for v in equation.invars):
             yield equation.primitive.name

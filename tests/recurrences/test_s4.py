@@ -1,4 +1,4 @@
-"""S4: that it starts as HiPPO-LegS itself, and what it refuses."""
+"""S4: initialization by HiPPO-LegS, and invalid arguments."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from tests.bad_inputs import refuses
 @pytest.mark.parametrize("length", [1, 2, 64, 1023])
 @pytest.mark.parametrize("dt", [1e-3, 0.1])
 def test_s4_starts_as_hippo_itself(length, dt, key):
-    """Its kernel is that of the real matrices, stepped by scipy in their own basis."""
+    """Its kernel is that of the real HiPPO matrices, discretized by scipy."""
     n = 16
     s4 = S4(d_state=n, dt_min=dt, dt_max=dt)
     params = s4.init(key, 1)
