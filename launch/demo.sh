@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A demonstration of about five minutes: trains DLR on Shift and on handwritten digits,
 # evaluates both runs, prints a table and draws figures. An interrupted demo continues
-# from the last checkpoints when it is started again. RUNS is the parent of the work dirs.
+# from the last checkpoints when it is started again. RUNS is the parent of work dirs.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 RUNS=${RUNS:-runs}

@@ -77,7 +77,7 @@ def main(argv):
         spelt = [task.decode(int(token)) for token in step.tokens]
         if at_once:
             out.write(spelt[0])
-            # Shows the token at once; stdout is buffered by lines or blocks.
+            # Shows the token at once: `stdout.buffer` is flushed when it is full.
             out.flush()
         texts = [text + more for text, more in zip(texts, spelt, strict=True)]
     out.write(b"\n" if at_once else b"".join(text + b"\n---\n" for text in texts))

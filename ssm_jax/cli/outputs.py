@@ -25,9 +25,9 @@ def check_writable(flag: str, path: str | None, suffixes: Sequence[str] = ()) ->
     file = Path(path)
     got, way_out = None, "give another path"
     if file.is_dir():
-        got = "a folder"
+        got = "a directory"
     elif not file.parent.is_dir():
-        got, way_out = "no such folder", f"`mkdir -p {file.parent}` makes it"
+        got, way_out = "no such directory", f"`mkdir -p {file.parent}` makes it"
     # A new file needs permission on its directory. Nothing is opened, because that
     # would truncate or create the file.
     elif not os.access(file if file.exists() else file.parent, os.W_OK):

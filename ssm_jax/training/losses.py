@@ -58,7 +58,7 @@ def loss_sums(
         return {
             # `where` instead of a product with the mask: NaN * 0 is NaN.
             "loss": jnp.sum(jnp.where(mask, loss, 0)),
-            # Counts of a batch are exact in float32 up to 2^24; see `total`.
+            # Counts of a batch are exact in float32 up to 2^24; batches add in float64.
             "n": jnp.sum(mask, dtype=jnp.float32),
             "correct": jnp.sum(mask & hit, dtype=jnp.float32),
         }

@@ -135,8 +135,7 @@ class DataParallel:
         rows, n = values.shape[0], self.n_devices
         self.check(rows)
         if self._kind == "shard_map":
-            # Each shard is sent to its device only; an array without sharding would be
-            # copied to one device first and from there to the others.
+            # Sharded on transfer, so that each device receives only its rows.
             return jax.device_put(values, NamedSharding(self._mesh, P(_AXIS)))
         # `pmap` maps over a leading axis of devices; on host arrays this is a view.
         return values.reshape(n, rows // n, *values.shape[1:])
