@@ -1,1 +1,1 @@
-"""Benchmark suites, one subject a file: ``python -m benchmarks --suite=NAME``."""
+"""Benchmark suites: ``python -m benchmarks --suite=NAME``."""

@@ -105,23 +105,23 @@ RECURRENCES: dict[str, Recurrence] = {
 MAX_LOG_GROWTH = 60.0
 """Logarithm of the growth up to which an `FRU` or `SRU` must be finite."""
 
-# Draws that are evaluated at once: their gradients are some 100 MiB.
+# Number of draws per call; their gradients take about 100 MiB.
 _AT_ONCE = 2500
 
 
 def finite_rows(
     length: int, *, draws: int = 10_000, d_in: int = 2, repeats: int
 ) -> Iterable[Row]:
-    """Counts draws that are not finite, of each recurrence and scale, step by step.
+    """Counts draws with values that are not finite for each recurrence and scale.
 
     Args:
-      length: Steps of the input.
-      draws: Draws of parameters, input and state before the first step.
+      length: Length of the input.
+      draws: Number of draws of parameters, input and initial state.
       d_in: Width of the input.
-      repeats: Nothing here is timed; ignored.
+      repeats: Ignored, since nothing is timed.
 
     Yields:
-      A row for each recurrence and scale ``s``, with what `count` gives.
+      A row for each recurrence and scale ``s``, with the result of `count`.
     """
     del repeats
     for name, recurrence in RECURRENCES.items():
@@ -142,25 +142,25 @@ def count(
 ) -> Row:
     """Counts the draws of one recurrence at one scale.
 
-    A draw is ``init`` of one key plus ``scale`` times standard normal numbers, a
-    standard normal input and, where there is one, a standard normal state before the
-    first step. The gradient is that of a sum of outputs and final state, weighted by
-    standard normal numbers, by parameters, input and state.
+    A draw is ``init`` with one key plus ``scale`` times standard normal numbers, a
+    standard normal input and, if the recurrence has a state, a standard normal initial
+    state. The gradient is that of a sum of outputs and final state, weighted by
+    standard normal numbers, with respect to parameters, input and state.
 
     Args:
-      recurrence: What is evaluated.
-      scale: Standard deviation of what is added to each parameter.
+      recurrence: The recurrence.
+      scale: Standard deviation of the noise added to each parameter.
       draws: Number of draws.
-      length: Steps of the input.
+      length: Length of the input.
       d_in: Width of the input.
-      method: How it is evaluated.
+      method: Evaluation method.
 
     Returns:
-      ``draws``, ``values`` and ``gradients``: all draws, those with a number in the
-      outputs or the final state that is not finite, and in the gradients; ``within``
-      and ``bad_within``: the draws that must be finite, which are all but those of an
-      `FRU` or `SRU` beyond the bound in their docstrings, and those of them that are
-      not; ``where``: the arguments with gradients that are not finite.
+      ``draws``, the number of draws; ``values`` and ``gradients``, the numbers of draws
+      whose outputs or final state, or whose gradients, are not finite; ``within``, the
+      number of draws that must be finite, which are all except those of an `FRU` or
+      `SRU` beyond the bound in their docstrings; ``bad_within``, the number of these
+      that are not finite; ``where``, the arguments with gradients that are not finite.
     """
     n_chunks = -(-draws // _AT_ONCE)
     shape = (n_chunks, -(-draws // n_chunks))
@@ -207,11 +207,11 @@ def step_growth(
 
     Args:
       unit: The unit.
-      params: Its parameters, further axes before theirs.
-      length: Steps.
+      params: Parameters of the unit, with leading axes.
+      length: Number of steps.
 
     Returns:
-      ``rho``, of the further axes.
+      ``rho``, with the leading axes.
     """
     named = unit.named(params)
     steps = jnp.arange(length if unit.tracks_position else 1)
@@ -227,7 +227,7 @@ def step_growth(
 
 @functools.partial(jax.jit, static_argnames=("recurrence", "method"))
 def _bad(recurrence, params, x, state, weights, *, method):
-    """Whether values, under the name of nothing, and gradients are not finite."""
+    """Whether values (with an empty name) and gradients are not finite."""
 
     def total(params, x, state):
         out = recurrence.apply(params, x, state, method=method)
@@ -246,7 +246,7 @@ def _bad(recurrence, params, x, state, weights, *, method):
 
 
 def _normal(rng, axes, like):
-    """Standard normal numbers as those of ``like``, further axes before theirs."""
+    """Standard normal numbers in the shapes of ``like``, with leading axes."""
     drawn = rng.standard_normal((*axes, *like.shape))
     if jnp.iscomplexobj(like):
         drawn = drawn + 1j * rng.standard_normal(drawn.shape)

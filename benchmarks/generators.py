@@ -1,4 +1,4 @@
-"""The generators of the long-range tasks: examples a second of one process."""
+"""Examples per second of the generators of the long-range tasks."""
 
 import statistics
 import time
@@ -9,7 +9,7 @@ from benchmarks.measurement import Row
 from ssm_jax.tasks.listops import expressions
 from ssm_jax.tasks.pathfinder import drawing
 
-# Of the Long Range Arena.
+# Lengths of the Long Range Arena.
 BOUNDS = expressions.Bounds(500, 2000, 10, 10)
 N_EXPRESSIONS = 256
 
@@ -34,17 +34,17 @@ GENERATORS = {
 
 
 def generator_rows(length: int, *, repeats: int) -> list[Row]:
-    """Draws blocks of examples of one task.
+    """Times the generation of blocks of examples of one task.
 
     Args:
-      length: Steps of a sequence, which says the task: one of `GENERATORS`.
-      repeats: Number of timed blocks, after one that is not.
+      length: Sequence length, which selects the task: one of `GENERATORS`.
+      repeats: Number of timed blocks, after one that is not timed.
 
     Returns:
-      One row: the task, and the examples of a second.
+      One row: the task, and examples per second.
 
     Raises:
-      ValueError: No task has such sequences.
+      ValueError: No task has this length.
     """
     if length not in GENERATORS:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What nonlinear recurrences take in parallel, and step by step."""
+"""Nonlinear recurrences evaluated in parallel and step by step."""
 
 import logging
 from collections.abc import Iterable
@@ -15,17 +15,17 @@ from ssm_jax.types import Activations, PyTree
 def iteration_rows(
     length: int, *, batch: int = 4, frequencies: int = 60, repeats: int
 ) -> Iterable[Row]:
-    """Evaluates an FRU with its weights at the start and greater, and a GRU.
+    """Times an FRU with initial and with larger weights, and a GRU.
 
     Args:
-      length: Steps of a sequence, and the FRU's horizon.
-      batch: Sequences.
-      frequencies: Waves of the FRU; the paper's of pixel MNIST are 60.
-      repeats: Timed runs of each.
+      length: Sequence length, and the horizon of the FRU.
+      batch: Number of sequences.
+      frequencies: Number of frequencies of the FRU; 60 in the paper for pixel MNIST.
+      repeats: Number of timed runs of each.
 
     Yields:
-      A row for each: iterations, whether they converged, how far the outputs are from
-      those step by step, as a part of the largest, and seconds of both.
+      A row for each: iterations, whether they converged, the difference from the
+      sequential outputs relative to the largest output, and the seconds of both.
     """
     waves = log_spaced(frequencies, float(length))
     fru = FRU(frequencies=waves, horizon=length)

@@ -1,4 +1,4 @@
-"""The kernels: convolution kernels of modes, and every method of the recurrence."""
+"""Convolution kernels of modes, and all methods of the linear recurrence."""
 
 import logging
 from collections.abc import Iterable
@@ -15,16 +15,16 @@ from ssm_jax.kernels import LogDecay, linear_recurrence, modal_kernel
 def modal_kernel_rows(
     length: int, *, d: int = 128, n: int = 64, repeats: int
 ) -> Iterable[Row]:
-    """Times `modal_kernel`, the usual array of exponentials, and gives their ratio.
+    """Times `modal_kernel` and the usual array of exponentials.
 
     Args:
-      length: Steps of a kernel.
+      length: Length of the kernels.
       d: Number of kernels.
-      n: Modes that they share.
-      repeats: Timed runs of each.
+      n: Number of modes, shared by all kernels.
+      repeats: Number of timed runs of each.
 
     Yields:
-      A row for each of the two and one for the usual over ours.
+      A row for each of the two, and one for the ratio of the usual to ours.
     """
     rng = np.random.default_rng(0)
     log = LogDecay(
@@ -54,9 +54,9 @@ def recurrence_rows(length: int, *, n: int = 64, repeats: int) -> Iterable[Row]:
     """Times every method of `linear_recurrence`.
 
     Args:
-      length: Steps of the sequence.
-      n: Complex states.
-      repeats: Timed runs of each.
+      length: Sequence length.
+      n: Number of complex states.
+      repeats: Number of timed runs of each.
 
     Yields:
       A row for each kind of decay and each method that evaluates it.
@@ -88,7 +88,7 @@ def _states(a, b, *, method):
 
 
 def _loop(a, b):
-    """The definition in double precision."""
+    """The recurrence step by step in float64."""
     b = np.asarray(b, complex)
     a = np.broadcast_to(np.asarray(a, complex), b.shape)
     h, state = np.empty_like(b), np.zeros_like(b[0])

@@ -1,7 +1,7 @@
-"""Language models on long texts: a token after so many, and a million in a row.
+"""Language models on long texts: generation after a prompt, and a million tokens.
 
-The models are the small ones of ``experiments/longssm/text.py``, of bytes, two layers
-of width 64, as they start: what they cost does not depend on what they have learned.
+The models are the small ones of ``experiments/longssm/text.py``, of bytes, with
+two layers of width 64 and initial parameters: the cost does not depend on training.
 """
 
 import logging
@@ -36,15 +36,15 @@ WAYS = ("pieces", "at_once")
 
 
 def generation_rows(position: int, *, repeats: int) -> Iterable[Row]:
-    """Times a token that is written after so many have been read.
+    """Times the generation of a token after a prompt.
 
     Args:
-      position: Tokens of the prompt, which is read all steps at once.
-      repeats: Medians are of ten times as many tokens.
+      position: Number of tokens of the prompt, which is read in one call.
+      repeats: A tenth of the number of timed tokens.
 
     Yields:
-      A row for each model: seconds a token, the same over those of a token at the start
-      of a text, timed in turns; and bytes of the state that is kept.
+      A row for each model: median seconds per token; their ratio to those of a token at
+      the start of a text, timed in turns; and bytes of the state.
     """
     prompt = _tokens(position).tolist()
     for name in MODELS:
@@ -74,15 +74,15 @@ def _next_token(writer: Iterator[Any]) -> float:
 
 
 def long_text_rows(length: int, *, repeats: int) -> Iterable[Row]:
-    """Evaluates models on one sequence, in pieces and all at once.
+    """Evaluates models on one sequence, in pieces and in a single call.
 
     Args:
-      length: Tokens of the sequence.
-      repeats: Not read: each is evaluated once, in a process of its own.
+      length: Number of tokens of the sequence.
+      repeats: Ignored; each is evaluated once, in a process of its own.
 
     Yields:
-      A row for each model: of both ways the seconds, compilation included, and the
-      greatest memory of the process; by what part their losses differ.
+      A row for each model: seconds of both ways, including compilation, the peak memory
+      of both processes, and the relative difference of the losses.
     """
     del repeats
     for name in LONG:
@@ -100,12 +100,12 @@ def evaluated(name: str, length: int, way: str) -> tuple[float, Row]:
 
     Args:
       name: The model.
-      length: Tokens of the sequence.
+      length: Number of tokens of the sequence.
       way: ``"pieces"``: by `losses_by_length`. ``"at_once"``: by a single call.
 
     Returns:
-      The loss, nats a token; and ``WAY_s`` and ``WAY_bytes``, the greatest memory that
-      this process has held so far.
+      The loss in nats per token; ``WAY_s``, the seconds; and ``WAY_bytes``, the peak
+      memory of this process so far.
     """
     model, variables = _started(name)
     tokens = _tokens(length + 1)
@@ -122,7 +122,7 @@ def evaluated(name: str, length: int, way: str) -> tuple[float, Row]:
 
 
 def in_a_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function where nothing has taken memory before."""
+    """Calls a function in a new process, so that its peak memory is its own."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(function, *arguments).result()

@@ -19,13 +19,13 @@ def measure(
     """Compiles a function and times it.
 
     Args:
-      name: Begins the keys of what is measured.
+      name: Prefix of the keys of the measurements.
       function: Function of arrays.
-      arguments: What it is called with.
-      repeats: Number of timed runs, after one that is not.
+      arguments: Arguments of the function.
+      repeats: Number of timed runs, after one that is not timed.
 
     Returns:
-      ``name_s``, ``name_bytes`` and ``name_compile_s``, and what the function returns.
+      ``name_s``, ``name_bytes`` and ``name_compile_s``, and the result of the function.
     """
     start = time.perf_counter()
     compiled = jax.jit(function).lower(*arguments).compile()
@@ -51,16 +51,16 @@ def measure(
 def costs(
     function: Callable[..., Any], *arguments: Any, exact: np.ndarray, repeats: int
 ) -> Row:
-    """Measures a function of two arguments, its gradient by both, and its error.
+    """Measures a function of two arguments, its gradient and its error.
 
     Args:
-      function: Function of two trees of arrays, to an array.
-      arguments: The two.
-      exact: What it should give, in double precision; of its first rows alone.
+      function: Function of two pytrees of arrays that returns an array.
+      arguments: The two arguments.
+      exact: The exact result in float64, possibly only its first rows.
       repeats: Number of timed runs.
 
     Returns:
-      What `measure` gives for ``forward`` and ``grad``, and ``error``.
+      The results of `measure` for ``forward`` and ``grad``, and ``error``.
     """
 
     def loss(one, other):
@@ -74,5 +74,5 @@ def costs(
 
 
 def ratios(of: Row, over: Row) -> Row:
-    """Divides every number of a row by that of another."""
+    """Divides every number of a row by that of another row."""
     return {name: value / over[name] for name, value in of.items()}

@@ -21,7 +21,7 @@ FEEDBACK = ("recurrent_kernel", "W_r", "W_phi", "W_1", "W_2")
 
 
 def units(length: int) -> dict[str, Nonlinear]:
-    """The nonlinear recurrences, at a size at which each has several states."""
+    """The nonlinear recurrences, with several states each."""
     sums: dict[str, Any] = {"d_statistic": 8, "d_feedback": 8, "d_output": 4}
     return {
         "rnn": RNN(d_state=16),
@@ -33,7 +33,7 @@ def units(length: int) -> dict[str, Nonlinear]:
 
 
 def scaled(unit: Nonlinear, scale: float) -> Params:
-    """Initial parameters of a unit, the feedback's multiplied by ``scale``."""
+    """Initial parameters of a unit, with feedback weights multiplied by ``scale``."""
     params = unit.init(jax.random.key(1), D_IN)
     return {k: v * scale if k in FEEDBACK else v for k, v in params.items()}
 
@@ -48,7 +48,7 @@ def inputs(length: int) -> Activations:
 def solve(
     unit: Nonlinear, method: Method, params: Params, x: Activations, reset: Steps
 ):
-    """Outputs, the gradient of their mean square, and what the iterations took."""
+    """Outputs, the gradient of their mean square, and the solver statistics."""
 
     def loss(params):
         y, _, taken = unit.solve(params, x, reset=reset, method=method)
@@ -62,12 +62,12 @@ def scaled_rows(length: int, *, repeats: int) -> Iterable[Row]:
     """Compares parallel and sequential solutions at each scale of the feedback.
 
     Args:
-      length: Steps of a sequence.
-      repeats: Not read: nothing is timed.
+      length: Sequence length.
+      repeats: Ignored, since nothing is timed.
 
     Yields:
-      A row for each unit and scale: iterations, whether they converged (else the
-      output is the sequential one), the largest error as a part of the largest output,
+      A row for each unit and scale: iterations, whether they converged (otherwise the
+      output is the sequential one), the maximum error relative to the largest output,
       the largest output, and whether the gradients are finite, in parallel and
       sequentially.
     """

@@ -1,4 +1,4 @@
-"""ETSMLP's layer beside the usual way to write it, and beside a Transformer's."""
+"""The ETSMLP layer, the usual implementation of it, and a Transformer block."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from ssm_jax.types import Activations, PyTree
 
 
 class _Usual(CES):
-    """Evaluated as the authors do: an array of exponentials, and an FFT of 2 L."""
+    """The authors' evaluation: an array of exponentials, and an FFT of length 2 L."""
 
     def apply(self, params, x, state=None, **flags):
         del flags
@@ -41,16 +41,17 @@ _USUAL, _OURS = (c(bidirectional=True) for c in (_Usual, CES))
 def smoothing_rows(
     length: int, *, batch: int = 8, width: int = 160, repeats: int
 ) -> Iterable[Row]:
-    """Times the smoothing, the layer, and a Transformer's block of the same width.
+    """Times the smoothing, the layer, and a Transformer block of the same width.
 
     Args:
-      length: Steps of a sequence.
-      batch: Sequences.
-      width: Channels, within the layer and around it.
-      repeats: Timed runs of each.
+      length: Sequence length.
+      batch: Number of sequences.
+      width: Number of channels, inside and outside the layer.
+      repeats: Number of timed runs of each.
 
     Yields:
-      A row for each, and the usual way and the Transformer over ours.
+      A row for each, and rows with the ratios of the usual implementation and of the
+      Transformer to ours.
     """
     x = jax.random.normal(jax.random.key(0), (batch, length, width))
     attention = Attention(n_heads=4, bidirectional=True)

@@ -1,8 +1,8 @@
-"""Training language models of one size at growing lengths, as figure 3 of ETSMLP.
+"""Training of language models of equal size by length, as in figure 3 of ETSMLP.
 
 The models are causal and of nearly equal size: 30 million parameters on accelerators as
 in the paper, one million on CPUs. A step is the gradient of the mean cross-entropy of
-the next token, of one sequence.
+the next token on one sequence.
 """
 
 import logging
@@ -36,16 +36,16 @@ def throughput_rows(
     n_layers: int | None = None,
     repeats: int,
 ) -> Iterable[Row]:
-    """Times a step of training of each model.
+    """Times a training step of each model.
 
     Args:
-      length: Steps of the sequence, the batch.
-      width: Channels. None: 128 on CPUs, else 512.
-      n_layers: Blocks of the Transformer. None: 4 on CPUs, else 12.
-      repeats: Timed runs of each.
+      length: Length of the sequence, which is the whole batch.
+      width: Number of channels. None means 128 on CPUs and 512 otherwise.
+      n_layers: Number of Transformer blocks. None means 4 on CPUs and 12 otherwise.
+      repeats: Number of timed runs of each.
 
     Yields:
-      A row for each model: parameters, tokens a second, and memory in bytes.
+      A row for each model: parameters, tokens per second, and memory in bytes.
     """
     tokens = jax.random.randint(jax.random.key(0), (1, length), 0, _VOCABULARY)
     small = jax.default_backend() == "cpu"
@@ -66,12 +66,12 @@ def throughput_rows(
 
 
 def models(width: int, n_layers: int, length: int) -> dict[str, nn.Module]:
-    """The models, of so many channels and the depth that brings them to one size.
+    """Returns the models, with depths at which their sizes are nearly equal.
 
     Args:
-      width: Channels.
-      n_layers: Blocks of the Transformer, of ``12 width**2`` parameters each.
-      length: Steps of the longest sequence.
+      width: Number of channels.
+      n_layers: Number of Transformer blocks, with ``12 width**2`` parameters each.
+      length: Maximum sequence length.
     """
 
     def n_parameters(block):

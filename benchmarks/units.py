@@ -1,4 +1,4 @@
-"""What the FRU and the SRU take, and what they take as their equations are written."""
+"""FRU and SRU in this library, and evaluated as in their equations."""
 
 import logging
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from ssm_jax.recurrences.families.running_sums import RunningSums
 
 
 class _AsWritten(RunningSums):
-    """All sums go from step to step, and all outputs are computed."""
+    """All sums are updated at each step, and all outputs are computed."""
 
     def run(self, params, x, steps, h0, solver, *, reset, lengths, last_only):
         del reset, lengths, last_only
@@ -37,23 +37,23 @@ class _AsWritten(RunningSums):
 
 
 class _FRU(_AsWritten, FRU):
-    """The FRU as it is written."""
+    """The FRU as in its equations."""
 
 
 class _SRU(_AsWritten, SRU):
-    """The SRU as it is written."""
+    """The SRU as in its equations."""
 
 
 def unit_rows(length: int, *, batch: int = 64, repeats: int) -> Iterable[Row]:
-    """Evaluates units of which the last output counts, and their gradients.
+    """Times units whose last output is used, and their gradients.
 
     Args:
-      length: Steps of a sequence, and the FRU's horizon.
-      batch: Sequences.
-      repeats: Timed runs of each.
+      length: Sequence length, and the horizon of the FRU.
+      batch: Number of sequences.
+      repeats: Number of timed runs of each.
 
     Yields:
-      Of each unit a row as it is written, one as it is here, and their ratio.
+      For each unit a row as in its equations, a row for this library, and their ratio.
     """
     x = jax.random.normal(jax.random.key(0), (batch, length, 1))
     waves = {"frequencies": log_spaced(60, float(length)), "horizon": length}

@@ -1,10 +1,10 @@
-"""Converts recorded results to the names that experiments have now.
+"""Converts recorded results to the current names of experiments.
 
     python -m experiments.convert_records
 
 Rewrites every file of ``experiments/results`` in place: the variant of a record and its
-file name, and by the tables below values, addresses of classes and names of fields.
-What has new names already stays as it is. `experiments.ledger` writes the pages anew.
+file name, and, by the tables below, values, import paths of classes and names of
+fields. Current names are unchanged. `experiments.ledger` then rewrites the pages.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Makes a program of a figure: ``python -m experiments.PAPER.figures.NAME``."""
+"""Runs a figure as a program: ``python -m experiments.PAPER.figures.NAME``."""
 
 import inspect
 import sys
@@ -16,16 +16,16 @@ def run(draw: Callable[..., Figure]) -> None:
     """Draws a figure into ``--output``.
 
     Args:
-      draw: Draws it. If it takes an argument, that is ``--data``, the file or folder
-        of what is drawn.
+      draw: Returns the figure. If it has an argument, it is called with ``--data``,
+        the path of the data.
     """
     needs_data = bool(inspect.signature(draw).parameters)
 
     def define_flags() -> None:
         name = f"{Path(sys.argv[0]).stem}.png"
-        flags.DEFINE_string("output", name, "File for the picture.")
+        flags.DEFINE_string("output", name, "File to write the figure to.")
         if needs_data:
-            flags.DEFINE_string("data", None, "What is drawn.", required=True)
+            flags.DEFINE_string("data", None, "Path of the data.", required=True)
 
     def main(argv):
         del argv

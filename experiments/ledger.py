@@ -1,13 +1,13 @@
-"""Records runs, and writes the README's results and the pages of tables from records.
+"""Records runs, and writes the results in the README and the result pages.
 
     python -m experiments.ledger
     python -m experiments.ledger --record=runs/shift,runs/digits
     python -m experiments.ledger --baselines=etsmlp/language,fru --data_dir=data
 
 Every result in the README and in ``experiments/results`` is written by this program.
-``--record`` first writes the rows of evaluated runs, and what was measured by length,
-to ``experiments/results``. ``--baselines`` adds the trivial baseline to the records of
-these experiments that lack it; their data are in ``--data_dir``, or are drawn.
+``--record`` first writes the rows of evaluated runs, including those by length, to
+``experiments/results``. ``--baselines`` adds the trivial baseline to records of these
+experiments that have none; their data are read from ``--data_dir`` or generated.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 def texts(rows: Sequence[Row]) -> dict[Path, str]:
-    """All files that are written from records, and what they hold.
+    """Returns the contents of all text files that are written from records.
 
     Args:
       rows: The records.
@@ -50,12 +50,13 @@ def define_flags() -> None:
 
 
 def main(argv):
-    """Records, and writes the pages."""
+    """Records the runs of ``--record`` and writes the README and the pages."""
     del argv
     folders = [WorkDir(path) for path in flags.FLAGS.record]
     rows = [row_of(folder) for folder in folders]
     for folder, row in zip(folders, rows, strict=True):
         check_published(folder, row)
+    # Recorded after all checks, so that an error leaves the records unchanged.
     for row in rows:
         record(row)
     if flags.FLAGS.baselines:

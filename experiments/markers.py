@@ -6,8 +6,8 @@ A block is::
     ...
     <!-- /results -->
 
-and `experiments.ledger` writes what is between. Figures of a paper stand in prose as
-``(paper: 14.8 %)``; no other result figure stands outside a block, which
+and `experiments.ledger` writes its contents. In prose, published results are written as
+``(paper: 14.8 %)``; other results must be inside a block, which
 `tests/experiments/test_prose.py` checks.
 """
 
@@ -21,11 +21,11 @@ BLOCK = re.compile(
 
 
 def with_results(text: str, contents: Mapping[str, str]) -> str:
-    r"""A text with each of its blocks written anew.
+    r"""Returns a text with the contents of its blocks replaced.
 
     Args:
       text: Markdown.
-      contents: What each block holds, by its name.
+      contents: New contents of the blocks, by name.
 
     Raises:
       ValueError: A block has a name that is not in ``contents``, or a marker has no

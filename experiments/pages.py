@@ -1,4 +1,4 @@
-"""The pages of ``experiments/results``, one a paper, and the README's headlines."""
+"""Pages of ``experiments/results``, one per paper, and the table of the README."""
 
 import math
 import statistics
@@ -25,45 +25,45 @@ UNITS = ("rnn", "lstm", "sru", "fru")
 _HEAD = """\
 # {title}
 
-[The paper]({url}). `ours` is the mean over seeds,
-with the standard deviation (of n - 1) after ±; `theirs` is what the paper prints for
-the same setting; `baseline` is the majority class, the mean or the unigram model on the
-same split; `error` is a standard error, over examples or over seeds. Stale results were
-measured before a correction that the note names. Made by `python -m experiments.ledger`
-from the records in this folder.
+[The paper]({url}). `ours` is the mean over seeds, followed by the sample standard
+deviation over seeds after ±; `theirs` is the result of the paper for the same setting;
+`baseline` is the majority class, the mean or the unigram model on the same split;
+`error` is a standard error, over examples or over seeds. Stale results were measured
+before a correction that is named in the notes. Written by
+`python -m experiments.ledger` from the records in this directory.
 """
 _FURTHER = """\
 ## Reduced and further settings
 
-Smaller models, less data or other settings than the paper's: its figures are not
-comparable with these.
+Smaller models, less data or other settings than in the paper: the results are not
+comparable with those of the paper.
 """
 _BY_LENGTH = """\
 ## Perplexity by length
 
-Perplexity on windows of each length, which `launch.evaluate --mode=length_extension`
-spreads over all documents of a split, an equal share of each. Column `95 %` is the
-interval of the perplexity at the greatest length with documents as the units of the
-sample (Student's t): it says how far that of other documents may be. Column `extends`
-is of windows from fresh states alone: beyond the length of training the loss falls with
-each longer window (strong), never rises (weak), or rises (none), a change being one
-whose 95 % interval over documents leaves out 0. States go on within a span of the
-greatest length or more and start afresh with each.
+Perplexity on windows of each length, measured by
+`launch.evaluate --mode=length_extension` on an equal share of each document of a split.
+Column `95 %` is the confidence interval of the perplexity at the maximum length over
+documents (Student's t). Column `extends` classifies the evaluation from zero states:
+beyond the training length the loss decreases with each longer window (strong), never
+increases (weak), or increases (none); a change counts if its 95 % interval over
+documents excludes 0. States are carried within spans of at least the maximum length and
+reset between spans.
 
-![Perplexity by length, a column a model, a colour a length of training]({picture})
+![Perplexity by length; columns are models, colours training lengths]({picture})
 """
 
 
 def page(name: str, rows: Sequence[Row]) -> str:
-    """The page of a paper.
+    """Returns the page of a paper.
 
     Args:
       name: One of `PAPERS`.
       rows: All records.
 
     Returns:
-      Markdown: each table of the paper with our results beside its figures, then what
-      else was run, without them.
+      Markdown: each table of the paper with our and the published results, followed by
+      the runs of other settings.
     """
     paper = PAPERS[name]
     of_paper = [row for row in rows if row["experiment"].startswith(f"{name}/")]
@@ -79,7 +79,7 @@ def page(name: str, rows: Sequence[Row]) -> str:
 
 
 def headlines(rows: Sequence[Row]) -> str:
-    """The table of the README, a line for each of `HEADLINES`."""
+    """Returns the table of the README, with one line per entry of `HEADLINES`."""
     found = {each.name: each for each in summaries(rows)}
     lines = [
         (
@@ -96,7 +96,7 @@ def headlines(rows: Sequence[Row]) -> str:
 
 
 def _of_table(table: Table, rows: Sequence[Row]) -> str:
-    """A table of a paper: every cell of it, run or not."""
+    """A table of a paper, including the cells that were not run."""
     found, footnotes, lines = summaries(rows), Footnotes(), []
     for cell in table.cells:
         experiment, _, variant = cell.partition(":")
@@ -129,7 +129,7 @@ def _of_table(table: Table, rows: Sequence[Row]) -> str:
 
 
 def _units(rows: Sequence[Row]) -> str:
-    """The part of the variance that each unit misses on each mixture of curves."""
+    """The unexplained variance of each unit on each mixture of curves."""
     of_variant = {
         tuple(each.rows[0]["variant"].split(",")): each
         for each in summaries(rows)
@@ -155,14 +155,14 @@ def _units(rows: Sequence[Row]) -> str:
 
 
 def _missed(name, of_units, small, footnotes):
-    """A line of `_units`."""
+    """Returns a line of the table of `_units`."""
     present = [summary for summary in of_units if summary]
     notes = [f"`*` is stale: {each.stale}" for each in present if each.stale]
     _, lstm, _, fru = of_units
-    # A run that is stale and one that is not are of other data or of other models.
+    # A stale run used other data or another model than a run that is not stale.
     comparable = lstm and fru and lstm.stale == fru.stale
     ratio = (1 - lstm.mean) / (1 - fru.mean) if comparable else None
-    # Smaller sizes are not what the paper speaks of.
+    # The paper makes this claim for its own sizes only.
     if ratio is not None and ratio < 100 and not small:
         notes.append(
             f"the FRU is {ratio:.1f} times below the LSTM, where the paper says that "
@@ -180,7 +180,7 @@ def _missed(name, of_units, small, footnotes):
 
 
 def _ablations(rows: Sequence[Row]) -> str:
-    """How far the variants of one size are apart, against the error of each."""
+    """The range of the variants of one size, compared to their standard error."""
     of_kind: dict[object, list[Summary]] = {}
     for each in summaries(rows):
         if each.rows[0]["experiment"] == "etsmlp/listops":
@@ -195,8 +195,8 @@ def _ablations(rows: Sequence[Row]) -> str:
         differ = spread > ERRORS * math.sqrt(2) * max(errors)
         said = "best and worst differ" if differ else "their order is within the error"
         sentence = (
-            f"{len(found)} variants of {found[0].last['steps']:,} steps spread "
-            f"{spread:.1f} points of accuracy, where the standard error of each is "
+            f"{len(found)} variants of {found[0].last['steps']:,} steps differ "
+            f"by up to {spread:.1f} points of accuracy; the standard error of each is "
             f"{error:.1f} points: {said}{' (stale)' if found[0].stale else ''}."
         )
         sentences.append(textwrap.fill(sentence, 88) + "\n")
@@ -212,4 +212,4 @@ _MORE: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "fru": _units,
     "longssm": _by_length,
 }
-"""What a page has beside the paper's tables."""
+"""Sections that follow the tables of a paper, by paper."""

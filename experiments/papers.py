@@ -1,7 +1,7 @@
-"""The papers' tables and figures: which experiments are their cells.
+"""Tables and figures of the papers, with the experiments that are their cells.
 
-An experiment that prints a published figure has a dict ``PAPER`` of its variants; every
-one of them is a cell here, which `tests/experiments/test_ledger.py` checks.
+An experiment with published results has a dict ``PAPER`` from variants to results; each
+of these variants is a cell here, which `tests/experiments/test_ledger.py` checks.
 """
 
 import itertools
@@ -12,8 +12,8 @@ class Table(NamedTuple):
     """A table or figure of a paper.
 
     Attributes:
-      title: What it is.
-      cells: Its cells, as ``--config`` names them without folder and suffix.
+      title: Title of the table.
+      cells: Its cells, as in ``--config`` without ``experiments/`` and ``.py``.
     """
 
     title: str
@@ -21,11 +21,11 @@ class Table(NamedTuple):
 
 
 class Paper(NamedTuple):
-    """A paper and what it reports.
+    """A paper and its tables.
 
     Attributes:
       title: Authors, year and title.
-      url: Where it is.
+      url: URL of the paper.
       tables: Its tables and figures.
     """
 
@@ -35,7 +35,7 @@ class Paper(NamedTuple):
 
 
 def _cells(experiment: str, **choices: tuple[str, ...]) -> tuple[str, ...]:
-    """All combinations of choices, in which "" leaves a name out."""
+    """Returns all combinations of choices; "" leaves a name out."""
     named = [
         [f"{name}={value}" if value else "" for value in values]
         for name, values in choices.items()

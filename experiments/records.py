@@ -1,4 +1,4 @@
-"""The records of runs in ``experiments/results``: a JSON file each."""
+"""Records of runs in ``experiments/results``, one JSON file per run."""
 
 import json
 from collections.abc import Mapping
@@ -16,21 +16,23 @@ RESULTS = EXPERIMENTS / "results"
 
 
 def config_of(row: Mapping[str, Any]) -> Config:
-    """The config of the experiment and variant that a row names."""
+    """Returns the config of the experiment and variant of a row."""
     variant = f":{row['variant']}" if row["variant"] else ""
     return load(f"{EXPERIMENTS / row['experiment']}.py{variant}")
 
 
 def check_published(folder: WorkDir, row: Mapping[str, Any]) -> None:
-    """Checks that a run is what its experiment's file says, but for seed and data dir.
+    """Checks that the config of a run is that of its experiment and variant.
+
+    The seed and the data directory may differ.
 
     Args:
-      folder: The work dir of the run.
-      row: Its row.
+      folder: Work dir of the run.
+      row: Row of the run.
 
     Raises:
-      ValueError: A field was overridden, so that the row would have the name of another
-        run.
+      ValueError: A field was overridden, so that the name of the row would not describe
+        the run.
     """
     different = [
         line
@@ -45,12 +47,12 @@ def check_published(folder: WorkDir, row: Mapping[str, Any]) -> None:
 
 
 def path_of(row: Mapping[str, Any], results: Path = RESULTS) -> Path:
-    """The file of a row in a folder of results."""
+    """Returns the path of the record of a row."""
     return results / f"{name_of(row).replace(':', '.')}.seed{row['seed']}.json"
 
 
 def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:
-    """Writes a row to a folder of results, and its lines by length to a file beside."""
+    """Writes a row to a JSON file, and its rows by length to a JSONL file."""
     path = path_of(row, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = {name: value for name, value in row.items() if name != "lengths"}
@@ -62,7 +64,7 @@ def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:
 
 
 def records(results: Path = RESULTS) -> list[dict[str, Any]]:
-    """All rows that were recorded, in the order of their files."""
+    """Returns all recorded rows, sorted by path."""
     return [
         json.loads(path.read_text()) | {"lengths": lines_of(path.with_suffix(".jsonl"))}
         for path in sorted(results.rglob("*.json"))

@@ -1,4 +1,4 @@
-"""Adds the trivial baseline to records that were made without it; trains nothing."""
+"""Adds the trivial baseline to records that have none, without training."""
 
 import itertools
 import json
@@ -11,23 +11,23 @@ from ssm_jax.evaluation import trivial_baseline
 
 
 def add(experiments: Sequence[str], data_dir: str | None, results: Path) -> None:
-    """Adds the trivial baseline to records without it, where their data are there.
+    """Adds the trivial baseline to records that have none and whose data are available.
 
     Args:
-      experiments: Which records: names of experiments, or of folders of them.
-      data_dir: Folder of prepared data sets, or of texts, that these runs read.
-      results: The folder of records.
+      experiments: Names of experiments or of papers, whose records are updated.
+      data_dir: Directory of the prepared data sets or texts of these runs.
+      results: Directory of the records.
 
     Raises:
-      ValueError: There is no record of one of ``experiments``, or the data are not
-        those of an experiment.
+      ValueError: There is no record of one of ``experiments``, or the data belong to
+        another experiment.
     """
     of_names = {name: _of_experiment(name, results) for name in experiments}
     for name, paths in of_names.items():
         if not paths:
             raise ValueError(
                 f"`--baselines` must name experiments that were recorded, got {name}; "
-                "`dlr/shift` is one, and `dlr` are all of its folder."
+                "`dlr/shift` is one, and `dlr` selects all of that paper."
             )
     for path in itertools.chain.from_iterable(of_names.values()):
         row = json.loads(path.read_text())
@@ -48,7 +48,7 @@ def add(experiments: Sequence[str], data_dir: str | None, results: Path) -> None
 
 
 def _of_experiment(name, results):
-    """The files of the records of an experiment, or of a folder of them."""
+    """Returns the record files of an experiment or of all those of a paper."""
     found = sorted(results.rglob("*.json"))
     rows = [json.loads(path.read_text()) for path in found]
     prefix = name.rstrip("/") + "/"
@@ -60,7 +60,7 @@ def _of_experiment(name, results):
 
 
 def _baseline_of(row, data_dir):
-    """The trivial baseline on what `ssm_jax.cli.evaluate` measures of a run."""
+    """Computes the baseline on the batches that `ssm_jax.cli.evaluate` reads."""
     config = config_of(row)
     if "data_dir" in config.task:
         config.task.data_dir = data_dir

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The newcomer's first five minutes: sets up, trains DLR on Shift and on handwritten
-# digits, evaluates both from their work folders, prints a table and draws pictures.
-# Stopped and started again, it goes on where it was. RUNS is the folder of the runs.
+# A demonstration of about five minutes: trains DLR on Shift and on handwritten digits,
+# evaluates both runs, prints a table and draws figures. An interrupted demo continues
+# from the last checkpoints when it is started again. RUNS is the parent of work dirs.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 RUNS=${RUNS:-runs}

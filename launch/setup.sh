@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up .venv with the exact versions of requirements.lock, once. Read by demo.sh and
-# test.sh. PYTHON chooses the interpreter, VENV the folder.
+# Creates .venv with the exact versions of requirements.lock, once. Sourced by demo.sh
+# and test.sh. PYTHON selects the interpreter, VENV the directory.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,8 +1,8 @@
 """Variants of an experiment: ``--config=FILE:model=fru,size=small``.
 
-A variant is ``name=value`` pairs joined by commas. An experiment declares what may be
-chosen as a frozen dataclass: the names are its fields, the values what their
-annotations allow, and a field that has a default may be left out::
+A variant is a list of ``name=value`` pairs separated by commas. An experiment declares
+its variants as a frozen dataclass: the names are its fields, the values those that
+their annotations allow, and a field with a default may be left out::
 
     @dataclasses.dataclass(frozen=True)
     class Variant:
@@ -31,17 +31,17 @@ def parse_variant(text: str, choices: type[Chosen]) -> Chosen:
     """Parses the variant of an experiment.
 
     Args:
-      text: ``name=value`` pairs joined by commas, in any order; or nothing.
+      text: ``name=value`` pairs separated by commas, in any order; may be empty.
       choices: A frozen dataclass whose fields are annotated with `bool`, `int`,
         `float`, a `Literal` of strings and integers, one of these with a
         `ssm_jax.fields.Rule`, or one of these or None.
 
     Returns:
-      The ``choices`` made.
+      An instance of ``choices``.
 
     Raises:
       ValueError: A pair is malformed, a name is unknown, given twice or missing, or a
-        value is none of its choices.
+        value is not one of its choices.
 
     Example:
       >>> @dataclasses.dataclass(frozen=True)
@@ -70,6 +70,7 @@ def parse_variant(text: str, choices: type[Chosen]) -> Chosen:
                 f"`variant` must have names of this experiment, got {name!r}; "
                 f"{nearest(name, annotations) if annotations else 'it has none.'}"
             )
+        # Without this check the last value would win, as in a dict.
         if name in values:
             raise ValueError(
                 f"`variant` must have each name once, got {name!r} in {text!r}; leave "
@@ -90,10 +91,12 @@ def parse_variant(text: str, choices: type[Chosen]) -> Chosen:
 
 
 def format_variant(chosen: Any) -> str:
-    """The one text of a variant: fields in their order, without optional defaults.
+    """Formats a variant: the fields in order, without those that have their default.
+
+    Equal variants have the same text.
 
     Args:
-      chosen: What `parse_variant` returns.
+      chosen: An instance as returned by `parse_variant`.
 
     Example:
       >>> @dataclasses.dataclass(frozen=True)
@@ -116,7 +119,9 @@ def _fields(choices: Any) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def _value(name: str, word: str, annotation: Any) -> Any:
-    """Reads a value as its annotation says, and checks it."""
+    """Parses a value according to its annotation, and validates it."""
+    # The first type that parses wins; text that none parses is left to `check_value`,
+    # which names the choices.
     value = next(
         (value for kind in _kinds(annotation) if (value := kind(word)) is not None),
         word,
@@ -131,13 +136,14 @@ def _value(name: str, word: str, annotation: Any) -> Any:
 
 
 def _kinds(annotation: Any) -> list[Any]:
-    """Readers of the types that an annotation allows; None is what they cannot read."""
+    """Parsers of the types of an annotation; they return None for other text."""
     if hasattr(annotation, "__metadata__"):
         return _kinds(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
         return [kind for each in get_args(annotation) for kind in _kinds(each)]
     if get_origin(annotation) is Literal:
         types_of = {type(choice) for choice in get_args(annotation)}
+        # Integers first: any text parses as a string.
         return [_READERS[each] for each in (int, str) if each in types_of]
     return [_READERS[annotation]] if annotation in _READERS else []
 
@@ -154,6 +160,7 @@ def _choices(annotation: Any) -> tuple[Any, ...]:
 
 def _number(kind: type, word: str) -> Any:
     try:
+        # `int` and `float` also accept digits of other scripts.
         return kind(word) if word.isascii() else None
     except ValueError:
         return None
@@ -168,14 +175,15 @@ _READERS: dict[type, Any] = {
 
 
 def _word(value: Any) -> str:
-    """A value as it stands in a variant."""
+    """Formats a value as in a variant."""
+    # Before the numbers, since a bool is an integer; lower case as on the command line.
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _example(choices: type) -> str:
-    """Ends an error with pairs that may be given."""
+    """Lists the possible pairs, for the end of an error message."""
     annotations = hints_of(choices, include_extras=True)
     pairs = [
         f"{field.name}={'|'.join(map(_word, _choices(annotations[field.name])))}"

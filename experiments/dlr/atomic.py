@@ -1,9 +1,9 @@
-"""What the experiments on atomic tasks share: one model, one optimizer.
+"""Model, optimizer and training of the experiments on atomic tasks.
 
 The setting of table 1 of Gupta, Mehta and Berant, arXiv 2212.00768, completed from the
-authors' repository: 128 channels, 4,096 states of equal decay, post-norm by the scalar
-norm, constant learning rate for all parameters, no weight decay, 43,200 steps of 16
-fresh sequences.
+authors' repository: 128 channels, 4,096 states of equal decay, post-norm blocks with
+the scalar norm, constant learning rate for all parameters, no weight decay, 43,200
+steps with 16 new sequences each.
 """
 
 from ssm_jax.config import Config, spec
@@ -21,14 +21,14 @@ def model(
     dt: float = 1e-5,
     n_layers: int = 1,
 ) -> Config:
-    """The paper's model: a DLR layer in a post-norm block, a prediction at each step.
+    """The model of the paper: post-norm blocks of DLR, with a prediction at each step.
 
     Args:
-      d_output: Values predicted at a step; a number or a reference to a task's field.
-      d_model: Channels.
-      d_state: States of a channel.
-      dt: Decay rate of all states at the start.
-      n_layers: Blocks.
+      d_output: Number of values per prediction; an integer or a reference to a field.
+      d_model: Number of channels.
+      d_state: Number of states per channel.
+      dt: Initial decay rate of all states.
+      n_layers: Number of blocks.
 
     Returns:
       The spec of a `SequenceModel`.
@@ -45,12 +45,12 @@ def model(
 
 
 def optimizer(learning_rate: float = 1e-4) -> Config:
-    """The paper's optimizer: AdamW without decay at a constant rate."""
+    """The optimizer of the paper: AdamW without weight decay at a constant rate."""
     return spec(Optimizer, learning_rate=learning_rate)
 
 
 def training() -> Config:
-    """The paper's training: 12 epochs of 57,600 sequences."""
+    """The training of the paper: 12 epochs of 57,600 sequences."""
     return spec(
         TrainConfig,
         steps=43_200,

@@ -1,9 +1,9 @@
-"""DLR on CumSum: the prefix sum over the root of its length; one slow kernel does it.
+"""DLR on CumSum: the prefix sum divided by the square root of its length.
 
     python -m launch.train --config=experiments/dlr/cumsum.py --workdir=runs/cumsum
 
 =========  =====================================================
-variant    what it is
+variant    description
 =========  =====================================================
 (none)     table 1, DLR of one layer, L = 4096 (paper: R2 1.00)
 size=demo  L = 1024, 64 channels, 256 states, 800 steps
@@ -25,13 +25,13 @@ PAPER = {"": 1.0}
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices; ``demo`` takes a minute on 2 CPU cores."""
+    """Choices of the variant; ``demo`` takes a minute on 2 CPU cores."""
 
     size: Literal["full", "demo"] = "full"
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     demo, variant = chosen.size == "demo", format_variant(chosen)
     task = spec(CumSum, length=1024 if demo else 4096)

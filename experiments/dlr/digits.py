@@ -1,9 +1,9 @@
-"""DLR on handwritten digits of 8x8 pixels, read one pixel at a time; no network needed.
+"""DLR on handwritten digits of 8x8 pixels, one pixel per step; needs no download.
 
     python -m launch.train --config=experiments/dlr/digits.py --workdir=runs/digits
 
-The data come with scikit-learn: 1,347 images to train on, 150 to choose the checkpoint
-by, 300 to test. A minute on 2 CPU cores.
+The data are part of scikit-learn: 1,347 images for training, 150 for validation and 300
+for testing. Training takes a minute on 2 CPU cores.
 """
 
 import dataclasses
@@ -19,11 +19,11 @@ from ssm_jax.variants import parse_variant
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """There are no choices."""
+    """The experiment has no variants."""
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment."""
+    """Returns the config."""
     parse_variant(variant, Variant)
     training = spec(TrainConfig, steps=600, batch_size=64, evaluate_every=100)
     return ConfigDict(

@@ -1,4 +1,4 @@
-r"""DLR on MNIST, read one pixel at a time, 784 steps.
+r"""DLR on MNIST, one pixel per step, 784 steps.
 
     python -m launch.train --config=experiments/dlr/pixel_mnist.py \
         --data_dir=FOLDER --workdir=runs/pixel_mnist
@@ -6,10 +6,10 @@ r"""DLR on MNIST, read one pixel at a time, 784 steps.
 ``FOLDER`` holds mnist as tensorflow_datasets prepares it in the array_record format.
 
 =============  =============================================================
-variant        what it is
+variant        description
 =============  =============================================================
 (none)         20 epochs, 4 layers of 128 channels and 256 states
-permuted=true  the same with the pixels of all images in one random order
+permuted=true  the same with one random permutation of all images' pixels
 size=small     600 steps of 2 layers of 32 channels and 64 states, for a CPU
 =============  =============================================================
 """
@@ -28,14 +28,14 @@ from ssm_jax.variants import format_variant, parse_variant
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices."""
+    """Choices of the variant."""
 
     permuted: bool = False
     size: Literal["full", "small"] = "full"
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     model = pixels.model(d_model=128, d_state=256, n_layers=4, dropout=0.1)
     training = spec(TrainConfig, steps=22_000, batch_size=50, evaluate_every=1100)

@@ -1,7 +1,7 @@
-"""What the experiments on images read pixel by pixel share: a bidirectional DLR.
+"""Model and optimizer of the experiments on images as sequences of pixels.
 
-The blocks of the paper's image tasks (pre-norm, GLU, both directions, cosine schedule
-with warm-up), at a size of their own: the paper has no such task.
+The blocks of the paper's image tasks (pre-norm, GLU, bidirectional DLR, cosine schedule
+with warmup) with other sizes, since the paper has no such task.
 """
 
 from ssm_jax.config import Config, spec
@@ -12,7 +12,7 @@ from ssm_jax.training import Optimizer
 
 
 def model(*, d_model: int, d_state: int, n_layers: int, dropout: float) -> Config:
-    """The spec of a classifier of ten classes."""
+    """Returns the spec of a classifier with ten classes."""
     recurrence = spec(DLR, d_state=d_state, bidirectional=True, dt_min=1e-3)
     mixing = spec(ChannelMixing, kind="glu", dropout=dropout)
     layer = spec(RecurrentLayer, recurrence=recurrence, mixing=mixing)
@@ -26,7 +26,7 @@ def model(*, d_model: int, d_state: int, n_layers: int, dropout: float) -> Confi
 
 
 def optimizer(learning_rate: float, training: Config) -> Config:
-    """AdamW over a cosine that ends with the training."""
+    """Returns AdamW with a cosine decay that ends with the training."""
     return spec(
         Optimizer,
         learning_rate=learning_rate,

@@ -1,13 +1,13 @@
-"""The baselines of the paper's tables, as blocks in the place of its own.
+"""Baselines of the paper's tables, as blocks that replace those of ETSMLP.
 
-They have the width, the number of layers, the normalisation and the training of the
-model they stand beside: a comparison of layers, not of what each paper tuned. What the
-papers on state spaces have in common is kept: the decays, steps and input matrices of a
-recurrence learn at 1e-3 at most and without weight decay.
+They have the width, number of layers, normalization and training of the ETSMLP that
+they are compared to, so that layers are compared and not tuned hyperparameters. As in
+the papers on state space models, the decays, time steps and input matrices of a
+recurrence have a learning rate of at most 1e-3 and no weight decay.
 
-The figures that the paper's tables print for them were measured with hyperparameters
-of their own papers, or by a Transformer of which the paper says nothing. No published
-figure stands beside a baseline, therefore.
+The published results of the baselines were measured with the hyperparameters of their
+own papers, or with a Transformer that the paper does not describe. They are therefore
+not compared with results here.
 """
 
 from typing import Any
@@ -35,12 +35,12 @@ NAMES = (*ATTENTIONS, *RECURRENCES)
 
 
 def fields(name: str, setting: Any, length: int) -> dict[str, Config]:
-    """The fields of a `SequenceModel` that a baseline has its own of.
+    """Returns the fields of a `SequenceModel` that differ for a baseline.
 
     Args:
       name: One of `NAMES`.
       setting: The sizes, an `experiments.etsmlp.settings.Setting`.
-      length: Steps of a sequence, or a reference.
+      length: Length of the sequences, or a reference to it.
 
     Returns:
       ``block`` and, for attention, ``positions`` and ``encoder_dropout``.

@@ -1,11 +1,11 @@
-r"""ETSMLP on Image: what a grey photograph shows, pixel by pixel; table 1.
+r"""ETSMLP on Image: classification of greyscale photographs by pixels; table 1.
 
     python -m launch.train --config=experiments/etsmlp/image.py:model=gate \
         --data_dir=FOLDER --workdir=runs/image
 
-``FOLDER`` holds cifar10, as ``python -m launch.prepare`` makes it. ``model=gate``
-has a gate, other models are baselines, and ``size=small`` is a size that two CPU cores
-train in a quarter of an hour.
+``FOLDER`` contains cifar10 as prepared by ``python -m launch.prepare``. ``model=gate``
+has a gate, other models are baselines, and ``size=small`` trains on two CPU cores in a
+quarter of an hour.
 """
 
 import dataclasses
@@ -34,14 +34,14 @@ SMALL = dataclasses.replace(FULL, d_model=64, n_layers=3, d_hidden=64, steps=2_0
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices."""
+    """Choices of the variant."""
 
     model: settings.Model = "etsmlp"
     size: settings.Size = "full"
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     variant, small = format_variant(chosen), chosen.size == "small"
     setting = SMALL if small else FULL

@@ -1,17 +1,17 @@
-r"""ETSMLP on sentences, word by word, trained from nothing; table 2.
+r"""ETSMLP on sentences of words, without pretraining; table 2.
 
     python -m launch.train \
         --config=experiments/etsmlp/language.py:dataset=sst2,model=gate \
         --data_dir=FOLDER --workdir=runs/sst2
 
-``FOLDER`` holds glue or imdb_reviews, as ``python -m launch.prepare`` makes them.
-``hyperparameters=code`` takes what the authors' code has in place of table 5 (learning
-rate and decay 0.01; MNLI of 12 layers), and ``size=small`` a size that two CPU cores
-train in minutes.
+``FOLDER`` contains glue or imdb_reviews as prepared by ``python -m launch.prepare``.
+``hyperparameters=code`` selects the hyperparameters of the authors' code instead of
+those of table 5 (learning rate and weight decay 0.01; 12 layers for MNLI), and
+``size=small`` trains on two CPU cores in minutes.
 
-The paper names no batch size and, but for MNLI, no number of steps; those here are
-ours. It says nothing of its Transformer but that it is of similar size, so that the
-figure of that is not compared.
+The paper does not state the batch size, nor the number of steps except for MNLI; the
+values here are ours. It describes its Transformer only as of similar size, so the
+published result of the Transformer is not compared.
 """
 
 import dataclasses
@@ -95,7 +95,7 @@ SMALL = {
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices."""
+    """Choices of the variant."""
 
     dataset: Literal["cola", "sst2", "imdb", "qqp", "mrpc", "mnli", "qnli"]
     model: Literal["etsmlp", "gate", "transformer"] = "etsmlp"
@@ -104,7 +104,7 @@ class Variant:
 
 
 def get_config(variant: str = "dataset=sst2") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     dataset, small = chosen.dataset, chosen.size == "small"
     variant = format_variant(chosen)

@@ -1,13 +1,13 @@
-r"""ETSMLP on ListOps: the value of an expression of brackets; tables 1, 3 and 4.
+r"""ETSMLP on ListOps: the value of a nested expression; tables 1, 3 and 4.
 
     python -m launch.train --config=experiments/etsmlp/listops.py:model=gate \
         --workdir=runs/listops
 
 ``model=gate`` has a gate, other models are baselines; ``ablation`` is a row of table 3
-and ``init`` one of table 4. ``hyperparameters=code`` has the authors' warm-up of 3,000
-steps in place of the paper's tenth. ``size=small`` takes expressions of at most 24
-tokens, of which models of a size that two CPU cores train in minutes learn more than
-the frequencies of the answers.
+and ``init`` one of table 4. ``hyperparameters=code`` has the warmup of 3,000 steps of
+the authors' code instead of a tenth of all steps. ``size=small`` has expressions of at
+most 24 tokens, on which small models learn more than the frequencies of the answers in
+minutes on two CPU cores.
 """
 
 import dataclasses
@@ -46,7 +46,7 @@ SMALL_TREES = {"min_length": 5, "max_length": 24, "max_depth": 4, "max_arguments
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices."""
+    """Choices of the variant."""
 
     model: settings.Model = "etsmlp"
     ablation: Literal["none", "real", "no_alpha", "no_beta", "no_omega"] = "none"
@@ -63,7 +63,7 @@ class Variant:
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     variant, small = format_variant(chosen), chosen.size == "small"
     changes = settings.ABLATIONS.get(chosen.ablation, {})

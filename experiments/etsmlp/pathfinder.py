@@ -1,12 +1,12 @@
-r"""ETSMLP on Pathfinder: whether two dots are the ends of one curve; table 1.
+r"""ETSMLP on Pathfinder: whether one curve connects two dots; table 1.
 
     python -m launch.train --config=experiments/etsmlp/pathfinder.py:model=gate \
         --workdir=runs/pathfinder
     python -m launch.prepare --dataset=pathfinder32 --data_dir=FOLDER
 
-The second command is for many runs: it draws the images once; ``--data_dir`` names
-them. ``model=gate`` has a gate, other models are baselines, and ``size=small`` is a
-size that two CPU cores train in a quarter of an hour.
+The second command generates the images once for several runs, which read them from
+``--data_dir``. ``model=gate`` has a gate, other models are baselines, and
+``size=small`` trains on two CPU cores in a quarter of an hour.
 """
 
 import dataclasses
@@ -37,14 +37,14 @@ SMALL = dataclasses.replace(
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices."""
+    """Choices of the variant."""
 
     model: settings.Model = "etsmlp"
     size: settings.Size = "full"
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     variant, small = format_variant(chosen), chosen.size == "small"
     setting = SMALL if small else FULL

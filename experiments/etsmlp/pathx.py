@@ -5,12 +5,13 @@ r"""ETSMLP on Path-X: Pathfinder of 128 x 128 pixels, 16,384 steps; table 1.
         --workdir=runs/pathx
     python -m launch.prepare --dataset=pathfinder128 --data_dir=FOLDER
 
-The second command is for many runs: it draws the images once; ``--data_dir`` names
-them. ``model=gate`` has a gate, other models are baselines. ``small_change=true`` takes
-the smoothing that the authors' code has for this length, without which, they say,
-Path-X is not learned: the published figures are compared with these variants alone.
-``size=small`` is a size that two CPU cores train in an hour, which is not enough to
-leave chance: the authors' loss begins to fall after 100,000 steps.
+The second command generates the images once for several runs, which read them from
+``--data_dir``. ``model=gate`` has a gate, other models are baselines.
+``small_change=true`` selects the smoothing of the authors' code for this length;
+according to the authors, Path-X is not learned without it, so the published results are
+compared with these variants only. ``size=small`` trains on two CPU cores in an hour,
+which is not enough to exceed chance: the authors' loss begins to decrease after 100,000
+steps.
 """
 
 import dataclasses
@@ -42,7 +43,7 @@ SMALL = dataclasses.replace(
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices."""
+    """Choices of the variant."""
 
     model: settings.Model = "etsmlp"
     small_change: bool = False
@@ -50,7 +51,7 @@ class Variant:
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     variant, small = format_variant(chosen), chosen.size == "small"
     setting = SMALL if small else FULL

@@ -3,12 +3,13 @@ r"""ETSMLP on Retrieval: whether two papers are related, byte by byte; table 1.
     python -m launch.train --config=experiments/etsmlp/retrieval.py:model=gate \
         --data_dir=FOLDER --workdir=runs/retrieval
 
-``FOLDER`` holds aan, as ``python -m launch.prepare --dataset=aan`` makes it of the
-arena's files. ``model=gate`` has a gate, other models are baselines, and ``size=small``
-takes the first 1,024 bytes and a size that two CPU cores train in a quarter of an hour.
+``FOLDER`` contains aan as prepared by ``python -m launch.prepare --dataset=aan`` from
+the files of the Long Range Arena. ``model=gate`` has a gate, other models are
+baselines, and ``size=small`` reads the first 1,024 bytes and trains on two CPU cores in
+a quarter of an hour.
 
-The model with a gate starts from slower decays in a narrower sector, as the authors'
-code.
+The model with a gate is initialized with slower decays in a smaller range of phases, as
+in the authors' code.
 """
 
 import dataclasses
@@ -38,14 +39,14 @@ SMALL = dataclasses.replace(
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices."""
+    """Choices of the variant."""
 
     model: settings.Model = "etsmlp"
     size: settings.Size = "full"
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     variant, small = format_variant(chosen), chosen.size == "small"
     setting = SMALL if small else FULL

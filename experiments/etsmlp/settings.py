@@ -1,4 +1,4 @@
-"""What the experiments of the paper share: settings and models."""
+"""Settings and models of the experiments of the paper."""
 
 import dataclasses
 from typing import Literal
@@ -53,26 +53,26 @@ INITS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A row of table 5, and what it leaves open.
+    """A row of table 5, with values that the table does not state.
 
     Attributes:
       d_model: Width of the embedding, ``D``.
-      n_layers: Blocks, ``L``.
+      n_layers: Number of blocks, ``L``.
       d_hidden: Width of the smoothing, ``H``.
       norm: ``"layer"`` or ``"batch"``.
-      learning_rate: Greatest learning rate.
-      weight_decay: Decoupled, of all parameters.
-      dropout: Of each block's output, and of the input of the first block.
+      learning_rate: Peak learning rate.
+      weight_decay: Decoupled weight decay of all parameters.
+      dropout: Dropout of the output of each block and of the first input.
       r_min: Lower bound of the initial modulus of an eigenvalue.
-      r_max: Upper bound of it.
-      max_phase: Upper bound of its initial phase.
+      r_max: Upper bound of the initial modulus.
+      max_phase: Upper bound of the initial phase.
       dt_min: Lower bound of the initial ``alpha``.
-      dt_max: Upper bound of it.
-      std: Standard std of the initial embedding of tokens.
-      steps: Updates.
-      warmup_steps: Steps in which the learning rate rises. None: a tenth of all.
-      batch_size: Examples of an update.
-      small_change: Whether the smoothing is the variant for very long sequences.
+      dt_max: Upper bound of the initial ``alpha``.
+      std: Standard deviation of the initial token embedding.
+      steps: Number of training steps.
+      warmup_steps: Number of warmup steps. None means a tenth of all steps.
+      batch_size: Number of examples per step.
+      small_change: Whether to use the smoothing for very long sequences.
     """
 
     d_model: int
@@ -108,20 +108,21 @@ def experiment(
     language: bool = False,
     **smoothing: object,
 ) -> Config:
-    """An experiment as `launch.train` takes it.
+    """Returns the config of an experiment.
 
     Args:
-      name: As the file is called, ``"etsmlp/..."``.
-      variant: As `format_variant` gives it.
-      paper: The published figure, as a part of 1. None: there is none, or it is of
-        other hyperparameters.
+      name: Name of the file, ``"etsmlp/..."``.
+      variant: The variant, as formatted by `format_variant`.
+      paper: The published result, in [0, 1]. None if there is none, or if it was
+        measured with other hyperparameters.
       setting: The sizes.
       task: Spec of the task.
-      length: Steps of a sequence, which some baselines must know, or a reference.
+      length: Length of the sequences, which some baselines need, or a reference to it.
       encoder: Spec of the encoder.
       head: Spec of the head.
-      model: Which model.
-      language: Takes activation, initialization and optimizer of the language tasks.
+      model: Name of the model.
+      language: Whether to use activation, initialization and optimizer of the language
+        tasks.
       **smoothing: Further fields of `CES`.
 
     Returns:
@@ -161,19 +162,19 @@ def experiment(
 
 
 def tokens(setting: Setting, vocabulary: int, *, language: bool = False) -> Config:
-    """The spec of the encoder of tokens, started as the authors' code starts it."""
+    """Returns the spec of the token encoder, initialized as in the authors' code."""
     d = setting.d_model
     std = d**-0.5 if language else setting.std
     return spec(TokenEncoder, d_model=d, vocabulary=vocabulary, std=std)
 
 
 def pixels(setting: Setting) -> Config:
-    """The spec of the encoder of pixels."""
+    """Returns the spec of the pixel encoder."""
     return spec(ScalarEncoder, d_model=setting.d_model)
 
 
 def pooled(n_classes: int) -> Config:
-    """The spec of the head of the long-range tasks: one linear map without bias."""
+    """Returns the spec of the long-range tasks' head: a linear map without bias."""
     return spec(PooledHead, d_output=n_classes, kernel_init="normal", use_bias=False)
 
 
@@ -194,14 +195,14 @@ def _block(setting, gate, language, smoothing):
 
 
 def _optimizer(setting, training, language):
-    """Adam with decoupled decay, linear warm-up from 1e-7 and linear decay."""
+    """AdamW with linear warmup from 1e-7 and linear decay."""
     warmup_steps = setting.warmup_steps or setting.steps // 10
     steps = training.get_ref("steps")
     return spec(
         Optimizer,
         learning_rate=setting.learning_rate,
         schedule="linear",
-        # In proportion where the number of steps is overridden.
+        # References, so that the warmup scales with an overridden number of steps.
         warmup_steps=steps * warmup_steps // setting.steps,
         warmup_from=1e-7,
         schedule_steps=steps,

@@ -1,14 +1,14 @@
-r"""ETSMLP on Text: whether a review praises its film, byte by byte; table 1.
+r"""ETSMLP on Text: the sentiment of film reviews as bytes; table 1.
 
     python -m launch.train --config=experiments/etsmlp/text.py:model=gate \
         --data_dir=FOLDER --workdir=runs/text
 
-``FOLDER`` holds imdb_reviews, as ``python -m launch.prepare`` makes it. ``model=gate``
-has a gate, other models are baselines, and ``size=small`` is a size that two CPU cores
-train in an hour, on the first 1,024 bytes of a review.
+``FOLDER`` contains imdb_reviews as prepared by ``python -m launch.prepare``.
+``model=gate`` has a gate, other models are baselines, and ``size=small`` trains on two
+CPU cores in an hour, on the first 1,024 bytes of a review.
 
-The model with a gate has six layers and the wide ring, as the authors' code; table 5
-has four layers.
+The model with a gate has six layers and the wider range of radii, as in the authors'
+code; table 5 has four layers.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ FULL = Setting(
     batch_size=50,
 )
 GATE = dataclasses.replace(FULL, n_layers=6, r_min=0.1, r_max=0.9, max_phase=3.14)
-# Faster exponents: two layers must see letters and words, where six see them by turns.
+# Faster decays: two layers must represent both letters and words.
 SMALL = dataclasses.replace(
     FULL,
     d_model=64,
@@ -50,14 +50,14 @@ SMALL = dataclasses.replace(
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices."""
+    """Choices of the variant."""
 
     model: settings.Model = "etsmlp"
     size: settings.Size = "full"
 
 
 def get_config(variant: str = "") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     variant, small = format_variant(chosen), chosen.size == "small"
     setting = SMALL if small else GATE if chosen.model == "gate" else FULL

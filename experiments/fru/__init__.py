@@ -1,1 +1,1 @@
-"""Zhang et al., Fourier Recurrent Units: curves, pixels, reviews, and the theory."""
+"""Experiments of the paper on Fourier Recurrent Units, arXiv 1803.06585."""

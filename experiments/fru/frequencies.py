@@ -1,13 +1,13 @@
-r"""FRU of several numbers and ranges of frequencies on MNIST; figures 10 to 12.
+r"""FRU with several numbers and ranges of frequencies on MNIST; figures 10 to 12.
 
     python -m launch.train \
         --config=experiments/fru/frequencies.py:inputs=rows,n_frequencies=20 \
         --data_dir=FOLDER --workdir=runs/frequencies
 
-``n_frequencies`` counts the frequency 0; the others are from ``frequency_min`` to
-``frequency_max``. The rest is that of `experiments.fru.pixel_mnist`. The paper draws
-curves of 50 epochs and gives no numbers; of 784 steps it says that 0.25 to 25 does as
-well as 0.25 to 784.
+``n_frequencies`` includes the frequency 0; the others are between ``frequency_min`` and
+``frequency_max``. Other settings are those of `experiments.fru.pixel_mnist`. The paper
+plots 50 epochs and states no numbers; for 784 steps it reports that the range 0.25 to
+25 performs as well as 0.25 to 784.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from ssm_jax.variants import format_variant, parse_variant
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices."""
+    """Choices of the variant."""
 
     inputs: Literal["pixels", "rows"]
     n_frequencies: PositiveInt
@@ -32,7 +32,7 @@ class Variant:
 
 
 def get_config(variant: str = "inputs=rows,n_frequencies=20") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     same = f"inputs={chosen.inputs},model=fru,size={chosen.size}"
     config = pixel_mnist.get_config(same)

@@ -1,16 +1,16 @@
-r"""FRU, SRU, LSTM and RNN on the words of film reviews; table 3.
+r"""FRU, SRU, LSTM and RNN on film reviews as words; table 3.
 
     python -m launch.train --config=experiments/fru/imdb.py:model=fru \
         --data_dir=FOLDER --workdir=runs/imdb_fru
 
-The FRU has five frequencies, with ``n_frequencies=1`` the frequency 0 alone;
-``size=small`` trains for four of the twenty epochs. ``FOLDER`` holds imdb_reviews, as
-``python -m launch.prepare`` makes it.
+The FRU has five frequencies, or with ``n_frequencies=1`` the frequency 0 only;
+``size=small`` trains for four of the twenty epochs. ``FOLDER`` contains imdb_reviews as
+prepared by ``python -m launch.prepare``.
 
-The authors made this table with another library than the others (tflearn): its RNN has
-a sigmoid, as here, and its output layer and embedding are drawn from a normal of
-standard deviation 0.02, truncated at two of them, here not truncated. They run over the
-padding behind a review; here the last word is the last step.
+The authors' code for this table uses the library tflearn: its RNN has a sigmoid
+activation, as here, and its output layer and embedding are initialized normal with
+standard deviation 0.02, truncated at two standard deviations, here not truncated. Their
+units also process the padding after a review; here the last word is the last step.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ RATES = {
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices; ``n_frequencies`` is of the FRU alone."""
+    """Choices of the variant; ``n_frequencies`` applies to the FRU only."""
 
     model: units.Unit
     n_frequencies: Literal[5, 1] = 5
@@ -51,7 +51,7 @@ class Variant:
 
 
 def get_config(variant: str = "model=fru") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     unit, variant = chosen.model, format_variant(chosen)
     if unit != "fru" and chosen.n_frequencies != 5:

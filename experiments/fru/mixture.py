@@ -3,17 +3,16 @@ r"""FRU, SRU, LSTM and RNN on mixtures of curves; figures 3 and 4.
     python -m launch.train --config=experiments/fru/mixture.py:curves=sines,model=fru \
         --workdir=runs/sines_fru
 
-``curves`` are sines or polynomials of a degree; ``size=small`` trains for ten of the
-hundred epochs. The network reads a curve of 176 steps and gives all of
-it after the last one, as the authors' code
-does. The paper has pictures of the errors and no numbers. The learning rate falls by
-0.7 every 1,000 steps for the sines, as the authors' configurations have it, where the
-paper says 0.9.
+``curves`` are sines or polynomials of a given degree; ``size=small`` trains for ten of
+the hundred epochs. The network reads a curve of 176 steps and predicts all of it after
+the last step, as in the authors' code. The paper plots the errors and states no
+numbers. The learning rate is multiplied by 0.7 every 1,000 steps for the sines, as in
+the authors' configurations; the paper states 0.9.
 
-How far gradients reach is measured on the way, for figure 5 (``curves=poly5``, which
-`launch.report` draws): of the prediction from the first ``t`` steps, which is what the
-caption says, and of each 20 outputs of the last prediction, which is what the authors'
-code computes. There the paper has scales up to 0.95 in its SRU.
+The gradients by the initial state are measured during training, for figure 5
+(``curves=poly5``; `launch.report` draws it): those of the prediction from the first
+``t`` steps, as in the caption, and those of each 20 outputs of the last prediction, as
+in the authors' code. For this figure the paper uses scales up to 0.95 in its SRU.
 
 """
 
@@ -39,7 +38,7 @@ DEGREES = {"sines": None, "poly5": 5, "poly10": 10, "poly15": 15}
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices."""
+    """Choices of the variant."""
 
     curves: Literal["sines", "poly5", "poly10", "poly15"]
     model: units.Unit
@@ -47,7 +46,7 @@ class Variant:
 
 
 def get_config(variant: str = "curves=sines,model=fru") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     curves, unit, small = chosen.curves, chosen.model, chosen.size == "small"
     clipped = curves == "sines" or unit in ("fru", "sru")

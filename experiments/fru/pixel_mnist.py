@@ -1,18 +1,17 @@
-r"""FRU, SRU, LSTM and RNN on MNIST, one pixel or one row a step; tables 1 and 2.
+r"""FRU, SRU, LSTM and RNN on MNIST, one pixel or row per step; tables 1 and 2.
 
     python -m launch.train \
         --config=experiments/fru/pixel_mnist.py:inputs=pixels,model=fru \
         --data_dir=FOLDER --workdir=runs/pixels_fru
 
-``inputs`` are pixels, permuted pixels or rows (28 steps of 28 pixels, of which the
-paper has curves alone, figures 10 and 11). ``model=fru40``, of pixels alone, is the FRU
-of 40 frequencies of table 1, whose learning rate is constant. ``size=small`` takes
-images of 14 by 14 pixels (rows stay as they are) and so much training as two CPU cores
-do in minutes; ``size=quarter`` all of it but batches of 64 for 256, which they do in an
-hour. ``FOLDER`` holds mnist, as ``python -m
-launch.prepare`` makes it.
+``inputs`` are pixels, permuted pixels or rows (28 steps of 28 pixels, for which the
+paper has only the curves of figures 10 and 11). ``model=fru40``, for pixels only, is
+the FRU with 40 frequencies of table 1, whose learning rate is constant. ``size=small``
+has images of 14 by 14 pixels (rows are unchanged) and trains on two CPU cores in
+minutes; ``size=quarter`` has batches of 64 instead of 256 and trains in an hour.
+``FOLDER`` contains mnist as prepared by ``python -m launch.prepare``.
 
-The test split is the usual one. The authors pool all images and test on a fifth of
+The test split is the published one. The authors pool all images and test on a fifth of
 them: ``--config.task.pooled=True``.
 """
 
@@ -56,7 +55,7 @@ PAPER = {
     "inputs=permuted,model=lstm": 0.9026,
     "inputs=permuted,model=rnn": 0.8746,
 }
-# Learning rate, its factor every 1,000 steps, and the bound on the gradient.
+# Learning rate, its factor every 1,000 steps, and the maximum gradient norm.
 RATES = {
     ("pixels", "fru"): (0.005, 0.9, None),
     ("pixels", "fru40"): (0.001, 1.0, None),
@@ -74,7 +73,7 @@ ROW_STEPS = {"full": 10_500, "quarter": 10_500, "small": 5_000}
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices."""
+    """Choices of the variant."""
 
     inputs: Literal["pixels", "permuted", "rows"]
     model: Literal["fru", "fru40", "sru", "lstm", "rnn"]
@@ -82,7 +81,7 @@ class Variant:
 
 
 def get_config(variant: str = "inputs=pixels,model=fru") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     inputs, model, variant = chosen.inputs, chosen.model, format_variant(chosen)
     if model == "fru40" and inputs != "pixels":

@@ -1,4 +1,4 @@
-"""The four units that the paper compares, each with the sizes of its configurations."""
+"""The four units of the paper, with the sizes of the authors' configurations."""
 
 from typing import Any, Literal
 
@@ -21,19 +21,19 @@ def network(
     rnn_activation: str = "tanh",
     head_init: str = "truncated_normal",
 ) -> Config:
-    """The spec of a network of one unit and a linear map of its last output.
+    """Returns the spec of a network: one unit and a linear map of its last output.
 
     Args:
-      unit: Which unit.
-      d_output: Values or classes to predict.
-      fourier: Of the FRU: ``n_frequencies`` and ``frequency_max`` for `log_spaced`,
+      unit: Name of the unit.
+      d_output: Number of values or classes of a prediction.
+      fourier: For the FRU: ``n_frequencies`` and ``frequency_max`` for `log_spaced`,
         ``horizon`` and ``d_statistic``.
-      d_unit: Width of the unit's output.
-      encoder: Spec of what comes before the unit. None: nothing.
-      dropout: Of what enters and leaves the unit.
-      rnn_activation: Of the RNN, as `RNN` takes it.
-      head_init: How the output layer is initialized; see `Linear`. The authors' own
-        loop (mixtures, MNIST) draws weights and bias from a truncated normal.
+      d_unit: Width of the output of the unit.
+      encoder: Spec of the encoder. None means no encoder.
+      dropout: Dropout of the input and the output of the unit.
+      rnn_activation: Activation of the RNN; see `RNN`.
+      head_init: Initialization of the output layer; see `Linear`. In the authors' own
+        training loop (mixtures, MNIST), weights and bias are truncated normal.
     """
     fields = dict(fourier)
     frequencies = log_spaced(fields.pop("n_frequencies"), fields.pop("frequency_max"))
@@ -56,7 +56,7 @@ def network(
 def optimizer(
     learning_rate: float, staircase: float, clip_norm: float | None
 ) -> Config:
-    """The spec of Adam on a staircase."""
+    """Returns the spec of Adam with a staircase schedule."""
     return spec(
         Optimizer,
         learning_rate=learning_rate,

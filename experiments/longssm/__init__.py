@@ -1,1 +1,1 @@
-"""Wang, LongSSM: what states carried between batches do to length."""
+"""Experiments of the paper LongSSM, arXiv 2406.02080: carried states and length."""

@@ -1,31 +1,32 @@
-r"""Language models trained on short windows, with states that go on or start afresh.
+r"""Language models trained on short windows, with carried states or zero states.
 
     python -m launch.train \
         --config=experiments/longssm/text.py:model=s5,length=16,state_init=carry \
         --data_dir=FOLDER --workdir=runs/s5
     python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
 
-Figures 4 to 10 of the paper. ``FOLDER`` holds text files: the paper's are WikiText-103,
-which ``launch.prepare`` makes such a folder of. ``model`` is ``s5``, ``mamba`` or
-``gru``, or beyond the paper ``dlr``, ``ets`` or ``fru``; ``length`` that of a window in
-training; ``state_init`` what a batch starts from. With ``order=shuffled`` windows come
-in no order. ``size`` is a width, in 6, 6, 12 and 24 layers; with ``size=small`` tokens
-are bytes and the size one that two CPU cores train in minutes. Other tokens:
-``--config.task.tokenizer=FILE.json --config.task.vocabulary=N``, of the file.
+Figures 4 to 10 of the paper. ``FOLDER`` contains text files; those of the paper are
+WikiText-103, which ``launch.prepare`` prepares. ``model`` is ``s5``, ``mamba`` or
+``gru``, or in addition to the paper ``dlr``, ``ets`` or ``fru``; ``length`` is the
+window length of training; ``state_init`` is the initial state of a batch. With
+``order=shuffled`` the windows are shuffled. ``size`` is a width, with 6, 6, 12 and 24
+layers; with ``size=small`` tokens are bytes, and the model trains on two CPU cores in
+minutes. Other tokens: ``--config.task.tokenizer=FILE.json
+--config.task.vocabulary=N``, as in the file.
 
-A batch has 32,768 tokens (small 2,048) whatever the length, so that all lengths see the
-same text in the same number of steps, but in fewer rows the longer the windows. With
-``rows=32`` a batch has 32 rows whatever the length: each row reads the same text at
-every length, half as much as without, in fewer steps the longer the windows. Rows, text
-and steps cannot all be the same; what is asked about the length is asked of these runs.
+A batch has 32,768 tokens (small: 2,048) for every length, so that all lengths read the
+same text in the same number of steps; longer windows have fewer rows. With ``rows=32``
+a batch has 32 rows for every length: each row reads the same text, half as much as
+without ``rows``, and longer windows have fewer steps. Rows, text and steps cannot all
+be equal; lengths are compared by the runs with ``rows=32``.
 
-Training that carries states may become unstable (section 4.3): ``model=s5_bounded``
-bounds them by its eigenvalues, ``--config.training.state_penalty`` by the loss; with
-``--config.training.gradient_windows`` the gradient flows from batch to batch too.
+Training with carried states may become unstable (section 4.3): ``model=s5_bounded``
+bounds the states by its eigenvalues, ``--config.training.state_penalty`` by the loss.
+With ``--config.training.gradient_windows`` gradients also flow between batches.
 
-The paper names models and lengths, and no sizes, no rates and no batch; those here are
-ours. With the 50,257 tokens of GPT-2's tokenizer S5 has 12, 29, 117 and 329 million
-parameters, for its 12M, 30M, 127M and 370M.
+The paper states models and lengths, but no sizes, learning rates or batch sizes; those
+here are ours. With the 50,257 tokens of GPT-2's tokenizer, S5 has 12, 29, 117 and 329
+million parameters; the paper states 12M, 30M, 127M and 370M.
 """
 
 import dataclasses
@@ -60,7 +61,7 @@ LARGEST_STATE = 100.0  # Bound of the states of s5_bounded, for inputs within 1.
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """The choices; ``rows`` are those of a batch where the length does not say them."""
+    """Choices of the variant; ``rows``: rows of a batch, None for equal tokens."""
 
     model: Literal["s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru"]
     length: PositiveInt
@@ -71,7 +72,7 @@ class Variant:
 
 
 def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
-    """The experiment in one of its variants."""
+    """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
     length, rows, small = chosen.length, chosen.rows, chosen.size == "small"
     d_model, n_layers = SIZES[chosen.size]
@@ -80,7 +81,7 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
     batch_size, validated = max(1, tokens_of_batch // length), 50
     if rows is not None:
         steps = max(1, steps * tokens_of_batch // 2 // (rows * length))
-        # As many tokens for every length, so that they choose a checkpoint by the same.
+        # Equally many tokens for every length, so that checkpoints are chosen alike.
         validated = max(1, validated * tokens_of_batch // (rows * length))
         batch_size = rows
     task = spec(
@@ -128,7 +129,7 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
 
 
 def _block(model, d, n_layers):
-    """A block of width ``d``: what runs over time, then an MLP but for Mamba."""
+    """A block of width ``d``: a layer over time and, except for Mamba, an MLP."""
     if model == "mamba":
         return Block(Mamba(n_layers=n_layers), norm="rms", prenorm=True)
     mixing = ChannelMixing()

@@ -13,10 +13,11 @@ A program is a module with a docstring, which ``--help`` shows, and two function
 Flags are defined when the program runs and not when its module is imported, so that
 one process can import all programs, whose flags share names.
 
-What the user can correct (a flag, a field, a file, an experiment, a full disk, too
-little memory, a loss that is not finite) ends in ``error: ...`` and status 2;
-``--traceback`` shows where it was found. Every other exception is a bug and keeps its
-traceback. Ctrl-C ends in status 130; `ssm_jax.cli.interrupt` handles it during imports.
+Errors that the user can correct (a flag, a field, a file, an experiment, a full disk,
+too little memory, a loss that is not finite) print ``error: ...`` and exit with status
+2; ``--traceback`` shows their traceback. Every other exception is a bug and keeps its
+traceback. Ctrl-C exits with status 130; `ssm_jax.cli.interrupt` handles it during
+imports.
 """
 
 import logging
@@ -42,21 +43,23 @@ def run(main: Callable[[Sequence[str]], Any], define_flags: Callable[[], Any]) -
     """Defines and parses the flags, calls ``main`` and exits.
 
     Args:
-      main: Called with the name of the program, all other arguments being flags. The
-        docstring of its module is the text of ``--help``.
+      main: Called with the name of the program, since all other arguments are flags.
+        The docstring of its module is the text of ``--help``.
       define_flags: Defines the flags of the program.
 
     Raises:
-      SystemExit: With what ``main`` returns (None: 0), with 2 after an error that the
-        user can correct, with 130 after Ctrl-C.
+      SystemExit: With the return value of ``main`` (0 for None), with 2 after an error
+        that the user can correct, with 130 after Ctrl-C.
     """
+    # Flags that absl has defined at import are not listed by --help.
     known = set(flags.FLAGS)
-    flags.DEFINE_bool("traceback", False, "Shows where an error was found.")
+    flags.DEFINE_bool("traceback", False, "Show the traceback of an error.")
     define_flags()
     # --help lists the key flags of the script that was started, under its docstring.
     for name in set(flags.FLAGS) - known:
         flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
     sys.modules["__main__"].__doc__ = sys.modules[main.__module__].__doc__
+    # absl's prefix has the thread and the source line, which mean nothing to the user.
     handler = absl_logging.get_absl_handler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     handler.python_handler.addFilter(_is_for_the_user)
@@ -71,30 +74,33 @@ def run(main: Callable[[Sequence[str]], Any], define_flags: Callable[[], Any]) -
 def parse(
     argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS
 ) -> list[str]:
-    """Parses a command line in which everything is a flag.
+    """Parses a command line that has only flags.
 
     Args:
-      argv: The command line, the name of the program first.
-      flag_values: The flags; the process's own unless in a test.
+      argv: The command line, starting with the name of the program.
+      flag_values: The flags; tests pass their own.
 
     Returns:
       The name of the program.
 
     Raises:
       FileNotFoundError: There is no such experiment.
-      ValueError: It cannot be run, refuses its variant or has no such field, or an
-        argument is not a flag.
-      flags.Error: A flag is unknown or its value is wrong.
+      ValueError: The experiment cannot be run, does not have the variant or has no such
+        field, or an argument is not a flag.
+      flags.Error: A flag is unknown or its value is invalid.
     """
     problem, rest = None, []
     try:
         rest = flag_values(argv)
-    except Exception as error:  # ml_collections lets through whatever it meets
+    except Exception as error:  # ml_collections lets all errors through
         problem = error
-    except SystemExit as error:  # of --help, or of the experiment
+    except SystemExit as error:  # raised by --help or by the experiment
+        # Only `--help` exits inside absl; an exit elsewhere is one of the experiment.
         if frames(error)[-1].filename == app.__file__:
             raise
         problem = error
+    # ml_collections reports a broken experiment or an unknown field by errors of many
+    # kinds; `explain` loads the file again and raises one with the cause.
     if "config" in flag_values:
         if problem or not isinstance(flag_values["config"].value, ConfigDict):
             read = flag_values.read_flags_from_files(argv, force_gnu=False)
@@ -106,24 +112,25 @@ def parse(
         ) from problem
     if problem:
         raise problem
+    # absl returns arguments that are no flags; a forgotten `--` would go unnoticed.
     if rest[1:]:
         raise ValueError(f"every argument must be --FLAG=VALUE, got {rest[1]!r}.")
     return rest
 
 
 def _report_unraisable(unraisable: Any) -> None:
-    """`sys.unraisablehook`, but for the writes that come after one that failed.
+    """`sys.unraisablehook` without the errors that follow a failed write.
 
-    When the disk is full the storage library ends its event loop with the first write
-    that fails; each of the others finds that loop closed when it ends. Dozens of such
-    tracebacks would stand before the one line that says what happened.
+    When the disk is full, the storage library closes its event loop after the first
+    write that fails, and every other pending write fails because the loop is closed.
+    Dozens of such tracebacks would precede the line with the cause.
     """
     if str(unraisable.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(unraisable)
 
 
 def _is_for_the_user(record: logging.LogRecord) -> bool:
-    """Leaves out what other libraries tell, unless it is a warning or was asked for."""
+    """Drops records of other libraries below warnings, if not at ``--verbosity=1``."""
     asked = absl_logging.get_verbosity() > absl_logging.INFO
     ours = record.pathname.startswith(_OURS)
     return ours or asked or record.levelno >= logging.WARNING

@@ -23,11 +23,11 @@ def define_config(
     """Defines ``--config=FILE[:variant]`` and ``--config.any.field=value``.
 
     Args:
-      flag_values: Where the flag is defined; the process's own unless in a test.
+      flag_values: The flags to add it to; tests pass their own.
 
     Returns:
-      The flag. After parsing, its ``value`` is what ``get_config(variant)`` of the file
-      returned, overridden and locked.
+      The flag. After parsing, its ``value`` is the config that ``get_config(variant)``
+      of the file returned, with overrides applied and locked.
     """
     return config_flags.DEFINE_config_file(
         "config",
@@ -37,19 +37,20 @@ def define_config(
 
 
 def load(experiment: str) -> Config:
-    """Gets the config of an experiment as ``--config`` does.
+    """Loads the config of an experiment, as ``--config`` does.
 
     Args:
       experiment: ``FILE`` or ``FILE:variant``.
 
     Returns:
-      What ``get_config(variant)`` of the file returns.
+      The config that ``get_config(variant)`` of the file returns.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: It cannot be run, has no ``get_config`` that returns one, or refuses
-        the variant. A ``get_config`` without argument takes none.
+      ValueError: The file cannot be run, has no ``get_config`` that returns a config,
+        or does not have the variant; a ``get_config`` without arguments has none.
     """
+    # Only the first colon separates, as in ml_collections; a variant may have others.
     name, *variant = experiment.split(":", 1)
     path = Path(name)
     found = importlib.util.spec_from_file_location("experiment", path)
@@ -57,6 +58,7 @@ def load(experiment: str) -> Config:
         files = {*Path("experiments").rglob("*.py"), *path.parent.glob("*.py")}
         hint = nearest(name, sorted(map(str, files)))
         raise FileNotFoundError(f"`--config` must be a Python file, got {name}; {hint}")
+    # Not added to `sys.modules`, where all experiments would have the same name.
     module = importlib.util.module_from_spec(found)
     with _errors_named(name):
         found.loader.exec_module(module)
@@ -67,6 +69,8 @@ def load(experiment: str) -> Config:
             f"{'none' if get_config is None else type(get_config).__name__}; "
             "experiments/dlr/digits.py is an example."
         )
+    # Before the call, so that a TypeError inside `get_config` is not taken for one of
+    # its arguments.
     _check_takes(get_config, variant, name)
     with _errors_named(name):
         config = get_config(*variant)
@@ -80,16 +84,19 @@ def load(experiment: str) -> Config:
 
 
 def explain(argv: Sequence[str]) -> None:
-    """Raises what is wrong with the experiment or with the names of its fields.
+    """Raises an error that names what is wrong with ``--config`` or an override.
+
+    Returns without an error if the experiment and the names of its fields are valid.
 
     Args:
       argv: The command line.
 
     Raises:
       FileNotFoundError: There is no such experiment.
-      ValueError: None is given, it cannot be run, or it has no such field.
+      ValueError: No experiment is given, it cannot be run, or it has no such field.
     """
     experiment = None
+    # The last --config is the one that absl uses; its value may be the next argument.
     for argument, following in itertools.pairwise([*argv, ""]):
         if match := re.fullmatch(r"--?config(=.*)?", argument):
             experiment = (match[1] or f"={following}")[1:]
@@ -97,18 +104,20 @@ def explain(argv: Sequence[str]) -> None:
         raise ValueError("`--config` must be given, as --config=FILE[:variant].")
     config = load(experiment)
     for argument in argv:
+        # --noconfig.FIELD sets a boolean field to False, as for any flag of absl.
         if match := re.match(r"--?(?:no)?config\.([^=]+)", argument):
             _check_field(match[1], config, experiment)
 
 
 @contextlib.contextmanager
 def _errors_named(file: str) -> Iterator[None]:
-    """Says of whatever an experiment raises where in its file that was."""
+    """Adds the file and the line to errors that an experiment raises."""
     try:
         yield
     except (Exception, SystemExit) as error:
         if isinstance(error, ValueError) and str(error).startswith("`"):
-            raise  # says the rule, the value and the way out already
+            raise  # already names the rule, the value and a remedy
+        # The last frame in the file; later frames are in the libraries that it calls.
         lines = [frame.lineno for frame in frames(error) if frame.filename == file]
         line = error.lineno if isinstance(error, SyntaxError) else (lines or [1])[-1]
         raise ValueError(
@@ -121,7 +130,7 @@ def _check_takes(get_config: Callable[..., Any], variant: list[str], file: str) 
     """Checks that a variant is given where one is needed, and only there."""
     try:
         inspect.signature(get_config).bind(*variant)
-    except ValueError:  # of a class that does not say what it takes
+    except ValueError:  # a callable without a signature
         return
     except TypeError:
         if variant:
@@ -137,10 +146,12 @@ def _check_takes(get_config: Callable[..., Any], variant: list[str], file: str) 
 
 def _check_field(path: str, config: ConfigDict, experiment: str) -> None:
     try:
+        # By ml_collections, whose overrides may have paths such as `a.b[0]`.
         config_path.get_value(path, config)
     except (KeyError, IndexError, AttributeError, TypeError, ValueError):
         known = list(flatten(config))
         last = path.split(".")[-1]
+        # A field of the right name under another parent is the likelier mistake.
         namesakes = [name for name in known if name.split(".")[-1] == last]
         raise ValueError(
             f"`--config.{path}` must be a field of {experiment}; "
@@ -149,10 +160,10 @@ def _check_field(path: str, config: ConfigDict, experiment: str) -> None:
 
 
 def frames(error: BaseException) -> traceback.StackSummary:
-    """The frames that an error passed through, the innermost last."""
+    """Returns the frames of the traceback of an error, the innermost last."""
     return traceback.extract_tb(error.__traceback__)
 
 
 def described(error: BaseException) -> str:
-    """The class and message of an error, on one line."""
+    """Returns the class and message of an error on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,4 +1,4 @@
-"""Errors that the user can correct end a program with one line and status 2."""
+"""Reports errors that the user can correct on one line, with exit status 2."""
 
 import contextlib
 import sys
@@ -7,25 +7,26 @@ from collections.abc import Iterator
 from absl import flags
 
 USER_ERRORS = (ValueError, OSError, FloatingPointError, MemoryError, flags.Error)
-"""What the user can correct; every other exception is a bug."""
+"""Errors that the user can correct; every other exception is a bug."""
 
 INTERRUPTED = "interrupted; the same command continues"
 
 
 @contextlib.contextmanager
 def one_line_errors(*, traceback: bool = False) -> Iterator[None]:
-    """Turns errors that the user can correct into one line on stderr and a status.
+    """Prints errors that the user can correct on one line of stderr and exits.
 
     Args:
-      traceback: Lets all exceptions through as they are.
+      traceback: Whether to let all exceptions through unchanged.
 
     Raises:
       SystemExit: With 2 for a ValueError, OSError, FloatingPointError, MemoryError
-        (also that of a device) or error of a flag, with 130 for a KeyboardInterrupt.
+        (also of a device) or flag error, with 130 for a KeyboardInterrupt.
     """
     try:
         yield
     except (*USER_ERRORS, RuntimeError, KeyboardInterrupt) as error:
+        # JAX raises a RuntimeError for lack of device memory and for internal errors.
         bug = isinstance(error, RuntimeError) and not _is_of_memory(error)
         if traceback or bug:
             raise
@@ -33,6 +34,7 @@ def one_line_errors(*, traceback: bool = False) -> Iterator[None]:
             line, status = INTERRUPTED, 130
         else:
             line, status = f"error: {_one_line(error)}", 2
+        # On stderr, so that the output of the program can be piped.
         print(line, file=sys.stderr)
         sys.exit(status)
 
@@ -44,9 +46,10 @@ def _one_line(error: BaseException) -> str:
     if isinstance(error, MemoryError | RuntimeError):
         text = f"memory must suffice, got too little: {text}; take a smaller batch or "
         text += "model, shorter sequences, or a larger device"
+    # Some errors, such as MemoryError, have no message.
     return " ".join(text.split()) or type(error).__name__
 
 
 def _is_of_memory(error: RuntimeError) -> bool:
-    """Whether a device says that it has too little memory; XLA's has no class."""
+    """Whether a device is out of memory; XLA has no class for this error."""
     return str(error).startswith("RESOURCE_EXHAUSTED")

@@ -4,9 +4,9 @@
 
     python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
 
-Prints the metrics of the whole split (of an endless task, of as many batches as
-training validates on) and writes them to ``evaluation.json`` in the work dir, with the
-arrays of the figures in ``inspection.npz``; `ssm_jax.cli.report` reads both.
+Prints the metrics of the whole split and writes them to ``evaluation.json`` in the work
+dir, and arrays for figures to ``inspection.npz``; `ssm_jax.cli.report` reads both. On
+an endless task it evaluates as many batches as validation during training.
 
 ``--mode=length_extension`` measures a language model at each window length of
 ``--lengths``, on an equal share of each document of the split. Memory does not grow
@@ -54,6 +54,7 @@ def main(argv):
     values = flags.FLAGS
     which: Any = values.checkpoint
     if which not in ("best", "latest"):
+        # `int` alone would also accept signs, underscores and other scripts' digits.
         if not (which.isascii() and which.isdecimal()):
             raise ValueError(
                 f"`--checkpoint` must be best, latest or a step, got {which!r}; the "

@@ -1,12 +1,12 @@
-"""Writes on from a prompt, with the language model of a run.
+"""Continues a prompt with the language model of a run.
 
     python -m launch.generate --workdir=runs/s5 --prompt="It was the best of times"
 
-Each token stands on the terminal as soon as it is drawn. With several ``--prompt`` all
-are written on together, and printed one after another. A text goes on from the file
-that ``--save_state`` names, by ``--load_state`` in place of a prompt: the same text as
-if it had been written at once. A model that reads bytes takes any bytes as a prompt,
-others UTF-8.
+Each token is printed as soon as it is sampled. Several ``--prompt`` are continued in
+one batch, and printed one after another at the end. ``--save_state`` saves the final
+state, and ``--load_state`` continues from it in place of a prompt; the text is the same
+as that of a single call. A model of bytes accepts any bytes as a prompt, other models
+UTF-8.
 """
 
 import itertools
@@ -29,19 +29,20 @@ def define_flags() -> None:
     flags.DEFINE_integer("top_k", None, "Sample from the k most likely tokens.")
     flags.DEFINE_float("top_p", None, "Sample from this probability mass.")
     flags.DEFINE_integer("seed", 0, "Seed of the sampling, below 2**32.")
-    flags.DEFINE_string("data_dir", None, "Directory of the text, if moved.")
+    flags.DEFINE_string("data_dir", None, "Directory of the text, if it has moved.")
     flags.DEFINE_string("save_state", None, "File to save the final state to.")
     flags.DEFINE_string("load_state", None, "File of --save_state to continue from.")
 
 
 def main(argv):
-    """Writes."""
+    """Continues the prompts of ``--prompt`` and prints the texts."""
     del argv
     values = flags.FLAGS
     sampling = Sampling(
         temperature=values.temperature, top_k=values.top_k, top_p=values.top_p
     )
     check_value("seed", values.seed, Seed)
+    # Before the model is loaded, so that no text is generated and then lost.
     check_writable("save_state", values.save_state)
     restored = restore(values.workdir, data_dir=values.data_dir)
     task = restored.text
@@ -51,7 +52,7 @@ def main(argv):
     elif values.prompt:
         raise ValueError(
             f"`--prompt` must be left out with `--load_state`, got {values.prompt}; "
-            "the text goes on from its last token."
+            "the saved text is continued from its last token."
         )
     else:
         before = GenerationState.load(values.load_state, restored.model)
@@ -66,6 +67,8 @@ def main(argv):
         n_drawn=before.n_drawn if before else 0,
     )
     at_once = len(heads) == 1
+    # Bytes, because a token may be part of a UTF-8 character; `fsencode` restores the
+    # bytes of a prompt that is not UTF-8.
     out, texts = sys.stdout.buffer, list(map(os.fsencode, heads))
     if at_once:
         out.write(texts[0])
@@ -74,6 +77,7 @@ def main(argv):
         spelt = [task.decode(int(token)) for token in step.tokens]
         if at_once:
             out.write(spelt[0])
+            # Shows the token at once: `stdout.buffer` is flushed when it is full.
             out.flush()
         texts = [text + more for text, more in zip(texts, spelt, strict=True)]
     out.write(b"\n" if at_once else b"".join(text + b"\n---\n" for text in texts))

@@ -5,8 +5,8 @@ Programs::
     train     trains an experiment, or continues a run
     evaluate  evaluates the model of a run from its work dir
     generate  continues a prompt with the language model of a run
-    prepare   makes a data set ready for the tasks that read it
-    report    prints the table of runs and draws their figures
+    prepare   prepares a data set for the tasks that read it
+    report    prints tables of runs and draws their figures
 
 ``ssm-jax PROGRAM --help`` lists the flags of a program.
 """
@@ -20,10 +20,10 @@ PROGRAMS = ("train", "evaluate", "generate", "prepare", "report")
 
 
 def main() -> None:
-    """Runs the program that the command line names first.
+    """Runs the program named by the first argument.
 
     Raises:
-      SystemExit: With the status of the program, 2 where there is no such program.
+      SystemExit: With the status of the program, or 2 if there is no such program.
     """
     exit_on_interrupt()
     name = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -39,6 +39,9 @@ def main() -> None:
         if name not in PROGRAMS:
             hint = nearest(name, PROGRAMS)
             raise ValueError(f"`PROGRAM` must be a program, got {name!r}; {hint}")
+    # Outside of `one_line_errors`: an error of an import is a bug and keeps its
+    # traceback.
     program = importlib.import_module(f"ssm_jax.cli.{name}")
+    # absl takes the name in --help and in errors from the first argument.
     sys.argv[:2] = [f"ssm-jax {name}"]
     app.run(program.main, program.define_flags)

@@ -1,33 +1,35 @@
-"""Checks of files that a program writes when it ends."""
+"""Checks of output files that a program writes at its end."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 PICTURES = ("png", "pdf", "svg", "jpg", "webp")
-"""What the name of a picture may end in."""
+"""File name extensions of figures."""
 
 
 def check_writable(flag: str, path: str | None, suffixes: Sequence[str] = ()) -> None:
-    """Checks a file that is to be written at the end, before anything is measured.
+    """Checks that an output file can be written, before anything is computed.
 
     Args:
-      flag: The flag that names it.
-      path: The file; None, or empty, where none is asked for.
-      suffixes: What its name may end in. None given: anything.
+      flag: Name of the flag with the path.
+      path: Path of the file; None or empty if there is none.
+      suffixes: Accepted file name extensions. Empty means any.
 
     Raises:
-      ValueError: It is a folder, there is no folder that it could be in, it may not be
-        written, or its name ends in something else.
+      ValueError: The path is a directory, its directory does not exist, it is not
+        writable, or it has another extension.
     """
     if not path:
         return
     file = Path(path)
     got, way_out = None, "give another path"
     if file.is_dir():
-        got = "a folder"
+        got = "a directory"
     elif not file.parent.is_dir():
-        got, way_out = "no such folder", f"`mkdir -p {file.parent}` makes it"
+        got, way_out = "no such directory", f"`mkdir -p {file.parent}` makes it"
+    # A new file needs permission on its directory. Nothing is opened, because that
+    # would truncate or create the file.
     elif not os.access(file if file.exists() else file.parent, os.W_OK):
         got = "no permission"
     elif suffixes and file.suffix.lstrip(".").lower() not in suffixes:

@@ -1,4 +1,4 @@
-r"""Makes a data set ready for the tasks that read it.
+r"""Prepares a data set for the tasks that read it.
 
     python -m launch.prepare --dataset=glue/sst2 --manual_dir=downloads --data_dir=data
     python -m launch.prepare --dataset=pathfinder32 --data_dir=data
@@ -7,12 +7,13 @@ r"""Makes a data set ready for the tasks that read it.
 
 ``--manual_dir`` holds files as their publisher distributes them; if one is missing, the
 error says which and where to get it. Without ``--manual_dir`` the set is downloaded by
-TFDS's own builder, which takes TensorFlow, the extra ``[prepare]`` of this package. The
-pathfinder sets are drawn here. Training then takes the same ``--data_dir``; on the
-texts ``wikitext103``, ``wikitext103_raw`` and ``pg19`` the folder of that name in it.
+the builder of TFDS, which requires TensorFlow, the extra ``[prepare]`` of this package.
+The pathfinder sets are generated. Training takes the same ``--data_dir``, or for the
+texts ``wikitext103``, ``wikitext103_raw`` and ``pg19`` the directory of that name in
+it.
 
-A set is written beside its place and moved there when it is whole. What was begun and
-never ended is begun anew; of the pathfinder sets the parts that are whole stay.
+A set is written to a temporary directory and moved into place when it is complete. An
+interrupted preparation starts again; complete parts of a pathfinder set are kept.
 """
 
 import importlib.util
@@ -62,21 +63,22 @@ def prepare(
     *,
     subset: bool = False,
 ) -> str:
-    """Prepares a set, unless it is there already.
+    """Prepares a data set, unless it is prepared already.
 
     Args:
-      dataset: Which set, as ``--dataset`` names it.
-      data_dir: Folder of all prepared sets. None means TFDS's own.
-      manual_dir: Folder of the publisher's files. None: the set is downloaded.
-      subset: Takes other numbers of examples than the published ones.
+      dataset: Name of the set, as in ``--dataset``.
+      data_dir: Directory of all prepared sets. None means the default of TFDS.
+      manual_dir: Directory of the publisher's files. None means that the set is
+        downloaded.
+      subset: Whether to accept other numbers of examples than the published ones.
 
     Returns:
-      The folder of the set.
+      The directory of the set.
 
     Raises:
-      FileNotFoundError: A publisher's file is missing.
-      ValueError: The set is unknown, a file is damaged or of another set, or what is
-        there already is damaged.
+      FileNotFoundError: A file of the publisher is missing.
+      ValueError: The set is unknown, a file is damaged or belongs to another set, or
+        the existing prepared set is damaged.
       OSError: The set could not be downloaded or written.
     """
     if dataset in DRAWN:
@@ -105,10 +107,12 @@ def prepare(
 
 
 def _draw(dataset: str, data_dir: str) -> None:
+    # `disable=None` hides the bar where stderr is no terminal; `show` logs instead.
     with tqdm(desc=dataset, unit=" images", disable=None) as bar:
 
         def show(n: int, n_all: int) -> None:
             bar.total = n_all
+            # `update` takes a difference, and `n` counts all images so far.
             bar.update(n - bar.n)
             if bar.disable:
                 logging.info("%s: %d of %d images", dataset, n, n_all)
@@ -121,6 +125,7 @@ def _download(
 ) -> None:
     if not raw.in_tfds:
         cause = "TFDS does not download this set"
+    # Looked up without an import, which takes seconds and may fail inside TensorFlow.
     elif importlib.util.find_spec("tensorflow") is None:
         cause = "TensorFlow, the extra [prepare] of this package, would download it"
     else:
@@ -145,7 +150,7 @@ def define_flags() -> None:
 
 
 def main(argv):
-    """Prepares."""
+    """Prepares the data set of ``--dataset``."""
     del argv
     values = flags.FLAGS
     prepare(values.dataset, values.data_dir, values.manual_dir, subset=values.subset)

@@ -1,4 +1,4 @@
-"""Prints the table of runs and draws their figures.
+"""Prints tables of runs and draws their figures.
 
     python -m launch.report --workdirs=runs/shift,runs/digits
 
@@ -45,6 +45,7 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
     """
     config, evaluation = folder.config(), folder.read("evaluation.json")
     last = folder.metrics()[-1] if folder.metrics() else {"step": 0}
+    # A table must not compare unfinished runs with finished ones.
     if last["step"] != config.training.steps:
         raise ValueError(
             f"`workdirs` must be trained to the end, got {folder.path} at step "
@@ -57,6 +58,7 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
         )
     metric = next(name for name in METRICS if name in evaluation)
     run = folder.read("run.json") or {}
+    # The date of the evaluation: a run may have been trained days before.
     written = (folder.path / "evaluation.json").stat().st_mtime
     return {
         "experiment": config.experiment,
@@ -119,7 +121,7 @@ def define_flags() -> None:
 
 
 def main(argv):
-    """Reports."""
+    """Prints the tables of the runs in ``--workdirs`` and draws their figures."""
     del argv
     if not flags.FLAGS.workdirs:
         raise ValueError(
@@ -128,6 +130,7 @@ def main(argv):
         )
     folders = [WorkDir(path) for path in flags.FLAGS.workdirs]
     rows = [row_of(folder) for folder in folders]
+    # After all rows, so that an unfinished run is reported before anything is drawn.
     if flags.FLAGS.figures:
         for folder, row in zip(folders, rows, strict=True):
             print(*draw(folder, row), sep="\n")
@@ -135,7 +138,7 @@ def main(argv):
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    """The lines of a JSONL file; none where there is no such file."""
+    """Returns the lines of a JSONL file, or none if it does not exist."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]

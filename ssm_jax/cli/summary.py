@@ -1,8 +1,8 @@
-"""What the records of runs amount to: means, standard errors, and what to note of them.
+"""Summaries of runs over seeds: means, standard errors and notes.
 
-Notes follow from the numbers by rule: a result that its trivial baseline explains, one
-that differs from the best of its kind by less than the error of measurement, and one
-that is stale.
+A note is added to a result that is not better than its trivial baseline, to one that
+differs from the best comparable result by less than the standard error, and to one that
+is stale.
 """
 
 import itertools
@@ -17,15 +17,15 @@ from typing import Any
 Row = Mapping[str, Any]
 
 ERRORS = 2.0
-"""Standard errors by which a result must differ from another one to count as better."""
+"""Number of standard errors by which a better result must differ from another."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The runs of one experiment that differ in their seed alone.
+    """The runs of one experiment that differ only in their seed.
 
     Attributes:
-      rows: Their rows; runs that are stale only where all are.
+      rows: Rows of the runs; stale runs are included only if all runs are stale.
     """
 
     rows: tuple[Row, ...]
@@ -37,7 +37,7 @@ class Summary:
 
     @property
     def name(self) -> str:
-        """The experiment and its variant, as ``--config`` has them."""
+        """The experiment and its variant, as in ``--config``."""
         return name_of(self.rows[0])
 
     @property
@@ -52,17 +52,19 @@ class Summary:
 
     @property
     def std(self) -> float | None:
-        """The standard deviation over seeds (of n - 1). None: there is one seed."""
+        """The sample standard deviation over seeds; None for a single seed."""
         values = [row["value"] for row in self.rows]
         return statistics.stdev(values) if len(values) > 1 else None
 
     @property
     def error(self) -> float | None:
-        """The standard error of `mean`. None: neither seeds nor examples give one.
+        """The standard error of `mean`; None if it cannot be estimated.
 
-        Of an accuracy it is binomial, from the number of examples evaluated, or that
-        of the mean over seeds where that is greater.
+        For an accuracy it is the maximum of the binomial error for the number of
+        examples evaluated and the error of the mean over seeds.
         """
+        # Seeds share the test examples, so their mean does not reduce the binomial
+        # error of these; the larger of the two errors is reported.
         errors = [] if self.std is None else [self.std / math.sqrt(len(self.rows))]
         if self.metric.endswith("accuracy") and self._baseline:
             p = min(max(self.mean, 0.0), 1.0)
@@ -71,14 +73,14 @@ class Summary:
 
     @property
     def baseline(self) -> float | None:
-        """The same metric of the trivial baseline. None: it was not measured."""
+        """The same metric of the trivial baseline; None if it was not measured."""
         if not self._baseline:
             return None
         return self._baseline[self.metric.split()[-1]]
 
     @property
     def stale(self) -> str | None:
-        """Why the result no longer counts. None: it does."""
+        """The reason why the result is stale; None if it is not."""
         return self.rows[0].get("stale")
 
     @property
@@ -86,10 +88,10 @@ class Summary:
         return self.rows[0].get("baseline")
 
     def notes(self, others: Sequence["Summary"]) -> list[str]:
-        """What is to be said beside the number.
+        """Returns the notes on the result.
 
         Args:
-          others: All results, of which those of the same data and size are compared.
+          others: All results; it is compared to those of the same `kind`.
         """
         notes = [f"stale: {self.stale}"] if self.stale else []
         error = ERRORS * (self.error or 0.0)
@@ -103,6 +105,7 @@ class Summary:
                 notes.append(f"not {side} the {name} by {ERRORS:g} standard errors")
         if self.error and self._baseline and self.metric.endswith("accuracy"):
             best = max((s for s in others if s.kind == self.kind), key=lambda s: s.mean)
+            # Errors of independent results add in quadrature.
             error = math.hypot(self.error, best.error or 0.0)
             if best.name != self.name and best.mean - self.mean <= ERRORS * error:
                 notes.append(f"within {ERRORS:g} standard errors of {best.name}")
@@ -110,7 +113,7 @@ class Summary:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """Equal for results that may be compared: same data, same steps, as valid."""
+        """A key that is equal for comparable results: same data, steps and validity."""
         row = self.rows[0]
         return (
             row["experiment"], row["steps"], self.metric, self.stale,
@@ -119,13 +122,14 @@ class Summary:
 
 
 def summaries(rows: Sequence[Row]) -> list[Summary]:
-    """Gathers the rows of seeds, in the order of names."""
+    """Groups rows that differ only in their seed, sorted by name."""
 
     def line_of(row):
         return name_of(row), row["metric"]
 
     ordered = sorted(rows, key=lambda row: (in_order(row), row["metric"]))
     found = []
+    # `groupby` joins adjacent rows only, which is why they are sorted first.
     for _, of in itertools.groupby(ordered, line_of):
         of = list(of)
         found.append(
@@ -135,49 +139,51 @@ def summaries(rows: Sequence[Row]) -> list[Summary]:
 
 
 def name_of(row: Row) -> str:
-    """The experiment of a run and its variant, as ``--config`` has them."""
+    """The experiment and the variant of a run, as in ``--config``."""
     return row["experiment"] + (f":{row['variant']}" if row["variant"] else "")
 
 
 def in_order(row: Row) -> list[tuple[int, str]]:
-    """A key to sort by: the name with its numbers as numbers, 16 before 128."""
+    """A sort key in which numbers in the name compare as numbers, 16 before 128."""
     words = re.split(r"(\d+)", name_of(row))
+    # Pairs, because Python does not compare integers with strings.
     return [(int(word), "") if word.isdigit() else (-1, word) for word in words]
 
 
 def shown(summary: Summary) -> str:
-    """The mean as tables have it, with the standard deviation over seeds after ±."""
+    """Formats the mean, with the standard deviation over seeds after ±."""
     mean, std = summary.mean, summary.std
-    # What is all but perfect shows by how much it is not.
+    # Rounded to four digits, values just below 1 would all read 1.0000.
     text = f"{mean:.4f}" if not 0.99995 <= mean < 1 else f"1 - {1 - mean:.1e}"
     if std is not None:
         text += f" ± {std:.4f}"
     if summary.metric.endswith("perplexity"):
+        # The mean of the losses in bits, not the logarithm of the mean perplexity.
         bits = statistics.mean(math.log2(row["value"]) for row in summary.rows)
         text += f" ({bits:.4f} bits)"
     return text + (" (stale)" if summary.stale else "")
 
 
 def number(value: float | None, digits: str = ".4f") -> str:
-    """A number as tables have it; empty for None."""
-    # A mean that is off by rounding alone is zero, not minus zero.
+    """Formats a number for a table; empty for None."""
+    # A negative rounding error would be shown as -0.0000.
     return "" if value is None else f"{value:{digits}}".replace("-0.0000", "0.0000")
 
 
 class Footnotes:
-    """Numbers the notes of a table, equal ones once."""
+    """Numbers the notes of a table; equal notes share a number."""
 
     def __init__(self) -> None:
         """Starts without notes."""
         self._numbers: dict[str, int] = {}
 
     def mark(self, notes: Sequence[str]) -> str:
-        """The cell that refers to some notes."""
+        """Returns the cell that refers to the given notes."""
         numbers = [self._numbers.setdefault(n, len(self._numbers) + 1) for n in notes]
         return " ".join(f"[{number}]" for number in numbers)
 
     def listed(self) -> list[str]:
-        """Its notes as one list, in the order of their numbers; empty without notes."""
+        """Returns the notes as one Markdown list by number; empty without notes."""
         items = [
             textwrap.fill(f"- [{number}] {text}", 88, subsequent_indent="  ") + "\n"
             for text, number in self._numbers.items()

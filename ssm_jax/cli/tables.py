@@ -1,4 +1,4 @@
-"""Markdown tables of rows of runs."""
+"""Markdown tables of runs."""
 
 import itertools
 import math
@@ -30,11 +30,11 @@ _WAYS = {
 
 
 def results(rows: Sequence[Row], *, paper: bool = True) -> str:
-    """A Markdown table of runs, seeds in one line, and below it the notes on them.
+    """Returns a Markdown table with one line per experiment, followed by its notes.
 
     Args:
-      rows: Rows of runs.
-      paper: Whether there is a column of published figures.
+      rows: Rows of runs; those that differ only in their seed share a line.
+      paper: Whether to include a column with the published results.
     """
     found, footnotes = summaries(rows), Footnotes()
     lines = [_result(each, footnotes.mark(each.notes(found))) for each in found]
@@ -45,16 +45,15 @@ def results(rows: Sequence[Row], *, paper: bool = True) -> str:
 
 
 def by_length(rows: Sequence[Row]) -> str:
-    """Markdown tables of perplexity by length, one for each way of reading.
+    """Returns Markdown tables of perplexity by length, one per kind of evaluation.
 
     Args:
-      rows: Rows of runs; of their ``lengths`` each is a line of a run's
-        ``length_extension.jsonl``.
+      rows: Rows of runs; their ``lengths`` are the rows of ``length_extension.jsonl``.
 
     Returns:
-      The tables with a title each: a line for each experiment, in which runs that
-      differ in their seed alone are averaged, stale ones apart; all verdicts that they
-      met. Last why any are stale.
+      The tables, each with a title and one line per experiment. Runs that differ only
+      in their seed are averaged, stale runs separately; the last column has all
+      classifications of the averaged runs. The reasons of stale runs follow.
     """
     measured = [{**row, **line} for row in rows for line in row["lengths"]]
     parts = []
@@ -63,11 +62,12 @@ def by_length(rows: Sequence[Row]) -> str:
             row
             for row in measured
             if (row["split"], row["window_state"], row["order"]) == (split, *way)
-            # Of states that go on the greatest length says it for all.
+            # With carried states the loss is the same at every length: one is shown.
             and (way != CARRIED or row["length"] == row["lengths"][-1]["length"])
         ]
         if not of_way:
             continue
+        # Sorted for `groupby`, which joins adjacent rows only.
         of_way.sort(key=lambda row: (in_order(row), _stale(row), row["length"]))
         lengths = sorted({row["length"] for row in of_way}) if way != CARRIED else []
         lines = [
@@ -77,16 +77,18 @@ def by_length(rows: Sequence[Row]) -> str:
         columns = [f"{n:,}" for n in lengths] or ["any length"]
         head = ("experiment", "trained", *columns, "95 %", "text", "extends")
         cells = [head, *lines]
+        # Whether a model extends is defined for windows with zero states only.
         if way[0] != "zero":
             cells = [line[:-1] for line in cells]
         parts.append(f"Split {split}, {_WAYS[way]}:\n\n{markdown(cells)}")
+    # A dict keeps each reason once, in the order of the rows.
     reasons = dict.fromkeys(_stale(row) for row in measured if _stale(row))
     parts += [f"Stale: {reason}\n" for reason in reasons]
     return "\n".join(parts)
 
 
 def markdown(cells: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first line is the head."""
+    """Returns a Markdown table; the first row is the header."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "| " + " | ".join(f"{c:{w}}" for c, w in zip(line, widths, strict=True)) + " |"
@@ -97,7 +99,7 @@ def markdown(cells: Sequence[Sequence[str]]) -> str:
 
 
 def _result(summary, notes):
-    """The cells of an experiment; its last run dates it."""
+    """The cells of an experiment; date and device are those of its last run."""
     row = summary.last
     cpus = f" ({row['cpus']} cores)" if row["platform"] == "cpu" else ""
     return (
@@ -118,7 +120,7 @@ def _result(summary, notes):
 
 
 def _lengths(rows, lengths):
-    """The line of an experiment by length, from the runs of all its seeds."""
+    """The cells of an experiment by length, from the runs of all its seeds."""
     found = {
         length: [*of]
         for length, of in itertools.groupby(rows, lambda row: row["length"])
@@ -138,26 +140,28 @@ def _lengths(rows, lengths):
 
 
 def _stale(row):
-    """Why a run no longer counts; empty where it does."""
+    """The reason why a run is stale; empty if it is not."""
     return row.get("stale") or ""
 
 
 def _perplexity(rows):
-    """The mean over seeds."""
+    """The mean perplexity over seeds."""
     return f"{statistics.mean(r['perplexity'] for r in rows):.4g}" if rows else ""
 
 
 def _interval(rows):
-    """The interval of the perplexity over documents, of the mean loss over seeds."""
+    """Confidence interval of the perplexity over documents, from seed means."""
     if not all(row.get("loss_by_document") for row in rows):
         return ""
     of_documents = zip(*(row["loss_by_document"] for row in rows), strict=True)
+    # Seeds are averaged per document first: the interval is over documents, whose
+    # losses are independent.
     ends = loss_interval([statistics.mean(losses) for losses in of_documents])
     return "" if ends is None else " to ".join(f"{math.exp(end):.4g}" for end in ends)
 
 
 def _text(corpus):
-    """What was read, of what."""
+    """Describes the text that was evaluated."""
     if corpus is None:
         return ""
     return (

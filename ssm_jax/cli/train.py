@@ -32,6 +32,7 @@ def main(argv):
     workdir, data_dir = flags.FLAGS.workdir, flags.FLAGS.data_dir
     config = flags.FLAGS.config
     file = config_flags.get_config_filename(flags.FLAGS["config"])
+    # Checked here too, because the error can name the file.
     check_parts(config, f"--config={file}", "`get_config` returns all of them")
     if data_dir is not None:
         if "data_dir" not in config.task:
@@ -39,6 +40,7 @@ def main(argv):
                 f"`--data_dir` must be left out for {config.task.cls}, got "
                 f"{data_dir}; the task reads no data set."
             )
+        # Set in the config, so that the work dir records where the data were.
         config.task.data_dir = data_dir
     measured = train(config, workdir)
     logging.info("trained: %s, in %s", measured, workdir)

@@ -50,7 +50,7 @@ def load_mamba(
     """Loads a Mamba model saved by Hugging Face's ``MambaForCausalLM``.
 
     Args:
-      folder: Folder with ``config.json`` and the weights in one or several
+      folder: Directory with ``config.json`` and the weights in one or several
         ``.safetensors`` files.
 
     Returns:
@@ -65,6 +65,7 @@ def load_mamba(
       Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
       <https://arxiv.org/abs/2312.00752>`_, 2023
     """
+    # Imported here, because the package is optional.
     from safetensors.numpy import load_file
 
     folder = Path(folder)
@@ -75,6 +76,7 @@ def load_mamba(
             f"`folder` must hold .safetensors files, got none in {folder}; older "
             "checkpoints are pickles, which `transformers` can convert."
         )
+    # Large models are published in several files, whose names do not overlap.
     weights = {name: array for file in files for name, array in load_file(file).items()}
     weights.pop("lm_head.weight", None)  # tied: a copy of the embedding table
     params = _template(model)
@@ -109,8 +111,8 @@ def save_mamba(
     Args:
       model: A model of blocks of `Mamba`, as `load_mamba` returns it.
       variables: Its parameters.
-      folder: Folder to write ``config.json`` and ``model.safetensors`` to; created if
-        missing.
+      folder: Directory to write ``config.json`` and ``model.safetensors`` to; created
+        if missing.
 
     Raises:
       ValueError: The format cannot represent the model.
@@ -134,6 +136,7 @@ def save_mamba(
             value = value[key]
         # safetensors writes the buffer of an array and ignores its strides.
         arrays[name] = np.ascontiguousarray(_to_hf(name, np.asarray(value)))
+    # `transformers` refuses files whose metadata do not name the framework.
     save_file(arrays, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
 
@@ -187,6 +190,7 @@ def _config(model):
         "num_hidden_layers": model.n_layers,
         "expand": layer.expand,
         "conv_kernel": layer.d_conv,
+        # Constants of the modules here, so they are not read from fields.
         "layer_norm_epsilon": 1e-5,
         "residual_in_fp32": True,
     }
@@ -214,6 +218,7 @@ def _paths(n_layers):
 def _from_hf(name, value):
     """Transposes linear kernels (out, in) and convolution kernels (d, 1, k)."""
     if name.endswith("conv1d.weight"):
+        # A depthwise kernel has one input channel per group, the axis of size 1.
         return value[:, 0].T
     return value.T if name.endswith("proj.weight") else value
 

@@ -67,6 +67,7 @@ class ETSMLP(Module):
     def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
         """Returns the state of the recurrence; it does not depend on ``d_model``."""
         del d_model
+        # The recurrence runs on the hidden layer, so its width is that of its inputs.
         return self.recurrence.initial_state(batch_shape, self.d_hidden)
 
     @nn.compact

@@ -68,6 +68,7 @@ class Mamba(Module):
     def initial_state(self, batch_shape: tuple[int, ...], d_model: int) -> PyTree:
         """Returns the initial window (zeros) and the state of the recurrence."""
         d_inner = self.expand * d_model
+        # Detached: a submodule may only be created inside `setup` or a compact method.
         convolution = ShortConvolution(self.d_conv, parent=None)
         window = convolution.initial_state(batch_shape, d_inner)
         return window, self.recurrence.initial_state(batch_shape, d_inner)
@@ -96,6 +97,7 @@ class Mamba(Module):
         if mask is not None:
             # NaN at padding would reach the gradient of the input projection.
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
+        # One matrix product for both halves, as in the published weights.
         uz = Linear(2 * self.expand * d, use_bias=False, name="in")(x)
         u, z = jnp.split(uz, 2, -1)
         convolution = ShortConvolution(self.d_conv, name="convolution")

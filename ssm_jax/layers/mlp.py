@@ -45,6 +45,7 @@ class MLP(Module):
     def __call__(self, x: Activations, *, train: bool = False) -> Outputs:
         """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
         hidden = Linear(self.d_hidden, self.kernel_init, name="in")(x)
+        # `gelu` of this package can be differentiated inside `shard_map`.
         hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
         y = Linear(x.shape[-1], self.kernel_init, name="out")(hidden)
         return RowDropout(self.dropout)(y, train=train)

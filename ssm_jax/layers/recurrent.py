@@ -116,6 +116,8 @@ class Recurrent(Module):
         options = {"reset": reset, "mask": mask, "method": self.method}
         if not isinstance(self.recurrence, Nonlinear):
             y, state = self.recurrence.apply(params, x, state, **options)
+            # A linear recurrence computes all outputs in parallel, so the last one is
+            # selected.
             return (last_valid(y, mask) if last_only else y), state
         y, state, stats = self.recurrence.solve(
             params, x, state, last_only=last_only, **options

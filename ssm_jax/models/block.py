@@ -69,11 +69,14 @@ class Block(Module):
             # One dropout mask for all steps: the length axis (-2) is broadcast.
             dropout = RowDropout(self.dropout, broadcast_dims=(-2,))
             y = x + dropout(y, train=train)
+            # One `norm`, before or after: its parameters have the same name in both
+            # forms.
             return y if self.prenorm else norm(y), state
 
         flags = {"reset": reset, "mask": mask, "train": train}
         x, state = residual(lambda x: self.layer(x, state, **flags), x, "norm")
         if (feedforward := self.feedforward) is not None:
+            # Its steps are independent, so that it needs neither a state nor the flags.
             x, _ = residual(
                 lambda x: (feedforward(x, train=train), None), x, "feedforward_norm"
             )

@@ -91,6 +91,7 @@ class TokenEncoder(Module):
     def setup(self) -> None:
         """Creates the table that `__call__` and `attend` share."""
         normal = jax.nn.initializers.normal(self.std)
+        # `setup` instead of `compact`, because two methods use the table.
         self.table = nn.Embed(self.vocabulary, self.d_model, embedding_init=normal)
 
     def __call__(self, x: Int[Array, "*b l"]) -> Outputs:
@@ -108,6 +109,7 @@ class TokenEncoder(Module):
 
         The logits are the inner products of ``x`` with the embeddings of all tokens.
         """
+        # Tied to the embedding: no second matrix of the size of the vocabulary.
         return self.table.attend(x)
 
 

@@ -39,6 +39,7 @@ class StepHead(Module):
                     f"`l_output` must be in [1, {x.shape[-2]}], the length of the "
                     f"sequence, got {self.l_output}; None predicts at all steps."
                 )
+            # Sliced before the linear map, so that it runs on these steps only.
             x = x[..., -self.l_output :, :]
         return Linear(self.d_output, name="linear")(x)
 
@@ -67,6 +68,7 @@ class LastHead(Module):
         """
         del train
         _check(x, mask)
+        # With padding at the end, `x[..., -1, :]` would be the output at padding.
         last = last_valid(x, mask)[..., 0, :]
         return Linear(self.d_output, self.kernel_init, name="linear")(last)
 

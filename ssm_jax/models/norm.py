@@ -34,6 +34,7 @@ class ScalarNorm(Module):
         shift = self.param("shift", nn.initializers.zeros, ())
         mean = jnp.mean(x, -1, keepdims=True)
         variance = jnp.var(x, -1, keepdims=True)
+        # The shift is added before the scaling, as in the authors' code.
         return scale * jax.lax.rsqrt(variance + 1e-12) * (x - mean + shift)
 
 
@@ -89,6 +90,8 @@ class BatchNorm(Module):
                 weight = jnp.where(n > 0, 1 - self.momentum, 0)
                 running_mean.value += weight * (mean - running_mean.value)
                 running_var.value += weight * (var - running_var.value)
+        # Scale and deviation are combined first: one product per element instead of
+        # two.
         return (x - mean) * (scale * jax.lax.rsqrt(var + self.epsilon)) + bias
 
 
@@ -136,9 +139,12 @@ class Norm(Module):
         if self.kind == "scalar":
             return ScalarNorm(name="scalar")(x)
         if self.kind == "layer":
+            # The epsilon of PyTorch; that of flax is 1e-6.
             return nn.LayerNorm(epsilon=1e-5, name="layer")(x)
         if self.kind == "rms":
+            # The epsilon of the published Mamba models.
             return nn.RMSNorm(epsilon=1e-5, name="rms")(x)
+        # Only these moments include other steps, so only they need the mask.
         norm = BatchNorm(self.axis_name, name="batch")
         return norm(x, mask=mask, train=train)
 

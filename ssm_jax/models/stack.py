@@ -66,11 +66,13 @@ class SequenceModel(Module):
     @property
     def recurrence(self) -> Recurrence | None:
         """The recurrence of the layers; None if they have none."""
+        # Attention layers have no such field.
         return getattr(self.block.layer, "recurrence", None)
 
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
         """Returns the initial states, one per layer."""
         state = self.block.layer.initial_state(batch_shape, self.encoder.d_model)
+        # Immutable arrays, so one state can be shared by all layers.
         return (state,) * self.n_layers
 
     @nn.compact

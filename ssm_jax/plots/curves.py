@@ -50,8 +50,10 @@ def curves(
         shown = _NAMES.get(name, name)
         plain(axes, title=f"{title}: {shown}", x="step", y=shown)
         if name in _LOGARITHMIC:
+            # Both may decrease by orders of magnitude during a run.
             axes.set_yscale("log")
         else:
+            # r2 may be far below 0 in the first steps; the scale starts at 0 then.
             axes.set_ylim(max(0.0, lowest - 0.05), 1.02)
         axes.legend(frameon=False, fontsize=8)
     return drawing

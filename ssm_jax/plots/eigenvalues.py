@@ -13,7 +13,7 @@ def eigenvalues(
     initial_phase: np.ndarray,
     title: str,
 ) -> Figure:
-    """Plots decays and their time constants, before and after training.
+    """Plots eigenvalues and their time constants, before and after training.
 
     Args:
       log_abs: ``log |lam|``, nats per step, ``(layers, ...)``.
@@ -28,6 +28,7 @@ def eigenvalues(
     """
     layers = len(log_abs)
     drawing = figure(max(4.0, 3.4 * layers), 6.2)
+    # `squeeze=False` keeps two axes of panels also for a single layer.
     panels = drawing.subplots(2, layers, squeeze=False, height_ratios=(3, 2))
     decays = ((initial_log_abs, initial_phase, GREY), (log_abs, phase, ORANGE))
     for layer in range(layers):
@@ -42,9 +43,11 @@ def eigenvalues(
             disc.scatter(lam.real, lam.imag, s=5, color=colour, label=label, lw=0)
             # A decay of 1 has an infinite time constant, which no axis can show.
             steps = 1 / np.maximum(-log, 1e-7)
+            # Training may move a phase beyond pi; eigenvalues depend on it modulo 2 pi.
             wrapped = np.angle(np.exp(1j * angle))
             memory.scatter(wrapped, steps, s=5, color=colour, lw=0)
         plain(disc, title=f"layer {layer}", x="Re λ", y="Im λ")
+        # Otherwise the unit circle is drawn as an ellipse.
         disc.set_aspect("equal")
         plain(memory, x="phase of λ, radians per step", y="steps to 1/e, up to 10⁷")
         memory.set_yscale("log")

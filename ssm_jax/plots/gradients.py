@@ -38,10 +38,14 @@ def gradients(lines: Sequence[Mapping[str, float | int]], title: str) -> Figure 
     for kind, row in zip(kinds, panels, strict=True):
         for norm, axes in zip(NORMS, row, strict=True):
             for i, line in enumerate(lines):
+                # Logarithmic, because gradients vanish or grow exponentially with the
+                # distance.
                 axes.semilogy(
                     *zip(*_points(line, kind, norm), strict=True),
+                    # The lightest tenth of the colour map is hard to see on white.
                     color=colours(0.9 * i / max(len(lines) - 1, 1)),
                     linewidth=1.5,
+                    # Two labels are enough: the colours give the order of the rest.
                     label=f"step {line['step']}" if i in (0, len(lines) - 1) else None,
                 )
             plain(axes, title=NORMS[norm], x=KINDS[kind], y="norm")

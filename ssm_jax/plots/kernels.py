@@ -19,6 +19,7 @@ def convolution_kernels(kernels: np.ndarray, lags: np.ndarray, title: str) -> Fi
     """
     layers, channels, _ = kernels.shape
     drawing = figure(max(4.8, 3.6 * layers), 0.9 + 1.05 * channels)
+    # Only the lags are shared: amplitudes may differ by orders of magnitude.
     panels = drawing.subplots(channels, layers, sharex=True, squeeze=False)
     for (row, column), axes in np.ndenumerate(panels):
         kernel = kernels[column, row]

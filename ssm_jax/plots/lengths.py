@@ -21,7 +21,7 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     every length; it is drawn as a horizontal line.
 
     Args:
-      rows: Rows of `evaluate_lengths`, with ``start``, ``order``, ``length``,
+      rows: Rows of `evaluate_lengths`, with ``window_state``, ``order``, ``length``,
         ``perplexity`` and ``trained``.
       title: Name of the run.
 
@@ -30,6 +30,7 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     """
     drawing = figure(5.6, 3.6)
     axes = drawing.subplots()
+    # A dict keeps the evaluations in the order of the rows, without duplicates.
     for start, order in dict.fromkeys(
         (row["window_state"], row["order"]) for row in rows
     ):
@@ -42,6 +43,7 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
             "label": f"{_STATES[start]}, {order}",
         }
         if (start, order) == CARRIED:
+            # Measured at the maximum length only: a single point would not be seen.
             axes.axhline(line[-1]["perplexity"], **style)
             continue
         axes.semilogx(
@@ -55,6 +57,7 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     # Every other length from the longest one, so that the labels do not overlap.
     ticks = sorted({row["length"] for row in rows})[::-2]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    # Minor ticks would be at multiples of powers of 10, between powers of 2.
     axes.minorticks_off()
     plain(axes, title=title, x="window length, tokens", y="perplexity")
     axes.legend(frameon=False, fontsize=8)

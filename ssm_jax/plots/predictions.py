@@ -32,6 +32,7 @@ def images(
     for column in range(count):
         image, bars = panels[:, column]
         predicted, target = int(predictions[column].argmax()), int(targets[column])
+        # Inverted, so that the background of a digit is white like the page.
         image.imshow(inputs[column, :, 0].reshape(side, side), cmap="gray_r")
         image.set_axis_off()
         correct = predicted == target
@@ -40,6 +41,7 @@ def images(
         image.set_title(text, fontsize=10, color=colour)
         colours = [colour if k == predicted else GREY for k in range(classes)]
         bars.bar(range(classes), predictions[column], color=colours)
+        # The same scale for all images, so that the confidence can be compared.
         bars.set_ylim(0, 1)
         bars.set_yticks([])
         bars.set_xticks(range(0, classes, 3))
@@ -64,6 +66,7 @@ def sequences(targets: np.ndarray, predictions: np.ndarray, title: str) -> Figur
       Right: prediction over target at all steps.
     """
     length, outputs = targets.shape
+    # A set, because a task with one output has no second one to plot.
     selected = sorted({0, outputs - 1})
     end = np.arange(max(0, length - _WINDOW), length)
     drawing = figure(7.2, 0.6 + 1.9 * len(selected))

@@ -18,6 +18,7 @@ def plain(axes: Axes, *, title: str = "", x: str = "", y: str = "") -> Axes:
     """Removes the top and right spines, adds a light grid, and sets the labels."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#e5e5e5", linewidth=0.6)
+    # Otherwise the grid is drawn over bars and images.
     axes.set_axisbelow(True)
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_xlabel(x, fontsize=9)

@@ -24,16 +24,19 @@ def throughput(rows: Sequence[Mapping[str, Any]], device: str) -> Figure:
     speed, memory = drawing.subplots(1, 2)
     names = list(dict.fromkeys(row["what"] for row in rows))
     for name, colour in zip(names, PALETTE, strict=False):
+        # In order of length: a line connects its points in the order of the data.
         line = sorted(
             (row for row in rows if row["what"] == name), key=lambda row: row["length"]
         )
         lengths = [row["length"] for row in line]
         style = {"color": colour, "label": name, "marker": "o", "markersize": 4}
+        # Logarithmic axes, on which a power of the length is a straight line.
         speed.loglog(lengths, [row["tokens_a_second"] for row in line], **style)
         memory.loglog(lengths, [row["step_bytes"] / 2**20 for row in line], **style)
     ticks = sorted({row["length"] for row in rows})
     for axes in (speed, memory):
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        # Ticks at powers of 10 only may leave an axis with a single label.
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter("{x:,g}")
         axes.minorticks_off()

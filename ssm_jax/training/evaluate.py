@@ -1,4 +1,4 @@
-"""A pass over a split that measures a model, in training and after it."""
+"""Evaluation of a model on a split, during training and after it."""
 
 import math
 from typing import Any
@@ -25,23 +25,24 @@ def evaluate(
     seed: int,
     carry: PyTree = None,
 ) -> dict[str, float]:
-    """Measures a model on a split.
+    """Evaluates a model on a split.
 
     Args:
-      step: What ``parallel.evaluation_step`` returned.
-      parallel: What maps the step.
+      step: The function returned by ``parallel.evaluation_step``.
+      parallel: The map over devices that ``step`` belongs to.
       task: The task.
-      params: The model's parameters.
-      model_state: Its other variables.
-      split: Which part of the data.
-      batch_size: Examples of a batch, over all devices.
-      limit: Batches. None means the whole split.
-      seed: Of endless data.
-      carry: States that the first batch starts from, ``(batch_size, ...)`` leaves, and
-        each further one from what the last left of them. None: all start afresh.
+      params: Parameters of the model.
+      model_state: Other variables of the model.
+      split: The split.
+      batch_size: Number of examples per batch, over all devices.
+      limit: Maximum number of batches. None means the whole split.
+      seed: Seed of generated data.
+      carry: Initial states of the first batch, ``(batch_size, ...)`` leaves; each
+        further batch starts from the final states of the preceding one. None means
+        that every batch starts from zero states.
 
     Returns:
-      The metrics over all targets.
+      The metrics over all targets of the split.
 
     Raises:
       ValueError: The split is endless and ``limit`` is None.
@@ -49,23 +50,26 @@ def evaluate(
     count = n_evaluated(task, split, batch_size, limit)
     carry, sums = parallel.split(carry), []
     for index in range(count):
+        # Steps are dispatched asynchronously: the host prepares the next batch while
+        # the devices compute.
         batch = parallel.split(task.batch(split, index, batch_size, seed))
         found, carry = step(params, model_state, batch, carry)
         sums.append(found)
+    # One transfer at the end: reading the sums of each batch would wait for its step.
     return metrics(total(jax.device_get(sums)), language=task.spec.language)
 
 
 def n_evaluated(task: Task, split: Split, batch_size: int, limit: int | None) -> int:
-    """Batches of an evaluation.
+    """Returns the number of batches of an evaluation.
 
     Args:
       task: The task.
-      split: Which part of the data.
-      batch_size: Examples of a batch, over all devices.
-      limit: The most batches. None means the whole split.
+      split: The split.
+      batch_size: Number of examples per batch, over all devices.
+      limit: Maximum number of batches. None means the whole split.
 
     Returns:
-      Their number.
+      The number of batches.
 
     Raises:
       ValueError: The split is endless and ``limit`` is None.
@@ -74,8 +78,9 @@ def n_evaluated(task: Task, split: Split, batch_size: int, limit: int | None) ->
     if count is None and limit is None:
         raise ValueError(
             f"`evaluation_batches` must be a number for {type(task).__name__}, whose "
-            "data have no end, got None; 10 is one."
+            "data are endless, got None; 10 is an example."
         )
+    # A limit beyond the end of the split means the whole split.
     return min(c for c in (count, limit) if c is not None)
 
 
@@ -85,6 +90,8 @@ def total(sums: list[Sums]) -> Sums:
     def merged(parts):
         if is_reduction(parts[0]):
             return parts[0].merge(*parts[1:])
+        # float32 counts are exact only up to 2^24, and float32 sums of many batches
+        # lose digits; `fsum` is exact up to the final rounding.
         return math.fsum(float(part) for part in parts)
 
     return {name: merged([each[name] for each in sums]) for name in sums[0]}

@@ -61,22 +61,23 @@ def check_gradient_outputs(spec: TaskSpec, block: int | None) -> None:
 
 
 def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
-    """Measures how much the state before the first step moves the loss at later ones.
+    """Measures the gradient of the loss at given steps by the initial state.
 
-    The loss at step ``t`` is that of the prediction made there: by a model of one
-    prediction a sequence, of the one it makes of the first ``t`` steps alone.
+    The loss at step ``t`` is that of the prediction at ``t``. A model with one
+    prediction per sequence is evaluated on the first ``t`` steps only.
 
     Args:
-      run: The model and what it learns.
-      steps: ``t``, ``k`` numbers from 1.
+      run: The model and its task.
+      steps: Step numbers ``t``, ``k`` integers from 1.
 
     Returns:
-      A function of the parameters, the other variables and a batch: for each ``t`` the
-      `NORMS` of the gradient of a sequence's loss by its initial state, the mean over
-      the sequences, ``(k, 3)``. It raises a ValueError for a model without a state.
+      A function of the parameters, the other variables and a batch that returns
+      ``(k, 3)``: for each ``t`` the `NORMS` of the gradient of the loss of a sequence
+      with respect to its initial state, averaged over the sequences. It raises a
+      ValueError for a model without a state.
 
     Raises:
-      ValueError: A step has no loss.
+      ValueError: A step has no target.
 
     References:
       Zhang, Lin, Song and Dhillon, `Learning Long Term Dependencies via Fourier
@@ -91,6 +92,8 @@ def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
         rows, mask = len(batch.inputs), jnp.asarray(batch.loss_mask)
 
         def loss(state, step):
+            # Later steps are masked instead of sliced off: shapes stay static, so that
+            # all `t` share one compilation.
             seen = jnp.broadcast_to(places < step, (rows, spec.length))
             seen = seen if batch.mask is None else seen & batch.mask
             counts = mask
@@ -98,10 +101,13 @@ def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
                 counts = mask & (places[-spec.l_output :] == step - 1)
             predictions, _ = _apply(run, params, model_state, batch, state, seen)
             sums = loss_sums(spec.targets, predictions, batch.targets, counts)
+            # `rows` times the mean is the sum over rows. Rows are independent, so the
+            # gradient by the state of a row is that of its own loss.
             return rows * sums["loss"] / jnp.maximum(sums["n"], 1)
 
         state = _zero_state(run, params, model_state, batch, "gradient_steps", steps)
         return jax.lax.map(
+            # `map` instead of `vmap`: one backward pass at a time is held in memory.
             lambda step: jnp.mean(_norms(jax.grad(loss)(state, step), rows), 0),
             jnp.asarray(steps),
         )
@@ -110,28 +116,29 @@ def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
 
 
 def output_gradients(run: RunSpec, block: int) -> Measure:
-    """Measures how much the initial state moves parts of the last prediction's loss.
+    """Measures the gradient of blocks of the last prediction by the initial state.
 
-    The prediction of a whole curve after its last step is cut into blocks of outputs,
-    and the loss of a block is the mean squared error of its outputs over the batch.
+    The outputs of the prediction after the last step are divided into blocks. The loss
+    of a block is the mean squared error of its outputs over the batch.
 
     Args:
-      run: The model and what it learns.
-      block: Outputs of a block; the last block has what is left.
+      run: The model and its task.
+      block: Number of outputs per block; the last block may be smaller.
 
     Returns:
-      A function of the parameters, the other variables and a batch: for each of the
-      ``k`` blocks the `NORMS` of the gradient by the initial states of all sequences as
-      one vector, ``(k, 3)``. It raises a ValueError for a model without a state.
+      A function of the parameters, the other variables and a batch that returns
+      ``(k, 3)``: for each of the ``k`` blocks the `NORMS` of the gradient with respect
+      to the initial states of all sequences, taken as one vector. It raises a
+      ValueError for a model without a state.
 
     Raises:
       ValueError: The task has no such blocks.
 
     Note:
-      The authors' code computes figure 5 so. The mean over ``B`` sequences divides the
-      gradient of each by ``B``: L1 is the mean over the sequences, L2 falls like ``1 /
-      sqrt(B)`` and L-infinity like ``1 / B``. Curves of different batch sizes do not
-      compare.
+      The authors' code computes figure 5 in this way. The mean over ``B`` sequences
+      divides the gradient of each by ``B``: L1 is the mean over the sequences, L2
+      decreases like ``1 / sqrt(B)`` and L-infinity like ``1 / B``. Curves measured with
+      different batch sizes are therefore not comparable.
 
     References:
       Zhang, Lin, Song and Dhillon, `Learning Long Term Dependencies via Fourier
@@ -149,6 +156,7 @@ def output_gradients(run: RunSpec, block: int) -> Measure:
         def loss(predictions, first):
             inside = (outputs >= first) & (outputs < first + block)
             counts = jnp.asarray(batch.loss_mask)[:, None] & inside
+            # `where` instead of a product with the mask: NaN * 0 is NaN.
             error = jnp.where(counts, predictions - batch.targets, 0)
             return jnp.sum(jnp.square(error)) / jnp.maximum(jnp.sum(counts), 1)
 
@@ -156,6 +164,7 @@ def output_gradients(run: RunSpec, block: int) -> Measure:
         # One forward pass serves all blocks.
         found, pull_back = jax.vjp(predictions, state)
         return jax.lax.map(
+            # One block at a time: memory does not grow with the number of blocks.
             lambda first: _norms(pull_back(jax.grad(loss)(found, first)), 1)[0],
             jnp.arange(0, spec.d_output, block),
         )
@@ -170,20 +179,24 @@ def _apply(run, params, model_state, batch, state, valid):
 
 
 def _zero_state(run, params, model_state, batch, name, value):
-    """The state before the first step; ``name`` is the option that asks for it."""
+    """Returns zero states; ``name`` and ``value`` are the option for the error."""
+    # Only shapes are needed, so the model is traced and not run.
     (_, state) = jax.eval_shape(
         lambda: _apply(run, params, model_state, batch, None, batch.mask)
     )
     if not jax.tree.leaves(state):
         raise ValueError(
-            f"`{name}` must be left out for a model that runs in two directions, got "
+            f"`{name}` must be left out for a bidirectional model, got "
             f"{value}; it has no initial state."
         )
+    # Explicit zeros: None, the default, has no leaves to differentiate with respect to.
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), state)
 
 
 def _norms(tree, rows) -> Float[Array, "b 3"]:
-    """The `NORMS` of all leaves together, in so many rows."""
+    """The `NORMS` of all leaves together, for each of ``rows`` rows."""
+    # The modulus is the same for the gradient and its conjugate, which JAX returns for
+    # complex states.
     leaves = [jnp.abs(leaf).reshape(rows, -1) for leaf in jax.tree.leaves(tree)]
     x = jnp.concatenate(leaves, -1)
     l2 = jnp.sqrt(jnp.sum(jnp.square(x), -1))

@@ -62,12 +62,14 @@ class StateInit:
         if self.kind == "zero" or not leaves:
             return None
         if self.kind == "noise":
+            # With one key for all leaves, leaves of one shape would get the same noise.
             keys = jax.random.split(key, len(leaves))
             pairs = zip(keys, leaves, strict=True)
             leaves = [self._noise(key, leaf, axes) for key, leaf in pairs]
         elif self.kind == "state_passing":
             leaves = [_of_row_before(leaf, axes) for leaf in leaves]
         elif self.epoch is not None:
+            # `where` instead of a branch, because `step` is traced.
             fresh = step % self.epoch == 0
             leaves = [jnp.where(fresh, 0, leaf).astype(leaf.dtype) for leaf in leaves]
         return jax.tree.unflatten(structure, leaves)
@@ -80,6 +82,7 @@ class StateInit:
         noise = jax.vmap(lambda key: jax.random.normal(key, shape, leaf.dtype))(keys)
         if self.std is not None:
             return self.std * noise
+        # Devices hold equally many rows: the mean of their means is that over all rows.
         square = jnp.mean(jnp.square(jnp.abs(leaf)), 0)
         return jnp.sqrt(jax.lax.pmean(square, axes) if axes else square) * noise
 

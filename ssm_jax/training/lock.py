@@ -1,4 +1,4 @@
-"""Who may write to a run: one process, which holds the lock of its work folder."""
+"""Locking of a work dir, so that only one process writes to it."""
 
 import contextlib
 import errno
@@ -16,10 +16,11 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def check_one_process() -> None:
-    """Refuses the processes of `jax.distributed`.
+    """Checks that `jax.distributed` has not started several processes.
 
     Raises:
-      ValueError: There are several: each would do the whole work, in one folder.
+      ValueError: There are several processes; each would train the whole run and write
+        to the same work dir.
     """
     if (count := jax.process_count()) > 1:
         raise ValueError(
@@ -32,17 +33,18 @@ def check_one_process() -> None:
 def locked(path: Path) -> Iterator[None]:
     """Holds a lock file while the block runs.
 
-    The lock goes with the process, however that ends. The file stays: it says which
-    process holds the lock or was the last to hold it. On a file system without locks
-    a warning says so and the block runs.
+    The lock is released when the process ends, even if it is killed. The file is kept;
+    it names the process that holds the lock or held it last. On a file system without
+    locks a warning is logged and the block runs.
 
     Args:
-      path: The lock file, ``FOLDER/lock``.
+      path: The lock file, ``WORKDIR/lock``.
 
     Raises:
       ValueError: Another process holds the lock, or another thread of this one.
       OSError: The file cannot be written.
     """
+    # Without O_TRUNC: until the lock is taken, the content names its owner.
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
@@ -51,13 +53,16 @@ def locked(path: Path) -> Iterator[None]:
             raise OSError(error.errno, error.strerror, str(path)) from error
         yield
     finally:
+        # Releases the lock. The file is not deleted: a process that had opened it would
+        # hold a lock on the deleted file, and another one on a new file of this name.
         os.close(handle)
 
 
 def _take(handle: int, path: Path) -> None:
-    """Locks an open file and writes there who did."""
+    """Locks an open file and writes the name of this process to it."""
     try:
-        # Released by the kernel with the process, so a kill leaves no stale lock.
+        # Released by the kernel with the process, so a kill leaves no stale lock. Not
+        # blocking: a second run fails at once instead of waiting for the first.
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = os.read(handle, 1000).decode(errors="replace").strip()
@@ -76,5 +81,6 @@ def _take(handle: int, path: Path) -> None:
             error.strerror,
             path.parent,
         )
+    # Truncated first, because the name of the previous owner may be longer.
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)

@@ -1,7 +1,7 @@
-"""Losses and metrics as sums, which add up over devices and batches.
+"""Losses and metrics as sums, which are added over devices and batches.
 
-A mean over the whole data is the ratio of two sums, whatever the sizes of batches and
-the number of devices; a mean of means is not.
+The mean over a split is the ratio of two sums. It does not depend on the batch size or
+the number of devices, unlike a mean over the means of batches of different sizes.
 """
 
 import math
@@ -19,7 +19,7 @@ from ssm_jax.types import Array, Bool, Float, Int, PyTree
 
 Targets = Literal["regression", "classification"]
 Sums = dict[str, Any]
-"""By name: a number, which is a sum, or a `Mean` or `Max`."""
+"""Maps names to sums (numbers), or to a `Mean` or `Max`."""
 
 
 def loss_sums(
@@ -28,22 +28,23 @@ def loss_sums(
     expected: Float[Array, "*b o"] | Int[Array, "*b"],
     mask: Bool[Array, "*b"],
 ) -> Sums:
-    """Sums the loss, and what the metrics need, over the targets that count.
+    """Sums the loss and the terms of the metrics over the targets in the mask.
 
     Args:
       targets: ``"regression"``: squared error. ``"classification"``: cross-entropy in
         nats of the softmax of ``predictions``.
       predictions: Values or logits, ``(*b, o)``.
       expected: Values, ``(*b, o)``, or classes, ``(*b,)``.
-      mask: True where a target counts, ``(*b,)``.
+      mask: True at targets that are part of the loss, ``(*b,)``.
 
     Returns:
-      Sums by name, to be added to those of other batches: ``loss`` and ``n``, the
-      number of terms in it, and further ones that `metrics` reads.
+      Sums by name, to be added to those of other batches: ``loss``; ``n``, its number
+      of terms; and further sums that `metrics` reads.
 
     Raises:
-      ValueError: The shapes do not fit, which broadcasting would hide.
+      ValueError: The shapes do not fit.
     """
+    # Broadcasting would turn (b, 1) - (b,) into (b, b) without an error.
     wanted = (*mask.shape, predictions.shape[-1])
     fits = expected.shape == (wanted if targets == "regression" else wanted[:-1])
     if predictions.shape != wanted or not fits:
@@ -55,45 +56,50 @@ def loss_sums(
         loss = optax.softmax_cross_entropy_with_integer_labels(predictions, expected)
         hit = jnp.argmax(predictions, -1) == expected
         return {
+            # `where` instead of a product with the mask: NaN * 0 is NaN.
             "loss": jnp.sum(jnp.where(mask, loss, 0)),
+            # Counts of a batch are exact in float32 up to 2^24; batches add in float64.
             "n": jnp.sum(mask, dtype=jnp.float32),
             "correct": jnp.sum(mask & hit, dtype=jnp.float32),
         }
     weight = jnp.broadcast_to(mask[..., None], expected.shape)
+    # Zeroed once, so that NaN outside the mask reaches none of the sums.
     expected = jnp.where(weight, expected, 0)
     return {
         "loss": jnp.sum(jnp.where(weight, jnp.square(predictions - expected), 0)),
         "n": jnp.sum(weight, dtype=jnp.float32),
+        # The variance of the targets is computed from these two, for r2.
         "sum": jnp.sum(expected),
         "square": jnp.sum(jnp.square(expected)),
     }
 
 
 def largest_number(states: PyTree) -> Float[Array, ""]:
-    """The largest modulus among the numbers of some states."""
+    """Returns the maximum modulus of the entries of states."""
     return jnp.max(jnp.stack([jnp.max(jnp.abs(x)) for x in jax.tree.leaves(states)]))
 
 
 def largest_modulus(
     recurrence: Recurrence | None, params: PyTree
 ) -> Float[Array, ""] | None:
-    """The largest modulus of an eigenvalue of a model.
+    """Returns the maximum modulus of the eigenvalues of a model.
 
     Args:
-      recurrence: That of its layers.
-      params: The model's parameters.
+      recurrence: Recurrence of the layers of the model.
+      params: Parameters of the model.
 
     Returns:
-      A number; None where the recurrence changes in time.
+      The maximum, ``()``; None if the recurrence is not time-invariant.
     """
     if not isinstance(recurrence, TimeInvariant):
         return None
+    # `log_abs` is accurate near |lam| = 1; `exp` is monotonic, so it comes last.
     logs = [recurrence.modes(of).log_decay.log_abs for of in recurrences_of(params)]
     return jnp.exp(jnp.max(jnp.stack([jnp.max(log) for log in logs])))
 
 
 def mean_square(states: PyTree) -> Float[Array, ""]:
-    """The mean squared modulus of the numbers of some states.
+    """Returns the mean squared modulus of the entries of states.
 
     Raises:
       ValueError: There are no states.
@@ -102,8 +108,9 @@ def mean_square(states: PyTree) -> Float[Array, ""]:
     if not leaves:
         raise ValueError(
             "`state_penalty` must be 0 for a model without states, got another; "
-            "recurrences in one direction have some."
+            "unidirectional recurrences have some."
         )
+    # Without `abs`, which takes a root that would be squared again.
     squares = [
         jnp.sum(jnp.square(jnp.real(x)) + jnp.square(jnp.imag(x))) for x in leaves
     ]
@@ -111,19 +118,20 @@ def mean_square(states: PyTree) -> Float[Array, ""]:
 
 
 def metrics(sums: Mapping[str, Any], *, language: bool = False) -> dict[str, float]:
-    """The metrics that sums over some data come to.
+    """Computes metrics from sums over batches.
 
     Args:
-      sums: What `loss_sums` returned, added up.
+      sums: Sums of `loss_sums`, added over batches.
       language: Whether the classes are the tokens of a text.
 
     Returns:
-      ``loss``, the mean; and ``accuracy`` in [0, 1] of a classification, ``r2`` of a
-      regression: 1 minus the mean squared error over that of the best constant, taken
-      as at least 1e-5. Each `Mean` and `Max` under its name: of steps of training the
-      ``gradient_norm`` (before it is clipped), where states go on into the next batch
-      ``largest_state``, and what layers sowed. Of language also ``perplexity``, the
-      exponential of the loss, and ``bits_per_token``.
+      Metrics by name. ``loss``: the mean loss. ``accuracy``, in [0, 1], for a
+      classification. ``r2`` for a regression: 1 minus the ratio of the mean squared
+      error to the variance of the targets, or to 1e-5 if that is larger.
+      ``perplexity``, the exponential of the loss, and ``bits_per_token`` for language.
+      The value of each `Mean` and `Max`: of training steps ``gradient_norm``, before
+      clipping, and ``largest_state`` if states are carried between batches; and the
+      metrics that layers sow.
 
     Example:
       >>> metrics({"loss": 3.0, "n": 4.0, "correct": 1.0})
@@ -134,23 +142,25 @@ def metrics(sums: Mapping[str, Any], *, language: bool = False) -> dict[str, flo
     """
     seen = {name: v.compute() for name, v in sums.items() if is_reduction(v)}
     total = {name: float(v) for name, v in sums.items() if not is_reduction(v)}
+    # Without targets the loss is 0 instead of 0 / 0.
     n = max(total["n"], 1.0)
     loss = total["loss"] / n
     if language:
-        # A float64 has no room for e^710; such a loss says enough by itself.
+        # `math.exp` raises an OverflowError above 709.
         seen["perplexity"] = math.exp(min(loss, 700.0))
         seen["bits_per_token"] = loss / math.log(2)
     if "correct" in total:
         return {"loss": loss, "accuracy": total["correct"] / n} | seen
+    # The lower bound on the variance keeps r2 finite for (almost) constant targets.
     variance = total["square"] / n - (total["sum"] / n) ** 2
     return {"loss": loss, "r2": 1.0 - loss / max(variance, 1e-5)} | seen
 
 
 def main_metric(targets: Targets) -> str:
-    """The metric that says how good a model is; the greater the better.
+    """Returns the name of the metric that ranks checkpoints; larger is better.
 
     Args:
-      targets: What the model predicts.
+      targets: Kind of targets of the task.
 
     Returns:
       ``"r2"`` or ``"accuracy"``.

@@ -1,4 +1,4 @@
-"""Optimizers: schedules, and groups of parameters that are treated differently."""
+"""Optimizers with learning rate schedules and parameter groups."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,34 +22,38 @@ from ssm_jax.types import PyTree
 
 Schedule = Literal["constant", "cosine", "linear", "staircase"]
 
+# Smaller factors than 2^-126 are subnormal in float32, which devices may flush to 0.
 _Staircase = Annotated[float, Rule("in (0, 1]", lambda x: 2.0**-126 <= x <= 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """AdamW or SGD under a schedule, after clipping by the global norm.
+    """AdamW or SGD with a learning rate schedule and clipping by the global norm.
 
     Attributes:
-      learning_rate: The greatest learning rate, of a group of multiplier 1.
-      kind: ``"adamw"``, with decoupled weight decay; or ``"sgd"``, plain.
-      schedule: What follows the warm-up: a constant, a fall to zero along a half cosine
-        or a line, or a ``"staircase"`` that falls every 1,000 steps, without end.
-      warmup_steps: Steps of the linear rise from ``warmup_from``.
-      warmup_from: Learning rate at the first step of a warm-up.
-      schedule_steps: Steps to the end of the fall, warm-up included; read where there
-        is a fall.
+      learning_rate: Peak learning rate of a group with multiplier 1.
+      kind: ``"adamw"``: Adam with decoupled weight decay. ``"sgd"``: SGD without
+        momentum.
+      schedule: Schedule after the warmup. ``"constant"``: the peak. ``"cosine"`` and
+        ``"linear"``: decay to zero. ``"staircase"``: exponential decay in a step every
+        1,000 steps.
+      warmup_steps: Number of steps of the linear warmup.
+      warmup_from: Learning rate at the first step of the warmup.
+      schedule_steps: Number of steps until the end of a cosine or linear decay,
+        including the warmup; ignored by the other schedules.
       staircase: Factor on the learning rate every 1,000 steps of a staircase.
-      weight_decay: Decay per unit of learning rate, of the groups that take it.
-      b1: Adam's decay of the first moment.
-      b2: Adam's decay of the second moment.
-      eps: Added to the root of the second moment.
-      clip_norm: Greatest global norm of the gradient. None means no clipping.
+      weight_decay: Weight decay, multiplied by the learning rate; applied to the groups
+        with weight decay.
+      b1: Decay rate of Adam's first moment.
+      b2: Decay rate of Adam's second moment.
+      eps: Constant added to the square root of the second moment.
+      clip_norm: Maximum global norm of the gradient. None means no clipping.
 
     Raises:
-      ValueError: A field has another type or breaks its rule: ``b1`` and ``b2`` are in
+      ValueError: A field has another type or is out of range: ``b1`` and ``b2`` are in
         [0, 1), ``staircase`` in (0, 1], the other numbers are not negative, and
-        ``learning_rate``, ``eps`` and ``clip_norm`` are not 0; or a fall has no end, or
-        one before the warm-up's.
+        ``learning_rate``, ``eps`` and ``clip_norm`` are not 0; or a decay does not end
+        after the warmup.
     """
 
     learning_rate: Annotated[PositiveFloat, "1e-3 is usual"]
@@ -66,7 +70,7 @@ class Optimizer:
     clip_norm: PositiveFloat | None = None
 
     def __post_init__(self):
-        """Validates the fields, and that the schedule has an end."""
+        """Validates the fields, and that a decay ends after the warmup."""
         check_fields(self)
         steps = self.schedule_steps
         if self.schedule in ("cosine", "linear") and (
@@ -79,9 +83,12 @@ class Optimizer:
             )
 
     def rate(self, multiplier: float = 1.0) -> optax.Schedule:
-        """The learning rate at each step, of a group with this multiplier."""
+        """Returns the schedule of a group with the given multiplier."""
         peak = multiplier * self.learning_rate
+        # `join_schedules` counts the steps of the second schedule from the boundary.
         rest = (self.schedule_steps or 0) - self.warmup_steps
+        # Lambdas: optax refuses the arguments of a decay when it is built, and `rest`
+        # is negative or 0 for schedules without an end.
         after = {
             "constant": lambda: optax.constant_schedule(peak),
             "cosine": lambda: optax.cosine_decay_schedule(peak, rest),
@@ -97,14 +104,16 @@ class Optimizer:
         return optax.join_schedules([rise, after], [self.warmup_steps])
 
     def transform(self, groups: PyTree) -> optax.GradientTransformation:
-        """The transformation of a model whose parameters are in these groups.
+        """Returns the gradient transformation of a model.
 
         Args:
-          groups: A `ParamGroup` for each parameter, as `groups_of` finds them.
+          groups: A `ParamGroup` for each parameter, as returned by `groups_of`.
 
         Returns:
-          Clipping over all parameters, then the optimizer of each group.
+          Clipping over all parameters, followed by the optimizer of each group.
         """
+        # In a fixed order: the labels are keys of the optimizer state, so a checkpoint
+        # must have the same ones.
         every = sorted(set(jax.tree.leaves(groups, is_leaf=_is_group)), key=str)
         labels = jax.tree.map(every.index, groups, is_leaf=_is_group)
         by_group = optax.partition(
@@ -112,12 +121,15 @@ class Optimizer:
         )
         if self.clip_norm is None:
             return by_group
+        # Outside of `partition`, which would clip each group by the norm of that group.
         return optax.chain(optax.clip_by_global_norm(self.clip_norm), by_group)
 
     def _of(self, group):
         rate = self.rate(group.lr_multiplier)
         if self.kind == "sgd":
             return optax.sgd(rate)
+        # A decay of 0 instead of `optax.adam`, so that all groups have states of one
+        # structure.
         decay = self.weight_decay if group.weight_decay else 0.0
         return optax.adamw(
             rate, b1=self.b1, b2=self.b2, eps=self.eps, weight_decay=decay
@@ -125,15 +137,17 @@ class Optimizer:
 
 
 def groups_of(boxed: PyTree) -> PyTree:
-    """Finds the group of each parameter of a model.
+    """Returns the group of each parameter of a model.
 
     Args:
-      boxed: Parameters as ``model.init`` gives them, some in `LabelledParam` boxes.
+      boxed: Parameters as returned by ``model.init``, some boxed as `LabelledParam`.
 
     Returns:
-      A `ParamGroup` in place of each parameter: its box's, or the default one.
+      A tree with a `ParamGroup` in place of each parameter: that of its box, or the
+      default group.
     """
 
+    # A box is itself a pytree node, whose group `jax.tree.map` would not see.
     def group(leaf):
         return leaf.group if isinstance(leaf, LabelledParam) else ParamGroup()
 
@@ -143,17 +157,17 @@ def groups_of(boxed: PyTree) -> PyTree:
 
 
 def describe(groups: PyTree, params: PyTree) -> Iterable[str]:
-    """Says how many parameters each group has; together they are all of them.
+    """Describes the groups of a model and their numbers of parameters.
 
     Args:
-      groups: As `groups_of` finds them.
+      groups: Groups as returned by `groups_of`.
       params: The parameters, or their shapes.
 
     Yields:
-      A line a group.
+      One line per group.
 
     Raises:
-      ValueError: A parameter is in no group, or a group without parameter.
+      ValueError: The trees of groups and parameters differ.
     """
     group_leaves, where = jax.tree.flatten(groups, is_leaf=_is_group)
     if jax.tree.structure(params) != where:

@@ -21,14 +21,14 @@ _AXIS = "data"
 
 
 class DataParallel:
-    """Every device holds the whole state and takes its share of each batch.
+    """Data parallelism: the state is replicated, batches are sharded over devices.
 
-    Parameters are never stacked along an axis of devices, so a state is the same
-    arrays under both maps, and on any number of devices.
+    Parameters have no axis of devices, so that the arrays of a state are the same with
+    both transformations and on any number of devices.
 
     Args:
-      kind: ``"pmap"`` or ``"shard_map"``: what maps the step.
-      devices: The `jax.Device`s. None means all of this process.
+      kind: ``"pmap"`` or ``"shard_map"``: transformation that maps the step.
+      devices: The `jax.Device`s. None means all local devices.
     """
 
     def __init__(
@@ -36,8 +36,9 @@ class DataParallel:
         kind: Literal["pmap", "shard_map"] = "pmap",
         devices: Sequence[Any] | None = None,
     ):
-        """Lays the devices out along one axis."""
+        """Creates a mesh with one axis."""
         self._kind = kind
+        # A process can only transfer batches to its own devices.
         self._devices = list(devices or jax.local_devices())
         self._mesh = Mesh(np.array(self._devices), (_AXIS,))
 
@@ -49,13 +50,16 @@ class DataParallel:
     def train_step(
         self, run: RunSpec
     ) -> Callable[[TrainState, Batch], tuple[TrainState, Sums]]:
-        """The mapped step of training; it donates the state that it is given.
+        """Returns the mapped training step, which donates its state.
 
-        A model with a field ``axis_name`` learns in it what it is mapped over.
+        If the model has a field ``axis_name``, it is set to the mapped axis.
         """
+        # Without the axis, BatchNorm would use the moments of each device's shard.
         if hasattr(run.model, "axis_name"):
             run = dataclasses.replace(run, model=run.model.clone(axis_name=_AXIS))
 
+        # The carry is an argument of its own, because it is sharded and the rest of the
+        # state is replicated.
         def step(state, carry, batch):
             state, sums = train_step(
                 run, state.replace(carry=carry), batch, axes=(_AXIS,)
@@ -63,6 +67,8 @@ class DataParallel:
             return state.replace(carry=None), state.carry, sums
 
         whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
+        # Donated buffers are reused for the outputs, so that parameters and optimizer
+        # state exist only once in memory.
         mapped = self._map(
             step, (whole, split, split), (whole, split, whole), donate=(0, 1)
         )
@@ -76,13 +82,14 @@ class DataParallel:
     def evaluation_step(
         self, run: RunSpec
     ) -> Callable[[PyTree, PyTree, Batch, PyTree], tuple[Sums, PyTree]]:
-        """The mapped step of evaluation; its states are split as the batch is."""
+        """Returns the mapped evaluation step; its states are sharded like the batch."""
         step = partial(evaluation_step, run, axes=(_AXIS,))
         whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
+        # Nothing is donated: training continues with these parameters.
         return self._map(step, (whole, whole, split, split), (whole, split), donate=())
 
     def place(self, state: TrainState) -> TrainState:
-        """Copies a state to all devices; ``carry`` is split by its batch axis."""
+        """Copies a state to all devices; ``carry`` is sharded by its batch axis."""
         # `device_put` alone shares buffers, which the mapped step would donate.
         state = jax.tree.map(jnp.copy, state)
         whole, split = (NamedSharding(self._mesh, P(*axes)) for axes in ((), (_AXIS,)))
@@ -90,31 +97,32 @@ class DataParallel:
         return jax.device_put(state.replace(carry=None), whole).replace(carry=carry)
 
     def gather(self, state: TrainState) -> TrainState:
-        """The inverse of `place`: ``carry`` has one batch axis again."""
+        """Inverse of `place`: ``carry`` has a single batch axis again."""
         if self._kind == "shard_map":
             return state
+        # `pmap` adds an axis of devices; checkpoints must not depend on their number.
         merged = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), state.carry)
         return state.replace(carry=merged)
 
     def split(self, batch: PyTree) -> PyTree:
-        """Gives each device its share of arrays ``(b, ...)``.
+        """Shards arrays ``(b, ...)`` over devices.
 
         Args:
           batch: Arrays with the batch axis first.
 
         Returns:
-          The arrays as the mapped steps take them.
+          The arrays as the mapped steps expect them.
 
         Raises:
-          ValueError: The batch does not divide by the number of devices.
+          ValueError: The batch size is not a multiple of the number of devices.
         """
         return jax.tree.map(self._split, batch)
 
     def check(self, batch_size: int) -> None:
-        """Checks that a batch divides among the devices, before anything is begun.
+        """Checks that the batch size is a multiple of the number of devices.
 
         Raises:
-          ValueError: It does not.
+          ValueError: It is not.
         """
         n = self.n_devices
         if batch_size % n:
@@ -127,7 +135,9 @@ class DataParallel:
         rows, n = values.shape[0], self.n_devices
         self.check(rows)
         if self._kind == "shard_map":
+            # Sharded on transfer, so that each device receives only its rows.
             return jax.device_put(values, NamedSharding(self._mesh, P(_AXIS)))
+        # `pmap` maps over a leading axis of devices; on host arrays this is a view.
         return values.reshape(n, rows // n, *values.shape[1:])
 
     def _map(self, step, in_axes, out_axes, donate):
@@ -140,6 +150,7 @@ class DataParallel:
                 devices=self._devices,
                 donate_argnums=donate,
             )
+        # `check_vma` verifies that the outputs declared as replicated are so.
         mapped = jax.shard_map(
             step, mesh=self._mesh, in_specs=in_axes, out_specs=out_axes, check_vma=True
         )

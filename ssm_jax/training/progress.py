@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, lines in a log elsewhere."""
+"""Progress of a run: a bar on a terminal, log lines otherwise."""
 
 import contextlib
 import sys
@@ -9,16 +9,17 @@ from tqdm import tqdm
 
 
 class Progress(contextlib.AbstractContextManager["Progress"]):
-    """Shows how far a run is.
+    """Shows the progress of a run.
 
     Args:
-      start: Steps already taken.
-      steps: Steps in all.
+      start: Number of steps already taken.
+      steps: Total number of steps.
     """
 
     def __init__(self, start: int, steps: int):
         """Draws the bar if standard error is a terminal."""
         self._steps = steps
+        # In a file each redraw of the bar would be appended to the log.
         terminal = sys.stderr.isatty()
         self._bar = (
             tqdm(total=steps, initial=start, unit="step", dynamic_ncols=True)
@@ -27,15 +28,17 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
         )
 
     def show(self, step: int, measured: Mapping[str, float]) -> None:
-        """Moves on to a step and shows what was measured there."""
+        """Advances to a step and shows its metrics."""
         text = " ".join(f"{name} {value:.4g}" for name, value in measured.items())
         if self._bar is None:
             logging.info("step %d of %d: %s", step, self._steps, text)
         else:
+            # `update` takes a difference and redraws, so the bar is not refreshed
+            # twice.
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update(step - self._bar.n)
 
     def __exit__(self, *error: object) -> None:
-        """Leaves the bar as it stands."""
+        """Closes the bar, which stays on the terminal."""
         if self._bar is not None:
             self._bar.close()

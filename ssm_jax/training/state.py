@@ -1,4 +1,4 @@
-"""What a run is made of: all that the next step, or a resumed run, needs."""
+"""`TrainState` and `RunSpec`: the changing and the constant parts of a run."""
 
 import math
 import os
@@ -24,15 +24,16 @@ class TrainState(struct.PyTreeNode):
     """Everything that changes while a model is trained.
 
     Attributes:
-      step: Steps taken; also the position in the data, ``()``, int32.
-      params: The model's parameters.
-      model_state: The model's other variables (BatchNorm's running moments).
-      opt_state: The optimizer's state.
-      key: What dropout and noise are drawn from, by the step and by the number of a
-        row in the whole batch, ``()``.
-      carry: States of the recurrences after the last batch, ``(b, ...)`` leaves, where
-        the next one starts from them (see `RunSpec.state_init`); a `TBPTTWindow`, where
-        gradients flow through several batches. None: states are not carried.
+      step: Number of steps taken, which is also the position in the data, ``()``,
+        int32.
+      params: Parameters of the model.
+      model_state: Other variables of the model (running moments of BatchNorm).
+      opt_state: State of the optimizer.
+      key: PRNG key of dropout and noise, ``()``; the step and the index of the row in
+        the global batch are folded in.
+      carry: Final states of the recurrences after the last batch, ``(b, ...)`` leaves,
+        if `RunSpec.state_init` uses them; a `TBPTTWindow` if gradients flow through
+        several batches. None means that states are not carried.
     """
 
     # A leaf may also be a shape or a sharding, so none is annotated as an array.
@@ -46,15 +47,15 @@ class TrainState(struct.PyTreeNode):
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A model, what it learns and how: the parts of a run that do not change.
+    """The constant parts of a run: model, task and optimizer.
 
     Attributes:
       model: The model.
-      spec: What the task is.
-      transform: The optimizer over the model's groups of parameters.
-      summary: What there is to say of the parameters, a line an entry.
-      state_init: What becomes of the states after a batch, where they are carried on.
-      state_penalty: Factor on their mean square in the loss.
+      spec: Spec of the task.
+      transform: Gradient transformation for the parameter groups of the model.
+      summary: Lines that describe the parameters.
+      state_init: Computes initial states from carried states.
+      state_penalty: Factor of the mean square of the final states in the loss.
     """
 
     model: nn.Module
@@ -68,33 +69,38 @@ class RunSpec:
 def create(
     model: nn.Module, task: Task, optimizer: Optimizer, *, seed: int
 ) -> tuple[RunSpec, TrainState]:
-    """Draws the parameters of a model for a task and fits an optimizer to them.
+    """Initializes the parameters of a model and the state of its optimizer.
 
     Args:
-      model: A module of the call ``(inputs, state, *, reset, mask, train)``.
-      task: Its first training batch gives the shapes.
+      model: Module with the signature ``(inputs, state, *, reset, mask, train)``.
+      task: The task; its first training batch determines the shapes.
       optimizer: The optimizer.
-      seed: Of parameters and dropout.
+      seed: Seed of parameters and dropout.
 
     Returns:
       The run and its state before the first step.
 
     Raises:
-      ValueError: What the model predicts does not fit what the task expects, its
+      ValueError: The shape of the predictions does not fit the targets of the task, the
         parameters do not fit into the memory of a device, or ``seed`` is not in
         [0, 2**32).
     """
     check_value("seed", seed, Seed)
+    # One example is enough: the shapes of parameters do not depend on the batch size.
     batch = task.batch("train", 0, 1, seed)
     key_params, key = jax.random.split(jax.random.key(seed))
     flags = {"reset": batch.reset, "mask": batch.mask}
+    # Compiled: without `jit`, each operation of the model is compiled and run by
+    # itself.
     init = jax.jit(model.init)
     _check_memory(init.eval_shape(key_params, batch.inputs, **flags))
     boxed = init(key_params, batch.inputs, **flags)
     _check_predictions(model, boxed, batch, task.spec)
+    # The boxes hold the groups, so that they are read before unboxing.
     groups = groups_of(boxed["params"])
     variables = dict(meta.unbox(boxed))
     params = variables.pop("params")
+    # Sown metrics are outputs of a step; here they would become part of checkpoints.
     variables.pop(METRICS_COLLECTION, None)
     transform = optimizer.transform(groups)
     state = TrainState(
@@ -109,7 +115,7 @@ def create(
 
 
 def _sizes(params):
-    """How large the model is, with its recurrences and without."""
+    """Describes the number of parameters, with and without the recurrences."""
     total = sum(leaf.size for leaf in jax.tree.leaves(params))
     own = jax.tree.leaves(list(recurrences_of(params)))
     own = sum(leaf.size for leaf in own)
@@ -117,16 +123,17 @@ def _sizes(params):
 
 
 def _check_memory(variables):
-    """Refuses parameters that no device can hold, before they are drawn."""
+    """Checks that the parameters fit into memory, before they are allocated."""
     leaves = jax.tree.leaves(variables)
-    # With Python's integers: those of NumPy would overflow.
+    # `math.prod` computes in Python integers; those of NumPy would overflow.
     n = sum(math.prod(leaf.shape) for leaf in leaves)
     n_bytes = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+    # CPU devices report no statistics; their memory is that of the host.
     stats = jax.local_devices()[0].memory_stats() or {}
     there = stats.get(
         "bytes_limit", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     )
-    if 2 * n_bytes > there:  # beside the parameters, at least their gradient
+    if 2 * n_bytes > there:  # parameters and at least their gradient
         raise ValueError(
             f"`model` must fit into the memory of a device, {there / 1e9:.0f} GB, with "
             f"its gradient, got {n:,} parameters of {n_bytes / 1e9:,.0f} GB; make it "
@@ -136,6 +143,7 @@ def _check_memory(variables):
 
 def _check_predictions(model, variables, batch, spec):
     flags = {"reset": batch.reset, "mask": batch.mask}
+    # Traced only: the check takes no memory and does not compile the model.
     predictions, _ = jax.eval_shape(
         lambda v: model.apply(v, batch.inputs, **flags), variables
     )

@@ -75,6 +75,7 @@ def train_step(
         )
         sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.loss_mask)
         model_state = dict(model_state)
+        # Sown metrics are not part of the state, which is carried and checkpointed.
         sown = model_state.pop(METRICS_COLLECTION, {})
         total = _sum_over(_with_sown(sums, sown), axes)
         # The loss of a batch without targets is zero, not NaN.
@@ -91,16 +92,22 @@ def train_step(
     sums, after, past, model_state = aux
     # Losses are divided by the global count above, so that gradients simply add up.
     gradient = _sum_over(gradient, axes)
+    # The norm before clipping, so that the log shows whether clipping is active.
     sums["gradient_norm"] = Mean(optax.tree.norm(gradient), jnp.float32(1))
     if state.carry is not None:
         largest = largest_number(after)
         largest = jax.lax.pmax(largest, axes) if axes else largest
+        # Equal on all devices already; a count of 1 gives each step the same weight.
         sums["largest_state"] = Mean(largest, jnp.float32(1))
+    # With the replicated parameters, not those marked as varying: `shard_map` checks
+    # that the new state is replicated.
     updates, opt_state = run.transform.update(gradient, state.opt_state, state.params)
     return (
         state.replace(
             step=state.step + 1,
             params=optax.apply_updates(state.params, updates),
+            # The new state must be the same on all devices, also for a model whose
+            # statistics are those of a shard.
             model_state=jax.lax.pmean(model_state, axes) if axes else model_state,
             opt_state=opt_state,
             carry=None if state.carry is None else past or after,
@@ -141,6 +148,7 @@ def evaluation_step(
         carry,
         reset=batch.reset,
         mask=batch.mask,
+        # Only metrics: evaluation does not change BatchNorm's running moments.
         mutable=[METRICS_COLLECTION],
     )
     sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.loss_mask)
@@ -165,6 +173,7 @@ def _sum_over(tree, axes):
 
     def over_devices(node):
         if is_reduction(node):
+            # A `Max` is not a sum: it is reduced by `pmax`.
             return node.over_devices(axes)
         return jax.lax.psum(node, axes)
 

@@ -62,6 +62,7 @@ class TBPTTWindow(NamedTuple):
         """
 
         def zeros(leaf):
+            # On the host: `DataParallel.place` transfers each shard to its device.
             return np.zeros((len(leaf), k - 1, *leaf.shape[1:]), leaf.dtype)
 
         return cls(states, jax.tree.map(zeros, Window.of(first)))
@@ -87,6 +88,8 @@ class TBPTTWindow(NamedTuple):
         Returns:
           The initial states of ``batch``, and the windows before the batch after it.
         """
+        # `scan` needs the windows on the first axis; they are stored behind the rows,
+        # which are sharded over devices.
         windows = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), self.windows)
         n = len(windows.inputs)
         numbers = step - n + jnp.arange(n)
@@ -99,12 +102,15 @@ class TBPTTWindow(NamedTuple):
             return after, after
 
         rows = (numbers, windows, jax.random.split(key, n))
+        # `scan` compiles the model once for all windows, not once per window.
         last, each = jax.lax.scan(one, self.states, rows)
         windows = jax.tree.map(
             lambda old, new: jnp.concatenate([old[:, 1:], new[:, None]], 1),
             self.windows,
             Window.of(batch),
         )
+        # The next step starts from the states after the oldest window, as constants:
+        # they leave the loss as an auxiliary output.
         return start(last, step), TBPTTWindow(
             jax.tree.map(lambda leaf: leaf[0], each), windows
         )

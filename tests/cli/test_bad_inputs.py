@@ -390,7 +390,7 @@ ROWS = {
         lengths=("--lengths=0", "0"),
         repeats=("--repeats=0", "0"),
         output=("--output=TMP/nowhere/a.json", "TMP/nowhere/a.json"),
-        folder=("--output=TMP", "a folder"),
+        folder=("--output=TMP", "a directory"),
         figure=("--figure=a.png", "a.png"),
     ),
     **_given(
@@ -402,7 +402,7 @@ ROWS = {
         "experiments.fru.figures.expressive",
         superfluous=("--data=TMP", "Unknown command line flag"),
         output=("--output=TMP/a.doc", "TMP/a.doc"),
-        folder=("--output=TMP", "a folder"),
+        folder=("--output=TMP", "a directory"),
     ),
     **_given(
         "experiments.ledger",

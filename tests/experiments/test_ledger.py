@@ -120,7 +120,7 @@ def test_ablations_are_told_from_one_another_by_their_error():
         for variant, value in (("size=small", 0.62), ("ablation=real,size=small", 0.61))
     ]
     assert said(close) == (
-        "2 variants of 10 steps spread 1.0 points of accuracy, where the standard "
+        "2 variants of 10 steps differ by up to 1.0 points of accuracy; the standard "
         "error of each is 1.1 points: their order is within the error."
     )
     apart = of | {"variant": "ablation=no_beta,size=small", "value": 0.4}

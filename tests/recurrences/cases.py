@@ -1,4 +1,4 @@
-"""What the tests of all rows of the table share, the compiled evaluation first."""
+"""Shared helpers of the tests that run on all rows of the table."""
 
 import functools
 import itertools
@@ -16,7 +16,7 @@ from tests.recurrences.table import ROWS
 
 WIDTH = 2
 
-# Rows: all data, padding behind, in front, in holes, nearly everywhere.
+# Rows: no padding; padding at the end, at the start, inside, nearly everywhere.
 MASK = np.array(
     [
         [1, 1, 1, 1, 1, 1, 1],
@@ -40,7 +40,7 @@ RESET = np.array(
 
 
 def rows(*, methods=None, lengths=False, directions=(1, 2), brief=False, fast=ROWS):
-    """Marks a test to run on rows; if asked, on each of their methods and lengths.
+    """Parametrizes a test by rows, optionally also by methods and lengths.
 
     ``brief`` takes the brief rows in, too: for what each row has of its own. In the
     fast tier it runs on the rows of ``fast``, by the first method over 17 steps.
@@ -66,7 +66,7 @@ def rows(*, methods=None, lengths=False, directions=(1, 2), brief=False, fast=RO
 
 
 class Problem(NamedTuple):
-    """Parameters, inputs and the weights of a loss.
+    """Parameters, inputs and weights of a loss.
 
     Attributes:
       params: Of the recurrence, for inputs of width ``d``.
@@ -84,7 +84,7 @@ class Problem(NamedTuple):
 
 @functools.cache
 def problem(row, length, *, batch=2, start=False):
-    """A drawn problem of a row; with a drawn state before the first step or none."""
+    """A random problem of a row, with a random initial state or none."""
     rng = np.random.default_rng(length)
 
     def draw(like):
@@ -126,13 +126,13 @@ def evaluation(apply):
 
 @functools.partial(jax.jit, static_argnames=("recurrence", "method"))
 def evaluate(recurrence, problem, reset=None, mask=None, *, method):
-    """Gives ``(y, last)`` and the gradients in params, inputs and state."""
+    """Returns ``(y, last)`` and the gradients by parameters, inputs and state."""
     of_problem = evaluation(recurrence.apply)
     return of_problem(*problem, reset=reset, mask=mask, method=method)
 
 
 def expected(row, problem, reset=None, mask=None):
-    """What `evaluate` must give."""
+    """The expected result of `evaluate`."""
     run = row.run
     if reset is not None or mask is not None:
         run = functools.partial(oracle.packed, row.run, reset=reset, mask=mask)
@@ -142,6 +142,6 @@ def expected(row, problem, reset=None, mask=None):
 
 
 def check(given, wanted):
-    """Values within 1e-5 of the largest, gradients within 1e-4."""
+    """Checks values to 1e-5 of the largest and gradients to 1e-4."""
     assert_close(given[0], wanted[0], 1e-5)
     assert_close(given[1], wanted[1], 1e-4)

@@ -1,4 +1,4 @@
-"""What the recurrences are held to: plain loops in double precision, and no JAX.
+"""Reference implementations: plain loops in float64, without JAX.
 
 Parameters and inputs may have further axes in front, the same in all of them: many
 problems at once, which makes the numerical gradient one call.
@@ -14,7 +14,7 @@ Run = Callable[..., tuple[np.ndarray, Any]]
 
 
 def dlr(recurrence, params, x, state=None):
-    """Runs a DLR step by step, ``(y, last)``; ``last`` is None in two directions."""
+    """Runs a DLR step by step; ``last`` is None if it is bidirectional."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
     lam = np.exp(-(p["sqrt_decay"] ** 2) + 1j * p.get("phase", 0))
     w = p["w_re"] + 1j * p.get("w_im", 0)
@@ -33,7 +33,7 @@ def dlr(recurrence, params, x, state=None):
 
 
 def smoothing(recurrence, params, x, state=None):
-    """Runs a complex exponential smoothing step by step, as equations 7 to 14 say."""
+    """Runs a complex exponential smoothing step by step, equations 7 to 14."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
 
     def mode(suffix):
@@ -92,7 +92,7 @@ def _square(w):
 
 
 def packed(run, params, x, state=None, *, reset=None, mask=None):
-    """Runs each segment of each row alone, padding left out, ``(y, last)``."""
+    """Runs each segment of each row separately, without padding, ``(y, last)``."""
     *_, rows, length, _ = x.shape
     y, last = None, []
     for row in range(rows):
@@ -122,7 +122,7 @@ def loss(out, weights):
 
 
 def gradients(run, params, x, state, weights, step=1e-6):
-    """The loss differentiated in ``params``, ``x`` and ``state`` by differences.
+    """Gradients by ``params``, ``x`` and ``state``, by finite differences.
 
     A complex gradient is JAX's: the derivative itself, not its conjugate.
     """

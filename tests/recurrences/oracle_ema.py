@@ -1,4 +1,4 @@
-"""What the moving averages are held to: their recursions as the papers write them."""
+"""Reference implementations of the moving averages, as in the papers."""
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def damped_ema(recurrence, params, x, state=None):
     y += np.float64(params["feedthrough"])[..., None, None, :] * x
     if not recurrence.bidirectional:
         return y, last
-    # The present step is counted in the first direction only.
+    # The current step is included in the forward direction only.
     _, after, _ = run("_backward", x[..., ::-1, :], None)
     return y + after[..., ::-1, :], None
 

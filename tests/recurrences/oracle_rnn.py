@@ -1,4 +1,4 @@
-"""Recurrences that are not linear, as plain loops in double precision."""
+"""Reference implementations of nonlinear recurrences: plain loops in float64."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def _relu(x):
 
 
 def _prepared(params, x, state, n):
-    """Parameters in double precision with an axis for the rows, and a state."""
+    """Parameters in float64 with an axis for the rows, and a state."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
     # Leading axes are those of perturbations, so that a bias may have several axes.
     p = {

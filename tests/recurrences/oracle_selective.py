@@ -1,4 +1,4 @@
-"""The selective recurrence as a plain loop in double precision."""
+"""Reference implementations of input-dependent recurrences, in float64."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the state-space recurrences are held to: full matrices, and no JAX.
+"""Reference implementations of state space models: full matrices, without JAX.
 
 Continuous matrices are built and discretized whole, by the matrix exponential or by an
 inverse, and stepped through time in double precision. As in `oracle`, parameters and

@@ -1,4 +1,4 @@
-"""The table of recurrences: a row each, with what it is held to."""
+"""The table of recurrences: one row each, with its reference implementation."""
 
 import functools
 from typing import NamedTuple
@@ -32,10 +32,10 @@ from tests.recurrences import (
 
 METHODS = ("sequential", "fft", "chunked", "associative")
 
-# Those of decays that vary in time.
+# Methods for input-dependent decays.
 VARYING = ("sequential", "chunked", "associative")
 
-# Rates at the start that are felt within few steps.
+# Initial rates that have an effect within few steps.
 FAST = {"d_state": 3, "dt_min": 0.02, "dt_max": 0.2}
 DLRS = {
     "dlr": DLR(**FAST),
@@ -47,7 +47,7 @@ DLRS = {
 
 
 class Row(NamedTuple):
-    """A recurrence and what it is held to.
+    """A recurrence and its reference implementation.
 
     Attributes:
       recurrence: What is tested.
@@ -67,7 +67,7 @@ class Row(NamedTuple):
     brief: bool = False
 
 
-# Where a row shares its code with the first, fewer lengths show it.
+# Rows that share their code with the first row need fewer lengths.
 LENGTHS = {
     "dlr": (1, 2, 17, 127),
     "dlr_prod": (17,),
@@ -122,7 +122,7 @@ AVERAGES = {
         oracle_ema.damped_ema,
     ),
 }
-# Steps long enough for a sequence of the tests to reach the slow modes.
+# Steps large enough for short sequences to show the slow modes.
 STEPS = {"dt_min": 0.05, "dt_max": 0.5}
 SSMS = {
     "dss": (DSS(d_state=2, **STEPS), oracle_ssm.dss),

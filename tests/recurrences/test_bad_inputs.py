@@ -1,4 +1,4 @@
-"""Bad inputs of every recurrence: each ends in an error that names the argument."""
+"""Invalid inputs of every recurrence raise an error that names the argument."""
 
 import dataclasses
 import functools
@@ -27,13 +27,13 @@ RECURRENCES = {name: row.recurrence for name, row in ROWS.items()}
 RECURRENCES["bounded"] = BoundedEigenvalues(
     recurrence=RECURRENCES["lru"], largest_state=9.0
 )
-# One of a class: a second one shows nothing new.
+# One row per class; further rows run the same code.
 CLASSES = {type(r): (name, r) for name, r in reversed(RECURRENCES.items())}
 
 
 @functools.cache
 def drawn(name):
-    """Parameters of the right shapes, and a state."""
+    """Random parameters of the right shapes, and a state."""
     recurrence = RECURRENCES[name]
     params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), WIDTH))
     state = jax.eval_shape(lambda: recurrence.initial_state((BATCH,), WIDTH))
@@ -42,7 +42,7 @@ def drawn(name):
 
 
 def applied(name, *, of_params=lambda params: params, x=X, **options):
-    """Traces `apply`; what is wrong must be seen before anything is compiled."""
+    """Traces `apply`: errors must be raised before anything is compiled."""
     params = of_params(drawn(name)[0])
 
     def run(params):
@@ -120,7 +120,7 @@ def _fields():
         }
         make = functools.partial(lambda cls, fields, **new: cls(**fields | new), cls)
         rows |= bad_inputs.of_fields(name, functools.partial(make, fields), cls)
-    # The statistic need not see the sums.
+    # The statistic may be independent of the sums.
     for name in ("sru", "fru"):
         del rows[f"{name}.d_feedback=0"]
     return rows
@@ -137,7 +137,7 @@ def test_bad_field_is_refused(bad, unchecked):
 
 
 class Custom(TimeInvariant):
-    """One mode whose logarithm has leaves that do not match."""
+    """A single mode whose logarithm has leaves of different shapes."""
 
     def init(self, key, d_in):
         del key

@@ -1,4 +1,4 @@
-"""The bound on eigenvalues that bounds the states."""
+"""The bound on eigenvalues, which bounds the states."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ ROWS = {
 
 
 def extreme(recurrence, key, values, size):
-    """Parameters that are as far as they can be, inputs entering as ``size``."""
+    """Extreme parameters, with inputs projected to ``size``."""
     params = recurrence.init(key, D)
     return {
         name: jnp.full_like(value, values[name])
@@ -59,7 +59,7 @@ def test_bound_holds_for_all_parameters_in_value_and_gradient(recurrence, key):
 
 @pytest.mark.full
 def test_states_within_the_bound_stay_there(key):
-    """Inputs that all push the same way fill the room that there is, to the brim."""
+    """Inputs of one sign make the states reach the bound and not exceed it."""
     lru = LRU(d_state=4)
     params = extreme(lru, key, {**SLOW, "log_phase": -40.0, "B_re": 0.05}, 0.0)
     bounded = BoundedEigenvalues(recurrence=lru, largest_state=M)
@@ -70,7 +70,7 @@ def test_states_within_the_bound_stay_there(key):
     for state in (0 * first, first):
         after = np.abs(apply(bounded, state))
         assert np.all(after <= M * (1 + 1e-5))
-        # What fills up within the 2000 steps.
+        # Decays that reach the bound within the 2000 steps.
         full = gain * 0.05 * D > 0.02
         np.testing.assert_allclose(after[full], M, rtol=1e-3)
         assert full.any()

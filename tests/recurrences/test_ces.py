@@ -1,4 +1,4 @@
-"""Complex exponential smoothing: its numbers, its bounds, and proposition 1."""
+"""Complex exponential smoothing: accuracy, bounds, and proposition 1."""
 
 import cmath
 
@@ -70,7 +70,7 @@ def test_bound_is_the_division_by_the_modulus(key):
 
 
 def mode_of(modes):
-    """Decays and weights in double precision."""
+    """Decays and weights in float64."""
     log = jax.tree.map(np.float64, modes.log_decay)
     return np.exp(log.log_abs + 1j * log.phase), np.complex128(modes.w)
 
@@ -120,7 +120,7 @@ def test_no_draw_gives_a_number_that_is_none(eigenvalues, small_change):
     def run(params, x):
         def total(params, x):
             y, _ = smoothing.apply(params, x)
-            # Outputs as large as 1e30 are numbers; their squares need not be.
+            # Outputs of 1e30 are finite in float32, their squares are not.
             return jnp.sum(jnp.tanh(y)), y
 
         return jax.grad(total, (0, 1), has_aux=True)(params, x)

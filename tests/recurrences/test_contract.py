@@ -1,4 +1,4 @@
-"""What every recurrence promises, checked for each of them and each evaluation."""
+"""The contract of every recurrence, tested for each evaluation method."""
 
 import functools
 import re
@@ -24,7 +24,7 @@ from tests.recurrences.cases import (
     rows,
 )
 
-# The wanted numbers of a length are those of all methods.
+# All methods of a length share the expected values.
 wanted = functools.cache(lambda row, length: expected(row, problem(row, length)))
 
 

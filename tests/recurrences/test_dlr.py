@@ -1,4 +1,4 @@
-"""DLR: what it starts from, what it can express, what it refuses."""
+"""DLR: initialization, expressiveness and invalid arguments."""
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ def test_parameters_and_their_groups_are_those_of_the_variant(options, names, ke
 
 
 def follows(sample, distribution):
-    """Whether a sample is one of the distribution, by Kolmogorov and Smirnov."""
+    """Whether a sample follows a distribution, by the Kolmogorov-Smirnov test."""
     return stats.kstest(np.ravel(sample), distribution).pvalue > 0.01
 
 
@@ -90,7 +90,7 @@ def test_one_mode_for_every_lag_makes_every_shift():
     @jax.jit
     @jax.vmap
     def outputs(kernel):
-        # Without decay the modes are the basis of Fourier.
+        # Without decay the modes are a Fourier basis.
         w = jnp.fft.fft(kernel) / length
         solved = {"w_re": jnp.real(w)[None], "w_im": jnp.imag(w)[None]}
         none = {"feedthrough": jnp.zeros(1)}
@@ -117,7 +117,7 @@ def test_backward_taps_meet_only_what_comes_after():
 
     forward, backward = taps("w"), taps("w_backward")
     wanted = np.concatenate([backward[3::-1], forward])
-    # The present step is counted once, by the forward taps.
+    # The current step is included once, in the forward taps.
     wanted[4] += params["feedthrough"][0]
     run = jax.jit(dlr.apply, static_argnames="method")
     for method in ("sequential", "fft"):

@@ -1,4 +1,4 @@
-"""The identities between DLRs of the paper's appendix A, against double precision."""
+"""Identities between DLRs of appendix A of the paper, in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ def exact_kernel(log_decay, w):
 
 
 def drawn(n):
-    """Decays and weights of ``n`` modes."""
+    """Random decays and weights of ``n`` modes."""
     log_abs = -RNG.uniform(0.01, 0.2, n)
     log_decay = LogDecay(*np.float32([log_abs, RNG.uniform(-np.pi, np.pi, n)]))
     w = RNG.normal(size=(WIDTH, n)) + 1j * RNG.normal(size=(WIDTH, n))
@@ -74,7 +74,7 @@ def test_kronecker_multiplies_complex_kernels():
 
 
 def shrunk(A, radius=0.97):
-    """The matrix with its greatest eigenvalue scaled to a modulus."""
+    """The matrix scaled to a given maximum modulus of its eigenvalues."""
     return A * (radius / np.abs(np.linalg.eigvals(A)).max())
 
 

@@ -1,4 +1,4 @@
-"""DLR over long sequences: every evaluation is that of its parameters as held."""
+"""DLR over long sequences: all methods match the float32 parameters in float64."""
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ METHODS = [
 
 
 def exact_modes(dlr, params):
-    """Decays and weights in double precision, as ``(n,)`` both."""
+    """Decays and weights in float64, both ``(n,)``."""
     log_abs, phase = (
         -(np.float64(params["sqrt_decay"]) ** 2),
         np.float64(params["phase"]),

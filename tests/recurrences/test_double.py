@@ -1,4 +1,4 @@
-"""Under ``jax_enable_x64``: float64 in, float64 out, with the digits of float64."""
+"""Under ``jax_enable_x64`` float64 inputs give outputs of float64 accuracy."""
 
 import jax
 import jax.numpy as jnp

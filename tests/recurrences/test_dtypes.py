@@ -1,4 +1,4 @@
-"""Parameters of any floating-point dtype: decays and states are float32 still."""
+"""Parameters of any floating-point dtype; decays and states remain float32."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from tests.recurrences.cases import WIDTH, problem, rows
 from tests.recurrences.table import ROWS
 from tests.tiers import tiered
 
-# One of each evaluation.
+# One row per kind of evaluation.
 EVALUATIONS = ("dlr", "s4", "gru", "selective")
 _FEW = ("s5", "fru", "lstm", "selective")
 
@@ -20,7 +20,7 @@ def rounded(params, dtype):
 
 
 def operations(jaxpr, dtype):
-    """Names of the operations that take numbers of a dtype."""
+    """Names of the operations with operands of a dtype."""
     for equation in jaxpr.eqns:
         if any(getattr(v.aval, "dtype", None) == dtype for v in equation.invars):
             yield equation.primitive.name

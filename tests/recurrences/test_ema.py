@@ -1,4 +1,4 @@
-"""The moving averages: their start, and decays near 0 and 1."""
+"""Moving averages: initialization, and decays near 0 and 1."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ WIDTH = 500
 
 
 def follows(sample, distribution):
-    """Whether a sample is one of the distribution, by Kolmogorov and Smirnov."""
+    """Whether a sample follows a distribution, by the Kolmogorov-Smirnov test."""
     return stats.kstest(np.ravel(sample), distribution).pvalue > 0.01
 
 

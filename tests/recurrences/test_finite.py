@@ -128,19 +128,19 @@ LOGITS = np.linspace(-20, 20, 41).astype(np.float32)
 
 
 def exact(function, *logits):
-    """Value and derivative by the first argument, in double precision."""
+    """Value and derivative by the first argument, in float64."""
     logits = [np.complex128(logit) for logit in logits]
     value = function(logits[0] + 1e-30j, *logits[1:])
     return np.real(value), np.imag(value) / 1e-30
 
 
 def of_sigmoid(x):
-    """The logistic function of complex numbers, with the digits of small ones."""
+    """The logistic function of complex numbers, accurate for small values."""
     return 1 / (1 + np.exp(-x))
 
 
 def of_logits(function, *logits):
-    """Value and derivative by the first argument, number by number."""
+    """Value and derivative by the first argument, elementwise."""
     one = jax.value_and_grad(function)
     return jax.jit(jax.vmap(one))(*logits)
 

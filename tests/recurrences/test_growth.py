@@ -1,4 +1,4 @@
-"""Convolution by FFT where decays of a recurrence may exceed 1, and where not."""
+"""Convolution by FFT for decays that may exceed 1, and for others."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ X, C = RNG.normal(size=(2, 1, LENGTH, WIDTH)).astype(np.float32)
 
 @dataclass(frozen=True)
 class Free(TimeInvariant):
-    """Modes of any modulus; in two directions the second has modes of its own."""
+    """Modes of any modulus; the backward direction has its own modes."""
 
     bidirectional: bool = False
 
@@ -68,7 +68,7 @@ def evaluate(free, method):
 
 
 def defined(params, x, bidirectional):
-    """The outputs in float64, from kernels tap by tap."""
+    """The outputs in float64, from the taps of the kernels."""
     params = {name: np.float64(value) for name, value in params.items()}
 
     def convolved(x, log_abs, w):
@@ -115,7 +115,7 @@ def test_fft_of_growing_modes_equals_the_definition(bidirectional):
 
 @pytest.mark.full
 def test_rows_of_vmap_that_grow_spoil_no_gradient():
-    # Both branches are evaluated: of 40**64 the one that is left out is infinite.
+    # Both branches are evaluated; the unused one is infinite for 40**64.
     many = [params_of(growth) for growth in (0.5, 40.0)]
     both = jax.tree.map(lambda *leaves: np.stack(leaves), *many)
     run = evaluate(Free(), "fft")

@@ -31,20 +31,20 @@ def compiled(unit):
 
 
 def stretches(unit, params, length) -> np.ndarray:
-    """Singular values of the Jacobian of the last state by the first."""
+    """Singular values of the Jacobian of the final state by the initial state."""
     found = compiled(unit)[1](jnp.zeros(N), params, jnp.zeros((length, 1)))
     return np.linalg.svd(found)[1]
 
 
 def matrix(values, seed=0) -> np.ndarray:
-    """A matrix of these singular values."""
+    """A matrix with the given singular values."""
     bases = np.random.default_rng(seed).normal(size=(2, len(values), len(values)))
     left, right = (np.linalg.qr(base)[0] for base in bases)
     return left * np.asarray(values) @ right
 
 
 def drawn(unit, key):
-    """Parameters, input and a first state, all of them normal."""
+    """Normal parameters, input and initial state."""
     params = unit.init(key, 2)
     params = {k: 0.3 * jax.random.normal(key, v.shape) for k, v in params.items()}
     keys = jax.random.split(key)
@@ -159,7 +159,7 @@ BASES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Generalized(FRU):
-    """An FRU of another basis than waves."""
+    """An FRU with another basis than the Fourier basis."""
 
     basis: str
 

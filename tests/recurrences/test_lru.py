@@ -1,4 +1,4 @@
-"""LRU: the ring that its eigenvalues start on, and the variance that gains keep."""
+"""LRU: the initial ring of its eigenvalues, and the normalization of the variance."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Every recurrence over several devices, by the methods that accelerators choose."""
+"""Every recurrence on several devices, with the methods selected on accelerators."""
 
 import functools
 
@@ -20,17 +20,17 @@ RESET[1, 5] = True
 
 @pytest.fixture(autouse=True)
 def on_accelerators(monkeypatch):
-    """Lets ``method="auto"`` choose as it does on GPUs and TPUs."""
+    """Makes ``method="auto"`` select the methods of GPUs and TPUs."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
 
 
 def pmapped(step):
-    """Each device takes its rows; the parameters are the same on all."""
+    """Maps over shards of the rows with `jax.pmap`; parameters are replicated."""
     return jax.pmap(step, axis_name="data", in_axes=(None, 0, 0, 0), out_axes=None)
 
 
 def shard_mapped(step):
-    """The same with `jax.shard_map`, which checks what varies over the devices."""
+    """The same with `jax.shard_map`, which checks varying axes."""
     mesh = jax.make_mesh(
         (N_DEVICES,), ("data",), axis_types=(jax.sharding.AxisType.Auto,)
     )

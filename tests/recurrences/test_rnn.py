@@ -1,4 +1,4 @@
-"""Nonlinear recurrences: their sizes, and their parallel evaluation at length."""
+"""Nonlinear recurrences: numbers of parameters, and parallel evaluation."""
 
 import chex
 import jax
@@ -17,7 +17,7 @@ from tests.tiers import tiered
 
 
 def fru(length, n=20, **sizes):
-    """The published unit for sequences of one length, with fewer waves."""
+    """The published unit for sequences of one length, with fewer frequencies."""
     return FRU(frequencies=log_spaced(n, float(length)), horizon=length, **sizes)
 
 
@@ -40,7 +40,7 @@ def scaled(params, by):
     ids=["fru_60", "fru_40", "sru", "lstm", "rnn", "fru_imdb", "sru_imdb"],
 )
 def test_parameter_counts_are_the_published_ones(unit, d_in, wanted, key):
-    """Table 1 and table 3, without the last linear map."""
+    """Tables 1 and 3, without the output layer."""
     found = sum(leaf.size for leaf in unit.init(key, d_in).values())
     assert found == wanted
 
@@ -62,7 +62,7 @@ def test_published_frequencies():
 def test_fru_in_parallel_is_the_fru(length, by, key):
     unit = fru(length, d_statistic=4, d_output=8)
     params = scaled(unit.init(key, 2), by)
-    # Sums that are zero lie on a ReLU's kink where its bias is zero.
+    # With zero bias, sums of zero are at the point where a ReLU has no derivative.
     params |= {
         k: 0.1 * jax.random.normal(key, v.shape)
         for k, v in params.items()
@@ -97,7 +97,7 @@ def test_fru_in_parallel_is_the_fru(length, by, key):
     ids=["fru", "sru", "gru"],
 )
 def test_trained_weights_are_solved_in_parallel(unit, contracts, key):
-    """Two hundred steps of Adam towards the next value of a mixture of sines.
+    """Weights after 200 steps of Adam on the next value of a mixture of sines.
 
     After them 17 sweeps solve an FRU, 14 an SRU. A GRU, which then hardly turns what
     it has, would need more than are allowed, and is stepped through; with the damping

@@ -1,4 +1,4 @@
-"""The last state of sums, against the sums one step after another."""
+"""The final state of running sums, compared to the sequential sums."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""S4: that it starts as HiPPO-LegS itself, and what it refuses."""
+"""S4: initialization by HiPPO-LegS, and invalid arguments."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from tests.tiers import tiered
 @pytest.mark.parametrize("length", tiered([1, 2, 64, 1023], (64,)))
 @pytest.mark.parametrize("dt", tiered([0.1, 1e-3]))
 def test_s4_starts_as_hippo_itself(length, dt, key):
-    """Its kernel is that of the real matrices, stepped by scipy in their own basis."""
+    """Its kernel is that of the real HiPPO matrices, discretized by scipy."""
     n = 16
     s4 = S4(d_state=n, dt_min=dt, dt_max=dt)
     params = s4.init(key, 1)

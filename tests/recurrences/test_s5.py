@@ -1,4 +1,4 @@
-"""S5: its start in the eigenbasis, its modes that all channels share."""
+"""S5: initialization in the eigenbasis, and modes shared by all channels."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Nonlinear recurrences of large weights: parallel solutions are right, or not used."""
+"""Nonlinear recurrences with large weights: parallel solutions are exact or unused."""
 
 import chex
 import jax
@@ -12,7 +12,7 @@ UNITS = scaled.units(LENGTH)
 X = scaled.inputs(LENGTH)
 MOVED = X * (1 + 2.0**-23)  # by the last digit
 ONE = np.zeros((2, LENGTH), bool)
-# Within so few steps the gradients of all units but SRU are float32 numbers.
+# For more steps, gradients overflow float32, except those of the SRU.
 SEGMENTS = np.tile(np.arange(LENGTH) % 8 == 0, (2, 1))
 
 
@@ -44,7 +44,7 @@ def test_scaled_feedback_gives_the_sequential_solution(name):
             chex.assert_tree_all_finite(y)
             if reset is SEGMENTS and name != "sru":
                 chex.assert_tree_all_finite((grads, wanted_grads))
-            # Units of large weights are chaotic: what rounding leaves grows by step.
+            # Units with large weights are chaotic: rounding errors grow at each step.
             moved, moved_grads, _ = solve(name, scale, "sequential", reset, MOVED)
             chaos = 100 * distance(moved, wanted)
             assert distance(y, wanted) <= 1e-5 * largest(wanted) + chaos
@@ -56,7 +56,7 @@ def test_scaled_feedback_gives_the_sequential_solution(name):
 
 @pytest.mark.full
 def test_iterations_end_where_they_cannot_converge():
-    """Newton's that do not come closer, Picard's that grow as a power."""
+    """Newton iterations that stagnate, and Picard iterations that grow as a power."""
     for name, scale in (("gru", 8.0), ("sru", 12.0)):
         _, _, taken = solve(name, scale, "associative", ONE)
         assert not taken.converged

@@ -1,4 +1,4 @@
-"""The selective recurrence: its start, its chunks, the memory of its gradient."""
+"""The selective SSM: initialization, chunks, and memory of the gradient."""
 
 import chex
 import jax

@@ -1,4 +1,4 @@
-"""The bound on states that exist at once: holds memory, changes nothing else."""
+"""The bound on simultaneous states limits memory and does not change results."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from tests.recurrences.cases import (
 @rows(fast=())
 def test_slices_of_the_modes_change_nothing(row, monkeypatch):
     p = problem(row, 7, batch=5, start=True)
-    # Two modes a slice, of three or six: one slice is filled up.
+    # Two modes per slice, three or six in total: one slice may be padded.
     monkeypatch.setattr(BOUND, 2 * p.x.size)
 
     def run(params, x, state):

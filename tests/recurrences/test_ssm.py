@@ -1,4 +1,4 @@
-"""The state-space baselines: what they start from, and what the papers say of them."""
+"""State space models: initialization, and properties stated in the papers."""
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ FREQUENCIES = {
 
 
 def follows(sample, distribution):
-    """Whether a sample is one of the distribution, by Kolmogorov and Smirnov."""
+    """Whether a sample follows a distribution, by the Kolmogorov-Smirnov test."""
     return stats.kstest(np.ravel(sample), distribution).pvalue > 0.01
 
 
@@ -47,7 +47,7 @@ def test_eigenvalues_start_where_the_papers_say(ssm, wanted, key):
     ids=["dss", "s4d", "s4", "s5"],
 )
 def test_steps_are_log_uniform(ssm, key):
-    """Of each channel; S5's of each state."""
+    """One step per channel, or per state in S5."""
     log_dt = ssm.init(key, 1000)["log_dt"]
     assert log_dt.shape == (1000,)
     low, high = np.log([1e-3, 1e-1])
@@ -97,7 +97,7 @@ def test_softmax_kernel_is_the_row_softmax_of_the_paper(dt, key):
     given = jax.jit(lambda params: convolution_kernel(dss.modes(params), length))(
         params
     )
-    # The bound on what is divided by is felt where a sequence is short for all modes.
+    # The lower bound of the denominator matters if all modes outlast the sequence.
     tolerance = (1e-2 if dt * length < 0.1 else 2e-5) * np.abs(wanted).max()
     np.testing.assert_allclose(given, wanted, rtol=0, atol=tolerance)
 

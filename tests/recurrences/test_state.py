@@ -1,4 +1,4 @@
-"""The state that a recurrence takes and gives goes on where the last call ended."""
+"""Passing the final state to the next call is the same as a single call."""
 
 import chex
 import jax
@@ -16,7 +16,7 @@ from tests.recurrences.cases import (
     rows,
 )
 
-# Borders at the first step, inside, and before the last; a method on either side.
+# Splits after the first step, inside, and before the last; one method per part.
 PIECES = [(0, 1, "fft"), (1, 5, "chunked"), (5, 7, "sequential")]
 
 

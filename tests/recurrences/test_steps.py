@@ -1,4 +1,4 @@
-"""The equations of a paper, step by step, against the evaluation of a sequence."""
+"""The equations of a paper, step by step, compared to the evaluation of a sequence."""
 
 import functools
 
@@ -22,7 +22,7 @@ LENGTH, CUT = 17, 7
 
 @pytest.mark.parametrize("row", tiered(STEPPED, ("fru", "sru")))
 def test_scan_of_the_equations_is_the_sequence(row):
-    """Also where the state is handed on from one part of the sequence to the next."""
+    """Also if the state is carried from one part of the sequence to the next."""
     given = problem(row, LENGTH, start=True)
 
     @jax.jit

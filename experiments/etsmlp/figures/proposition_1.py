@@ -1,18 +1,18 @@
-"""Proposition 1: gradients by ``lambda`` explode at the circle; by ``lambda'``, some.
+"""Proposition 1: gradients by ``lambda`` and ``lambda'`` near the unit circle.
 
     python -m experiments.etsmlp.figures.proposition_1 --output=gradients.png
 
-The loss is ``log(sum_t y_t**2) / 2`` of the response ``y`` to one impulse, so that
-``sum_t dL/dy_t y_t = 1``, whatever ``lambda`` is. The paper asks that this sum be
-bounded, and says that then the gradients by both parts of ``lambda' = log log lambda``
-are. What the picture shows:
+The loss is ``log(sum_t y_t**2) / 2`` of the impulse response ``y``, so that
+``sum_t dL/dy_t y_t = 1`` for every ``lambda``. The paper assumes that this sum is
+bounded, and concludes that the gradients by both parts of ``lambda' = log log lambda``
+are bounded. The figure shows:
 
 - Towards 0, and along the real axis towards 1, where the gradient by ``lambda`` grows
   as ``1 / (1 - |lambda|)``, both parts stay below one. The real part does everywhere.
-- Towards another point of the circle, of angle ``theta``, the imaginary part grows as
-  ``theta / (2 (1 - |lambda|))``: it turns ``log lambda``, which moves ``|lambda|``, and
-  equation 11 leaves out the term that answers to that. The bound on
-  ``|lambda**alpha|``, and ``alpha``, which makes angles small, are what holds it.
+- Towards another point of the circle, at angle ``theta``, the imaginary part grows as
+  ``theta / (2 (1 - |lambda|))``: it rotates ``log lambda``, which changes ``|lambda|``,
+  and equation 11 omits the term for this. It is limited by the bound on
+  ``|lambda**alpha|`` and by ``alpha``, which makes angles small.
 
 Source: Chu and Lin, arXiv 2403.17445, 2024, section 3.1 and appendix A.
 """
@@ -32,15 +32,16 @@ _SMOOTHING = CES(alpha=False, beta=False, shortcut="none", max_modulus=1.0)
 
 
 def gradients(modulus: np.ndarray, angle: float) -> dict[str, np.ndarray]:
-    """Sizes of the gradients at points of the unit disc.
+    """Computes the magnitudes of the gradients at points of the unit disc.
 
     Args:
       modulus: ``|lambda|``, ``(n,)``, above 0 and at most 0.9998, so that the response
-        has passed after 65,536 steps.
+        has decayed after 65,536 steps.
       angle: Phase of ``lambda``, radians.
 
     Returns:
-      By ``lambda``, and by the real and the imaginary part of ``lambda'``, ``(n,)``.
+      Gradients by ``lambda``, and by the real and the imaginary part of ``lambda'``,
+      each ``(n,)``.
 
     Example:
       >>> found = gradients(np.array([0.9, 0.999]), angle=0.0)
@@ -69,7 +70,7 @@ def gradients(modulus: np.ndarray, angle: float) -> dict[str, np.ndarray]:
 
 
 def draw() -> Figure:
-    """Draws the gradients towards the circle and towards 0."""
+    """Plots the gradients towards the circle and towards 0."""
     drawing = figure(9.0, 5.4)
     panels = drawing.subplots(2, 3, sharey="row")
     near = {

@@ -1,18 +1,20 @@
-"""What few waves can express, and few decays cannot; section 4 and figure 9.
+"""Approximation by few waves and by few decays; section 4 and figure 9.
 
     python -m experiments.fru.figures.expressive --output=expressive.png
 
-Three things that the picture shows and the tests check:
+The figure shows, and the tests check:
 
 - Lemma 4.2: ``d + 1`` multiples of one low frequency, each with two coefficients,
-  interpolate a polynomial of degree ``2 d + 1`` as well as one likes. The coefficients
-  grow without bound as the frequency falls.
-- Theorem 4.4: three decays, real weights, whose sum changes its sign at most twice,
-  miss the part `LEAST_MISSED` of the polynomial of figure 9 or more, in the mean.
-- The theorem says this of any number of decays. That does not hold: the sum of ``k``
-  decays changes its sign up to ``k - 1`` times, sums of decays are dense in the
-  continuous functions, and fourteen of them miss far less than three, by weights that
-  are large. What remains is that fourteen waves miss less still, by small weights.
+  interpolate a polynomial of degree ``2 d + 1`` with arbitrarily small error. The
+  coefficients grow without bound as the frequency decreases.
+- Theorem 4.4: the sum of three decays with real weights changes its sign at most twice,
+  and its mean error on the polynomial of figure 9 is at least `LEAST_MISSED` of the
+  mean size of the polynomial.
+- The theorem states this for any number of decays, which does not hold: the sum of
+  ``k`` decays changes its sign up to ``k - 1`` times, sums of decays are dense in the
+  continuous functions, and the error of fourteen of them is much smaller than that of
+  three, with large weights. The error of fourteen waves is smaller still, with small
+  weights.
 
 Source: Zhang, Lin, Song and Dhillon, arXiv 1803.06585, 2018, section 4, appendix B.
 """
@@ -37,7 +39,7 @@ def polynomial(part: Float[Array, " t"]) -> Float[np.ndarray, " t"]:
     """Figure 9: the Taylor polynomial of degree 9 of a sine, over its five zeros.
 
     Args:
-      part: Time as a part of the whole, in [0, 1], ``(t,)``.
+      part: Time as a fraction of the interval, in [0, 1], ``(t,)``.
     """
     x = BETA * (np.asarray(part) - 0.5)
     power = 2 * np.arange(5) + 1
@@ -48,11 +50,11 @@ def polynomial(part: Float[Array, " t"]) -> Float[np.ndarray, " t"]:
 def interpolation(
     coefficients: Float[Array, " n"], frequency: float
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """Weights of waves that agree with a polynomial in its terms; claim 4.3.
+    """Weights of waves whose Taylor terms are those of a polynomial; claim 4.3.
 
     Args:
       coefficients: Of ``t**0, t**1, ...``, ``(2 m,)``.
-      frequency: ``f``, waves in a unit of time.
+      frequency: ``f``, periods per unit of time.
 
     Returns:
       ``(alpha, beta)``: weights of ``cos(2 pi f i t)`` and ``sin(2 pi f i t)``, ``i``
@@ -82,33 +84,33 @@ def waves(
     frequency: float,
     t: Float[Array, " t"],
 ) -> Float[np.ndarray, " t"]:
-    """The sum of the waves that `interpolation` weighs, ``(t,)``."""
+    """The sum of the waves with the weights of `interpolation`, ``(t,)``."""
     angle = 2 * np.pi * frequency * np.outer(t, np.arange(1, len(alpha) + 1))
     return np.cos(angle) @ alpha + np.sin(angle) @ beta
 
 
 def decays(n: int, part: Float[Array, " t"]) -> Float[np.ndarray, "t n"]:
-    """Decays ``a**t`` over a stretch, ``a`` in (0, 1): rates 1/4, 1, 9/4, 4, ...
+    """Decays ``a**t`` over an interval, ``a`` in (0, 1): rates 1/4, 1, 9/4, 4, ...
 
     Args:
-      n: How many.
-      part: Time as a part of the stretch, ``(t,)``.
+      n: Number of decays.
+      part: Time as a fraction of the interval, ``(t,)``.
     """
     return np.exp(-np.outer(part, 0.25 * np.arange(1, n + 1) ** 2))
 
 
 def harmonics(n: int, part: Float[Array, " t"]) -> Float[np.ndarray, "t n"]:
-    """Cosines and sines of half waves and more over a stretch, ``n`` in all."""
+    """``n`` cosines and sines with multiples of half a period per interval."""
     angle = np.pi * np.outer(part - 0.5, np.arange(1, n // 2 + 1))
     return np.concatenate([np.cos(angle), np.sin(angle)], 1)
 
 
 def fit(terms: Float[Array, "t n"], values: Float[Array, " t"]) -> tuple[float, float]:
-    """The best weights by least squares.
+    """Fits weights by least squares.
 
     Returns:
-      ``(missed, largest)``: the mean size of what is missed over that of the values,
-      and the largest weight.
+      ``(missed, largest)``: the mean absolute error divided by the mean absolute value,
+      and the maximum absolute weight.
     """
     weights = np.linalg.lstsq(terms, values, rcond=1e-15)[0]
     missed = np.mean(np.abs(terms @ weights - values)) / np.mean(np.abs(values))
@@ -116,7 +118,7 @@ def fit(terms: Float[Array, "t n"], values: Float[Array, " t"]) -> tuple[float, 
 
 
 def draw() -> Figure:
-    """Draws the interpolation, the fits and the sizes of their weights."""
+    """Plots the interpolation, the fits and the magnitudes of their weights."""
     drawing = figure(10.0, 3.2)
     left, middle, right = drawing.subplots(1, 3)
     t = np.linspace(0, 1, 400)

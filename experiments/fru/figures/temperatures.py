@@ -1,13 +1,13 @@
-r"""The temperatures of Beijing by few waves; figure 2.
+r"""Temperatures of Beijing approximated by few waves; figure 2.
 
     python -m experiments.fru.figures.temperatures --output=temperatures.png \
         --data=PRSA_data_2010.1.1-2014.12.31.csv
 
 ``--data`` is the file of that name in the UCI repository's set `Beijing PM2.5
 <https://archive.ics.uci.edu/dataset/381>`_ (licence CC BY 4.0), hourly; the figure
-takes its first three years. A term is a wave of the discrete transform with its phase,
-and the ``n`` of the largest amplitudes are kept: that of 5 has the mean, the year and
-the day.
+uses its first three years. A term is a wave of the discrete Fourier transform with its
+phase, and the ``n`` terms with the largest amplitudes are kept: those of 5 include the
+mean, the year and the day.
 
 Source: Zhang, Lin, Song and Dhillon, arXiv 1803.06585, 2018, section 4.
 """
@@ -27,16 +27,16 @@ YEARS = (2010, 2011, 2012)
 
 
 def temperatures(path: str) -> Float[np.ndarray, " t"]:
-    """Reads the temperatures of the three years, degrees Celsius, one an hour.
+    """Reads the hourly temperatures of three years in degrees Celsius.
 
     Args:
       path: The file.
 
     Returns:
-      ``(26304,)`` if the file is whole.
+      ``(26304,)`` if the file is complete.
 
     Raises:
-      ValueError: The file has no such columns, or a number in it is none.
+      ValueError: A column is missing, or a value is not a number.
     """
     found = []
     with Path(path).open(newline="") as file:
@@ -59,9 +59,9 @@ def temperatures(path: str) -> Float[np.ndarray, " t"]:
 
 
 def sparse(values: Float[Array, " t"], n: int) -> Float[np.ndarray, " t"]:
-    """The ``n`` waves of a series that have the largest amplitudes.
+    """Returns the sum of the ``n`` waves of a series with the largest amplitudes.
 
-    The mean counts as one.
+    The mean counts as one wave.
 
     Example:
       >>> t = np.arange(8)
@@ -79,7 +79,7 @@ def sparse(values: Float[Array, " t"], n: int) -> Float[np.ndarray, " t"]:
 
 
 def draw(data: str) -> Figure:
-    """Draws the series and its fits."""
+    """Plots the series and its approximations."""
     values = temperatures(data)
     days = np.arange(len(values)) / 24
     drawing = figure(9.0, 5.0)

@@ -1,19 +1,20 @@
-"""Length extension as extrapolation: a memory fitted to windows, beyond them.
+"""Length extension as extrapolation of a memory that is fitted to windows.
 
     python -m experiments.longssm.figures.extrapolation --output=memory.png
 
-A linear model of ``m`` decays has the memory ``sum_i c_i e^(-a_i s)``: how much it
-still knows after ``s`` steps. Trained from fresh states on windows of ``T`` steps, it
-is fitted to the memory that is wanted on ``[0, T]`` alone, and with ``u = e^(-s)`` what
-it does beyond is the extrapolation of a polynomial in ``u``. Where states go on from
-window to window, what lies further back counts too: here ``8 T`` steps.
+A linear model with ``m`` decays has the memory ``sum_i c_i e^(-a_i s)``, its response
+to an input ``s`` steps earlier. If it is trained from zero states on windows of ``T``
+steps, it is fitted to the target memory on ``[0, T]`` only; with ``u = e^(-s)``, its
+memory beyond ``T`` is the extrapolation of a polynomial in ``u``. If states are carried
+between windows, earlier inputs are fitted too, here those of ``8 T`` steps.
 
-What the picture shows, and the tests check: on the window both fits are the better the
-more decays. Beyond it the fit to the window is off by more than the memory itself, and
-more decays do not mend it; the fit to ``8 T`` is off by less, for every number of them.
+The figure shows, and the tests check: on the window the error of both fits decreases
+with the number of decays. Beyond the window the error of the fit to ``T`` exceeds the
+memory itself, also with more decays; the error of the fit to ``8 T`` is smaller for
+every number of decays.
 
 Source: Wang, arXiv 2406.02080, 2024, sections 3.1 and 3.2, appendix D.2; target, rates
-and lengths are ours, for the paper has none.
+and lengths are ours, since the paper states none.
 """
 
 import numpy as np
@@ -29,16 +30,17 @@ FAR = 64 * WINDOW
 
 
 def memory(s: Float[Array, " t"]) -> Float[np.ndarray, " t"]:
-    """The memory that is wanted: it fades as a power, slower than any decay."""
+    """The target memory: it decreases as a power, slower than any exponential."""
     return 1 / (1 + np.asarray(s) / 4)
 
 
 def fitted(m: int, seen: int) -> Float[np.ndarray, " t"]:
-    """What decays that are fitted to the first steps remember after each of `FAR`.
+    """Memory over `FAR` steps of decays that are fitted to the first steps.
 
     Args:
-      m: Decays; their time constants are even in their logarithm from 1 to `FAR`.
-      seen: Steps that are fitted, by least squares.
+      m: Number of decays; the logarithms of their time constants are evenly spaced
+        from 1 to `FAR`.
+      seen: Number of steps that are fitted by least squares.
 
     Returns:
       ``(FAR,)``.
@@ -51,14 +53,14 @@ def fitted(m: int, seen: int) -> Float[np.ndarray, " t"]:
 
 
 def errors(m: int, seen: int) -> tuple[float, float]:
-    """Mean size of the error on the window and beyond it, as parts of the memory."""
+    """Mean absolute error on the window and beyond it, relative to the memory."""
     wanted = memory(np.arange(FAR))
     wrong = np.abs(fitted(m, seen) - wanted) / wanted
     return float(wrong[:WINDOW].mean()), float(wrong[WINDOW:].mean())
 
 
 def draw() -> Figure:
-    """Draws memories, and their errors by the number of decays."""
+    """Plots memories, and their errors by the number of decays."""
     drawing = figure(8.6, 3.4)
     left, right = drawing.subplots(1, 2)
     s, colours = np.arange(1, FAR), {"zero": BLUE, "carry": ORANGE}

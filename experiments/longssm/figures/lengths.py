@@ -1,26 +1,25 @@
-"""Perplexity by length, trained and read with states that go on or from fresh ones.
+"""Perplexity by length, trained and evaluated with carried or with zero states.
 
     python -m experiments.longssm.figures.lengths --output=lengths.png
 
-The question is the paper's: does a model that is trained on short windows read long
-texts as well as one that was trained on long windows, and is it enough for it that
-states go on from batch to batch? So the pairs are the paper's: models that are trained
-and read with states that go on, beside models that are trained and read from fresh
-states. Above, the windows come in the order of the text, where states that go on give
-one number for every length; below, in no order, where the states that a window starts
-from are those of another place, and windows from fresh states read the same as above. A
-column is a model, a colour a length of training.
+The question of the paper: does a model that is trained on short windows evaluate long
+texts as well as one trained on long windows, and is it sufficient to carry states
+between batches? As in the paper, models trained and evaluated with carried states are
+compared with models trained and evaluated with zero states. Top: windows in the order
+of the text, where carried states give one value for all lengths. Bottom: shuffled
+windows, where carried states belong to another place of the text, and the values with
+zero states are those of the top. Columns are models, colours training lengths.
 
-What the paper says of it: training on longer windows is generally better, with states
-that go on too, but not necessary for a loss that does not rise with the length (section
-4.1); and states that go on improve on fresh ones (section 4.2). How the models here
-compare stands in the tables of ``experiments/results``, with intervals over documents.
+Statements of the paper: training on longer windows is generally better, with carried
+states too, but not necessary for a loss that does not increase with the length (section
+4.1); and carried states improve on zero states (section 4.2). The results of the models
+here are in the tables of ``experiments/results``, with intervals over documents.
 
-Drawn are runs whose number of rows does not depend on the length, ``rows=32``, measured
-on the test split, the mean over their seeds; runs whose records are stale are left out.
-Two runs of a colour differ in their states alone. Runs of different colours read the
-same text in the same rows, but the longer their windows the fewer their steps, so that
-what they differ by is not of the length alone.
+The figure shows runs whose number of rows does not depend on the length, ``rows=32``,
+on the test split, averaged over seeds; stale runs are excluded. Two runs of one colour
+differ only in their states. Runs of different colours read the same text in the same
+rows, but longer windows have fewer steps, so that their difference is not due to the
+length alone.
 
 For each of ``s5`` and ``mamba``, 16, 32 and 128, ``carry`` and ``zero``, and three
 seeds::
@@ -87,7 +86,7 @@ def curves(records: Path = RECORDS) -> list[Curve]:
       records: Directory of the records.
 
     Raises:
-      ValueError: There are none.
+      ValueError: There are no such records.
     """
     found: defaultdict[tuple[str, int, str, str], defaultdict[int, list[float]]]
     found = defaultdict(lambda: defaultdict(list))
@@ -125,7 +124,7 @@ def curves(records: Path = RECORDS) -> list[Curve]:
 
 
 def draw() -> Figure:
-    """Draws them: a column a model, above in order and below in no order."""
+    """Plots all curves: one column per model, text order above, shuffled below."""
     found = curves()
     models = sorted({curve.model for curve in found})
     windows = sorted({curve.trained for curve in found})

@@ -1,15 +1,15 @@
-r"""Published Mambas at lengths beyond their training: figure 2.
+r"""Published Mamba models at lengths beyond their training length; figure 2.
 
     python -m experiments.longssm.figures.pretrained --data=FOLDER \
         --output=pretrained.png
 
-``FOLDER`` holds ``text.txt``, the text that is read, and a folder for each model as
-Hugging Face has them (``mamba-130m-hf`` and so on): ``config.json``,
-``model.safetensors``, ``tokenizer.json``. A point is the perplexity of windows of that
-length from fresh states, all of the same tokens; the models were trained on 2,048, up
-to twice of which they hold, in the paper.
+``FOLDER`` contains the text, ``text.txt``, and a directory per model in the format of
+Hugging Face (``mamba-130m-hf`` and so on): ``config.json``, ``model.safetensors``,
+``tokenizer.json``. A point is the perplexity of windows of this length with zero
+states, on the same tokens for all lengths. The models were trained on 2,048 tokens; in
+the paper their perplexity does not increase up to twice this length.
 
-Source: Wang, arXiv 2406.02080, 2024, figure 2, of the Pile.
+Source: Wang, arXiv 2406.02080, 2024, figure 2, on the Pile.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,18 +33,18 @@ MOST_TOKENS = 2**18
 def measured(
     folder: str | Path, lengths: Sequence[int] = LENGTHS
 ) -> Iterator[tuple[str, list[LossAtLength]]]:
-    """Measures each model of a folder.
+    """Evaluates each model of a directory.
 
     Args:
-      folder: Holds the text and the models, as the head of this file says.
-      lengths: Tokens of a window; each must divide the greatest.
+      folder: Directory of the text and the models; see the docstring of this module.
+      lengths: Window lengths in tokens; each must divide the maximum.
 
     Yields:
       The name of a model and its loss at each length.
 
     Raises:
-      FileNotFoundError: The text, or a file of a model, is not there.
-      ValueError: There is no model, or the text is shorter than the greatest length.
+      FileNotFoundError: The text, or a file of a model, does not exist.
+      ValueError: There is no model, or the text is shorter than the maximum length.
     """
     text = Path(folder, "text.txt").read_text(encoding="utf-8")
     models = sorted(path.parent for path in Path(folder).glob("*/config.json"))
@@ -61,7 +61,7 @@ def measured(
 
 
 def draw(folder: str) -> Figure:
-    """Draws them, a curve a model."""
+    """Plots one curve per model."""
     drawing = figure(5.6, 3.6)
     axes = drawing.subplots()
     for i, (name, found) in enumerate(measured(folder)):

@@ -1,4 +1,4 @@
-"""Steps of continuous modes, against scipy and series in double precision."""
+"""Discretization of continuous modes, compared to scipy and to series in float64."""
 
 import math
 
@@ -37,7 +37,7 @@ def test_steps_are_those_of_scipy(rule, dt):
     "z", tiered([0.0, 1e-30, 1e-8, 1e-4j, -1e-3 + 1e-3j, -0.1, 0.3j], 3)
 )
 def test_short_steps_lose_nothing(rule, z):
-    """Value and derivative of the gain over ``dt``, by their series."""
+    """Value and derivative of the gain divided by ``dt``, compared to their series."""
     terms = np.arange(20)
     factors = (
         [1 / math.factorial(k + 1) for k in terms] if rule == "zoh" else 0.5**terms

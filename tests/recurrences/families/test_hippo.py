@@ -1,4 +1,4 @@
-"""HiPPO-LegS, whole and in the eigenbasis of its normal part."""
+"""HiPPO-LegS as a matrix, and in the eigenbasis of its normal part."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Padding is moved behind the data, and the outputs back."""
+"""Valid steps are left-aligned, and outputs are scattered back."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def test_data_come_first_in_their_order():
 
 def test_start_on_padding_passes_to_the_next_data():
     _, reset, _, _ = left_align(X, RESET, MASK)
-    # Before step 1 and before step 3; the start at step 5 has no data behind it.
+    # Resets before steps 1 and 3; the one at step 5 has no valid steps after it.
     np.testing.assert_array_equal(reset[0, :3], [1, 1, 0])
     np.testing.assert_array_equal(reset[1], RESET[1])
 
@@ -51,7 +51,7 @@ def test_padding_may_hold_anything(value):
     @jax.jit
     def there_and_back(x):
         x, _, _, places = left_align(x, None, MASK)
-        # What a later step makes of the zeros behind the data is dropped, too.
+        # Outputs of the zeros after the valid steps are dropped too.
         return scatter_back(jnp.where(x == 0, value, x), MASK, places)
 
     np.testing.assert_array_equal(

@@ -1,4 +1,4 @@
-"""Linear maps of sums, by recurrences of their own, against maps of the sums."""
+"""Recurrences for linear maps of sums, compared to maps of the sums."""
 
 import jax
 import jax.numpy as jnp
