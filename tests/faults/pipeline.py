@@ -58,7 +58,7 @@ _TRAINING = (
     ),
     Fault(
         "tie_goes_to_greater_loss",
-        "ssm_jax/training/checkpointing/checkpoints.py",
+        "ssm_jax/training/checkpointing/integrity.py",
         "ranks.append((value, -tie, ",
         "ranks.append((value, tie, ",
     ),

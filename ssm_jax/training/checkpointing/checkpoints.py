@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from absl import logging
 from orbax.checkpoint import v1 as ocp
@@ -19,6 +17,12 @@ from orbax.checkpoint import v1 as ocp
 from ssm_jax.config import changed_fields, from_json
 from ssm_jax.training.checkpointing import integrity
 from ssm_jax.training.checkpointing.integrity import CheckpointError, Json, Unreadable
+from ssm_jax.training.checkpointing.leaves import (
+    abstract,
+    check_layouts,
+    layout,
+    named_leaves,
+)
 from ssm_jax.training.lock import check_one_process
 from ssm_jax.types import PyTree
 
@@ -112,12 +116,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 f"`step` must be greater than {newest}, the newest in "
                 f"{self._directory}, got {step}; restore that one first."
             )
-        leaves = _named_leaves(state)
+        leaves = named_leaves(state)
         self._saving = {
             "step": int(step),
             "metrics": {name: float(value) for name, value in (metrics or {}).items()},
             "config": self._config or {},
-            "leaves": {name: _layout(leaf) for name, leaf in leaves.items()},
+            "leaves": {name: layout(leaf) for name, leaf in leaves.items()},
         }
         try:
             self._orbax = self._orbax or self._open()
@@ -200,22 +204,10 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         kept = {*sorted(found)[-_KEPT:], self._best(self._saving)}
         return [step in kept for step in found]
 
-    def _best(self, *records: Json) -> int | None:
-        """The best of the finished steps and of further records."""
-        found, ranks = list(records), []
-        for step in integrity.recorded_steps(self._directory):
-            try:
-                found.append(integrity.read_record(self._directory / str(step)))
-            except CheckpointError as error:
-                logging.warning("not counted among the best: %s", error)
-        for record in found:
-            value = record["metrics"].get(self._best_metric, math.nan)
-            tie = record["metrics"].get(self._tie_metric, math.inf)
-            if math.isfinite(value):
-                # Comparison with a NaN would depend on the order of the steps.
-                tie = tie if math.isfinite(tie) else math.inf
-                ranks.append((value, -tie, record["step"]))
-        return max(ranks)[-1] if ranks else None
+    def _best(self, *saving: Json) -> int | None:
+        """The best of the finished steps and of one that is being saved."""
+        records = [*saving, *integrity.records(self._directory)]
+        return integrity.best_step(records, self._best_metric, self._tie_metric)
 
     def _open(self) -> ocp.training.Checkpointer:
         """Opens the directory for writing; sets unusable steps in it aside."""
@@ -236,13 +228,13 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         integrity.remove_set_aside(self._directory)
 
     def _read(self, step: int, target: PyTree) -> Restored:
-        path, wanted = self._directory / str(step), _named_leaves(target)
+        path, wanted = self._directory / str(step), named_leaves(target)
         record = integrity.read_record(path)
         # The config explains a difference of shapes, so it is compared first.
         self._check_config(path, record["config"])
-        _check_layouts(path, wanted, record["leaves"])
+        check_layouts(path, wanted, record["leaves"])
         integrity.check_files(path, record)
-        leaves = {name: _abstract(leaf) for name, leaf in wanted.items()}
+        leaves = {name: abstract(leaf) for name, leaf in wanted.items()}
         stored = {name: leaf for name, leaf in leaves.items() if leaf.size}
         context = ocp.Context()
         context.pytree.loading.partial_load = True
@@ -294,48 +286,6 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             f"{_root_cause(error)} ({shutil.disk_usage(existing).free:,} bytes free); "
             f"{kept}, the same command continues."
         )
-
-
-def _named_leaves(tree: PyTree) -> dict[str, Any]:
-    """The leaves by their paths, as arrays or abstract arrays."""
-    leaves = {}
-    for path, leaf in jax.tree.leaves_with_path(tree):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        if name in leaves:
-            raise ValueError(
-                f"`tree` must have one path for each leaf, got `{name}` twice; "
-                "rename one of the keys."
-            )
-        is_array = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
-        leaves[name] = leaf if is_array else np.asarray(leaf)
-    return leaves
-
-
-def _layout(leaf: Any) -> str:
-    return f"{leaf.dtype}{leaf.shape}"
-
-
-def _check_layouts(path: Path, wanted: Json, saved: Json) -> None:
-    """Refuses a target that is not what was saved, below its top-level keys."""
-    asked = {name: _layout(leaf) for name, leaf in wanted.items()}
-    tops = {name.split("/")[0] for name in asked}
-    saved = {name: v for name, v in saved.items() if name.split("/")[0] in tops}
-    for name in sorted(asked.keys() | saved.keys()):
-        if asked.get(name) != saved.get(name):
-            raise CheckpointError(
-                f"leaf `{name}` must be {saved.get(name, 'absent')} as in step "
-                f"{path.name} of {path.parent}, got {asked.get(name, 'none')}; "
-                "build the model from the config of that run."
-            )
-
-
-def _abstract(leaf: Any) -> Any:
-    """What Orbax reads for a leaf: numpy unless it has a sharding or is a key."""
-    sharding = getattr(leaf, "sharding", None)
-    if sharding is None and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return np.empty(leaf.shape, leaf.dtype)
-    sharding = sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def _root_cause(error: BaseException) -> str:

@@ -7,8 +7,10 @@ checkpoint; a checkpoint without one was never finished.
 
 import hashlib
 import json
+import math
 import os
 import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,30 @@ def steps(directory: Path) -> list[int]:
 def recorded_steps(directory: Path) -> list[int]:
     """Returns the steps whose save has finished, ascending."""
     return [s for s in steps(directory) if (directory / str(s) / RECORD).exists()]
+
+
+def records(directory: Path) -> Iterator[Json]:
+    """Reads the records of the finished steps; logs a warning for unusable ones."""
+    for step in recorded_steps(directory):
+        try:
+            yield read_record(directory / str(step))
+        except CheckpointError as error:
+            logging.warning("not counted among the best: %s", error)
+
+
+def best_step(
+    records: Iterable[Json], metric: str | None, tie_metric: str | None
+) -> int | None:
+    """Returns the step with the largest metric; see `Checkpoints` for ties."""
+    ranks = []
+    for record in records:
+        value = record["metrics"].get(metric, math.nan)
+        tie = record["metrics"].get(tie_metric, math.inf)
+        if math.isfinite(value):
+            # Comparison with a NaN would depend on the order of the steps.
+            tie = tie if math.isfinite(tie) else math.inf
+            ranks.append((value, -tie, record["step"]))
+    return max(ranks)[-1] if ranks else None
 
 
 def set_aside(path: Path) -> None:
