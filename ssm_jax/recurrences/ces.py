@@ -121,8 +121,8 @@ class CES(TimeInvariant):
     References:
       Chu and Lin, `Incorporating Exponential Smoothing into MLP: A Simple but Effective
       Sequence Model <https://arxiv.org/abs/2403.17445>`_, 2024, section 3, equations 7
-      to 14; initialization as in Orvieto et al., `Resurrecting Recurrent Neural Networks for
-      Long Sequences <https://arxiv.org/abs/2303.06349>`_, 2023, lemma 3.2
+      to 14; initialization as in Orvieto et al., `Resurrecting Recurrent Neural
+      Networks for Long Sequences <https://arxiv.org/abs/2303.06349>`_, 2023, lemma 3.2
     """
 
     bidirectional: bool = False
