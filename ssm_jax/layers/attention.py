@@ -44,8 +44,8 @@ class Attention(Module):
     Example:
       >>> layer = Attention(n_heads=2, kind="linear")
       >>> x = jnp.ones((3, 16, 8))
-      >>> variables = layer.init(jax.random.key(0), x)
-      >>> y, state = layer.apply(variables, x)
+      >>> variables = jax.jit(layer.init)(jax.random.key(0), x)
+      >>> y, state = jax.jit(layer.apply)(variables, x)
       >>> y.shape, state.shape
       ((3, 16, 8), (3, 2, 4, 5))
 

@@ -46,8 +46,8 @@ class ETSMLP(Module):
       >>> from ssm_jax.recurrences import CES
       >>> layer = ETSMLP(CES(), d_hidden=8, gate=True)
       >>> x = jax.numpy.ones((2, 16, 4))
-      >>> variables = layer.init(jax.random.key(0), x)
-      >>> y, state = layer.apply(variables, x)
+      >>> variables = jax.jit(layer.init)(jax.random.key(0), x)
+      >>> y, state = jax.jit(layer.apply)(variables, x)
       >>> y.shape, state.shape
       ((2, 16, 4), (2, 8, 1))
 

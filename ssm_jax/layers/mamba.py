@@ -49,8 +49,8 @@ class Mamba(Module):
     Example:
       >>> layer = Mamba()
       >>> x = jnp.ones((2, 16, 8))
-      >>> variables = layer.init(jax.random.key(0), x)
-      >>> y, (window, h) = layer.apply(variables, x)
+      >>> variables = jax.jit(layer.init)(jax.random.key(0), x)
+      >>> y, (window, h) = jax.jit(layer.apply)(variables, x)
       >>> y.shape, window.shape, h.shape
       ((2, 16, 8), (2, 3, 16), (2, 16, 16))
 

@@ -28,7 +28,7 @@ class MLP(Module):
     Example:
       >>> layer = MLP(d_hidden=32)
       >>> x = jax.numpy.ones((2, 16, 8))
-      >>> layer.apply(layer.init(jax.random.key(0), x), x).shape
+      >>> jax.jit(layer.apply)(jax.jit(layer.init)(jax.random.key(0), x), x).shape
       (2, 16, 8)
 
     References:

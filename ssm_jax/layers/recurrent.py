@@ -66,8 +66,8 @@ class Recurrent(Module):
       >>> from ssm_jax.recurrences import DLR
       >>> layer = Recurrent(DLR(d_state=4))
       >>> x = jax.numpy.ones((2, 8, 3))
-      >>> variables = layer.init(jax.random.key(0), x)
-      >>> y, state = layer.apply(variables, x)
+      >>> variables = jax.jit(layer.init)(jax.random.key(0), x)
+      >>> y, state = jax.jit(layer.apply)(variables, x)
       >>> y.shape, state.shape
       ((2, 8, 3), (2, 3, 4))
     """

@@ -25,8 +25,8 @@ class ShortConvolution(Module):
     Example:
       >>> layer = ShortConvolution(d_conv=3)
       >>> x = jnp.ones((2, 8, 4))
-      >>> variables = layer.init(jax.random.key(0), x)
-      >>> y, window = layer.apply(variables, x)
+      >>> variables = jax.jit(layer.init)(jax.random.key(0), x)
+      >>> y, window = jax.jit(layer.apply)(variables, x)
       >>> y.shape, window.shape
       ((2, 8, 4), (2, 2, 4))
     """

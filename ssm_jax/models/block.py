@@ -37,7 +37,7 @@ class Block(Module):
       >>> attention = Attention(n_heads=2, bidirectional=True)
       >>> block = Block(attention, prenorm=True, feedforward=MLP(d_hidden=16))
       >>> x = jax.numpy.ones((2, 8, 4))
-      >>> variables = block.init(jax.random.key(0), x)
+      >>> variables = jax.jit(block.init)(jax.random.key(0), x)
       >>> sorted(variables["params"])
       ['feedforward', 'feedforward_norm', 'layer', 'norm']
     """

@@ -32,8 +32,8 @@ class RecurrentNetwork(Module):
       >>> from ssm_jax.recurrences import GRU
       >>> model = RecurrentNetwork(GRU(d_state=8), LastHead(d_output=3))
       >>> x = jnp.ones((2, 32, 1))
-      >>> variables = model.init(jax.random.key(0), x)
-      >>> predictions, state = model.apply(variables, x)
+      >>> variables = jax.jit(model.init)(jax.random.key(0), x)
+      >>> predictions, state = jax.jit(model.apply)(variables, x)
       >>> predictions.shape, state.shape
       ((2, 3), (2, 8))
 

@@ -46,10 +46,10 @@ class SequenceModel(Module):
       ...     head=StepHead(d_output=1),
       ... )
       >>> x = jnp.ones((2, 32, 3))
-      >>> variables = model.init(jax.random.key(0), x)
-      >>> whole, _ = model.apply(variables, x)
-      >>> first, state = model.apply(variables, x[:, :20])
-      >>> second, _ = model.apply(variables, x[:, 20:], state)
+      >>> variables = jax.jit(model.init)(jax.random.key(0), x)
+      >>> whole, _ = jax.jit(model.apply)(variables, x)
+      >>> first, state = jax.jit(model.apply)(variables, x[:, :20])
+      >>> second, _ = jax.jit(model.apply)(variables, x[:, 20:], state)
       >>> bool(jnp.allclose(whole[:, 20:], second, atol=1e-5))
       True
     """

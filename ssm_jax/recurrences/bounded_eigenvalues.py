@@ -47,7 +47,7 @@ class BoundedEigenvalues(TimeInvariant):
       >>> s5 = S5(d_state=8, blocks=2)
       >>> bounded = BoundedEigenvalues(recurrence=s5, largest_state=2.0)
       >>> params = bounded.init(jax.random.key(0), d_in=3)
-      >>> _, state = bounded.apply(params, jnp.ones((1000, 3)))
+      >>> _, state = jax.jit(bounded.apply)(params, jnp.ones((1000, 3)))
       >>> bool(jnp.max(jnp.abs(state)) <= 2)
       True
 

@@ -109,7 +109,7 @@ class CES(TimeInvariant):
       >>> params = smoothing.init(jax.random.key(0), d_in=2)
       >>> sum(leaf.size for leaf in params.values())
       26
-      >>> y, _ = smoothing.apply(params, jnp.ones((8, 2)))
+      >>> y, _ = jax.jit(smoothing.apply)(params, jnp.ones((8, 2)))
       >>> y.shape
       (8, 2)
 

@@ -63,7 +63,7 @@ class DLR(TimeInvariant):
     Example:
       >>> dlr = DLR(d_state=4)
       >>> params = dlr.init(jax.random.key(0), d_in=2)
-      >>> y, state = dlr.apply(params, jnp.ones((8, 2)))
+      >>> y, state = jax.jit(dlr.apply)(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
       ((8, 2), (2, 4))
 

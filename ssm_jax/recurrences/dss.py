@@ -71,7 +71,7 @@ class DSS(TimeInvariant):
     Example:
       >>> dss = DSS(d_state=4, kernel="softmax", length=8)
       >>> params = dss.init(jax.random.key(0), d_in=2)
-      >>> y, state = dss.apply(params, jnp.ones((8, 2)))
+      >>> y, state = jax.jit(dss.apply)(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
       ((8, 2), (2, 4))
 

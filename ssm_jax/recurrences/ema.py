@@ -44,7 +44,7 @@ class ExponentialSmoothing(TimeInvariant):
     Example:
       >>> ema = ExponentialSmoothing(decay_min=0.5, decay_max=0.5)
       >>> params = ema.init(jax.random.key(0), d_in=1)
-      >>> y, _ = ema.apply(params, jnp.ones((3, 1)))
+      >>> y, _ = jax.jit(ema.apply)(params, jnp.ones((3, 1)))
       >>> print(y[:, 0])
       [0.5   0.75  0.875]
 
@@ -131,7 +131,7 @@ class DampedEMA(TimeInvariant):
     Example:
       >>> ema = DampedEMA(d_state=4, bidirectional=True)
       >>> params = ema.init(jax.random.key(0), d_in=2)
-      >>> ema.apply(params, jnp.ones((8, 2)))[0].shape
+      >>> jax.jit(ema.apply)(params, jnp.ones((8, 2)))[0].shape
       (8, 2)
 
     Note:

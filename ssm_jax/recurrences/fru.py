@@ -78,7 +78,7 @@ class FRU(RunningSums):
     Example:
       >>> fru = FRU(frequencies=log_spaced(5, 8.0), horizon=8, d_statistic=4)
       >>> params = fru.init(jax.random.key(0), d_in=2)
-      >>> y, state = fru.apply(params, jnp.ones((8, 2)))
+      >>> y, state = jax.jit(fru.apply)(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape, float(state[-1])
       ((8, 200), (21,), 8.0)
 

@@ -49,7 +49,7 @@ class GatedLinearAttention(InputDependent):
     Example:
       >>> attention = GatedLinearAttention(n_heads=2)
       >>> params = attention.init(jax.random.key(0), d_in=8)
-      >>> y, state = attention.apply(params, jnp.ones((16, 8)))
+      >>> y, state = jax.jit(attention.apply)(params, jnp.ones((16, 8)))
       >>> y.shape, state.shape
       ((16, 8), (2, 2, 4))
 

@@ -61,7 +61,7 @@ class LRU(TimeInvariant):
     Example:
       >>> lru = LRU(d_state=4, r_min=0.9, r_max=0.999)
       >>> params = lru.init(jax.random.key(0), d_in=2)
-      >>> y, state = lru.apply(params, jnp.ones((8, 2)))
+      >>> y, state = jax.jit(lru.apply)(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
       ((8, 2), (4,))
 

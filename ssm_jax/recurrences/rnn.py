@@ -112,7 +112,8 @@ class RNN(_Gated):
 
     Example:
       >>> rnn = RNN(d_state=4)
-      >>> y, state = rnn.apply(rnn.init(jax.random.key(0), d_in=2), jnp.ones((8, 2)))
+      >>> params = rnn.init(jax.random.key(0), d_in=2)
+      >>> y, state = jax.jit(rnn.apply)(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
       ((8, 4), (4,))
 
@@ -163,7 +164,8 @@ class GRU(_Gated):
 
     Example:
       >>> gru = GRU(d_state=4)
-      >>> y, state = gru.apply(gru.init(jax.random.key(0), d_in=2), jnp.ones((8, 2)))
+      >>> params = gru.init(jax.random.key(0), d_in=2)
+      >>> y, state = jax.jit(gru.apply)(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
       ((8, 4), (4,))
 
@@ -225,7 +227,8 @@ class LSTM(_Gated):
 
     Example:
       >>> lstm = LSTM(d_state=4)
-      >>> y, state = lstm.apply(lstm.init(jax.random.key(0), d_in=2), jnp.ones((8, 2)))
+      >>> params = lstm.init(jax.random.key(0), d_in=2)
+      >>> y, state = jax.jit(lstm.apply)(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
       ((8, 4), (8,))
 

@@ -70,7 +70,7 @@ class S4(Recurrence):
     Example:
       >>> s4 = S4(d_state=8)
       >>> params = s4.init(jax.random.key(0), d_in=2)
-      >>> y, state = s4.apply(params, jnp.ones((8, 2)))
+      >>> y, state = jax.jit(s4.apply)(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
       ((8, 2), (2, 8))
 

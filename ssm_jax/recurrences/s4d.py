@@ -66,7 +66,7 @@ class S4D(TimeInvariant):
     Example:
       >>> s4d = S4D(d_state=8, eigenvalue_init="inv", discretization="bilinear")
       >>> params = s4d.init(jax.random.key(0), d_in=2)
-      >>> y, state = s4d.apply(params, jnp.ones((8, 2)))
+      >>> y, state = jax.jit(s4d.apply)(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
       ((8, 2), (2, 4))
 

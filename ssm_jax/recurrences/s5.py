@@ -77,7 +77,7 @@ class S5(TimeInvariant):
     Example:
       >>> s5 = S5(d_state=8, blocks=2)
       >>> params = s5.init(jax.random.key(0), d_in=3)
-      >>> y, state = s5.apply(params, jnp.ones((6, 3)))
+      >>> y, state = jax.jit(s5.apply)(params, jnp.ones((6, 3)))
       >>> y.shape, state.shape
       ((6, 3), (4,))
 

@@ -54,7 +54,7 @@ class SelectiveSSM(InputDependent):
     Example:
       >>> selective = SelectiveSSM(d_state=4)
       >>> params = selective.init(jax.random.key(0), d_in=2)
-      >>> y, state = selective.apply(params, jnp.ones((8, 2)))
+      >>> y, state = jax.jit(selective.apply)(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
       ((8, 2), (2, 4))
 

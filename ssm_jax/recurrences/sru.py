@@ -60,7 +60,7 @@ class SRU(RunningSums):
       >>> import jax
       >>> sru = SRU(d_statistic=4, d_feedback=3, d_output=5)
       >>> params = sru.init(jax.random.key(0), d_in=2)
-      >>> y, state = sru.apply(params, jnp.ones((8, 2)))
+      >>> y, state = jax.jit(sru.apply)(params, jnp.ones((8, 2)))
       >>> y.shape, state.shape
       ((8, 5), (20,))
 

@@ -63,6 +63,7 @@ def test_every_record_is_of_an_experiment_that_exists():
         assert path_of(row).is_file()
 
 
+@pytest.mark.full
 def test_baselines_are_added_to_old_records(run, tmp_path):
     row = report.row_of(WorkDir(run[0]))
     old = {name: value for name, value in row.items() if name != "baseline"}

@@ -48,6 +48,7 @@ def test_outputs_and_last_state_are_those_of_the_definition(evaluate, length):
     assert_near(given, definition(system, x, 0 * state), 2e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("length", tiered(LENGTHS[2:], (17,)))
 def test_blocks_have_the_gradients_of_steps(length):
     system, x, state, c, c_last = drawn(length)

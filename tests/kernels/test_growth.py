@@ -60,6 +60,7 @@ def evaluate(a, b, c, *, method):
     return h, grads
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("growth", tiered([1.1, 2], (2,)))
 @pytest.mark.parametrize("decays", tiered({"complex": COMPLEX, "real": REAL}))
 def test_convolution_of_growing_states_is_exact(decays, growth):
@@ -81,6 +82,7 @@ def test_states_are_exact_until_they_overflow(growth):
     assert_close(of_b[::-1], gradients(a, b, c)[1][::-1])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("method", "length", "growth"),
     tiered([("associative", 49, 2**20), ("sequential", 1300, 2)], unpack=True),
@@ -125,6 +127,7 @@ def test_devices_may_decide_for_themselves(check_vma):
         assert_close(h[i], by_steps(a[i], b[i]))
 
 
+@pytest.mark.full
 def test_a_decay_rounded_above_one_is_still_convolved():
     circle = np.exp(1j * np.linspace(0.1, 3, 500)).astype(np.complex64)
     above = circle[np.abs(np.complex128(circle)) > 1][:3]

@@ -221,6 +221,7 @@ def test_double_precision_stays_double():
         np.testing.assert_allclose(cube[0], number**3, atol=1e-16)
 
 
+@pytest.mark.full
 def test_single_precision_is_as_exact_among_numbers_of_64_bits():
     with jax.enable_x64(True):
         given = decay_powers(LOGS["phase_lo"], jnp.asarray(STEPS, jnp.int64))

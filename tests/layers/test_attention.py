@@ -126,6 +126,7 @@ def test_attention_matches_its_definition(kind, bidirectional, flags):
         np.testing.assert_allclose(slope, (ahead - behind) / 2e-5, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.full
 def test_state_of_many_short_calls_equals_that_of_one_call():
     layer = Attention(HEADS, "linear")
     variables, x = initialized(layer), drawn(2, 6, D)
@@ -139,6 +140,7 @@ def test_state_of_many_short_calls_equals_that_of_one_call():
     np.testing.assert_allclose(state, last, rtol=1e-5)
 
 
+@pytest.mark.full
 @each_attention
 def test_rows_without_valid_steps_are_zero(kind, bidirectional):
     layer = Attention(HEADS, kind, bidirectional)

@@ -99,6 +99,7 @@ def test_glu_matches_its_formula():
     np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
 
 
+@pytest.mark.full
 def test_dropout_drops_channels_at_all_steps_in_training():
     layer = ChannelMixing(dropout=0.25)
     x = jnp.ones((40, 7, 50))

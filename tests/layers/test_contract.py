@@ -36,7 +36,7 @@ def test_output_has_shape_and_dtype_of_the_input(row):
     chex.assert_tree_all_finite((y, last))
 
 
-@rows(fast=("recurrent", "mamba", "ets_mlp", "glu"))
+@rows(fast=("recurrent", "mamba", "ets_mlp"))
 def test_outputs_and_state_do_not_depend_on_padding(row):
     x = np.where(MASK[..., None], X, np.float32(1e3))
     weights = np.where(MASK[..., None], WEIGHTS, 0)
@@ -50,7 +50,7 @@ def test_outputs_and_state_do_not_depend_on_padding(row):
     np.testing.assert_array_equal(of_x[~MASK], 0)
 
 
-@rows()
+@rows(fast=("recurrent", "mamba", "glu"))
 def test_segments_are_separate_sequences(row):
     reset = np.tile(np.arange(LENGTH) == HALF, (BATCH, 1))
     left, right = (np.where(reset.cumsum(-1) == i, 1, 0)[..., None] for i in (0, 1))

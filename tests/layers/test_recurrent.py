@@ -45,6 +45,7 @@ def initialized(layer):
     return variables, jax.jit(layer.apply)
 
 
+@pytest.mark.full
 @each_layer
 def test_parameters_are_boxed_in_their_groups(layer):
     variables, _ = initialized(layer)
@@ -100,6 +101,7 @@ def test_layer_applies_mixing_to_the_recurrence(x):
     np.testing.assert_allclose(given, mixed, rtol=0, atol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("starts", tiered({"segments": 4, "one": None}))
 @pytest.mark.parametrize(
     "recurrence",

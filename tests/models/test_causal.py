@@ -64,6 +64,7 @@ def test_one_token_at_a_time_equals_one_call(layer):
         np.testing.assert_allclose(given, wanted, rtol=0, atol=atol)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mask", tiered({"padded": MASK, "packed": None}))
 @each_layer(LAYERS | STATELESS, fast=("dlr",))
 def test_loss_of_a_document_does_not_depend_on_others(layer, mask):

@@ -37,6 +37,7 @@ def test_initial_scalar_norm_is_plain_normalization():
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e4])
 def test_scalar_norm_of_equal_channels_is_finite(value):
     norm = ScalarNorm()

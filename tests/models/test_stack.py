@@ -168,6 +168,7 @@ def test_moments_of_a_batch_ignore_padding():
     assert all(jax.tree.leaves(differ))
 
 
+@pytest.mark.full
 def test_segments_reach_every_layer():
     net = model()
     variables, apply = initialized(net)

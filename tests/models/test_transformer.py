@@ -90,6 +90,7 @@ def test_without_positions_outputs_ignore_the_order():
         assert np.allclose(permuted, y[:, order], rtol=0, atol=2e-5) == equal
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("attention", tiered([BOTH_WAYS, Attention(2, "linear")]))
 def test_outputs_ignore_padding_and_other_segments(attention):
     net = transformer(attention, positions=POSITIONS)
@@ -147,6 +148,7 @@ POSITIONS_BY_FLAGS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("flags", "wanted_positions"),
     POSITIONS_BY_FLAGS.values(),

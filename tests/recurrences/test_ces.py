@@ -34,6 +34,7 @@ def test_numbers_a_channel(smoothing, numbers):
     assert sum(leaf.size for leaf in params.values()) == numbers * 5
 
 
+@pytest.mark.full
 def test_ring_is_drawn_evenly_over_its_area(key):
     params = CES(r_min=0.3, r_max=0.8, max_phase=1.5).init(key, 20_000)
     lam = np.exp(np.exp(params["loglog_re"] + 1j * params["loglog_im"]))
@@ -99,6 +100,7 @@ def test_long_memory_at_the_bound_is_right(length, method):
     assert_close(y, ahead + np.float64(params["shortcut"]) * x, 1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("eigenvalues", tiered(["complex", "real"], ("real",)))
 @pytest.mark.parametrize("small_change", tiered([False, True]))
 def test_no_draw_gives_a_number_that_is_none(eigenvalues, small_change):

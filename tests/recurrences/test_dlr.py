@@ -104,6 +104,7 @@ def test_one_mode_for_every_lag_makes_every_shift():
     )
 
 
+@pytest.mark.full
 def test_backward_taps_meet_only_what_comes_after():
     dlr = DLR(d_state=4, bidirectional=True)
     params = dlr.init(jax.random.key(0), 1)

@@ -13,7 +13,7 @@ def in_double(tree):
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
 
 
-@rows(brief=True, fast=("dlr", "s5", "selective", "gru", "fru_summed"))
+@rows(brief=True, fast=("dlr", "selective", "fru_summed"))
 def test_double_in_is_double_out(row):
     p = problem(row, 17)
     with jax.enable_x64(True):

@@ -184,6 +184,7 @@ def test_simple_smoothing_is_accurate_at_all_logits():
 PAIRS = [grid.ravel() for grid in np.meshgrid(LOGITS[::4], LOGITS[::4])]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("damping_first", [False, True])
 @pytest.mark.parametrize("kind", ["damped_ema", "smoothing_real"])
 def test_damped_smoothing_is_accurate_at_all_logits(kind, damping_first):
@@ -215,6 +216,7 @@ def test_damped_smoothing_is_accurate_at_all_logits(kind, damping_first):
         check(lambda a, b: modes(a, b).w[0, 0], lambda a, b: of_sigmoid(a), *PAIRS)
 
 
+@pytest.mark.full
 def test_gates_that_keep_a_state_are_accurate_at_all_logits():
     x = jnp.zeros((1, 1))
 

@@ -89,6 +89,7 @@ def defined(params, x, bidirectional):
     return y
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bidirectional", tiered([False, True], (True,)))
 def test_fft_of_growing_modes_equals_the_definition(bidirectional):
     free = Free(bidirectional)

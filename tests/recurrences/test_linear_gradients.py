@@ -117,6 +117,7 @@ def test_gradients_of_a_linear_rnn_vanish_or_explode(length, key):
         np.testing.assert_allclose(found, value**length, rtol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("length", tiered([5, 50]))
 def test_gradients_of_a_linear_sru_vanish_or_explode(length, key):
     """Between the powers of ``alpha + (1 - alpha) s``, which ``s I`` reaches.
@@ -167,6 +168,7 @@ class Generalized(FRU):
         return BASES[self.basis](steps / self.horizon)[..., None] / self.horizon
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("length", tiered([10, 1000]))
 @pytest.mark.parametrize("basis", tiered(["waves", *BASES]))
 def test_gradients_of_a_linear_fru_neither_vanish_nor_explode(basis, length, key):

@@ -33,6 +33,7 @@ DEVIATIONS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("start", "wanted"), DEVIATIONS.items())
 def test_s5_outputs_start_with_the_deviations_of_the_code(start, wanted, key):
     params = S5(d_state=64, C_start=start, bidirectional=True).init(key, WIDTH)
@@ -65,6 +66,7 @@ def test_s5_is_what_scipy_discretizes(rule, key):
     assert_close((y, last), (np.array(wanted), h), 1e-5)
 
 
+@pytest.mark.full
 def test_s5_never_grows(key):
     s5 = S5(d_state=4, blocks=1, dt_min=0.01, dt_max=0.01)
     params = dict(s5.init(key, 2), lam_re=jnp.array([0.3, -0.3]))

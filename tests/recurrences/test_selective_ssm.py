@@ -33,6 +33,7 @@ def test_start_is_the_published_one(key):
         assert np.abs(params[name]).max() <= bound
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("size", tiered([1, 2, 7], (2,)))
 def test_chunks_of_the_length_change_nothing(size, monkeypatch):
     monkeypatch.setattr(CHUNK_SIZE, lambda length, n: size)

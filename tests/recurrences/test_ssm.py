@@ -41,6 +41,7 @@ def test_eigenvalues_start_where_the_papers_say(ssm, wanted, key):
     np.testing.assert_allclose(np.exp(params["log_rate"]), 0.5, rtol=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "ssm",
     [DSS(), S4D(), S4(), S5(d_state=2000, blocks=500)],

@@ -52,7 +52,7 @@ def test_decoding_gives_the_sequence_token_by_token(row):
     check(jax.jit(evaluation(decode))(*p), expected(row, p))
 
 
-@rows(directions=(1,), fast=("dlr",))
+@rows(directions=(1,), fast=())
 def test_initial_state_is_a_fresh_start(row):
     p = problem(row, 7)
     start = row.recurrence.initial_state((2,), WIDTH)
@@ -70,7 +70,7 @@ def test_batch_axes_of_a_state_come_first(row):
     chex.assert_trees_all_equal(many, spread)
 
 
-@rows(directions=(1,), fast=("smoothing", "lstm"))
+@rows(directions=(1,), fast=())
 def test_a_start_on_padding_behind_the_data_holds_for_the_next_piece(row):
     p = problem(row, 7)
     mask = np.array([[1, 1, 1, 0, 1, 1, 1]] * 2, bool)

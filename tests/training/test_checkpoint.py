@@ -239,6 +239,7 @@ def warnings(caplog):
     return [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
 
 
+@pytest.mark.full
 def test_any_truncated_or_missing_file_falls_back_and_says_so(folder, caplog):
     files = [path for path in (folder / "2").rglob("*") if path.is_file()]
     for path in files:

@@ -52,6 +52,7 @@ def test_one_prediction_is_that_of_the_steps_so_far(t):
     np.testing.assert_allclose(found, norms(of_rows).mean(0), rtol=1e-4)
 
 
+@pytest.mark.full
 def test_blocks_of_outputs_are_measured_as_the_authors_do():
     """Of the mean over the batch, by the states of all sequences as one vector."""
     model = RecurrentNetwork(GRU(d_state=4), LastHead(d_output=8))

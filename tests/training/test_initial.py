@@ -65,6 +65,7 @@ def many(scale):
     return real.astype(np.float32), (1j * imag).astype(np.complex64)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("deviation", "wanted"), [(None, (0.5, 7.0)), (2.0, (2.0, 2.0))]
 )

@@ -77,6 +77,7 @@ def test_steps_see_each_document_alone(make, task, batch):
     assert abs(careless - wanted) > 1e-4 * wanted
 
 
+@pytest.mark.full
 def test_initial_state_moves_only_the_document_that_it_enters(task):
     run, state = create(gru(TokenEncoder(4, VOCABULARY)), task, SGD, seed=0)
     batch = task.batch("train", 0, 1, seed=0)

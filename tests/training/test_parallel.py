@@ -133,6 +133,7 @@ def test_caller_keeps_the_state_that_he_placed(start, kind, n):
     assert jax.random.key_data(state.key).shape == (2,)
 
 
+@pytest.mark.full
 @each_kind
 @pytest.mark.parametrize("n", tiered([1, 8]))
 def test_gather_undoes_place(start, kind, n):

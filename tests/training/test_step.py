@@ -130,6 +130,7 @@ def test_training_moves_the_running_moments_that_evaluation_uses(noisy):
     assert before != moved
 
 
+@pytest.mark.full
 def test_evaluation_is_the_model_without_dropout(noisy):
     run, _, state = noisy
     batch = Digits().batch("validation", 9, 16, seed=0)  # 6 of the 16 rows count

@@ -34,7 +34,7 @@ def test_steps_are_those_of_scipy(rule, dt):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
-    "z", tiered([0.0, 1e-30, 1e-8, 1e-4j, -1e-3 + 1e-3j, -0.1, 0.3j], 3)
+    "z", tiered([0.0, 1e-30, 1e-8, 1e-4j, -1e-3 + 1e-3j, -0.1, 0.3j])
 )
 def test_short_steps_lose_nothing(rule, z):
     """Value and derivative of the gain divided by ``dt``, compared to their series."""

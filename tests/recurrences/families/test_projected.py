@@ -56,4 +56,4 @@ def test_map_follows_the_recurrence_of_the_sums(decays, given, key):
 )
 def test_published_units_carry_less_than_their_sums(unit, carried):
     """And each the statistic, which is ``d_statistic`` numbers."""
-    assert len(unit.decay({})) == carried
+    assert len(unit.decay(unit.init(jax.random.key(0), 1))) == carried

@@ -106,6 +106,7 @@ def follow(tails, heads, begin, end, reach: float) -> bool:
     return False
 
 
+@pytest.mark.full
 @each_size
 def test_label_is_found_by_following_the_dashes(drawings, size):
     look, drawn = LOOKS[size], drawings[size]

@@ -44,6 +44,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.full
 def test_prepared_images_are_those_that_are_drawn_without_a_folder(prepared):
     read = tasks.Pathfinder(data_dir=str(prepared), **SIZES)
     drawn = tasks.Pathfinder(**SIZES)
