@@ -5,9 +5,10 @@ A layer measures a number by one line, and it reaches the log under its name::
     self.sow(METRICS_COLLECTION, "gate", Mean(jnp.mean(gate)))
 """
 
+import abc
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,8 +18,46 @@ METRICS_COLLECTION = "metrics"
 """The Flax collection that layers sow numbers in. A plain number is a `Mean`."""
 
 
+class Reduction(abc.ABC):
+    """What is kept of a measured number while it is reduced; see `Mean` and `Max`."""
+
+    @abc.abstractmethod
+    def combined(self) -> Self:
+        """Reduces arrays of values to one."""
+
+    @abc.abstractmethod
+    def merge(self, *others: Any) -> Self:
+        """Reduces several values to one, on the host in float64."""
+
+    @abc.abstractmethod
+    def over_devices(self, axes: Sequence[str]) -> Self:
+        """Reduces the values of all devices to one."""
+
+    @abc.abstractmethod
+    def compute(self) -> float:
+        """Returns the number for the log."""
+
+
+class Sums(Reduction):
+    """A reduction whose fields all add up."""
+
+    def combined(self) -> Self:
+        """Adds the entries of each field."""
+        return jax.tree.map(lambda x: jnp.sum(jnp.asarray(x, jnp.float32)), self)
+
+    def merge(self, *others: Any) -> Self:
+        """Adds each field, on the host in float64."""
+        # float32 counts are exact only up to 2^24, and float32 sums of many batches
+        # lose digits; `fsum` is exact up to the final rounding.
+        return jax.tree.map(lambda *x: math.fsum(map(float, x)), self, *others)
+
+    def over_devices(self, axes: Sequence[str]) -> Self:
+        """Adds each field over devices."""
+        return jax.lax.psum(self, axes)
+
+
 @struct.dataclass
-class Mean:
+class Mean(Sums):
     """A mean as a sum and the number of its terms, which both add up.
 
     Attributes:
@@ -35,25 +74,37 @@ class Mean:
         count = jnp.broadcast_to(jnp.asarray(self.count, jnp.float32), total.shape)
         return Mean(jnp.sum(total), jnp.sum(count))
 
-    def merge(self, *others: "Mean") -> "Mean":
-        """The mean over the terms of several, on the host in float64."""
-        parts = (self, *others)
-        return Mean(
-            math.fsum(float(part.total) for part in parts),
-            math.fsum(float(part.count) for part in parts),
-        )
-
-    def over_devices(self, axes: Sequence[str]) -> "Mean":
-        """The mean over the terms of all devices."""
-        return Mean(*jax.lax.psum((self.total, self.count), axes))
-
     def compute(self) -> float:
         """The mean; 0 of no terms."""
         return float(self.total) / float(self.count) if float(self.count) else 0.0
 
 
 @struct.dataclass
-class Max:
+class R2(Sums):
+    """The coefficient of determination: 1 - squared error / variance of the targets.
+
+    Attributes:
+      error: Sum of the squared errors.
+      count: Number of targets.
+      total: Sum of the targets.
+      square: Sum of their squares.
+    """
+
+    error: Any
+    count: Any
+    total: Any
+    square: Any
+
+    def compute(self) -> float:
+        """The coefficient; the variance counts as at least 1e-5."""
+        n = max(float(self.count), 1.0)
+        variance = float(self.square) / n - (float(self.total) / n) ** 2
+        # The lower bound keeps r2 finite for (almost) constant targets.
+        return 1.0 - float(self.error) / n / max(variance, 1e-5)
+
+
+@struct.dataclass
+class Max(Reduction):
     """A maximum.
 
     Attributes:
@@ -66,7 +117,7 @@ class Max:
         """The maximum over all entries of `value`."""
         return Max(jnp.max(jnp.asarray(self.value, jnp.float32)))
 
-    def merge(self, *others: "Max") -> "Max":
+    def merge(self, *others: Any) -> "Max":
         """The maximum of several, on the host; NaN if one of them is."""
         values = [float(part.value) for part in (self, *others)]
         return Max(math.nan if any(map(math.isnan, values)) else max(values))
@@ -80,11 +131,8 @@ class Max:
         return float(self.value)
 
 
-Reduction = Mean | Max
-
-
 def is_reduction(value: Any) -> bool:
-    """Whether a node of a pytree is a `Mean` or a `Max`."""
+    """Whether a node of a pytree is a `Reduction`."""
     return isinstance(value, Reduction)
 
 

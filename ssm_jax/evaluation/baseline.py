@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ssm_jax.metrics import R2, Mean
 from ssm_jax.tasks.base import Batch, Split, Task, n_batches
 from ssm_jax.training.evaluate import n_evaluated
 from ssm_jax.training.losses import metrics
@@ -53,11 +54,11 @@ def trivial_baseline(
     count = n_evaluated(task, split, batch_size, limit)
     evaluated = (task.batch(split, i, batch_size, seed) for i in range(count))
     fit = _fit_mean if task.spec.targets == "regression" else _fit_frequencies
-    sums, n_train, n_examples = fit(task, _train_batches(task, seed), evaluated)
-    name = "majority class" if "correct" in sums else "mean"
+    found, n_train, n_examples = fit(task, _train_batches(task, seed), evaluated)
+    name = "majority class" if "accuracy" in found else "mean"
     return {
         "name": "unigram" if task.spec.language else name,
-        **metrics(sums, language=task.spec.language),
+        **metrics(found, language=task.spec.language),
         "n_train": n_train,
         "n_examples": n_examples,
     }
@@ -82,7 +83,7 @@ def _train_batches(task: Task, seed: int) -> Iterator[Batch]:
 
 
 def _fit_frequencies(task, train, evaluated):
-    """Sums of the metrics of the class frequencies, and the two counts."""
+    """Metrics of the class frequencies, reduced, and the two counts."""
     n_classes = task.spec.d_output
     counts = np.zeros(n_classes, np.int64)
     for batch in train:
@@ -96,32 +97,30 @@ def _fit_frequencies(task, train, evaluated):
         targets = batch.targets[batch.loss_mask]
         evaluated_counts += np.bincount(targets, minlength=n_classes)
         n_examples += _count_examples(batch)
-    sums = {
-        "loss": float(-np.sum(evaluated_counts * log_p)),
-        "n": float(evaluated_counts.sum()),
-        "correct": float(evaluated_counts[np.argmax(counts)]),
+    n = float(evaluated_counts.sum())
+    found = {
+        "loss": Mean(float(-np.sum(evaluated_counts * log_p)), n),
+        "accuracy": Mean(float(evaluated_counts[np.argmax(counts)]), n),
     }
-    return sums, int(counts.sum()), n_examples
+    return found, int(counts.sum()), n_examples
 
 
 def _fit_mean(task, train, evaluated):
-    """Sums of the metrics of the mean target, and the two counts."""
+    """Metrics of the mean target, reduced, and the two counts."""
     # Sums over millions of targets are taken in float64.
     total, n_train = np.zeros(task.spec.d_output), 0
     for batch in train:
         total += batch.targets[batch.loss_mask].sum(0, dtype=np.float64)
         n_train += int(batch.loss_mask.sum())
     mean = total / n_train
-    sums: dict[str, float] = dict.fromkeys(("loss", "n", "sum", "square"), 0.0)
-    n_examples = 0
+    r2, n_examples = R2(0.0, 0, 0.0, 0.0), 0
     for batch in evaluated:
         targets = batch.targets[batch.loss_mask].astype(np.float64)
-        sums["loss"] += float(np.sum(np.square(targets - mean)))
-        sums["n"] += targets.size
-        sums["sum"] += float(np.sum(targets))
-        sums["square"] += float(np.sum(np.square(targets)))
+        error = np.sum(np.square(targets - mean))
+        squares = np.sum(np.square(targets))
+        r2 = r2.merge(R2(error, targets.size, np.sum(targets), squares))
         n_examples += _count_examples(batch)
-    return sums, n_train, n_examples
+    return {"loss": Mean(r2.error, r2.count), "r2": r2}, n_train, n_examples
 
 
 def _count_examples(batch: Batch) -> int:

@@ -1,13 +1,11 @@
 """Evaluation of a model on a split, during training and after it."""
 
-import math
 from typing import Any
 
 import jax
 
-from ssm_jax.metrics import is_reduction
 from ssm_jax.tasks.base import Split, Task, n_batches
-from ssm_jax.training.losses import Sums, metrics
+from ssm_jax.training.losses import Reductions, metrics
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.types import PyTree
 
@@ -48,15 +46,15 @@ def evaluate(
       ValueError: The split is endless and ``limit`` is None.
     """
     count = n_evaluated(task, split, batch_size, limit)
-    carry, sums = parallel.split(carry), []
+    carry, reductions = parallel.split(carry), []
     for index in range(count):
         # Steps are dispatched asynchronously: the host prepares the next batch while
         # the devices compute.
         batch = parallel.split(task.batch(split, index, batch_size, seed))
         found, carry = step(params, model_state, batch, carry)
-        sums.append(found)
-    # One transfer at the end: reading the sums of each batch would wait for its step.
-    return metrics(total(jax.device_get(sums)), language=task.spec.language)
+        reductions.append(found)
+    # One transfer at the end: to read those of each batch would wait for its step.
+    return metrics(total(jax.device_get(reductions)), language=task.spec.language)
 
 
 def n_evaluated(task: Task, split: Split, batch_size: int, limit: int | None) -> int:
@@ -84,14 +82,9 @@ def n_evaluated(task: Task, split: Split, batch_size: int, limit: int | None) ->
     return min(c for c in (count, limit) if c is not None)
 
 
-def total(sums: list[Sums]) -> Sums:
-    """Merges the sums and reductions of several batches, in float64."""
-
-    def merged(parts):
-        if is_reduction(parts[0]):
-            return parts[0].merge(*parts[1:])
-        # float32 counts are exact only up to 2^24, and float32 sums of many batches
-        # lose digits; `fsum` is exact up to the final rounding.
-        return math.fsum(float(part) for part in parts)
-
-    return {name: merged([each[name] for each in sums]) for name in sums[0]}
+def total(found: list[Reductions]) -> Reductions:
+    """Merges the reductions of several batches, in float64."""
+    return {
+        name: first.merge(*(each[name] for each in found[1:]))
+        for name, first in found[0].items()
+    }

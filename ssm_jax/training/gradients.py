@@ -100,10 +100,10 @@ def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
             if spec.l_output is not None:
                 counts = mask & (places[-spec.l_output :] == step - 1)
             predictions, _ = _apply(run, params, model_state, batch, state, seen)
-            sums = loss_sums(spec.targets, predictions, batch.targets, counts)
+            found = loss_sums(spec.targets, predictions, batch.targets, counts)["loss"]
             # `rows` times the mean is the sum over rows. Rows are independent, so the
             # gradient by the state of a row is that of its own loss.
-            return rows * sums["loss"] / jnp.maximum(sums["n"], 1)
+            return rows * found.total / jnp.maximum(found.count, 1)
 
         state = _zero_state(run, params, model_state, batch, "gradient_steps", steps)
         return jax.lax.map(

@@ -29,7 +29,7 @@ from ssm_jax.training.gradients import (
 )
 from ssm_jax.training.initial import Kind, StateInit, zero_states
 from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.losses import Sums, largest_modulus, metrics
+from ssm_jax.training.losses import Reductions, largest_modulus, metrics
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
 from ssm_jax.training.state import RunSpec, TrainState, create
@@ -202,7 +202,7 @@ class _Loop:
     def go(self, state: TrainState, elapsed_s: float) -> None:
         training, start = self._training, int(state.step)
         began = time.perf_counter() - elapsed_s
-        waiting: list[Sums] = []
+        waiting: list[Reductions] = []
         if start == 0 and self._measures:
             self._folder.log(0, **self._gradients(state))
         with Progress(start, training.steps) as progress:
@@ -235,8 +235,8 @@ class _Loop:
         """Averages the metrics since the last line; each loss must be finite."""
         # One transfer per log line: a transfer per step would stall the device.
         waiting = jax.device_get(waiting)
-        for index, sums in enumerate(waiting):
-            self._check(sums["loss"], f"at step {step - len(waiting) + index + 1}")
+        for at, found in enumerate(waiting, step - len(waiting) + 1):
+            self._check(found["loss"].total, f"at step {at}")
         found = self._metrics(total(waiting))
         modulus = self._largest_modulus(params)
         if modulus is not None:

@@ -1,4 +1,4 @@
-"""Losses and metrics as sums, which are added over devices and batches.
+"""Losses and metrics as reductions, which are merged over devices and batches.
 
 The mean over a split is the ratio of two sums. It does not depend on the batch size or
 the number of devices, unlike a mean over the means of batches of different sizes.
@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import optax
 
 from ssm_jax.layers.recurrent import recurrences_of
-from ssm_jax.metrics import is_reduction
+from ssm_jax.metrics import R2, Mean, Reduction
 from ssm_jax.recurrences import Recurrence, TimeInvariant
 from ssm_jax.types import Array, Bool, Float, Int, PyTree
 
 Targets = Literal["regression", "classification"]
-Sums = dict[str, Any]
-"""Maps names to sums (numbers), or to a `Mean` or `Max`."""
+Reductions = dict[str, Any]
+"""A `Reduction` for each name; that of ``"loss"`` is a `Mean`."""
 
 
 def loss_sums(
@@ -27,8 +27,8 @@ def loss_sums(
     predictions: Float[Array, "*b o"],
     expected: Float[Array, "*b o"] | Int[Array, "*b"],
     mask: Bool[Array, "*b"],
-) -> Sums:
-    """Sums the loss and the terms of the metrics over the targets in the mask.
+) -> Reductions:
+    """Reduces the loss and the metrics over the targets in the mask.
 
     Args:
       targets: ``"regression"``: squared error. ``"classification"``: cross-entropy in
@@ -38,8 +38,8 @@ def loss_sums(
       mask: True at targets that are part of the loss, ``(*b,)``.
 
     Returns:
-      Sums by name, to be added to those of other batches: ``loss``; ``n``, its number
-      of terms; and further sums that `metrics` reads.
+      Reductions by name, to be merged with those of other batches: ``loss``, a `Mean`
+      over entries of the targets, and ``accuracy`` or ``r2``.
 
     Raises:
       ValueError: The shapes do not fit.
@@ -55,23 +55,20 @@ def loss_sums(
     if targets == "classification":
         loss = optax.softmax_cross_entropy_with_integer_labels(predictions, expected)
         hit = jnp.argmax(predictions, -1) == expected
+        # Counts of a batch are exact in float32 up to 2^24; batches add in float64.
+        n = jnp.sum(mask, dtype=jnp.float32)
         return {
             # `where` instead of a product with the mask: NaN * 0 is NaN.
-            "loss": jnp.sum(jnp.where(mask, loss, 0)),
-            # Counts of a batch are exact in float32 up to 2^24; batches add in float64.
-            "n": jnp.sum(mask, dtype=jnp.float32),
-            "correct": jnp.sum(mask & hit, dtype=jnp.float32),
+            "loss": Mean(jnp.sum(jnp.where(mask, loss, 0)), n),
+            "accuracy": Mean(jnp.sum(mask & hit, dtype=jnp.float32), n),
         }
     weight = jnp.broadcast_to(mask[..., None], expected.shape)
     # Zeroed once, so that NaN outside the mask reaches none of the sums.
     expected = jnp.where(weight, expected, 0)
-    return {
-        "loss": jnp.sum(jnp.where(weight, jnp.square(predictions - expected), 0)),
-        "n": jnp.sum(weight, dtype=jnp.float32),
-        # The variance of the targets is computed from these two, for r2.
-        "sum": jnp.sum(expected),
-        "square": jnp.sum(jnp.square(expected)),
-    }
+    error = jnp.sum(jnp.where(weight, jnp.square(predictions - expected), 0))
+    n = jnp.sum(weight, dtype=jnp.float32)
+    sums = jnp.sum(expected), jnp.sum(jnp.square(expected))
+    return {"loss": Mean(error, n), "r2": R2(error, n, *sums)}
 
 
 def largest_number(states: PyTree) -> Float[Array, ""]:
@@ -117,11 +114,13 @@ def mean_square(states: PyTree) -> Float[Array, ""]:
     return jnp.sum(jnp.stack(squares)) / sum(leaf.size for leaf in leaves)
 
 
-def metrics(sums: Mapping[str, Any], *, language: bool = False) -> dict[str, float]:
-    """Computes metrics from sums over batches.
+def metrics(
+    found: Mapping[str, Reduction], *, language: bool = False
+) -> dict[str, float]:
+    """Computes metrics from the reductions of all batches.
 
     Args:
-      sums: Sums of `loss_sums`, added over batches.
+      found: Reductions of `loss_sums`, merged over batches, and those of sown metrics.
       language: Whether the classes are the tokens of a text.
 
     Returns:
@@ -129,31 +128,22 @@ def metrics(sums: Mapping[str, Any], *, language: bool = False) -> dict[str, flo
       classification. ``r2`` for a regression: 1 minus the ratio of the mean squared
       error to the variance of the targets, or to 1e-5 if that is larger.
       ``perplexity``, the exponential of the loss, and ``bits_per_token`` for language.
-      The value of each `Mean` and `Max`: of training steps ``gradient_norm``, before
-      clipping, and ``largest_state`` if states are carried between batches; and the
-      metrics that layers sow.
+      Of training steps ``gradient_norm``, before clipping, and ``largest_state`` if
+      states are carried between batches; and the metrics that layers sow.
 
     Example:
-      >>> metrics({"loss": 3.0, "n": 4.0, "correct": 1.0})
+      >>> metrics({"loss": Mean(3.0, 4.0), "accuracy": Mean(1.0, 4.0)})
       {'loss': 0.75, 'accuracy': 0.25}
-      >>> sums = {"loss": 4 * math.log(8), "n": 4.0, "correct": 1.0}
-      >>> {name: round(x, 6) for name, x in metrics(sums, language=True).items()}
-      {'loss': 2.079442, 'accuracy': 0.25, 'perplexity': 8.0, 'bits_per_token': 3.0}
+      >>> found = metrics({"loss": Mean(4 * math.log(8), 4.0)}, language=True)
+      >>> {name: round(value, 6) for name, value in found.items()}
+      {'loss': 2.079442, 'perplexity': 8.0, 'bits_per_token': 3.0}
     """
-    seen = {name: v.compute() for name, v in sums.items() if is_reduction(v)}
-    total = {name: float(v) for name, v in sums.items() if not is_reduction(v)}
-    # Without targets the loss is 0 instead of 0 / 0.
-    n = max(total["n"], 1.0)
-    loss = total["loss"] / n
+    computed = {name: reduction.compute() for name, reduction in found.items()}
     if language:
         # `math.exp` raises an OverflowError above 709.
-        seen["perplexity"] = math.exp(min(loss, 700.0))
-        seen["bits_per_token"] = loss / math.log(2)
-    if "correct" in total:
-        return {"loss": loss, "accuracy": total["correct"] / n} | seen
-    # The lower bound on the variance keeps r2 finite for (almost) constant targets.
-    variance = total["square"] / n - (total["sum"] / n) ** 2
-    return {"loss": loss, "r2": 1.0 - loss / max(variance, 1e-5)} | seen
+        computed["perplexity"] = math.exp(min(computed["loss"], 700.0))
+        computed["bits_per_token"] = computed["loss"] / math.log(2)
+    return computed
 
 
 def main_metric(targets: Targets) -> str:

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ssm_jax.tasks.base import Batch
-from ssm_jax.training.losses import Sums
+from ssm_jax.training.losses import Reductions
 from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.step import evaluation_step, train_step
 from ssm_jax.types import PyTree
@@ -49,7 +49,7 @@ class DataParallel:
 
     def train_step(
         self, run: RunSpec
-    ) -> Callable[[TrainState, Batch], tuple[TrainState, Sums]]:
+    ) -> Callable[[TrainState, Batch], tuple[TrainState, Reductions]]:
         """Returns the mapped training step, which donates its state.
 
         If the model has a field ``axis_name``, it is set to the mapped axis.
@@ -81,7 +81,7 @@ class DataParallel:
 
     def evaluation_step(
         self, run: RunSpec
-    ) -> Callable[[PyTree, PyTree, Batch, PyTree], tuple[Sums, PyTree]]:
+    ) -> Callable[[PyTree, PyTree, Batch, PyTree], tuple[Reductions, PyTree]]:
         """Returns the mapped evaluation step; its states are sharded like the batch."""
         step = partial(evaluation_step, run, axes=(_AXIS,))
         whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))

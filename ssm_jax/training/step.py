@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import optax
 
 from ssm_jax.layers.dropout import rows_from
-from ssm_jax.metrics import METRICS_COLLECTION, Mean, is_reduction, sown_metrics
+from ssm_jax.metrics import METRICS_COLLECTION, Mean, sown_metrics
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training.initial import first_row_of
-from ssm_jax.training.losses import Sums, largest_number, loss_sums, mean_square
+from ssm_jax.training.losses import Reductions, largest_number, loss_sums, mean_square
 from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.truncation import TBPTTWindow, Window
 from ssm_jax.types import PyTree
@@ -18,7 +18,7 @@ from ssm_jax.types import PyTree
 
 def train_step(
     run: RunSpec, state: TrainState, batch: Batch, *, axes: Sequence[str] = ()
-) -> tuple[TrainState, Sums]:
+) -> tuple[TrainState, Reductions]:
     """Updates the parameters by the gradient of the mean loss over the global batch.
 
     ``n`` devices that share a batch compute the step that one device computes on the
@@ -35,7 +35,7 @@ def train_step(
       axes: Names of the mapped axes that the batch is sharded over.
 
     Returns:
-      The next state, and the sums of loss and metrics over all devices.
+      The next state, and loss and metrics, reduced over all devices.
 
     Raises:
       ValueError: A layer sows a metric under the name of one of the loss.
@@ -77,10 +77,9 @@ def train_step(
         model_state = dict(model_state)
         # Sown metrics are not part of the state, which is carried and checkpointed.
         sown = model_state.pop(METRICS_COLLECTION, {})
-        total = _sum_over(_with_sown(sums, sown), axes)
+        total = _over_devices(_with_sown(sums, sown), axes)
         # The loss of a batch without targets is zero, not NaN.
-        n = jnp.maximum(total["n"], 1)
-        value = sums["loss"] / n
+        value = sums["loss"].total / jnp.maximum(total["loss"].count, 1)
         if run.state_penalty:
             # Gradients are summed over devices; the penalty is a mean over them.
             n_devices = jax.lax.axis_size(tuple(axes)) if axes else 1
@@ -91,7 +90,7 @@ def train_step(
     gradient, aux = jax.grad(loss, has_aux=True)(params)
     sums, after, past, model_state = aux
     # Losses are divided by the global count above, so that gradients simply add up.
-    gradient = _sum_over(gradient, axes)
+    gradient = jax.lax.psum(gradient, axes) if axes else gradient
     # The norm before clipping, so that the log shows whether clipping is active.
     sums["gradient_norm"] = Mean(optax.tree.norm(gradient), jnp.float32(1))
     if state.carry is not None:
@@ -124,8 +123,8 @@ def evaluation_step(
     carry: PyTree = None,
     *,
     axes: Sequence[str] = (),
-) -> tuple[Sums, PyTree]:
-    """Sums loss and metrics over a batch that is sharded over devices.
+) -> tuple[Reductions, PyTree]:
+    """Reduces loss and metrics over a batch that is sharded over devices.
 
     Args:
       run: The model.
@@ -136,8 +135,8 @@ def evaluation_step(
       axes: Names of the mapped axes that the batch is sharded over.
 
     Returns:
-      The sums over all devices, and the states after the batch, or None if ``carry`` is
-      None.
+      The reductions over all devices, and the states after the batch, or None if
+      ``carry`` is None.
 
     Raises:
       ValueError: A layer sows a metric under the name of one of the loss.
@@ -153,10 +152,10 @@ def evaluation_step(
     )
     sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.loss_mask)
     sums = _with_sown(sums, sown.get(METRICS_COLLECTION, {}))
-    return _sum_over(sums, axes), None if carry is None else after
+    return _over_devices(sums, axes), None if carry is None else after
 
 
-def _with_sown(sums, collection) -> Sums:
+def _with_sown(sums, collection) -> Reductions:
     """Adds the metrics that layers sowed to those of the loss."""
     sown = sown_metrics(collection)
     if taken := sums.keys() & sown.keys():
@@ -167,17 +166,10 @@ def _with_sown(sums, collection) -> Sums:
     return {**sums, **sown}
 
 
-def _sum_over(tree, axes):
+def _over_devices(found, axes) -> Reductions:
     if not axes:
-        return tree
-
-    def over_devices(node):
-        if is_reduction(node):
-            # A `Max` is not a sum: it is reduced by `pmax`.
-            return node.over_devices(axes)
-        return jax.lax.psum(node, axes)
-
-    return jax.tree.map(over_devices, tree, is_leaf=is_reduction)
+        return found
+    return {name: reduction.over_devices(axes) for name, reduction in found.items()}
 
 
 def _as_varying(tree, axes):

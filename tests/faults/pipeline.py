@@ -47,8 +47,8 @@ _TRAINING = (
     Fault(
         "loss_divided_by_all_targets",
         "ssm_jax/training/losses.py",
-        '"n": jnp.sum(mask, dtype=jnp.float32),',
-        '"n": jnp.float32(mask.size),',
+        "n = jnp.sum(mask, dtype=jnp.float32)",
+        "n = jnp.float32(mask.size)",
     ),
     Fault(
         "weight_decay_of_all_groups",

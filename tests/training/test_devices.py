@@ -134,7 +134,7 @@ def trained(step, state, batches, gather=lambda state: state):
     losses, first = [], None
     for batch in batches:
         state, sums = step(state, batch)
-        losses.append(float(sums["loss"] / sums["n"]))
+        losses.append(sums["loss"].compute())
         if first is None:
             # The first moment of either optimizer is a multiple of the gradient.
             first = jax.device_get(state.opt_state[0])

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 
+from ssm_jax.metrics import R2, Mean
+from ssm_jax.training.evaluate import total
 from ssm_jax.training.losses import loss_sums, main_metric, metrics
 
 RNG = np.random.default_rng(0)
@@ -28,12 +30,9 @@ def test_regression_sums_squared_errors_of_the_targets_that_count():
     predictions, expected = regression()
     sums = loss_sums("regression", predictions, expected, MASK)
     y = expected[MASK].astype(np.float64)
-    wanted = {
-        "loss": np.sum((predictions[MASK] - y) ** 2),
-        "n": 4 * 4,
-        "sum": y.sum(),
-        "square": np.sum(y**2),
-    }
+    error = np.sum((predictions[MASK] - y) ** 2)
+    n = 4.0 * 4
+    wanted = {"loss": Mean(error, n), "r2": R2(error, n, y.sum(), np.sum(y**2))}
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
 
 
@@ -44,7 +43,7 @@ def test_classification_sums_cross_entropy_in_nats_and_hits():
     log_p = x - np.log(np.exp(x).sum(-1, keepdims=True))
     nats = -np.take_along_axis(log_p, classes[..., None], -1)[..., 0]
     hits = (logits.argmax(-1) == classes)[MASK].sum()
-    wanted = {"loss": nats[MASK].sum(), "n": 4, "correct": hits}
+    wanted = {"loss": Mean(nats[MASK].sum(), 4.0), "accuracy": Mean(hits, 4.0)}
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
     assert metrics(sums)["accuracy"] == pytest.approx(hits / 4)
 
@@ -67,7 +66,7 @@ def test_masked_targets_count_neither_in_sums_nor_in_gradients(targets):
     wrong[~MASK] = 3 if targets == "classification" else np.inf
 
     def loss(predictions, expected):
-        return loss_sums(targets, predictions, expected, MASK)["loss"]
+        return loss_sums(targets, predictions, expected, MASK)["loss"].total
 
     chex.assert_trees_all_equal(
         loss_sums(targets, predictions, expected, MASK),
@@ -88,7 +87,7 @@ def test_mean_over_unequal_batches_is_that_over_all_of_their_targets():
         loss_sums("regression", predictions[rows], expected[rows], mask[rows])
         for rows in (slice(0, 1), slice(1, 5))
     ]
-    measured = metrics({name: sum(p[name] for p in parts) for name in parts[0]})
+    measured = metrics(total(parts))
     y, error = expected[mask], (expected - predictions)[mask]
     mse = np.mean(error**2)
     assert measured["loss"] == pytest.approx(mse, rel=1e-5)
@@ -117,8 +116,7 @@ def test_batch_without_targets_has_loss_zero():
 
 
 def test_loss_that_is_not_finite_stays_so():
-    sums = {"loss": math.nan, "n": 1.0, "correct": 0.0}
-    found = metrics(sums, language=True)
+    found = metrics({"loss": Mean(math.nan, 1.0)}, language=True)
     names = ("loss", "perplexity", "bits_per_token")
     assert all(math.isnan(found[name]) for name in names)
 
@@ -130,9 +128,7 @@ def test_perplexity_is_the_number_of_tokens_that_a_guess_is_among():
     found = metrics(sums, language=True)
     assert found["perplexity"] == pytest.approx(5, rel=1e-6)
     assert found["bits_per_token"] == pytest.approx(math.log2(5), rel=1e-6)
-    assert math.isfinite(
-        metrics({"loss": 1e9, "n": 1, "correct": 0}, language=True)["perplexity"]
-    )
+    assert math.isfinite(metrics({"loss": Mean(1e9, 1)}, language=True)["perplexity"])
     assert metrics(sums).keys() == {"loss", "accuracy"}
 
 

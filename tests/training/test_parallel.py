@@ -160,7 +160,7 @@ def test_evaluation_on_eight_devices_is_that_on_one(start, kind):
     carry = parallel.split(state.carry)
     sums, carry = evaluate(state.params, {}, parallel.split(batch), carry)
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
-    assert sums["n"] == 2 * batch.loss_mask.sum()
+    assert sums["loss"].count == 2 * batch.loss_mask.sum()
     after = parallel.split(after)
     chex.assert_trees_all_close(carry, after, rtol=0, atol=5e-5)
 
@@ -177,7 +177,7 @@ def test_devices_drop_different_channels(kind):
         parallel = DataParallel(kind, devices)
         step = parallel.train_step(run)
         _, sums = step(parallel.place(state), parallel.split(batch))
-        return float(sums["loss"])
+        return float(sums["loss"].total)
 
     alone, together = loss(row, jax.devices()[:1]), loss(rows, jax.devices())
     assert abs(together - 8 * alone) > 1e-3 * together

@@ -65,8 +65,8 @@ def test_step_goes_along_the_gradient_of_the_mean_loss(start, step, batch):
     after, sums = step(state, batch)
     wanted = jax.tree.map(lambda p, g: p - 0.1 * g, state.params, gradient)
     chex.assert_trees_all_close(after.params, wanted, rtol=1e-5, atol=1e-6)
-    chex.assert_trees_all_close(sums["loss"] / sums["n"], loss, rtol=1e-5)
-    assert sums["n"] == 2 * batch.loss_mask.sum()
+    assert sums["loss"].compute() == pytest.approx(float(loss), rel=1e-5)
+    assert sums["loss"].count == 2 * batch.loss_mask.sum()
     assert (after.step, after.carry) == (1, None)
 
 
@@ -74,7 +74,7 @@ def test_batch_without_targets_changes_no_parameter(start, step, batch):
     _, state = start
     after, sums = step(state, batch._replace(loss_mask=np.zeros_like(batch.loss_mask)))
     chex.assert_trees_all_equal(after.params, state.params)
-    assert sums["loss"] == sums["n"] == 0
+    assert sums["loss"].total == sums["loss"].count == 0
 
 
 def test_halves_of_a_sequence_carry_on_as_the_whole(start, batch):
@@ -95,10 +95,11 @@ def test_halves_of_a_sequence_carry_on_as_the_whole(start, batch):
     middle, first = step(state, left)
     end, second = step(middle, right)
     chex.assert_trees_all_close(end.carry, last, rtol=1e-5, atol=1e-6)
-    both = {name: first[name] + second[name] for name in whole}
+    both = {name: first[name].merge(second[name]) for name in whole}
     chex.assert_trees_all_close(both, whole, rtol=1e-5)
     _, fresh = step(state, right)
-    assert abs(fresh["loss"] - second["loss"]) > 1e-3 * second["loss"]
+    carried = second["loss"].total
+    assert abs(fresh["loss"].total - carried) > 1e-3 * carried
 
 
 @pytest.mark.full
@@ -107,7 +108,7 @@ def test_dropout_is_a_function_of_seed_and_step(noisy):
     batch = Digits().batch("train", 0, 8, seed=0)
 
     def loss(state):
-        return float(step(state, batch)[1]["loss"])
+        return float(step(state, batch)[1]["loss"].total)
 
     assert loss(state) == loss(state)
     assert loss(state) != loss(state.replace(step=state.step + 1))
@@ -126,7 +127,9 @@ def test_training_moves_the_running_moments_that_evaluation_uses(noisy):
     ):
         assert not np.array_equal(before, moved)
     evaluate = jax.jit(partial(evaluation_step, run, state.params))
-    before, moved = (evaluate(s.model_state, batch)[0]["loss"] for s in (state, after))
+    before, moved = (
+        evaluate(s.model_state, batch)[0]["loss"].total for s in (state, after)
+    )
     assert before != moved
 
 
@@ -140,7 +143,7 @@ def test_evaluation_is_the_model_without_dropout(noisy):
     evaluate = jax.jit(partial(evaluation_step, run))
     sums, _ = evaluate(state.params, state.model_state, batch)
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
-    assert sums["n"] == 6
+    assert sums["loss"].count == 6
 
 
 def test_seed_draws_the_parameters(start):

@@ -54,7 +54,7 @@ def steps(tmp_path_factory):
     step, found = jax.jit(partial(train_step, run)), []
     for batch in batches:
         state, sums = step(state, batch)
-        found.append((sums["loss"] / sums["n"], state.opt_state))
+        found.append((sums["loss"].total / sums["loss"].count, state.opt_state))
     return run.model, state.params, batches, found
 
 
