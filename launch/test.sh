@@ -7,6 +7,11 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 ruff format --check .
 ruff check .
-pyright --pythonpath "$(command -v python)"
 lint-imports
-pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile "$@"
+# Beside the tests: it takes one core for half a minute.
+pyright --pythonpath "$(command -v python)" >"$VENV/pyright.log" &
+types=$!
+status=0
+pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile "$@" || status=$?
+wait "$types" || { cat "$VENV/pyright.log"; exit 1; }
+exit "$status"

@@ -93,6 +93,8 @@ def test_file_of_another_model_is_rejected(trained, tmp_path):
         (Sampling(top_p=0.5), [1, 2]),
         (Sampling(top_p=0.95), [0, 1, 2, 3]),
         (Sampling(top_k=3, top_p=0.5), [1, 2]),
+        # The nucleus is that of the tempered probabilities 0.03, 0.53, 0.3 and 0.13.
+        (Sampling(temperature=0.5, top_p=0.5), [1]),
     ],
 )
 def test_only_likely_tokens_are_sampled(sampling, kept):
