@@ -125,7 +125,7 @@ def _lengths(rows, lengths):
         length: [*of]
         for length, of in itertools.groupby(rows, lambda row: row["length"])
     }
-    greatest = found[max(found)]
+    longest = found[max(found)]
     verdicts = dict.fromkeys(
         row["extends"] for row in rows if row["extends"] and not _stale(row)
     )
@@ -133,8 +133,8 @@ def _lengths(rows, lengths):
         name_of(rows[0]) + (" (stale)" if _stale(rows[0]) else ""),
         str(rows[0]["trained"]),
         *(_perplexity(found.get(n, [])) for n in lengths or [max(found)]),
-        _interval(greatest),
-        _text(greatest[0].get("corpus")),
+        _interval(longest),
+        _text(longest[0].get("corpus")),
         ", ".join(verdicts),
     )
 

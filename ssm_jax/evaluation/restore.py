@@ -65,7 +65,7 @@ def restore(
       workdir: Work dir of the run; it is not modified.
       which: The checkpoint: ``"best"``, with the best validation metric (ties are
         broken by the lower loss, then by the later step), ``"latest"``, or a step.
-      data_dir: Data folder of the task, if it has moved since the run.
+      data_dir: Data directory of the task, if it has moved since the run.
 
     Returns:
       The model, its variables and its task.
@@ -78,21 +78,21 @@ def restore(
         with other class names; the error names the version that reads it.
     """
     step = _step_number(which)
-    folder = WorkDir(workdir)
-    config = folder.config()
+    work = WorkDir(workdir)
+    config = work.config()
     runtime = {} if data_dir is None else {"data_dir": data_dir}
     task = build(config.task, "config.task", **runtime)
     model = build(config.model, "config.model")
     # Shapes and dtypes are enough to restore into; nothing is initialized.
     target = jax.eval_shape(lambda: _variables(model, task.spec))
     target = {"params": target.pop("params"), "model_state": target}
-    checkpoints = folder.open_checkpoints(task.spec.targets)
+    checkpoints = work.open_checkpoints(task.spec.targets)
     if which == "best":
         step = checkpoints.best_step
         if step is None and checkpoints.latest_step is not None:
             raise CheckpointError(
                 "`which` must be 'latest' or a step where no step has a finite metric "
-                f"in validation, got 'best' of {folder.path}."
+                f"in validation, got 'best' of {work.path}."
             )
     restored = checkpoints.restore(target, step=step)
     variables = {"params": restored.state["params"], **restored.state["model_state"]}

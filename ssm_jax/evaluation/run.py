@@ -59,7 +59,7 @@ def evaluate_run(
       workdir: Work dir of the run.
       which: The checkpoint; see `restore`.
       split: The split.
-      data_dir: Data folder of the task, if it has moved since the run.
+      data_dir: Data directory of the task, if it has moved since the run.
 
     Returns:
       The metrics with ``step`` and ``split``; ``baseline``, the result of
@@ -106,9 +106,9 @@ def evaluate_run(
     result = {"split": split, "step": restored.step, **measured, "baseline": baseline}
     if isinstance(task, TextFolder):
         result["corpus"] = corpus(task, split)
-    folder = WorkDir(workdir)
-    inspect(restored, folder.path / "inspection.npz")
-    folder.write("evaluation.json", result)
+    work = WorkDir(workdir)
+    inspect(restored, work.path / "inspection.npz")
+    work.write("evaluation.json", result)
     return result
 
 
@@ -136,7 +136,7 @@ def evaluate_lengths(
       split: Split of the text.
       max_tokens: Maximum number of tokens evaluated at each length; at least one window
         of the maximum length is evaluated.
-      data_dir: Data folder of the text, if it has moved since the run.
+      data_dir: Data directory of the text, if it has moved since the run.
 
     Returns:
       One row per evaluation and length, a dict with

@@ -68,8 +68,8 @@ class GatedLinearAttention(InputDependent):
         """Validates the fields."""
         check_fields(self)
         d_key = 1 if self.d_key is None else self.d_key
-        least = min(self.n_heads, self.rank, self.temperature, d_key)
-        if least <= 0:
+        smallest = min(self.n_heads, self.rank, self.temperature, d_key)
+        if smallest <= 0:
             raise ValueError(
                 "`n_heads`, `d_key`, `rank` and `temperature` must be positive, got "
                 f"{self.n_heads}, {self.d_key}, {self.rank} and {self.temperature}; 4, "

@@ -50,7 +50,7 @@ class S5(TimeInvariant):
       real_part: ``"clip"``: ``Re lam = min(lam_re, -1e-4)``. ``"exp"``: ``Re lam =
         -exp(log_rate)``.
       discretization: ``"zoh"`` or ``"bilinear"``; see `discretize`.
-      C_start: Initialization of ``C`` before its rotation into the eigenbasis. Real and
+      C_init: Initialization of ``C`` before its rotation into the eigenbasis. Real and
         imaginary part are normal with standard deviation ``1 / sqrt(d_state)`` for
         ``"trunc_standard_normal"`` and ``1 / sqrt(d d_state)`` for ``"lecun_normal"``;
         for ``"complex_normal"`` it is ``1 / sqrt(2)``, without a rotation.
@@ -99,7 +99,7 @@ class S5(TimeInvariant):
     conjugate_pairs: bool = True
     real_part: Literal["clip", "exp"] = "clip"
     discretization: Discretization = "zoh"
-    C_start: Literal["trunc_standard_normal", "lecun_normal", "complex_normal"] = (
+    C_init: Literal["trunc_standard_normal", "lecun_normal", "complex_normal"] = (
         "trunc_standard_normal"
     )
     bidirectional: bool = False
@@ -158,13 +158,13 @@ class S5(TimeInvariant):
         return np.tile(frequency, self.blocks), V
 
     def _C(self, key, d, V):
-        if self.C_start == "complex_normal":
+        if self.C_init == "complex_normal":
             parts = jax.random.normal(key, (2, d, self.blocks * V.shape[-1]))
             return np.sqrt(0.5) * jax.lax.complex(*parts)
         draw = jax.nn.initializers.lecun_normal(in_axis=-1, out_axis=-2, batch_axis=0)
         # The fan-in is d_state; both parts are drawn before the rotation C V.
         parts = draw(key, (2, d, self.d_state)).reshape(2, d, self.blocks, -1)
-        if self.C_start == "lecun_normal":
+        if self.C_init == "lecun_normal":
             parts /= np.sqrt(d)
         C = jnp.einsum("dbm,mk->dbk", jax.lax.complex(*parts), V, precision="highest")
         return C.reshape(d, -1)

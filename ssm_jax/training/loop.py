@@ -126,7 +126,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
       FloatingPointError: The loss is not finite; the error names the step.
     """
     check_one_process()
-    folder = WorkDir(workdir)
+    work = WorkDir(workdir)
     check_parts(config, "config", "`get_config` of an experiment returns all of them")
     training = build(config.training, "config.training")
     task = build(config.task, "config.task")
@@ -139,7 +139,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
     check_gradient_outputs(task.spec, training.gradient_outputs)
-    folder.metrics()  # A damaged file is refused before anything is compiled.
+    work.metrics()  # A damaged file is refused before anything is compiled.
     run, state = create(model, task, optimizer, seed=training.seed)
     start = StateInit(training.initial_state, training.initial_noise, epoch)
     run = dataclasses.replace(
@@ -152,8 +152,8 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
             carry = TBPTTWindow.before(first, carry, k)
         state = state.replace(carry=carry)
     with (
-        folder.claimed(config),
-        folder.open_checkpoints(run.spec.targets) as checkpoints,
+        work.claimed(config),
+        work.open_checkpoints(run.spec.targets) as checkpoints,
     ):
         for line in run.summary:
             logging.info("%s", line)
@@ -162,12 +162,12 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
             restored = checkpoints.restore(jax.eval_shape(lambda: state))
             state, measured = restored.state, restored.metrics
             elapsed_s = measured["elapsed_s"]
-            logging.info("continuing after step %d in %s", restored.step, folder.path)
-        folder.rewind(int(state.step), measured)
+            logging.info("continuing after step %d in %s", restored.step, work.path)
+        work.rewind(int(state.step), measured)
         state = parallel.place(state)
-        loop = _Loop(run, task, training, parallel, folder, checkpoints)
+        loop = _Loop(run, task, training, parallel, work, checkpoints)
         loop.go(state, elapsed_s)
-    return (folder.metrics() or [{"step": training.steps}])[-1]
+    return (work.metrics() or [{"step": training.steps}])[-1]
 
 
 def carried_in_evaluation(model: Any, training: TrainConfig) -> PyTree:
@@ -180,12 +180,12 @@ def carried_in_evaluation(model: Any, training: TrainConfig) -> PyTree:
 class _Loop:
     """The steps of one run with their logging, evaluation and checkpoints."""
 
-    def __init__(self, run, task, training, parallel, folder, checkpoints):
+    def __init__(self, run, task, training, parallel, work, checkpoints):
         self._run: RunSpec = run
         self._task: Task = task
         self._training: TrainConfig = training
         self._parallel: DataParallel = parallel
-        self._folder: WorkDir = folder
+        self._workdir: WorkDir = work
         self._checkpoints: Checkpoints = checkpoints
         self._train_step = parallel.train_step(run)
         self._evaluation_step = parallel.evaluation_step(run)
@@ -204,7 +204,7 @@ class _Loop:
         began = time.perf_counter() - elapsed_s
         waiting: list[Reductions] = []
         if start == 0 and self._measures:
-            self._folder.log(0, **self._gradients(state))
+            self._workdir.log(0, **self._gradients(state))
         with Progress(start, training.steps) as progress:
             for step in range(start + 1, training.steps + 1):
                 batch = self._task.batch(
@@ -221,7 +221,7 @@ class _Loop:
                         measured |= self._validate(step, state)
                     seconds = round(time.perf_counter() - began, 3)
                     seen = self._gradients(state) if evaluating else {}
-                    self._folder.log(step, **measured, **seen, elapsed_s=seconds)
+                    self._workdir.log(step, **measured, **seen, elapsed_s=seconds)
                     progress.show(step, measured)
                     if evaluating:
                         gathered = self._parallel.gather(state)

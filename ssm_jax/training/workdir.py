@@ -1,11 +1,11 @@
-"""The work folder of a run: its config, where it ran, and its metrics as JSON lines.
+"""The work dir of a run: its config, its environment, and its metrics as JSON lines.
 
 ====================  ========================================================
 config.json           the resolved config; all that evaluation needs of it
 run.json              versions, device and commit of the last start
-metrics.jsonl         a line for each time something was measured
+metrics.jsonl         one line per measurement
 checkpoints/          the latest states and the best
-lock                  which process trains here, or was the last to
+lock                  the process that trains here, or the last one that did
 evaluation.json       what `launch.evaluate` measured
 inspection.npz        kernels, eigenvalues and examples, for the figures
 figures/              what `launch.report` drew
@@ -37,36 +37,38 @@ _PART = ".part"
 
 
 class WorkDir:
-    """A work folder.
+    """A work dir.
 
     Args:
-      path: The folder; it need not exist before `claimed`.
+      path: The directory; it need not exist before `claimed`.
 
     Raises:
       ValueError: ``path`` is empty, which would name the working directory.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
-        """Remembers the folder and looks at nothing in it yet."""
+        """Stores the path; the disk is read later."""
         if not os.fspath(path):
-            raise ValueError("`workdir` must name a folder, got ''; runs/a is a name.")
+            raise ValueError(
+                "`workdir` must name a directory, got ''; runs/a is a name."
+            )
         self.path = Path(path).absolute()
         self._config = self.path / "config.json"
         self._metrics = self.path / "metrics.jsonl"
 
     @contextlib.contextmanager
     def claimed(self, config: ConfigDict) -> Iterator[None]:
-        """Makes the folder that of an experiment, or finds that it is already.
+        """Creates the work dir of an experiment, or checks that it is that already.
 
-        It is locked against other processes that would train in it while the block
-        runs; to evaluate the run takes no lock.
+        While the block runs, a lock keeps other processes from training in it;
+        evaluation takes no lock.
 
         Args:
           config: The resolved config of the experiment; ``task.data_dir`` may differ.
 
         Raises:
-          ValueError: The folder is that of another experiment, holds other files or is
-            a file, its config.json is damaged, or another process trains in it; the
+          ValueError: The work dir is that of another experiment, holds other files or
+            is a file, its config.json is damaged, or another process trains in it; the
             error names its host and process id.
         """
         self._check(config)  # Before the lock, which would be a file more in there.
@@ -78,14 +80,14 @@ class WorkDir:
             yield
 
     def open_checkpoints(self, targets: Targets) -> Checkpoints:
-        """Gives the checkpoints of the run, each to be of the config of the folder.
+        """Returns the checkpoints of the run; each must be of the config of the run.
 
         Args:
-          targets: What the model predicts, which says what the best is: that of the
-            greatest `main_metric` in validation, then of the lowest loss there.
+          targets: Kind of targets. The best checkpoint is that with the largest
+            `main_metric` in validation, then with the lowest loss there.
 
         Raises:
-          FileNotFoundError: No run was ever started in this folder.
+          FileNotFoundError: No run was started in this directory.
         """
         return Checkpoints(
             self.path / "checkpoints",
@@ -95,10 +97,10 @@ class WorkDir:
         )
 
     def config(self) -> Any:
-        """The config of the run.
+        """Returns the config of the run.
 
         Raises:
-          FileNotFoundError: No run was ever started in this folder.
+          FileNotFoundError: No run was started in this directory.
           ValueError: Its config.json is not as it was written, or was written by a
             version of ssm_jax with other class names; the error names the version
             that reads it.
@@ -119,7 +121,7 @@ class WorkDir:
         return config
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All lines of metrics; what a kill cut short at the end is left out.
+        """Returns all lines of metrics, without a last one that a kill truncated.
 
         Raises:
           ValueError: A line before the last is no JSON, or any is no object of numbers
@@ -144,12 +146,12 @@ class WorkDir:
         return found
 
     def rewind(self, step: int, measured: dict[str, float] | None = None) -> None:
-        """Forgets the metrics of later steps: they will be measured once more.
+        """Removes the metrics of later steps: they will be measured again.
 
         Args:
-          step: The step that the run goes on from.
-          measured: The metrics of that step, as its checkpoint has them; written once
-            more where the file has lost their line.
+          step: The step that the run continues from.
+          measured: The metrics of that step, from its checkpoint; written again if the
+            file has lost their line.
 
         Raises:
           ValueError: As for `metrics`.
@@ -167,7 +169,7 @@ class WorkDir:
             _write(self._metrics, "".join(json.dumps(line) + "\n" for line in kept))
 
     def log(self, step: int, **values: float) -> None:
-        """Appends a line of metrics, named ``split/metric`` or with its unit."""
+        """Appends a line of metrics, named ``split/metric`` or with their unit."""
         with _named_errors(self._metrics), self._metrics.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
@@ -195,11 +197,11 @@ class WorkDir:
         return values
 
     def _check(self, config: ConfigDict) -> None:
-        """Refuses the folder of another experiment, or of no run."""
+        """Rejects the directory of another experiment, or of no run."""
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(
-                f"`workdir` must be a folder, got the file {self.path}; give another "
-                "--workdir."
+                f"`workdir` must be a directory, got the file {self.path}; give "
+                "another --workdir."
             )
         if self._config.exists():
             if changes := changed_fields(self.config(), config):
@@ -214,7 +216,7 @@ class WorkDir:
             )
 
     def _check_version(self, config: Config) -> None:
-        """Refuses a run of classes with other names; says which version reads it."""
+        """Rejects a run of classes with other names; says which version reads it."""
         unknown = unknown_classes(config)
         if not unknown:
             return
@@ -278,7 +280,7 @@ def _damaged(path, rule, got, way_out):
 def _damaged_line(path, number, line):
     shown = repr(line[:40].decode(errors="replace")) + "..." * (len(line) > 40)
     rule = f"hold an object of numbers with a step in line {number}"
-    return _damaged(path, rule, shown, "mend or remove that line")
+    return _damaged(path, rule, shown, "correct or remove that line")
 
 
 @contextlib.contextmanager

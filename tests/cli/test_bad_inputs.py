@@ -227,7 +227,7 @@ ROWS = {
     "train no config": Bad("train", TRAIN[1:], ("`--config` must be given",)),
     "train no workdir": Bad("train", TRAIN[:1], ("--workdir", "None")),
     "train empty workdir": Bad(
-        "train", (TRAIN[0], "--workdir="), ("`workdir` must name a folder, got ''",)
+        "train", (TRAIN[0], "--workdir="), ("`workdir` must name a directory, got ''",)
     ),
     "train workdir of a file": Bad(
         "train", (TRAIN[0], "--workdir=TMP/text.py"), ("`workdir`", "file TMP/text.py")
@@ -363,7 +363,7 @@ ROWS = {
         "report",
         nothing=("--nofigures", "`--workdirs` must name a run, got none"),
         no_run=("--workdirs=TMP/nowhere", "`workdir` must hold a run, got TMP/nowhere"),
-        hole=("--workdirs=RUN,,RUN", "`workdir` must name a folder, got ''"),
+        hole=("--workdirs=RUN,,RUN", "`workdir` must name a directory, got ''"),
         not_evaluated=("--workdirs=RUN", "without evaluation.json"),
     ),
     "report metrics": Bad(

@@ -36,7 +36,7 @@ DEVIATIONS = {
 @pytest.mark.full
 @pytest.mark.parametrize(("start", "wanted"), DEVIATIONS.items())
 def test_s5_outputs_start_with_the_deviations_of_the_code(start, wanted, key):
-    params = S5(d_state=64, C_start=start, bidirectional=True).init(key, WIDTH)
+    params = S5(d_state=64, C_init=start, bidirectional=True).init(key, WIDTH)
     for name in ("C_re", "C_im", "C_backward_re", "C_backward_im"):
         np.testing.assert_allclose(np.std(params[name]), wanted, rtol=0.1)
     assert np.any(params["C_re"] != params["C_backward_re"])
