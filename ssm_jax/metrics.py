@@ -8,7 +8,7 @@ A layer measures a number by one line, and it reaches the log under its name::
 import abc
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,15 +22,15 @@ class Reduction(abc.ABC):
     """What is kept of a measured number while it is reduced; see `Mean` and `Max`."""
 
     @abc.abstractmethod
-    def combined(self) -> Self:
+    def combined(self) -> Any:
         """Reduces arrays of values to one."""
 
     @abc.abstractmethod
-    def merge(self, *others: Any) -> Self:
+    def merge(self, *others: Any) -> Any:
         """Reduces several values to one, on the host in float64."""
 
     @abc.abstractmethod
-    def over_devices(self, axes: Sequence[str]) -> Self:
+    def over_devices(self, axes: Sequence[str]) -> Any:
         """Reduces the values of all devices to one."""
 
     @abc.abstractmethod
@@ -41,17 +41,17 @@ class Reduction(abc.ABC):
 class Sums(Reduction):
     """A reduction whose fields all add up."""
 
-    def combined(self) -> Self:
+    def combined(self) -> Any:
         """Adds the entries of each field."""
         return jax.tree.map(lambda x: jnp.sum(jnp.asarray(x, jnp.float32)), self)
 
-    def merge(self, *others: Any) -> Self:
+    def merge(self, *others: Any) -> Any:
         """Adds each field, on the host in float64."""
         # float32 counts are exact only up to 2^24, and float32 sums of many batches
         # lose digits; `fsum` is exact up to the final rounding.
         return jax.tree.map(lambda *x: math.fsum(map(float, x)), self, *others)
 
-    def over_devices(self, axes: Sequence[str]) -> Self:
+    def over_devices(self, axes: Sequence[str]) -> Any:
         """Adds each field over devices."""
         return jax.lax.psum(self, axes)
 
