@@ -138,7 +138,9 @@ def metrics(
       >>> {name: round(value, 6) for name, value in found.items()}
       {'loss': 2.079442, 'perplexity': 8.0, 'bits_per_token': 3.0}
     """
-    computed = {name: reduction.compute() for name, reduction in found.items()}
+    # A jitted step returns names in alphabetical order; the loss comes first in the log.
+    names = ["loss", *sorted(found.keys() - {"loss"})]
+    computed = {name: found[name].compute() for name in names}
     if language:
         # `math.exp` raises an OverflowError above 709.
         computed["perplexity"] = math.exp(min(computed["loss"], 700.0))
