@@ -10,15 +10,18 @@ def tiered(
     values: Iterable[Any] | Mapping[str, Any],
     fast: int | Collection[Any] = 1,
     *,
+    full: int | Collection[Any] | None = None,
     unpack: bool = False,
 ) -> list:
-    """Parameters of a test, marked `full` but for the fast ones.
+    """Parameters of a test, marked `full` or `nightly` but for the fast ones.
 
-    Where parametrizations are stacked, a case is fast if all its parameters are.
+    Where parametrizations are stacked, a case is of the slowest tier of its parameters.
 
     Args:
       values: The parameters; a mapping gives their ids as well.
       fast: How many of the first, or which (by id for a mapping), stay unmarked.
+      full: How many of the first, or which, of the full tier and the fast one; all
+        others are marked `nightly`. None: all.
       unpack: Whether each value is a tuple of several arguments.
     """
     if isinstance(values, Mapping):
@@ -30,13 +33,18 @@ def tiered(
     else:
         keys = list(values)
         params = [pytest.param(*(value if unpack else (value,))) for value in keys]
-    first = keys[:fast] if isinstance(fast, int) else fast
+
+    def among(key, first):
+        first = keys[:first] if isinstance(first, int) else first
+        return any(key is one or key == one for one in first)
+
+    def marks(key):
+        if among(key, fast):
+            return ()
+        of_full = full is None or among(key, full)
+        return (pytest.mark.full if of_full else pytest.mark.nightly,)
+
     return [
-        param
-        if any(key is one or key == one for one in first)
-        else pytest.param(*param.values, id=param.id, marks=[*param.marks, FULL])
+        pytest.param(*param.values, id=param.id, marks=[*param.marks, *marks(key)])
         for key, param in zip(keys, params, strict=True)
     ]
-
-
-FULL = pytest.mark.full

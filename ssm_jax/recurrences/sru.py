@@ -106,6 +106,7 @@ class SRU(RunningSums):
 
     def weights(self, params, steps):
         """Returns ``1 - alpha`` at every step."""
+        del params
         # Broadcast, as the weights do not depend on the step.
-        left = 1 - jnp.asarray(self.scales, params["W_o"].dtype)
+        left = 1 - jnp.asarray(self.scales)
         return jnp.broadcast_to(left, (*steps.shape, self.n_sums))

@@ -138,7 +138,7 @@ def metrics(
       >>> {name: round(value, 6) for name, value in found.items()}
       {'loss': 2.079442, 'perplexity': 8.0, 'bits_per_token': 3.0}
     """
-    # A jitted step returns names in alphabetical order; the loss comes first in the log.
+    # A jitted step returns names in alphabetical order; in the log, loss comes first.
     names = ["loss", *sorted(found.keys() - {"loss"})]
     computed = {name: found[name].compute() for name in names}
     if language:

@@ -71,7 +71,7 @@ def test_iterations_give_the_outputs_of_single_steps():
         assert row["error"] < 1e-5
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("usual", "unit"), [(units._FRU, FRU), (units._SRU, SRU)], ids=["fru", "sru"]
 )
@@ -112,7 +112,7 @@ def test_the_usual_smoothing_is_the_same_mathematics(key):
     np.testing.assert_allclose(usual, ours, atol=1e-6)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_smoothing_is_compared_with_what_is_named():
     rows = {
         row["what"]: row

@@ -206,8 +206,8 @@ def test_run_without_a_checkpoint_is_rejected(run):
 
 @pytest.mark.full
 def test_flipped_bit_is_rejected_in_one_line(run):
-    bias = "params%2Fhead%2Flinear%2Fdense%2Fbias"
-    file = run / "checkpoints" / "5" / "state" / bias / "0"
+    files = (run / "checkpoints" / "5" / "state").rglob("*")
+    file = max(filter(Path.is_file, files), key=lambda path: path.stat().st_size)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
@@ -216,5 +216,5 @@ def test_flipped_bit_is_rejected_in_one_line(run):
     assert done.stdout == ""
     line = done.stderr.splitlines()[-1]
     assert line.startswith("error: step 5 of ")
-    assert "a changed leaf `params/head/linear/dense/bias`" in line
+    assert "must be as it was saved" in line and file.name in line
     assert "Traceback" not in done.stderr

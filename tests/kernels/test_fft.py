@@ -77,9 +77,8 @@ def test_modal_kernel_is_the_sum_of_its_modes(log, part):
         )
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("part", ["real", "complex"])
-@pytest.mark.parametrize("decay", ["shared", "own"])
+@pytest.mark.parametrize("part", tiered(["complex", "real"], 0, full=1))
+@pytest.mark.parametrize("decay", tiered(["shared", "own"], 0))
 def test_modal_kernel_is_exact_at_a_million_steps(decay, part):
     log, length = DECAYS[decay], 2**20
     c = oracle.draw(np.random.default_rng(1), (K, length))

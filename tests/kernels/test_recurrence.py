@@ -65,7 +65,7 @@ def test_fft_is_the_loop(kind, reverse):
 
 
 @each_length
-@pytest.mark.parametrize("method", tiered(METHODS, ("fft",)))
+@pytest.mark.parametrize("method", tiered(METHODS, ("fft",), full=("fft", "chunked")))
 def test_constant_decay_of_any_length(method, length):
     decay, p = make("log_phase", (length, N))
     # Without fused multiply-add each step is rounded twice.
@@ -106,8 +106,9 @@ def piece(decay, b, h0, *, reverse, method):
     return linear_recurrence(decay, b, h0, reverse=reverse, method=method)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("sizes", [(1, 3), (3, 1), (1,) * 4], ids=str)
+@pytest.mark.parametrize(
+    "sizes", tiered([(3, 1), (1, 3), (1,) * 4], 0, full=1), ids=str
+)
 @each_direction
 @each_evaluation
 def test_pieces_are_the_whole(method, kind, reverse, sizes):

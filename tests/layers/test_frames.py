@@ -53,7 +53,7 @@ def frames_of_scans(monkeypatch, call, *args):
     return found
 
 
-@pytest.mark.parametrize("method", tiered(["auto", "sequential"]))
+@pytest.mark.parametrize("method", tiered(["auto", "sequential"], full=1))
 @pytest.mark.parametrize("packed", tiered({"packed": True, "plain": False}))
 @pytest.mark.parametrize(
     "recurrence", tiered(FAMILIES, ("time_invariant_siso", "running_sums"))

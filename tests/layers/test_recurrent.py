@@ -102,7 +102,7 @@ def test_layer_applies_mixing_to_the_recurrence(x):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("starts", tiered({"segments": 4, "one": None}))
+@pytest.mark.parametrize("starts", tiered({"segments": 4, "one": None}, full=1))
 @pytest.mark.parametrize(
     "recurrence",
     tiered(

@@ -78,7 +78,9 @@ def model(layer: nn.Module, encoder: nn.Module) -> SequenceModel:
 
 
 def each_layer(
-    layers: dict[str, nn.Module], fast: tuple[str, ...]
+    layers: dict[str, nn.Module],
+    fast: tuple[str, ...],
+    full: tuple[str, ...] | None = None,
 ) -> pytest.MarkDecorator:
-    """Marks a test to run on layers, on those of ``fast`` in the fast tier too."""
-    return pytest.mark.parametrize("layer", tiered(layers, fast))
+    """Marks a test to run on layers, by their tiers as in `tiered`."""
+    return pytest.mark.parametrize("layer", tiered(layers, fast, full=full))

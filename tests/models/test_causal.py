@@ -35,6 +35,13 @@ MASK = np.array(
 )
 
 
+# One of each evaluation, and the layers that carry more than a recurrence.
+_FEW = (
+    *("dlr", "s4", "s5", "ets_mlp", "mamba", "fru", "gru", "gated_attention"),
+    *("linear_attention", "short_convolution"),
+)
+
+
 @functools.cache
 def initialized(layer):
     """A model around a layer, and its variables."""
@@ -43,7 +50,7 @@ def initialized(layer):
     return causal, jax.jit(causal.init)(key, TEXT[:, :2])
 
 
-@each_layer(LAYERS, fast=("mamba",))
+@each_layer(LAYERS, fast=("mamba",), full=_FEW)
 def test_one_token_at_a_time_equals_one_call(layer):
     causal, variables = initialized(layer)
     at_once = jax.jit(causal.apply)(variables, TEXT)
@@ -66,7 +73,7 @@ def test_one_token_at_a_time_equals_one_call(layer):
 
 @pytest.mark.full
 @pytest.mark.parametrize("mask", tiered({"padded": MASK, "packed": None}))
-@each_layer(LAYERS | STATELESS, fast=("dlr",))
+@each_layer(LAYERS | STATELESS, fast=("dlr",), full=(*_FEW, *STATELESS))
 def test_loss_of_a_document_does_not_depend_on_others(layer, mask):
     causal, variables = initialized(layer)
     documents = np.cumsum(RESET, 1)

@@ -39,11 +39,14 @@ RESET = np.array(
 )
 
 
-def rows(*, methods=None, lengths=False, directions=(1, 2), brief=False, fast=ROWS):
+def rows(
+    *, methods=None, lengths=False, directions=(1, 2), brief=False, fast=ROWS, full=ROWS
+):
     """Parametrizes a test by rows, optionally also by methods and lengths.
 
     ``brief`` takes the brief rows in, too: for what each row has of its own. In the
-    fast tier it runs on the rows of ``fast``, by the first method over 17 steps.
+    fast tier it runs on the rows of ``fast``, by the first method over 17 steps; rows
+    that are not in ``full`` are left to the nightly tier.
     """
     params = []
     for name, row in ROWS.items():
@@ -60,6 +63,7 @@ def rows(*, methods=None, lengths=False, directions=(1, 2), brief=False, fast=RO
                     and (not lengths or values[-1] == 17)
                 )
                 marks = () if is_fast else pytest.mark.full
+                marks = marks if name in full else pytest.mark.nightly
                 params.append(pytest.param(*values, id=label, marks=marks))
     names = ["row", *["method"] * (methods is not None), *["length"] * lengths]
     return pytest.mark.parametrize(names, params)

@@ -77,7 +77,9 @@ def mode_of(modes):
 
 
 @pytest.mark.parametrize("length", tiered([1, 2, 100, 16_384], (100,)))
-@pytest.mark.parametrize("method", tiered(METHODS, ("chunked",)))
+@pytest.mark.parametrize(
+    "method", tiered(METHODS, ("chunked",), full=("chunked", "fft"))
+)
 def test_long_memory_at_the_bound_is_right(length, method):
     """Of all channels ``|mu| = 0.9999``, and phases from 0 to 0.05 a step.
 

@@ -150,7 +150,7 @@ def test_future_reaches_past_in_two_directions(row):
     assert np.all(np.abs(changed - y) > 1e-6)
 
 
-@rows(fast=())
+@rows(fast=(), full=("dlr", "s5", "selective", "fru", "gru"))
 def test_transformations_compose(row):
     p = problem(row, 7)
     other = row.recurrence.init(jax.random.key(2), WIDTH)

@@ -48,7 +48,7 @@ SCALES = {
 }
 
 
-@pytest.mark.parametrize("name", tiered(list(SCALES), ("gru",)))
+@pytest.mark.parametrize("name", tiered(list(SCALES), ("gru",), full=8))
 def test_values_and_gradients_are_finite(name):
     for scale in SCALES[name]:
         found = finite.count(finite.RECURRENCES[name], scale, 50, length=LENGTH)

@@ -24,6 +24,13 @@ def on_accelerators(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
 
 
+# One of each evaluation; the others share it.
+_MAPPED = (
+    *("dlr", "dlr_bidirectional", "smoothing", "s4", "s5", "s5_bidirectional"),
+    *("selective", "gated_attention", "fru", "sru", "gru", "damped_ema"),
+)
+
+
 def pmapped(step):
     """Maps over shards of the rows with `jax.pmap`; parameters are replicated."""
     return jax.pmap(step, axis_name="data", in_axes=(None, 0, 0, 0), out_axes=None)
@@ -80,12 +87,12 @@ def check(row, mapped, reduce):
     chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
 
 
-@rows()
+@rows(full=("dlr", "s5", "selective", "fru", "gru"))
 def test_pmap_gives_the_gradient_of_one_device(row):
     check(row, pmapped, lambda grads: jax.lax.pmean(grads, "data"))
 
 
-@rows(brief=True)
+@rows(brief=True, full=_MAPPED)
 def test_shard_map_gives_the_gradient_of_one_device(row):
     """Which adds up the gradient of what does not vary over the devices itself."""
     check(row, shard_mapped, lambda grads: grads)

@@ -54,10 +54,14 @@ def test_published_frequencies():
     np.testing.assert_allclose(found[-1], 784)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("length", "by"),
-    [(1, 1), (2, 1), (28, 1), (176, 1), (176, 2), (176, 4), (784, 2), (4096, 1)],
+    tiered(
+        [(1, 1), (28, 1), (2, 1), (176, 1), (176, 2), (176, 4), (784, 2), (4096, 1)],
+        fast=0,
+        full=2,
+        unpack=True,
+    ),
 )
 def test_fru_in_parallel_is_the_fru(length, by, key):
     unit = fru(length, d_statistic=4, d_output=8)
@@ -86,7 +90,7 @@ def test_fru_in_parallel_is_the_fru(length, by, key):
         assert_close(of_found, jax.tree.map(np.asarray, grads), 1e-4)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("unit", "contracts"),
     [

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import scaled
+from tests.tiers import tiered
 
 LENGTH = 200
 UNITS = scaled.units(LENGTH)
@@ -29,8 +30,7 @@ def distance(one, other):
     return largest(jax.tree.map(np.subtract, one, other))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("name", tiered(list(UNITS), 0, full=2))
 def test_scaled_feedback_gives_the_sequential_solution(name):
     n_converged = 0
     for scale in scaled.SCALES:

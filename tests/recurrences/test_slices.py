@@ -16,7 +16,7 @@ from tests.recurrences.cases import (
 )
 
 
-@rows(fast=())
+@rows(fast=(), full=("dlr", "s5", "dss_softmax"))
 def test_slices_of_the_modes_change_nothing(row, monkeypatch):
     p = problem(row, 7, batch=5, start=True)
     # Two modes per slice, three or six in total: one slice may be padded.

@@ -24,6 +24,7 @@ from ssm_jax.tasks.base import Batch, TaskSpec
 from ssm_jax.training import DataParallel, Optimizer, create, train_step
 from ssm_jax.training.initial import StateInit, zero_states
 from ssm_jax.training.truncation import TBPTTWindow
+from tests.tiers import tiered
 
 pytestmark = pytest.mark.full  # Eight devices.
 
@@ -166,7 +167,7 @@ def case(request):
     )
 
 
-@pytest.mark.parametrize("kind", ["pmap", "shard_map"])
+@pytest.mark.parametrize("kind", tiered(["shard_map", "pmap"], 0, full=1))
 def test_eight_devices_take_the_steps_of_one_with_dropout(case, kind):
     run, start, batches, wanted = case
     parallel = DataParallel(kind)

@@ -162,7 +162,8 @@ class RunningSums(Nonlinear):
         named = self.named(params)
         # The input part of all steps in one product, outside of the solver.
         own = matmul_f32(x, named.input) + named.input_bias
-        c = self.weights(params, steps)
+        # Constants take the dtype of the parameters.
+        c = self.weights(params, steps).astype(own.dtype)
         s, stats = self._statistics(params, own, c, h0, solver)
         sums = h0.reshape(*h0.shape[:-1], self.n_sums, self.d_statistic)
         # Only the final sums are needed: those of all steps would be (b, l, k d).

@@ -238,19 +238,22 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         stored = {name: leaf for name, leaf in leaves.items() if leaf.size}
         context = ocp.Context()
         context.pytree.loading.partial_load = True
+        read = dict(leaves)
         try:
             if stored:
                 with context:
-                    leaves |= ocp.load(str(path), stored, checkpointable_name="state")
+                    read |= ocp.load(str(path), stored, checkpointable_name="state")
         except Exception as error:
             rule, got = "be readable by Orbax", _root_cause(error)
             raise CheckpointError(integrity.message(path, rule, got)) from error
-        # Only what Orbax has not placed is moved: empty leaves.
+        # Orbax may choose an equivalent sharding, and has not read the empty leaves.
         arrays = [
-            jax.device_put(np.empty(leaf.shape, leaf.dtype), leaf.sharding)
-            if isinstance(leaf, jax.ShapeDtypeStruct)
+            jax.device_put(
+                leaf if leaf.size else np.empty(leaf.shape, leaf.dtype), like.sharding
+            )
+            if isinstance(like, jax.ShapeDtypeStruct)
             else leaf
-            for leaf in leaves.values()
+            for leaf, like in zip(read.values(), leaves.values(), strict=True)
         ]
         state = jax.tree.unflatten(jax.tree.structure(target), arrays)
         kept = {name: record[name] for name in ("step", "metrics", "config")}
