@@ -1,8 +1,9 @@
 """Reductions of measured numbers: over layers, devices, batches and steps.
 
-A layer measures a number by one line, and it reaches the log under its name::
+A layer measures a number by one line, and it reaches the log under its name, as
+``train/gate`` and ``validation/gate``::
 
-    self.sow(METRICS_COLLECTION, "gate", Mean(jnp.mean(gate)))
+    log_metric(self, "gate", Mean(jnp.mean(gate)))
 """
 
 import abc
@@ -12,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
 from flax import struct
 
 METRICS_COLLECTION = "metrics"
@@ -134,6 +136,21 @@ class Max(Reduction):
 def is_reduction(value: Any) -> bool:
     """Whether a node of a pytree is a `Reduction`."""
     return isinstance(value, Reduction)
+
+
+def log_metric(module: nn.Module, name: str, value: Any) -> None:
+    """Measures a number in a layer, for the log.
+
+    Args:
+      module: The layer that is being applied.
+      name: Name in the log; numbers of one name are reduced over all layers.
+      value: A `Mean` or a `Max`, whose values may be arrays, or a number, which counts
+        as one term of a mean. To leave out padding, give a `Mean` the sum and the
+        number of valid steps.
+    """
+    # What is sown at initialization would become variables of the model.
+    if not module.is_initializing():
+        module.sow(METRICS_COLLECTION, name, value)
 
 
 def sown_metrics(collection: Any) -> dict[str, Reduction]:

@@ -10,7 +10,7 @@ from flax.core import meta
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.layers.module import Module
-from ssm_jax.metrics import METRICS_COLLECTION, Mean
+from ssm_jax.metrics import Mean, log_metric
 from ssm_jax.recurrences.families.base import ParamGroup, Recurrence
 from ssm_jax.recurrences.families.nonlinear import Nonlinear
 from ssm_jax.recurrences.families.padding import last_valid
@@ -122,10 +122,8 @@ class Recurrent(Module):
         y, state, stats = self.recurrence.solve(
             params, x, state, last_only=last_only, **options
         )
-        # Metrics sown at initialization would become variables of the model.
-        if not self.is_initializing():
-            self.sow(METRICS_COLLECTION, "solver_iterations", Mean(stats.iterations))
-            self.sow(METRICS_COLLECTION, "solver_fallbacks", Mean(~stats.converged))
+        log_metric(self, "solver_iterations", Mean(stats.iterations))
+        log_metric(self, "solver_fallbacks", Mean(~stats.converged))
         return y, state
 
     def _init(self, key, d_in) -> Any:

@@ -28,12 +28,12 @@ _Staircase = Annotated[float, Rule("in (0, 1]", lambda x: 2.0**-126 <= x <= 1)]
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """AdamW or SGD with a learning rate schedule and clipping by the global norm.
+    """AdamW, Lion or SGD, a learning rate schedule and clipping by the global norm.
 
     Attributes:
       learning_rate: Peak learning rate of a group with multiplier 1.
-      kind: ``"adamw"``: Adam with decoupled weight decay. ``"sgd"``: SGD without
-        momentum.
+      kind: ``"adamw"``: Adam with decoupled weight decay. ``"lion"``: Lion, likewise.
+        ``"sgd"``: SGD with weight decay.
       schedule: Schedule after the warmup. ``"constant"``: the peak. ``"cosine"`` and
         ``"linear"``: decay to zero. ``"staircase"``: exponential decay in a step every
         1,000 steps.
@@ -44,20 +44,21 @@ class Optimizer:
       staircase: Factor on the learning rate every 1,000 steps of a staircase.
       weight_decay: Weight decay, multiplied by the learning rate; applied to the groups
         with weight decay.
-      b1: Decay rate of Adam's first moment.
-      b2: Decay rate of Adam's second moment.
-      eps: Constant added to the square root of the second moment.
+      b1: Decay rate of the first moment of AdamW and Lion.
+      b2: Decay rate of the second moment of AdamW, of the momentum of Lion.
+      eps: Constant added to the square root of the second moment of AdamW.
+      momentum: Decay rate of the momentum of SGD. 0: no momentum.
       clip_norm: Maximum global norm of the gradient. None means no clipping.
 
     Raises:
-      ValueError: A field has another type or is out of range: ``b1`` and ``b2`` are in
-        [0, 1), ``staircase`` in (0, 1], the other numbers are not negative, and
-        ``learning_rate``, ``eps`` and ``clip_norm`` are not 0; or a decay does not end
-        after the warmup.
+      ValueError: A field has another type or is out of range: ``b1``, ``b2`` and
+        ``momentum`` are in [0, 1), ``staircase`` in (0, 1], the other numbers are not
+        negative, and ``learning_rate``, ``eps`` and ``clip_norm`` are not 0; or a decay
+        does not end after the warmup.
     """
 
     learning_rate: Annotated[PositiveFloat, "1e-3 is usual"]
-    kind: Literal["adamw", "sgd"] = "adamw"
+    kind: Literal["adamw", "lion", "sgd"] = "adamw"
     schedule: Schedule = "constant"
     warmup_steps: NonNegativeInt = 0
     warmup_from: NonNegativeFloat = 0.0
@@ -67,6 +68,7 @@ class Optimizer:
     b1: Fraction = 0.9
     b2: Fraction = 0.999
     eps: PositiveFloat = 1e-8
+    momentum: Fraction = 0.0
     clip_norm: PositiveFloat | None = None
 
     def __post_init__(self):
@@ -126,11 +128,16 @@ class Optimizer:
 
     def _of(self, group):
         rate = self.rate(group.lr_multiplier)
-        if self.kind == "sgd":
-            return optax.sgd(rate)
         # A decay of 0 instead of `optax.adam`, so that all groups have states of one
         # structure.
         decay = self.weight_decay if group.weight_decay else 0.0
+        if self.kind == "sgd":
+            return optax.chain(
+                optax.add_decayed_weights(decay),
+                optax.sgd(rate, momentum=self.momentum or None),
+            )
+        if self.kind == "lion":
+            return optax.lion(rate, b1=self.b1, b2=self.b2, weight_decay=decay)
         return optax.adamw(
             rate, b1=self.b1, b2=self.b2, eps=self.eps, weight_decay=decay
         )

