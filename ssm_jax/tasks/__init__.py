@@ -15,9 +15,16 @@ from ssm_jax.tasks.images.digits import Digits
 from ssm_jax.tasks.images.pixels import PixelCifar10, PixelMnist
 from ssm_jax.tasks.listops.listops import ListOps
 from ssm_jax.tasks.pathfinder.pathfinder import Pathfinder
+from ssm_jax.tasks.synthetic.context_shift import ContextShift
+from ssm_jax.tasks.synthetic.cummax import CumMax
 from ssm_jax.tasks.synthetic.cumsum import CumSum
+from ssm_jax.tasks.synthetic.mips import MIPS
 from ssm_jax.tasks.synthetic.mixture import Mixture
+from ssm_jax.tasks.synthetic.reverse import Reverse
+from ssm_jax.tasks.synthetic.select import Select, SelectFixed
 from ssm_jax.tasks.synthetic.shift import Shift
+from ssm_jax.tasks.synthetic.solve import Solve, SolveFixed
+from ssm_jax.tasks.synthetic.sort import Sort
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.tasks.text.glue import Glue
 from ssm_jax.tasks.text.imdb import ImdbBytes, ImdbWords
@@ -25,18 +32,27 @@ from ssm_jax.tasks.text.retrieval import Retrieval
 
 __all__ = [
     "Batch",
+    "ContextShift",
+    "CumMax",
     "CumSum",
     "Digits",
     "Glue",
     "ImdbBytes",
     "ImdbWords",
     "ListOps",
+    "MIPS",
     "Mixture",
     "Pathfinder",
     "PixelCifar10",
     "PixelMnist",
     "Retrieval",
+    "Reverse",
+    "Select",
+    "SelectFixed",
     "Shift",
+    "Solve",
+    "SolveFixed",
+    "Sort",
     "Split",
     "Task",
     "TaskSpec",

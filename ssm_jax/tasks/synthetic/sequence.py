@@ -1,4 +1,4 @@
-"""Inputs and spec shared by `CumSum` and `Shift`: noise and position features.
+"""Inputs and spec shared by the atomic tasks: noise and position features.
 
 References:
   Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
@@ -6,17 +6,18 @@ References:
   position features are in the authors' code only
 """
 
+from typing import Annotated
+
 import numpy as np
 
+from ssm_jax.fields import Rule, check_value
 from ssm_jax.tasks import base
 
 
-def check_length(length: int) -> None:
-    """Raises ValueError unless a sequence has at least one step."""
-    if length < 1:
-        raise ValueError(
-            f"`length` must be at least 1, got {length}; the paper's is 4096."
-        )
+def check_length(length: int, *, minimum: int = 1) -> None:
+    """Raises ValueError unless ``length`` is an integer of at least ``minimum``."""
+    rule = Rule(f"of at least {minimum}", lambda n: n >= minimum)
+    check_value("length", length, Annotated[int, rule], "the paper's is 4096")
 
 
 def draw_noise(rng: np.random.Generator, batch_size: int, length: int) -> np.ndarray:
@@ -41,14 +42,14 @@ def draw_noise(rng: np.random.Generator, batch_size: int, length: int) -> np.nda
 
 
 def with_positions(x: np.ndarray) -> np.ndarray:
-    """Appends the position of each value, as a point on the unit circle.
+    """Appends the position of each step, as a point on the unit circle.
 
     Args:
-      x: Values, float32, ``(b, l)``.
+      x: float32, values ``(b, l)`` or vectors ``(b, l, d)``; ``l`` includes padding.
 
     Returns:
-      float32, ``(b, l, 3)``: at step i the value, ``cos(2 pi i / l)`` and
-      ``sin(2 pi i / l)``.
+      float32, ``(b, l, d + 2)``, with d = 1 for values: at step i the value or vector,
+      ``cos(2 pi i / l)`` and ``sin(2 pi i / l)``.
 
     Example:
       >>> print(with_positions(np.ones((1, 4), np.float32))[0].round(3) + 0.0)
@@ -57,21 +58,61 @@ def with_positions(x: np.ndarray) -> np.ndarray:
        [ 1. -1.  0.]
        [ 1.  0. -1.]]
     """
+    x = x[..., None] if x.ndim == 2 else x
     # Relative to the length of the row, as in the authors' code.
     angle = 2.0 * np.pi * np.arange(x.shape[1]) / x.shape[1]
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=-1).astype(x.dtype)
     return np.concatenate(
-        [x[..., None], np.broadcast_to(circle, (len(x), *circle.shape))], axis=-1
+        [x, np.broadcast_to(circle, (len(x), *circle.shape))], axis=-1
     )
 
 
-def regression_spec(*, length: int, d_output: int) -> base.TaskSpec:
-    """Returns the spec of a regression on `with_positions` at every step."""
+def pad_right(x: np.ndarray, n: int) -> np.ndarray:
+    """Appends ``n`` zeros to each row, steps at which a causal model has seen ``x``.
+
+    Args:
+      x: float32, ``(b, l)``.
+      n: Number of zeros.
+
+    Returns:
+      float32, ``(b, l + n)``.
+    """
+    return np.pad(x, ((0, 0), (0, n)))
+
+
+def regression_spec(
+    *, length: int, d_output: int, d_input: int = 3, l_output: int | None = None
+) -> base.TaskSpec:
+    """Returns the spec of a regression on `with_positions`.
+
+    Args:
+      length: Number of steps of a sequence.
+      d_output: Number of target values of a step.
+      d_input: Number of features of a step, with those of the position.
+      l_output: Number of steps with a target, at the end. None means every step.
+
+    Returns:
+      The spec.
+    """
     return base.TaskSpec(
         length=length,
         inputs="vector",
-        d_input=3,
+        d_input=d_input,
         targets="regression",
         d_output=d_output,
-        l_output=length,
+        l_output=length if l_output is None else l_output,
     )
+
+
+def regression_batch(x: np.ndarray, targets: np.ndarray) -> base.Batch:
+    """Returns the batch of a regression whose targets all count in the loss.
+
+    Args:
+      x: Inputs without the position, float32, ``(b, l)`` or ``(b, l, d)``.
+      targets: float32, ``(b, l_output, d_output)``.
+
+    Returns:
+      The batch, with the features of `with_positions`.
+    """
+    loss_mask = np.ones(targets.shape[:2], bool)
+    return base.Batch(with_positions(x), targets, loss_mask=loss_mask)

@@ -1,0 +1,83 @@
+"""ContextShift: a sequence, delayed by a number of steps that it states."""
+
+import dataclasses
+
+import numpy as np
+
+from ssm_jax.tasks import base
+from ssm_jax.tasks.synthetic import sequence
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ContextShift:
+    r"""Regression: a sequence, delayed by the number of steps that its head encodes.
+
+    .. math::
+      t = (\cos(2 \pi s / L), \sin(2 \pi s / L), x_0, \dots, x_{L-3}), \qquad
+      y_i = t_{i - s}, \quad 0 \le i < L
+
+    with zeros where ``i < s``. The delay ``s`` is drawn for each sequence, uniformly
+    from 0 to ``L - 3``; ``L`` is ``length``.
+
+    What the task asks of a model: the delays of `Shift`, but with a kernel that depends
+    on the sequence.
+
+    Attributes:
+      length: Number of steps of a sequence.
+
+    Batch:
+      inputs: float32, ``(b, length, 3)``: ``t``, of which ``x`` is standard normal noise
+        divided by its maximum absolute value in the row, then ``cos`` and ``sin`` of
+        ``2 pi i / length``.
+      targets: float32, ``(b, length, 1)``.
+      loss_mask: bool, ``(b, length)``, true everywhere.
+
+    Splits: endless, and disjoint because each split, seed and index has its own random
+    stream. Nothing is downloaded.
+
+    Raises:
+      ValueError: ``length`` is below 3.
+
+    Example:
+      >>> batch = ContextShift(length=6).batch("train", 0, batch_size=1, seed=0)
+      >>> print(batch.inputs[0, :, 0].round(2))
+      >>> print(batch.targets[0, :, 0].round(2))
+
+    References:
+      Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
+      Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1; that
+      the two encoding values are delayed too is from the authors' code
+    """
+
+    length: int = 4096
+
+    def __post_init__(self) -> None:
+        """Validates the fields."""
+        sequence.check_length(self.length, minimum=3)
+
+    @property
+    def spec(self) -> base.TaskSpec:
+        """Three features and one target value per step."""
+        return sequence.regression_spec(length=self.length, d_output=1)
+
+    def n_examples(self, split: base.Split) -> None:
+        """Returns None: every split is endless."""
+        base.check_split(split)
+
+    def batch(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> base.Batch:
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
+        base.check_request(split, index, batch_size, seed)
+        rng = base.generator("context_shift", split, seed, index)
+        delay = rng.integers(self.length - 2, size=(batch_size, 1))
+        x = sequence.draw_noise(rng, batch_size, self.length - 2)
+        angle = 2.0 * np.pi * delay / self.length
+        tokens = np.concatenate(
+            [np.cos(angle), np.sin(angle), x], axis=1, dtype=x.dtype
+        )
+        # Each row has its own delay: one gather, where `Shift` copies slices.
+        source = np.arange(self.length) - delay
+        delayed = np.take_along_axis(tokens, np.maximum(source, 0), axis=1)
+        delayed[source < 0] = 0.0
+        return sequence.regression_batch(tokens, delayed[..., None])

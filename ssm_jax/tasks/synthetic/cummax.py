@@ -1,0 +1,70 @@
+"""CumMax: the running maximum of noise."""
+
+import dataclasses
+
+import numpy as np
+
+from ssm_jax.tasks import base
+from ssm_jax.tasks.synthetic import sequence
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CumMax:
+    r"""Regression: the running maximum of noise.
+
+    .. math::
+      y_i = \max_{j \le i} x_j, \qquad 0 \le i < L
+
+    with ``L`` the ``length``.
+
+    What the task asks of a model: a state that depends on the input nonlinearly. The
+    maximum is no convolution of the input with a kernel, unlike `CumSum`.
+
+    Attributes:
+      length: Number of steps of a sequence.
+
+    Batch:
+      inputs: float32, ``(b, length, 3)``: standard normal noise divided by its maximum
+        absolute value in the row, then ``cos`` and ``sin`` of ``2 pi i / length``.
+      targets: float32, ``(b, length, 1)``.
+      loss_mask: bool, ``(b, length)``, true everywhere.
+
+    Splits: endless, and disjoint because each split, seed and index has its own random
+    stream. Nothing is downloaded.
+
+    Raises:
+      ValueError: ``length`` is not positive.
+
+    Example:
+      >>> batch = CumMax(length=5).batch("train", 0, batch_size=1, seed=0)
+      >>> print(batch.inputs[0, :, 0].round(2))
+      >>> print(batch.targets[0, :, 0].round(2))
+
+    References:
+      Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
+      Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1
+    """
+
+    length: int = 4096
+
+    def __post_init__(self) -> None:
+        """Validates the fields."""
+        sequence.check_length(self.length)
+
+    @property
+    def spec(self) -> base.TaskSpec:
+        """Three features and one target value per step."""
+        return sequence.regression_spec(length=self.length, d_output=1)
+
+    def n_examples(self, split: base.Split) -> None:
+        """Returns None: every split is endless."""
+        base.check_split(split)
+
+    def batch(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> base.Batch:
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
+        base.check_request(split, index, batch_size, seed)
+        rng = base.generator("cummax", split, seed, index)
+        x = sequence.draw_noise(rng, batch_size, self.length)
+        return sequence.regression_batch(x, np.maximum.accumulate(x, 1)[..., None])

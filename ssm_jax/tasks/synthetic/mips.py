@@ -1,0 +1,103 @@
+"""MIPS: the value whose key has the maximum inner product with the query."""
+
+import dataclasses
+
+import numpy as np
+
+from ssm_jax.fields import PositiveInt, check_value
+from ssm_jax.tasks import base
+from ssm_jax.tasks.synthetic import sequence
+
+_BLOCK = 64  # Queries per product; its scores, 1 MiB at 4,096 keys, stay in the cache.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MIPS:
+    r"""Regression: maximum inner product search among the keys of the steps so far.
+
+    .. math::
+      y_i = v_{j(i)}, \qquad j(i) = \arg\max_{j \le i} \, q_i \cdot k_j,
+      \quad 0 \le i < L
+
+    The queries ``q``, keys ``k`` and values ``v`` are independent, uniform on the unit
+    sphere in ``d_vector`` dimensions; ``L`` is ``length``.
+
+    What the task asks of a model: to keep all keys and values, and to find one of them
+    by its content; attention with a high temperature does exactly this.
+
+    Attributes:
+      length: Number of steps of a sequence.
+      d_vector: Number of dimensions of a query, of a key and of a value.
+
+    Batch:
+      inputs: float32, ``(b, length, 3 d_vector + 2)``: query, key, value, then ``cos``
+        and ``sin`` of ``2 pi i / length``.
+      targets: float32, ``(b, length, d_vector)``. The products are compared in float32:
+        of keys whose products are equal up to rounding, either may be chosen.
+      loss_mask: bool, ``(b, length)``, true everywhere.
+
+    The number of products grows with the square of ``length``.
+
+    Splits: endless, and disjoint because each split, seed and index has its own random
+    stream. Nothing is downloaded.
+
+    Raises:
+      ValueError: ``length`` or ``d_vector`` is not positive.
+
+    Example:
+      >>> batch = MIPS(length=3, d_vector=2).batch("train", 0, batch_size=1, seed=0)
+      >>> print(batch.inputs[0, :, :6].round(2))
+      >>> print(batch.targets[0].round(2))
+
+    References:
+      Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
+      Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1
+    """
+
+    length: int = 4096
+    d_vector: int = 4
+
+    def __post_init__(self) -> None:
+        """Validates the fields."""
+        sequence.check_length(self.length)
+        check_value("d_vector", self.d_vector, PositiveInt, "the paper's is 4")
+
+    @property
+    def spec(self) -> base.TaskSpec:
+        """Query, key, value and position, and one target vector per step."""
+        return sequence.regression_spec(
+            length=self.length, d_input=3 * self.d_vector + 2, d_output=self.d_vector
+        )
+
+    def n_examples(self, split: base.Split) -> None:
+        """Returns None: every split is endless."""
+        base.check_split(split)
+
+    def batch(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> base.Batch:
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
+        base.check_request(split, index, batch_size, seed)
+        rng = base.generator("mips", split, seed, index)
+        x = rng.standard_normal((batch_size, self.length, 3, self.d_vector))
+        # Normalized in float64, rounded once.
+        x = (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype(np.float32)
+        query, key, value = np.moveaxis(x, 2, 0)
+        best = np.stack([_best_keys(*row) for row in zip(query, key, strict=True)])
+        targets = np.take_along_axis(value, best[..., None], axis=1)
+        vectors = x.reshape(batch_size, self.length, 3 * self.d_vector)
+        return sequence.regression_batch(vectors, targets)
+
+
+def _best_keys(query: np.ndarray, key: np.ndarray) -> np.ndarray:
+    """Returns the index of the best key up to each query, ``(l,)``, from ``(l, d)``."""
+    n, transposed = len(query), np.ascontiguousarray(key.T)
+    best = np.empty(n, np.int64)
+    # Added to the scores of a block's own keys, of which those after the query are out.
+    later = np.triu(np.full((_BLOCK, _BLOCK), -np.inf, np.float32), 1)
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        scores = query[start:stop] @ transposed[:, :stop]
+        scores[:, start:] += later[: stop - start, : stop - start]
+        scores.argmax(axis=1, out=best[start:stop])
+    return best
