@@ -14,6 +14,15 @@ ENDLESS = {
     "shift": lambda mnist_dir: tasks.Shift(length=32, n_shifts=4),
     "shift_odd": lambda mnist_dir: tasks.Shift(length=13, n_shifts=5),
     "cumsum": lambda mnist_dir: tasks.CumSum(length=33),
+    "cummax": lambda mnist_dir: tasks.CumMax(length=33),
+    "reverse": lambda mnist_dir: tasks.Reverse(length=17),
+    "sort": lambda mnist_dir: tasks.Sort(length=17),
+    "select": lambda mnist_dir: tasks.Select(length=20, n_selected=5),
+    "select_fixed": lambda mnist_dir: tasks.SelectFixed(length=20, n_selected=5),
+    "mips": lambda mnist_dir: tasks.MIPS(length=70),
+    "context_shift": lambda mnist_dir: tasks.ContextShift(length=33),
+    "solve": lambda mnist_dir: tasks.Solve(length=33),
+    "solve_fixed": lambda mnist_dir: tasks.SolveFixed(length=33),
 }
 FINITE = {
     "digits": lambda mnist_dir: tasks.Digits(),

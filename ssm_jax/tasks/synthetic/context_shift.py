@@ -26,9 +26,9 @@ class ContextShift:
       length: Number of steps of a sequence.
 
     Batch:
-      inputs: float32, ``(b, length, 3)``: ``t``, of which ``x`` is standard normal noise
-        divided by its maximum absolute value in the row, then ``cos`` and ``sin`` of
-        ``2 pi i / length``.
+      inputs: float32, ``(b, length, 3)``: ``t``, of which ``x`` is standard normal
+        noise divided by its maximum absolute value in the row, then ``cos`` and ``sin``
+        of ``2 pi i / length``.
       targets: float32, ``(b, length, 1)``.
       loss_mask: bool, ``(b, length)``, true everywhere.
 
@@ -41,7 +41,9 @@ class ContextShift:
     Example:
       >>> batch = ContextShift(length=6).batch("train", 0, batch_size=1, seed=0)
       >>> print(batch.inputs[0, :, 0].round(2))
+      [-1.    0.    0.13  0.63  1.    0.4 ]
       >>> print(batch.targets[0, :, 0].round(2))
+      [ 0.    0.    0.   -1.    0.    0.13]
 
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with

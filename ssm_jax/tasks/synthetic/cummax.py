@@ -38,7 +38,9 @@ class CumMax:
     Example:
       >>> batch = CumMax(length=5).batch("train", 0, batch_size=1, seed=0)
       >>> print(batch.inputs[0, :, 0].round(2))
+      [-0.63  0.14 -0.03  1.    0.74]
       >>> print(batch.targets[0, :, 0].round(2))
+      [-0.63  0.14  0.14  1.    1.  ]
 
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with

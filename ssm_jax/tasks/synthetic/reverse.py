@@ -38,7 +38,9 @@ class Reverse:
     Example:
       >>> batch = Reverse(length=3).batch("train", 0, batch_size=1, seed=0)
       >>> print(batch.inputs[0, :, 0].round(2))
+      [ 0.35 -0.33 -1.    0.    0.    0.  ]
       >>> print(batch.targets[0, :, 0].round(2))
+      [-1.   -0.33  0.35]
 
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with

@@ -45,7 +45,10 @@ class Select:
     Example:
       >>> batch = Select(length=3, n_selected=2).batch("train", 0, batch_size=1, seed=0)
       >>> print(batch.inputs[0, :, :2].T.round(2))
+      [[ 0.03 -0.03  0.34 -0.56 -1.    0.    0.  ]
+       [ 0.    0.    0.    1.    1.    0.    0.  ]]
       >>> print(batch.targets[0, :, 0].round(2))
+      [-0.56 -1.  ]
 
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
@@ -112,6 +115,8 @@ class SelectFixed:
       >>> task = SelectFixed(length=3, n_selected=2)
       >>> for split in ("train", "test"):
       ...     print(task.batch(split, 0, batch_size=1, seed=0).inputs[0, :, 1])
+      [1. 0. 0. 1. 0. 0. 0.]
+      [1. 0. 0. 1. 0. 0. 0.]
 
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with

@@ -44,7 +44,9 @@ class Solve:
     Example:
       >>> batch = Solve(length=8).batch("train", 0, batch_size=1, seed=0)
       >>> print(batch.inputs[0, :, 0].round(2))
+      [-0.38  0.92 -0.55  0.92  0.38  0.83  0.    0.  ]
       >>> print(batch.targets[0, :, 0].round(2))
+      [ 0.98 -0.19]
 
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
@@ -104,6 +106,8 @@ class SolveFixed:
       >>> task = SolveFixed(length=8)
       >>> for split in ("train", "test"):
       ...     print(task.batch(split, 0, batch_size=1, seed=0).inputs[0, :, 0].round(2))
+      [-0.15 -0.99 -0.03 -0.99  0.15 -1.    0.    0.  ]
+      [-0.15 -0.99  0.93 -0.99  0.15 -0.36  0.    0.  ]
 
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with

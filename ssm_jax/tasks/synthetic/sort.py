@@ -42,7 +42,9 @@ class Sort:
     Example:
       >>> batch = Sort(length=4).batch("train", 0, batch_size=1, seed=0)
       >>> print(batch.inputs[0, :, 0].round(2))
+      [ 0.58  1.    0.53 -0.56  0.    0.    0.    0.  ]
       >>> print(batch.targets[0, :, 0].round(2))
+      [ 0.58  0.53  1.   -0.56]
 
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
