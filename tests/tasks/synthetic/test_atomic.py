@@ -1,0 +1,233 @@
+"""The atomic tasks against solvers in plain loops that see the inputs alone."""
+
+import numpy as np
+import pytest
+
+from ssm_jax import tasks
+from ssm_jax.training.losses import loss_sums, metrics
+from tests.bad_inputs import refuses
+from tests.tiers import tiered
+
+
+def shift(x, n, n_shifts=8):
+    """With the delays as the authors compute them."""
+    delays = np.linspace(0, n - n / n_shifts, n_shifts).astype(int)
+    y = np.zeros((n, n_shifts))
+    for k, delay in enumerate(delays):
+        for i in range(delay, n):
+            y[i, k] = x[i - delay, 0]
+    return y
+
+
+def cumsum(x, n):
+    y, total = np.zeros((n, 1)), 0.0
+    for i in range(n):
+        total += float(x[i, 0])
+        y[i] = total / (i + 1) ** 0.5
+    return y
+
+
+def cummax(x, n):
+    y, largest = np.zeros((n, 1)), -np.inf
+    for i in range(n):
+        largest = max(largest, x[i, 0])
+        y[i] = largest
+    return y
+
+
+def reverse(x, n):
+    y = np.zeros((n, 1))
+    for i in range(n):
+        y[i] = x[n - 1 - i, 0]
+    return y
+
+
+def sort(x, n):
+    """Takes the nearest to the first of those left, the earliest of equally near."""
+    y, left = np.zeros((n, 1)), [float(value) for value in x[:n, 0]]
+    first = left[0]
+    for i in range(n):
+        nearest = min(range(len(left)), key=lambda j: abs(left[j] - first))
+        y[i] = left.pop(nearest)
+    return y
+
+
+def select(x, n):
+    marked = [value for value, mark in x[:, :2] if mark == 1.0]
+    assert len(marked) == n
+    return np.array(marked)[:, None]
+
+
+def mips(x, n):
+    x, y = np.float64(x), np.zeros((n, 4))
+    for i in range(n):
+        scores = [sum(x[i, :4] * x[j, 4:8]) for j in range(i + 1)]
+        y[i] = x[scores.index(max(scores)), 8:12]
+    return y
+
+
+def context_shift(x, n):
+    angle = np.arctan2(x[1, 0], x[0, 0]) % (2 * np.pi)
+    y, delay = np.zeros((n, 1)), round(angle * n / (2 * np.pi))
+    for i in range(delay, n):
+        y[i] = x[i - delay, 0]
+    return y
+
+
+def solve(x, n):
+    matrix, right = np.zeros((n, n)), np.zeros(n)
+    for i in range(n):
+        for j in range(n):
+            matrix[i, j] = x[i * (n + 1) + j, 0]
+        right[i] = x[i * (n + 1) + n, 0]
+    return np.linalg.solve(matrix, right)[:, None]
+
+
+ATOMIC = {
+    "shift": (tasks.Shift(length=40), shift),
+    "cumsum": (tasks.CumSum(length=40), cumsum),
+    "cummax": (tasks.CumMax(length=40), cummax),
+    "reverse": (tasks.Reverse(length=20), reverse),
+    "sort": (tasks.Sort(length=20), sort),
+    "select": (tasks.Select(length=30, n_selected=5), select),
+    "select_fixed": (tasks.SelectFixed(length=30, n_selected=5), select),
+    # Longer than one of its blocks, and no multiple of them.
+    "mips": (tasks.MIPS(length=100), mips),
+    "context_shift": (tasks.ContextShift(length=40), context_shift),
+    "solve": (tasks.Solve(length=40), solve),
+    "solve_fixed": (tasks.SolveFixed(length=40), solve),
+}
+# Where the solver computes in float64; the others copy entries of the input.
+ROUNDED = {"cumsum", "solve", "solve_fixed"}
+FIXED = {"select_fixed": "positions_seed", "solve_fixed": "matrix_seed"}
+# Targets of the paper's length, with 63 unknowns in the systems.
+OUTPUTS = {"select": 32, "select_fixed": 32, "solve": 63, "solve_fixed": 63}
+
+each_task = pytest.mark.parametrize("name", ATOMIC)
+
+
+@each_task
+@pytest.mark.parametrize("split", tiered(["train", "validation", "test"]))
+def test_reference_solution_scores_one(name, split):
+    task, solver = ATOMIC[name]
+    batch = task.batch(split, 3, 4, seed=1)
+    solved = [solver(x, task.spec.l_output) for x in batch.inputs]
+    y = np.stack(solved).astype(np.float32)
+    tolerance = 3e-7 if name in ROUNDED else 0
+    np.testing.assert_allclose(y, batch.targets, rtol=0, atol=tolerance)
+    found = metrics(loss_sums("regression", y, batch.targets, batch.loss_mask))
+    assert found["r2"] == pytest.approx(1.0, abs=1e-6)
+
+
+@each_task
+def test_default_sizes_are_those_of_the_paper(name):
+    spec = type(ATOMIC[name][0])().spec
+    steps = {"reverse": 8192, "sort": 8192, "select": 4160, "select_fixed": 4160}
+    assert spec.length == steps.get(name, 4096)
+    assert spec.l_output == OUTPUTS.get(name, 4096)
+    assert spec.d_input == {"mips": 14, "select": 4, "select_fixed": 4}.get(name, 3)
+    assert spec.d_output == {"shift": 8, "mips": 4}.get(name, 1)
+
+
+@each_task
+def test_position_turns_once_over_the_padded_length(name):
+    task, _ = ATOMIC[name]
+    found = task.batch("test", 0, 2, seed=0).inputs[..., -2:]
+    for i in range(task.spec.length):
+        angle = 2 * np.pi * i / task.spec.length
+        wanted = np.broadcast_to([np.cos(angle), np.sin(angle)], (2, 2))
+        np.testing.assert_allclose(found[:, i], wanted, atol=1e-7)
+
+
+@each_task
+def test_all_targets_count(name):
+    assert ATOMIC[name][0].batch("train", 0, 2, seed=0).loss_mask.all()
+
+
+def fixed_part(name, batch):
+    """Positions, or the matrix: what all sequences of a task share."""
+    if name == "select_fixed":
+        return batch.inputs[..., 1]
+    rows = batch.inputs[:, :30, 0].reshape(-1, 5, 6)
+    return rows[..., :5]
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_fixed_part_is_that_of_all_splits_seeds_and_batches(name):
+    task, _ = ATOMIC[name]
+    if name == "solve_fixed":
+        assert task.spec.l_output == 5
+    requests = [("train", 0, 0), ("train", 7, 0), ("validation", 0, 0), ("test", 0, 4)]
+    batches = [task.batch(split, i, 3, seed=s) for split, i, s in requests]
+    wanted = fixed_part(name, batches[0])[0]
+    for batch in batches:
+        for row in fixed_part(name, batch):
+            np.testing.assert_array_equal(row, wanted)
+    assert len({batch.targets.tobytes() for batch in batches}) == len(batches)
+    other = type(task)(**{**vars(task), FIXED[name]: 5}).batch("train", 0, 3, seed=0)
+    assert not np.array_equal(fixed_part(name, other)[0], wanted)
+
+
+@pytest.mark.parametrize("name", ["select", "solve"])
+def test_no_two_sequences_share_what_the_fixed_task_shares(name):
+    task, _ = ATOMIC[name]
+    parts = fixed_part(f"{name}_fixed", task.batch("train", 0, 4, seed=0))
+    assert len({part.tobytes() for part in parts}) == 4
+
+
+def test_number_of_unknowns_is_the_largest_that_fits():
+    for length in range(3, 400):
+        n = tasks.Solve(length=length).spec.l_output
+        assert n * n + 2 * n <= length < (n + 1) ** 2 + 2 * (n + 1)
+
+
+def test_equally_near_values_stay_in_their_order(monkeypatch):
+    draws = np.float32([[0.0, 0.5, -0.5, 0.5, -0.25, 1.0]])
+    monkeypatch.setattr(
+        "ssm_jax.tasks.synthetic.sequence.draw_noise", lambda *_, **__: draws
+    )
+    batch = tasks.Sort(length=6).batch("train", 0, 1, seed=0)
+    wanted = [0.0, -0.25, 0.5, -0.5, 0.5, 1.0]
+    np.testing.assert_array_equal(batch.targets[0, :, 0], np.float32(wanted))
+
+
+@pytest.mark.parametrize("length, n_shifts", [(1, 1), (2, 2), (13, 5), (16, 1)])
+def test_number_of_shifts_need_not_divide_the_length(length, n_shifts):
+    batch = tasks.Shift(length=length, n_shifts=n_shifts).batch("test", 0, 1, seed=0)
+    wanted = shift(batch.inputs[0], length, n_shifts)
+    np.testing.assert_array_equal(batch.targets[0], np.float32(wanted))
+
+
+@pytest.mark.full
+def test_cumsum_is_rounded_once_at_the_length_of_the_paper():
+    batch = tasks.CumSum().batch("test", 0, 2, seed=0)
+    wanted = np.stack([cumsum(x, 4096) for x in batch.inputs])
+    np.testing.assert_allclose(batch.targets, wanted, rtol=1e-7)
+
+
+BAD = {
+    "shift_length": (tasks.Shift, "length", 0),
+    "shift_none": (tasks.Shift, "n_shifts", 0),
+    "shift_more_than_steps": (tasks.Shift, "n_shifts", 4097),
+    "cumsum_length": (tasks.CumSum, "length", -3),
+    "cummax_length": (tasks.CumMax, "length", 0),
+    "reverse_length": (tasks.Reverse, "length", -1),
+    "sort_length": (tasks.Sort, "length", 4.0),
+    "select_length": (tasks.Select, "length", 0),
+    "select_none": (tasks.Select, "n_selected", 0),
+    "select_fixed_length": (tasks.SelectFixed, "length", 0),
+    "select_fixed_none": (tasks.SelectFixed, "n_selected", -2),
+    "select_fixed_seed": (tasks.SelectFixed, "positions_seed", -1),
+    "mips_length": (tasks.MIPS, "length", 0),
+    "mips_vectors": (tasks.MIPS, "d_vector", 0),
+    "context_shift_length": (tasks.ContextShift, "length", 2),
+    "solve_length": (tasks.Solve, "length", 2),
+    "solve_fixed_length": (tasks.SolveFixed, "length", 2),
+    "solve_fixed_seed": (tasks.SolveFixed, "matrix_seed", 2**32),
+}
+
+
+@pytest.mark.parametrize(("task", "field", "value"), BAD.values(), ids=BAD)
+def test_bad_field_is_an_error_of_one_line(task, field, value, unchecked):
+    with refuses(field, value):
+        task(**{field: value})
