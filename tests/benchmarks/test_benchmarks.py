@@ -18,6 +18,7 @@ from benchmarks import (
     kernels,
     language,
     smoothing,
+    synthetic,
     throughput,
     units,
 )
@@ -101,6 +102,15 @@ def test_generators_are_known_by_the_steps_of_their_sequences():
     assert row["task"].startswith("Pathfinder") and row["examples_per_s"] > 0
     with pytest.raises(ValueError, match="^`lengths` must be of 1024, 16384, 2000"):
         generators.generator_rows(784, repeats=1)
+
+
+@pytest.mark.full
+def test_atomic_batches_are_timed_against_a_step_of_the_model():
+    rows = synthetic.task_rows(24, d_state=4, repeats=1)
+    assert {row["task"] for row in rows} == set(synthetic.TASKS)
+    for row in rows:
+        assert row["batch_ms"] > 0
+        assert row["over_step"] == pytest.approx(row["batch_ms"] / row["step_ms"])
 
 
 @pytest.mark.full

@@ -8,7 +8,8 @@ from ssm_jax.fields import PositiveInt, check_value
 from ssm_jax.tasks import base
 from ssm_jax.tasks.synthetic import sequence
 
-_BLOCK = 64  # Queries per product; its scores, 1 MiB at 4,096 keys, stay in the cache.
+_MAX_TERMS = 2**18  # Of one product; BLAS divides larger ones among threads.
+_ROUNDING = 1e-6  # More than the error of a float32 product of unit vectors.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,8 +33,7 @@ class MIPS:
     Batch:
       inputs: float32, ``(b, length, 3 d_vector + 2)``: query, key, value, then ``cos``
         and ``sin`` of ``2 pi i / length``.
-      targets: float32, ``(b, length, d_vector)``. The products are compared in float32:
-        of keys whose products are equal up to rounding, either may be chosen.
+      targets: float32, ``(b, length, d_vector)``. The products are compared in float64.
       loss_mask: bool, ``(b, length)``, true everywhere.
 
     The number of products grows with the square of ``length``.
@@ -97,17 +97,23 @@ class MIPS:
 
 def _best_keys(query: np.ndarray, key: np.ndarray) -> np.ndarray:
     """Returns the index of the best key up to each query, ``(l,)``, from ``(l, d)``."""
-    n, transposed = len(query), np.ascontiguousarray(key.T)
-    best = np.empty(n, np.int64)
+    n, d = query.shape
+    transposed = np.ascontiguousarray(key.T)
+    best, gap = np.empty(n, np.int64), np.empty(n, np.float32)
+    size = min(n, max(1, _MAX_TERMS // (n * d)))
     # Added to the scores of a block's own keys, of which those after the query are out.
-    later = np.triu(np.full((_BLOCK, _BLOCK), -np.inf, np.float32), 1)
-    for start in range(0, n, _BLOCK):
-        stop = min(start + _BLOCK, n)
-        # Not `@`: threads of BLAS take longer than so few terms, and its rounding
-        # differs between machines.
-        scores = query[start:stop, :1] * transposed[0, :stop]
-        for q, k in zip(query[start:stop].T[1:], transposed[1:], strict=True):
-            scores += q[:, None] * k[:stop]
-        scores[:, start:] += later[: stop - start, : stop - start]
-        scores.argmax(axis=1, out=best[start:stop])
+    later = np.triu(np.full((size, size), -np.inf, np.float32), 1)
+    for start in range(0, n, size):
+        block = slice(start, min(start + size, n))
+        scores = query[block] @ transposed[:, : block.stop]
+        rows = np.arange(len(scores))
+        scores[:, start:] += later[: len(rows), : len(rows)]
+        best[block] = found = scores.argmax(axis=1)
+        first = scores[rows, found]
+        scores[rows, found] = -np.inf
+        gap[block] = first - scores.max(axis=1)
+    # The rounding of float32 products differs between machines, so that those that it
+    # could exchange are compared again in float64: a few in a batch.
+    for i in np.flatnonzero(gap < _ROUNDING):
+        best[i] = np.sum(key[: i + 1] * np.float64(query[i]), axis=1).argmax()
     return best

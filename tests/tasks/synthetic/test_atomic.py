@@ -59,10 +59,13 @@ def select(x, n):
 
 
 def mips(x, n):
-    x, y = np.float64(x), np.zeros((n, 4))
+    """The first of the best keys, where some are equal."""
+    vectors = np.float64(x[:, :-2]).reshape(n, 3, -1)
+    query, key, value = vectors.swapaxes(0, 1)
+    y = np.zeros(value.shape)
     for i in range(n):
-        scores = [sum(x[i, :4] * x[j, 4:8]) for j in range(i + 1)]
-        y[i] = x[scores.index(max(scores)), 8:12]
+        scores = [sum(query[i] * key[j]) for j in range(i + 1)]
+        y[i] = value[scores.index(max(scores))]
     return y
 
 
@@ -203,6 +206,12 @@ def test_cumsum_is_rounded_once_at_the_length_of_the_paper():
     batch = tasks.CumSum().batch("test", 0, 2, seed=0)
     wanted = np.stack([cumsum(x, 4096) for x in batch.inputs])
     np.testing.assert_allclose(batch.targets, wanted, rtol=1e-7)
+
+
+def test_equal_products_of_mips_are_compared_as_exact_ones():
+    """On a line all keys of one sign are equal, which float32 cannot tell from near."""
+    batch = tasks.MIPS(length=30, d_vector=1).batch("test", 0, 1, seed=0)
+    np.testing.assert_array_equal(batch.targets[0], mips(batch.inputs[0], 30))
 
 
 BAD = {
