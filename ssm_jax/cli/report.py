@@ -66,6 +66,8 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
         "seed": config.training.seed,
         "metric": f"{evaluation['split']} {metric}",
         "value": evaluation[metric],
+        # The paper on DLR reports this one of a regression.
+        **{name: evaluation[name] for name in ("r2_batch",) if name in evaluation},
         "paper": config.paper,
         "best_step": evaluation["step"],
         "baseline": evaluation.get("baseline"),

@@ -8,7 +8,7 @@ import numpy as np
 
 from ssm_jax.metrics import R2, Mean
 from ssm_jax.tasks.base import Batch, Split, Task, n_batches
-from ssm_jax.training.evaluate import n_evaluated
+from ssm_jax.training.evaluate import n_evaluated, total
 from ssm_jax.training.losses import metrics
 
 TRAIN_STEPS = 2**26
@@ -108,19 +108,20 @@ def _fit_frequencies(task, train, evaluated):
 def _fit_mean(task, train, evaluated):
     """Metrics of the mean target, reduced, and the two counts."""
     # Sums over millions of targets are taken in float64.
-    total, n_train = np.zeros(task.spec.d_output), 0
+    sums, n_train = np.zeros(task.spec.d_output), 0
     for batch in train:
-        total += batch.targets[batch.loss_mask].sum(0, dtype=np.float64)
+        sums += batch.targets[batch.loss_mask].sum(0, dtype=np.float64)
         n_train += int(batch.loss_mask.sum())
-    mean = total / n_train
-    r2, n_examples = R2(0.0, 0, 0.0, 0.0), 0
+    mean = sums / n_train
+    parts, n_examples = [], 0
     for batch in evaluated:
         targets = batch.targets[batch.loss_mask].astype(np.float64)
         error = np.sum(np.square(targets - mean))
         squares = np.sum(np.square(targets))
-        r2 = r2.merge(R2(error, targets.size, np.sum(targets), squares))
+        r2 = R2(error, targets.size, np.sum(targets), squares)
+        parts.append({"loss": Mean(error, targets.size), "r2": r2})
         n_examples += _count_examples(batch)
-    return {"loss": Mean(r2.error, r2.count), "r2": r2}, n_train, n_examples
+    return total(parts), n_train, n_examples
 
 
 def _count_examples(batch: Batch) -> int:

@@ -1,9 +1,11 @@
 """Evaluation of a model on a split, during training and after it."""
 
+import math
 from typing import Any
 
 import jax
 
+from ssm_jax.metrics import Mean
 from ssm_jax.tasks.base import Split, Task, n_batches
 from ssm_jax.training.losses import Reductions, metrics
 from ssm_jax.training.parallel import DataParallel
@@ -83,8 +85,21 @@ def n_evaluated(task: Task, split: Split, batch_size: int, limit: int | None) ->
 
 
 def total(found: list[Reductions]) -> Reductions:
-    """Merges the reductions of several batches, in float64."""
-    return {
+    """Merges the reductions of several batches, in float64.
+
+    Args:
+      found: Reductions of each batch, over all devices.
+
+    Returns:
+      Reductions of all batches. Of a regression also ``r2_batch``, the mean of the
+      coefficients of determination of those batches that have targets.
+    """
+    merged = {
         name: first.merge(*(each[name] for each in found[1:]))
         for name, first in found[0].items()
     }
+    if "r2" in merged:
+        # Not a sum over the rows of a batch, so that it is taken after the devices.
+        scores = [each["r2"].compute() for each in found if float(each["r2"].count)]
+        merged["r2_batch"] = Mean(math.fsum(scores), float(len(scores)))
+    return merged

@@ -120,13 +120,16 @@ def metrics(
     """Computes metrics from the reductions of all batches.
 
     Args:
-      found: Reductions of `loss_sums`, merged over batches, and those of sown metrics.
+      found: Reductions of `loss_sums`, merged over batches by
+        `ssm_jax.training.evaluate.total`, and those of sown metrics.
       language: Whether the classes are the tokens of a text.
 
     Returns:
       Metrics by name. ``loss``: the mean loss. ``accuracy``, in [0, 1], for a
       classification. ``r2`` for a regression: 1 minus the ratio of the mean squared
-      error to the variance of the targets, or to 1e-5 if that is larger.
+      error to the variance of the targets, or to 1e-5 if that is larger; and
+      ``r2_batch``, the mean of this number over batches, as the paper on DLR reports
+      it, which depends on the batch size.
       ``perplexity``, the exponential of the loss, and ``bits_per_token`` for language.
       Of training steps ``gradient_norm``, before clipping, and ``largest_state`` if
       states are carried between batches; and the metrics that layers sow.

@@ -158,7 +158,8 @@ def evaluation_step(
 def _with_sown(sums, collection) -> Reductions:
     """Adds the metrics that layers sowed to those of the loss."""
     sown = sown_metrics(collection)
-    if taken := sums.keys() & sown.keys():
+    # `r2_batch` is added to `r2` where batches are merged.
+    if taken := {*sums, "r2_batch"} & sown.keys():
         raise ValueError(
             f"`{min(taken)}` must not be sown, got it from a layer; it is a metric of "
             "the loss, sow it under another name."

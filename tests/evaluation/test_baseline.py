@@ -38,6 +38,11 @@ def test_regression_baseline_is_the_train_mean():
     loss = np.mean((targets - mean) ** 2)
     np.testing.assert_allclose(found["loss"], loss, rtol=1e-6)
     np.testing.assert_allclose(found["r2"], 1 - loss / targets.var(), rtol=1e-5)
+    of_batches = [
+        1 - np.mean((rows - mean) ** 2) / rows.var()
+        for rows in (targets[start : start + 7] for start in range(0, 40, 7))
+    ]
+    np.testing.assert_allclose(found["r2_batch"], np.mean(of_batches), rtol=1e-5)
     assert found["name"] == "mean" and "accuracy" not in found
 
 

@@ -78,7 +78,7 @@ def test_masked_targets_count_neither_in_sums_nor_in_gradients(targets):
 
 
 def test_mean_over_unequal_batches_is_that_over_all_of_their_targets():
-    """R2 as published, over all of the data: not the mean of the batches' R2."""
+    """Both forms of R2: over all of the data, and the mean of the batches' own."""
     predictions, expected = regression(shape=(5, 3), d_output=2)
     expected += np.arange(5, dtype=np.float32)[:, None, None]  # batches that differ
     mask = np.ones((5, 3), bool)
@@ -92,8 +92,40 @@ def test_mean_over_unequal_batches_is_that_over_all_of_their_targets():
     mse = np.mean(error**2)
     assert measured["loss"] == pytest.approx(mse, rel=1e-5)
     assert measured["r2"] == pytest.approx(1 - mse / np.var(y), rel=1e-5)
-    mean_of_batches = np.mean([metrics(part)["r2"] for part in parts])
-    assert abs(measured["r2"] - mean_of_batches) > 0.1
+    of_batches = [
+        1 - np.mean((expected - predictions)[of] ** 2) / np.var(expected[of])
+        for of in (
+            mask & (np.arange(5)[:, None] < 1),
+            mask & (np.arange(5)[:, None] > 0),
+        )
+    ]
+    assert measured["r2_batch"] == pytest.approx(np.mean(of_batches), rel=1e-5)
+    assert abs(measured["r2"] - measured["r2_batch"]) > 0.1
+
+
+def test_batch_without_targets_has_no_part_in_the_mean_of_r2():
+    predictions, expected = regression()
+    parts = [
+        loss_sums("regression", predictions, expected, mask)
+        for mask in (MASK, np.zeros_like(MASK))
+    ]
+    found = metrics(total(parts))
+    assert found["r2_batch"] == found["r2"] == metrics(parts[0])["r2"]
+
+
+def test_r2_of_a_batch_on_several_devices_is_that_of_the_whole_batch():
+    predictions, expected = regression(shape=(4, 3))
+    mask = np.ones((4, 3), bool)
+
+    def of_shard(*shard):
+        sums = loss_sums("regression", *shard)
+        return {name: each.over_devices(("data",)) for name, each in sums.items()}
+
+    shards = [x.reshape(2, 2, *x.shape[1:]) for x in (predictions, expected, mask)]
+    each = jax.vmap(of_shard, axis_name="data")(*shards)
+    found = metrics(total([jax.tree.map(lambda x: x[0], each)]))
+    whole = 1 - np.mean((predictions - expected) ** 2) / np.var(expected)
+    assert found["r2_batch"] == pytest.approx(whole, rel=1e-5)
 
 
 @pytest.mark.parametrize(("scale", "wanted"), [(1e-3, 1 - 1e-6 / 1e-5), (1.0, 0.0)])
