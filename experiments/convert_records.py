@@ -2,9 +2,10 @@
 
     python -m experiments.convert_records
 
-Rewrites every file of ``experiments/results`` in place: the variant of a record and its
-file name, and, by the tables below, values, import paths of classes and names of
-fields. Current names are unchanged. `experiments.ledger` then rewrites the pages.
+Rewrites every file of ``experiments/results`` in place: the experiment and variant of a
+record and its file name, and, by the tables below, values, import paths of classes and
+names of fields. Current names are unchanged. `experiments.ledger` then rewrites the
+pages.
 """
 
 import json
@@ -14,6 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from experiments.records import RESULTS, path_of
+
+EXPERIMENTS = {
+    "dlr/shift": ("dlr/atomic", "task=shift"),
+    "dlr/cumsum": ("dlr/atomic", "task=cumsum"),
+}
+"""Names of experiments, old to new, with the pair that their variants gain."""
 
 ADDRESSES: dict[str, str] = {}
 """Addresses of classes, ``"ssm_jax.module:Class"``, old to new."""
@@ -112,8 +119,8 @@ def variant(text: str, experiment: str) -> str:
     Example:
       >>> variant("s5+16+previous+rows32+small", "longssm/text")
       'model=s5,length=16,state_init=carry,rows=32,size=small'
-      >>> variant("size=demo", "dlr/shift")
-      'size=demo'
+      >>> variant("size=small", "fru/mixture")
+      'size=small'
     """
     if not text or "=" in text:
         return text
@@ -146,7 +153,11 @@ def converted(value: Any, name: str = "") -> Any:
 def convert(path: Path, results: Path = RESULTS) -> Path:
     """Converts the files of one record; returns the new path of the first."""
     row = converted(json.loads(path.read_text()))
-    row["variant"] = variant(row["variant"], row["experiment"])
+    text = variant(row["variant"], row["experiment"])
+    row["experiment"], pair = EXPERIMENTS.get(
+        row["experiment"], (row["experiment"], "")
+    )
+    row["variant"] = ",".join(filter(None, (pair, text)))
     beside, new = path.with_suffix(".jsonl"), path_of(row, results)
     lines = beside.read_text().splitlines() if beside.exists() else []
     for old in (path, beside):

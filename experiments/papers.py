@@ -46,13 +46,25 @@ def _cells(experiment: str, **choices: tuple[str, ...]) -> tuple[str, ...]:
 
 _GATES = ("", "gate")
 _UNITS = ("fru", "sru", "lstm", "rnn")
+_ATOMIC = (
+    "shift", "cumsum", "cummax", "select_fixed", "solve_fixed", "reverse", "solve",
+    "select", "sort", "context_shift", "mips",
+)  # fmt: skip
 
 PAPERS = {
     "dlr": Paper(
         "Gupta, Mehta and Berant, 2022: Simplifying and Understanding State Space "
         "Models with Diagonal Linear RNNs",
         "https://arxiv.org/abs/2212.00768",
-        (Table("Table 1: atomic tasks", ("dlr/shift", "dlr/cumsum")),),
+        (
+            Table(
+                "Table 1: atomic tasks",
+                _cells("dlr/atomic", task=_ATOMIC)
+                + _cells("dlr/atomic", task=_ATOMIC, model=("dss",))
+                + _cells("dlr/atomic", task=_ATOMIC, n_layers=("6",))
+                + _cells("dlr/atomic", task=_ATOMIC, n_layers=("6",), length=("512",)),
+            ),
+        ),
     ),
     "etsmlp": Paper(
         "Chu and Lin, 2024: Incorporating Exponential Smoothing into MLP",
@@ -149,8 +161,8 @@ PAPERS = {
 }  # fmt: skip
 
 HEADLINES = (
-    "dlr/shift:size=demo",
-    "dlr/cumsum:size=demo",
+    "dlr/atomic:task=shift,size=demo",
+    "dlr/atomic:task=cumsum,size=demo",
     "dlr/digits",
     "etsmlp/text:model=gate,size=small",
     "fru/mixture:curves=sines,model=fru,size=small",

@@ -27,7 +27,7 @@ def add(experiments: Sequence[str], data_dir: str | None, results: Path) -> None
         if not paths:
             raise ValueError(
                 f"`--baselines` must name experiments that were recorded, got {name}; "
-                "`dlr/shift` is one, and `dlr` selects all of that paper."
+                "`dlr/atomic` is one, and `dlr` selects all of that paper."
             )
     for path in itertools.chain.from_iterable(of_names.values()):
         row = json.loads(path.read_text())

@@ -5,7 +5,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 RUNS=${RUNS:-runs}
-python -m launch.train --config=experiments/dlr/shift.py:size=demo --workdir="$RUNS/shift"
+python -m launch.train --config=experiments/dlr/atomic.py:task=shift,size=demo \
+    --workdir="$RUNS/shift"
 python -m launch.train --config=experiments/dlr/digits.py --workdir="$RUNS/digits"
 python -m launch.evaluate --workdir="$RUNS/shift"
 python -m launch.evaluate --workdir="$RUNS/digits"

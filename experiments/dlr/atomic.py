@@ -1,62 +1,230 @@
-"""Model, optimizer and training of the experiments on atomic tasks.
+"""The atomic tasks: eleven sequences of random numbers and their transformations.
+
+    python -m launch.train --config=experiments/dlr/atomic.py:task=shift \
+        --workdir=runs/shift
+
+========  ============================================================================
+variant   description
+========  ============================================================================
+task      ``shift``, ``cumsum``, ``cummax``, ``reverse``, ``sort``, ``select``,
+          ``select_fixed``, ``mips``, ``context_shift``, ``solve``, ``solve_fixed``
+model     ``dlr`` (default) or ``dss``, the exponential kernel of DSS
+n_layers  1 (default) or 6
+length    4096 (default) or 512; tasks with outputs after the inputs are longer
+size      ``full`` (default), the setting of table 1. ``demo``: `Shift` or `CumSum` of
+          1,024 steps on one layer of DLR in two minutes. ``small``: table 1 at a
+          reduced size, see `SMALL`
+========  ============================================================================
 
 The setting of table 1 of Gupta, Mehta and Berant, arXiv 2212.00768, completed from the
 authors' repository: 128 channels, 4,096 states of equal decay, post-norm blocks with
-the scalar norm, constant learning rate for all parameters, no weight decay, 43,200
-steps with 16 new sequences each.
+the scalar norm, a constant learning rate for all parameters, no weight decay, 12 epochs
+of 57,600 new sequences. The published R2 is the mean over batches, ``r2_batch``.
 """
 
-from ssm_jax.config import Config, spec
+import dataclasses
+from typing import Literal, NamedTuple
+
+from ml_collections import ConfigDict
+
+from ssm_jax import tasks
+from ssm_jax.config import Config, build, spec
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
-from ssm_jax.recurrences import DLR
+from ssm_jax.recurrences import DLR, DSS
 from ssm_jax.training import Optimizer, TrainConfig
+from ssm_jax.variants import format_variant, parse_variant
+
+TaskName = Literal[
+    "shift", "cumsum", "cummax", "select_fixed", "solve_fixed", "reverse", "solve",
+    "select", "sort", "context_shift", "mips",
+]  # fmt: skip
+"""In the order of table 1."""
+
+TASKS: dict[TaskName, type] = {
+    "shift": tasks.Shift,
+    "cumsum": tasks.CumSum,
+    "cummax": tasks.CumMax,
+    "select_fixed": tasks.SelectFixed,
+    "solve_fixed": tasks.SolveFixed,
+    "reverse": tasks.Reverse,
+    "solve": tasks.Solve,
+    "select": tasks.Select,
+    "sort": tasks.Sort,
+    "context_shift": tasks.ContextShift,
+    "mips": tasks.MIPS,
+}
+
+COLUMNS = ("", ",model=dss", ",n_layers=6", ",n_layers=6,length=512")
+"""The columns of table 1, as variants of each task."""
+
+_R2: dict[TaskName, tuple[float, ...]] = {
+    "shift": (1, 0.99, 1, 1),
+    "cumsum": (1, 1, 1, 1),
+    "cummax": (0.52, 0.51, 1, 1),
+    "select_fixed": (0.97, 0, 1, 1),
+    "solve_fixed": (1, 0.01, 1, 1),
+    "reverse": (0.01, 0, 0.99, 0.95),
+    "solve": (0, 0, 0, 0.95),
+    "select": (0, 0, 0, 0.86),
+    "sort": (0, 0, 0.49, 0.50),
+    "context_shift": (0, 0, 0.02, 0.11),
+    "mips": (0, 0, 0, 0.01),
+}
+PAPER = {
+    f"task={task}{column}": r2
+    for task, row in _R2.items()
+    for column, r2 in zip(COLUMNS, row, strict=True)
+}
 
 
-def model(
-    d_output: Config,
-    *,
-    d_model: int = 128,
-    d_state: int = 4096,
-    dt: float = 1e-5,
-    n_layers: int = 1,
-) -> Config:
-    """The model of the paper: post-norm blocks of DLR, with a prediction at each step.
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """Choices of the variant."""
 
-    Args:
-      d_output: Number of values per prediction; an integer or a reference to a field.
+    task: TaskName
+    model: Literal["dlr", "dss"] = "dlr"
+    n_layers: Literal[1, 6] = 1
+    length: Literal[4096, 512] = 4096
+    size: Literal["full", "demo", "small"] = "full"
+
+
+class Size(NamedTuple):
+    """Sizes of a run.
+
+    Attributes:
+      length: Length of the task.
       d_model: Number of channels.
       d_state: Number of states per channel.
-      dt: Initial decay rate of all states.
-      n_layers: Number of blocks.
-
-    Returns:
-      The spec of a `SequenceModel`.
+      learning_rate: Constant learning rate.
+      steps: Number of steps.
+      batch_size: Number of sequences per step.
+      evaluate_every: Number of steps between evaluations.
+      evaluation_batches: Number of batches of an evaluation.
     """
-    recurrence = spec(DLR, d_state=d_state, dt_min=dt, dt_max=dt)
-    layer = spec(RecurrentLayer, recurrence=recurrence, mixing=spec(ChannelMixing))
-    return spec(
-        SequenceModel,
-        encoder=spec(VectorEncoder, d_model=d_model),
-        block=spec(Block, layer=layer, norm="scalar"),
-        n_layers=n_layers,
-        head=spec(StepHead, d_output=d_output),
+
+    length: int
+    d_model: int
+    d_state: int
+    learning_rate: float
+    steps: int
+    batch_size: int
+    evaluate_every: int
+    evaluation_batches: int
+
+
+RATES = {
+    ("dlr", 4096): 1e-4,
+    ("dlr", 512): 5e-5,
+    ("dss", 4096): 1e-3,
+    ("dss", 512): 1e-3,
+}
+"""Learning rates of the paper, by model and length; DSS has none at 512."""
+
+DEMO = {
+    "shift": Size(1024, 64, 1024, 1e-3, 800, 16, 200, 8),
+    "cumsum": Size(1024, 64, 256, 1e-3, 800, 16, 200, 8),
+}
+
+SMALL = Size(128, 32, 256, 1e-3, 1200, 16, 300, 16)
+"""Sizes of the reduced table 1."""
+
+
+def _full(chosen: Variant) -> Size:
+    rate = RATES[chosen.model, chosen.length]
+    # MIPS in the authors' code takes memory that grows with the square of the length.
+    batch_size = {512: 64, 4096: 4 if chosen.task == "mips" else 16}[chosen.length]
+    # An epoch of 16,000 sequences is 14,400 for training, from each of four workers.
+    steps = 4 * 14_400 // batch_size
+    return Size(
+        chosen.length,
+        128,
+        4096,
+        rate,
+        12 * steps,
+        batch_size,
+        steps,
+        6400 // batch_size,
     )
 
 
-def optimizer(learning_rate: float = 1e-4) -> Config:
-    """The optimizer of the paper: AdamW without weight decay at a constant rate."""
-    return spec(Optimizer, learning_rate=learning_rate)
+def _demo(chosen: Variant) -> Size:
+    if chosen != Variant(chosen.task, size="demo") or chosen.task not in DEMO:
+        raise ValueError(
+            "`variant: size` must be full or small but for one layer of DLR on shift "
+            f"or cumsum, got {format_variant(chosen)}; small takes about a minute too."
+        )
+    return DEMO[chosen.task]
 
 
-def training() -> Config:
-    """The training of the paper: 12 epochs of 57,600 sequences."""
-    return spec(
-        TrainConfig,
-        steps=43_200,
-        batch_size=16,
-        seed=1112,
-        log_every=100,
-        evaluate_every=3600,
-        evaluation_batches=400,
+def _small(chosen: Variant) -> Size:
+    if chosen.length != 4096:
+        raise ValueError(
+            "`variant: length` must be left out for size=small, which has its own, got "
+            f"{chosen.length}; length=512 is a published setting."
+        )
+    return SMALL
+
+
+def _layer(model: str, d_state: int) -> Config:
+    """The spec of the layer of a block."""
+    # The published dt, which does not depend on the length.
+    if model == "dlr":
+        recurrence = spec(DLR, d_state=d_state, dt_min=1e-5, dt_max=1e-5)
+    else:
+        recurrence = spec(
+            DSS, d_state=d_state, eigenvalue_init="lin", dt_min=1e-4, dt_max=1e-2
+        )
+    return spec(RecurrentLayer, recurrence=recurrence, mixing=spec(ChannelMixing))
+
+
+def _head(task: Config, chosen: Variant) -> Config:
+    """The spec of the head; it follows the fields of the task that can be changed."""
+    outputs = {"shift": "n_shifts", "mips": "d_vector"}.get(chosen.task)
+    steps = {
+        "reverse": "length",
+        "sort": "length",
+        "select": "n_selected",
+        "select_fixed": "n_selected",
+    }.get(chosen.task)
+    if chosen.task in ("solve", "solve_fixed"):
+        l_output = build(task).spec.l_output
+    else:
+        l_output = task.get_ref(steps) if steps else None
+    d_output = task.get_ref(outputs) if outputs else 1
+    return spec(StepHead, d_output=d_output, l_output=l_output)
+
+
+def get_config(variant: str = "task=shift") -> Config:
+    """Returns the config of a variant."""
+    chosen = parse_variant(variant, Variant)
+    size = {"full": _full, "demo": _demo, "small": _small}[chosen.size](chosen)
+    variant = format_variant(chosen)
+    task = spec(TASKS[chosen.task], length=size.length)
+    return ConfigDict(
+        {
+            "experiment": "dlr/atomic",
+            "variant": variant,
+            "paper": PAPER.get(variant),
+            "task": task,
+            "model": spec(
+                SequenceModel,
+                encoder=spec(VectorEncoder, d_model=size.d_model),
+                block=spec(
+                    Block, layer=_layer(chosen.model, size.d_state), norm="scalar"
+                ),
+                n_layers=chosen.n_layers,
+                head=_head(task, chosen),
+            ),
+            "optimizer": spec(Optimizer, learning_rate=size.learning_rate),
+            "training": spec(
+                TrainConfig,
+                steps=size.steps,
+                batch_size=size.batch_size,
+                seed=1112 if chosen.size == "full" else 0,
+                log_every=100,
+                evaluate_every=size.evaluate_every,
+                evaluation_batches=size.evaluation_batches,
+            ),
+        }
     )

@@ -9,7 +9,7 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
-from experiments.dlr import cumsum, digits, pixel_mnist, shift
+from experiments.dlr import atomic, digits, pixel_mnist
 from experiments.etsmlp import (
     image,
     language,
@@ -62,8 +62,14 @@ VARIANTS = {
         "inputs=rows,n_frequencies=20",
         "inputs=pixels,n_frequencies=10,frequency_min=1,frequency_max=784,size=small",
     ),
-    shift: ("", "size=demo"),
-    cumsum: ("", "size=demo"),
+    atomic: (
+        *atomic.PAPER,
+        "task=shift,size=demo",
+        "task=cumsum,size=demo",
+        "task=mips,model=dss,length=512",
+        *(f"task={task},size=small" for task in atomic.TASKS),
+        "task=sort,model=dss,n_layers=6,size=small",
+    ),
     digits: ("",),
     pixel_mnist: ("", "permuted=true", "size=small", "permuted=true,size=small"),
     listops: (*ARENA, "hyperparameters=code", *BASELINES, *CHANGES),
@@ -140,6 +146,8 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
     task.update({name: value for name, value in small.items() if name in task})
     if "length" in task and "block" in config.model:
         task.length = 32
+    if "Solve" in task.cls:  # Its outputs are counted, those of others are a field.
+        config.model.head.l_output = build(task).spec.l_output
     config.optimizer.warmup_steps = 0
     training.update(steps=2, batch_size=8, evaluation_batches=1)
     if "block" not in config.model:
@@ -157,7 +165,11 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
 
 # What differs from these in numbers alone is left out.
 STEPS = {
-    **{file: ("",) for file in (shift, digits, pixel_mnist, text, retrieval, image)},
+    **{file: ("",) for file in (digits, pixel_mnist, text, retrieval, image)},
+    atomic: (
+        "task=shift",
+        *(f"task={task},model=dss" for task in atomic.TASKS if task != "shift"),
+    ),
     pathx: ("small_change=true",),
     mixture: VARIANTS[mixture],
     longssm_text: VARIANTS[longssm_text][: len(MODELS)],

@@ -11,7 +11,6 @@ from experiments.records import config_of
 @pytest.mark.parametrize(
     ("experiment", "old", "new"),
     [
-        ("dlr/shift", "demo", "size=demo"),
         ("dlr/pixel_mnist", "permuted", "permuted=true"),
         ("etsmlp/pathx", "small_change+gate", "model=gate,small_change=true"),
         ("etsmlp/listops", "gate+ring_0.6_0.9", "model=gate,init=ring_0.6_0.9"),
@@ -61,6 +60,18 @@ def test_files_are_converted_once(tmp_path, monkeypatch):
     assert {path: path.read_text() for path in folder.iterdir()} == before
 
 
+def test_experiment_that_became_a_variant_is_renamed(tmp_path):
+    (tmp_path / "dlr").mkdir()
+    old = tmp_path / "dlr/shift.size=demo.seed0.json"
+    row = {"experiment": "dlr/shift", "variant": "size=demo", "seed": 0}
+    old.write_text(json.dumps(row))
+    convert_records.main(tmp_path, lambda text: None)
+    new = tmp_path / "dlr/atomic.task=shift,size=demo.seed0.json"
+    assert list(new.parent.iterdir()) == [new]
+    named = {"experiment": "dlr/atomic", "variant": "task=shift,size=demo"}
+    assert json.loads(new.read_text()) == row | named
+
+
 def test_unknown_word_is_refused():
     with pytest.raises(ValueError, match="`variant` must have known words, got 'big'"):
-        convert_records.variant("big", "dlr/shift")
+        convert_records.variant("big", "dlr/digits")

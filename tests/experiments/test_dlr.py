@@ -4,17 +4,29 @@ import jax
 import pytest
 from flax.core import meta
 
-from experiments.dlr import cumsum, shift
+from experiments.dlr import atomic
 from ssm_jax.config import build
+from tests.bad_inputs import refuses
+from tests.tiers import tiered
 
-# Of table 1; the heads of Shift have 8 outputs of 128 weights and a bias, that of
-# CumSum has one.
-PUBLISHED = {shift: 1_074_051 + (8 - 1) * 129, cumsum: 1_074_051}
+# Of table 1; the heads of Shift have 8 outputs of 128 weights and a bias, those of MIPS
+# 4 and encoders of 14 features, those of others one and encoders of 3.
+PUBLISHED = {
+    "task=cumsum": 1_074_051,
+    "task=shift": 1_074_051 + (8 - 1) * 129,
+    "task=select": 1_074_051 + 128,
+    "task=mips": 1_074_051 + (4 - 1) * 129 + (14 - 3) * 128,
+    "task=cumsum,n_layers=6": 6_441_101,
+    "task=solve,model=dss": 1_074_179,
+}
 
 
-@pytest.mark.parametrize(("file", "size"), PUBLISHED.items(), ids=["shift", "cumsum"])
-def test_model_has_as_many_parameters_as_published(file, size):
-    config = file.get_config()
+@pytest.mark.parametrize(
+    ("variant", "size"),
+    tiered({variant: (variant, n) for variant, n in PUBLISHED.items()}, 2, unpack=True),
+)
+def test_model_has_as_many_parameters_as_published(variant, size):
+    config = atomic.get_config(variant)
     task = build(config.task)
     inputs = jax.ShapeDtypeStruct((1, 64, task.spec.d_input), "float32")
     init = build(config.model).init
@@ -22,10 +34,10 @@ def test_model_has_as_many_parameters_as_published(file, size):
     assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == size
 
 
-@pytest.mark.parametrize("file", [shift, cumsum], ids=["shift", "cumsum"])
-def test_published_setting_is_that_of_the_paper(file):
+@pytest.mark.parametrize("task", ["shift", "cumsum"])
+def test_published_setting_is_that_of_the_paper(task):
     """Table 1 and the authors' repository."""
-    config = file.get_config()
+    config = atomic.get_config(f"task={task}")
     recurrence = config.model.block.layer.recurrence
     assert config.task.length == 4096
     assert (config.model.n_layers, config.model.encoder.d_model) == (1, 128)
@@ -36,10 +48,67 @@ def test_published_setting_is_that_of_the_paper(file):
     )
     assert (config.model.block.norm, config.model.block.prenorm) == ("scalar", False)
     assert (config.optimizer.learning_rate, config.optimizer.weight_decay) == (1e-4, 0)
-    assert (config.training.steps, config.training.batch_size) == (43_200, 16)
+    training = config.training
+    assert (training.steps, training.batch_size, training.seed) == (43_200, 16, 1112)
+    assert (training.evaluate_every, training.evaluation_batches) == (3600, 400)
+
+
+OTHERS = {
+    "task=mips": (1e-4, 4, 172_800, 1600),
+    "task=mips,model=dss": (1e-3, 4, 172_800, 1600),
+    "task=sort,n_layers=6": (1e-4, 16, 43_200, 400),
+    "task=sort,n_layers=6,length=512": (5e-5, 64, 10_800, 100),
+    "task=sort,model=dss": (1e-3, 16, 43_200, 400),
+}
+
+
+@pytest.mark.parametrize(("variant", "numbers"), OTHERS.items(), ids=OTHERS)
+def test_settings_that_differ_by_row_and_column(variant, numbers):
+    config = atomic.get_config(variant)
+    training = config.training
+    assert numbers == (
+        config.optimizer.learning_rate,
+        training.batch_size,
+        training.steps,
+        training.evaluation_batches,
+    )
+    assert training.evaluate_every * 12 == training.steps
+
+
+def test_dss_has_the_linear_initialization_of_the_authors():
+    recurrence = atomic.get_config("task=shift,model=dss").model.block.layer.recurrence
+    assert (recurrence.eigenvalue_init, recurrence.kernel) == ("lin", "exp")
+    assert (recurrence.dt_min, recurrence.dt_max) == (1e-4, 1e-2)
+
+
+@pytest.mark.parametrize("task", atomic.TASKS)
+def test_head_predicts_at_the_last_steps_of_the_task(task):
+    config = atomic.get_config(f"task={task}")
+    spec, head = build(config.task).spec, build(config.model).head
+    assert (head.l_output or spec.length) == spec.l_output
+    assert head.d_output == spec.d_output
 
 
 def test_number_of_shifts_reaches_the_head():
-    config = shift.get_config()
+    config = atomic.get_config("task=shift")
     config.task.n_shifts = 3
     assert build(config.model).head.d_output == 3
+
+
+def test_length_of_reverse_reaches_the_head():
+    config = atomic.get_config("task=reverse")
+    config.task.length = 20
+    assert build(config.model).head.l_output == 20
+
+
+REFUSED = {
+    "size": ("task=sort,size=demo", "sort"),
+    "length": ("task=sort,length=512,size=small", 512),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_size_that_does_not_exist_is_refused(name):
+    variant, value = REFUSED[name]
+    with refuses(f"variant: {name}", value):
+        atomic.get_config(variant)

@@ -44,24 +44,26 @@ def test_headlines_are_records_that_are_not_stale():
     assert not any("stale" in line[2] for line in lines)
 
 
-SHIFT = ROW | {"experiment": "dlr/shift", "variant": "", "metric": "test r2"}
+SHIFT = ROW | {
+    "experiment": "dlr/atomic", "variant": "task=shift", "metric": "test r2"
+}  # fmt: skip
 
 
 def test_page_has_ours_beside_theirs_and_what_was_not_run():
     rows = [SHIFT | {"value": 0.5}, SHIFT | {"value": 0.7, "seed": 1}]
-    rows.append(SHIFT | {"variant": "size=demo", "value": 0.9})
+    rows.append(SHIFT | {"variant": "task=shift,size=demo", "value": 0.9})
     table, further = pages.page("dlr", rows).split("## ")[1:]
-    head, shift, cumsum = cells(table.split("\n\n")[1])
+    head, shift, cumsum, *_ = cells(table.split("\n\n")[1])
     assert head[:7] == [
         "experiment", "metric", "ours", "theirs", "error", "baseline", "seeds"
     ]  # fmt: skip
-    assert shift[:4] == ["dlr/shift", "test r2", "0.6000 ± 0.1414", "1"]
+    assert shift[:4] == ["dlr/atomic:task=shift", "test r2", "0.6000 ± 0.1414", "1"]
     assert shift[6] == "2"
-    assert cumsum == ["dlr/cumsum", "", "not run", "1", *[""] * 7]
+    assert cumsum == ["dlr/atomic:task=cumsum", "", "not run", "1", *[""] * 7]
     assert further.startswith("Reduced and further settings")
     head, demo = cells(further.split("\n\n")[-1])
     assert "theirs" not in head
-    assert demo[:3] == ["dlr/shift:size=demo", "test r2", "0.9000"]
+    assert demo[:3] == ["dlr/atomic:task=shift,size=demo", "test r2", "0.9000"]
 
 
 def test_stale_results_say_why():
