@@ -2,8 +2,14 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from experiments.dlr import atomic, digits
+from experiments.dlr.figures import atomic as figures_atomic
+from ssm_jax.config import build
+from ssm_jax.training import WorkDir
+from tests.bad_inputs import refuses
 from tests.cli import programs
 
 FOLDER = programs.ROOT / "experiments"
@@ -12,12 +18,15 @@ FIGURES = [
     for path in sorted(FOLDER.glob("*/figures/*.py"))
     if path.stem != "__init__"
 ]
-ALONE = [name for name in FIGURES if not name.endswith(("temperatures", "pretrained"))]
+OF_DATA = ("temperatures", "pretrained", "dlr.figures.atomic")
+ALONE = [name for name in FIGURES if not name.endswith(OF_DATA)]
 
 
 def test_there_are_figures_of_each_paper():
-    assert {name.split(".")[1] for name in FIGURES} == {"etsmlp", "fru", "longssm"}
-    assert len(ALONE) == len(FIGURES) - 2
+    assert {name.split(".")[1] for name in FIGURES} == {
+        "dlr", "etsmlp", "fru", "longssm"
+    }  # fmt: skip
+    assert len(ALONE) == len(FIGURES) - len(OF_DATA)
 
 
 @pytest.mark.full
@@ -38,3 +47,41 @@ def test_figure_of_a_file_is_drawn_from_it(tmp_path, monkeypatch):
     name = "experiments.fru.figures.temperatures"
     assert programs.run(monkeypatch, name, f"--data={series}") in (0, None)
     assert Path("temperatures.png").stat().st_size > 5000
+
+
+def test_figure_of_atomic_tasks_has_a_panel_for_each_run(tmp_path):
+    batches = {}
+    for name in ("select", "mips"):
+        config, work = atomic.get_config(f"task={name}"), WorkDir(tmp_path / name)
+        config.task.length = 200
+        with work.claimed(config):
+            work.write("evaluation.json", {"r2": 0.25})
+        batch = build(config.task).batch("test", 0, 2, seed=0)
+        batches[name] = batch
+        np.savez(
+            work.path / "inspection.npz",
+            inputs=batch.inputs,
+            targets=batch.targets,
+            predictions=-batch.targets,
+        )
+    select, mips = figures_atomic.draw(f"{tmp_path}/select,{tmp_path}/mips").subfigs
+    (above, below), (_, vectors) = select.axes, mips.axes
+    assert above.get_title(loc="left") == "select: input"
+    assert "0.25" in below.get_title(loc="left")
+    line, marks = above.get_lines()
+    np.testing.assert_array_equal(line.get_ydata(), batches["select"].inputs[0, :, 0])
+    wanted = batches["select"].targets[0, :, 0]
+    np.testing.assert_array_equal(marks.get_ydata(), wanted)
+    for each, of in zip(below.get_lines(), (wanted, -wanted), strict=True):
+        np.testing.assert_array_equal(each.get_ydata(), of)
+        np.testing.assert_array_equal(each.get_xdata(), np.arange(232, 264))
+    target, _ = vectors.get_lines()
+    wanted = batches["mips"].targets[0, -128:, 0]
+    np.testing.assert_array_equal(target.get_ydata(), wanted)
+
+
+def test_figure_of_another_experiment_is_refused(tmp_path):
+    with WorkDir(tmp_path).claimed(digits.get_config()):
+        pass
+    with refuses("--data", tmp_path, rule="dlr/atomic"):
+        figures_atomic.draw(str(tmp_path))

@@ -1,0 +1,1 @@
+"""Figures of the atomic tasks: ``python -m experiments.dlr.figures.NAME``."""

@@ -1,0 +1,78 @@
+r"""Input, target and prediction of a test sequence of each atomic task.
+
+    python -m experiments.dlr.figures.atomic --data=runs/shift,runs/cumsum \
+        --output=atomic.png
+
+``--data`` are the work dirs of evaluated runs of ``experiments/dlr/atomic.py``, a panel
+each. Above is the input, with dots at the values that Select marks, and below are
+target and prediction at the last steps. Of several outputs one is drawn: the longest
+delay of Shift, the first entry of the vectors of MIPS.
+
+Source: Gupta, Mehta and Berant, arXiv 2212.00768, 2022, section 3.1.
+"""
+
+import numpy as np
+from matplotlib.figure import Figure, SubFigure
+
+from experiments import drawing
+from ssm_jax.plots.style import BLUE, GREEN, GREY, ORANGE, figure, plain
+from ssm_jax.training import WorkDir
+
+N_COLUMNS = 3
+LAST = 128
+"""Maximum number of steps of the lower part, so that they can be told apart."""
+
+
+def draw(data: str) -> Figure:
+    """Plots one panel per work dir.
+
+    Args:
+      data: Work dirs, joined by commas.
+
+    Raises:
+      ValueError: A work dir is not of an atomic task, or not evaluated.
+    """
+    works = [WorkDir(name) for name in data.split(",")]
+    n_rows = -(-len(works) // N_COLUMNS)
+    n_columns = min(N_COLUMNS, len(works))
+    drawing = figure(4.2 * n_columns, 2.9 * n_rows)
+    panels = drawing.subfigures(n_rows, n_columns, squeeze=False).flat
+    for work, panel in zip(works, panels, strict=False):
+        _panel(work, panel)
+    return drawing
+
+
+def _panel(work: WorkDir, panel: SubFigure) -> None:
+    """Plots one run."""
+    config, evaluation = work.config(), work.read("evaluation.json")
+    arrays = work.path / "inspection.npz"
+    if config.experiment != "dlr/atomic" or not evaluation or not arrays.exists():
+        raise ValueError(
+            f"`--data` must be evaluated runs of dlr/atomic, got {work.path}; "
+            "`python -m launch.evaluate --workdir=RUN` evaluates one."
+        )
+    with np.load(arrays) as found:
+        inputs, targets, predictions = (
+            found[name][0] for name in ("inputs", "targets", "predictions")
+        )
+    name = config.variant.split(",")[0].removeprefix("task=")
+    vectors = name == "mips"
+    # The first entry of the value, which follows query and key.
+    x = inputs[:, 2 * config.task.d_vector if vectors else 0]
+    output = 0 if vectors else -1
+    steps = np.arange(len(inputs))
+    of_targets = steps[-len(targets) :][-LAST:]
+    above, below = panel.subplots(2, 1)
+    above.plot(steps, x, color=GREY, linewidth=0.6)
+    if name.startswith("select"):
+        marked = inputs[:, 1] == 1
+        above.plot(steps[marked], x[marked], ".", color=GREEN, markersize=4)
+    below.plot(of_targets, targets[-LAST:, output], color=BLUE, linewidth=2, alpha=0.5)
+    below.plot(of_targets, predictions[-LAST:, output], color=ORANGE, linewidth=0.9)
+    r2 = evaluation["r2"]
+    plain(above, title=f"{name}: input")
+    plain(below, title=f"target (blue), prediction; R² {r2:.2f}")
+
+
+if __name__ == "__main__":
+    drawing.run(draw)
