@@ -6,11 +6,11 @@ import time
 import numpy as np
 
 from benchmarks.measurement import Row
-from ssm_jax.tasks.listops import expressions
+from ssm_jax.tasks.listops import expressions, shapes
 from ssm_jax.tasks.pathfinder import drawing
 
 # Lengths of the Long Range Arena.
-BOUNDS = expressions.Bounds(500, 2000, 10, 10)
+BOUNDS = shapes.Bounds(500, 2000, 10, 10)
 N_EXPRESSIONS = 256
 
 
