@@ -9,7 +9,7 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
-from experiments.dlr import cumsum, digits, pixel_mnist, shift
+from experiments.dlr import cumsum, digits, listops_subtrees, pixel_mnist, shift
 from experiments.etsmlp import (
     image,
     language,
@@ -64,6 +64,13 @@ VARIANTS = {
     ),
     shift: ("", "size=demo"),
     cumsum: ("", "size=demo"),
+    listops_subtrees: (
+        "",
+        "model=dss",
+        "size=easy",
+        "size=small",
+        "model=dss,size=small",
+    ),
     digits: ("",),
     pixel_mnist: ("", "permuted=true", "size=small", "permuted=true,size=small"),
     listops: (*ARENA, "hyperparameters=code", *BASELINES, *CHANGES),
@@ -140,6 +147,8 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
     task.update({name: value for name, value in small.items() if name in task})
     if "length" in task and "block" in config.model:
         task.length = 32
+        if "min_length" in task:
+            task.update(min_length=8, max_length=32)
     config.optimizer.warmup_steps = 0
     training.update(steps=2, batch_size=8, evaluation_batches=1)
     if "block" not in config.model:
@@ -159,6 +168,7 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
 STEPS = {
     **{file: ("",) for file in (shift, digits, pixel_mnist, text, retrieval, image)},
     pathx: ("small_change=true",),
+    listops_subtrees: ("size=small", "model=dss,size=small"),
     mixture: VARIANTS[mixture],
     longssm_text: VARIANTS[longssm_text][: len(MODELS)],
     imdb: ("model=fru",),
