@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from experiments import drawing
 from ssm_jax.evaluation import restore
@@ -137,37 +138,41 @@ def draw(data: str) -> Figure:
         width_ratios=(3, 2),
         height_ratios=(3, 1),
     )
+    errors, subtrees, by_operator = (
+        axes[name] for name in ("errors", "subtrees", "operators")
+    )
     n_by_height, n_by_operator = first.subtrees.sum(1), first.subtrees.sum(0)
     height = np.flatnonzero(n_by_height) + 1
-    axes["subtrees"].bar(height, n_by_height[height - 1], color=GREY)
-    axes["subtrees"].set_yscale("log")
+    subtrees.bar(height, n_by_height[height - 1], color=GREY)
     width = 0.8 / len(found)
     for i, (name, counts) in enumerate(found.items()):
         colour = PALETTE[i % len(PALETTE)]
         rate = counts.errors.sum(1)[height - 1] / n_by_height[height - 1]
         # A rate of zero has no place on a logarithmic axis.
-        axes["errors"].semilogy(
-            height, np.where(rate > 0, rate, np.nan), "o-", color=colour, label=name
-        )
+        rate = np.where(rate > 0, rate, np.nan)
+        errors.plot(height, rate, "o-", color=colour, label=name)
         accuracy = 1 - counts.errors.sum(0) / np.maximum(n_by_operator, 1)
-        axes["operators"].bar(
-            np.arange(4) + (i - (len(found) - 1) / 2) * width,
-            accuracy,
-            width,
-            color=colour,
-        )
+        place = np.arange(4) + (i - (len(found) - 1) / 2) * width
+        by_operator.bar(place, accuracy, width, color=colour)
     if first.task.length == ListOpsSubTrees.length:
         line = {"color": GREY, "linestyle": "--", "label": "local attention, authors"}
-        axes["errors"].semilogy(range(1, len(PUBLISHED) + 1), PUBLISHED, **line)
+        errors.plot(range(1, len(PUBLISHED) + 1), PUBLISHED, **line)
+    for panel in (errors, subtrees):
+        panel.set_yscale("log")
+        panel.yaxis.set_minor_formatter(NullFormatter())
+    # Whole decades, so that one of them at least is labelled.
+    errors.set_ylim(10 ** np.floor(np.log10(errors.get_ylim()[0])), 1)
+    subtrees.set_ylim(bottom=1)
+    errors.sharex(subtrees)
+    errors.label_outer()
+    subtrees.set_xticks(height)
+    by_operator.set_ylim(0, 1)
     names = [f"{name}\n{n:,}" for name, n in zip(OPERATORS, n_by_operator, strict=True)]
-    axes["operators"].set_xticks(range(4), names)
-    axes["operators"].set_ylim(0, 1)
-    axes["errors"].sharex(axes["subtrees"])
-    axes["subtrees"].set_xticks(height)
-    plain(axes["errors"], title="values missed, by height of the subtree")
-    plain(axes["subtrees"], x="height", y="subtrees")
-    plain(axes["operators"], title="accuracy, by operator and number of subtrees")
-    axes["errors"].legend(fontsize=8, frameon=False)
+    by_operator.set_xticks(range(4), names)
+    plain(errors, title="part of the values missed")
+    plain(subtrees, x="height of the subtree", y="subtrees")
+    plain(by_operator, title="accuracy", x="operator and its subtrees")
+    errors.legend(fontsize=8, frameon=False, loc="lower right")
     return picture
 
 
