@@ -9,14 +9,13 @@ number of subtrees of each height and operator.
 
 A subtree has one more level than its highest argument, whose value it needs: the
 figure shows how errors grow with each further step of the evaluation. At the published
-lengths it shows the errors of local attention by height as well, from the authors'
-code (a run of accuracy 0.942).
+lengths it shows the errors of local attention by height as well, from a run in the
+authors' repository.
 
 Source: Gupta, Mehta and Berant, arXiv 2212.00768, 2022, section 3.2 and the authors'
 code.
 """
 
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -123,7 +122,7 @@ def table(counts: Counts) -> str:
 
 def draw(data: str) -> Figure:
     """Plots the errors by height, the number of subtrees, and the accuracies."""
-    found = {Path(workdir).name: count(workdir) for workdir in data.split(",")}
+    found = {workdir: count(workdir) for workdir in data.split(",")}
     first = next(iter(found.values()))
     for name, counts in found.items():
         if counts.task != first.task:
@@ -155,8 +154,8 @@ def draw(data: str) -> Figure:
         place = np.arange(4) + (i - (len(found) - 1) / 2) * width
         by_operator.bar(place, accuracy, width, color=colour)
     if first.task.length == ListOpsSubTrees.length:
-        line = {"color": GREY, "linestyle": "--", "label": "local attention, authors"}
-        errors.plot(range(1, len(PUBLISHED) + 1), PUBLISHED, **line)
+        published = range(1, len(PUBLISHED) + 1), PUBLISHED, "--"
+        errors.plot(*published, color=GREY, label="local attention, authors")
     for panel in (errors, subtrees):
         panel.set_yscale("log")
         panel.yaxis.set_minor_formatter(NullFormatter())
