@@ -6,12 +6,15 @@ import time
 import numpy as np
 
 from benchmarks.measurement import Row
-from ssm_jax.tasks.listops import expressions
+from ssm_jax.tasks.listops import expressions, shapes
 from ssm_jax.tasks.pathfinder import drawing
 
 # Lengths of the Long Range Arena.
-BOUNDS = expressions.Bounds(500, 2000, 10, 10)
+BOUNDS = shapes.Bounds(500, 2000, 10, 10)
 N_EXPRESSIONS = 256
+
+# Lengths of ListOps-SubTrees.
+LONG_BOUNDS = shapes.Bounds(7001, 8179, 15, 9)
 
 
 def _images(size):
@@ -25,10 +28,18 @@ def _expressions(seed):
     return len(expressions.draw(np.random.default_rng(seed), N_EXPRESSIONS, BOUNDS)[1])
 
 
+def _subtrees(seed):
+    rng, draw = np.random.default_rng(seed), shapes.draw_long_shapes
+    return len(
+        expressions.draw(rng, N_EXPRESSIONS, LONG_BOUNDS, shapes=draw, labelled=True)[1]
+    )
+
+
 GENERATORS = {
     32**2: ("Pathfinder, 32 x 32", _images(32)),
     128**2: ("Path-X, 128 x 128", _images(128)),
     2000: ("ListOps", _expressions),
+    8192: ("ListOps-SubTrees", _subtrees),
 }
 """By the steps of a sequence."""
 

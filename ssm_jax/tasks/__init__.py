@@ -14,6 +14,7 @@ from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, n_batches
 from ssm_jax.tasks.images.digits import Digits
 from ssm_jax.tasks.images.pixels import PixelCifar10, PixelMnist
 from ssm_jax.tasks.listops.listops import ListOps
+from ssm_jax.tasks.listops.subtrees import ListOpsSubTrees
 from ssm_jax.tasks.pathfinder.pathfinder import Pathfinder
 from ssm_jax.tasks.synthetic.context_shift import ContextShift
 from ssm_jax.tasks.synthetic.cummax import CumMax
@@ -40,6 +41,7 @@ __all__ = [
     "ImdbBytes",
     "ImdbWords",
     "ListOps",
+    "ListOpsSubTrees",
     "MIPS",
     "Mixture",
     "Pathfinder",

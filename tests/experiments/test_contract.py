@@ -9,7 +9,7 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
-from experiments.dlr import atomic, digits, pixel_mnist
+from experiments.dlr import atomic, digits, listops_subtrees, pixel_mnist
 from experiments.etsmlp import (
     image,
     language,
@@ -69,6 +69,13 @@ VARIANTS = {
         "task=mips,model=dss,length=512",
         *(f"task={task},size=small" for task in atomic.TASKS),
         "task=sort,model=dss,n_layers=6,size=small",
+    ),
+    listops_subtrees: (
+        "",
+        "model=dss",
+        "size=easy",
+        "size=small",
+        "model=dss,size=small",
     ),
     digits: ("",),
     pixel_mnist: ("", "permuted=true", "size=small", "permuted=true,size=small"),
@@ -148,6 +155,8 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
         task.length = 32
     if "Solve" in task.cls:  # Its outputs are counted, those of others are a field.
         config.model.head.l_output = build(task).spec.l_output
+        if "min_length" in task:
+            task.update(min_length=8, max_length=32)
     config.optimizer.warmup_steps = 0
     training.update(steps=2, batch_size=8, evaluation_batches=1)
     if "block" not in config.model:
@@ -171,6 +180,7 @@ STEPS = {
         *(f"task={task},model=dss" for task in atomic.TASKS if task != "shift"),
     ),
     pathx: ("small_change=true",),
+    listops_subtrees: ("size=small", "model=dss,size=small"),
     mixture: VARIANTS[mixture],
     longssm_text: VARIANTS[longssm_text][: len(MODELS)],
     imdb: ("model=fru",),

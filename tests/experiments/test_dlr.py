@@ -4,7 +4,7 @@ import jax
 import pytest
 from flax.core import meta
 
-from experiments.dlr import atomic
+from experiments.dlr import atomic, listops_subtrees
 from ssm_jax.config import build
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
@@ -112,3 +112,23 @@ def test_size_that_does_not_exist_is_refused(name):
     variant, value = REFUSED[name]
     with refuses(f"variant: {name}", value):
         atomic.get_config(variant)
+
+
+@pytest.mark.parametrize(
+    ("variant", "rate", "dt_max"), [("", 8e-4, 1e-1), ("model=dss", 1e-3, 1e-2)]
+)
+def test_setting_of_listops_subtrees_is_that_of_the_authors(variant, rate, dt_max):
+    """Table 3, completed from the authors' repository."""
+    config = listops_subtrees.get_config(variant)
+    model, optimizer, training = config.model, config.optimizer, config.training
+    recurrence = model.block.layer.recurrence
+    assert (model.n_layers, model.encoder.d_model) == (6, 128)
+    assert (recurrence.d_state, recurrence.get("bidirectional", False)) == (1024, False)
+    built = build(recurrence)
+    assert (built.dt_min, built.dt_max) == (1e-4, dt_max)
+    assert (model.block.norm, model.block.get("prenorm", False)) == ("scalar", False)
+    assert model.block.layer.mixing.kind == "glu"
+    assert (optimizer.learning_rate, optimizer.weight_decay) == (rate, 0.01)
+    assert (optimizer.schedule, optimizer.warmup_steps) == ("cosine", 5_000)
+    assert optimizer.schedule_steps == training.steps == 300_000
+    assert build(config.task).n_examples("train") * 100 == 300_000 * training.batch_size

@@ -29,6 +29,9 @@ FINITE = {
     "listops": lambda mnist_dir: tasks.ListOps(
         n_train=99, n_validation=20, n_test=30, min_length=20, max_length=60
     ),
+    "listops_subtrees": lambda mnist_dir: tasks.ListOpsSubTrees(
+        n_train=99, n_validation=20, n_test=30, min_length=20, max_length=60, length=62
+    ),
     "mixture_sines": lambda mnist_dir: tasks.Mixture(
         length=20, n_train=99, n_validation=20, n_test=30
     ),

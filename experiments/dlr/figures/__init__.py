@@ -1,1 +1,1 @@
-"""Figures of the atomic tasks: ``python -m experiments.dlr.figures.NAME``."""
+"""The figures of the paper: ``python -m experiments.dlr.figures.NAME``."""

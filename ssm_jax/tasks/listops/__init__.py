@@ -1,5 +1,6 @@
 """ListOps: evaluation of nested list operations with a one-digit result.
 
-`listops` holds the task and `expressions` the generator of its random expressions. A
-new task on the same expressions is a new file here.
+`listops` and `subtrees` hold the tasks, `expressions` the generator of their random
+expressions and `shapes` that of the trees. A new task on the same expressions is a new
+file here.
 """

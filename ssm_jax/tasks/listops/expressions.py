@@ -11,45 +11,15 @@ References:
 
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-P_OPERATOR = 0.25
-"""Probability that a node above the maximum depth is an operator."""
-
-N_TRIAL_TREES = 100_000
-"""Number of trees that `has_expressions` samples to find one within the bounds."""
+from ssm_jax.tasks.listops.shapes import Bounds, Level, Shapes, draw_shapes
 
 PARTS = 10
 """Number of parts that `part_of` divides all expressions into."""
 
-_AT_ONCE = 1024  # Trees sampled at once; most are rejected as too short.
 _DIGIT, _OPERATOR, _CLOSE = 1, 11, 15  # First token of each kind; 0 is padding.
-
-
-class Bounds(NamedTuple):
-    """Inclusive bounds on expressions, with the names of `ssm_jax.tasks.ListOps`."""
-
-    min_length: int
-    max_length: int
-    max_depth: int
-    max_arguments: int
-
-
-class _Level(NamedTuple):
-    """The nodes of many trees at one depth; siblings are adjacent.
-
-    Attributes:
-      tree: Index of the tree of each node, ``(n,)``, non-decreasing.
-      is_operator: Whether a node is an operator, with arguments on the next level,
-        ``(n,)``.
-      n_arguments: Number of arguments of each operator, ``(n_operators,)``.
-    """
-
-    tree: np.ndarray
-    is_operator: np.ndarray
-    n_arguments: np.ndarray
 
 
 def part_of(tokens: np.ndarray) -> int:
@@ -77,6 +47,9 @@ def draw(
     n: int,
     bounds: Bounds,
     parts: Sequence[int] | None = None,
+    *,
+    shapes: Shapes = draw_shapes,
+    labelled: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draws expressions whose length is within the bounds, by rejection sampling.
 
@@ -87,10 +60,14 @@ def draw(
     Args:
       rng: Random number generator.
       n: Number of expressions.
-      bounds: Bounds on the expressions; `has_expressions` must hold for them, or the
-        sampling does not terminate.
+      bounds: Bounds on the expressions for which `check_bounds` passes; otherwise the
+        sampling may not terminate.
       parts: Parts, as returned by `part_of`, to draw from with equal probability; the
         last digit of each expression is set accordingly. None means all parts.
+      shapes: Draws the shapes of trees; for expressions of thousands of tokens
+        `draw_long_shapes` is faster.
+      labelled: Whether the token of each closing bracket is increased by the value of
+        its subtree, so that 15 to 24 are closing brackets.
 
     Returns:
       Tokens, uint8, ``(n, max_length)``, padded with 0, and values, int32, ``(n,)``.
@@ -106,69 +83,24 @@ def draw(
     """
     found: list[tuple[np.ndarray, np.ndarray]] = []
     while n:
-        levels, wanted = _draw_shapes(rng, bounds)
-        # The first accepted trees in order: any other selection would bias the sample.
-        levels = [_keep_trees(level, wanted[:n]) for level in levels]
+        levels = shapes(rng, bounds, n)
         operators, digits = _draw_symbols(rng, levels)
-        rows = _write(levels, operators, digits, bounds.max_length)
+        rows, closings = _write(levels, operators, digits, bounds.max_length)
         if parts is not None:
             _assign_parts(rng.choice(parts, len(rows)), levels, digits, rows)
-        values = _evaluate(levels, operators, digits, bounds.max_arguments)
-        found.append((rows, values))
-        n -= len(values)
+        values = _evaluate(levels, operators, digits)
+        if labelled:
+            text = rows.reshape(-1)
+            for level, closing, value in zip(levels, closings, values, strict=True):
+                text[closing] += value[level.is_operator].astype(np.uint8)
+        found.append((rows, values[0]))
+        n -= len(rows)
     tokens, values = (np.concatenate(part) for part in zip(*found, strict=True))
     return tokens, values
 
 
-def has_expressions(bounds: Bounds) -> bool:
-    """Returns whether one of `N_TRIAL_TREES` sampled trees is within the bounds."""
-    # A fixed seed: whether a task is valid must not depend on chance.
-    rng = np.random.default_rng(0)
-    rounds = range(0, N_TRIAL_TREES, _AT_ONCE)
-    return any(len(_draw_shapes(rng, bounds)[1]) for _ in rounds)
-
-
-def _draw_shapes(
-    rng: np.random.Generator, bounds: Bounds
-) -> tuple[list[_Level], np.ndarray]:
-    """Draws the shapes of trees; returns their levels and the indices accepted.
-
-    A tree is dropped at the level at which it exceeds the maximum length.
-    """
-    levels: list[_Level] = []
-    length = np.zeros(_AT_ONCE, np.int64)
-    tree = np.arange(_AT_ONCE)
-    while len(tree):
-        p = P_OPERATOR if len(levels) < bounds.max_depth - 1 else 0.0
-        is_operator = rng.random(len(tree)) < p
-        parent = tree[is_operator]
-        n_arguments = rng.integers(2, bounds.max_arguments, len(parent), endpoint=True)
-        levels.append(_Level(tree, is_operator, n_arguments))
-        # A digit is one token; an operator is two, its own and the closing bracket.
-        length += np.bincount(tree, minlength=_AT_ONCE)
-        length += np.bincount(parent, minlength=_AT_ONCE)
-        next_tree = np.repeat(parent, n_arguments)
-        # Every node of the next level adds at least one token.
-        length_min = length + np.bincount(next_tree, minlength=_AT_ONCE)
-        tree = next_tree[length_min[next_tree] <= bounds.max_length]
-        # 0 marks a tree as dropped, since `min_length` is at least 1.
-        length[length_min > bounds.max_length] = 0
-    is_wanted = (bounds.min_length <= length) & (length <= bounds.max_length)
-    return levels, np.flatnonzero(is_wanted)
-
-
-def _keep_trees(level: _Level, kept: np.ndarray) -> _Level:
-    """Keeps some of the trees, renumbered from 0 in their order."""
-    number = np.full(_AT_ONCE, -1)
-    number[kept] = np.arange(len(kept))
-    tree = number[level.tree]
-    stays = tree >= 0
-    n_arguments = level.n_arguments[stays[level.is_operator]]
-    return _Level(tree[stays], level.is_operator[stays], n_arguments)
-
-
 def _draw_symbols(
-    rng: np.random.Generator, levels: list[_Level]
+    rng: np.random.Generator, levels: list[Level]
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Draws, per level, a symbol for each operator and a digit for every node."""
     operators, digits = [], []
@@ -180,7 +112,7 @@ def _draw_symbols(
 
 
 def _assign_parts(
-    parts: np.ndarray, levels: list[_Level], digits: list[np.ndarray], rows: np.ndarray
+    parts: np.ndarray, levels: list[Level], digits: list[np.ndarray], rows: np.ndarray
 ) -> None:
     """Sets the last digit of each expression, in rows and digits, to match its part."""
     texts = [_prefix_to_last_digit(row) for row in rows]
@@ -209,66 +141,88 @@ def _part_of(text: bytes) -> int:
 
 
 def _evaluate(
-    levels: list[_Level],
-    operators: list[np.ndarray],
-    digits: list[np.ndarray],
-    max_arguments: int,
-) -> np.ndarray:
-    """Evaluates the trees from the leaves up; returns the values of the roots."""
-    value = np.empty(0, np.int32)  # Values of the nodes one level deeper.
+    levels: list[Level], operators: list[np.ndarray], digits: list[np.ndarray]
+) -> list[np.ndarray]:
+    """Evaluates the trees from the leaves up; returns, per level, all nodes' values."""
+    values, value = [], np.empty(0, np.int32)  # Values of the nodes one level deeper.
     of_levels = zip(levels, operators, digits, strict=True)
     for (_, is_operator, n_arguments), operator, digit in reversed(list(of_levels)):
-        result = _apply(operator, n_arguments, value, max_arguments)
+        result = _apply(operator, n_arguments, value)
         value = digit.copy()
         value[is_operator] = result
-    return value
+        values.append(value)
+    return values[::-1]
 
 
 def _apply(
-    operator: np.ndarray, n_arguments: np.ndarray, value: np.ndarray, max_arguments: int
+    operator: np.ndarray, n_arguments: np.ndarray, value: np.ndarray
 ) -> np.ndarray:
     """Applies each operator to its arguments, which are consecutive in ``value``."""
-    is_argument = np.arange(max_arguments) < n_arguments[:, None]
-    table = np.full(
-        is_argument.shape, 10, np.uint8
-    )  # Greater than any digit: sorts last.
+    result = np.empty(len(operator), np.int32)
+    # One call per operator, on the arguments of its nodes alone: medians are sorted.
+    for symbol, apply in enumerate((_minimum, _maximum, _median, _sum_modulo_10)):
+        own = operator == symbol
+        arguments = value[np.repeat(own, n_arguments)]
+        result[own] = apply(arguments, n_arguments[own])
+    return result
+
+
+def _minimum(value: np.ndarray, n_arguments: np.ndarray) -> np.ndarray:
+    return np.minimum.reduceat(value, _starts(n_arguments))
+
+
+def _maximum(value: np.ndarray, n_arguments: np.ndarray) -> np.ndarray:
+    return np.maximum.reduceat(value, _starts(n_arguments))
+
+
+def _median(value: np.ndarray, n_arguments: np.ndarray) -> np.ndarray:
+    is_argument = np.arange(n_arguments.max(initial=0)) < n_arguments[:, None]
+    # Greater than any digit: sorts last.
+    table = np.full(is_argument.shape, 10, np.uint8)
     table[is_argument] = value
     table.sort(axis=1)
     row = np.arange(len(table))
     # The middle two arguments, equal if the number of arguments is odd.
     below, above = table[row, (n_arguments - 1) // 2], table[row, n_arguments // 2]
-    total = table.sum(axis=1, where=is_argument)
-    minimum, maximum = table[:, 0], table[row, n_arguments - 1]
-    # All four results for every row: vectorized, no branch per operator.
-    return np.choose(operator, [minimum, maximum, (below + above) // 2, total % 10])
+    return (below + above) // 2
+
+
+def _sum_modulo_10(value: np.ndarray, n_arguments: np.ndarray) -> np.ndarray:
+    return np.add.reduceat(value, _starts(n_arguments)) % 10
 
 
 def _write(
-    levels: list[_Level],
+    levels: list[Level],
     operators: list[np.ndarray],
     digits: list[np.ndarray],
     max_length: int,
-) -> np.ndarray:
-    """Writes the tokens of every node at their positions in the expression."""
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Writes the tokens of every node at their positions in the expression.
+
+    Returns the rows and, per level, the positions of the closing brackets in all rows
+    one after another.
+    """
     sizes = _count_tokens(levels)
     rows = np.zeros((len(levels[0].tree), max_length), np.uint8)
-    position = np.zeros(len(rows), np.int64)  # First token of each node, in its row.
-    for depth, (tree, is_operator, n_arguments) in enumerate(levels):
+    text, closings = rows.reshape(-1), []
+    position = np.arange(len(rows)) * max_length  # First token of each node.
+    for depth, (_, is_operator, n_arguments) in enumerate(levels):
         token = _DIGIT + digits[depth]
         token[is_operator] = _OPERATOR + operators[depth]
-        rows[tree, position] = token
+        text[position] = token
         # Without the token of the operator and its closing bracket.
         first, n_inside = position[is_operator] + 1, sizes[depth][is_operator] - 2
-        rows[tree[is_operator], first + n_inside] = _CLOSE
+        closings.append(first + n_inside)
+        text[closings[-1]] = _CLOSE
         if depth + 1 < len(levels):
             # Siblings are contiguous: offsets are cumulative sizes, shifted per parent.
             before = np.cumsum(sizes[depth + 1]) - sizes[depth + 1]
             shift = first - before[_starts(n_arguments)]
             position = before + np.repeat(shift, n_arguments)
-    return rows
+    return rows, closings
 
 
-def _count_tokens(levels: list[_Level]) -> list[np.ndarray]:
+def _count_tokens(levels: list[Level]) -> list[np.ndarray]:
     """Returns, per level, the number of tokens of the subtree of each node."""
     sizes, size = [], np.empty(0, np.int64)  # Sizes one level deeper.
     for _, is_operator, n_arguments in reversed(levels):

@@ -6,7 +6,7 @@ import functools
 import numpy as np
 
 from ssm_jax.tasks import base, generated
-from ssm_jax.tasks.listops import expressions
+from ssm_jax.tasks.listops import expressions, shapes
 
 _PER_BLOCK = 64  # Examples that are drawn at once.
 
@@ -97,25 +97,7 @@ class ListOps:
     def __post_init__(self) -> None:
         """Validates the fields, and that trees of the requested lengths exist."""
         generated.check_sizes(self.n_train, self.n_validation, self.n_test)
-        for name in ("max_depth", "max_arguments"):
-            if (value := getattr(self, name)) < 2:
-                raise ValueError(
-                    f"`{name}` must be at least 2, got {value}; an operator has at "
-                    "least two arguments, one level below it."
-                )
-        if not 1 <= self.min_length <= self.max_length:
-            raise ValueError(
-                f"`min_length` must be from 1 to `max_length`, {self.max_length}, got "
-                f"{self.min_length}; the arena's bounds are 500 and 2000."
-            )
-        # Rejection sampling without such trees would not terminate.
-        if not expressions.has_expressions(_bounds(self)):
-            raise ValueError(
-                "`min_length` and `max_length` must be lengths that trees have, got "
-                f"{self.min_length} and {self.max_length}, which none of "
-                f"{expressions.N_TRIAL_TREES:,} sampled trees has; widen the bounds, "
-                "or increase `max_depth` or `max_arguments`."
-            )
+        shapes.check_bounds(_bounds(self), "the arena's bounds are 500 and 2000")
 
     @property
     def spec(self) -> base.TaskSpec:
@@ -177,7 +159,7 @@ def _examples(task: ListOps, split: base.Split) -> generated.GeneratedExamples:
     )
 
 
-def _bounds(task: ListOps) -> expressions.Bounds:
-    return expressions.Bounds(
+def _bounds(task: ListOps) -> shapes.Bounds:
+    return shapes.Bounds(
         task.min_length, task.max_length, task.max_depth, task.max_arguments
     )
