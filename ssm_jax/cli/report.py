@@ -24,7 +24,7 @@ from ssm_jax.cli.summary import name_of
 from ssm_jax.evaluation.run import LENGTHS_FILE
 from ssm_jax.training import WorkDir
 
-METRICS = ("r2", "perplexity", "accuracy")
+METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
 """The metric shown in a table is the first of these that the evaluation has."""
 
 
