@@ -7,16 +7,16 @@ import numpy as np
 
 from benchmarks.measurement import Row
 from ssm_jax.tasks.listops import expressions
-from ssm_jax.tasks.pathfinder import drawing
+from ssm_jax.tasks.pathfinder import drawing, settings
 
 # Lengths of the Long Range Arena.
 BOUNDS = expressions.Bounds(500, 2000, 10, 10)
 N_EXPRESSIONS = 256
 
 
-def _images(size):
+def _images(setting):
     def draw(seed):
-        return len(drawing.draw_block(size, seed, "train", 0).labels)
+        return len(drawing.draw_block(setting, seed, "train", 0).labels)
 
     return draw
 
@@ -26,8 +26,8 @@ def _expressions(seed):
 
 
 GENERATORS = {
-    32**2: ("Pathfinder, 32 x 32", _images(32)),
-    128**2: ("Path-X, 128 x 128", _images(128)),
+    32**2: ("Pathfinder, 32 x 32", _images(settings.PATHFINDER[32])),
+    128**2: ("Path-X, 128 x 128", _images(settings.PATHFINDER[128])),
     2000: ("ListOps", _expressions),
 }
 """By the steps of a sequence."""

@@ -15,6 +15,7 @@ from ssm_jax.tasks.images.digits import Digits
 from ssm_jax.tasks.images.pixels import PixelCifar10, PixelMnist
 from ssm_jax.tasks.listops.listops import ListOps
 from ssm_jax.tasks.pathfinder.pathfinder import Pathfinder
+from ssm_jax.tasks.pathfinder.segmentation import PathfinderSegmentation
 from ssm_jax.tasks.synthetic.cumsum import CumSum
 from ssm_jax.tasks.synthetic.mixture import Mixture
 from ssm_jax.tasks.synthetic.shift import Shift
@@ -33,6 +34,7 @@ __all__ = [
     "ListOps",
     "Mixture",
     "Pathfinder",
+    "PathfinderSegmentation",
     "PixelCifar10",
     "PixelMnist",
     "Retrieval",

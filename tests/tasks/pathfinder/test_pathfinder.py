@@ -14,6 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ssm_jax import tasks
 from ssm_jax.tasks.pathfinder import drawing
+from ssm_jax.tasks.pathfinder.settings import PATHFINDER
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 
@@ -44,7 +45,7 @@ each_size = pytest.mark.parametrize("size", tiered(list(LOOKS)))
 @pytest.fixture(scope="module")
 def drawings() -> dict[int, drawing.Drawings]:
     return {
-        size: drawing.draw(np.random.default_rng(1), look.n_drawn, size)
+        size: drawing.draw(np.random.default_rng(1), look.n_drawn, PATHFINDER[size])
         for size, look in LOOKS.items()
     }
 
@@ -215,14 +216,14 @@ def test_brightness_and_distance_of_the_dots_do_not_tell_the_label(drawings):
 
 
 def test_block_depends_on_all_of_its_arguments_and_on_nothing_else():
-    first = drawing.draw_block(32, 0, "train", 7)
-    again = drawing.draw_block(32, 0, "train", 7)
+    first = drawing.draw_block(PATHFINDER[32], 0, "train", 7)
+    again = drawing.draw_block(PATHFINDER[32], 0, "train", 7)
     np.testing.assert_array_equal(first.images, again.images)
     np.testing.assert_array_equal(first.labels, again.labels)
-    others: list = [(32, 1, "train", 7), (32, 0, "test", 7), (32, 0, "train", 8)]
+    others: list = [(1, "train", 7), (0, "test", 7), (0, "train", 8)]
     seen = {image.tobytes() for image in first.images}
     for arguments in others:
-        images = drawing.draw_block(*arguments).images
+        images = drawing.draw_block(PATHFINDER[32], *arguments).images
         assert not seen & {image.tobytes() for image in images}
 
 
@@ -232,7 +233,7 @@ def test_block_depends_on_all_of_its_arguments_and_on_nothing_else():
 )
 def test_images_are_fixed(size, total):
     # Recorded results depend on them: they must not change between releases.
-    drawn = drawing.draw_block(size, 0, "test", 0)
+    drawn = drawing.draw_block(PATHFINDER[size], 0, "test", 0)
     assert drawn.images.sum(dtype=int) == total
 
 
@@ -249,7 +250,7 @@ def test_example_depends_on_neither_the_size_of_its_split_nor_on_earlier_request
 
 def test_pixels_come_row_by_row_from_black_to_one():
     batch = tasks.Pathfinder(n_test=60).batch("test", 0, 60, seed=0)
-    drawn = drawing.draw_block(32, 0, "test", 0)
+    drawn = drawing.draw_block(PATHFINDER[32], 0, "test", 0)
     n = len(drawn.images)
     pixels = drawn.images.reshape(n, 1024) / 255
     np.testing.assert_allclose(batch.inputs[:n, :, 0], pixels, rtol=1e-7)
