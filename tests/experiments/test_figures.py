@@ -5,13 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.dlr import digits, pathfinder_segmentation
+from experiments.dlr import pathfinder_segmentation
 from experiments.dlr.figures import segmentation
 from ssm_jax.cli import report
 from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import WorkDir, train
 from tests.bad_inputs import refuses
 from tests.cli import programs
+from tests.training import tiny
 
 FOLDER = programs.ROOT / "experiments"
 FIGURES = [
@@ -94,9 +95,6 @@ def test_segmentation_is_ranked_and_reported_by_macro_f1(segmented):
 
 @pytest.mark.full
 def test_masks_need_a_run_on_the_task(tmp_path):
-    config = digits.get_config()
-    config.optimizer.warmup_steps = 0
-    config.training.update(steps=1, evaluate_every=1)
-    train(config, str(tmp_path))
-    with refuses("--data", "Digits", rule="PathfinderSegmentation"):
+    train(tiny.shift(steps=1), str(tmp_path))
+    with refuses("--data", "Shift", rule="PathfinderSegmentation"):
         segmentation.predict(str(tmp_path))
