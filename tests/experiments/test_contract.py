@@ -228,6 +228,7 @@ LEARNING = [
 SLOW = {
     **dict.fromkeys((pixel_mnist, text, retrieval, imdb, listops, language), 0.9),
     pathx: 0.99,
+    pathfinder_segmentation: 0.96,
 }
 
 
