@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.measurement import Row
 from ssm_jax.tasks.listops import expressions, shapes
-from ssm_jax.tasks.pathfinder import drawing
+from ssm_jax.tasks.pathfinder import drawing, settings
 
 # Lengths of the Long Range Arena.
 BOUNDS = shapes.Bounds(500, 2000, 10, 10)
@@ -17,9 +17,9 @@ N_EXPRESSIONS = 256
 LONG_BOUNDS = shapes.Bounds(7001, 8179, 15, 9)
 
 
-def _images(size):
+def _images(setting):
     def draw(seed):
-        return len(drawing.draw_block(size, seed, "train", 0).labels)
+        return len(drawing.draw_block(setting, seed, "train", 0).labels)
 
     return draw
 
@@ -36,8 +36,8 @@ def _subtrees(seed):
 
 
 GENERATORS = {
-    32**2: ("Pathfinder, 32 x 32", _images(32)),
-    128**2: ("Path-X, 128 x 128", _images(128)),
+    32**2: ("Pathfinder, 32 x 32", _images(settings.PATHFINDER[32])),
+    128**2: ("Path-X, 128 x 128", _images(settings.PATHFINDER[128])),
     2000: ("ListOps", _expressions),
     8192: ("ListOps-SubTrees", _subtrees),
 }

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from flax import struct
 
@@ -41,17 +42,32 @@ class Reduction(abc.ABC):
 
 
 class Sums(Reduction):
-    """A reduction whose fields all add up."""
+    """A reduction whose fields all add up.
+
+    Attributes:
+      n_axes: Number of axes of a field: 0 for scalars.
+    """
+
+    n_axes = 0
 
     def combined(self) -> Any:
-        """Adds the entries of each field."""
-        return jax.tree.map(lambda x: jnp.sum(jnp.asarray(x, jnp.float32)), self)
+        """Adds the entries of each field over its further axes, in front."""
+
+        def add(x):
+            x = jnp.asarray(x, jnp.float32)
+            return jnp.sum(x, axis=tuple(range(x.ndim - self.n_axes)))
+
+        return jax.tree.map(add, self)
 
     def merge(self, *others: Any) -> Any:
         """Adds each field, on the host in float64."""
         # float32 counts are exact only up to 2^24, and float32 sums of many batches
         # lose digits; `fsum` is exact up to the final rounding.
-        return jax.tree.map(lambda *x: math.fsum(map(float, x)), self, *others)
+        return jax.tree.map(
+            lambda *x: np.apply_along_axis(math.fsum, 0, np.array(x, np.float64)),
+            self,
+            *others,
+        )
 
     def over_devices(self, axes: Sequence[str]) -> Any:
         """Adds each field over devices."""
@@ -70,6 +86,15 @@ class Mean(Sums):
     total: Any
     count: Any = 1.0
 
+    def part_of(self, whole: "Mean") -> Any:
+        """This device's part of the mean over all devices: these parts add up to it.
+
+        Args:
+          whole: This mean, reduced over all devices.
+        """
+        # The mean of no terms is zero, not NaN.
+        return self.total / jnp.maximum(whole.count, 1)
+
     def combined(self) -> "Mean":
         """One mean over all entries of `total`, each with its `count`."""
         total = jnp.asarray(self.total, jnp.float32)
@@ -79,6 +104,87 @@ class Mean(Sums):
     def compute(self) -> float:
         """The mean; 0 of no terms."""
         return float(self.total) / float(self.count) if float(self.count) else 0.0
+
+
+@struct.dataclass
+class ClassMean(Sums):
+    """The mean over classes of the mean of each class; absent classes are left out.
+
+    Attributes:
+      total: Sum of the terms of each class, ``(k,)``.
+      count: Number of the terms of each class, ``(k,)``.
+    """
+
+    total: Any
+    count: Any
+    n_axes = 1
+
+    def part_of(self, whole: "ClassMean") -> Any:
+        """This device's part of the mean over all devices, as for `Mean`."""
+        n_present = jnp.maximum(jnp.sum(whole.count > 0), 1)
+        return jnp.sum(self.total / jnp.maximum(whole.count, 1)) / n_present
+
+    def compute(self) -> float:
+        """The mean; 0 of no terms."""
+        total, count = (np.asarray(x, np.float64) for x in (self.total, self.count))
+        present = count > 0
+        if not present.any():
+            return 0.0
+        return float(np.mean(total[present] / count[present]))
+
+
+@struct.dataclass
+class ConfusionMatrix(Sums):
+    """Numbers of targets by their class and the predicted class.
+
+    Attributes:
+      counts: ``(k, k)``; ``counts[i, j]`` targets of class ``i`` are predicted as
+        ``j``.
+    """
+
+    counts: Any
+    n_axes = 2
+
+
+@struct.dataclass
+class MacroF1(ConfusionMatrix):
+    """The F1 score of each class, averaged over classes.
+
+    As in scikit-learn, a class that is neither among the targets nor predicted is left
+    out of the average. The score is that of the targets of all batches together; an
+    average of the scores of batches depends on the batch size.
+
+    Example:
+      >>> round(MacroF1(np.array([[8, 2], [1, 1]])).compute(), 4)
+      0.6211
+    """
+
+    def compute(self) -> float:
+        """The average; 0 without targets."""
+        counts = np.asarray(self.counts, np.float64)
+        # Those of the class, and those predicted as the class.
+        n = counts.sum(1) + counts.sum(0)
+        seen = n > 0
+        return (
+            float(np.mean(2 * counts.diagonal()[seen] / n[seen])) if any(seen) else 0.0
+        )
+
+
+@struct.dataclass
+class BalancedAccuracy(ConfusionMatrix):
+    """The accuracy on the targets of each class, averaged over the classes they have.
+
+    Example:
+      >>> round(BalancedAccuracy(np.array([[8, 2], [1, 1]])).compute(), 4)
+      0.65
+    """
+
+    def compute(self) -> float:
+        """The average; 0 without targets."""
+        counts = np.asarray(self.counts, np.float64)
+        n = counts.sum(1)
+        seen = n > 0
+        return float(np.mean(counts.diagonal()[seen] / n[seen])) if any(seen) else 0.0
 
 
 @struct.dataclass

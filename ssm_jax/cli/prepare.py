@@ -24,8 +24,9 @@ from tqdm import tqdm
 
 from ssm_jax.config import nearest
 from ssm_jax.tasks.images import prepare_cifar10, prepare_mnist
-from ssm_jax.tasks.pathfinder.pathfinder import PATHFINDER, Size
-from ssm_jax.tasks.pathfinder.prepare import write_pathfinder
+from ssm_jax.tasks.pathfinder.examples import prepared_set
+from ssm_jax.tasks.pathfinder.prepare import write_images
+from ssm_jax.tasks.pathfinder.settings import PATHFINDER, SEGMENTATION
 from ssm_jax.tasks.text import prepare_aan, prepare_books, prepare_glue, prepare_imdb
 from ssm_jax.tasks.tfds import writing
 
@@ -53,7 +54,9 @@ TEXTS = {
     )
 }
 PUBLISHED = RAW | TEXTS
-DRAWN: dict[str, Size] = {"pathfinder32": 32, "pathfinder128": 128, "pathx": 128}
+DRAWN = {
+    setting.name: setting for setting in (*PATHFINDER.values(), *SEGMENTATION.values())
+} | {"pathx": PATHFINDER[128]}
 
 
 def prepare(
@@ -82,7 +85,7 @@ def prepare(
       OSError: The set could not be downloaded or written.
     """
     if dataset in DRAWN:
-        prepared = PATHFINDER[DRAWN[dataset]]
+        prepared = prepared_set(DRAWN[dataset])
     elif dataset in PUBLISHED:
         prepared = PUBLISHED[dataset].prepared
     else:
@@ -117,7 +120,7 @@ def _draw(dataset: str, data_dir: str) -> None:
             if bar.disable:
                 logging.info("%s: %d of %d images", dataset, n, n_all)
 
-        write_pathfinder(data_dir, size=DRAWN[dataset], progress=show)
+        write_images(data_dir, DRAWN[dataset], progress=show)
 
 
 def _download(

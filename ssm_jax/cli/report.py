@@ -24,8 +24,10 @@ from ssm_jax.cli.summary import name_of
 from ssm_jax.evaluation.run import LENGTHS_FILE
 from ssm_jax.training import WorkDir
 
-METRICS = ("r2", "perplexity", "accuracy")
+METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
 """The metric shown in a table is the first of these that the evaluation has."""
+
+_IMAGES = 6  # Images with masks in a figure.
 
 
 def row_of(folder: WorkDir) -> dict[str, Any]:
@@ -107,6 +109,11 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
         )
         if targets.ndim == 1 and inputs.ndim == 3 and _is_image(inputs):
             figures["predictions"] = plots.images(inputs, targets, predictions, title)
+        if targets.ndim == 2 and inputs.ndim == 3 and _is_image(inputs):
+            shown = {"predicted": predictions[:_IMAGES].argmax(-1)}
+            figures["predictions"] = plots.masks(
+                inputs[:_IMAGES], targets[:_IMAGES], shown, f"{title}: test images"
+            )
         if targets.ndim == 3:
             figures["predictions"] = plots.sequences(targets[0], predictions[0], title)
     where = folder.path / "figures"

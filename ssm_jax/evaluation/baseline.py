@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ssm_jax.metrics import R2, Mean
+from ssm_jax.metrics import R2, BalancedAccuracy, ClassMean, MacroF1, Mean
 from ssm_jax.tasks.base import Batch, Split, Task, n_batches
 from ssm_jax.training.evaluate import n_evaluated, total
 from ssm_jax.training.losses import metrics
@@ -27,8 +27,9 @@ def trivial_baseline(
 
     For classification the prediction is the class frequencies of the train split:
     accuracy is that of the majority class, loss is the cross entropy with the
-    frequencies. For language models this is the unigram model. For regression the
-    prediction is the mean of each output over the train split.
+    frequencies, or with equal frequencies if the classes are balanced. For language
+    models this is the unigram model. For regression the prediction is the mean of each
+    output over the train split.
 
     Args:
       task: The task.
@@ -90,6 +91,8 @@ def _fit_frequencies(task, train, evaluated):
         counts += np.bincount(batch.targets[batch.loss_mask], minlength=n_classes)
     # Add-one smoothing: a class without training examples has a finite loss.
     log_p = np.log((counts + 1) / (counts.sum() + n_classes))
+    if task.spec.class_weight == "balanced":
+        log_p = np.full(n_classes, -np.log(n_classes))
     # The loss depends on the evaluated targets only through their counts.
     evaluated_counts = np.zeros(n_classes, np.int64)
     n_examples = 0
@@ -97,11 +100,18 @@ def _fit_frequencies(task, train, evaluated):
         targets = batch.targets[batch.loss_mask]
         evaluated_counts += np.bincount(targets, minlength=n_classes)
         n_examples += _count_examples(batch)
-    n = float(evaluated_counts.sum())
-    found = {
-        "loss": Mean(float(-np.sum(evaluated_counts * log_p)), n),
-        "accuracy": Mean(float(evaluated_counts[np.argmax(counts)]), n),
+    n, majority = float(evaluated_counts.sum()), np.argmax(counts)
+    losses = -evaluated_counts * log_p
+    found: dict[str, Any] = {
+        "loss": Mean(float(np.sum(losses)), n),
+        "accuracy": Mean(float(evaluated_counts[majority]), n),
     }
+    if task.spec.class_weight == "balanced":
+        confusion = np.zeros((n_classes, n_classes))
+        confusion[:, majority] = evaluated_counts
+        found["loss"] = ClassMean(losses, evaluated_counts)
+        found["macro_f1"] = MacroF1(confusion)
+        found["balanced_accuracy"] = BalancedAccuracy(confusion)
     return found, int(counts.sum()), n_examples
 
 

@@ -86,7 +86,7 @@ def restore(
     # Shapes and dtypes are enough to restore into; nothing is initialized.
     target = jax.eval_shape(lambda: _variables(model, task.spec))
     target = {"params": target.pop("params"), "model_state": target}
-    checkpoints = work.open_checkpoints(task.spec.targets)
+    checkpoints = work.open_checkpoints(task.spec)
     if which == "best":
         step = checkpoints.best_step
         if step is None and checkpoints.latest_step is not None:

@@ -5,7 +5,7 @@ from ssm_jax.plots.eigenvalues import eigenvalues
 from ssm_jax.plots.gradients import gradients
 from ssm_jax.plots.kernels import convolution_kernels
 from ssm_jax.plots.lengths import lengths
-from ssm_jax.plots.predictions import images, sequences
+from ssm_jax.plots.predictions import images, masks, sequences
 from ssm_jax.plots.throughput import throughput
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "gradients",
     "images",
     "lengths",
+    "masks",
     "sequences",
     "throughput",
 ]

@@ -1,11 +1,13 @@
 """Examples with the predictions of a model."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import BLUE, GREEN, GREY, ORANGE, figure, plain
+from ssm_jax.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, figure, plain
 
 _WINDOW = 96  # steps that are distinguishable in a panel
 
@@ -50,6 +52,41 @@ def images(
     drawing.suptitle(
         f"{title}: test images, predicted class and probabilities", size=10
     )
+    return drawing
+
+
+def masks(
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    predictions: Mapping[str, np.ndarray],
+    title: str,
+) -> Figure:
+    """Plots images with the classes of their pixels.
+
+    Args:
+      inputs: Pixels, ``(b, l, 1)``, with ``l`` a square number.
+      targets: Classes, at most five, ``(b, l)``.
+      predictions: Predicted classes of each model by name, ``(b, l)``.
+      title: Name of the figure.
+
+    Returns:
+      A figure with one column per image: the image, the classes of its targets, and
+      those that each model predicts. Class 0 is white.
+    """
+    side = math.isqrt(inputs.shape[1])
+    colours = ListedColormap(["white", BLUE, ORANGE, GREEN, PURPLE])
+    rows = {"image": inputs[..., 0], "target": targets, **predictions}
+    drawing = figure(1.6 * len(inputs) + 0.3, 1.6 * len(rows) + 0.3)
+    panels = drawing.subplots(len(rows), len(inputs), squeeze=False)
+    for (name, values), line in zip(rows.items(), panels, strict=True):
+        classes = {"cmap": colours, "vmin": 0, "vmax": colours.N - 1}
+        style = {"cmap": "gray_r"} if name == "image" else classes
+        for axes, value in zip(line, values.reshape(-1, side, side), strict=True):
+            # Without interpolation, which would mix classes.
+            axes.imshow(value, interpolation="nearest", **style)
+            axes.set(xticks=[], yticks=[])
+        line[0].set_ylabel(name, fontsize=9)
+    drawing.suptitle(title, fontsize=10)
     return drawing
 
 

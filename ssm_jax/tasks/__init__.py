@@ -16,6 +16,7 @@ from ssm_jax.tasks.images.pixels import PixelCifar10, PixelMnist
 from ssm_jax.tasks.listops.listops import ListOps
 from ssm_jax.tasks.listops.subtrees import ListOpsSubTrees
 from ssm_jax.tasks.pathfinder.pathfinder import Pathfinder
+from ssm_jax.tasks.pathfinder.segmentation import PathfinderSegmentation
 from ssm_jax.tasks.synthetic.context_shift import ContextShift
 from ssm_jax.tasks.synthetic.cummax import CumMax
 from ssm_jax.tasks.synthetic.cumsum import CumSum
@@ -45,6 +46,7 @@ __all__ = [
     "MIPS",
     "Mixture",
     "Pathfinder",
+    "PathfinderSegmentation",
     "PixelCifar10",
     "PixelMnist",
     "Retrieval",

@@ -63,6 +63,12 @@ class TaskSpec:
         `ssm_jax.models.PairHead` expects them.
       language: Whether the classes are the next tokens of a text, so that perplexity
         is reported.
+      class_weight: ``"balanced"``: each class of a batch contributes equally to the
+        loss, and macro-F1 and balanced accuracy are reported; see
+        `ssm_jax.training.loss_sums`. None: each target contributes equally.
+
+    Raises:
+      ValueError: ``class_weight`` is given for a regression.
     """
 
     length: int
@@ -73,6 +79,15 @@ class TaskSpec:
     l_output: int | None
     pair: bool = False
     language: bool = False
+    class_weight: Literal["balanced"] | None = None
+
+    def __post_init__(self) -> None:
+        """Validates ``class_weight``."""
+        if self.class_weight is not None and self.targets != "classification":
+            raise ValueError(
+                "`class_weight` must be None for a regression, got "
+                f"{self.class_weight!r}; leave it out."
+            )
 
 
 @runtime_checkable

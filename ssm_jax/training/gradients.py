@@ -64,7 +64,8 @@ def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
     """Measures the gradient of the loss at given steps by the initial state.
 
     The loss at step ``t`` is that of the prediction at ``t``. A model with one
-    prediction per sequence is evaluated on the first ``t`` steps only.
+    prediction per sequence is evaluated on the first ``t`` steps only. Classes are not
+    weighted.
 
     Args:
       run: The model and its task.
@@ -103,7 +104,7 @@ def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
             found = loss_sums(spec.targets, predictions, batch.targets, counts)["loss"]
             # `rows` times the mean is the sum over rows. Rows are independent, so the
             # gradient by the state of a row is that of its own loss.
-            return rows * found.total / jnp.maximum(found.count, 1)
+            return rows * found.part_of(found)
 
         state = _zero_state(run, params, model_state, batch, "gradient_steps", steps)
         return jax.lax.map(

@@ -153,7 +153,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
         state = state.replace(carry=carry)
     with (
         work.claimed(config),
-        work.open_checkpoints(run.spec.targets) as checkpoints,
+        work.open_checkpoints(run.spec) as checkpoints,
     ):
         for line in run.summary:
             logging.info("%s", line)
@@ -236,7 +236,7 @@ class _Loop:
         # One transfer per log line: a transfer per step would stall the device.
         waiting = jax.device_get(waiting)
         for at, found in enumerate(waiting, step - len(waiting) + 1):
-            self._check(found["loss"].total, f"at step {at}")
+            self._check(found["loss"].compute(), f"at step {at}")
         found = self._metrics(total(waiting))
         modulus = self._largest_modulus(params)
         if modulus is not None:

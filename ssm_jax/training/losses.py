@@ -13,13 +13,21 @@ import jax.numpy as jnp
 import optax
 
 from ssm_jax.layers.recurrent import recurrences_of
-from ssm_jax.metrics import R2, Mean, Reduction
+from ssm_jax.metrics import (
+    R2,
+    BalancedAccuracy,
+    ClassMean,
+    MacroF1,
+    Mean,
+    Reduction,
+)
 from ssm_jax.recurrences import Recurrence, TimeInvariant
+from ssm_jax.tasks.base import TaskSpec
 from ssm_jax.types import Array, Bool, Float, Int, PyTree
 
 Targets = Literal["regression", "classification"]
 Reductions = dict[str, Any]
-"""A `Reduction` for each name; that of ``"loss"`` is a `Mean`."""
+"""A `Reduction` for each name; that of ``"loss"`` is a `Mean` or a `ClassMean`."""
 
 
 def loss_sums(
@@ -27,8 +35,13 @@ def loss_sums(
     predictions: Float[Array, "*b o"],
     expected: Float[Array, "*b o"] | Int[Array, "*b"],
     mask: Bool[Array, "*b"],
+    class_weight: Literal["balanced"] | None = None,
 ) -> Reductions:
     """Reduces the loss and the metrics over the targets in the mask.
+
+    With balanced classes the loss is the mean over classes of the mean cross-entropy of
+    their targets; in a batch, a target has the weight of 1 over the number of targets
+    of its class, over all devices.
 
     Args:
       targets: ``"regression"``: squared error. ``"classification"``: cross-entropy in
@@ -36,10 +49,13 @@ def loss_sums(
       predictions: Values or logits, ``(*b, o)``.
       expected: Values, ``(*b, o)``, or classes, ``(*b,)``.
       mask: True at targets that are part of the loss, ``(*b,)``.
+      class_weight: ``"balanced"``: all classes contribute equally to the loss of a
+        classification. None: all targets do.
 
     Returns:
       Reductions by name, to be merged with those of other batches: ``loss``, a `Mean`
-      over entries of the targets, and ``accuracy`` or ``r2``.
+      over entries of the targets or a `ClassMean`, and ``accuracy`` or ``r2``. With
+      balanced classes also ``macro_f1`` and ``balanced_accuracy``.
 
     Raises:
       ValueError: The shapes do not fit.
@@ -57,10 +73,17 @@ def loss_sums(
         hit = jnp.argmax(predictions, -1) == expected
         # Counts of a batch are exact in float32 up to 2^24; batches add in float64.
         n = jnp.sum(mask, dtype=jnp.float32)
+        # `where` instead of a product with the mask: NaN * 0 is NaN.
+        loss = jnp.where(mask, loss, 0)
+        accuracy = Mean(jnp.sum(mask & hit, dtype=jnp.float32), n)
+        if class_weight is None:
+            return {"loss": Mean(jnp.sum(loss), n), "accuracy": accuracy}
+        counts = _confusion_counts(predictions, expected, mask)
         return {
-            # `where` instead of a product with the mask: NaN * 0 is NaN.
-            "loss": Mean(jnp.sum(jnp.where(mask, loss, 0)), n),
-            "accuracy": Mean(jnp.sum(mask & hit, dtype=jnp.float32), n),
+            "loss": _class_mean(loss, expected, mask, predictions.shape[-1]),
+            "accuracy": accuracy,
+            "macro_f1": MacroF1(counts),
+            "balanced_accuracy": BalancedAccuracy(counts),
         }
     weight = jnp.broadcast_to(mask[..., None], expected.shape)
     # Zeroed once, so that NaN outside the mask reaches none of the sums.
@@ -69,6 +92,26 @@ def loss_sums(
     n = jnp.sum(weight, dtype=jnp.float32)
     sums = jnp.sum(expected), jnp.sum(jnp.square(expected))
     return {"loss": Mean(error, n), "r2": R2(error, n, *sums)}
+
+
+def _class_mean(loss, expected, mask, n_classes):
+    """Sums losses, 0 outside of the mask, and targets by class."""
+    steps = tuple(range(mask.ndim))
+    is_class = expected[..., None] == jnp.arange(n_classes)
+    return ClassMean(
+        jnp.sum(jnp.where(is_class, loss[..., None], 0), steps),
+        jnp.sum(is_class & mask[..., None], steps, dtype=jnp.float32),
+    )
+
+
+def _confusion_counts(predictions, expected, mask):
+    """Counts targets by class and predicted class, ``(k, k)``."""
+    k = predictions.shape[-1]
+    cell = k * expected + jnp.argmax(predictions, -1)
+    # XLA fuses the comparisons into the sum; a scatter takes longer for few classes.
+    is_cell = (cell[..., None] == jnp.arange(k**2)) & mask[..., None]
+    # int32 is exact up to 2^31, float32 only up to 2^24.
+    return jnp.sum(is_cell, tuple(range(mask.ndim)), dtype=jnp.int32).reshape(k, k)
 
 
 def largest_number(states: PyTree) -> Float[Array, ""]:
@@ -126,10 +169,11 @@ def metrics(
 
     Returns:
       Metrics by name. ``loss``: the mean loss. ``accuracy``, in [0, 1], for a
-      classification. ``r2`` for a regression: 1 minus the ratio of the mean squared
-      error to the variance of the targets, or to 1e-5 if that is larger; and
-      ``r2_batch``, the mean of this number over batches, as the paper on DLR reports
-      it, which depends on the batch size.
+      classification, with ``macro_f1`` and ``balanced_accuracy`` if its classes are
+      balanced. ``r2`` for a regression: 1 minus the ratio of the mean squared error to
+      the variance of the targets, or to 1e-5 if that is larger; and ``r2_batch``, the
+      mean of this number over batches, as the paper on DLR reports it, which depends on
+      the batch size.
       ``perplexity``, the exponential of the loss, and ``bits_per_token`` for language.
       Of training steps ``gradient_norm``, before clipping, and ``largest_state`` if
       states are carried between batches; and the metrics that layers sow.
@@ -151,13 +195,15 @@ def metrics(
     return computed
 
 
-def main_metric(targets: Targets) -> str:
+def main_metric(spec: TaskSpec) -> str:
     """Returns the name of the metric that ranks checkpoints; larger is better.
 
     Args:
-      targets: Kind of targets of the task.
+      spec: Spec of the task.
 
     Returns:
-      ``"r2"`` or ``"accuracy"``.
+      ``"r2"``, ``"accuracy"``, or ``"macro_f1"`` for balanced classes.
     """
-    return "r2" if targets == "regression" else "accuracy"
+    if spec.targets == "regression":
+        return "r2"
+    return "accuracy" if spec.class_weight is None else "macro_f1"

@@ -73,13 +73,12 @@ def train_step(
         (predictions, after), model_state = apply(
             params, Window.of(batch), before, sample
         )
-        sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.loss_mask)
+        sums = _loss_sums(run.spec, predictions, batch)
         model_state = dict(model_state)
         # Sown metrics are not part of the state, which is carried and checkpointed.
         sown = model_state.pop(METRICS_COLLECTION, {})
         total = _over_devices(_with_sown(sums, sown), axes)
-        # The loss of a batch without targets is zero, not NaN.
-        value = sums["loss"].total / jnp.maximum(total["loss"].count, 1)
+        value = sums["loss"].part_of(total["loss"])
         if run.state_penalty:
             # Gradients are summed over devices; the penalty is a mean over them.
             n_devices = jax.lax.axis_size(tuple(axes)) if axes else 1
@@ -150,9 +149,15 @@ def evaluation_step(
         # Only metrics: evaluation does not change BatchNorm's running moments.
         mutable=[METRICS_COLLECTION],
     )
-    sums = loss_sums(run.spec.targets, predictions, batch.targets, batch.loss_mask)
+    sums = _loss_sums(run.spec, predictions, batch)
     sums = _with_sown(sums, sown.get(METRICS_COLLECTION, {}))
     return _over_devices(sums, axes), None if carry is None else after
+
+
+def _loss_sums(spec, predictions, batch) -> Reductions:
+    return loss_sums(
+        spec.targets, predictions, batch.targets, batch.loss_mask, spec.class_weight
+    )
 
 
 def _with_sown(sums, collection) -> Reductions:

@@ -24,10 +24,11 @@ from ml_collections import ConfigDict
 
 from ssm_jax import __version__
 from ssm_jax.config import Config, changed_fields, from_json, to_json, unknown_classes
+from ssm_jax.tasks.base import TaskSpec
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.environment import environment
 from ssm_jax.training.lock import locked
-from ssm_jax.training.losses import Targets, main_metric
+from ssm_jax.training.losses import main_metric
 
 PARTS = ("task", "model", "optimizer", "training")
 """What the config of a run holds, each a `ssm_jax.config.spec`."""
@@ -79,11 +80,11 @@ class WorkDir:
             _write(self.path / "run.json", json.dumps(environment(), indent=2))
             yield
 
-    def open_checkpoints(self, targets: Targets) -> Checkpoints:
+    def open_checkpoints(self, spec: TaskSpec) -> Checkpoints:
         """Returns the checkpoints of the run; each must be of the config of the run.
 
         Args:
-          targets: Kind of targets. The best checkpoint is that with the largest
+          spec: Spec of the task. The best checkpoint is that with the largest
             `main_metric` in validation, then with the lowest loss there.
 
         Raises:
@@ -91,7 +92,7 @@ class WorkDir:
         """
         return Checkpoints(
             self.path / "checkpoints",
-            best_metric=f"validation/{main_metric(targets)}",
+            best_metric=f"validation/{main_metric(spec)}",
             tie_metric="validation/loss",
             config=json.loads(to_json(self.config())),
         )

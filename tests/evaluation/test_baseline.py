@@ -30,6 +30,18 @@ def test_classification_baseline_is_the_train_frequencies():
     assert (found["n_train"], found["n_examples"]) == (500, 90)
 
 
+def test_baseline_of_balanced_classes_predicts_the_background():
+    """Its macro-F1 is that of class 0 over three, whose recall alone is 1."""
+    task = tasks.PathfinderSegmentation(size=64, n_train=50, n_test=9, n_validation=1)
+    background = np.mean(whole(task, "test").targets == 0)
+    found = of(task)
+    assert found["name"] == "majority class" and found["accuracy"] == background
+    f1 = 2 * background / (1 + background) / 3
+    np.testing.assert_allclose(found["macro_f1"], f1, rtol=1e-12)
+    np.testing.assert_allclose(found["balanced_accuracy"], 1 / 3, rtol=1e-12)
+    np.testing.assert_allclose(found["loss"], math.log(3), rtol=1e-12)
+
+
 def test_regression_baseline_is_the_train_mean():
     task = tasks.Mixture(degree=3, length=6, n_train=50, n_test=40)
     mean = whole(task, "train").targets.mean(0)

@@ -30,6 +30,14 @@ def test_curves_are_the_metrics():
     assert loss.get_yscale() == "log"
 
 
+def test_masks_are_drawn_below_their_images():
+    inputs, targets = np.arange(18.0).reshape(2, 9, 1), np.arange(18).reshape(2, 9) % 3
+    panels = plots.masks(inputs, targets, {"a": targets[:, ::-1]}, "x").axes
+    shown = [axes.images[0].get_array().reshape(-1).tolist() for axes in panels]
+    rows = inputs[..., 0], targets, targets[:, ::-1]
+    assert shown == [image.tolist() for row in rows for image in row]
+
+
 def test_perplexity_is_drawn_on_a_logarithmic_scale():
     lines = [{"step": 1, "train/loss": 2.0, "train/perplexity": 7.4}]
     _, perplexity = plots.curves(lines, "perplexity", "x").axes

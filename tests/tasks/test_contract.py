@@ -41,6 +41,9 @@ FINITE = {
     "pathfinder": lambda mnist_dir: tasks.Pathfinder(
         n_train=99, n_validation=20, n_test=30
     ),
+    "pathfinder_segmentation": lambda mnist_dir: tasks.PathfinderSegmentation(
+        size=64, n_train=99, n_validation=20, n_test=30
+    ),
     "pixel_mnist": lambda mnist_dir: tasks.PixelMnist(
         data_dir=mnist_dir, n_validation=10
     ),

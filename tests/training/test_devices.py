@@ -2,7 +2,7 @@
 
 import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -41,6 +41,7 @@ class Case(NamedTuple):
     transform: optax.GradientTransformation = SGD
     start: StateInit = StateInit()
     windows: int = 1
+    class_weight: Literal["balanced"] | None = None
 
 
 def model(layer, head, **options):
@@ -73,6 +74,10 @@ CASES = {
     "carry": Case(CAUSAL, start=StateInit("carry", epoch=8), windows=2),
     "attention": Case(ATTENTION),
     "pair": Case(PAIR),
+    "balanced": Case(
+        model(RecurrentLayer(DLR(d_state=3), ChannelMixing("glu")), StepHead(3)),
+        class_weight="balanced",
+    ),
     "adam": Case(model(Attention(2, dropout=DROP), PooledHead(2)), ADAM),
 }
 
@@ -92,24 +97,29 @@ class Ragged:
         lengths = np.linspace(LENGTH, -4, batch_size).round()[:, None]
         valid = np.arange(LENGTH) < lengths
         counts = valid if self.spec.l_output else valid.any(-1)
-        targets = rng.normal(size=(*counts.shape, 2))
+        targets = rng.normal(size=(*counts.shape, 2)).astype(np.float32)
+        if self.spec.targets == "classification":
+            # Class 2 is rare: most of eight devices have none of it.
+            targets = np.floor(3 * rng.random(counts.shape) ** 8).astype(np.int32)
         if self.spec.pair:
             valid = np.stack([valid, valid & (np.arange(LENGTH) % 3 > 0)], 1)
         inputs = rng.normal(1.0, 2.0, size=(*valid.shape, 3))
         mask = counts & (rng.random(counts.shape) < 0.8)
-        return Batch(inputs.astype(np.float32), targets.astype(np.float32), mask, valid)
+        return Batch(inputs.astype(np.float32), targets, mask, valid)
 
 
-def task(model):
+def task(case):
+    model = case.model
     return Ragged(
         TaskSpec(
             length=LENGTH,
             inputs="vector",
             d_input=3,
-            targets="regression",
-            d_output=2,
+            targets="classification" if case.class_weight else "regression",
+            d_output=model.head.d_output,
             l_output=LENGTH if isinstance(model.head, StepHead) else None,
             pair=isinstance(model.head, PairHead),
+            class_weight=case.class_weight,
         )
     )
 
@@ -149,7 +159,7 @@ def trained(step, state, batches, gather=lambda state: state):
 def case(request):
     """A run, its first state, its batches, and what one device makes of them."""
     case = request.param
-    source = task(case.model)
+    source = task(case)
     run, state = create(case.model, source, Optimizer(learning_rate=1.0), seed=0)
     run = dataclasses.replace(run, transform=case.transform, state_init=case.start)
     batches = [source.batch("train", index, ROWS, seed=0) for index in range(STEPS)]

@@ -7,10 +7,13 @@ import jax
 import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
+from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from ssm_jax.metrics import R2, Mean
+from ssm_jax.tasks import Digits, PathfinderSegmentation, Shift
 from ssm_jax.training.evaluate import total
 from ssm_jax.training.losses import loss_sums, main_metric, metrics
+from tests.tiers import tiered
 
 RNG = np.random.default_rng(0)
 MASK = np.array([[True, False, True], [True, True, False]])
@@ -55,8 +58,14 @@ def test_accuracy_is_that_of_the_greatest_logit():
     assert metrics(sums)["accuracy"] == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("targets", ["regression", "classification"])
-def test_masked_targets_count_neither_in_sums_nor_in_gradients(targets):
+each_kind = pytest.mark.parametrize(
+    ("targets", "class_weight"),
+    [("regression", None), ("classification", None), ("classification", "balanced")],
+)
+
+
+@each_kind
+def test_masked_targets_count_neither_in_sums_nor_in_gradients(targets, class_weight):
     predictions, expected = {
         "regression": regression,
         "classification": classification,
@@ -65,13 +74,14 @@ def test_masked_targets_count_neither_in_sums_nor_in_gradients(targets):
     spoilt[~MASK] = np.nan
     wrong[~MASK] = 3 if targets == "classification" else np.inf
 
-    def loss(predictions, expected):
-        return loss_sums(targets, predictions, expected, MASK)["loss"].total
+    def sums(predictions, expected):
+        return loss_sums(targets, predictions, expected, MASK, class_weight)
 
-    chex.assert_trees_all_equal(
-        loss_sums(targets, predictions, expected, MASK),
-        loss_sums(targets, spoilt, wrong, MASK),
-    )
+    def loss(predictions, expected):
+        mean = sums(predictions, expected)["loss"]
+        return mean.part_of(mean)
+
+    chex.assert_trees_all_equal(sums(predictions, expected), sums(spoilt, wrong))
     gradient = jax.grad(loss)(predictions, wrong)
     assert not gradient[~MASK].any()
     chex.assert_trees_all_equal(gradient, jax.grad(loss)(predictions, expected))
@@ -164,13 +174,76 @@ def test_perplexity_is_the_number_of_tokens_that_a_guess_is_among():
     assert metrics(sums).keys() == {"loss", "accuracy"}
 
 
-@pytest.mark.parametrize(
-    ("targets", "name"), [("regression", "r2"), ("classification", "accuracy")]
+# Classes of the targets and predicted classes of two batches.
+CLASSES = {
+    "all": ([[0, 0, 1, 2, 0, 1], [2, 2]], [[0, 1, 1, 2, 0, 0], [0, 2]]),
+    "no targets of class 1": ([[0, 0, 2], [2, 0]], [[0, 1, 2], [2, 0]]),
+    "class 2 neither there nor predicted": ([[0, 1, 1], [0]], [[0, 1, 0], [1]]),
+    "class 2 in the second batch alone": ([[0, 1, 1], [2]], [[0, 1, 0], [2]]),
+}
+each_classes = pytest.mark.parametrize(
+    ("batches", "predicted"), tiered(CLASSES, unpack=True)
 )
-def test_main_metric_is_one_of_the_metrics(targets, name):
-    predictions, expected = {"r2": regression, "accuracy": classification}[name]()
-    assert main_metric(targets) == name
-    assert name in metrics(loss_sums(targets, predictions, expected, MASK))
+
+
+def balanced(batches, predicted):
+    """The reductions of batches with random logits whose maxima are given."""
+    logits, sums = [], []
+    for classes, guesses in zip(batches, predicted, strict=True):
+        x = RNG.standard_normal((len(classes), 3)).astype(np.float32)
+        x[np.arange(len(classes)), guesses] = 1 + x.max(axis=1)
+        logits.append(x)
+        of = np.array(classes, np.int32)
+        mask = np.ones(len(of), bool)
+        sums.append(loss_sums("classification", x, of, mask, "balanced"))
+    return np.concatenate(logits), sums
+
+
+@each_classes
+@pytest.mark.filterwarnings("ignore:y_pred contains classes")
+def test_metrics_of_balanced_classes_are_those_of_sklearn(batches, predicted):
+    _, sums = balanced(batches, predicted)
+    y_true, y_pred = np.concatenate(batches), np.concatenate(predicted)
+    found = metrics(total(sums))
+    f1 = f1_score(y_true, y_pred, average="macro")
+    assert found["macro_f1"] == pytest.approx(f1, rel=1e-12)
+    accuracy = balanced_accuracy_score(y_true, y_pred)
+    assert found["balanced_accuracy"] == pytest.approx(accuracy, rel=1e-12)
+    assert found["accuracy"] == pytest.approx(np.mean(y_true == y_pred))
+
+
+@each_classes
+def test_each_class_contributes_equally_to_a_balanced_loss(batches, predicted):
+    logits, sums = balanced(batches, predicted)
+    y = np.concatenate(batches)
+    x = logits.astype(np.float64)
+    nats = np.log(np.exp(x).sum(-1)) - x[np.arange(len(y)), y]
+    weight = np.array([1 / np.sum(y == each) for each in y])
+    wanted = np.sum(weight * nats) / np.sum(weight)
+    assert metrics(total(sums))["loss"] == pytest.approx(wanted, rel=1e-6)
+    # The parts of two devices add up to the loss of both.
+    whole = jax.tree.map(np.add, sums[0]["loss"], sums[1]["loss"])
+    parts = sum(float(each["loss"].part_of(whole)) for each in sums)
+    assert parts == pytest.approx(wanted, rel=1e-6)
+
+
+def test_balanced_batch_without_targets_has_zeros():
+    logits, classes = classification()
+    sums = loss_sums("classification", logits, classes, MASK & False, "balanced")
+    assert set(metrics(sums).values()) == {0.0}
+
+
+@each_kind
+def test_main_metric_is_one_of_the_metrics(targets, class_weight):
+    task, name, example = {
+        "regression": (Shift(length=8, n_shifts=2), "r2", regression),
+        "classification": (Digits(), "accuracy", classification),
+        "balanced": (PathfinderSegmentation(), "macro_f1", classification),
+    }[class_weight or targets]
+    spec = task.spec
+    assert (spec.targets, spec.class_weight) == (targets, class_weight)
+    assert main_metric(spec) == name
+    assert name in metrics(loss_sums(targets, *example(), MASK, class_weight))
 
 
 MISFITS = {

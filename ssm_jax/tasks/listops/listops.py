@@ -152,10 +152,7 @@ def _examples(task: ListOps, split: base.Split) -> generated.GeneratedExamples:
         return expressions.draw(rng, _PER_BLOCK, _bounds(task), PARTS[split])
 
     return generated.GeneratedExamples(
-        n=task.n_examples(split),
-        length=task.max_length,
-        per_block=_PER_BLOCK,
-        draw=draw,
+        n=task.n_examples(split), per_block=_PER_BLOCK, draw=draw
     )
 
 

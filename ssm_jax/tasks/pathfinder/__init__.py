@@ -1,6 +1,7 @@
-"""Pathfinder and Path-X: whether a dashed curve connects two dots.
+"""Pathfinder, Path-X and Pathfinder-Segmentation: dashed curves in images.
 
-`pathfinder` holds the task, `drawing` the generator of its images with `canvas` and
-`dashes` as its parts, and `prepare` writes the images as a set in TFDS's folder format.
-A new variant of the images is a new entry in the settings of `drawing`.
+`pathfinder` and `segmentation` hold the tasks, `drawing` the generator of their images
+with `canvas` and `dashes` as its parts, `examples` draws or reads the images of a task,
+and `prepare` writes them as a set in TFDS's folder format. A new variant of the images
+is a new entry in `settings`.
 """

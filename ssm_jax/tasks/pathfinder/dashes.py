@@ -128,9 +128,13 @@ def _coverage(
     n = 2 * reach + 1
     # The centers of the subpixels.
     fine = (np.arange(n * _SUBPIXELS) + 0.5) / _SUBPIXELS - reach - 0.5
-    is_covered = _distance(tail, head, fine) <= thickness / 2
-    parts = is_covered.reshape(-1, n, _SUBPIXELS, n, _SUBPIXELS)
-    return parts.mean(axis=(2, 4)).reshape(len(tail), -1)
+    covered = []
+    # One direction at a time: the distances of all take gigabytes for long dashes.
+    for k in range(len(tail)):
+        is_covered = _distance(tail[k : k + 1], head[k : k + 1], fine) <= thickness / 2
+        parts = is_covered.reshape(n, _SUBPIXELS, n, _SUBPIXELS)
+        covered.append(parts.mean(axis=(1, 3)).ravel())
+    return np.stack(covered)
 
 
 def _distance(tail: np.ndarray, head: np.ndarray, axis: np.ndarray) -> np.ndarray:

@@ -1,72 +1,15 @@
-"""Generator of the images of Pathfinder and Path-X."""
+"""Generator of the images of Pathfinder, Path-X and Pathfinder-Segmentation."""
 
-import dataclasses
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ssm_jax.tasks import base
 from ssm_jax.tasks.pathfinder.canvas import Canvas
-from ssm_jax.tasks.pathfinder.dashes import DashStamps, DashStyle, make_stamps
+from ssm_jax.tasks.pathfinder.dashes import DashStamps, make_stamps
+from ssm_jax.tasks.pathfinder.settings import Setting
 
-Size = Literal[32, 128]
-"""Side length of an image in pixels: 32 for Pathfinder, 128 for Path-X."""
-
-PER_BLOCK = 50
-"""Number of examples that `draw_block` draws."""
-
-_DASHES = 14  # Dashes of each of the two long curves, which have the dots.
-_DISTRACTOR_DASHES = 4
 _DISTRACTOR_TRIES = 5
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Setting:
-    """Settings of the Long Range Arena for the authors' generator, hard variant.
-
-    Attributes:
-      styles: Styles of the dashes; each image has one of them, uniformly.
-      apart: Distance between the beginnings of the two long curves in pixels, and half
-        of the minimum distance of the first pivot from the edge.
-      n_distractors: Maximum number of short curves.
-      dot_radius: Radius of the dots in pixels.
-      contrast: Brightness of the long curves at full coverage of a pixel.
-      distractor_contrast: Brightness of the short curves.
-      n_begun: Pairs of curves that are started for each completed pair, on average.
-    """
-
-    styles: tuple[DashStyle, ...]
-    apart: int
-    n_distractors: int
-    dot_radius: float
-    contrast: float
-    distractor_contrast: float
-    n_begun: int
-
-
-_SETTINGS: dict[int, _Setting] = {
-    32: _Setting(
-        styles=(DashStyle(dash=2, thickness=0.5, margin=1, continuity=1.0),),
-        apart=7,
-        n_distractors=5,
-        dot_radius=1.5,
-        contrast=1.5,
-        distractor_contrast=2.0,
-        n_begun=24,
-    ),
-    128: _Setting(
-        styles=(
-            DashStyle(dash=5, thickness=1.5, margin=2, continuity=1.8),
-            DashStyle(dash=5, thickness=1.5, margin=3, continuity=1.8),
-        ),
-        apart=20,
-        n_distractors=8,
-        dot_radius=3.0,
-        contrast=0.9,
-        distractor_contrast=0.9,
-        n_begun=50,
-    ),
-}
 
 
 class Drawings(NamedTuple):
@@ -75,7 +18,11 @@ class Drawings(NamedTuple):
     Attributes:
       images: uint8, ``(n, size, size)``, black background.
       labels: int32, ``(n,)``, 1 if both dots are on one curve.
-      dots: Positions of the two dots, int64, ``(n, 2, 2)``.
+      masks: uint8, ``(n, size, size)``: 2 at the pixels of the dashes of the long curve
+        with both dots, 1 at those of a long curve with one dot or none, 0 elsewhere.
+      dots: Positions of the dots, int64, ``(n, m, 2)``: those on the long curves, which
+        come first, and those of the short curves if these have some. A short curve that
+        is not drawn has ``[-size, -size]``.
       tails: Beginning of each of up to ``d`` dashes, int64, ``(n, d, 2)``.
       heads: End of each dash, int64, ``(n, d, 2)``.
       curves: Curve of each dash, int64, ``(n, d)``, in order from the beginning of a
@@ -85,32 +32,33 @@ class Drawings(NamedTuple):
 
     images: np.ndarray
     labels: np.ndarray
+    masks: np.ndarray
     dots: np.ndarray
     tails: np.ndarray
     heads: np.ndarray
     curves: np.ndarray
 
 
-def draw_block(size: Size, seed: int, split: base.Split, block: int) -> Drawings:
-    """Draws the `PER_BLOCK` examples of a split from ``block * PER_BLOCK`` on.
+def draw_block(setting: Setting, seed: int, split: base.Split, block: int) -> Drawings:
+    """Draws the ``p`` examples of a split from ``block * p`` on, ``p`` by the setting.
 
     Equal arguments give equal examples in every process.
 
     Args:
-      size: Side length of an image in pixels.
+      setting: Setting of the images.
       seed: Seed of the data set, at least 0.
       split: The split.
       block: Index of the block, at least 0.
 
     Returns:
-      The examples.
+      The ``setting.per_block`` examples.
     """
-    rng = base.generator(f"pathfinder{size}", split, seed, block)
-    return draw(rng, PER_BLOCK, size)
+    rng = base.generator(setting.name, split, seed, block)
+    return draw(rng, setting.per_block, setting)
 
 
-def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
-    """Draws images of two long dashed curves, short ones, and two dots.
+def draw(rng: np.random.Generator, n: int, setting: Setting) -> Drawings:
+    """Draws images of two long dashed curves, short ones, and dots.
 
     One dot is at the beginning of one of the two long curves, the other at the end of
     the same curve or of the other one, with equal probability. The distance between
@@ -120,17 +68,17 @@ def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
     Args:
       rng: Random number generator.
       n: Number of images.
-      size: Side length in pixels.
+      setting: Setting of the images.
 
     Returns:
       The images and their geometry.
 
     Example:
-      >>> drawings = draw(np.random.default_rng(1), 3, size=32)
+      >>> from ssm_jax.tasks.pathfinder.settings import PATHFINDER
+      >>> drawings = draw(np.random.default_rng(1), 3, PATHFINDER[32])
       >>> drawings.images.shape, drawings.labels.tolist()
       ((3, 32, 32), [0, 1, 1])
     """
-    setting = _SETTINGS[size]
     # Before the curves: rejecting them does not change the frequency of the labels.
     labels = rng.integers(2, size=n, dtype=np.int32)
     which = rng.integers(len(setting.styles), size=n)
@@ -138,7 +86,7 @@ def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
     for number, style in enumerate(setting.styles):
         rows = np.flatnonzero(which == number)
         if len(rows):
-            stamps = make_stamps(style, size)
+            stamps = make_stamps(style, setting.size)
             parts.append(_draw(rng, labels[rows], stamps, setting))
             order.append(rows)
     # The images were drawn by style; this restores their order.
@@ -147,20 +95,21 @@ def draw(rng: np.random.Generator, n: int, size: Size) -> Drawings:
 
 
 def _draw(
-    rng: np.random.Generator, labels: np.ndarray, stamps: DashStamps, setting: _Setting
+    rng: np.random.Generator, labels: np.ndarray, stamps: DashStamps, setting: Setting
 ) -> Drawings:
     """Draws an image for each label, all in one style."""
-    n, n_long = len(labels), 2 * _DASHES
-    short = range(n_long, n_long + setting.n_distractors * _DISTRACTOR_DASHES)
+    n, n_long = len(labels), 2 * setting.n_dashes
+    n_short = setting.distractor_dashes
+    short = range(n_long, n_long + setting.n_distractors * n_short)
     canvas = Canvas(stamps, n, short.stop)
     every_sheet = np.arange(n)
     pivot, direction = _draw_pairs(rng, n, stamps, setting)
     for dash in range(n_long):
         canvas.draw(every_sheet, pivot[:, dash], direction[:, dash], dash)
-    for first in short[::_DISTRACTOR_DASHES]:
+    for first in short[::n_short]:
         missing = every_sheet
         for _ in range(_DISTRACTOR_TRIES):
-            dashes = range(first, first + _DISTRACTOR_DASHES)
+            dashes = range(first, first + n_short)
             # Only the sheets where the curve failed are tried again.
             missing = canvas.draw_curve(rng, missing, dashes)
     pivots = stamps.to_position(canvas.pivot)
@@ -173,29 +122,38 @@ def _draw(
     dots = np.stack(
         [tails[every_sheet, begins], heads[every_sheet, n_long - 2 + ends]], axis=1
     )
+    is_drawn = canvas.direction >= 0
+    if setting.dots_on_distractors:
+        firsts = slice(n_long, None, n_short)
+        there = is_drawn[:, firsts, None]
+        dots = np.append(dots, np.where(there, pivots[:, firsts], -setting.size), 1)
     curves = np.r_[
-        np.tile([0, 1], _DASHES),
-        np.repeat(2 + np.arange(setting.n_distractors), _DISTRACTOR_DASHES),
+        np.tile([0, 1], setting.n_dashes),
+        np.repeat(2 + np.arange(setting.n_distractors), n_short),
     ]
+    # Class 2 for the curve with both dots, which has the number `begins`.
+    classes = 1 + ((labels == 1)[:, None] & (begins[:, None] == np.arange(2)))
+    images, masks = _paint(canvas, dots, classes.astype(np.uint8), setting)
     return Drawings(
-        images=_paint(canvas, dots, setting),
+        images=images,
         labels=labels,
+        masks=masks,
         dots=dots,
         tails=tails,
         heads=heads,
-        curves=np.where(canvas.direction >= 0, curves, -1),
+        curves=np.where(is_drawn, curves, -1),
     )
 
 
 def _draw_pairs(
-    rng: np.random.Generator, n: int, stamps: DashStamps, setting: _Setting
+    rng: np.random.Generator, n: int, stamps: DashStamps, setting: Setting
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws pairs of long curves; returns their dashes, alternating, ``(n, 28)``."""
+    """Draws pairs of long curves; returns their dashes, alternating, ``(n, d)``."""
     pivots, directions = [], []
     while n:
-        canvas = Canvas(stamps, n * setting.n_begun, 2 * _DASHES)
+        canvas = Canvas(stamps, n * setting.n_begun, 2 * setting.n_dashes)
         grown = _begin_pairs(rng, canvas, setting)
-        for dash in range(2, 2 * _DASHES):
+        for dash in range(2, 2 * setting.n_dashes):
             # The curves grow in turns: neither occupies the space of the other first.
             grown = canvas.extend(rng, grown, after=dash - 2, dash=dash)
         # The first completed pairs in order: any other selection would bias the sample.
@@ -207,7 +165,7 @@ def _draw_pairs(
 
 
 def _begin_pairs(
-    rng: np.random.Generator, canvas: Canvas, setting: _Setting
+    rng: np.random.Generator, canvas: Canvas, setting: Setting
 ) -> np.ndarray:
     """Draws the first dash of both curves; returns the sheets where both fit."""
     stamps = canvas.stamps
@@ -229,29 +187,61 @@ def _begin_pairs(
     return every_sheet[fits]
 
 
-def _paint(canvas: Canvas, dots: np.ndarray, setting: _Setting) -> np.ndarray:
-    """Renders the dashes, with brightness by coverage, and the dots."""
+def _paint(
+    canvas: Canvas, dots: np.ndarray, classes: np.ndarray, setting: Setting
+) -> tuple[np.ndarray, np.ndarray]:
+    """Renders the dashes, with brightness by coverage, and the dots.
+
+    Args:
+      canvas: The canvas with all dashes.
+      dots: Positions of the dots, ``(n, m, 2)``.
+      classes: Class of the pixels of both long curves, uint8, ``(n, 2)``.
+      setting: Setting of the images.
+
+    Returns:
+      Images and masks, both uint8, ``(n, size, size)``.
+    """
     stamps = canvas.stamps
     n, n_dashes = canvas.pivot.shape
     brightness = np.zeros(n * stamps.width**2, np.float32)
+    masks = np.zeros(len(brightness), np.uint8)
     for dash in range(n_dashes):
         drawn = np.flatnonzero(canvas.direction[:, dash] >= 0)
         direction = canvas.direction[drawn, dash]
         position = drawn * stamps.width**2 + canvas.pivot[drawn, dash]
         pixels = position[:, None] + stamps.ink[direction]
-        is_long = dash < 2 * _DASHES
+        is_long = dash < 2 * setting.n_dashes
         contrast = setting.contrast if is_long else setting.distractor_contrast
         light = contrast * stamps.coverage[direction]
         # The maximum: where dashes overlap they are not brighter. A pixel that pads a
         # stamp by repetition is written twice with one value.
         brightness[pixels] = np.maximum(brightness[pixels], light)
+        if is_long:
+            masks[pixels] = classes[drawn, dash % 2, None]
     inside = slice(stamps.edge, -stamps.edge)
-    images = brightness.reshape(n, stamps.width, stamps.width)[:, inside, inside]
-    axis = np.arange(images.shape[1])
-    for y, x in (dot[..., None, None] for dot in dots.transpose(1, 2, 0)):
-        distance = np.hypot(axis[:, None] - y, axis - x)
-        # The edge of a dot is one pixel wide, from 1 to 0.
-        disc = np.clip(setting.dot_radius + 0.5 - distance, 0, 1)
-        images = np.maximum(images, disc)
-    # Contrasts above 1 saturate.
-    return np.rint(255 * np.minimum(images, 1)).astype(np.uint8)
+    shape = (n, stamps.width, stamps.width)
+    images = brightness.reshape(shape)[:, inside, inside].astype(float)
+    _add_dots(images, dots, setting.dot_radius)
+    return (
+        # Contrasts above 1 saturate.
+        np.rint(255 * np.minimum(images, 1)).astype(np.uint8),
+        masks.reshape(shape)[:, inside, inside].copy(),
+    )
+
+
+def _add_dots(images: np.ndarray, dots: np.ndarray, radius: float) -> None:
+    """Draws discs on images, in place; those outside of an image are left out."""
+    reach, size = int(np.ceil(radius)), images.shape[1]
+    y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1]
+    # The edge of a dot is one pixel wide, from 1 to 0.
+    disc = np.clip(radius + 0.5 - np.hypot(y, x), 0, 1)
+    for number in range(dots.shape[1]):
+        rows, columns = (
+            dots[:, number, axis, None, None] + offset
+            for axis, offset in enumerate((y, x))
+        )
+        seen = (rows >= 0) & (rows < size) & (columns >= 0) & (columns < size)
+        sheets = np.broadcast_to(np.arange(len(images))[:, None, None], seen.shape)
+        pixels = sheets[seen], rows[seen], columns[seen]
+        light = np.broadcast_to(disc, seen.shape)[seen]
+        images[pixels] = np.maximum(images[pixels], light)

@@ -1,22 +1,13 @@
 """The tasks Pathfinder and Path-X, generated on demand or read from a prepared set."""
 
 import dataclasses
-import functools
 
 import numpy as np
 
 from ssm_jax.tasks import base, generated
 from ssm_jax.tasks.images import labelled
-from ssm_jax.tasks.pathfinder.drawing import PER_BLOCK, Size, draw_block
-from ssm_jax.tasks.tfds import reading
-
-PATHFINDER: dict[int, reading.PreparedSet] = {
-    size: reading.PreparedSet(
-        f"pathfinder{size}", f"pathfinder{size}/1.0.0", ("image", "label")
-    )
-    for size in (32, 128)
-}
-"""The prepared sets, by side length of their images."""
+from ssm_jax.tasks.pathfinder.examples import examples
+from ssm_jax.tasks.pathfinder.settings import PATHFINDER, Size
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,7 +79,11 @@ class Pathfinder:
 
     def __post_init__(self) -> None:
         """Validates the fields."""
-        check_size(self.size)
+        if self.size not in PATHFINDER:
+            raise ValueError(
+                f"`size` must be 32 or 128, got {self.size}; they are the arena's "
+                "Pathfinder and Path-X."
+            )
         generated.check_sizes(self.n_train, self.n_validation, self.n_test)
 
     @property
@@ -106,60 +101,7 @@ class Pathfinder:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
         rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
-        pixels, labels = _examples(self, split).take(rows)
+        found = examples(PATHFINDER[self.size], self.data_dir, split, n)
+        pixels, labels = found.take(rows)
         # float32, as an integer divisor would make the batch float64.
         return base.Batch(pixels[..., None] / np.float32(255), labels, loss_mask)
-
-
-def check_size(size: int) -> None:
-    """Raises ValueError unless images of that size exist."""
-    if size not in PATHFINDER:
-        raise ValueError(
-            f"`size` must be 32 or 128, got {size}; they are the arena's Pathfinder "
-            "and Path-X."
-        )
-
-
-class _PreparedExamples:
-    """The images of a split of a prepared set, read from disk per batch."""
-
-    def __init__(self, task: Pathfinder, split: base.Split) -> None:
-        prepared = PATHFINDER[task.size]
-        # Opened, not read: the images of Path-X take 3.3 GB.
-        self._records = prepared.open(task.data_dir, split)
-        n, n_there = task.n_examples(split), len(self._records)
-        # Fewer are valid: the first `n` images of the split.
-        if n > n_there:
-            raise ValueError(
-                f"`n_{split}` must be at most {n_there}, the images in "
-                f"{prepared.path(task.data_dir)}, got {n}; prepare more, or leave out "
-                "`data_dir`."
-            )
-
-    def take(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns pixels, uint8, ``(b, l)``, and labels, int32, ``(b,)``."""
-        records = self._records.read(rows.tolist())
-        # One buffer, viewed as an array: no array per image.
-        pixels = b"".join(record.text("image") for record in records)
-        labels = [record.integer("label") for record in records]
-        return (
-            np.frombuffer(pixels, np.uint8).reshape(len(rows), -1),
-            np.array(labels, np.int32),
-        )
-
-
-@functools.cache
-def _examples(
-    task: Pathfinder, split: base.Split
-) -> generated.GeneratedExamples | _PreparedExamples:
-    if task.data_dir is not None:
-        return _PreparedExamples(task, split)
-
-    def draw(block: int) -> tuple[np.ndarray, np.ndarray]:
-        # Seed 0, the default of `write_pathfinder`: prepared sets have the same images.
-        drawings = draw_block(task.size, 0, split, block)
-        return drawings.images.reshape(PER_BLOCK, -1), drawings.labels
-
-    return generated.GeneratedExamples(
-        n=task.n_examples(split), length=task.size**2, per_block=PER_BLOCK, draw=draw
-    )

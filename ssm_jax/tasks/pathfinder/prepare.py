@@ -1,4 +1,4 @@
-"""Writes the images of Pathfinder as a set in TFDS's folder format, in parallel."""
+"""Writes the images of a setting as a set in TFDS's folder format, in parallel."""
 
 import contextlib
 import dataclasses
@@ -17,17 +17,18 @@ from array_record.python import array_record_module  # pyright: ignore[reportAtt
 from tensorflow_datasets.core import example_serializer
 
 from ssm_jax.tasks import base
-from ssm_jax.tasks.pathfinder.drawing import PER_BLOCK, Size, draw_block
-from ssm_jax.tasks.pathfinder.pathfinder import PATHFINDER, check_size
+from ssm_jax.tasks.pathfinder.drawing import draw_block
+from ssm_jax.tasks.pathfinder.examples import prepared_set, targets_of
+from ssm_jax.tasks.pathfinder.settings import Setting
 
-# A multiple of a block, so that no block is drawn for two shards.
-_PER_SHARD = 50 * PER_BLOCK
+# A multiple of the blocks of all settings, so that no block is drawn for two shards.
+_PER_SHARD = 2_500
 
 
-def write_pathfinder(
+def write_images(
     data_dir: str | Path,
+    setting: Setting,
     *,
-    size: Size,
     n: int | None = None,
     seed: int = 0,
     workers: int | None = None,
@@ -35,17 +36,17 @@ def write_pathfinder(
 ) -> Path:
     """Prepares a set of images, or resumes an interrupted preparation.
 
-    The files depend only on ``size``, ``n`` and ``seed``, not on the number of workers
-    or on interruptions. The set is written to a staging directory beside its final one
-    and renamed when it is complete. An existing set is not changed.
+    The files depend only on ``setting``, ``n`` and ``seed``, not on the number of
+    workers or on interruptions. The set is written to a staging directory beside its
+    final one and renamed when it is complete. An existing set is not changed.
 
     Args:
       data_dir: Directory of all sets, created if necessary.
-      size: Side length of an image in pixels.
+      setting: Setting of the images, one of those of `ssm_jax.tasks.pathfinder`.
       n: Total number of images, at least 10; a tenth is for validation and a tenth for
-        test. None means 200,000.
-      seed: Seed of the images, at least 0. `ssm_jax.tasks.Pathfinder` without
-        ``data_dir`` has the images of seed 0.
+        test. None means the usual number of the setting.
+      seed: Seed of the images, at least 0. The tasks without ``data_dir`` have the
+        images of seed 0.
       workers: Number of processes; 1 draws in this process, None means one per core.
         Workers are spawned, so a script must guard its entry point with
         ``if __name__ == "__main__":``.
@@ -53,17 +54,17 @@ def write_pathfinder(
         start and after every 2,500 images.
 
     Returns:
-      The directory of the set, which `ssm_jax.tasks.Pathfinder` reads.
+      The directory of the set, which the task of the setting reads.
 
     Raises:
       ValueError: An argument is out of range, the directory holds another set of the
         same name, or another process is preparing the same set.
     """
-    n = 200_000 if n is None else n
-    check_size(size)
+    n = setting.n_images if n is None else n
     _check_numbers(n, seed, workers)
-    target = Path(PATHFINDER[size].path(str(data_dir)))
-    description = f"{n} images of Pathfinder, seed {seed}"
+    target = Path(prepared_set(setting).path(str(data_dir)))
+    title = "Pathfinder" + ("-Segmentation" if setting.target == "mask" else "")
+    description = f"{n} images of {title}, seed {seed}"
     with _locked(target.parent):
         # Under the lock: another process may have completed the set before.
         if target.exists():
@@ -72,7 +73,7 @@ def write_pathfinder(
         # The name holds all arguments: only an equal call resumes these files.
         staging = target.with_name(f".preparing-{target.name}-{n}-{seed}")
         staging.mkdir(exist_ok=True)
-        shards = _plan(staging, size, n, seed)
+        shards = _plan(staging, setting, n, seed)
         _write_missing(shards, n, workers or os.cpu_count() or 1, progress)
         _write_metadata(staging, shards, description)
         # One rename: readers never see an incomplete set.
@@ -85,7 +86,7 @@ class _Shard:
     """One file of a set: the examples ``first`` to ``end - 1`` of a split."""
 
     path: Path
-    size: Size
+    setting: Setting
     seed: int
     split: base.Split
     first: int
@@ -93,7 +94,7 @@ class _Shard:
 
     def write(self) -> int:
         """Draws and writes the examples; the file is renamed when it is complete."""
-        features = _features(self.size)
+        features, per_block = _features(self.setting), self.setting.per_block
         serializer = example_serializer.ExampleSerializer(
             features.get_serialized_info()
         )
@@ -101,10 +102,14 @@ class _Shard:
         part = self.path.with_name(f".part-{os.getpid()}-{self.path.name}")
         # Groups of one record: random access decompresses no other record.
         writer = array_record_module.ArrayRecordWriter(str(part), "group_size:1")
-        for block in range(self.first // PER_BLOCK, -(-self.end // PER_BLOCK)):
-            drawings = draw_block(self.size, self.seed, self.split, block)
-            for i in range(min(PER_BLOCK, self.end - block * PER_BLOCK)):
-                example = {"image": drawings.images[i], "label": drawings.labels[i]}
+        for block in range(self.first // per_block, -(-self.end // per_block)):
+            drawings = draw_block(self.setting, self.seed, self.split, block)
+            targets = targets_of(drawings, self.setting)
+            for i in range(min(per_block, self.end - block * per_block)):
+                example = {
+                    "image": drawings.images[i],
+                    self.setting.target: targets[i],
+                }
                 record = serializer.get_tf_example(features.encode_example(example))
                 # Otherwise the order of the features differs between processes.
                 writer.write(record.SerializeToString(deterministic=True))
@@ -116,7 +121,7 @@ class _Shard:
         return self.end - self.first
 
 
-def _plan(staging: Path, size: Size, n: int, seed: int) -> list[_Shard]:
+def _plan(staging: Path, setting: Setting, n: int, seed: int) -> list[_Shard]:
     held_out = n // 10
     counts: dict[base.Split, int] = {
         "train": n - 2 * held_out,
@@ -127,11 +132,11 @@ def _plan(staging: Path, size: Size, n: int, seed: int) -> list[_Shard]:
     for split, count in counts.items():
         starts = range(0, count, _PER_SHARD)
         for number, first in enumerate(starts):
-            name = f"{PATHFINDER[size].name}-{split}.array_record"
+            name = f"{setting.name}-{split}.array_record"
             shards.append(
                 _Shard(
                     path=staging / f"{name}-{number:05d}-of-{len(starts):05d}",
-                    size=size,
+                    setting=setting,
                     seed=seed,
                     split=split,
                     first=first,
@@ -189,10 +194,15 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _features(size: Size) -> Any:
-    image = tfds.features.Tensor(shape=(size, size), dtype=np.uint8, encoding="bytes")
-    label = tfds.features.ClassLabel(num_classes=2)
-    return tfds.features.FeaturesDict({"image": image, "label": label})
+def _features(setting: Setting) -> Any:
+    shape = (setting.size, setting.size)
+    if setting.target == "label":
+        image = tfds.features.Tensor(shape=shape, dtype=np.uint8, encoding="bytes")
+        label = tfds.features.ClassLabel(num_classes=2)
+        return tfds.features.FeaturesDict({"image": image, "label": label})
+    # Compressed: images of 512 pixels and their masks take 52 GB otherwise.
+    pixels = tfds.features.Tensor(shape=shape, dtype=np.uint8, encoding="zlib")
+    return tfds.features.FeaturesDict({"image": pixels, "mask": pixels})
 
 
 def _write_metadata(staging: Path, shards: list[_Shard], description: str) -> None:
@@ -212,7 +222,7 @@ def _write_metadata(staging: Path, shards: list[_Shard], description: str) -> No
         )
     tfds.folder_dataset.write_metadata(
         data_dir=staging,
-        features=_features(shards[0].size),
+        features=_features(shards[0].setting),
         split_infos=infos,
         version="1.0.0",
         description=description,

@@ -1,11 +1,12 @@
-"""Pathfinder: its images against their geometry, and the task."""
+"""Images of dashed curves against their geometry, and the task Pathfinder."""
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from scipy import ndimage
-from scipy.spatial import distance
+from scipy.spatial import KDTree, distance
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -14,16 +15,17 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ssm_jax import tasks
 from ssm_jax.tasks.pathfinder import drawing
+from ssm_jax.tasks.pathfinder.settings import PATHFINDER, SEGMENTATION, Setting
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 
-DASHES = 14
-
 
 class Look(NamedTuple):
-    """Settings of the Long Range Arena and expected properties of the images."""
+    """Published settings and expected properties of the images."""
 
+    setting: Setting
     n_drawn: int
+    dashes: tuple[int, int]
     dash: float
     thickness: float
     margins: tuple[int, ...]
@@ -34,26 +36,32 @@ class Look(NamedTuple):
     solved: float
 
 
-LOOKS = {
-    32: Look(1000, 2, 0.5, (1,), 1.0, 1.5, 7, 5, solved=0.88),
-    128: Look(100, 5, 1.5, (2, 3), 1.8, 3, 20, 8, solved=0.97),
+ARENA = {
+    "32": Look(PATHFINDER[32], 1000, (14, 4), 2, 0.5, (1,), 1.0, 1.5, 7, 5, 0.88),
+    "128": Look(PATHFINDER[128], 100, (14, 4), 5, 1.5, (2, 3), 1.8, 3, 20, 8, 0.97),
 }
-each_size = pytest.mark.parametrize("size", tiered(list(LOOKS)))
+SEGMENTED = {
+    "64s": Look(SEGMENTATION[64], 200, (12, 4), 3, 1, (1,), 1.8, 1.5, 11, 8, 0.9),
+    "128s": Look(SEGMENTATION[128], 60, (14, 4), 5, 1.5, (2, 3), 1.8, 2.1, 22, 16, 0.9),
+    "256s": Look(SEGMENTATION[256], 20, (16, 5), 8, 2, (4,), 2.2, 4.2, 27, 16, 0.9),
+    "512s": Look(SEGMENTATION[512], 10, (12, 4), 22, 6, (7,), 2.5, 9, 40, 18, 0.9),
+}
+LOOKS = ARENA | SEGMENTED
+each_arena = pytest.mark.parametrize("name", tiered(list(ARENA)))
+each_look = pytest.mark.parametrize("name", tiered(list(LOOKS)))
 
 
-@pytest.fixture(scope="module")
-def drawings() -> dict[int, drawing.Drawings]:
-    return {
-        size: drawing.draw(np.random.default_rng(1), look.n_drawn, size)
-        for size, look in LOOKS.items()
-    }
+@functools.cache
+def drawings(name: str) -> drawing.Drawings:
+    look = LOOKS[name]
+    return drawing.draw(np.random.default_rng(1), look.n_drawn, look.setting)
 
 
 def long_curves(drawn: drawing.Drawings, curve: int) -> tuple[np.ndarray, ...]:
-    """Returns the tails and heads of one long curve, ``(n, 14, 2)``, in order."""
+    """Returns the tails and heads of one long curve, ``(n, dashes, 2)``, in order."""
     rows, columns = np.nonzero(drawn.curves == curve)
-    assert (np.bincount(rows) == DASHES).all()
-    shape = (-1, DASHES, 2)
+    (n_dashes,) = set(np.bincount(rows))
+    shape = (-1, n_dashes, 2)
     return tuple(x[rows, columns].reshape(shape) for x in (drawn.tails, drawn.heads))
 
 
@@ -67,9 +75,9 @@ def points(tails: np.ndarray, heads: np.ndarray) -> np.ndarray:
     return tails[:, None] + along * (heads - tails)[:, None]
 
 
-@each_size
-def test_dots_in_the_image_say_what_the_label_says(drawings, size):
-    radius, drawn = LOOKS[size].dot_radius, drawings[size]
+@each_arena
+def test_dots_in_the_image_say_what_the_label_says(name):
+    radius, drawn = LOOKS[name].dot_radius, drawings(name)
     axis = np.arange(-3, 4)
     disc = np.hypot(axis[:, None], axis) <= radius - 0.5
     ends = [long_curves(drawn, curve) for curve in (0, 1)]
@@ -83,7 +91,7 @@ def test_dots_in_the_image_say_what_the_label_says(drawings, size):
         assert drawn.labels[i] == (begun == ended)
 
 
-def follow(tails, heads, begin, end, reach: float) -> bool:
+def follow(tails, heads, begin, end, reach: float, n_dashes: int) -> bool:
     """Follows the smoothest continuation of dashes; returns whether it reaches ``end``.
 
     Uses only the dashes, not the curves that they belong to.
@@ -91,7 +99,7 @@ def follow(tails, heads, begin, end, reach: float) -> bool:
     ahead = units(heads - tails)
     left = np.ones(len(tails), bool)
     here = int(np.abs(tails - begin).sum(axis=1).argmin())
-    for _ in range(DASHES):
+    for _ in range(n_dashes):
         if (heads[here] == end).all():
             return True
         left[here] = False
@@ -107,27 +115,28 @@ def follow(tails, heads, begin, end, reach: float) -> bool:
 
 
 @pytest.mark.full
-@each_size
-def test_label_is_found_by_following_the_dashes(drawings, size):
-    look, drawn = LOOKS[size], drawings[size]
+@each_look
+def test_label_is_found_by_following_the_dashes(name):
+    look, drawn = LOOKS[name], drawings(name)
     reach = 2 * max(look.margins) + 2.5
     found = []
-    for i, (first, last) in enumerate(drawn.dots):
+    for i, (first, last) in enumerate(drawn.dots[:, :2]):
         there = drawn.curves[i] >= 0
         tails, heads = (x[i, there].astype(float) for x in (drawn.tails, drawn.heads))
-        found.append(follow(tails, heads, first, last, reach))
+        found.append(follow(tails, heads, first, last, reach, look.dashes[0]))
     assert (np.array(found) == drawn.labels).mean() > look.solved
 
 
-@each_size
-def test_image_shows_the_dashes_and_nothing_else(drawings, size):
-    look, drawn = LOOKS[size], drawings[size]
+@each_look
+def test_image_shows_the_dashes_and_nothing_else(name):
+    look, drawn = LOOKS[name], drawings(name)
+    size = look.setting.size
     pixels = np.stack(np.indices((size, size)), axis=-1).reshape(-1, 2)
-    for i in range(20):
+    for i in range(min(20, look.n_drawn)):
         there = drawn.curves[i] >= 0
         tails, heads = drawn.tails[i, there], drawn.heads[i, there]
-        to_dashes = distance.cdist(pixels, points(tails, heads).reshape(-1, 2)).min(1)
-        to_dots = distance.cdist(pixels, drawn.dots[i]).min(axis=1)
+        to_dashes, _ = KDTree(points(tails, heads).reshape(-1, 2)).query(pixels)
+        to_dots, _ = KDTree(drawn.dots[i]).query(pixels)
         image = drawn.images[i].ravel().astype(float)
         # Half a pixel's diagonal, and another half because a dash begins between two.
         empty = to_dashes > look.thickness / 2 + 1.5
@@ -139,21 +148,21 @@ def test_image_shows_the_dashes_and_nothing_else(drawings, size):
         assert (around > 60).all()
 
 
-@each_size
-def test_curves_are_chains_of_dashes_that_bend_a_little(drawings, size):
-    look, drawn = LOOKS[size], drawings[size]
+@each_look
+def test_curves_are_chains_of_dashes_that_bend_a_little(name):
+    look, drawn = LOOKS[name], drawings(name)
     gaps = []
     for curve in (0, 1):
         tails, heads = long_curves(drawn, curve)
         assert min(tails.min(), heads.min()) > 0
-        assert max(tails.max(), heads.max()) < size - 1
+        assert max(tails.max(), heads.max()) < look.setting.size - 1
         lengths = np.linalg.norm(heads - tails, axis=-1)
         assert np.abs(lengths - look.dash).max() < 0.75
         between = np.linalg.norm(tails[:, 1:] - heads[:, :-1], axis=-1)
         gaps.append(between.mean(axis=1))
         cosines = (units(heads - tails)[:, 1:] * units(heads - tails)[:, :-1]).sum(-1)
         # The tails are rounded, so the angles are, too.
-        steepest = np.cos(np.pi / 2 / look.continuity + 0.5 / look.dash)
+        steepest = np.cos(np.pi / 2 / look.continuity + 1 / look.dash)
         assert cosines.min() >= steepest
         assert cosines.mean() > 0.7
     off = np.abs(np.concatenate(gaps)[:, None] - 2 * np.array(look.margins))
@@ -161,11 +170,11 @@ def test_curves_are_chains_of_dashes_that_bend_a_little(drawings, size):
     assert set(off.argmin(axis=1)) == set(range(len(look.margins)))
 
 
-@each_size
-def test_curves_keep_apart(drawings, size):
-    look, drawn = LOOKS[size], drawings[size]
+@each_look
+def test_curves_keep_apart(name):
+    look, drawn = LOOKS[name], drawings(name)
     least = []
-    for i in range(40):
+    for i in range(min(40, look.n_drawn)):
         there = drawn.curves[i] >= 0
         curves = drawn.curves[i, there]
         spots = points(drawn.tails[i, there], drawn.heads[i, there]).reshape(-1, 2)
@@ -176,29 +185,31 @@ def test_curves_keep_apart(drawings, size):
     assert min(least) >= 2 * min(look.margins) - 1
 
 
-@each_size
-def test_first_dashes_and_distractors_are_as_the_arena_has_them(drawings, size):
-    look, drawn = LOOKS[size], drawings[size]
+@each_look
+def test_first_dashes_and_distractors_are_as_the_arena_has_them(name):
+    look, drawn = LOOKS[name], drawings(name)
     begins = [long_curves(drawn, curve)[0][:, 0] for curve in (0, 1)]
     apart = np.linalg.norm(begins[0] - begins[1], axis=-1)
     assert np.abs(apart - look.apart).max() < 0.75
-    low, high = 2 * look.apart, size - 2 * look.apart
+    low, high = 2 * look.apart, look.setting.size - 2 * look.apart
     slack = max(look.margins) + 1
     assert begins[0].min() >= low - slack and begins[0].max() < high + slack
-    numbers = drawn.curves[:, 2 * DASHES :].reshape(look.n_drawn, -1, 4)
+    n_long, n_short = look.dashes
+    assert long_curves(drawn, 0)[0].shape[1] == n_long
+    numbers = drawn.curves[:, 2 * n_long :].reshape(look.n_drawn, -1, n_short)
     assert numbers.shape[1] == look.n_distractors
     assert (numbers == numbers[..., :1]).all()
     assert (numbers[..., 0] >= 0).sum(axis=1).mean() > 0.7 * look.n_distractors
 
 
-@each_size
-def test_half_of_the_labels_are_true(drawings, size):
-    n = LOOKS[size].n_drawn
-    assert abs(drawings[size].labels.mean() - 0.5) < 4 * 0.5 / n**0.5
+@each_look
+def test_half_of_the_labels_are_true(name):
+    n = LOOKS[name].n_drawn
+    assert abs(drawings(name).labels.mean() - 0.5) < 4 * 0.5 / n**0.5
 
 
-def test_brightness_and_distance_of_the_dots_do_not_tell_the_label(drawings):
-    drawn = drawings[32]
+def test_brightness_and_distance_of_the_dots_do_not_tell_the_label():
+    drawn = drawings("32")
     pixels = drawn.images.reshape(len(drawn.images), -1)
     columns = [
         pixels.sum(axis=1),
@@ -215,14 +226,14 @@ def test_brightness_and_distance_of_the_dots_do_not_tell_the_label(drawings):
 
 
 def test_block_depends_on_all_of_its_arguments_and_on_nothing_else():
-    first = drawing.draw_block(32, 0, "train", 7)
-    again = drawing.draw_block(32, 0, "train", 7)
+    first = drawing.draw_block(PATHFINDER[32], 0, "train", 7)
+    again = drawing.draw_block(PATHFINDER[32], 0, "train", 7)
     np.testing.assert_array_equal(first.images, again.images)
     np.testing.assert_array_equal(first.labels, again.labels)
-    others: list = [(32, 1, "train", 7), (32, 0, "test", 7), (32, 0, "train", 8)]
+    others: list = [(1, "train", 7), (0, "test", 7), (0, "train", 8)]
     seen = {image.tobytes() for image in first.images}
     for arguments in others:
-        images = drawing.draw_block(*arguments).images
+        images = drawing.draw_block(PATHFINDER[32], *arguments).images
         assert not seen & {image.tobytes() for image in images}
 
 
@@ -232,7 +243,7 @@ def test_block_depends_on_all_of_its_arguments_and_on_nothing_else():
 )
 def test_images_are_fixed(size, total):
     # Recorded results depend on them: they must not change between releases.
-    drawn = drawing.draw_block(size, 0, "test", 0)
+    drawn = drawing.draw_block(PATHFINDER[size], 0, "test", 0)
     assert drawn.images.sum(dtype=int) == total
 
 
@@ -249,7 +260,7 @@ def test_example_depends_on_neither_the_size_of_its_split_nor_on_earlier_request
 
 def test_pixels_come_row_by_row_from_black_to_one():
     batch = tasks.Pathfinder(n_test=60).batch("test", 0, 60, seed=0)
-    drawn = drawing.draw_block(32, 0, "test", 0)
+    drawn = drawing.draw_block(PATHFINDER[32], 0, "test", 0)
     n = len(drawn.images)
     pixels = drawn.images.reshape(n, 1024) / 255
     np.testing.assert_allclose(batch.inputs[:n, :, 0], pixels, rtol=1e-7)

@@ -12,7 +12,8 @@ import tensorflow_datasets as tfds
 
 from ssm_jax import tasks
 from ssm_jax.tasks.pathfinder import prepare as prepare
-from ssm_jax.tasks.pathfinder.prepare import write_pathfinder
+from ssm_jax.tasks.pathfinder.prepare import write_images
+from ssm_jax.tasks.pathfinder.settings import PATHFINDER
 from tests.bad_inputs import refuses
 
 COUNTS = {"train": 121, "validation": 15, "test": 15}
@@ -31,7 +32,7 @@ def prepared(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("prepared")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prepare, "_PER_SHARD", 50)
-        write_pathfinder(folder, size=32, n=N, workers=1)
+        write_images(folder, PATHFINDER[32], n=N, workers=1)
     return folder
 
 
@@ -79,7 +80,7 @@ def test_tfds_reads_the_set_by_itself(prepared):
 
 @pytest.mark.full
 def test_files_do_not_depend_on_the_number_of_workers(prepared, tmp_path):
-    write_pathfinder(tmp_path, size=32, n=N, workers=2)
+    write_images(tmp_path, PATHFINDER[32], n=N, workers=2)
     assert contents(tmp_path) == contents(prepared)
 
 
@@ -94,7 +95,7 @@ def test_a_stopped_preparation_goes_on_and_gives_the_same_files(prepared, tmp_pa
             raise _Stopped
 
     with pytest.raises(_Stopped):
-        write_pathfinder(tmp_path, size=32, n=N, workers=1, progress=stop)
+        write_images(tmp_path, PATHFINDER[32], n=N, workers=1, progress=stop)
     assert not (tmp_path / "pathfinder32" / "1.0.0").exists()
     with pytest.raises(FileNotFoundError, match=r"launch\.prepare"):
         tasks.Pathfinder(data_dir=str(tmp_path), **SIZES).batch("test", 0, 1, 0)
@@ -102,8 +103,12 @@ def test_a_stopped_preparation_goes_on_and_gives_the_same_files(prepared, tmp_pa
     (staging,) = (tmp_path / "pathfinder32").iterdir()
     (staging / ".part-1-pathfinder32-train.array_record-00002-of-00003").touch()
     calls = []
-    write_pathfinder(
-        tmp_path, size=32, n=N, workers=1, progress=lambda *call: calls.append(call)
+    write_images(
+        tmp_path,
+        PATHFINDER[32],
+        n=N,
+        workers=1,
+        progress=lambda *call: calls.append(call),
     )
     assert calls == [(done, N) for done in (100, 121, 136, 151)]
     assert contents(tmp_path) == contents(prepared)
@@ -131,39 +136,45 @@ def wait_for(what, process: subprocess.Popen | None = None):
 def test_killed_preparation_leaves_neither_workers_nor_its_lock(tmp_path):
     program = f"""
 from ssm_jax.tasks.pathfinder import prepare
+from ssm_jax.tasks.pathfinder.settings import PATHFINDER
 if __name__ == "__main__":
-    prepare.write_pathfinder({str(tmp_path)!r}, size=32, n=100_000, workers=2)
+    setting = PATHFINDER[32]
+    prepare.write_images({str(tmp_path)!r}, setting, n=100_000, workers=2)
 """
     command = [sys.executable, "-c", program]
     process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
     try:
         parts = wait_for(lambda: list(tmp_path.rglob(".part-*")), process)
         with refuses("data_dir", rule="process"):
-            write_pathfinder(tmp_path, size=32, n=10, workers=1)
+            write_images(tmp_path, PATHFINDER[32], n=10, workers=1)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
     workers = [int(part.name.split("-")[1]) for part in parts]
     wait_for(lambda: not any(map(runs, workers)))
-    path = write_pathfinder(tmp_path, size=32, n=10, workers=1)
+    path = write_images(tmp_path, PATHFINDER[32], n=10, workers=1)
     assert path == tmp_path / "pathfinder32" / "1.0.0" and path.exists()
 
 
 def test_set_that_is_there_is_left_as_it_is(prepared):
     before = contents(prepared)
     calls = []
-    write_pathfinder(
-        prepared, size=32, n=N, workers=1, progress=lambda *call: calls.append(call)
+    write_images(
+        prepared,
+        PATHFINDER[32],
+        n=N,
+        workers=1,
+        progress=lambda *call: calls.append(call),
     )
     assert not calls
     with refuses("data_dir", rule="seed 0"):
-        write_pathfinder(prepared, size=32, n=N, seed=1, workers=1)
+        write_images(prepared, PATHFINDER[32], n=N, seed=1, workers=1)
     assert contents(prepared) == before
 
 
 @pytest.mark.full
 def test_another_seed_gives_other_images(prepared, tmp_path):
-    write_pathfinder(tmp_path, size=32, n=N, seed=1, workers=1)
+    write_images(tmp_path, PATHFINDER[32], n=N, seed=1, workers=1)
     images = [
         tasks.Pathfinder(data_dir=str(folder), **SIZES).batch("test", 0, 15, seed=0)
         for folder in (prepared, tmp_path)
@@ -189,7 +200,6 @@ def test_set_that_is_too_small_is_an_error(prepared):
 
 
 BAD_ARGUMENTS = {
-    "size": ({"size": 64}, "32 or 128", 64),
     "n": ({"n": 9}, "at least 10", 9),
     "seed": ({"seed": -1}, "at least 0", -1),
     "workers": ({"workers": 0}, "at least 1", 0),
@@ -200,5 +210,5 @@ BAD_ARGUMENTS = {
 def test_bad_argument_is_an_error_and_writes_nothing(name, tmp_path, unchecked):
     arguments, rule, value = BAD_ARGUMENTS[name]
     with refuses(name, value, rule=rule):
-        write_pathfinder(tmp_path, **{"size": 32, "n": 10, **arguments})
+        write_images(tmp_path, PATHFINDER[32], **{"n": 10, **arguments})
     assert not list(tmp_path.iterdir())
