@@ -108,18 +108,21 @@ def get_config(variant: str = "") -> Config:
 
 def _model(name: str, *, d_model: int, d_state: int, n_layers: int) -> Config:
     """Causal post-norm blocks of a layer, with a prediction at each step."""
-    recurrence = {
-        "dlr": spec(DLR, d_state=d_state),
-        "dss": spec(DSS, d_state=d_state, eigenvalue_init="lin", dt_min=1e-4),
-    }[name]
-    if name == "dss":
-        recurrence.dt_max = 1e-2
-    mixing = spec(ChannelMixing, kind="glu")
-    layer = spec(RecurrentLayer, recurrence=recurrence, mixing=mixing)
     return spec(
         SequenceModel,
         encoder=spec(TokenEncoder, d_model=d_model, vocabulary=16),
-        block=spec(Block, layer=layer, norm="scalar"),
+        block=spec(Block, layer=_layer(name, d_state), norm="scalar"),
         n_layers=n_layers,
         head=spec(StepHead, d_output=10),
     )
+
+
+def _layer(name: str, d_state: int) -> Config:
+    """The layer of a model, with a GLU."""
+    sizes = {"d_state": d_state, "dt_min": 1e-4}
+    recurrence = {
+        "dlr": spec(DLR, **sizes, dt_max=1e-1),
+        "dss": spec(DSS, **sizes, dt_max=1e-2, eigenvalue_init="lin"),
+    }[name]
+    mixing = spec(ChannelMixing, kind="glu")
+    return spec(RecurrentLayer, recurrence=recurrence, mixing=mixing)
