@@ -13,7 +13,8 @@ n_layers  1 (default) or 6
 length    4096 (default) or 512; tasks with outputs after the inputs are longer
 size      ``full`` (default), the setting of table 1. ``demo``: `Shift` or `CumSum` of
           1,024 steps on one layer of DLR in two minutes. ``small``: table 1 at a
-          reduced size, at most about a minute on one core
+          reduced size, about a minute on one core, or three with 6 layers on
+          sequences of twice the length
 ========  ============================================================================
 
 The setting of table 1 of Gupta, Mehta and Berant, arXiv 2212.00768, completed from the
