@@ -101,6 +101,20 @@ def test_length_of_reverse_reaches_the_head():
     assert build(config.model).head.l_output == 20
 
 
+def test_states_of_the_reduced_table_decay_as_much_over_a_sequence():
+    for model in ("dlr", "dss"):
+        full, small = (
+            atomic.get_config(f"task=sort,model={model},size={size}")
+            for size in ("full", "small")
+        )
+        for bound in ("dt_min", "dt_max"):
+            decays = [
+                config.model.block.layer.recurrence[bound] * config.task.length
+                for config in (full, small)
+            ]
+            assert decays[0] == pytest.approx(decays[1])
+
+
 REFUSED = {
     "size": ("task=sort,size=demo", "sort"),
     "length": ("task=sort,length=512,size=small", 512),

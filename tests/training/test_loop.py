@@ -77,7 +77,10 @@ def finished(tmp_path_factory):
 
 
 def test_metrics_are_logged_when_they_are_asked_for(finished):
-    training, validation = ({f"{s}/loss", f"{s}/r2"} for s in ("train", "validation"))
+    training, validation = (
+        {f"{split}/{name}" for name in ("loss", "r2", "r2_batch")}
+        for split in ("train", "validation")
+    )
     training |= {"train/gradient_norm", "train/largest_modulus"}
     evaluated = {3, 6, 7}
     assert [line["step"] for line in lines(finished)] == [2, 3, 4, 6, 7]

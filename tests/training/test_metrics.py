@@ -9,10 +9,12 @@ import pytest
 from flax import linen as nn
 
 from ssm_jax.config import build
-from ssm_jax.metrics import METRICS_COLLECTION, Max, Mean, sown_metrics
+from ssm_jax.metrics import METRICS_COLLECTION, R2, Max, Mean, sown_metrics
 from ssm_jax.models import VectorEncoder
 from ssm_jax.training import WorkDir, loop
 from ssm_jax.training.parallel import DataParallel
+from ssm_jax.training.step import _with_sown
+from tests.bad_inputs import refuses
 from tests.tiers import tiered
 from tests.training import tiny
 
@@ -70,3 +72,10 @@ def test_a_name_with_two_reductions_is_refused():
     sown = {"a": {"x": (Mean(1.0),)}, "b": {"x": (Max(1.0),)}}
     with pytest.raises(ValueError, match="`x` must be sown as one reduction"):
         sown_metrics(sown)
+
+
+@pytest.mark.parametrize("name", ["loss", "r2", "r2_batch"])
+def test_name_of_a_metric_of_the_loss_may_not_be_sown(name):
+    sums = {"loss": Mean(1.0), "r2": R2(1.0, 1.0, 1.0, 1.0)}
+    with refuses(name, rule="sown"):
+        _with_sown(sums, {"layer": {name: (1.0,)}})

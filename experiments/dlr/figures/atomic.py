@@ -5,8 +5,8 @@ r"""Input, target and prediction of a test sequence of each atomic task.
 
 ``--data`` are the work dirs of evaluated runs of ``experiments/dlr/atomic.py``, a panel
 each. Above is the input, with dots at the values that Select marks, and below are
-target and prediction at the last steps. Of several outputs one is drawn: the longest
-delay of Shift, the first entry of the vectors of MIPS.
+target and prediction at the last steps. Of several outputs one is drawn: the delay of
+Shift by half of the length, the first entry of the vectors of MIPS.
 
 Source: Gupta, Mehta and Berant, arXiv 2212.00768, 2022, section 3.1.
 """
@@ -59,7 +59,7 @@ def _panel(work: WorkDir, panel: SubFigure) -> None:
     vectors = name == "mips"
     # The first entry of the value, which follows query and key.
     x = inputs[:, 2 * config.task.d_vector if vectors else 0]
-    output = 0 if vectors else -1
+    output = 0 if vectors else targets.shape[1] // 2
     steps = np.arange(len(inputs))
     of_targets = steps[-len(targets) :][-LAST:]
     above, below = panel.subplots(2, 1)
