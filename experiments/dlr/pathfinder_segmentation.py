@@ -21,10 +21,11 @@ size        ``full`` (default), or ``small``, 3 layers of 32 channels, which tra
 
 The settings are those of the paper, completed from the authors' repository: pre-norm
 blocks with the scalar norm and a GLU, bidirectional, no dropout, no weight decay. The
-cosine schedules of 256 and 512 pixels do not end with the training. Their kernels are
-shorter than the images, 8,192 taps for 128 pixels and 32,768 for the others, here they
-are as long. The paper's F1 is the mean over batches of the F1 of each, here it is that
-of the whole split.
+cosine schedules of 256 and 512 pixels do not end with the training. The authors'
+kernels are shorter than the images, 8,192 taps for 128 pixels and 32,768 for the
+others; here they are as long. At 512 pixels the authors train the eigenvalues of DSS at
+the rate 1e-4; here all of its parameters have the rate 5e-4. The paper's F1 is the mean
+over batches of the F1 of each; here it is that of the whole split.
 """
 
 import dataclasses
