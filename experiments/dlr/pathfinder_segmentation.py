@@ -84,7 +84,7 @@ FULL = {
     256: Setting(6, 128, 1024, 5e-5, 5e-4, 18, 177_760, 1_000, 200_000),  # 40 epochs
     512: Setting(12, 64, 2048, 1e-5, 5e-4, 14, 119_994, 200, 600_000),  # 21 epochs
 }
-SMALL = Setting(3, 32, 64, 4e-3, 4e-3, 16, 1_500, 100, 1_500)
+SMALL = Setting(3, 32, 64, 4e-3, 4e-3, 8, 1_500, 100, 1_500)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +112,7 @@ def get_config(variant: str = "") -> Config:
         evaluate_every=80_000 // setting.batch_size // 2,
     )
     if small:
-        task.update(n_train=16_000, n_validation=320, n_test=1_600)
+        task.update(n_train=12_000, n_validation=240, n_test=1_200)
         training.update(seed=0, log_every=50, evaluate_every=250)
     rates = {"dlr": setting.learning_rate, "dss": setting.dss_learning_rate}
     return ConfigDict(
