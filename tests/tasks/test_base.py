@@ -1,11 +1,14 @@
 """Indices of batches, random streams, and the imports of the package."""
 
+import dataclasses
+
 import chex
 import numpy as np
 import pytest
 
 from ssm_jax import tasks
 from ssm_jax.tasks import base
+from tests.bad_inputs import refuses
 
 
 def test_train_examples_dropped_for_a_partial_batch_differ_between_epochs():
@@ -69,3 +72,8 @@ def test_a_batch_is_the_same_in_another_process(run_python):
     )
     here = tasks.Shift(length=5, n_shifts=1).batch("test", 2, 1, 0)
     assert printed == here.inputs.tobytes().hex()
+
+
+def test_classes_of_a_regression_are_not_balanced():
+    with refuses("class_weight", "'balanced'", rule="None"):
+        dataclasses.replace(tasks.Shift().spec, class_weight="balanced")

@@ -48,7 +48,10 @@ class PathfinderSegmentation:
     Splits: 80,000 train, 10,000 validation and 10,000 test images, as in the authors'
     code, where the paper states 96, 2 and 2 %. They are disjoint because each split has
     its own random stream: example i depends only on the size, the split and i. Nothing
-    is downloaded.
+    is downloaded. One core draws about 280 images of 64 pixels, 65 of 128, 22 of 256 or
+    11 of 512 per second; all of them take 2 bytes per pixel in memory, 3.3 GB at 128
+    pixels and 52 GB at 512, but 70 MB to 1.3 GB in a prepared set, which is compressed.
+    Preparing the set once uses all cores; it holds the same examples.
 
     Note:
       The images are generated from the authors' description with the settings of their

@@ -1,0 +1,39 @@
+"""The experiment on Pathfinder-Segmentation: the published settings."""
+
+import pytest
+
+from experiments.dlr import pathfinder_segmentation
+from ssm_jax.config import build
+from ssm_jax.recurrences import DLR, DSS
+
+# Table 3 and the authors' repository: layers, channels, states, rates of DLR and DSS,
+# images per step, epochs, warmup, and steps of the schedule.
+PUBLISHED = {
+    128: (5, 128, 1024, 1e-4, 1e-3, 16, 30, 3_000, 150_000),
+    256: (6, 128, 1024, 5e-5, 5e-4, 18, 40, 1_000, 200_000),
+    512: (12, 64, 2048, 1e-5, 5e-4, 14, 21, 200, 600_000),
+}
+
+
+@pytest.mark.parametrize("model", ["dlr", "dss"])
+@pytest.mark.parametrize("pixels", PUBLISHED)
+def test_setting_is_the_published_one(pixels, model):
+    layers, width, states, dlr, dss, batch, epochs, warmup, end = PUBLISHED[pixels]
+    choice = "" if model == "dlr" else ",model=dss"
+    config = pathfinder_segmentation.get_config(f"pixels={pixels}{choice}")
+    network, optimizer = config.model, config.optimizer
+    assert (network.n_layers, network.encoder.d_model) == (layers, width)
+    assert (network.block.prenorm, network.block.norm) == (True, "scalar")
+    assert network.block.layer.mixing.kind == "glu"
+    recurrence = build(network.block.layer.recurrence)
+    kind, dt_max = (DLR, 1e-1) if model == "dlr" else (DSS, 1e-2)
+    assert isinstance(recurrence, kind)
+    assert (recurrence.d_state, recurrence.bidirectional) == (states, True)
+    assert (recurrence.dt_min, recurrence.dt_max) == (1e-4, dt_max)
+    assert optimizer.learning_rate == (dlr if model == "dlr" else dss)
+    assert (optimizer.schedule, optimizer.weight_decay) == ("cosine", 0)
+    assert (optimizer.warmup_steps, optimizer.schedule_steps) == (warmup, end)
+    training, task = config.training, build(config.task)
+    assert training.batch_size == batch and training.seed == 1112
+    assert training.steps == epochs * (task.n_examples("train") // batch)
+    assert task.spec.length == pixels**2
