@@ -19,7 +19,7 @@ def attend(
     q: Float[Array, "*b i h k"],
     k: Float[Array, "*b j h k"],
     v: Float[Array, "*b j h v"],
-    visible: Bool[Array, "*#b #i j"],
+    visible: Bool[Array, "*#b #i #j"],
 ) -> Float[jax.Array, "*b i h v"]:
     """Softmax attention of scaled queries to the visible keys; zeros without any."""
     # `jax.nn.dot_product_attention` takes twice the time on CPUs. It also scales the

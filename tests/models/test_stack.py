@@ -20,7 +20,7 @@ from ssm_jax.models import (
     TokenEncoder,
     VectorEncoder,
 )
-from ssm_jax.recurrences import DLR
+from ssm_jax.recurrences import DLR, DSS
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 
@@ -269,16 +269,17 @@ def test_model_of_pairs_of_token_sequences():
 
 
 PUBLISHED = {
-    "atomic_1": (128, 1, 1, 1_074_051),
-    "atomic_6": (128, 6, 1, 6_441_101),
-    "shift": (32, 1, 8, 271_818),
+    "atomic_1": (DLR(d_state=4096), 128, 1, 1, 1_074_051),
+    "atomic_6": (DLR(d_state=4096), 128, 6, 1, 6_441_101),
+    "shift": (DLR(d_state=4096), 32, 1, 8, 271_818),
+    "dss_1": (DSS(d_state=4096, eigenvalue_init="lin"), 128, 1, 1, 1_074_179),
 }
 
 
 @pytest.mark.parametrize("row", PUBLISHED.values(), ids=PUBLISHED.keys())
 def test_published_models_have_the_published_number_of_parameters(row):
-    d_model, n_layers, d_output, published = row
-    layer = RecurrentLayer(DLR(d_state=4096), ChannelMixing())
+    recurrence, d_model, n_layers, d_output, published = row
+    layer = RecurrentLayer(recurrence, ChannelMixing())
     net = SequenceModel(
         encoder=VectorEncoder(d_model),
         block=Block(layer, "scalar"),
