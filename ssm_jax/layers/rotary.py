@@ -28,7 +28,7 @@ def rotate(
 
     Example:
       >>> x = jnp.array([[1.0, 0.0]] * 3)[:, None]
-      >>> print(rotate(x)[:, 0].round(2))
+      >>> print(np.asarray(rotate(x)[:, 0]).round(2))
       [[ 1.    0.  ]
        [ 0.54  0.84]
        [-0.42  0.91]]
