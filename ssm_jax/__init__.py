@@ -87,6 +87,7 @@ _PUBLIC = {
         "Mamba",
         "Recurrent",
         "RecurrentLayer",
+        "RotaryAttention",
         "RowDropout",
         "ShortConvolution",
         "row_keys",

@@ -7,6 +7,7 @@ from ssm_jax.layers.ets_mlp import ETSMLP
 from ssm_jax.layers.mamba import Mamba
 from ssm_jax.layers.mlp import MLP
 from ssm_jax.layers.recurrent import LabelledParam, Recurrent, RecurrentLayer
+from ssm_jax.layers.rotary_attention import RotaryAttention
 from ssm_jax.layers.short_convolution import ShortConvolution
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Mamba",
     "Recurrent",
     "RecurrentLayer",
+    "RotaryAttention",
     "RowDropout",
     "ShortConvolution",
     "row_keys",

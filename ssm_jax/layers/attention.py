@@ -12,6 +12,7 @@ from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import InitScheme, Linear
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
+from ssm_jax.layers.softmax import full_attention
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
 AttentionKind = Literal["softmax", "linear"]
@@ -29,9 +30,9 @@ class Attention(Module):
 
     Attributes:
       n_heads: Number of heads; must divide the width.
-      kind: ``"softmax"`` selects the first ``w``; time and memory grow with ``l**2``.
-        ``"linear"`` selects the second, with ``phi(x) = elu(x) + 1``; both grow with
-        ``l``.
+      kind: ``"softmax"`` selects the first ``w``; time grows with ``l**2``, memory
+        with ``l``. ``"linear"`` selects the second, with ``phi(x) = elu(x) + 1``; both
+        grow with ``l``.
       bidirectional: Whether each step attends to all steps of its segment. If False,
         it attends to itself and to earlier steps.
       kernel_init: Initialization of the linear maps; see `Linear`.
@@ -114,12 +115,22 @@ class Attention(Module):
         heads = Linear(3 * d, self.kernel_init, name="in")(x)
         heads = heads.reshape(*x.shape[:-1], 3, self.n_heads, d // self.n_heads)
         q, k, v = (heads[..., i, :, :] for i in range(3))
-        flags = {"bidirectional": self.bidirectional, "reset": reset, "mask": mask}
         if self.kind == "softmax":
-            y, last = _softmax_attention(q, k, v, **flags), None
+            # Steps of one segment share the number of resets up to them.
+            segment = None if reset is None else jnp.cumsum(reset, -1)
+            y = full_attention(
+                q * q.shape[-1] ** -0.5,
+                k,
+                v,
+                bidirectional=self.bidirectional,
+                segment=segment,
+                mask=mask,
+            )
+            last = None
         else:
             # Positive features keep the denominator, a sum of their products, positive.
             q, k = _features(q), _features(k)
+            flags = {"bidirectional": self.bidirectional, "reset": reset, "mask": mask}
             y, last = linear_attention(q, k, v, state, **flags)
         y = Linear(d, self.kernel_init, name="out")(y.reshape(x.shape))
         if mask is not None:
@@ -156,27 +167,6 @@ class Attention(Module):
                 f"`state` must be {initial.shape}, got {state.shape}; `initial_state` "
                 "returns one."
             )
-
-
-def _softmax_attention(q, k, v, *, bidirectional, reset, mask):
-    """Softmax attention of ``q``, ``k`` and ``v``, all ``(*b, l, h, k)``."""
-    # `jax.nn.dot_product_attention` takes twice the time on CPUs. It also scales the
-    # logits after the product; XLA may round the scaled logits and their maximum
-    # differently, and for large logits the exponential of the difference overflows.
-    length = q.shape[-3]
-    visible = jnp.ones((1, 1), bool) if bidirectional else jnp.tri(length, dtype=bool)
-    if mask is not None:
-        # Padding is hidden as a key; as a query it is zeroed after the projection.
-        visible &= mask[..., None, None, :]
-    if reset is not None:
-        # Steps of one segment share the number of resets up to them.
-        segment = jnp.cumsum(reset, -1)[..., None, :]
-        visible &= segment[..., :, None] == segment[..., None, :]
-    logits = jnp.einsum("...ihk,...jhk->...hij", q * q.shape[-1] ** -0.5, k)
-    # `where` leaves hidden steps out of the maximum and of the sum; adding -inf to
-    # their logits instead would make a row without visible steps NaN.
-    weights = jax.nn.softmax(logits, where=visible)
-    return jnp.einsum("...hij,...jhk->...ihk", weights, v)
 
 
 def _features(x):

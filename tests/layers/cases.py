@@ -16,6 +16,7 @@ from ssm_jax.layers import (
     Mamba,
     Recurrent,
     RecurrentLayer,
+    RotaryAttention,
     ShortConvolution,
 )
 from ssm_jax.recurrences import CES, DLR, SelectiveSSM
@@ -61,6 +62,10 @@ ROWS = {
     "softmax_causal": Row(Attention(2)),
     "linear": Row(Attention(2, "linear", bidirectional=True), directions=2),
     "linear_causal": Row(Attention(2, "linear")),
+    "rotary": Row(RotaryAttention(2, bidirectional=True, dropout=0.5), 2, drops=True),
+    "rotary_causal": Row(RotaryAttention(2, d_feedforward=6)),
+    "local": Row(RotaryAttention(2, 5, bidirectional=True, mixing="glu"), directions=2),
+    "local_causal": Row(RotaryAttention(2, window=2)),
     "short_convolution": Row(ShortConvolution(d_conv=4)),
     "mamba": Row(Mamba(SelectiveSSM(d_state=3, dt_min=0.05, dt_max=0.5))),
 }

@@ -9,6 +9,7 @@ from ssm_jax.layers import (
     ChannelMixing,
     Mamba,
     RecurrentLayer,
+    RotaryAttention,
     ShortConvolution,
 )
 from ssm_jax.models import Block, SequenceModel, StepHead
@@ -67,9 +68,13 @@ LAYERS = {
     "ets_mlp": ETSMLP(CES(), d_hidden=8, gate=True, kernel_init="xavier"),
     "mamba": Mamba(SelectiveSSM(d_state=4)),
     "linear_attention": Attention(n_heads=2, kind="linear"),
+    "local_attention": RotaryAttention(n_heads=2, window=3),
     "short_convolution": ShortConvolution(),
 }
-STATELESS = {"attention": Attention(n_heads=2)}
+STATELESS = {
+    "attention": Attention(n_heads=2),
+    "rotary_attention": RotaryAttention(n_heads=2),
+}
 
 
 def model(layer: nn.Module, encoder: nn.Module) -> SequenceModel:

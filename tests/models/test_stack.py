@@ -10,7 +10,7 @@ import pytest
 from flax import linen as nn
 from flax.core import meta
 
-from ssm_jax.layers import ChannelMixing, RecurrentLayer
+from ssm_jax.layers import ChannelMixing, RecurrentLayer, RotaryAttention
 from ssm_jax.models import (
     Block,
     PairHead,
@@ -20,7 +20,7 @@ from ssm_jax.models import (
     TokenEncoder,
     VectorEncoder,
 )
-from ssm_jax.recurrences import DLR
+from ssm_jax.recurrences import DLR, DSS
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 
@@ -269,16 +269,17 @@ def test_model_of_pairs_of_token_sequences():
 
 
 PUBLISHED = {
-    "atomic_1": (128, 1, 1, 1_074_051),
-    "atomic_6": (128, 6, 1, 6_441_101),
-    "shift": (32, 1, 8, 271_818),
+    "atomic_1": (DLR(d_state=4096), 128, 1, 1, 1_074_051),
+    "atomic_6": (DLR(d_state=4096), 128, 6, 1, 6_441_101),
+    "shift": (DLR(d_state=4096), 32, 1, 8, 271_818),
+    "dss_1": (DSS(d_state=4096, eigenvalue_init="lin"), 128, 1, 1, 1_074_179),
 }
 
 
 @pytest.mark.parametrize("row", PUBLISHED.values(), ids=PUBLISHED.keys())
 def test_published_models_have_the_published_number_of_parameters(row):
-    d_model, n_layers, d_output, published = row
-    layer = RecurrentLayer(DLR(d_state=4096), ChannelMixing())
+    recurrence, d_model, n_layers, d_output, published = row
+    layer = RecurrentLayer(recurrence, ChannelMixing())
     net = SequenceModel(
         encoder=VectorEncoder(d_model),
         block=Block(layer, "scalar"),
@@ -288,6 +289,34 @@ def test_published_models_have_the_published_number_of_parameters(row):
     x = jax.ShapeDtypeStruct((1, 64, 3), jnp.float32)
     variables = jax.eval_shape(net.init, jax.random.key(0), x)
     assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == published
+
+
+PUBLISHED_ATTENTION = {
+    "attention_1": (1, None, 83_332),
+    "attention_2": (2, None, 166_023),
+    "attention_feedforward_1": (1, 16 * 128, 1_136_772),
+    "attention_feedforward_2": (2, 16 * 128, 2_272_903),
+}
+
+
+@pytest.mark.parametrize(
+    ("n_layers", "d_feedforward", "published"),
+    PUBLISHED_ATTENTION.values(),
+    ids=PUBLISHED_ATTENTION.keys(),
+)
+def test_attention_has_the_published_number_of_parameters(
+    n_layers, d_feedforward, published
+):
+    layer = RotaryAttention(n_heads=4, d_feedforward=d_feedforward)
+    block = Block(layer, norm="scalar")
+    net = SequenceModel(VectorEncoder(128), block, n_layers, StepHead(1))
+    x = jax.ShapeDtypeStruct((1, 64, 3), jnp.float32)
+    variables = jax.eval_shape(net.init, jax.random.key(0), x)
+    # The published number includes the feedthrough of a DLR in each layer, 128
+    # parameters that the authors' code creates and that their attention does not use.
+    unused = 128 * n_layers
+    n_params = sum(leaf.size for leaf in jax.tree.leaves(variables))
+    assert n_params + unused == published
 
 
 @pytest.mark.parametrize("n_states", [0, 1, 3])

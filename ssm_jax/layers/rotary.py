@@ -1,0 +1,47 @@
+"""Rotary position embedding of queries and keys."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.types import Array, Float
+
+_THETA = 10_000.0
+
+
+def rotate(
+    x: Float[Array, "*b l h k"], first: int = 0, theta: float = _THETA
+) -> Float[jax.Array, "*b l h k"]:
+    """Rotates pairs of channels by angles proportional to the position.
+
+    The channels ``2 i`` and ``2 i + 1`` of a head are the coordinates of a point, which
+    is rotated by ``p theta**(-2 i / k)`` at position ``p``. Products of a rotated query
+    and a rotated key then depend on the difference of their positions alone.
+
+    Args:
+      x: Queries or keys, ``(*b, l, h, k)`` with even ``k``.
+      first: Position of the first step; the others follow.
+      theta: Base of the angles.
+
+    Returns:
+      The rotated queries or keys, ``(*b, l, h, k)``.
+
+    Example:
+      >>> x = jnp.array([[1.0, 0.0]] * 3)[:, None]
+      >>> print(np.asarray(rotate(x)[:, 0]).round(2))
+      [[ 1.    0.  ]
+       [ 0.54  0.84]
+       [-0.42  0.91]]
+
+    References:
+      Su et al., `RoFormer <https://arxiv.org/abs/2104.09864>`_, 2021, equation 34
+    """
+    length, width = x.shape[-3], x.shape[-1]
+    # The angles are formed in float64: in float32 the product of a position of 4,096
+    # and a frequency is off by 1e-4.
+    frequencies = theta ** (-np.arange(0, width, 2) / width)
+    angles = np.arange(first, first + length)[:, None, None] * frequencies
+    cos, sin = (f(angles).astype(x.dtype) for f in (np.cos, np.sin))
+    even, odd = x[..., ::2], x[..., 1::2]
+    pairs = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
+    return pairs.reshape(x.shape)

@@ -1,0 +1,164 @@
+"""Softmax attention in blocks of queries, over all keys or over windows of them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.layers.rotary import rotate
+from ssm_jax.types import Array, Bool, Float, Int
+
+# Queries per block. The logits of a block, batch x heads x 512 x l, are in memory at a
+# time, not those of all queries: .5 GB of 4.3 GB for 16 sequences of 4,096 steps and 4
+# heads, of which the gradient needs three copies.
+_BLOCK = 512
+
+
+def attend(
+    q: Float[Array, "*b i h k"],
+    k: Float[Array, "*b j h k"],
+    v: Float[Array, "*b j h v"],
+    visible: Bool[Array, "*#b #i #j"],
+) -> Float[jax.Array, "*b i h v"]:
+    """Softmax attention of scaled queries to the visible keys; zeros without any."""
+    # `jax.nn.dot_product_attention` takes twice the time on CPUs. It also scales the
+    # logits after the product; XLA may round the scaled logits and their maximum
+    # differently, and for large logits the exponential of the difference overflows.
+    logits = jnp.einsum("...ihk,...jhk->...hij", q, k)
+    # `where` leaves hidden steps out of the maximum and of the sum; adding -inf to
+    # their logits instead would make a row without visible steps NaN.
+    weights = jax.nn.softmax(logits, where=visible[..., None, :, :])
+    return jnp.einsum("...hij,...jhk->...ihk", weights, v)
+
+
+def full_attention(
+    q: Float[Array, "*b l h k"],
+    k: Float[Array, "*b l h k"],
+    v: Float[Array, "*b l h v"],
+    *,
+    bidirectional: bool,
+    segment: Int[Array, "*b l"] | None,
+    mask: Bool[Array, "*b l"] | None,
+) -> Float[jax.Array, "*b l h v"]:
+    """Attention of each step to the valid steps of its segment.
+
+    Args:
+      q: Scaled queries, ``(*b, l, h, k)``.
+      k: Keys, ``(*b, l, h, k)``.
+      v: Values, ``(*b, l, h, v)``.
+      bidirectional: Whether a step attends to later steps too.
+      segment: Number of the segment of each step. None means one segment.
+      mask: True at valid steps. None means that all steps are valid.
+
+    Returns:
+      Means of the values, ``(*b, l, h, v)``. Memory grows with ``l``, time with
+      ``l**2``.
+    """
+    length = q.shape[-3]
+    size = min(_BLOCK, length)
+
+    def block(start, q):
+        steps = start + jnp.arange(size)
+        visible = jnp.ones((1, 1), bool)
+        if not bidirectional:
+            visible = jnp.arange(length) <= steps[:, None]
+        if mask is not None:
+            # Padding is hidden as a key; as a query its output is zeroed by the layer.
+            visible &= mask[..., None, :]
+        if segment is not None:
+            # Queries behind the end belong to the last segment; they are dropped.
+            of_query = jnp.take(segment, steps, axis=-1, mode="clip")
+            visible &= of_query[..., :, None] == segment[..., None, :]
+        return attend(q, k, v, visible)
+
+    return _in_blocks(block, q, size)
+
+
+class Positions(NamedTuple):
+    """Positions of steps in segments and windows.
+
+    Attributes:
+      segment: Number of the segment of each step, ``(*b, l)``, -1 for keys that no step
+        attends to.
+      window: Number of the window of each step in its segment, ``(*b, l)``.
+    """
+
+    segment: Int[Array, "*b l"]
+    window: Int[Array, "*b l"]
+
+
+def local_attention(
+    q: Float[Array, "*b l h k"],
+    k: Float[Array, "*b m h k"],
+    v: Float[Array, "*b m h v"],
+    queries: Positions,
+    keys: Positions,
+    *,
+    bidirectional: bool,
+    past: int,
+    future: int,
+    size: int,
+) -> Float[jax.Array, "*b l h v"]:
+    """Attention of each step to its own window, the previous one and the next one.
+
+    Args:
+      q: Scaled queries, ``(*b, l, h, k)``.
+      k: Keys: ``past`` steps before the first query, then those of the queries, padded
+        to ``past + blocks * size + future`` steps.
+      v: Values of the keys.
+      queries: Positions of the queries.
+      keys: Positions of the keys.
+      bidirectional: Whether a step attends to later steps, and to the next window.
+      past: Number of keys before a block to which its queries may attend.
+      future: Number of keys after a block to which its queries may attend.
+      size: Number of queries per block.
+
+    Returns:
+      Means of the values, ``(*b, l, h, v)``. Time grows with ``l``.
+    """
+    span = past + size + future
+
+    def block(start, q):
+        def cut(array, axis):
+            return jax.lax.dynamic_slice_in_dim(array, start, span, axis)
+
+        steps = start + jnp.arange(size)
+        segment, window = (
+            jnp.take(each, steps, axis=-1, mode="clip")[..., :, None]
+            for each in queries
+        )
+        of_segment, of_window = (
+            cut(each, each.ndim - 1)[..., None, :] for each in keys
+        )
+        visible = (of_segment == segment) & (of_window >= window - 1)
+        if bidirectional:
+            visible &= of_window <= window + 1
+        else:
+            visible &= jnp.arange(span) <= past + jnp.arange(size)[:, None]
+        # Positions within the block: only their differences matter, so that the angles
+        # do not grow with the length.
+        of_block = rotate(cut(k, k.ndim - 3))
+        return attend(rotate(q, past), of_block, cut(v, v.ndim - 3), visible)
+
+    return _in_blocks(block, q, size)
+
+
+def _in_blocks(
+    block: Callable[[Array, Array], jax.Array], q: Array, size: int
+) -> jax.Array:
+    """Evaluates ``block(first step, queries)`` on consecutive blocks of queries."""
+    length, axis = q.shape[-3], q.ndim - 3
+    if length == size:
+        return block(jnp.array(0), q)
+    padding = [(0, 0)] * q.ndim
+    padding[axis] = (0, -length % size)
+    q = jnp.pad(q, padding)
+    q = q.reshape(*q.shape[:axis], -1, size, *q.shape[axis + 1 :])
+    q = jnp.moveaxis(q, axis, 0)
+    starts = size * jnp.arange(len(q))
+    # The gradient forms the weights of a block again, instead of storing all of them.
+    y = jax.lax.map(lambda args: jax.checkpoint(block)(*args), (starts, q))
+    y = jnp.moveaxis(y, 0, axis)
+    y = y.reshape(*y.shape[:axis], -1, *y.shape[axis + 2 :])
+    return jax.lax.slice_in_dim(y, 0, length, axis=axis)

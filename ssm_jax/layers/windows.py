@@ -1,0 +1,136 @@
+"""Attention in windows of left-aligned sequences, with a cache of keys and values."""
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.layers.softmax import Positions, local_attention
+from ssm_jax.types import Array, Bool, Float, Int
+
+Cache = tuple[jax.Array, jax.Array, jax.Array]
+"""Keys and values of the last ``2 window`` steps, and the position of the next one."""
+
+
+def initial_cache(
+    batch_shape: tuple[int, ...], window: int, heads: tuple[int, int]
+) -> Cache:
+    """Returns zeros, ``(*batch_shape, 2 window, *heads)`` twice and ``batch_shape``."""
+    zeros = jnp.zeros((*batch_shape, 2 * window, *heads))
+    # The position is a float, so that gradients with respect to a state exist.
+    return zeros, zeros, jnp.zeros(batch_shape)
+
+
+def attend_in_windows(
+    q: Float[Array, "*b l h k"],
+    k: Float[Array, "*b l h k"],
+    v: Float[Array, "*b l h k"],
+    cache: Cache | None,
+    *,
+    window: int,
+    bidirectional: bool,
+    reset: Bool[Array, "*b l"] | None,
+    lengths: Int[Array, "*b"] | None,
+) -> tuple[Float[jax.Array, "*b l h k"], Cache | None]:
+    """Attention of each step to its own window and its neighbours.
+
+    Args:
+      q: Scaled queries, ``(*b, l, h, k)``, valid steps first.
+      k: Keys, ``(*b, l, h, k)``.
+      v: Values, ``(*b, l, h, k)``.
+      cache: Cache before the first step. None means `initial_cache`.
+      window: Length of a window.
+      bidirectional: Whether a step attends to later steps, and to the next window.
+      reset: True where a segment starts, ``(*b, l)``, or None.
+      lengths: Number of valid steps of each row, ``(*b,)``. None: all are valid.
+
+    Returns:
+      Means of the values, ``(*b, l, h, k)``, and the cache after the last valid step,
+      or None if ``bidirectional``.
+    """
+    *batch, length, heads, width = k.shape
+    # A block of queries reaches two windows back, but only one where blocks are windows
+    # because no segment starts elsewhere.
+    size, reach = min(window, length), 2 * window
+    if cache is None:
+        cache = initial_cache((*batch,), window, (heads, width))
+        reach = min(reach, length)
+        if reset is None:
+            reach = window if length > window else 0
+    cached_k, cached_v, first = cache
+    k = jnp.concatenate([cached_k.astype(k.dtype), k], -3)
+    v = jnp.concatenate([cached_v.astype(v.dtype), v], -3)
+    position, segment = _positions(first, length, window, reset)
+    last = None
+    if not bidirectional:
+        last = _last_cache(k, v, position, segment, window, lengths)
+    of_window = jnp.floor_divide(position, window)
+    queries = Positions(segment[..., 2 * window :], of_window[..., 2 * window :])
+    if lengths is not None:
+        steps = jnp.arange(-2 * window, length)
+        segment = jnp.where(steps < lengths[..., None], segment, -1)
+    past, future = reach, reach if bidirectional else 0
+    begin, end = 2 * window - past, -length % size + future
+    y = local_attention(
+        q,
+        _pad(k[..., begin:, :, :], end, -3),
+        _pad(v[..., begin:, :, :], end, -3),
+        queries,
+        Positions(
+            _pad(segment[..., begin:], end, fill=-1), _pad(of_window[..., begin:], end)
+        ),
+        bidirectional=bidirectional,
+        past=past,
+        future=future,
+        size=size,
+    )
+    return y, last
+
+
+def _positions(first, length, window, reset):
+    """Position and segment of the cached steps, -1 without a step, and of all steps."""
+    steps = jnp.arange(-2 * window, length)
+    position = first[..., None] + steps
+    segment = jnp.where(position < 0, -1, 0)
+    if reset is None:
+        return position, segment
+    reset = _pad(reset, 2 * window, before=True)
+    start = jax.lax.cummax(jnp.where(reset, steps, -1), axis=reset.ndim - 1)
+    position = jnp.where(start < 0, position, (steps - start).astype(position.dtype))
+    return position, segment + jnp.cumsum(reset, -1)
+
+
+def _last_cache(k, v, position, segment, window, lengths):
+    """The cache after the last valid step."""
+    size = 2 * window
+    if lengths is None:
+        lengths = jnp.full(k.shape[:-3], k.shape[-3] - size)
+    # The cache shifts the steps by its size, so the final one starts at `lengths`.
+    index = lengths[..., None] + jnp.arange(size)
+    position, segment = (
+        jnp.take_along_axis(each, index, -1) for each in (position, segment)
+    )
+    next_position = position[..., -1] + 1
+    # Whole windows before the previous one are left out: the position stays exact.
+    next_position = jnp.where(
+        next_position < size, next_position, window + next_position % window
+    )
+    # Steps before the previous window and of other segments are zeroed, because the
+    # next call has no access to these resets.
+    kept = (segment == segment[..., -1:]) & (
+        jnp.arange(size, 0, -1) <= next_position[..., None]
+    )
+    k, v = (
+        jnp.where(
+            kept[..., None, None],
+            jnp.take_along_axis(each, index[..., None, None], -3),
+            0,
+        )
+        for each in (k, v)
+    )
+    return k, v, next_position
+
+
+def _pad(values, width, axis=-1, fill=0, *, before=False):
+    """Pads an axis at its end, or at its beginning."""
+    padding = [(0, 0)] * values.ndim
+    padding[axis] = (width, 0) if before else (0, width)
+    return jnp.pad(values, padding, constant_values=fill)
