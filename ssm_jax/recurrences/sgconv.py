@@ -108,9 +108,8 @@ class SGConv(FiniteKernel):
         """Returns the first taps before normalization, ``(d, length)``."""
         scales = []
         for i, scale in enumerate(w):
-            # Interpolation with half-pixel centers, constant beyond the outermost ones.
-            taps = (len(scale), self.d_state * 2 ** max(0, i - 1))
-            scales.append(self.decay**i * jax.image.resize(scale, taps, "linear"))
+            taps = _upsampled(scale, 2 ** max(0, i - 1))
+            scales.append(self.decay**i * taps)
             if sum(part.shape[-1] for part in scales) >= length:
                 break
         return jnp.concatenate(scales, -1)[:, :length]
@@ -134,3 +133,15 @@ class SGConv(FiniteKernel):
             for suffix in self._directions()
             for name, group in (("kernel", of_kernel), ("initial_norm", of_norm))
         }
+
+
+def _upsampled(w, factor):
+    """Interpolates ``(d, n)`` linearly to ``(d, factor n)``, constant at both ends."""
+    # Not by `jax.image.resize`, whose matrix of weights is (n, factor n).
+    around = jnp.pad(w, [(0, 0), (1, 1)], mode="edge")[..., None]
+    # Half-pixel centers: `factor` taps around each parameter, less than 1/2 from it.
+    place = (jnp.arange(factor, dtype=w.dtype) + 0.5) / factor - 0.5
+    before, after = jnp.maximum(-place, 0), jnp.maximum(place, 0)
+    taps = before * around[:, :-2] + after * around[:, 2:]
+    taps += (1 - before - after) * around[:, 1:-1]
+    return taps.reshape(len(w), -1)

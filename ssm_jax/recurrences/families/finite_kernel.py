@@ -100,7 +100,7 @@ def last_inputs(
 def convolve(
     kernels: Callable[[int], Kernels],
     x: Activations,
-    state: Float[Array, "*b k d"] | None,
+    state: PyTree,
     reset: Steps | None,
     mask: Steps | None,
     *,
