@@ -149,13 +149,13 @@ def convolve(
             past = jnp.concatenate([state.astype(x.dtype), x], -2)
         taps = kernels(min(past.shape[-2], kernel_length))
         segment = None if reset is None else _segments(reset, past.shape[-2])
-        if bidirectional and method == "fft":
+        if taps.backward is not None and method == "fft":
             y = bidirectional_convolution(x, taps.forward, taps.backward)
         elif method == "fft":
             y = causal_convolution(past, taps.forward)[..., -x.shape[-2] :, :]
         else:
             y = _direct(past, taps.forward, segment, x.shape[-2])
-        if bidirectional and method != "fft":
+        if taps.backward is not None and method != "fft":
             # In reverse order a future step is a past one; lag 0 is not part of it.
             backward = jnp.pad(taps.backward, [(0, 0), (1, 0)])
             order = None if segment is None else jnp.flip(segment, -1)
