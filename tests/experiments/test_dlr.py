@@ -1,11 +1,14 @@
 """The experiments on DLR: the published sizes and settings."""
 
 import jax
+import numpy as np
 import pytest
 from flax.core import meta
+from scipy import stats
 
 from experiments.dlr import atomic, listops_subtrees
 from ssm_jax.config import build
+from ssm_jax.recurrences import DSS
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 
@@ -32,6 +35,21 @@ def test_model_has_as_many_parameters_as_published(variant, size):
     init = build(config.model).init
     variables = meta.unbox(jax.eval_shape(init, jax.random.key(0), inputs))
     assert sum(leaf.size for leaf in jax.tree.leaves(variables)) == size
+
+
+def test_dss_starts_as_in_the_code_of_the_authors(key):
+    config = atomic.get_config("task=cumsum,model=dss").model
+    dss = build(config.block.layer.recurrence)
+    assert (type(dss), dss.kernel, dss.d_state) == (DSS, "exp", 4096)
+    params = jax.tree.map(np.float64, dss.init(key, 128))
+    # Lambda = -1/2 + i pi n, dt log-uniform per channel, W standard normal.
+    np.testing.assert_allclose(-np.exp(params["log_rate"]), -0.5, rtol=1e-6)
+    np.testing.assert_allclose(params["frequency"], np.pi * np.arange(4096), rtol=1e-6)
+    low, high = np.log([1e-4, 1e-2])
+    step = stats.uniform(low, high - low).cdf
+    assert stats.kstest(params["log_dt"], step).pvalue > 0.01
+    for name in ("w_re", "w_im"):
+        assert stats.kstest(params[name].ravel(), "norm").pvalue > 0.01
 
 
 @pytest.mark.parametrize("task", ["shift", "cumsum"])
@@ -73,12 +91,6 @@ def test_settings_that_differ_by_row_and_column(variant, numbers):
         training.evaluation_batches,
     )
     assert training.evaluate_every * 12 == training.steps
-
-
-def test_dss_has_the_linear_initialization_of_the_authors():
-    recurrence = atomic.get_config("task=shift,model=dss").model.block.layer.recurrence
-    assert (recurrence.eigenvalue_init, recurrence.kernel) == ("lin", "exp")
-    assert (recurrence.dt_min, recurrence.dt_max) == (1e-4, 1e-2)
 
 
 @pytest.mark.parametrize("task", atomic.TASKS)

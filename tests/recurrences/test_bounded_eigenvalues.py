@@ -93,3 +93,8 @@ def test_small_eigenvalues_are_left_alone(key):
 def test_bound_that_is_none_is_refused():
     with refuses("largest_state", 0.0, rule="positive"):
         BoundedEigenvalues(recurrence=LRU(), largest_state=0.0)
+
+
+def test_finite_kernel_is_refused():
+    with refuses("recurrence", "DLR", rule="`max_kernel_length` None"):
+        BoundedEigenvalues(recurrence=DLR(max_kernel_length=8), largest_state=2.0)

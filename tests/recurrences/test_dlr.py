@@ -22,6 +22,12 @@ PARAMS = {
         {"bidirectional": True, "eigenvalues": "real"},
         {"w_re", "w_backward_re"},
     ),
+    "unit": ({"eigenvalues": "unit"}, {"phase", "w_re", "w_im"}),
+    "unit_real_weights": (
+        {"eigenvalues": "unit", "real_weights": True},
+        {"phase", "w_re"},
+    ),
+    "cut": ({"max_kernel_length": 8}, {"phase", "w_re", "w_im"}),
 }
 
 
@@ -34,15 +40,16 @@ def params(key):
 def test_parameters_and_their_groups_are_those_of_the_variant(options, names, key):
     dlr = DLR(d_state=N, lr_multiplier=0.5, **options)
     params = jax.eval_shape(lambda: dlr.init(key, WIDTH))
-    shapes = dict.fromkeys(names, (WIDTH, N)) | {
-        "sqrt_decay": (N,),
-        "feedthrough": (WIDTH,),
-    }
+    if dlr.eigenvalues != "unit":
+        names = names | {"sqrt_decay"}
+    shapes = dict.fromkeys(names, (WIDTH, N)) | {"feedthrough": (WIDTH,)}
+    if "sqrt_decay" in names:
+        shapes["sqrt_decay"] = (N,)
     if "phase" in names:
         shapes["phase"] = (N,)
     assert {name: leaf.shape for name, leaf in params.items()} == shapes
     group = ParamGroup(weight_decay=False, lr_multiplier=0.5)
-    assert dlr.groups() == dict.fromkeys({"sqrt_decay"} | names, group)
+    assert dlr.groups() == dict.fromkeys(names, group)
 
 
 def follows(sample, distribution):
@@ -126,6 +133,33 @@ def test_backward_taps_meet_only_what_comes_after():
         np.testing.assert_allclose(y[:, 0], wanted, rtol=0, atol=1e-6)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_cut_kernel_is_the_whole_one_for_short_sequences_and_ends(bidirectional):
+    options = {"d_state": 8, "readout": "prod", "bidirectional": bidirectional}
+    whole, cut = DLR(**options), DLR(**options, max_kernel_length=16)
+    params = whole.init(jax.random.key(0), 1)
+    impulse = np.zeros((64, 1), np.float32)
+    impulse[31] = 1
+    (all_taps, _), (taps, _) = (jax.jit(r.apply)(params, impulse) for r in (whole, cut))
+    lag = np.arange(64) - 31
+    kept = (lag < 16) & (lag >= (-16 if bidirectional else 0))
+    np.testing.assert_allclose(taps, np.where(kept[:, None], all_taps, 0), atol=1e-6)
+    short = impulse[24:40]
+    both = (jax.jit(r.apply)(params, short)[0] for r in (whole, cut))
+    np.testing.assert_allclose(*both, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "reset"), [("associative", None), ("chunked", None), ("fft", True)]
+)
+def test_methods_that_a_cut_kernel_lacks_are_refused(method, reset, key):
+    dlr = DLR(d_state=2, max_kernel_length=3)
+    reset = reset and np.ones(5, bool)
+    with refuses("method", f"got {method!r}", rule="'sequential'"):
+        dlr.apply(dlr.init(key, 1), np.ones((5, 1)), reset=reset, method=method)
+
+
 REFUSALS = {
     "d_state": ({"d_state": 0}, "d_state", "positive", 0),
     "dt_order": ({"dt_min": 0.2, "dt_max": 0.1}, "dt_min", "(0, dt_max]", 0.2),
@@ -136,6 +170,13 @@ REFUSALS = {
         "'real'",
         "'prod'",
     ),
+    "sum_real": (
+        {"readout": "sum", "eigenvalues": "real"},
+        "readout",
+        "'real'",
+        "'sum'",
+    ),
+    "no_taps": ({"max_kernel_length": 0}, "max_kernel_length", "from 1", 0),
 }
 
 

@@ -117,3 +117,57 @@ def test_small_move_makes_a_matrix_diagonalizable():
         power = moved @ power
     np.testing.assert_allclose(kernel, np.stack(wanted, -1), rtol=0, atol=1e-3)
     assert jnp.iscomplexobj(diagonalized(moved, B, C)[1])
+
+
+def shift_weights(lam):
+    """Solves ``sum_i w_i lam_i**l = 0`` for ``l < n - 1`` and ``1`` for ``l = n - 1``.
+
+    Claim 1 of appendix A.4: ``n`` modes that shift by ``n - 1`` steps have the weights
+    ``1 / prod_j (lam_i - lam_j)``, the last column of the inverse Vandermonde matrix.
+    """
+    differences = lam[:, None] - lam[None]
+    np.fill_diagonal(differences, 1)
+    return 1 / np.prod(differences, axis=1)
+
+
+def norm_of(lam):
+    return np.abs(shift_weights(lam)).sum()
+
+
+def chebyshev(n):
+    """The extrema of the Chebyshev polynomial of degree ``n - 1`` on [0, 1]."""
+    return (1 + np.cos(np.pi * np.arange(n) / (n - 1))) / 2
+
+
+def test_real_decays_need_weights_that_grow_exponentially_to_shift():
+    rng = np.random.default_rng(0)
+    for n in (2, 3, 5, 8, 12):
+        lam = chebyshev(n)
+        # The weights are those of the shift.
+        shift = np.vander(lam, n, increasing=True).T @ shift_weights(lam)
+        np.testing.assert_allclose(shift, np.eye(n)[-1], atol=1e-16 * norm_of(lam) * n)
+        # A polynomial of degree n - 1 is at most 1 at the decays; its leading
+        # coefficient, 2**(2n - 3) for Chebyshev's, is at most the sum of the weights.
+        bound = 2.0 ** (2 * n - 3)
+        np.testing.assert_allclose(norm_of(lam), bound, rtol=1e-9)
+        for _ in range(100):
+            assert norm_of(rng.uniform(0, 1, n)) >= bound * (1 - 1e-9)
+        assert norm_of(np.linspace(0, 1, n)) >= bound * (1 - 1e-9)
+
+
+def test_evenly_spread_phases_shift_with_weights_of_sum_one():
+    for n in (2, 12, 100):
+        circle = np.exp(2j * np.pi * np.arange(n) / n)
+        np.testing.assert_allclose(norm_of(circle), 1, rtol=1e-10)
+
+
+def test_condition_of_real_modes_exceeds_float32_at_a_dozen_and_phases_have_one():
+    n = 12
+    real = np.linalg.cond(np.vander(chebyshev(n), increasing=True))
+    circle = np.exp(2j * np.pi * np.arange(n) / n)
+    np.testing.assert_allclose(np.linalg.cond(np.vander(circle)), 1, rtol=1e-10)
+    assert real > 2**24
+    # Where DLR-R is initialized, the decays are close to 1 and nearly the same.
+    params = DLR(d_state=n, eigenvalues="real").init(jax.random.key(0), 1)
+    lam = np.exp(-(np.float64(params["sqrt_decay"]) ** 2))
+    assert norm_of(lam) > 1e6 * 2.0 ** (2 * n - 3)
