@@ -68,6 +68,7 @@ _PUBLIC = {
         "Nonlinear",
         "ParamGroup",
         "Recurrence",
+        "SGConv",
         "SISOModes",
         "SelectiveSSM",
         "TimeInvariant",

@@ -2,7 +2,8 @@
 
 from ssm_jax.recurrences.bounded_eigenvalues import BoundedEigenvalues
 from ssm_jax.recurrences.ces import CES
-from ssm_jax.recurrences.dlr import DLR, diagonalized, kronecker
+from ssm_jax.recurrences.dlr import DLR
+from ssm_jax.recurrences.dlr_identities import diagonalized, kronecker
 from ssm_jax.recurrences.dss import DSS
 from ssm_jax.recurrences.ema import DampedEMA, ExponentialSmoothing
 from ssm_jax.recurrences.families.base import ParamGroup, Recurrence
@@ -22,6 +23,7 @@ from ssm_jax.recurrences.s4 import S4
 from ssm_jax.recurrences.s4d import S4D
 from ssm_jax.recurrences.s5 import S5
 from ssm_jax.recurrences.selective_ssm import SelectiveSSM
+from ssm_jax.recurrences.sgconv import SGConv
 from ssm_jax.recurrences.sru import SRU
 
 # The base classes and modes are public: a recurrence can be defined elsewhere.
@@ -46,6 +48,7 @@ __all__ = [
     "Nonlinear",
     "ParamGroup",
     "Recurrence",
+    "SGConv",
     "SISOModes",
     "SelectiveSSM",
     "TimeInvariant",

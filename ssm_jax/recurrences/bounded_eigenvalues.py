@@ -75,6 +75,12 @@ class BoundedEigenvalues(TimeInvariant):
                 f"`largest_state` must be positive, got {self.largest_state}; 100 "
                 "allows a memory of about a hundred steps."
             )
+        # The states of a DLR with a cut kernel are inputs, not those of its modes.
+        if getattr(self.recurrence, "max_kernel_length", None) is not None:
+            raise ValueError(
+                "`recurrence` must have `max_kernel_length` None, got "
+                f"{self.recurrence}; a finite kernel needs no bound."
+            )
 
     def init(self, key: PRNGKey, d_in: int) -> Params:
         """Initializes the parameters of the recurrence."""

@@ -30,6 +30,7 @@ from ssm_jax.recurrences import (
     ExponentialSmoothing,
     GatedLinearAttention,
     SelectiveSSM,
+    SGConv,
     log_spaced,
 )
 from tests.tiers import tiered
@@ -42,6 +43,8 @@ RECURRENCES = {
     "dlr": DLR(d_state=16),
     "dlr_prod": DLR(d_state=8, readout="prod"),
     "dlr_real": DLR(d_state=16, eigenvalues="real"),
+    "dlr_cut": DLR(d_state=16, max_kernel_length=8),
+    "sgconv": SGConv(d_state=4, length=16),
     "dss": DSS(d_state=8),
     "s4d": S4D(d_state=8),
     "s4": S4(d_state=8),

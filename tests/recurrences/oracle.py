@@ -16,20 +16,75 @@ Run = Callable[..., tuple[np.ndarray, Any]]
 def dlr(recurrence, params, x, state=None):
     """Runs a DLR step by step; ``last`` is None if it is bidirectional."""
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
-    lam = np.exp(-(p["sqrt_decay"] ** 2) + 1j * p.get("phase", 0))
-    w = p["w_re"] + 1j * p.get("w_im", 0)
+    lam = np.exp(-(p.get("sqrt_decay", 0) ** 2) + 1j * p.get("phase", 0))
+    turn = {"imag": -1j, "sum": 1 - 1j}.get(recurrence.readout, 1)
+    w = turn * (p["w_re"] + 1j * p.get("w_im", 0))
     first, second = np.triu_indices(w.shape[-1])
     if recurrence.readout == "prod":
         lam, w = lam[..., first] * lam[..., second], _square(w)
     y, last = run(lam, w, x, state)
     y += p["feedthrough"][..., None, None, :] * x
     if not recurrence.bidirectional:
-        return y, last if recurrence.eigenvalues == "complex" else last.real
-    w = p["w_backward_re"] + 1j * p.get("w_backward_im", 0)
+        return y, last.real if recurrence.eigenvalues == "real" else last
+    w = turn * (p["w_backward_re"] + 1j * p.get("w_backward_im", 0))
     w = _square(w) if recurrence.readout == "prod" else w
     after, _ = run(lam, w, x[..., ::-1, :], None)
     y[..., :-1, :] += after[..., -2::-1, :]
     return y, None
+
+
+def dlr_cut(recurrence, params, x, state=None):
+    """Runs a DLR whose kernel ends, from powers of its eigenvalues."""
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    lam = np.exp(-(p.get("sqrt_decay", 0) ** 2) + 1j * p.get("phase", 0))
+    steps = np.arange(recurrence.max_kernel_length)
+    powers = lam[..., None, :] ** steps[:, None]
+
+    def kernel(name):
+        w = p[f"{name}_re"] + 1j * p.get(f"{name}_im", 0)
+        k = np.einsum("...dn,...kn->...dk", w, powers)
+        parts = {"real": k.real, "imag": k.imag, "sum": k.real + k.imag}
+        return (parts | {"prod": k.real * k.imag})[recurrence.readout]
+
+    after = kernel("w_backward") if recurrence.bidirectional else None
+    return convolution(kernel("w"), after, p["feedthrough"], x, state)
+
+
+def sgconv(recurrence, params, x, state=None):
+    """Runs an SGConv tap by tap, with the interpolation written out."""
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+
+    def kernel(suffix):
+        taps = []
+        for scale, w in enumerate(np.moveaxis(p[f"kernel{suffix}"], -3, 0)):
+            factor = 2 ** max(0, scale - 1)
+            n = w.shape[-1]
+            for j in range(n * factor):
+                place = min(max((j + 0.5) / factor - 0.5, 0), n - 1)
+                low = int(place)
+                high, part = min(low + 1, n - 1), place - low
+                tap = (1 - part) * w[..., low] + part * w[..., high]
+                taps.append(recurrence.decay**scale * tap)
+        k = np.stack(taps[: recurrence.length], -1)
+        return k / p[f"initial_norm{suffix}"][..., None]
+
+    after = kernel("_backward") if recurrence.bidirectional else None
+    return convolution(kernel(""), after, p["feedthrough"], x, state)
+
+
+def convolution(forward, backward, feedthrough, x, state):
+    """Sums taps over a window of the last inputs; ``last`` is that window."""
+    taps = forward.shape[-1]
+    if state is None:
+        state = np.zeros((*x.shape[:-2], taps - 1, x.shape[-1]))
+    past = np.concatenate([state, x], -2)
+    y = x * feedthrough[..., None, None, :]
+    for t in range(x.shape[-2]):
+        for j in range(taps):
+            y[..., t, :] += forward[..., None, :, j] * past[..., t + taps - 1 - j, :]
+            if backward is not None and t + 1 + j < x.shape[-2]:
+                y[..., t, :] += backward[..., None, :, j] * x[..., t + 1 + j, :]
+    return y, past[..., x.shape[-2] :, :] if backward is None else None
 
 
 def smoothing(recurrence, params, x, state=None):

@@ -21,6 +21,7 @@ from ssm_jax.recurrences import (
     GatedLinearAttention,
     Recurrence,
     SelectiveSSM,
+    SGConv,
 )
 from tests.recurrences import (
     oracle,
@@ -43,6 +44,24 @@ DLRS = {
     "dlr_real": DLR(**FAST, eigenvalues="real"),
     "dlr_bidirectional": DLR(**FAST, bidirectional=True),
     "dlr_bidirectional_prod": DLR(**FAST, bidirectional=True, readout="prod"),
+    "dlr_imag": DLR(**FAST, readout="imag"),
+    "dlr_sum": DLR(**FAST, readout="sum", bidirectional=True),
+    "dlr_unit": DLR(**FAST, eigenvalues="unit"),
+    "dlr_unit_real": DLR(**FAST, eigenvalues="unit", real_weights=True, readout="prod"),
+}
+
+# Kernels that end after a few taps, between them shorter than the sequences and longer.
+FINITE = {
+    "dlr_cut": (DLR(**FAST, max_kernel_length=5), oracle.dlr_cut),
+    "dlr_cut_bidirectional": (
+        DLR(**FAST, max_kernel_length=6, bidirectional=True, readout="prod"),
+        oracle.dlr_cut,
+    ),
+    "sgconv": (SGConv(d_state=3, length=10, decay=0.7), oracle.sgconv),
+    "sgconv_bidirectional": (
+        SGConv(d_state=2, length=5, bidirectional=True),
+        oracle.sgconv,
+    ),
 }
 
 
@@ -74,6 +93,10 @@ LENGTHS = {
     "dlr_real": (17, 127),
     "dlr_bidirectional": (2, 17, 127),
     "dlr_bidirectional_prod": (17,),
+    "dlr_imag": (17,),
+    "dlr_sum": (17,),
+    "dlr_unit": (17,),
+    "dlr_unit_real": (17,),
 }
 ROWS = {
     name: Row(
@@ -83,6 +106,16 @@ ROWS = {
         lengths=LENGTHS[name],
     )
     for name, dlr in DLRS.items()
+}
+ROWS |= {
+    name: Row(
+        recurrence,
+        functools.partial(run, recurrence),
+        directions=2 if recurrence.bidirectional else 1,
+        methods=("sequential", "fft"),
+        lengths=(1, 4, 17) if name.startswith("dlr") else (17,),
+    )
+    for name, (recurrence, run) in FINITE.items()
 }
 SMOOTHINGS = {
     "smoothing": (CES(), (1, 17, 127)),
@@ -212,6 +245,11 @@ ROWS["gated_attention"] = Row(
 BRIEF = (
     "dlr_real",
     "dlr_bidirectional_prod",
+    "dlr_imag",
+    "dlr_sum",
+    "dlr_unit",
+    "dlr_unit_real",
+    "sgconv_bidirectional",
     "smoothing_real",
     "smoothing_bare",
     "smoothing_bidirectional_small",

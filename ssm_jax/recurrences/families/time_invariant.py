@@ -36,7 +36,14 @@ from ssm_jax.recurrences.families.modes import (
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
 # Names that a module of a time-invariant recurrence imports.
-__all__ = ["MIMOModes", "ParamGroup", "Params", "SISOModes", "TimeInvariant"]
+__all__ = [
+    "MIMOModes",
+    "ParamGroup",
+    "Params",
+    "SISOModes",
+    "TimeInvariant",
+    "convolution_kernel",
+]
 
 # Bound on the number of states in memory where all states of a sequence are computed:
 # 2**24 complex64 are 128 MiB. At least one mode of every channel and step is computed.

@@ -1,0 +1,262 @@
+"""Convolutions with a kernel of finite length, whose state is the last inputs."""
+
+import abc
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.fft import bidirectional_convolution, causal_convolution
+from ssm_jax.kernels.precision import in_float32
+from ssm_jax.recurrences.families.base import (
+    ParamGroup,
+    Params,
+    Recurrence,
+    apply_to_valid_steps,
+    check,
+)
+from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
+
+# Names that a module of a convolution imports.
+__all__ = ["FiniteKernel", "Kernels", "ParamGroup", "Params", "convolve", "last_inputs"]
+
+# From this length on an FFT is faster than the sum over the taps of every step.
+_LONG = 16
+
+
+class Kernels(NamedTuple):
+    """Convolution kernel of each channel.
+
+    Attributes:
+      forward: Taps of the present and past steps, lag 0 first, ``(d, k)``.
+      feedthrough: ``D``, factor of the input in the output, ``(d,)``.
+      backward: Taps of the future steps, lag -1 first, ``(d, k)``. None: forward
+        direction only.
+    """
+
+    forward: Float[Array, "d k"]
+    feedthrough: Float[Array, " d"]
+    backward: Float[Array, "d k"] | None = None
+
+
+class FiniteKernel(Recurrence, abc.ABC):
+    """A convolution with a kernel of ``kernel_length`` taps.
+
+    Attributes:
+      bidirectional: Whether there is a kernel over future steps: then no state.
+    """
+
+    bidirectional: bool = False
+
+    @property
+    @abc.abstractmethod
+    def kernel_length(self) -> int:
+        """Number of taps ``k`` per direction."""
+
+    @abc.abstractmethod
+    def kernels(self, params: Params, length: int) -> Kernels:
+        """Returns the ``min(length, kernel_length)`` first taps."""
+
+    def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
+        """Returns zeros, ``(*b, k - 1, d)``; None if bidirectional."""
+        if self.bidirectional:
+            return None
+        return last_inputs(batch_shape, self.kernel_length, d_in)
+
+    def apply(
+        self,
+        params: Params,
+        x: Activations,
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        method: Method = "auto",
+    ) -> tuple[Outputs, PyTree]:
+        """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
+
+        The state is the last ``k - 1`` inputs; `convolve` describes the methods.
+        """
+        params = in_float32(params)
+        return convolve(
+            lambda length: self.kernels(params, length),
+            x,
+            state,
+            reset,
+            mask,
+            kernel_length=self.kernel_length,
+            method=method,
+        )
+
+
+def last_inputs(
+    batch_shape: tuple[int, ...], kernel_length: int, d: int
+) -> Float[jax.Array, "*b k d"]:
+    """Returns the state before the first step: zeros, ``(*b, k - 1, d)``."""
+    return jnp.zeros((*batch_shape, kernel_length - 1, d))
+
+
+def convolve(
+    kernels: Callable[[int], Kernels],
+    x: Activations,
+    state: Float[Array, "*b k d"] | None,
+    reset: Steps | None,
+    mask: Steps | None,
+    *,
+    kernel_length: int,
+    method: Method,
+) -> tuple[Outputs, PyTree]:
+    """Convolves sequences with finite kernels, as `Recurrence.apply`.
+
+    ``"fft"`` takes no resets. ``"sequential"`` sums the products of all steps and taps,
+    in a loop over steps or taps, of which there are fewer: ``l k`` products per channel
+    in memory of ``l + k``. Resets are exact: a tap that reaches across one is left out.
+    ``"auto"`` is ``"sequential"`` for short sequences and with resets, else ``"fft"``.
+
+    Args:
+      kernels: ``length -> Kernels``, the ``min(length, kernel_length)`` first taps.
+      x: Input, ``(*b, l, d)``.
+      state: Last ``kernel_length - 1`` inputs before ``x``, the latest last, ``(*b, k -
+        1, d)``. None means zeros.
+      reset: Resets of `Recurrence.apply`.
+      mask: Mask of `Recurrence.apply`.
+      kernel_length: Number of taps ``k`` of the whole kernel.
+      method: ``"sequential"``, ``"fft"`` or ``"auto"``.
+
+    Returns:
+      ``(y, state)``; the state is None if there is a backward kernel.
+
+    Raises:
+      ValueError: As `Recurrence.apply`; also if ``method`` is another one, or is
+        ``"fft"`` with resets.
+    """
+    one = jax.eval_shape(lambda: kernels(1))
+    d = one.forward.shape[0]
+    bidirectional = one.backward is not None
+    state_shape = None if bidirectional else (kernel_length - 1, d)
+    check(x, state, reset, mask, d=d, state_shape=state_shape, method=method)
+    _check_method(method, reset)
+    if method == "auto":
+        short = x.shape[-2] < _LONG or reset is not None
+        method = "sequential" if short else "fft"
+
+    def run(x, state, reset, lengths):
+        x = x.astype(one.feedthrough.dtype)
+        past = x
+        # Without a state, only the taps and inputs of these steps are needed.
+        if state is not None:
+            past = jnp.concatenate([state.astype(x.dtype), x], -2)
+        taps = kernels(min(past.shape[-2], kernel_length))
+        segment = None if reset is None else _segments(reset, past.shape[-2])
+        if bidirectional and method == "fft":
+            y = bidirectional_convolution(x, taps.forward, taps.backward)
+        elif method == "fft":
+            y = causal_convolution(past, taps.forward)[..., -x.shape[-2] :, :]
+        else:
+            y = _direct(past, taps.forward, segment, x.shape[-2])
+        if bidirectional and method != "fft":
+            # In reverse order a future step is a past one; lag 0 is not part of it.
+            backward = jnp.pad(taps.backward, [(0, 0), (1, 0)])
+            order = None if segment is None else jnp.flip(segment, -1)
+            y += jnp.flip(_direct(jnp.flip(x, -2), backward, order, x.shape[-2]), -2)
+        y += taps.feedthrough * x
+        if bidirectional:
+            return y, None
+        return y, _state_after(past, segment, x.shape[-2], lengths, kernel_length - 1)
+
+    return apply_to_valid_steps(run, x, state, reset, mask)
+
+
+def _check_method(method, reset):
+    if method in ("associative", "chunked"):
+        raise ValueError(
+            "`method` must be 'sequential' or 'fft' for a finite kernel, got "
+            f"{method!r}; 'auto' chooses one of them."
+        )
+    if method == "fft" and reset is not None:
+        raise ValueError(
+            "`method` must be 'sequential' if `reset` is given, got 'fft'; a "
+            "convolution by FFT does not see where segments start."
+        )
+
+
+def _segments(reset, length):
+    """Returns the segment number of each input, 0 for those of the state."""
+    segment = jnp.cumsum(reset, -1)
+    before = length - reset.shape[-1]
+    return jnp.pad(segment, [(0, 0)] * (segment.ndim - 1) + [(before, 0)])
+
+
+def _direct(past, kernel, segment, length):
+    """Sums taps over the last ``length`` steps of ``past``, within their segments."""
+    taps = kernel.shape[-1]
+    # Zeros in front, so that each tap of the first of these steps meets an input.
+    front = max(0, length + taps - 1 - past.shape[-2])
+    past = jnp.pad(past, [(0, 0)] * (past.ndim - 2) + [(front, 0), (0, 0)])
+    past = past[..., past.shape[-2] - (length + taps - 1) :, :]
+    if segment is not None:
+        segment = jnp.pad(segment, [(0, 0)] * (segment.ndim - 1) + [(front, 0)])
+        segment = segment[..., segment.shape[-1] - (length + taps - 1) :]
+
+    def window(start, size, own):
+        """Inputs from ``start`` on, zeros where they are not of the segment ``own``."""
+        inputs = jax.lax.dynamic_slice_in_dim(past, start, size, -2)
+        if segment is None:
+            return inputs
+        of_inputs = jax.lax.dynamic_slice_in_dim(segment, start, size, -1)
+        # Select, not multiply: a value that is not finite must not cross a reset.
+        return jnp.where((of_inputs == own)[..., None], inputs, 0)
+
+    # The loop over the shorter axis reads windows of at least half of `past`. The
+    # backward pass forms a window again instead of storing all of them.
+    if length < taps:
+
+        @jax.checkpoint
+        def one_step(t):
+            # The last input of the window of `taps` is that of the step.
+            own = None
+            if segment is not None:
+                own = jax.lax.dynamic_slice_in_dim(segment, t + taps - 1, 1, -1)
+            inputs = window(t, taps, own)
+            return jnp.einsum(
+                "...kd,dk->...d", inputs, jnp.flip(kernel, -1), precision="highest"
+            )
+
+        return jnp.moveaxis(jax.lax.map(one_step, jnp.arange(length)), 0, -2)
+
+    own = None if segment is None else segment[..., taps - 1 :]
+
+    @jax.checkpoint
+    def one_tap(y, inputs):
+        lag, tap = inputs
+        return y + tap * window(taps - 1 - lag, length, own), None
+
+    start = jnp.zeros_like(past[..., :length, :])
+    y, _ = jax.lax.scan(one_tap, start, (jnp.arange(taps), kernel.T))
+    return y
+
+
+def _state_after(past, segment, length, lengths, size):
+    """Returns the last ``size`` inputs before step ``lengths`` of the last ``length``.
+
+    Those before the last reset are zeros: no later tap may reach them.
+    """
+    padding = [(0, 0)] * (past.ndim - 2) + [(size, 0)]
+    # Index of the oldest input kept, after `size` zeros in front.
+    end = past.shape[-2] - length + (length if lengths is None else lengths)
+    index = jnp.expand_dims(jnp.asarray(end), -1) + jnp.arange(size)
+    index = jnp.broadcast_to(index, (*past.shape[:-2], size))
+    kept = jnp.take_along_axis(
+        jnp.pad(past, [*padding, (0, 0)]), index[..., None], axis=-2
+    )
+    if segment is None:
+        return kept
+    last = jnp.broadcast_to(
+        jnp.asarray(end)[..., None] + size - 1, (*index.shape[:-1], 1)
+    )
+    segment = jnp.pad(segment, padding)
+    same = jnp.take_along_axis(segment, index, -1) == jnp.take_along_axis(
+        segment, last, -1
+    )
+    return jnp.where(same[..., None], kept, 0)
