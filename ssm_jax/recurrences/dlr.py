@@ -57,18 +57,23 @@ class DLR(TimeInvariant):
       real_weights: Whether weights are real also where eigenvalues are not.
       bidirectional: Adds a backward convolution over future steps, with the same
         decays and its own weights.
+      phase_init: Initial phases. ``"even"``: evenly over the circle, so that a kernel
+        has the period ``n`` until they have moved. ``"coarse_fine"``: half of them
+        evenly over the circle and half within one of its gaps, so that the pairs of a
+        product readout have ``n**2 / 4`` evenly spread phases.
       max_kernel_length: Number of taps ``K`` after which the kernel of each direction
         is cut, for bidirectional models of long sequences. None: no limit.
       dt_min: Minimum initial decay rate; a mode decays by ``dt / 2`` nats per step.
       dt_max: Maximum initial decay rate.
       lr_multiplier: Factor on the learning rate of the decays and weights.
+      phase_lr_multiplier: Further factor on that of the phases. A step of ``e`` moves
+        the phase of a kernel by ``e l`` at lag ``l``; 0 keeps the initial phases.
 
     Parameters, float32, for inputs of width ``d``:
       sqrt_decay: ``(n,)``, ``p``; its square is the decay rate in nats per step,
         initialized to half of ``dt``, log-uniform in ``[dt_min, dt_max]``. Not if the
         modulus is 1.
-      phase: ``(n,)``, ``theta``, radians per step, initialized evenly over the
-        circle. Only if complex.
+      phase: ``(n,)``, ``theta``, radians per step, see ``phase_init``. Only if complex.
       w_re, w_im: ``(d, n)``, normal with standard deviation ``1 / n``; the second only
         if weights are complex.
       w_backward_re, w_backward_im: Likewise, only if bidirectional.
@@ -109,10 +114,12 @@ class DLR(TimeInvariant):
     eigenvalues: Literal["complex", "unit", "real"] = "complex"
     real_weights: bool = False
     bidirectional: bool = False
+    phase_init: Literal["even", "coarse_fine"] = "even"
     max_kernel_length: PositiveInt | None = None
     dt_min: float = 1e-4
     dt_max: float = 1e-1
     lr_multiplier: float = 1.0
+    phase_lr_multiplier: float = 1.0
 
     # |lam| = exp(-p**2) <= 1, so that an FFT needs no test of the decays.
     bounded_decay = True
@@ -131,6 +138,11 @@ class DLR(TimeInvariant):
                 "`readout` must be 'real' where the eigenvalues are, got "
                 f"{self.readout!r}; the imaginary part of a real kernel is zero."
             )
+        if self.phase_init == "coarse_fine" and self.d_state < 2:
+            raise ValueError(
+                "`d_state` must be at least 2 for coarse and fine phases, got "
+                f"{self.d_state}; 'even' allows one."
+            )
 
     @property
     def _complex_weights(self):
@@ -147,12 +159,21 @@ class DLR(TimeInvariant):
             params["sqrt_decay"] = jnp.sqrt(0.5 * jnp.exp(log_dt))
         if self.eigenvalues != "real":
             # In float64, rounded once: powers multiply an error of the phase.
-            circle = 2 * np.pi * np.arange(self.d_state) / self.d_state
-            params["phase"] = jnp.asarray(circle, jnp.float32)
+            params["phase"] = jnp.asarray(self._initial_phases(), jnp.float32)
         for name, key in self._weights(key_w, key_back).items():
             # The default scale of the authors' code, 1 / N.
             params[name] = jax.random.normal(key, (d_in, self.d_state)) / self.d_state
         return params
+
+    def _initial_phases(self):
+        if self.phase_init == "even":
+            return 2 * np.pi * np.arange(self.d_state) / self.d_state
+        n = self.d_state // 2
+        coarse = 2 * np.pi * np.arange(n) / n
+        # Symmetric, so that equal weights sum to a real kernel, a peak n steps wide.
+        n_fine = self.d_state - n
+        fine = 2 * np.pi / n * (np.arange(n_fine) - (n_fine - 1) / 2) / n_fine
+        return np.concatenate([coarse, fine])
 
     def _weights(self, key_w, key_back):
         """Returns the PRNG key of each weight by name."""
@@ -244,4 +265,8 @@ class DLR(TimeInvariant):
         names += ["phase"] * (self.eigenvalues != "real")
         if self.bidirectional:
             names += [n.replace("w_", "w_backward_") for n in names if "w_" in n]
-        return dict.fromkeys(names, group)
+        groups = dict.fromkeys(names, group)
+        if "phase" in groups:
+            rate = self.lr_multiplier * self.phase_lr_multiplier
+            groups["phase"] = ParamGroup(weight_decay=False, lr_multiplier=rate)
+        return groups

@@ -17,6 +17,7 @@ from benchmarks import (
     iterations,
     kernels,
     language,
+    long_shift,
     smoothing,
     synthetic,
     throughput,
@@ -48,6 +49,15 @@ def test_both_forms_of_the_kernel_are_exact_and_their_ratio_is_taken():
     usual, ours, ratio = kernels.modal_kernel_rows(64, d=2, n=3, repeats=1)
     assert usual["error"] < 1e-5 and ours["error"] < 1e-6
     assert ratio["grad_bytes"] == usual["grad_bytes"] / ours["grad_bytes"]
+
+
+@pytest.mark.full
+def test_kernel_of_a_long_shift_is_a_single_tap_if_the_states_are_enough():
+    (row,) = long_shift.long_shift_rows(256, repeats=1)
+    (few,) = long_shift.long_shift_rows(256, d_state=8, repeats=1)
+    assert (row["states"], few["states"]) == (32, 8)
+    assert row["left"] < 1e-8 < 1 < few["left"]
+    assert row["step_s"] > 0 and row["step_bytes"] > 4 * 256 * 16 * 4
 
 
 @pytest.mark.full

@@ -13,6 +13,7 @@ from experiments.dlr import (
     atomic,
     digits,
     listops_subtrees,
+    long_shift,
     pathfinder_segmentation,
     pixel_mnist,
 )
@@ -82,6 +83,13 @@ VARIANTS = {
         "size=easy",
         "size=small",
         "model=dss,size=small",
+    ),
+    long_shift: (
+        *long_shift.PAPER,
+        "model=dlr_prod,phases=coarse_fine",
+        "model=dlr_prod,phases=coarse_fine,size=small",
+        *(f"model={name},size=small" for name in ("dss", "sgconv", "dlr_prod")),
+        "size=small",
     ),
     digits: ("",),
     pixel_mnist: ("", "permuted=true", "size=small", "permuted=true,size=small"),
@@ -194,6 +202,10 @@ STEPS = {
     ),
     pathx: ("small_change=true",),
     listops_subtrees: ("size=small", "model=dss,size=small"),
+    long_shift: (
+        "model=dlr_prod,phases=coarse_fine,size=small",
+        *(f"model={name},size=small" for name in ("dss", "sgconv")),
+    ),
     pathfinder_segmentation: ("pixels=64,size=small", "pixels=64,model=dss,size=small"),
     mixture: VARIANTS[mixture],
     longssm_text: VARIANTS[longssm_text][: len(MODELS)],

@@ -1,0 +1,42 @@
+"""Coarse and fine initial phases of DLR-prod, with which a kernel is a single tap."""
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks.long_shift import spike_weights
+from ssm_jax.recurrences import DLR, convolution_kernel
+from tests.bad_inputs import refuses
+
+OPTIONS = {"readout": "prod", "eigenvalues": "unit", "phase_init": "coarse_fine"}
+
+
+@pytest.mark.parametrize("n", [2, 16, 17])
+def test_sums_of_coarse_and_fine_phases_are_spread_evenly(n, key):
+    phase = np.float64(DLR(d_state=n, **OPTIONS).init(key, 1)["phase"])
+    coarse, fine = phase[: n // 2], phase[n // 2 :]
+    sums = np.sort(np.add.outer(coarse, fine).ravel() % (2 * np.pi))
+    gaps = np.diff(sums, append=sums[0] + 2 * np.pi)
+    np.testing.assert_allclose(gaps, 2 * np.pi / (n // 2 * (n - n // 2)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("lag", [0, 37, 255])
+def test_kernel_of_n_squared_over_4_taps_can_be_a_single_tap(lag, key):
+    dlr = DLR(d_state=32, **OPTIONS)
+    params = dlr.init(key, 1)
+    params |= spike_weights(np.float64(params["phase"]), lag)
+    # float32 phases are off by 2e-7, at the last lag by 6e-5.
+    length = 16 * 16
+    kernel = jax.jit(lambda p: convolution_kernel(dlr.modes(p), length))(params)
+    np.testing.assert_allclose(kernel[0], np.arange(length) == lag, rtol=0, atol=2e-5)
+
+
+def test_phases_have_a_rate_of_their_own():
+    groups = DLR(lr_multiplier=0.5, phase_lr_multiplier=0.1).groups()
+    rates = {name: group.lr_multiplier for name, group in groups.items()}
+    assert rates == {"phase": 0.05, "sqrt_decay": 0.5, "w_re": 0.5, "w_im": 0.5}
+
+
+def test_one_phase_cannot_be_both():
+    with refuses("d_state", 1, rule="at least 2"):
+        DLR(d_state=1, phase_init="coarse_fine")
