@@ -28,7 +28,7 @@ def long_shift_rows(
     Returns:
       One row: number of states; ``left``, the squared distance of the kernel from a
       single tap of 1, with weights in closed form, and its time and temporary memory;
-      then those of a training step with 16 channels and a batch of 4.
+      then those of a training step with 32 channels and a batch of 4.
     """
     n = 2 * math.isqrt(length) if d_state is None else d_state
     dlr = DLR(d_state=n, readout="prod", eigenvalues="unit", phase_init="coarse_fine")

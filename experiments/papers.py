@@ -50,6 +50,12 @@ _ATOMIC = (
     "shift", "cumsum", "cummax", "select_fixed", "solve_fixed", "reverse", "solve",
     "select", "sort", "context_shift", "mips",
 )  # fmt: skip
+_OF_TABLE_6 = tuple(
+    task for task in _ATOMIC if task not in ("cumsum", "cummax", "mips")
+)
+_LONG = ("", "dlr_prod", "dss", "sgconv")
+_LENGTHS = ("", "65536", "262144", "1048576")
+_HIGHER = ("", "dss", "local_attention")
 
 PAPERS = {
     "dlr": Paper(
@@ -60,9 +66,41 @@ PAPERS = {
             Table(
                 "Table 1: atomic tasks",
                 _cells("dlr/atomic", task=_ATOMIC)
-                + _cells("dlr/atomic", task=_ATOMIC, model=("dss",))
+                + _cells("dlr/atomic", task=_ATOMIC, model=("dss", "attention"))
                 + _cells("dlr/atomic", task=_ATOMIC, n_layers=("6",))
-                + _cells("dlr/atomic", task=_ATOMIC, n_layers=("6",), length=("512",)),
+                + _cells("dlr/atomic", task=_ATOMIC, n_layers=("6",), length=("512",))
+                + _cells(
+                    "dlr/atomic",
+                    task=_ATOMIC,
+                    model=("attention",),
+                    n_layers=("2",),
+                    length=("512",),
+                ),
+            ),
+            Table(
+                "Table 2: Shift at 16,384 to 1,048,576 steps",
+                _cells("dlr/long_shift", model=_LONG, length=_LENGTHS),
+            ),
+            Table(
+                "Table 3: higher-order tasks",
+                _cells("dlr/listops_subtrees", model=_HIGHER)
+                + ("dlr/pathfinder_segmentation:model=local_attention",)
+                + _cells(
+                    "dlr/pathfinder_segmentation",
+                    pixels=("", "256", "512"),
+                    model=("", "dss"),
+                ),
+            ),
+            Table(
+                "Table 6: attention with feed-forward layers",
+                _cells("dlr/atomic", task=_OF_TABLE_6, model=("attention_feedforward",))
+                + _cells(
+                    "dlr/atomic",
+                    task=_OF_TABLE_6,
+                    model=("attention_feedforward",),
+                    n_layers=("2",),
+                    length=("512",),
+                ),
             ),
         ),
     ),
