@@ -23,9 +23,10 @@ The settings are those of the paper, completed from the authors' repository: pre
 blocks with the scalar norm and a GLU, bidirectional, no dropout, no weight decay. The
 cosine schedules of 256 and 512 pixels do not end with the training. Kernels are shorter
 than the images: 8,192 taps for 128 pixels and 32,768 for 256 and 512; those of DSS,
-which are not cut, and those of 64 pixels are as long as the images. At 512 pixels the authors train the eigenvalues of DSS at
-the rate 1e-4; here all of its parameters have the rate 5e-4. The paper's F1 is the mean
-over batches of the F1 of each; here it is that of the whole split.
+which are not cut, and those of 64 pixels are as long as the images. At 512 pixels the
+authors train the eigenvalues of DSS at the rate 1e-4; here all of its parameters have
+the rate 5e-4. The paper's F1 is the mean over batches of the F1 of each; here it is
+that of the whole split.
 """
 
 import dataclasses

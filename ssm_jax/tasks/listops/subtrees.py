@@ -229,7 +229,6 @@ def _examples(task: ListOpsSubTrees, split: base.Split) -> generated.GeneratedEx
 
     return generated.GeneratedExamples(
         n=task.n_examples(split),
-        length=task.max_length,
         per_block=_PER_BLOCK,
         draw=draw,
     )
