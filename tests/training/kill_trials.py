@@ -26,6 +26,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
 from absl import app, flags
 
 TRIALS = flags.DEFINE_integer("trials", 10, "Number of trials.", lower_bound=1)
@@ -57,7 +60,7 @@ OF_DIGITS = {"model.encoder.d_model": 4, "model.block.layer.recurrence.d_state":
 class Outcome(NamedTuple):
     """All that a run leaves and that a kill must not change."""
 
-    checkpoints: dict[str, bytes]
+    checkpoints: dict[str, dict[str, bytes]]
     metrics: list[dict[str, float]]
     evaluation: dict[str, float]
 
@@ -137,13 +140,25 @@ def unfinished(run: Path) -> list[Path]:
 
 def outcome(run: Path) -> Outcome:
     """Reads a finished run; its model is evaluated by `launch.evaluate`."""
-    data = run.glob("checkpoints/*[0-9]/state/*/*")
+    steps = run.glob("checkpoints/*[0-9]")
     metrics = [json.loads(line) for line in lines(run)]
     return Outcome(
-        checkpoints={str(f.relative_to(run)): f.read_bytes() for f in data},
+        checkpoints={step.name: arrays(step / "state") for step in steps},
         metrics=[{k: v for k, v in m.items() if k != "elapsed_s"} for m in metrics],
         evaluation=json.loads(finish(start("evaluate", run))),
     )
+
+
+def arrays(state: Path) -> dict[str, bytes]:
+    """Reads what a checkpoint holds; names and sizes of its files differ by run."""
+    found = {}
+    for path, leaf in jax.tree.leaves_with_path(
+        ocp.PyTreeCheckpointer().restore(state)
+    ):
+        is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        values = jax.random.key_data(leaf) if is_key else leaf
+        found[jax.tree_util.keystr(path)] = np.asarray(values).tobytes()
+    return found
 
 
 def trial(run: Path, seed: int, duration_s: float, wanted: Outcome) -> list[Kill]:
