@@ -34,7 +34,8 @@ def long_shift_rows(
     dlr = DLR(d_state=n, readout="prod", eigenvalues="unit", phase_init="coarse_fine")
     params = dlr.init(jax.random.key(0), 1)
     lag = 7 * length // 8
-    params |= spike_weights(np.float64(params["phase"]), lag)
+    phase = np.asarray(params["phase"], np.float64)
+    params = dict(params) | spike_weights(phase, lag)
 
     def kernel(params):
         return convolution_kernel(dlr.modes(params), length)[0]
@@ -63,7 +64,7 @@ def spike_weights(phase: np.ndarray, lag: int) -> dict[str, jax.Array]:
     n_fine = len(phase) - n_coarse
     scale = np.repeat([1 / n_coarse, 1j / n_fine], [n_coarse, n_fine])
     w = (scale * np.exp(-1j * phase * lag))[None]
-    return {"w_re": jnp.float32(w.real), "w_im": jnp.float32(w.imag)}
+    return {"w_re": jnp.float32(np.real(w)), "w_im": jnp.float32(np.imag(w))}
 
 
 def _step(length, d_state):
