@@ -104,6 +104,13 @@ class DLR(TimeInvariant):
       ``n`` modes. Sequences of at most ``K`` steps have the outputs of the whole
       kernel.
 
+      DLR-prod step by step: its state is ``(*b, d, n (n + 1) / 2)``, 8.6 GB for one
+      sequence of the published size, ``n = 4096`` and ``d = 128``. With the same
+      parameters and ``max_kernel_length=K`` it is ``(*b, K - 1, d)``, 2 MB for ``K =
+      4096``. The first ``K`` outputs are exact; later ones lack the inputs more than
+      ``K - 1`` steps back. A step is ``K`` products per channel, after the taps have
+      been formed from the modes, at ``K n`` products per channel.
+
     References:
       Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
       Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 2

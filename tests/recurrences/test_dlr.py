@@ -150,6 +150,28 @@ def test_cut_kernel_is_the_whole_one_for_short_sequences_and_ends(bidirectional)
     np.testing.assert_allclose(*both, rtol=0, atol=1e-6)
 
 
+@pytest.mark.full
+def test_product_is_evaluated_step_by_step_from_the_last_inputs(key):
+    whole = DLR(d_state=64, readout="prod")
+    cut = DLR(d_state=64, readout="prod", max_kernel_length=40)
+    params = whole.init(key, 3)
+    # Weights of deviation 1 / n would make the kernel as small as rounding errors.
+    params |= {name: 64 * params[name] for name in ("w_re", "w_im")}
+    x = jax.random.normal(key, (40, 3))
+    state = cut.initial_state((), 3)
+    assert whole.initial_state((), 3).shape == (3, 64 * 65 // 2)
+    assert state.shape == (39, 3)
+
+    def one_step(state, x):
+        y, state = cut.apply(params, x[None], state)
+        return state, y[0]
+
+    _, steps = jax.jit(lambda: jax.lax.scan(one_step, state, x))()
+    wanted, _ = jax.jit(whole.apply, static_argnames="method")(params, x, method="fft")
+    scale = np.abs(wanted).max()
+    np.testing.assert_allclose(steps / scale, wanted / scale, rtol=0, atol=2e-6)
+
+
 @pytest.mark.parametrize(
     ("method", "reset"), [("associative", None), ("chunked", None), ("fft", True)]
 )
