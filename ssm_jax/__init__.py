@@ -83,6 +83,7 @@ _PUBLIC = {
         "MLP",
         "Attention",
         "ChannelMixing",
+        "ExpertChoiceMLP",
         "LabelledParam",
         "Linear",
         "Mamba",

@@ -12,10 +12,11 @@ from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import InitScheme, Linear
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
+from ssm_jax.layers.rotary import rotate
 from ssm_jax.layers.softmax import full_attention
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
-AttentionKind = Literal["softmax", "linear"]
+AttentionKind = Literal["softmax", "rotary", "linear"]
 
 
 class Attention(Module):
@@ -25,22 +26,25 @@ class Attention(Module):
       y_i = \frac{\sum_j w(q_i, k_j)\, v_j}{\sum_j w(q_i, k_j)}, \qquad
       w(q, k) = \exp(q \cdot k / \sqrt{d_h}) \;\text{ or }\; \phi(q) \cdot \phi(k)
 
-    in each head of width ``d_h = d / n_heads``. Queries, keys and values are linear
-    maps of ``x``; an output projection maps the concatenated heads to the output.
+    in each head of width ``d_h``. Queries, keys and values are linear maps of ``x``; an
+    output projection maps the concatenated heads to the output.
 
     Attributes:
-      n_heads: Number of heads; must divide the width.
+      n_heads: Number of heads.
       kind: ``"softmax"`` selects the first ``w``; time grows with ``l**2``, memory
-        with ``l``. ``"linear"`` selects the second, with ``phi(x) = elu(x) + 1``; both
-        grow with ``l``.
+        with ``l``. ``"rotary"``: the same, of queries and keys that are rotated by
+        their positions (`rotate`); padding has no position. ``"linear"`` selects
+        the second, with ``phi(x) = elu(x) + 1``; both grow with ``l``.
       bidirectional: Whether each step attends to all steps of its segment. If False,
         it attends to itself and to earlier steps.
       kernel_init: Initialization of the linear maps; see `Linear`.
       dropout: Probability of dropping an element of the output.
+      d_head: Width of a head, ``d_h``; even for ``"rotary"``. None means
+        ``d / n_heads``, which ``n_heads`` must divide.
 
-    Parameters, float32:
-      in: `Linear` to queries, keys and values, ``(d, 3 d)`` and ``(3 d,)``.
-      out: `Linear` output projection, ``(d, d)`` and ``(d,)``.
+    Parameters, float32, with ``d_a = n_heads d_h``, which is usually ``d``:
+      in: `Linear` to queries, keys and values, ``(d, 3 d_a)`` and ``(3 d_a,)``.
+      out: `Linear` output projection, ``(d_a, d)`` and ``(d,)``.
 
     Example:
       >>> layer = Attention(n_heads=2, kind="linear")
@@ -53,7 +57,8 @@ class Attention(Module):
     References:
       Vaswani et al., `Attention Is All You Need <https://arxiv.org/abs/1706.03762>`_,
       2017, section 3.2; Katharopoulos et al., `Transformers are RNNs
-      <https://arxiv.org/abs/2006.16236>`_, 2020, equations 5, 7 and 16 to 20
+      <https://arxiv.org/abs/2006.16236>`_, 2020, equations 5, 7 and 16 to 20; Su et
+      al., `RoFormer <https://arxiv.org/abs/2104.09864>`_, 2021, section 3.2 (rotary)
     """
 
     n_heads: PositiveInt
@@ -61,6 +66,7 @@ class Attention(Module):
     bidirectional: bool = False
     kernel_init: InitScheme = "xavier"
     dropout: Fraction = 0.0
+    d_head: PositiveInt | None = None
 
     def initial_state(
         self, batch_shape: tuple[int, ...], d_model: int
@@ -71,9 +77,9 @@ class Attention(Module):
         the sum of ``phi(k)``. Softmax attention and bidirectional attention have no
         state of fixed size, so the result is None.
         """
-        if self.kind == "softmax" or self.bidirectional:
+        if self.kind != "linear" or self.bidirectional:
             return None
-        d_head = d_model // self.n_heads
+        d_head = self.d_head or d_model // self.n_heads
         return jnp.zeros((*batch_shape, self.n_heads, d_head, d_head + 1))
 
     @nn.compact
@@ -103,8 +109,9 @@ class Attention(Module):
           attention without a state.
 
         Raises:
-          ValueError: ``n_heads`` does not divide the width, a shape does not fit, or a
-            state is given to attention without a state.
+          ValueError: ``n_heads`` does not divide the width, a head to rotate has an odd
+            width, a shape does not fit, or a state is given to attention without a
+            state.
         """
         self._check(x, state, reset, mask)
         if mask is not None:
@@ -112,10 +119,15 @@ class Attention(Module):
             # NaN at padding would reach the gradient of the kernel even with weight 0.
             x = jnp.where(mask[..., None], x, 0)
         d = x.shape[-1]
-        heads = Linear(3 * d, self.kernel_init, name="in")(x)
-        heads = heads.reshape(*x.shape[:-1], 3, self.n_heads, d // self.n_heads)
+        d_head = self.d_head or d // self.n_heads
+        heads = Linear(3 * self.n_heads * d_head, self.kernel_init, name="in")(x)
+        heads = heads.reshape(*x.shape[:-1], 3, self.n_heads, d_head)
         q, k, v = (heads[..., i, :, :] for i in range(3))
-        if self.kind == "softmax":
+        if self.kind == "rotary":
+            # Only differences of positions matter, so segments need not start at 0.
+            steps = None if mask is None else jnp.maximum(jnp.cumsum(mask, -1) - 1, 0)
+            q, k = rotate(q, steps=steps), rotate(k, steps=steps)
+        if self.kind != "linear":
             # Steps of one segment share the number of resets up to them.
             segment = None if reset is None else jnp.cumsum(reset, -1)
             y = full_attention(
@@ -132,7 +144,8 @@ class Attention(Module):
             q, k = _features(q), _features(k)
             flags = {"bidirectional": self.bidirectional, "reset": reset, "mask": mask}
             y, last = linear_attention(q, k, v, state, **flags)
-        y = Linear(d, self.kernel_init, name="out")(y.reshape(x.shape))
+        y = y.reshape(*x.shape[:-1], self.n_heads * d_head)
+        y = Linear(d, self.kernel_init, name="out")(y)
         if mask is not None:
             # The bias of the output projection is not zero at padding.
             y = jnp.where(mask[..., None], y, 0)
@@ -140,10 +153,18 @@ class Attention(Module):
 
     def _check(self, x, state, reset, mask):
         check_floating("x", x)
-        if x.ndim < 2 or x.shape[-2] == 0 or x.shape[-1] % self.n_heads:
+        multiple = self.n_heads if self.d_head is None else 1
+        if x.ndim < 2 or x.shape[-2] == 0 or x.shape[-1] % multiple:
             raise ValueError(
                 f"`x` must be (*b, l, d) with l > 0 and d a multiple of n_heads = "
-                f"{self.n_heads}, got {x.shape}; the heads share the width evenly."
+                f"{self.n_heads}, got {x.shape}; heads share the width evenly without "
+                "a `d_head`."
+            )
+        d_head = self.d_head or x.shape[-1] // self.n_heads
+        if self.kind == "rotary" and d_head % 2:
+            raise ValueError(
+                f"`d_head` must be even for rotary attention, got {d_head}; pairs of "
+                "channels are rotated."
             )
         if 0 in x.shape:
             raise ValueError(

@@ -6,10 +6,11 @@ import jax
 from flax import linen as nn
 
 from ssm_jax.fields import Fraction, PositiveInt
+from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.layers.channel_mixing import InitScheme, Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
-from ssm_jax.types import Activations, Outputs
+from ssm_jax.types import Activations, Outputs, Steps
 
 
 class MLP(Module):
@@ -42,8 +43,13 @@ class MLP(Module):
     dropout: Fraction = 0.0
 
     @nn.compact
-    def __call__(self, x: Activations, *, train: bool = False) -> Outputs:
+    def __call__(
+        self, x: Activations, *, mask: Steps | None = None, train: bool = False
+    ) -> Outputs:
         """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
+        # A block passes the mask to every feed-forward module. The steps of this one
+        # are independent, so that padding changes nothing.
+        check_flags("mask", mask)
         hidden = Linear(self.d_hidden, self.kernel_init, name="in")(x)
         # `gelu` of this package can be differentiated inside `shard_map`.
         hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)

@@ -53,6 +53,10 @@ class LabelledParam(struct.PyTreeNode, meta.AxisMetadata[Any]):
 class Recurrent(Module):
     """A Flax module that evaluates a recurrence and owns its parameters.
 
+    In a block of its own it is a layer without a nonlinearity and without an output
+    projection, such as the linear DLR of the paper's language models;
+    `RecurrentLayer` has both.
+
     Attributes:
       recurrence: The recurrence.
       method: Evaluation method; it changes the cost, not the values.

@@ -4,13 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssm_jax.types import Array, Float
+from ssm_jax.types import Array, Float, Int
 
 _THETA = 10_000.0
 
 
 def rotate(
-    x: Float[Array, "*b l h k"], first: int = 0, theta: float = _THETA
+    x: Float[Array, "*b l h k"],
+    first: int = 0,
+    theta: float = _THETA,
+    *,
+    steps: Int[Array, "*b l"] | None = None,
 ) -> Float[jax.Array, "*b l h k"]:
     """Rotates pairs of channels by angles proportional to the position.
 
@@ -22,6 +26,8 @@ def rotate(
       x: Queries or keys, ``(*b, l, h, k)`` with even ``k``.
       first: Position of the first step; the others follow.
       theta: Base of the angles.
+      steps: The step of ``x``, from 0 to ``l - 1``, whose position each one has. None:
+        its own.
 
     Returns:
       The rotated queries or keys, ``(*b, l, h, k)``.
@@ -41,7 +47,9 @@ def rotate(
     # and a frequency is off by 1e-4.
     frequencies = theta ** (-np.arange(0, width, 2) / width)
     angles = np.arange(first, first + length)[:, None, None] * frequencies
-    cos, sin = (f(angles).astype(x.dtype) for f in (np.cos, np.sin))
+    cos, sin = (jnp.asarray(f(angles), x.dtype) for f in (np.cos, np.sin))
+    if steps is not None:
+        cos, sin = cos[steps], sin[steps]
     even, odd = x[..., ::2], x[..., 1::2]
     pairs = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
     return pairs.reshape(x.shape)

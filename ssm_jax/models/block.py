@@ -28,8 +28,9 @@ class Block(Module):
         sequence.
       axis_name: Mapped axis over which the batch is sharded; BatchNorm shares its
         moments over it. None means that the batch is not sharded.
-      feedforward: Module with the signature ``(x, *, train) -> y``, such as `MLP`, with
-        a residual connection and a normalization of its own. None means no such module.
+      feedforward: Module with the signature ``(x, *, mask, train) -> y``, such as `MLP`
+        or `ExpertChoiceMLP`, with a residual connection and a normalization of its own.
+        None means no such module.
 
     Example:
       >>> import jax
@@ -76,8 +77,10 @@ class Block(Module):
         flags = {"reset": reset, "mask": mask, "train": train}
         x, state = residual(lambda x: self.layer(x, state, **flags), x, "norm")
         if (feedforward := self.feedforward) is not None:
-            # Its steps are independent, so that it needs neither a state nor the flags.
+            # It has no state; experts that choose among steps need to know the padding.
             x, _ = residual(
-                lambda x: (feedforward(x, train=train), None), x, "feedforward_norm"
+                lambda x: (feedforward(x, mask=mask, train=train), None),
+                x,
+                "feedforward_norm",
             )
         return x, state

@@ -69,9 +69,15 @@ class TokenEncoder(Module):
       d_model: Width of the output.
       vocabulary: Number of tokens.
       std: Standard deviation of the initial table.
+      d_embedding: Width of the table, which linear maps without a bias connect to
+        ``d_model``. None means ``d_model``, without such maps.
 
     Parameters, float32:
-      table: `flax.linen.Embed`, ``(vocabulary, d_model)``.
+      table: `flax.linen.Embed`, ``(vocabulary, d_model)``, or with ``d_embedding``
+        ``(vocabulary, d_embedding)``.
+      from_table: `Linear`, ``(d_embedding, d_model)``; only with ``d_embedding``.
+      to_table: `Linear`, ``(d_model, d_embedding)``; only with ``d_embedding``, and if
+        `attend` is used.
 
     Example:
       >>> encoder = TokenEncoder(d_model=2, vocabulary=3)
@@ -87,12 +93,17 @@ class TokenEncoder(Module):
     d_model: PositiveInt
     vocabulary: PositiveInt
     std: NonNegativeFloat = 1.0
+    d_embedding: PositiveInt | None = None
 
     def setup(self) -> None:
         """Creates the table that `__call__` and `attend` share."""
         normal = jax.nn.initializers.normal(self.std)
+        width = self.d_embedding or self.d_model
         # `setup` instead of `compact`, because two methods use the table.
-        self.table = nn.Embed(self.vocabulary, self.d_model, embedding_init=normal)
+        self.table = nn.Embed(self.vocabulary, width, embedding_init=normal)
+        if self.d_embedding is not None:
+            self.from_table = Linear(self.d_model, "xavier", use_bias=False)
+            self.to_table = Linear(width, "xavier", use_bias=False)
 
     def __call__(self, x: Int[Array, "*b l"]) -> Outputs:
         """Maps tokens ``(*b, l)`` to ``(*b, l, d_model)``."""
@@ -102,13 +113,17 @@ class TokenEncoder(Module):
                 f"`x` must be an array of integers, got {shown(x)}; a token is an "
                 "index in the vocabulary."
             )
-        return self.table(x)
+        embedded = self.table(x)
+        return embedded if self.d_embedding is None else self.from_table(embedded)
 
     def attend(self, x: Activations) -> Outputs:
         """Maps ``(*b, l, d_model)`` to logits ``(*b, l, vocabulary)``.
 
-        The logits are the inner products of ``x`` with the embeddings of all tokens.
+        The logits are the inner products of ``x`` with the embeddings of all tokens,
+        with ``d_embedding`` after ``to_table``.
         """
+        if self.d_embedding is not None:
+            x = self.to_table(x)
         # Tied to the embedding: no second matrix of the size of the vocabulary.
         return self.table.attend(x)
 

@@ -15,6 +15,7 @@ from experiments.dlr import (
     listops_subtrees,
     long_shift,
     pathfinder_segmentation,
+    pg19,
     pixel_mnist,
 )
 from experiments.etsmlp import (
@@ -90,6 +91,18 @@ VARIANTS = {
         "model=dlr_prod,phases=coarse_fine,size=small",
         *(f"model={name},size=small" for name in ("dss", "sgconv", "dlr_prod")),
         "size=small",
+    ),
+    pg19: (
+        *(
+            f"{model}experts={experts}{norm}"
+            for model in ("", "model=transformer,")
+            for experts in (64, 1)
+            for norm in ("", ",norm=post")
+        ),
+        "",
+        "size=small",
+        "experts=1,size=small",
+        "model=transformer,norm=post,size=small",
     ),
     digits: ("",),
     pixel_mnist: ("", "permuted=true", "size=small", "permuted=true,size=small"),
@@ -201,6 +214,7 @@ STEPS = {
         *(f"task={task},model=dss" for task in atomic.TASKS if task != "shift"),
     ),
     pathx: ("small_change=true",),
+    pg19: VARIANTS[pg19][-3:],
     listops_subtrees: ("size=small", "model=dss,size=small"),
     long_shift: (
         "model=dlr_prod,phases=coarse_fine,size=small",

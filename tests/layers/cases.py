@@ -60,6 +60,7 @@ ROWS = {
     ),
     "softmax": Row(Attention(2, bidirectional=True, dropout=0.5), 2, drops=True),
     "softmax_causal": Row(Attention(2)),
+    "softmax_rotary": Row(Attention(2, "rotary", d_head=6)),
     "linear": Row(Attention(2, "linear", bidirectional=True), directions=2),
     "linear_causal": Row(Attention(2, "linear")),
     "rotary": Row(RotaryAttention(2, bidirectional=True, dropout=0.5), 2, drops=True),

@@ -13,7 +13,7 @@ from tests.bad_inputs import refuses
 from tests.tiers import tiered
 
 D, HEADS = 4, 2
-KINDS = ("softmax", "linear")
+KINDS = ("softmax", "linear", "rotary")
 each_attention = pytest.mark.parametrize(
     ("kind", "bidirectional"), [(kind, way) for kind in KINDS for way in (True, False)]
 )
@@ -37,12 +37,24 @@ def phi(x):
     return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0)))
 
 
+def rotated(x, positions):
+    """Each pair of channels as a complex number, times a number of modulus 1."""
+    frequencies = 10_000.0 ** (-np.arange(0, x.shape[-1], 2) / x.shape[-1])
+    turns = np.exp(1j * np.multiply.outer(positions, frequencies))[:, None]
+    z = (x[..., ::2] + 1j * x[..., 1::2]) * turns
+    return np.stack([z.real, z.imag], -1).reshape(x.shape)
+
+
 def definition(layer, variables, x, state=None, reset=None, mask=None):
     """Evaluates one row ``(l, d)`` step by step; returns ``(y, last)``."""
     length, d = x.shape
     qkv = dense(variables, "in", np.float64(x)).reshape(length, 3, layer.n_heads, -1)
     segment = np.zeros(length, int) if reset is None else np.cumsum(reset)
     mask = np.ones(length, bool) if mask is None else mask
+    if layer.kind == "rotary":
+        positions = np.cumsum(mask) - 1
+        for part in (0, 1):
+            qkv[:, part] = rotated(qkv[:, part], positions)
     y = np.zeros((length, d))
     for i in np.flatnonzero(mask):
         seen = mask & (segment == segment[i])
@@ -51,7 +63,7 @@ def definition(layer, variables, x, state=None, reset=None, mask=None):
         of_heads = []
         for head in range(layer.n_heads):
             q, k, v = qkv[i, 0, head], qkv[seen, 1, head], qkv[seen, 2, head]
-            if layer.kind == "softmax":
+            if layer.kind != "linear":
                 of_heads.append(special.softmax(k @ q / np.sqrt(len(q))) @ v)
                 continue
             weights = phi(k) @ phi(q)
@@ -61,7 +73,7 @@ def definition(layer, variables, x, state=None, reset=None, mask=None):
                 below = below + phi(q) @ state[head, :, -1]
             of_heads.append(above / below)
         y[i] = dense(variables, "out", np.concatenate(of_heads))
-    if layer.kind == "softmax" or layer.bidirectional:
+    if layer.kind != "linear" or layer.bidirectional:
         return y, None
     ends = mask & (segment == segment[-1])
     k, v = phi(qkv[ends, 1]), qkv[ends, 2]
@@ -124,6 +136,18 @@ def test_attention_matches_its_definition(kind, bidirectional, flags):
         )
         slope = np.sum(of_x[row] * direction[row])
         np.testing.assert_allclose(slope, (ahead - behind) / 2e-5, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_heads_of_a_width_of_their_own(kind):
+    layer = Attention(HEADS, kind, d_head=6)
+    variables, x = initialized(layer), drawn(1, 13, D)
+    (y, last), _ = compiled(layer)(variables, x, x, layer.initial_state((1,), D), {})
+    wanted, wanted_last = definition(layer, variables, x[0])
+    np.testing.assert_allclose(y[0], wanted, rtol=0, atol=1e-5)
+    if wanted_last is not None:
+        np.testing.assert_allclose(last[0], wanted_last, rtol=0, atol=1e-4)
 
 
 @pytest.mark.full
@@ -193,6 +217,7 @@ def test_mlp_matches_its_formula(activation):
 X = drawn(2, 5, D)
 REFUSALS = {
     "heads": ({"n_heads": 3}, {}, "x", "multiple of n_heads = 3", "(2, 5, 4)"),
+    "odd_heads": ({"kind": "rotary", "d_head": 3}, {}, "d_head", "even", "3"),
     "mask": ({}, {"mask": np.ones((2, 4), bool)}, "mask", "(2, 5)", "(2, 4)"),
     "state_of_softmax": (
         {},

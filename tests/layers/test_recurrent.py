@@ -17,6 +17,7 @@ from ssm_jax.layers import (
     Recurrent,
     RecurrentLayer,
 )
+from ssm_jax.models import Block
 from ssm_jax.recurrences import DLR, FRU, GRU, LSTM, ParamGroup, TimeInvariant
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
@@ -76,6 +77,18 @@ def test_recurrent_equals_the_recurrence(x):
     params = meta.unbox(variables)["params"]["recurrence"]
     wanted = jax.jit(PLAIN.apply)(params, x)
     chex.assert_trees_all_close(apply(variables, x), wanted, rtol=0, atol=1e-6)
+
+
+@pytest.mark.full
+def test_recurrence_in_a_block_is_a_linear_layer(x):
+    block = Block(Recurrent(PLAIN), prenorm=True)
+    variables, apply = initialized(block)
+    assert variables["params"].keys() == {"layer", "norm"}
+    params = meta.unbox(variables)["params"]["layer"]["recurrence"]
+    centred = x - x.mean(-1, keepdims=True)
+    normed = centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    wanted, last = jax.jit(PLAIN.apply)(params, normed)
+    chex.assert_trees_all_close(apply(variables, x), (x + wanted, last), atol=1e-5)
 
 
 @pytest.mark.parametrize("make", [Recurrent, RecurrentLayer])

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 from scipy import special, stats
 
 from ssm_jax.models import (
@@ -148,6 +149,26 @@ def test_token_encoder_looks_up_rows_of_a_normal_table():
     assert table.shape == (50, 20)
     assert stats.kstest(np.ravel(table) / 0.1, "norm").pvalue > 0.01
     close(encoder.apply(variables, tokens), table[tokens], 0)
+
+
+def test_table_narrower_than_the_model_is_projected_both_ways():
+    encoder = TokenEncoder(d_model=6, vocabulary=9, d_embedding=2)
+    tokens = np.array([[3, 0, 8], [3, 3, 1]])
+
+    def both(encoder):
+        return encoder.attend(encoder(tokens))
+
+    variables = nn.init(both, encoder)(jax.random.key(0))
+    params = variables["params"]
+    table = params["table"]["embedding"]
+    up, down = (params[f"{way}_table"]["dense"]["kernel"] for way in ("from", "to"))
+    assert (table.shape, up.shape, down.shape) == ((9, 2), (2, 6), (6, 2))
+    assert all(
+        params[f"{way}_table"]["dense"].keys() == {"kernel"} for way in ("from", "to")
+    )
+    close(nn.apply(both, encoder)(variables), table[tokens] @ up @ down @ table.T)
+    # A model with a head of its own needs no map to the table.
+    assert "to_table" not in encoder.init(jax.random.key(0), tokens)["params"]
 
 
 REFUSALS = {
