@@ -10,12 +10,14 @@ import pytest
 from ml_collections import ConfigDict
 
 from experiments.dlr import (
+    arena,
     atomic,
     digits,
     listops_subtrees,
     long_shift,
     pathfinder_segmentation,
     pixel_mnist,
+    speech,
 )
 from experiments.etsmlp import (
     image,
@@ -91,6 +93,8 @@ VARIANTS = {
         *(f"model={name},size=small" for name in ("dss", "sgconv", "dlr_prod")),
         "size=small",
     ),
+    arena: (*arena.PAPER, *(f"{cell},size=small" for cell in arena.PAPER)),
+    speech: ("", "size=small"),
     digits: ("",),
     pixel_mnist: ("", "permuted=true", "size=small", "permuted=true,size=small"),
     listops: (*ARENA, "hyperparameters=code", *BASELINES, *CHANGES),
@@ -169,8 +173,9 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
     """The same experiment at a size that trains in seconds."""
     task, training = config.task, config.training
     small = {"n_train": 20, "n_validation": 10, "n_test": 10}
-    if not config.experiment.split("/")[1].startswith("path"):
-        small["data_dir"] = data_dir  # Those of Pathfinder draw what they need.
+    if "Pathfinder" not in task.cls:  # It draws what it needs.
+        speech_dir = f"{data_dir}/speech"
+        small["data_dir"] = speech_dir if "Speech" in task.cls else data_dir
     task.update({name: value for name, value in small.items() if name in task})
     if "length" in task and "block" in config.model:
         task.length = 32
@@ -201,6 +206,8 @@ STEPS = {
         *(f"task={task},model=dss" for task in atomic.TASKS if task != "shift"),
     ),
     pathx: ("small_change=true",),
+    arena: ("task=retrieval", "task=pathfinder"),
+    speech: ("size=small",),
     listops_subtrees: ("size=small", "model=dss,size=small"),
     long_shift: (
         "model=dlr_prod,phases=coarse_fine,size=small",
