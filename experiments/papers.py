@@ -53,6 +53,7 @@ _ATOMIC = (
 _OF_TABLE_6 = tuple(
     task for task in _ATOMIC if task not in ("cumsum", "cummax", "mips")
 )
+_ARENA = ("listops", "text", "retrieval", "pathfinder", "pathx")
 _LONG = ("", "dlr_prod", "dss", "sgconv")
 _LENGTHS = ("", "65536", "262144", "1048576")
 _HIGHER = ("", "dss", "local_attention")
@@ -90,6 +91,10 @@ PAPERS = {
                     pixels=("", "256", "512"),
                     model=("", "dss"),
                 ),
+            ),
+            Table(
+                "Table 4: Long Range Arena and Speech Commands",
+                _cells("dlr/arena", task=_ARENA) + ("dlr/speech",),
             ),
             Table(
                 "Table 6: attention with feed-forward layers",

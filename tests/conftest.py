@@ -155,7 +155,7 @@ def mnist_dir(tmp_path_factory) -> str:
 def sets_dir(mnist_dir, tmp_path_factory) -> str:
     """A folder with tiny sets: the mnist of `mnist_dir`, the others from raw files.
 
-    In its folder ``novels`` there is text.
+    In its folder ``novels`` there is text, and in ``speech`` there are recordings.
     """
     from ssm_jax.tasks.images import prepare_cifar10
     from ssm_jax.tasks.text import prepare_aan, prepare_glue, prepare_imdb
@@ -176,4 +176,5 @@ def sets_dir(mnist_dir, tmp_path_factory) -> str:
     ):
         writing.write(which, raw, str(data_dir), subset=True)
     raw_sets.novels(data_dir / "novels", 29)
+    raw_sets.speech(data_dir / "speech")
     return str(data_dir)

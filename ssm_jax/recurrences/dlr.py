@@ -24,6 +24,7 @@ from ssm_jax.recurrences.families.time_invariant import (
     SISOModes,
     TimeInvariant,
     convolution_kernel,
+    resample,
 )
 from ssm_jax.types import (
     Activations,
@@ -63,6 +64,9 @@ class DLR(TimeInvariant):
         product readout have ``n**2 / 4`` evenly spread phases.
       max_kernel_length: Number of taps ``K`` after which the kernel of each direction
         is cut, for bidirectional models of long sequences. None: no limit.
+      step_scale: Number of steps of the trained sequences that one step replaces, for
+        evaluation at a fraction of their sample rate; see `resample`. A kernel is cut
+        after ``K`` of the longer steps.
       dt_min: Minimum initial decay rate; a mode decays by ``dt / 2`` nats per step.
       dt_max: Maximum initial decay rate.
       lr_multiplier: Factor on the learning rate of the decays and weights.
@@ -123,6 +127,7 @@ class DLR(TimeInvariant):
     bidirectional: bool = False
     phase_init: Literal["even", "coarse_fine"] = "even"
     max_kernel_length: PositiveInt | None = None
+    step_scale: PositiveInt = 1
     dt_min: float = 1e-4
     dt_max: float = 1e-1
     lr_multiplier: float = 1.0
@@ -216,13 +221,14 @@ class DLR(TimeInvariant):
             log_abs = -jnp.square(params["sqrt_decay"])
         # The directions share their decays, as in the code; the paper calls them
         # independent.
-        return SISOModes(
+        modes = SISOModes(
             log_decay=LogDecay(log_abs, params.get("phase")),
             w=weight("w"),
             feedthrough=params["feedthrough"],
             w_backward=weight("w_backward") if self.bidirectional else None,
             readout="prod" if self.readout == "prod" else "real",
         )
+        return resample(modes, self.step_scale)
 
     def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
         """Returns zeros, batch axes first; None if bidirectional."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssm_jax.fields import check_fields
+from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import decay_powers
 from ssm_jax.kernels.precision import bounded_exp, in_float32, power_of_two, scaled
@@ -24,6 +24,7 @@ from ssm_jax.recurrences.families.time_invariant import (
     Params,
     SISOModes,
     TimeInvariant,
+    resample,
 )
 from ssm_jax.types import PRNGKey
 
@@ -52,6 +53,9 @@ class DSS(TimeInvariant):
         part of HiPPO-LegS, one of each conjugate pair. ``"lin"``: ``-1/2 + i pi n``.
       bidirectional: Adds a backward convolution over future steps, with the same
         modes and its own weights.
+      step_scale: Number of steps of the trained sequences that one step replaces, for
+        evaluation at a fraction of their sample rate; see `resample`. With the
+        exponential kernel this is the step size ``step_scale Delta``.
       dt_min: Minimum initial step size.
       dt_max: Maximum initial step size.
       lr_multiplier: Factor on the learning rate of modes, steps and weights.
@@ -94,6 +98,7 @@ class DSS(TimeInvariant):
     length: int | None = None
     eigenvalue_init: Literal["hippo", "lin"] = "hippo"
     bidirectional: bool = False
+    step_scale: PositiveInt = 1
     dt_min: float = 1e-3
     dt_max: float = 1e-1
     lr_multiplier: float = 1.0
@@ -172,12 +177,13 @@ class DSS(TimeInvariant):
             # The gain is in the weights: an input enters all states unscaled.
             return gain * join_complex(params, name)
 
-        return SISOModes(
+        modes = SISOModes(
             log_decay=log_decay,
             w=weight("w"),
             feedthrough=params["feedthrough"],
             w_backward=weight("w_backward") if self.bidirectional else None,
         )
+        return resample(modes, self.step_scale)
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Returns optimizer groups for modes, step sizes and weights."""

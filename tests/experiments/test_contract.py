@@ -10,6 +10,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from experiments.dlr import (
+    arena,
     atomic,
     digits,
     listops_subtrees,
@@ -17,6 +18,7 @@ from experiments.dlr import (
     pathfinder_segmentation,
     pg19,
     pixel_mnist,
+    speech,
 )
 from experiments.etsmlp import (
     image,
@@ -104,6 +106,8 @@ VARIANTS = {
         "experts=1,size=small",
         "model=transformer,norm=post,size=small",
     ),
+    arena: (*arena.PAPER, *(f"{cell},size=small" for cell in arena.PAPER)),
+    speech: ("", "size=small"),
     digits: ("",),
     pixel_mnist: ("", "permuted=true", "size=small", "permuted=true,size=small"),
     listops: (*ARENA, "hyperparameters=code", *BASELINES, *CHANGES),
@@ -182,8 +186,9 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
     """The same experiment at a size that trains in seconds."""
     task, training = config.task, config.training
     small = {"n_train": 20, "n_validation": 10, "n_test": 10}
-    if not config.experiment.split("/")[1].startswith("path"):
-        small["data_dir"] = data_dir  # Those of Pathfinder draw what they need.
+    if "Pathfinder" not in task.cls:  # It draws what it needs.
+        speech_dir = f"{data_dir}/speech"
+        small["data_dir"] = speech_dir if "Speech" in task.cls else data_dir
     task.update({name: value for name, value in small.items() if name in task})
     if "length" in task and "block" in config.model:
         task.length = 32
@@ -215,6 +220,8 @@ STEPS = {
     ),
     pathx: ("small_change=true",),
     pg19: VARIANTS[pg19][-3:],
+    arena: ("task=retrieval", "task=pathfinder"),
+    speech: ("size=small",),
     listops_subtrees: ("size=small", "model=dss,size=small"),
     long_shift: (
         "model=dlr_prod,phases=coarse_fine,size=small",

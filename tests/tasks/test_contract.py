@@ -68,6 +68,9 @@ FINITE = {
     "glue_pair": lambda sets_dir: tasks.Glue(
         name="mrpc", data_dir=sets_dir, length=30, vocabulary=40, n_validation=10
     ),
+    "speech_commands": lambda sets_dir: tasks.SpeechCommands(
+        data_dir=f"{sets_dir}/speech"
+    ),
     "retrieval": lambda sets_dir: tasks.Retrieval(data_dir=sets_dir, length=70),
     "text_shuffled": lambda sets_dir: text(sets_dir, layout="shuffled", length=20),
     "text_packed": lambda sets_dir: text(sets_dir, layout="packed", length=20),

@@ -7,7 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.fft import modal_kernel
-from ssm_jax.kernels.powers import LogDecay, decay_powers, multiply_decays
+from ssm_jax.kernels.powers import (
+    LogDecay,
+    decay_powers,
+    multiply_decays,
+    n_step_decay,
+)
 from ssm_jax.types import Array, Complex, Float, Inexact, Readout
 
 
@@ -145,6 +150,54 @@ def to_real_readout(modes: SISOModes) -> SISOModes:
         w_backward=square(modes.w_backward),
         log_decay_backward=modes.log_decay_backward and pairs(modes.log_decay_backward),
         readout="real",
+    )
+
+
+def resample(modes: SISOModes, step_scale: int) -> SISOModes:
+    r"""Returns the modes of the same system with steps ``s`` times as long.
+
+    An input holds for the ``s`` steps that it replaces, and outputs are those at the
+    last of them, so that the kernels are sums of ``s`` taps:
+
+    .. math::
+      k^{(s)}_l = \sum_{r < s} k_{s l + r}, \qquad
+      \lambda^{(s)} = \lambda^s, \qquad
+      w^{(s)} = w \sum_{r < s} \lambda^r = w \frac{\lambda^s - 1}{\lambda - 1}
+
+    For continuous modes that are discretized by zero-order hold this is the step size
+    ``s Delta``.
+
+    Args:
+      modes: The modes, with either readout.
+      step_scale: The factor ``s``.
+
+    Returns:
+      Modes; if ``s > 1`` with ``readout="real"``, for which a product readout of ``n``
+      modes becomes one of ``n (n + 1) / 2``.
+
+    References:
+      Gu, Goel and Ré, `Efficiently Modeling Long Sequences with Structured State Spaces
+      <https://arxiv.org/abs/2111.00396>`_, 2021, section 4.3 (the change of the step
+      size of a trained model)
+    """
+    if step_scale == 1:
+        return modes
+    # A product of two sums of taps is not the sum of the products.
+    modes = to_real_readout(modes)
+
+    def resampled(log_decay, w):
+        # Of s terms: the quotient of the geometric series is 0 / 0 at lam = 1.
+        return w * jnp.sum(decay_powers(log_decay, jnp.arange(step_scale)), 0)
+
+    backward = modes.log_decay_backward
+    w_backward = modes.w_backward
+    if w_backward is not None:
+        w_backward = resampled(backward or modes.log_decay, w_backward)
+    return modes._replace(
+        log_decay=n_step_decay(modes.log_decay, step_scale),
+        w=resampled(modes.log_decay, modes.w),
+        w_backward=w_backward,
+        log_decay_backward=backward and n_step_decay(backward, step_scale),
     )
 
 

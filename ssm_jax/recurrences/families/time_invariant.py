@@ -30,6 +30,7 @@ from ssm_jax.recurrences.families.modes import (
     SISOModes,
     convolution_kernel,
     direction_weights,
+    resample,
     to_real_readout,
     zero_input_response,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "SISOModes",
     "TimeInvariant",
     "convolution_kernel",
+    "resample",
 ]
 
 # Bound on the number of states in memory where all states of a sequence are computed:
