@@ -120,6 +120,22 @@ def test_one_expert_is_an_mlp_times_the_probability_one():
 
 
 @pytest.mark.full
+@pytest.mark.parametrize(
+    ("factor", "causal"), [(1.0, False), (2.5, False), (3.0, True)]
+)
+def test_outputs_depend_on_the_future_unless_every_expert_takes_every_step(
+    factor, causal
+):
+    layer = ExpertChoiceMLP(HIDDEN, 3, eval_capacity_factor=factor)
+    apply, variables = jax.jit(layer.apply), initialized(layer)
+    x = drawn(20, LENGTH, D)
+    changed = x.copy()
+    changed[:, LENGTH // 2 :] *= -3
+    before, after = (apply(variables, x)[:, : LENGTH // 2] for x in (x, changed))
+    assert np.allclose(before, after, rtol=0, atol=1e-5) == causal
+
+
+@pytest.mark.full
 def test_every_expert_starts_as_an_mlp_of_its_own():
     params = jax.jit(ExpertChoiceMLP(HIDDEN, 3).init)(jax.random.key(0), X)["params"]
     alone = jax.eval_shape(MLP(HIDDEN).init, jax.random.key(0), X)["params"]

@@ -76,6 +76,7 @@ LAYERS = {
 }
 STATELESS = {
     "attention": Attention(n_heads=2),
+    "attention_rotary": Attention(n_heads=2, kind="rotary"),
     "rotary_attention": RotaryAttention(n_heads=2),
 }
 
