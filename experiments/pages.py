@@ -20,6 +20,7 @@ from ssm_jax.cli.summary import (
 
 NOT_RUN = "not run"
 PICTURE = "longssm/lengths.png"
+ATOMIC_PICTURE = "dlr/atomic.png"
 UNITS = ("rnn", "lstm", "sru", "fru")
 
 _HEAD = """\
@@ -37,6 +38,14 @@ _FURTHER = """\
 
 Smaller models, less data or other settings than in the paper: the results are not
 comparable with those of the paper.
+"""
+_ATOMIC = """\
+## Atomic tasks
+
+A test sequence of each task, and the prediction of one layer of DLR of the reduced size
+(`dlr/atomic:task=...,size=small`). Drawn by `python -m experiments.dlr.figures.atomic`.
+
+![Input, target and prediction of eleven tasks]({picture})
 """
 _BY_LENGTH = """\
 ## Perplexity by length
@@ -203,11 +212,17 @@ def _ablations(rows: Sequence[Row]) -> str:
     return "\n".join(sentences)
 
 
+def _atomic(rows: Sequence[Row]) -> str:
+    del rows  # The picture is drawn from work dirs.
+    return _ATOMIC.format(picture=ATOMIC_PICTURE)
+
+
 def _by_length(rows: Sequence[Row]) -> str:
     return _BY_LENGTH.format(picture=PICTURE) + "\n" + tables.by_length(rows)
 
 
 _MORE: Mapping[str, Callable[[Sequence[Row]], str]] = {
+    "dlr": _atomic,
     "etsmlp": _ablations,
     "fru": _units,
     "longssm": _by_length,
