@@ -107,7 +107,7 @@ R2_6: dict[TaskName, tuple[float, float]] = {
 """The tasks of table 6."""
 
 PAPER = {
-    f"task={task}{column}": r2
+    f"task={task}{column}": float(r2)
     for columns, table in ((COLUMNS, _R2), (COLUMNS_6, R2_6))
     for task, row in table.items()
     for column, r2 in zip(columns, row, strict=True)

@@ -67,7 +67,7 @@ class Variant:
 
 
 PAPER = {
-    format_variant(Variant(model, length)): r2
+    format_variant(Variant(model, length)): float(r2)
     for model, row in _R2.items()
     for length, r2 in zip((16_384, 65_536, 262_144, 1_048_576), row, strict=True)
 }

@@ -52,7 +52,7 @@ SHIFT = ROW | {
 def test_page_has_ours_beside_theirs_and_what_was_not_run():
     rows = [SHIFT | {"value": 0.5}, SHIFT | {"value": 0.7, "seed": 1}]
     rows.append(SHIFT | {"variant": "task=shift,size=demo", "value": 0.9})
-    table, *_, further = pages.page("dlr", rows).split("## ")[1:]
+    table, *_, further, _ = pages.page("dlr", rows).split("## ")[1:]
     head, shift, cumsum, *_ = cells(table.split("\n\n")[1])
     assert head[:7] == [
         "experiment", "metric", "ours", "theirs", "error", "baseline", "seeds"
