@@ -61,7 +61,7 @@ def test_page_has_ours_beside_theirs_and_what_was_not_run():
     assert shift[6] == "2"
     assert cumsum == ["dlr/atomic:task=cumsum", "", "not run", "1", *[""] * 7]
     assert further.startswith("Reduced and further settings")
-    head, demo = cells(further.split("\n\n")[-1])
+    head, demo = cells(further.split("\n\n")[2])
     assert "theirs" not in head
     assert demo[:3] == ["dlr/atomic:task=shift,size=demo", "test r2", "0.9000"]
 
