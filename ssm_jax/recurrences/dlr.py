@@ -12,7 +12,7 @@ from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.kernels.precision import in_float32
-from ssm_jax.recurrences.families.finite_kernel import Kernels, convolve, last_inputs
+from ssm_jax.recurrences.families.finite_kernel import last_inputs
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
     log_uniform,
@@ -23,17 +23,9 @@ from ssm_jax.recurrences.families.time_invariant import (
     Params,
     SISOModes,
     TimeInvariant,
-    convolution_kernel,
     resample,
 )
-from ssm_jax.types import (
-    Activations,
-    Method,
-    Outputs,
-    PRNGKey,
-    PyTree,
-    Steps,
-)
+from ssm_jax.types import PRNGKey, PyTree
 
 # Im k = Re(-i k) and Re k + Im k = Re((1 - i) k): real readouts of rotated weights.
 _ROTATION = {"imag": -1j, "sum": 1 - 1j}
@@ -235,39 +227,6 @@ class DLR(TimeInvariant):
         if self.max_kernel_length is None or self.bidirectional:
             return super().initial_state(batch_shape, d_in)
         return last_inputs(batch_shape, self.max_kernel_length, d_in)
-
-    def apply(
-        self,
-        params: Params,
-        x: Activations,
-        state: PyTree = None,
-        *,
-        reset: Steps | None = None,
-        mask: Steps | None = None,
-        method: Method = "auto",
-    ) -> tuple[Outputs, PyTree]:
-        """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
-
-        The methods are those of `TimeInvariant.apply`; with ``max_kernel_length`` they
-        are those of `convolve`, ``"sequential"`` and ``"fft"``.
-        """
-        if self.max_kernel_length is None:
-            return super().apply(
-                params, x, state, reset=reset, mask=mask, method=method
-            )
-        modes, longest = self.modes(params), self.max_kernel_length
-
-        def kernels(length):
-            length = min(length, longest)
-            backward = None
-            if self.bidirectional:
-                backward = convolution_kernel(modes.backward(), length)
-            forward = convolution_kernel(modes, length)
-            return Kernels(forward, modes.feedthrough, backward)
-
-        return convolve(
-            kernels, x, state, reset, mask, kernel_length=longest, method=method
-        )
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Returns optimizer groups for decays and weights."""

@@ -192,10 +192,10 @@ def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
     task.update({name: value for name, value in small.items() if name in task})
     if "length" in task and "block" in config.model:
         task.length = 32
-    if "Solve" in task.cls:  # Its outputs are counted, those of others are a field.
-        config.model.head.l_output = build(task).spec.l_output
         if "min_length" in task:
             task.update(min_length=8, max_length=32)
+    if "Solve" in task.cls:  # Its outputs are counted, those of others are a field.
+        config.model.head.l_output = build(task).spec.l_output
     config.optimizer.warmup_steps = 0
     training.update(steps=2, batch_size=8, evaluation_batches=1)
     if "block" not in config.model:

@@ -16,10 +16,19 @@ from ssm_jax.recurrences.families.base import (
     apply_to_valid_steps,
     check,
 )
+from ssm_jax.recurrences.families.modes import SISOModes, convolution_kernel
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
 
 # Names that a module of a convolution imports.
-__all__ = ["FiniteKernel", "Kernels", "ParamGroup", "Params", "convolve", "last_inputs"]
+__all__ = [
+    "FiniteKernel",
+    "Kernels",
+    "ParamGroup",
+    "Params",
+    "convolve",
+    "convolve_modes",
+    "last_inputs",
+]
 
 # From this length on an FFT is faster than the sum over the taps of every step.
 _LONG = 16
@@ -166,6 +175,29 @@ def convolve(
         return y, _state_after(past, segment, x.shape[-2], lengths, kernel_length - 1)
 
     return apply_to_valid_steps(run, x, state, reset, mask)
+
+
+def convolve_modes(
+    modes: SISOModes,
+    x: Activations,
+    state: PyTree,
+    reset: Steps | None,
+    mask: Steps | None,
+    kernel_length: int,
+    method: Method,
+) -> tuple[Outputs, PyTree]:
+    """Convolves sequences with the first taps of the kernel of modes; `convolve`."""
+
+    def kernels(length):
+        length = min(length, kernel_length)
+        backward = None
+        if modes.bidirectional:
+            backward = convolution_kernel(modes.backward(), length)
+        return Kernels(convolution_kernel(modes, length), modes.feedthrough, backward)
+
+    return convolve(
+        kernels, x, state, reset, mask, kernel_length=kernel_length, method=method
+    )
 
 
 def _check_method(method, reset):

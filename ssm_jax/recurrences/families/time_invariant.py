@@ -25,6 +25,7 @@ from ssm_jax.recurrences.families.base import (
     check,
     state_after,
 )
+from ssm_jax.recurrences.families.finite_kernel import convolve_modes
 from ssm_jax.recurrences.families.modes import (
     MIMOModes,
     SISOModes,
@@ -43,7 +44,6 @@ __all__ = [
     "Params",
     "SISOModes",
     "TimeInvariant",
-    "convolution_kernel",
     "resample",
 ]
 
@@ -64,9 +64,11 @@ class TimeInvariant(Recurrence, abc.ABC):
       bounded_decay: Whether the modulus of every decay is at most 1 for all parameters.
         If not, ``"fft"`` tests the decays at run time and falls back to sequential
         evaluation if they are too large for an FFT.
+      max_kernel_length: Number of taps of the kernel of each direction. None: no limit.
     """
 
     bounded_decay: bool = False
+    max_kernel_length: int | None = None
 
     @abc.abstractmethod
     def init(self, key: PRNGKey, d_in: int) -> Params:
@@ -109,12 +111,15 @@ class TimeInvariant(Recurrence, abc.ABC):
         ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"`` computes the
         states for short sequences and with resets; otherwise it uses ``"chunked"`` on
         CPUs for few modes per channel, else ``"fft"``. The states of `MIMOModes` are
-        always computed.
+        always computed. With ``max_kernel_length`` the methods are those of `convolve`.
         """
         modes = self.modes(in_float32(params))
         check_log_decay(modes.log_decay)
         if isinstance(modes, SISOModes) and modes.log_decay_backward is not None:
             check_log_decay(modes.log_decay_backward, "log_decay_backward")
+        if (longest := self.max_kernel_length) is not None:
+            assert isinstance(modes, SISOModes)
+            return convolve_modes(modes, x, state, reset, mask, longest, method)
         check(
             x,
             state,
