@@ -305,9 +305,11 @@ def test_shrunk_experiment_trains(file, variant, sets_dir):
     assert min(losses[-10:]) < SLOW.get(file, 0.65) * losses[0], losses
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
-    ("file", "variant"), [(digits, ""), (language, "dataset=mrpc,model=gate")]
+    ("file", "variant"),
+    tiered(
+        [(digits, ""), (language, "dataset=mrpc,model=gate")], 0, full=1, unpack=True
+    ),
 )
 def test_shrunk_experiment_is_trained_and_measured(file, variant, sets_dir, tmp_path):
     config = shrunk(file.get_config(variant), sets_dir)

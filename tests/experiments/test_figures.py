@@ -134,7 +134,7 @@ def test_errors_by_height_of_runs_are_drawn(subtrees, tmp_path, monkeypatch, cap
     assert Path("error_by_height.png").stat().st_size > 5000
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_errors_by_height_need_a_run_on_the_task(tmp_path):
     config = digits.get_config()
     config.optimizer.warmup_steps = 0
@@ -186,7 +186,7 @@ def test_segmentation_is_ranked_and_reported_by_macro_f1(segmented):
     assert names >= {"curves", "predictions"}
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_masks_need_a_run_on_the_task(tmp_path):
     train(tiny.shift(steps=1), str(tmp_path))
     with refuses("--data", "Shift", rule="PathfinderSegmentation"):

@@ -22,7 +22,7 @@ def shrunk(data_dir, steps):
     return config
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_accuracy_at_both_rates(sets_dir, tmp_path):
     train(shrunk(sets_dir, 2), str(tmp_path))
     restored = restore(tmp_path)
@@ -46,7 +46,7 @@ def test_accuracy_at_both_rates(sets_dir, tmp_path):
     np.testing.assert_allclose(half, full[:, 1::2], rtol=0, atol=1e-4)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_run_on_another_task_is_refused(tmp_path):
     train(tiny.digits(log_every=1, evaluate_every=1, steps=1), str(tmp_path))
     with refuses("--workdir", "Digits"):

@@ -155,7 +155,9 @@ def trained(step, state, batches, gather=lambda state: state):
     return Trained(first, np.array(losses), state.params, state.model_state, carry)
 
 
-@pytest.fixture(scope="module", params=CASES.values(), ids=CASES.keys())
+@pytest.fixture(
+    scope="module", params=tiered(CASES, 0, full=("carry", "pair", "balanced"))
+)
 def case(request):
     """A run, its first state, its batches, and what one device makes of them."""
     case = request.param
