@@ -5,6 +5,7 @@ import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
+from experiments.dlr import atomic
 from experiments.papers import HEADLINES, PAPERS, Table
 from experiments.records import config_of
 from ssm_jax.cli import tables
@@ -21,6 +22,12 @@ from ssm_jax.cli.summary import (
 NOT_RUN = "not run"
 PICTURE = "longssm/lengths.png"
 ATOMIC_PICTURE = "dlr/atomic.png"
+ATOMIC_MODELS = {
+    "DLR": "",
+    "DLR, 6 layers": ",n_layers=6",
+    "DSS": ",model=dss",
+    "attention, 2 layers": ",model=attention,n_layers=2",
+}
 UNITS = ("rnn", "lstm", "sru", "fru")
 
 _HEAD = """\
@@ -42,8 +49,12 @@ comparable with those of the paper.
 _ATOMIC = """\
 ## Atomic tasks
 
-A test sequence of each task, and the prediction of one layer of DLR of the reduced size
-(`dlr/atomic:task=...,size=small`). Drawn by `python -m experiments.dlr.figures.atomic`.
+R2 of models of the reduced size (`dlr/atomic:task=...,size=small`), on all tasks. The
+sequences have 128 steps, where those of the paper have 512 or 4,096.
+
+{table}
+A test sequence of each task, and the prediction of one layer of DLR of the reduced
+size. Drawn by `python -m experiments.dlr.figures.atomic`.
 
 ![Input, target and prediction of eleven tasks]({picture})
 """
@@ -213,8 +224,18 @@ def _ablations(rows: Sequence[Row]) -> str:
 
 
 def _atomic(rows: Sequence[Row]) -> str:
-    del rows  # The picture is drawn from work dirs.
-    return _ATOMIC.format(picture=ATOMIC_PICTURE)
+    """R2 of each model on each atomic task at the reduced size, and a picture."""
+    found = {each.name: each for each in summaries(rows)}
+    lines = [("task", *ATOMIC_MODELS)]
+    for task in atomic.TASKS:
+        names = (
+            f"dlr/atomic:task={task}{model},size=small"
+            for model in ATOMIC_MODELS.values()
+        )
+        lines.append(
+            (task, *(shown(found[name]) if name in found else "" for name in names))
+        )
+    return _ATOMIC.format(table=tables.markdown(lines), picture=ATOMIC_PICTURE)
 
 
 def _by_length(rows: Sequence[Row]) -> str:
