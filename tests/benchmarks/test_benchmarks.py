@@ -73,7 +73,7 @@ def test_recurrence_has_a_row_for_each_method_and_writes_them(tmp_path, capsys):
     assert [line.split()[0] for line in lines[:2]] == ["sequential", "associative"]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_iterations_give_the_outputs_of_single_steps():
     rows = list(iterations.iteration_rows(12, batch=1, frequencies=3, repeats=1))
     assert [row["what"].split(",")[0] for row in rows] == ["FRU"] * 3 + ["GRU"]
@@ -98,7 +98,7 @@ def test_units_as_written_are_the_same_mathematics(usual, unit, method, key):
     chex.assert_trees_all_close(of_ours, of_usual, rtol=0, atol=1e-6)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_units_are_compared_with_what_is_written():
     rows = list(units.unit_rows(6, batch=2, repeats=1))
     assert [row["what"] for row in rows[:3]] == ["FRU as written", "FRU", "FRU ratio"]
@@ -114,7 +114,7 @@ def test_generators_are_known_by_the_steps_of_their_sequences():
         generators.generator_rows(784, repeats=1)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_atomic_batches_are_timed_against_a_step_of_the_model():
     rows = synthetic.task_rows(24, d_state=4, repeats=1)
     assert {row["task"] for row in rows} == set(synthetic.TASKS)
@@ -123,7 +123,7 @@ def test_atomic_batches_are_timed_against_a_step_of_the_model():
         assert row["over_step"] == pytest.approx(row["batch_ms"] / row["step_ms"])
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_the_usual_smoothing_is_the_same_mathematics(key):
     params = smoothing._OURS.init(key, 3)
     x = jnp.sin(jnp.arange(42.0)).reshape(2, 7, 3)
@@ -142,7 +142,7 @@ def test_smoothing_is_compared_with_what_is_named():
     assert ratio == rows["Transformer"]["grad_s"] / rows["ETSMLP"]["grad_s"]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_models_of_the_throughput_have_one_size():
     tokens = jnp.zeros((1, 2), jnp.int32)
     sizes = []
@@ -152,7 +152,7 @@ def test_models_of_the_throughput_have_one_size():
     assert 30e6 < min(sizes) and max(sizes) < 1.3 * min(sizes)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_throughput_is_that_of_each_model(monkeypatch):
     transformer = throughput.models(64, 1, 8)["Transformer"]
     monkeypatch.setattr(throughput, "models", lambda *sizes: {"one": transformer})

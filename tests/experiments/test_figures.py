@@ -113,7 +113,7 @@ def subtrees(tmp_path_factory) -> str:
     return workdir
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_errors_by_height_are_those_of_the_evaluation(subtrees):
     counts = error_by_height.count(subtrees)
     batch = counts.task.batch("test", 0, 20, seed=0)
@@ -124,7 +124,7 @@ def test_errors_by_height_are_those_of_the_evaluation(subtrees):
     assert abs(1 - missed - evaluate_run(subtrees)["accuracy"]) < 1e-6
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_errors_by_height_of_runs_are_drawn(subtrees, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     name = "experiments.dlr.figures.error_by_height"
@@ -157,7 +157,7 @@ def segmented(tmp_path_factory) -> str:
     return workdir
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_masks_of_runs_are_drawn(segmented, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     name = "experiments.dlr.figures.segmentation"
@@ -167,7 +167,7 @@ def test_masks_of_runs_are_drawn(segmented, tmp_path, monkeypatch, capsys):
     assert Path("segmentation.png").stat().st_size > 5000
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_segmentation_is_ranked_and_reported_by_macro_f1(segmented):
     folder = WorkDir(segmented)
     measured = evaluate_run(segmented)

@@ -42,7 +42,8 @@ BLOCKS = {
     "scalar-post": ("scalar", False),
 }
 each_block = pytest.mark.parametrize(
-    ("norm", "prenorm"), tiered(BLOCKS, list(BLOCKS)[-1:], unpack=True)
+    ("norm", "prenorm"),
+    tiered(BLOCKS, list(BLOCKS)[-1:], full=["batch-pre"], unpack=True),
 )
 
 

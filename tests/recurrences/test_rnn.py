@@ -59,7 +59,7 @@ def test_published_frequencies():
     tiered(
         [(1, 1), (28, 1), (2, 1), (176, 1), (176, 2), (176, 4), (784, 2), (4096, 1)],
         fast=0,
-        full=2,
+        full=[(28, 1)],
         unpack=True,
     ),
 )
@@ -145,7 +145,7 @@ def test_trained_weights_are_solved_in_parallel(unit, contracts, key):
     assert damped.converged
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_weights_beyond_all_sweeps_are_stepped_through(key):
     unit = fru(64, d_statistic=4, d_output=8)
     params = scaled(unit.init(key, 2), 40)

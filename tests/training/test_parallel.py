@@ -70,7 +70,7 @@ def batches(padded: bool) -> list[Any]:
     ]
 
 
-@pytest.fixture(scope="module", params=ROWS.values(), ids=ROWS.keys())
+@pytest.fixture(scope="module", params=tiered(ROWS, 0, full=("carried", "batch norm")))
 def case(request):
     """A row, its run and first state, and what one device makes of it, unmapped."""
     row = request.param
@@ -120,7 +120,7 @@ def start():
 
 @pytest.mark.full
 @each_kind
-@pytest.mark.parametrize("n", tiered([1, 8]))
+@pytest.mark.parametrize("n", tiered([8, 1], full=1))
 def test_caller_keeps_the_state_that_he_placed(start, kind, n):
     """Though the step donates what it is given."""
     run, state = start
@@ -135,7 +135,7 @@ def test_caller_keeps_the_state_that_he_placed(start, kind, n):
 
 @pytest.mark.full
 @each_kind
-@pytest.mark.parametrize("n", tiered([1, 8]))
+@pytest.mark.parametrize("n", tiered([8, 1], full=1))
 def test_gather_undoes_place(start, kind, n):
     _, state = start
     rng = np.random.default_rng(0)

@@ -222,7 +222,7 @@ def test_gradient_and_states_are_measured(start, batch):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("n_devices", [1, 2])
+@pytest.mark.parametrize("n_devices", tiered([2, 1], full=1))
 def test_penalty_adds_the_mean_square_of_the_states(start, batch, n_devices):
     run, state = start
     penalized = dataclasses.replace(run, state_penalty=0.3)
