@@ -8,6 +8,7 @@ from ssm_jax.fields import PositiveInt, check_value
 from ssm_jax.tasks import base
 from ssm_jax.tasks.synthetic import sequence
 
+_BLOCK = 128  # Queries.
 _MAX_TERMS = 2**18  # Of one product; BLAS divides larger ones among threads.
 _ROUNDING = 1e-6  # More than the error of a float32 product of unit vectors.
 
@@ -100,18 +101,24 @@ def _best_keys(query: np.ndarray, key: np.ndarray) -> np.ndarray:
     n, d = query.shape
     transposed = np.ascontiguousarray(key.T)
     best, gap = np.empty(n, np.int64), np.empty(n, np.float32)
-    size = min(n, max(1, _MAX_TERMS // (n * d)))
     # Added to the scores of a block's own keys, of which those after the query are out.
-    later = np.triu(np.full((size, size), -np.inf, np.float32), 1)
-    for start in range(0, n, size):
-        block = slice(start, min(start + size, n))
-        scores = query[block] @ transposed[:, : block.stop]
-        rows = np.arange(len(scores))
+    later = np.triu(np.full((_BLOCK, _BLOCK), -np.inf, np.float32), 1)
+    # One buffer for all blocks, which stays in the cache.
+    buffer = np.empty(min(_BLOCK, n) * n, np.float32)
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        rows = np.arange(stop - start)
+        scores = buffer[: len(rows) * stop].reshape(len(rows), stop)
+        at_once = max(1, _MAX_TERMS // (stop * d))
+        for i in range(0, len(rows), at_once):
+            part = scores[i : i + at_once]
+            queries = query[start + i : start + i + len(part)]
+            np.matmul(queries, transposed[:, :stop], out=part)
         scores[:, start:] += later[: len(rows), : len(rows)]
-        best[block] = found = scores.argmax(axis=1)
+        best[start:stop] = found = scores.argmax(axis=1)
         first = scores[rows, found]
         scores[rows, found] = -np.inf
-        gap[block] = first - scores.max(axis=1)
+        gap[start:stop] = first - scores[rows, scores.argmax(axis=1)]
     # The rounding of float32 products differs between machines, so that those that it
     # could exchange are compared again in float64: a few in a batch.
     for i in np.flatnonzero(gap < _ROUNDING):
