@@ -280,7 +280,7 @@ REFUSED_SPECS = {
     "class from elsewhere": (
         lambda: spec(types.SimpleNamespace),
         "SimpleNamespace",
-        "ssm_jax",
+        "dataclass",
         "'types:SimpleNamespace'",
     ),
     "class without fields": (

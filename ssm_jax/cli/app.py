@@ -35,6 +35,7 @@ import ssm_jax
 from ssm_jax.cli import config_file
 from ssm_jax.cli.config_file import described, frames
 from ssm_jax.cli.errors import USER_ERRORS, one_line_errors
+from ssm_jax.cli.packages import import_neighbours
 
 _OURS = str(Path(ssm_jax.__file__).parent)
 
@@ -90,6 +91,8 @@ def parse(
       flags.Error: A flag is unknown or its value is invalid.
     """
     problem, rest = None, []
+    if "config" in flag_values:
+        import_neighbours(flag_values.read_flags_from_files(argv, force_gnu=False))
     try:
         rest = flag_values(argv)
     except Exception as error:  # ml_collections lets all errors through

@@ -83,6 +83,16 @@ def load(experiment: str) -> Config:
     return config
 
 
+def config_argument(argv: Sequence[str]) -> str | None:
+    """Returns the value of ``--config`` on a command line, or None."""
+    value = None
+    # The last --config is the one that absl uses; its value may be the next argument.
+    for argument, following in itertools.pairwise([*argv, ""]):
+        if match := re.fullmatch(r"--?config(=.*)?", argument):
+            value = (match[1] or f"={following}")[1:]
+    return value
+
+
 def explain(argv: Sequence[str]) -> None:
     """Raises an error that names what is wrong with ``--config`` or an override.
 
@@ -95,11 +105,7 @@ def explain(argv: Sequence[str]) -> None:
       FileNotFoundError: There is no such experiment.
       ValueError: No experiment is given, it cannot be run, or it has no such field.
     """
-    experiment = None
-    # The last --config is the one that absl uses; its value may be the next argument.
-    for argument, following in itertools.pairwise([*argv, ""]):
-        if match := re.fullmatch(r"--?config(=.*)?", argument):
-            experiment = (match[1] or f"={following}")[1:]
+    experiment = config_argument(argv)
     if not experiment:
         raise ValueError("`--config` must be given, as --config=FILE[:variant].")
     config = load(experiment)

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 from absl import flags
 
+from ssm_jax.cli.packages import define_packages, named_packages
 from ssm_jax.evaluation import evaluate_lengths, evaluate_run
 from ssm_jax.tasks import Split
 
@@ -35,6 +36,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "data_dir", None, "Directory of the data sets (default: that of the run)."
     )
+    define_packages()
     flags.DEFINE_enum(
         "mode", "metrics", ["metrics", "length_extension"], "What to measure."
     )
@@ -63,6 +65,7 @@ def main(argv):
         which = int(which)
     split = cast(Split, values.split)
     options = {"which": which, "split": split, "data_dir": values.data_dir}
+    options["packages"] = named_packages()
     if values.mode == "metrics":
         print(json.dumps(evaluate_run(values.workdir, **options)))
         return

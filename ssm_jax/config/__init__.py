@@ -1,13 +1,15 @@
 """Configurations of experiments as plain data, in one ``ConfigDict``.
 
-`spec` describes a class of ssm_jax by its address and all its fields; `build` creates
-the object. In between, a config can be overridden from the command line
+`spec` describes a class by its address and all its fields; `build` creates the object.
+In between, a config can be overridden from the command line
 (``--config.model.d_model=64``), stored as JSON, compared, and read back from the file
-alone. A config can name only classes of ssm_jax.
+alone. It can name the dataclasses and Flax modules of any module that can be imported;
+`check_packages` refuses those of packages that a reader of the file has not named.
 """
 
 from ssm_jax.config.compare import (
     changed_fields,
+    check_packages,
     differences,
     flatten,
     unknown_classes,
@@ -19,6 +21,7 @@ __all__ = [
     "Config",
     "build",
     "changed_fields",
+    "check_packages",
     "differences",
     "flatten",
     "from_json",

@@ -1,7 +1,8 @@
-"""Comparison of configs, field by field."""
+"""Comparison of configs, field by field, and the classes that they name."""
 
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from ml_collections import ConfigDict, FieldReference
@@ -10,6 +11,8 @@ from ssm_jax.config.spec import CLASS, Config, import_class, spec
 
 MAY_CHANGE = ("task.data_dir",)
 """Fields of a config that may differ between two starts of a run: data may move."""
+
+_OURS = __name__.split(".")[0]
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
@@ -52,10 +55,14 @@ def _with_defaults(value: Any) -> Any:
         return value
     entries = {name: _with_defaults(value[name]) for name in value}
     fields = {name: entry for name, entry in entries.items() if name != CLASS}
-    try:
-        return spec(import_class(entries.get(CLASS), CLASS), **fields)
-    except ValueError:  # not a spec, or a spec of another version
-        return ConfigDict(entries)
+    module = str(entries.get(CLASS)).split(":")[0]
+    # A comparison runs no code of other packages that is not there already.
+    if _package(module) == _OURS or module in sys.modules:
+        try:
+            return spec(import_class(entries.get(CLASS), CLASS), **fields)
+        except ValueError:  # not a spec, or a spec of another version
+            pass
+    return ConfigDict(entries)
 
 
 def changed_fields(old: ConfigDict, new: ConfigDict, n_shown: int = 10) -> str:
@@ -81,14 +88,55 @@ def unknown_classes(config: Config) -> list[str]:
       ['ssm_jax.tasks:Unknown']
     """
     unknown = []
-    for path, address in flatten(config).items():
-        named = path.rpartition(".")[-1] == CLASS
-        if named and re.match(r"ssm_jax\b", str(address)):
+    for path, address in _addresses(config):
+        if re.match(rf"{_OURS}\b", address):
             try:
                 import_class(address, path)
             except ValueError:
                 unknown.append(address)
     return unknown
+
+
+def check_packages(config: Config, packages: Collection[str] = ()) -> None:
+    """Checks that a config names classes of ssm_jax and of the given packages only.
+
+    Nothing is imported, so that a config can be checked before `build` runs the code of
+    the modules that it names.
+
+    Args:
+      config: The config, as read from a file.
+      packages: Names of further packages or top-level modules.
+
+    Raises:
+      ValueError: The config names a class of another package.
+
+    Example:
+      >>> check_packages(ConfigDict({"task": {"cls": "mine.tasks:Waves"}}), ["mine"])
+    """
+    if isinstance(packages, str):
+        raise ValueError(
+            f"`packages` must be several names, got {packages!r}; [{packages!r}] is a "
+            "list of one."
+        )
+    for path, address in _addresses(config):
+        package = _package(address)
+        if package not in (_OURS, *packages):
+            raise ValueError(
+                f"`{path}` must be a class of {_OURS} or of a package that is named, "
+                f"got {address!r}; if you trust its code, name it: packages="
+                f"[{package!r}], on the command line --packages={package}."
+            )
+
+
+def _addresses(config: Config) -> Iterator[tuple[str, str]]:
+    """Yields the path and the value of all addresses of classes in a config."""
+    for path, value in flatten(config).items():
+        if path.rpartition(".")[-1] == CLASS:
+            yield path, str(value)
+
+
+def _package(address: str) -> str:
+    return re.split(r"[.:]", address)[0]
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:

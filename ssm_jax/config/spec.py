@@ -24,16 +24,16 @@ _DATA = "numbers, strings, None, specs and tuples of these"
 
 
 def spec(cls: type, /, **fields: Any) -> Config:
-    """Describes a dataclass or Flax module of ssm_jax by its address and fields.
+    """Describes a dataclass or Flax module by its address and fields.
 
     The result contains every field, with its default value if none is given, so that
     each can be overridden. A field that allows None or several types accepts any Python
     literal on the command line; `build` checks it.
 
     Args:
-      cls: Frozen dataclass or Linen module, defined at the top level of a module of
-        ssm_jax. Its address is stored under the key ``cls``, as
-        ``"ssm_jax.module:Name"``.
+      cls: Frozen dataclass or Linen module, defined at the top level of a module that
+        can be imported: of ssm_jax, of an installed package, or of a file beside the
+        experiment. Its address is stored under the key ``cls``, as ``"module:Name"``.
       **fields: Fields of ``cls``: numbers, strings, None, specs, dataclass instances
         (converted to specs), tuples of these, or references to fields of other specs,
         which follow overrides: ``spec(Head, d_output=task.get_ref("n_shifts"))``.
@@ -68,6 +68,10 @@ def spec(cls: type, /, **fields: Any) -> Config:
 def build(config: ConfigDict, where: str = "", /, **runtime: Any) -> Any:
     """Creates the object that a spec describes, including the objects of nested specs.
 
+    This imports the modules that the config names, and so runs their code. Check a
+    config from a file that you do not trust by `check_packages` first, as `restore`
+    does.
+
     Args:
       config: Result of `spec`, possibly overridden or read back from JSON.
       where: Dotted path of ``config`` for error messages, such as ``"config.model"``.
@@ -79,9 +83,10 @@ def build(config: ConfigDict, where: str = "", /, **runtime: Any) -> Any:
       An instance of the class that ``config`` names.
 
     Raises:
-      ValueError: ``config`` names anything but a dataclass defined in ssm_jax, has an
-        unknown field, lacks a required one, or holds a value that does not have the
-        annotated type or that the class rejects. The message contains the dotted path.
+      ValueError: ``config`` names anything but a dataclass at the top level of a
+        module, has an unknown field, lacks a required one, or holds a value that does
+        not have the annotated type or that the class rejects. The message contains the
+        dotted path.
     """
     cls = import_class(config.get(CLASS), f"{where or 'config'}.{CLASS}")
     where = where or cls.__name__
@@ -141,9 +146,8 @@ def from_json(text: str) -> Config:
 
 
 def import_class(address: Any, path: str) -> type:
-    """Imports the dataclass with this address; only ssm_jax may define it."""
-    # The pattern is checked before any import, so a file cannot run other code.
-    if isinstance(address, str) and re.fullmatch(r"ssm_jax(\.\w+)*:\w+", address):
+    """Imports the dataclass with this address, ``"module:Name"``."""
+    if isinstance(address, str) and re.fullmatch(r"\w+(\.\w+)*:\w+", address):
         module, name = address.split(":")
         try:
             cls = vars(importlib.import_module(module)).get(name)
@@ -157,8 +161,9 @@ def import_class(address: Any, path: str) -> type:
                 if dataclasses.is_dataclass(cls):
                     return cls
     raise ValueError(
-        f"`{path}` must be a dataclass or Flax module defined at the top level of a "
-        f"module of ssm_jax, got {address!r}; a config can name no other class."
+        f"`{path}` must be a dataclass or Flax module at the top level of a module "
+        f"that can be imported, got {address!r}; install its package, or put it into a "
+        "file beside the experiment."
     )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Collection
 from typing import Literal
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from flax import linen as nn
 from flax.core import meta
 
-from ssm_jax.config import build
+from ssm_jax.config import build, check_packages
 from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task
 from ssm_jax.tasks.text.folder import TextFolder
@@ -58,6 +59,7 @@ def restore(
     which: Literal["best", "latest"] | int = "best",
     *,
     data_dir: str | None = None,
+    packages: Collection[str] = (),
 ) -> Restored:
     """Restores a model from the work dir of its run, on any number of devices.
 
@@ -66,6 +68,8 @@ def restore(
       which: The checkpoint: ``"best"``, with the best validation metric (ties are
         broken by the lower loss, then by the later step), ``"latest"``, or a step.
       data_dir: Data directory of the task, if it has moved since the run.
+      packages: Names of the packages beside ssm_jax whose classes the run may name.
+        Their modules are imported, and so run; those of other packages are not.
 
     Returns:
       The model, its variables and its task.
@@ -74,12 +78,14 @@ def restore(
       FileNotFoundError: The work dir holds no run.
       CheckpointError: The checkpoint does not exist, is corrupt, or was saved with
         another config than that of the work dir.
-      ValueError: ``which`` is not valid, or the run was written by a version of ssm_jax
-        with other class names; the error names the version that reads it.
+      ValueError: ``which`` is not valid, the run names a class of a package that is not
+        in ``packages``, or it was written by a version of ssm_jax with other class
+        names; the error names the version that reads it.
     """
     step = _step_number(which)
     work = WorkDir(workdir)
     config = work.config()
+    check_packages(config, packages)
     runtime = {} if data_dir is None else {"data_dir": data_dir}
     task = build(config.task, "config.task", **runtime)
     model = build(config.model, "config.model")

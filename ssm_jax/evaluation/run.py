@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -48,6 +48,7 @@ def evaluate_run(
     which: Literal["best", "latest"] | int = "best",
     split: Split = "test",
     data_dir: str | None = None,
+    packages: Collection[str] = (),
 ) -> dict[str, Any]:
     """Evaluates the model of a run on a split.
 
@@ -60,6 +61,7 @@ def evaluate_run(
       which: The checkpoint; see `restore`.
       split: The split.
       data_dir: Data directory of the task, if it has moved since the run.
+      packages: Packages whose classes the run may name; see `restore`.
 
     Returns:
       The metrics with ``step`` and ``split``; ``baseline``, the result of
@@ -72,7 +74,7 @@ def evaluate_run(
       ValueError: ``which`` is not valid, or there are several processes.
     """
     check_one_process()
-    restored = restore(workdir, which, data_dir=data_dir)
+    restored = restore(workdir, which, data_dir=data_dir, packages=packages)
     training, task = restored.training, restored.task
     endless = task.n_examples(split) is None
     limit = training.evaluation_batches if endless else None
@@ -120,6 +122,7 @@ def evaluate_lengths(
     split: Split = "validation",
     max_tokens: int = 2**19,
     data_dir: str | None = None,
+    packages: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Measures the loss of a language model by window length; see `losses_by_length`.
 
@@ -137,6 +140,7 @@ def evaluate_lengths(
       max_tokens: Maximum number of tokens evaluated at each length; at least one window
         of the maximum length is evaluated.
       data_dir: Data directory of the text, if it has moved since the run.
+      packages: Packages whose classes the run may name; see `restore`.
 
     Returns:
       One row per evaluation and length, a dict with
@@ -156,7 +160,7 @@ def evaluate_lengths(
         are several processes.
     """
     check_one_process()
-    restored = restore(workdir, which, data_dir=data_dir)
+    restored = restore(workdir, which, data_dir=data_dir, packages=packages)
     task, trained = restored.text, restored.text.length
     text, known = task.text(split), corpus(task, split)
     rows = []
