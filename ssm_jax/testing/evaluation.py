@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssm_jax.types import PyTree
+from ssm_jax.types import Outputs, PyTree
 
 BATCH, PREFIX = 3, 3
 
@@ -27,7 +27,7 @@ class SequenceMap(NamedTuple):
     """
 
     name: str
-    apply: Callable[..., tuple[jax.Array, PyTree]]
+    apply: Callable[..., tuple[Outputs, PyTree]]
     params: PyTree
     x: np.ndarray
     start: PyTree
@@ -78,7 +78,7 @@ def _apply_with_gradients(apply, params, x, state, weights, **options):
     return out, (*of, None)[:3]
 
 
-def outputs(m: SequenceMap, x, state, **options) -> tuple[jax.Array, PyTree]:
+def outputs(m: SequenceMap, x, state, **options) -> tuple[Outputs, PyTree]:
     """Returns ``(y, last)``."""
     return _apply(m.apply, m.params, x, state, **options)
 
@@ -95,7 +95,7 @@ def with_gradients(m: SequenceMap, x, state, *, weights=None, **options) -> Any:
 class OneByOne:
     """Evaluates one step at a time, each from the state after the last."""
 
-    apply: Callable[..., tuple[jax.Array, PyTree]]
+    apply: Callable[..., tuple[Outputs, PyTree]]
 
     def __call__(self, params, x, state=None):
         """Maps a sequence to a sequence."""

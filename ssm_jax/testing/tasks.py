@@ -70,7 +70,7 @@ def _check_arrays(where: str, spec: TaskSpec, batch: Batch, b: int) -> None:
         value = getattr(batch, field)
         if value is None and field in ("mask", "reset"):
             continue
-        got = f"{np.shape(value)} {getattr(value, 'dtype', type(value).__name__)}"
+        got = f"{getattr(value, 'shape', '')} {getattr(value, 'dtype', type(value))}"
         holds(
             got == f"{shape} {dtype}",
             f"{where}: `{field}` must be {shape} {dtype}, got {got}",
@@ -107,5 +107,7 @@ def _check_whole(name, task, split, n, b):
 
 
 def _equal(one: Batch, other: Batch) -> bool:
-    pairs = zip(one, other, strict=True)
-    return all((a is None and b is None) or np.array_equal(a, b) for a, b in pairs)
+    def same(a, b):
+        return np.array_equal(a, b) if a is not None and b is not None else a is b
+
+    return all(same(a, b) for a, b in zip(one, other, strict=True))
