@@ -2,10 +2,10 @@
 
 `base` holds the `Task` protocol, `Batch` and `TaskSpec`; `generated` holds the storage
 that all generated finite sets share. Tasks are grouped by subject: `images`, `listops`,
-`pathfinder`, `speech`, `synthetic` and `text`; `tfds` reads and writes prepared data
-sets. A new task is a file in the package of its subject, is exported here, and gets a
-row in ``tests/tasks/test_contract.py``. A module ``prepare_NAME`` next to a task
-converts the publisher's files to the prepared set that the task reads.
+`pathfinder`, `series`, `speech`, `synthetic` and `text`; `tfds` reads and writes
+prepared data sets. A new task is a file in the package of its subject, is exported
+here, and gets a row in ``tests/tasks/test_contract.py``. A module ``prepare_NAME`` next
+to a task converts the publisher's files to the prepared set that the task reads.
 
 Data sets are opened at the first batch; importing this package loads none of them.
 """
@@ -17,6 +17,7 @@ from ssm_jax.tasks.listops.listops import ListOps
 from ssm_jax.tasks.listops.subtrees import ListOpsSubTrees
 from ssm_jax.tasks.pathfinder.pathfinder import Pathfinder
 from ssm_jax.tasks.pathfinder.segmentation import PathfinderSegmentation
+from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.speech.commands import SpeechCommands
 from ssm_jax.tasks.synthetic.context_shift import ContextShift
 from ssm_jax.tasks.synthetic.cummax import CumMax
@@ -54,6 +55,7 @@ __all__ = [
     "Reverse",
     "Select",
     "SelectFixed",
+    "SeriesTask",
     "Shift",
     "Solve",
     "SolveFixed",
