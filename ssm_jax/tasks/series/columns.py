@@ -38,8 +38,8 @@ def read(path: str) -> dict[str, np.ndarray]:
 
     Args:
       path: A CSV in UTF-8 with a header, whose delimiter is a comma, a semicolon or a
-        tab; an ``.npz`` with an array ``(n,)`` per column; or a ``.parquet``, which needs
-        pyarrow.
+        tab; an ``.npz`` with an array ``(n,)`` per column; or a ``.parquet``, which
+        needs pyarrow.
 
     Returns:
       Columns by name, ``(n,)``; those of a CSV are strings.

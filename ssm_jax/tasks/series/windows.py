@@ -20,7 +20,7 @@ class SeriesTask:
     with ``classes``, the target is the class ``horizon`` steps after the window.
 
     Columns are normalised to mean 0 and standard deviation 1 of their observed values
-    in the rows of the train split. `scale` returns both for the target, and
+    in the rows of the train split. `in_units` is the inverse for targets, and
     `ssm_jax.evaluation.forecast_errors` states errors in the units of the file.
 
     Missing values are empty, or NA, NaN, null or none in any case. With
@@ -43,6 +43,9 @@ class SeriesTask:
       stride: Distance between the first steps of two windows.
       season: Period of the series in steps, at most ``window``, for the baseline
         "seasonal": the value one period before, repeated. None means no such baseline.
+      differences: Whether targets are differences from the last value of the window,
+        divided by the same standard deviation: a prediction of zeros is the baseline
+        "last value". It helps where that baseline is good, or the series has a trend.
       classes: Values of the target, as they are written in the file. None means a
         forecast.
       missing: ``"error"`` refuses missing values; ``"last"`` is described above.
@@ -73,11 +76,9 @@ class SeriesTask:
       ...         file="a.npz", data_dir=folder, target="level", window=4, horizon=2
       ...     )
       ...     batch = task.batch("test", 0, 2, seed=0)
-      ...     mean, std = task.scale()
-      >>> (batch.inputs[:, :, 0] * std + mean).round().tolist()
-      [[80.0, 81.0, 82.0, 83.0], [81.0, 82.0, 83.0, 84.0]]
-      >>> (batch.targets * std + mean).round().tolist()
-      [[84.0, 85.0], [85.0, 86.0]]
+      ...     values = task.in_units(batch.targets, "test", 0, 2, seed=0)
+      >>> batch.inputs.shape, values.round().tolist()
+      ((2, 4, 1), [[84.0, 85.0], [85.0, 86.0]])
     """
 
     file: str
@@ -89,6 +90,7 @@ class SeriesTask:
     horizon: NonNegativeInt = 24
     stride: PositiveInt = 1
     season: PositiveInt | None = None
+    differences: bool = False
     classes: tuple[str, ...] | None = None
     missing: Literal["error", "last"] = "error"
     train_fraction: Fraction = 0.7
@@ -102,7 +104,8 @@ class SeriesTask:
                 f"`horizon` must be at least 1 for a forecast, got {self.horizon}; it "
                 "counts the values to predict."
             )
-        if self.classes is not None and not (self.inputs and len(self.classes) > 1):
+        few = self.classes is not None and len(self.classes) < 2
+        if few or (self.classes is not None and not self.inputs):
             raise ValueError(
                 "`classes` must be two or more, with columns as `inputs`, got "
                 f"{self.classes} with {self.inputs}; None means a forecast."
@@ -158,8 +161,8 @@ class SeriesTask:
             at = starts[:, 0] + self.window - 1 + self.horizon
             return base.Batch(inputs, series.target[at].astype(np.int32), loss_mask)
         values = series.target[starts + self.window + np.arange(self.horizon)]
-        targets = ((values - series.mean) / series.std).astype(np.float32)
-        return base.Batch(inputs, targets, loss_mask)
+        targets = (values - self._offset(starts)) / series.std
+        return base.Batch(inputs, targets.astype(np.float32), loss_mask)
 
     def baselines(
         self, split: base.Split, index: int, batch_size: int, seed: int
@@ -167,7 +170,7 @@ class SeriesTask:
         """Returns the forecasts of a batch that need no training.
 
         Returns:
-          Normalised like the targets, ``(b, horizon)``: ``"last value"``, that of the
+          In the units of the file, ``(b, horizon)``: ``"last value"``, that of the
           last step of the window, and with ``season`` also ``"seasonal"``, the last
           value at the same phase of the period.
 
@@ -184,17 +187,48 @@ class SeriesTask:
         lags = {"last value": ahead}
         if self.season is not None:
             lags["seasonal"] = self.season * -(-ahead // self.season)
-        series = self._series()
-        at = starts + self.window - 1 + ahead
-        return {
-            name: (series.target[at - lag] - series.mean) / series.std
-            for name, lag in lags.items()
-        }
+        target, at = self._series().target, starts + self.window - 1 + ahead
+        return {name: target[at - lag] for name, lag in lags.items()}
 
-    def scale(self) -> tuple[float, float]:
-        """Returns the mean and the standard deviation that the target is scaled by."""
+    def in_units(
+        self,
+        forecasts: np.ndarray,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+    ) -> np.ndarray:
+        """Returns targets or predictions of a batch in the units of the file.
+
+        Args:
+          forecasts: Targets, or predictions of a model, ``(b, horizon)``.
+          split: The split of `batch`.
+          index: The index of `batch`.
+          batch_size: The size of `batch`.
+          seed: The seed of `batch`.
+
+        Returns:
+          float64, ``(b, horizon)``.
+        """
+        starts, _ = self._choose(split, index, batch_size, seed)
+        return forecasts * self._series().std + self._offset(starts)
+
+    def values(self) -> np.ndarray:
+        """Returns the target of a forecast, NaN where it is missing, ``(n,)``."""
         series = self._series()
-        return series.mean, series.std
+        return np.where(series.observed, series.target, np.nan)
+
+    def first_targets(self, split: base.Split) -> np.ndarray:
+        """Returns the row of the first target of each window of a split, in order."""
+        base.check_split(split)
+        return _starts(self, split) + self.window
+
+    def _offset(self, starts):
+        """What targets are differences from, ``(b, 1)`` or a number."""
+        series = self._series()
+        if self.differences:
+            return series.target[starts + self.window - 1]
+        return series.mean
 
     def _choose(self, split, index, batch_size, seed):
         """The first steps of the windows of a batch, ``(b, 1)``, and the mask."""

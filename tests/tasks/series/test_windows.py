@@ -63,7 +63,8 @@ def definition(level, flow):
         season = [filled[t - 3] for t in ahead[:3]] + [filled[ahead[3] - 6]]
         found.append((x, [level[t] for t in ahead], [filled[rows[-1]]] * 4, season))
     inputs, *of_target = (np.array(part) for part in zip(*found, strict=True))
-    return inputs, *((y - mean["l"]) / std["l"] for y in of_target)
+    targets, last, season = of_target
+    return inputs, (targets - mean["l"]) / std["l"], last, season
 
 
 @pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
@@ -80,9 +81,11 @@ def test_windows_and_baselines_are_those_of_the_rows(tmp_path, gaps, delimiter):
     np.testing.assert_allclose(batch.inputs, wanted, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(batch.targets, targets, rtol=1e-5, atol=1e-6)
     found = it.baselines("test", 0, len(x), seed=0)
-    np.testing.assert_allclose(found["last value"], last, rtol=1e-9)
-    np.testing.assert_allclose(found["seasonal"], seasonal, rtol=1e-9)
-    assert it.scale() == pytest.approx((np.nanmean(level[:42]), np.nanstd(level[:42])))
+    np.testing.assert_allclose(found["last value"], last)
+    np.testing.assert_allclose(found["seasonal"], seasonal)
+    mean, std = np.nanmean(level[:42]), np.nanstd(level[:42])
+    values = it.in_units(batch.targets, "test", 0, len(x), 0)
+    np.testing.assert_allclose(values, targets * std + mean, rtol=1e-6)
 
 
 def test_window_with_a_missing_target_is_left_out_of_the_train_split(tmp_path):
@@ -92,6 +95,18 @@ def test_window_with_a_missing_target_is_left_out_of_the_train_split(tmp_path):
     complete = 42 - WINDOW - HORIZON + 1
     # Rows 20 and 21 are among the targets of the windows that start at 12 to 16.
     assert task(tmp_path, missing="last").n_examples("train") == complete - 5
+
+
+def test_differences_are_taken_from_the_last_value(tmp_path):
+    write(tmp_path / "a.csv")
+    plain, it = task(tmp_path), task(tmp_path, differences=True)
+    last = plain.baselines("train", 0, 8, 3)["last value"]
+    values = it.in_units(np.zeros((8, HORIZON)), "train", 0, 8, 3)
+    np.testing.assert_allclose(values, last)
+    targets, wanted = (t.batch("train", 0, 8, 3).targets for t in (it, plain))
+    std = LEVEL[:42].std()
+    wanted = wanted - (last - LEVEL[:42].mean()) / std
+    np.testing.assert_allclose(targets, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_class_is_that_of_a_step_after_the_window(tmp_path):
@@ -138,7 +153,7 @@ FIELDS = {
 
 
 @pytest.mark.parametrize(("fields", "name", "value"), FIELDS.values(), ids=FIELDS)
-def test_field_out_of_range_is_refused(fields, name, value, tmp_path):
+def test_field_out_of_range_is_refused(fields, name, value, tmp_path, unchecked):
     with refuses(name, value):
         task(tmp_path, **fields)
 
