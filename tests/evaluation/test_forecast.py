@@ -14,7 +14,7 @@ from ssm_jax.training import TrainConfig, WorkDir, train
 from tests.bad_inputs import refuses
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_forecasts_are_the_predictions_in_the_units_of_the_file(sets_dir, tmp_path):
     config = beijing.get_config("model=gru,size=small")
     config.task.update(data_dir=sets_dir, window=24, horizon=4)

@@ -236,7 +236,7 @@ STEPS = {
     mixture: VARIANTS[mixture],
     longssm_text: VARIANTS[longssm_text][: len(MODELS)],
     imdb: ("model=fru",),
-    beijing: VARIANTS[beijing][:4],
+    beijing: ("model=s5,size=small", "model=gru,size=small"),
     fru_pixel_mnist: (
         "inputs=permuted,model=fru",
         "inputs=rows,model=rnn",
