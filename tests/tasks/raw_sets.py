@@ -235,3 +235,14 @@ def beijing(folder: Path, n: int = 1200) -> None:
             f"{numbers[0]},{numbers[1]},{numbers[2]},{wind},{i % 7},0,{i % 3}"
         )
     (folder / BEIJING).write_text("\n".join(lines) + "\n")
+
+
+def arrays(path: Path, n: int = 60) -> None:
+    """Writes ``n`` sequences of up to 20 vectors with a class at each step."""
+    rng = np.random.default_rng(0)
+    np.savez(
+        path,
+        inputs=rng.normal(size=(n, 20, 2)),
+        targets=rng.integers(0, 20, (n, 20)),
+        lengths=rng.integers(1, 21, n),
+    )

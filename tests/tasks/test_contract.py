@@ -26,6 +26,16 @@ ENDLESS = {
     "solve_fixed": lambda mnist_dir: tasks.SolveFixed(length=33),
 }
 FINITE = {
+    "arrays": lambda sets_dir: tasks.ArrayTask(
+        file="arrays.npz",
+        data_dir=sets_dir,
+        length=20,
+        inputs="vector",
+        d_input=2,
+        targets="classification",
+        d_output=20,
+        per_step=True,
+    ),
     "digits": lambda mnist_dir: tasks.Digits(),
     "listops": lambda mnist_dir: tasks.ListOps(
         n_train=99, n_validation=20, n_test=30, min_length=20, max_length=60
