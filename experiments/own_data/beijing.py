@@ -68,7 +68,7 @@ def get_config(variant: str = "model=s5") -> Config:
     )
     training = spec(
         TrainConfig,
-        steps=2_000 if small else 10_000,
+        steps=1_000 if small else 10_000,
         batch_size=64,
         evaluate_every=250 if small else 1_000,
     )
