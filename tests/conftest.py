@@ -177,4 +177,6 @@ def sets_dir(mnist_dir, tmp_path_factory) -> str:
         writing.write(which, raw, str(data_dir), subset=True)
     raw_sets.novels(data_dir / "novels", 29)
     raw_sets.speech(data_dir / "speech")
+    raw_sets.beijing(data_dir)
+    raw_sets.arrays(data_dir / "arrays.npz")
     return str(data_dir)

@@ -19,14 +19,15 @@ import numpy as np
 from absl import flags
 
 from ssm_jax import plots
-from ssm_jax.cli import tables
+from ssm_jax.cli import forecast_table, tables
 from ssm_jax.cli.summary import name_of
-from ssm_jax.evaluation.run import LENGTHS_FILE
+from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
 from ssm_jax.training import WorkDir
 
 METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
 """The metric shown in a table is the first of these that the evaluation has."""
 
+_FURTHER = ("corpus", "forecast")  # of language models and of forecasts
 _IMAGES = 6  # Images with masks in a figure.
 
 
@@ -77,7 +78,7 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
         "seconds": last["elapsed_s"],
         "date": datetime.date.fromtimestamp(written).isoformat(),
         **run,
-        **({"corpus": evaluation["corpus"]} if "corpus" in evaluation else {}),
+        **{name: evaluation[name] for name in _FURTHER if name in evaluation},
         "lengths": lines_of(folder.path / LENGTHS_FILE),
     }
 
@@ -109,13 +110,24 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
         )
         if targets.ndim == 1 and inputs.ndim == 3 and _is_image(inputs):
             figures["predictions"] = plots.images(inputs, targets, predictions, title)
-        if targets.ndim == 2 and inputs.ndim == 3 and _is_image(inputs):
+        # Targets of a forecast are two-dimensional too, but no classes of pixels.
+        classes = np.issubdtype(targets.dtype, np.integer)
+        if classes and targets.ndim == 2 and inputs.ndim == 3 and _is_image(inputs):
             shown = {"predicted": predictions[:_IMAGES].argmax(-1)}
             figures["predictions"] = plots.masks(
                 inputs[:_IMAGES], targets[:_IMAGES], shown, f"{title}: test images"
             )
         if targets.ndim == 3:
             figures["predictions"] = plots.sequences(targets[0], predictions[0], title)
+    if "forecast" in row:
+        with np.load(folder.path / FORECAST_FILE) as found:
+            figures["forecast"] = plots.forecasts(
+                found["series"],
+                found,
+                row["forecast"],
+                name=folder.config().task.target,
+                title=title,
+            )
     where = folder.path / "figures"
     where.mkdir(exist_ok=True)
     for name, figure in figures.items():
@@ -144,6 +156,7 @@ def main(argv):
         for folder, row in zip(folders, rows, strict=True):
             print(*draw(folder, row), sep="\n")
     print(tables.results(rows), tables.by_length(rows), sep="\n", end="")
+    print(forecast_table.by_step(rows), end="")
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from ssm_jax.evaluation.baseline import trivial_baseline
 from ssm_jax.evaluation.corpus import corpus
+from ssm_jax.evaluation.forecast import forecast_errors, forecasts
 from ssm_jax.evaluation.generate import Sampling, generate
 from ssm_jax.evaluation.generation_state import GenerationState
 from ssm_jax.evaluation.inspect import inspect
@@ -25,6 +26,8 @@ __all__ = [
     "corpus",
     "evaluate_lengths",
     "evaluate_run",
+    "forecast_errors",
+    "forecasts",
     "generate",
     "inspect",
     "loss_interval",

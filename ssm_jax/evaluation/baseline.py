@@ -128,8 +128,13 @@ def _fit_mean(task, train, evaluated):
         targets = batch.targets[batch.loss_mask].astype(np.float64)
         error = np.sum(np.square(targets - mean))
         squares = np.sum(np.square(targets))
-        r2 = R2(error, targets.size, np.sum(targets), squares)
-        parts.append({"loss": Mean(error, targets.size), "r2": r2})
+        parts.append(
+            {
+                "loss": Mean(error, targets.size),
+                "mae": Mean(np.sum(np.abs(targets - mean)), targets.size),
+                "r2": R2(error, targets.size, np.sum(targets), squares),
+            }
+        )
         n_examples += _count_examples(batch)
     return total(parts), n_train, n_examples
 

@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
+import numpy as np
 import optax
 from absl import logging
 
 from ssm_jax.evaluation.baseline import trivial_baseline
 from ssm_jax.evaluation.corpus import corpus
+from ssm_jax.evaluation.forecast import forecast_errors, forecast_panel, forecasts
 from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.length_extension import (
     LossAtLength,
@@ -22,6 +24,7 @@ from ssm_jax.evaluation.length_extension import (
 from ssm_jax.evaluation.length_extension import WindowState as LengthStart
 from ssm_jax.evaluation.restore import restore
 from ssm_jax.tasks.base import Split
+from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.evaluate import evaluate
 from ssm_jax.training.lock import check_one_process
@@ -31,6 +34,7 @@ from ssm_jax.training.state import RunSpec
 from ssm_jax.training.workdir import WorkDir
 
 LENGTHS_FILE = "length_extension.jsonl"
+FORECAST_FILE = "forecast.npz"
 
 # From zero states the loss does not depend on the order of the windows. With states
 # carried over in the order of the text it does not depend on their length.
@@ -65,8 +69,8 @@ def evaluate_run(
 
     Returns:
       The metrics with ``step`` and ``split``; ``baseline``, the result of
-      `trivial_baseline` on the same batches; and for text ``corpus``, the result of
-      `corpus`.
+      `trivial_baseline` on the same batches; for text ``corpus``, the result of
+      `corpus`; and for a forecast ``forecast``, that of `forecast_errors`.
 
     Raises:
       FileNotFoundError: The work dir holds no run, or the data are missing.
@@ -109,6 +113,11 @@ def evaluate_run(
     if isinstance(task, TextFolder):
         result["corpus"] = corpus(task, split)
     work = WorkDir(workdir)
+    if isinstance(task, SeriesTask) and task.classes is None:
+        found = forecasts(restored, split)
+        result["forecast"] = forecast_errors(found)
+        panel = forecast_panel(task, split, found)
+        np.savez_compressed(work.path / FORECAST_FILE, allow_pickle=False, **panel)
     inspect(restored, work.path / "inspection.npz")
     work.write("evaluation.json", result)
     return result

@@ -2,6 +2,7 @@
 
 from ssm_jax.plots.curves import curves
 from ssm_jax.plots.eigenvalues import eigenvalues
+from ssm_jax.plots.forecasts import forecasts
 from ssm_jax.plots.gradients import gradients
 from ssm_jax.plots.kernels import convolution_kernels
 from ssm_jax.plots.lengths import lengths
@@ -12,6 +13,7 @@ __all__ = [
     "convolution_kernels",
     "curves",
     "eigenvalues",
+    "forecasts",
     "gradients",
     "images",
     "lengths",

@@ -1,15 +1,17 @@
 """Tasks: sources of batches of sequences and targets, as numpy arrays.
 
 `base` holds the `Task` protocol, `Batch` and `TaskSpec`; `generated` holds the storage
-that all generated finite sets share. Tasks are grouped by subject: `images`, `listops`,
-`pathfinder`, `speech`, `synthetic` and `text`; `tfds` reads and writes prepared data
-sets. A new task is a file in the package of its subject, is exported here, and gets a
-row in ``tests/tasks/test_contract.py``. A module ``prepare_NAME`` next to a task
-converts the publisher's files to the prepared set that the task reads.
+that all generated finite sets share. Tasks are grouped by subject: `arrays`, `images`,
+`listops`, `pathfinder`, `series`, `speech`, `synthetic` and `text`; `tfds` reads and
+writes prepared data sets. A new task is a file in the package of its subject, is
+exported here, and gets a row in ``tests/tasks/test_contract.py``. A module
+``prepare_NAME`` next to a task converts the publisher's files to the prepared set that
+the task reads.
 
 Data sets are opened at the first batch; importing this package loads none of them.
 """
 
+from ssm_jax.tasks.arrays.file import ArrayTask
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, n_batches
 from ssm_jax.tasks.images.digits import Digits
 from ssm_jax.tasks.images.pixels import PixelCifar10, PixelMnist
@@ -17,6 +19,7 @@ from ssm_jax.tasks.listops.listops import ListOps
 from ssm_jax.tasks.listops.subtrees import ListOpsSubTrees
 from ssm_jax.tasks.pathfinder.pathfinder import Pathfinder
 from ssm_jax.tasks.pathfinder.segmentation import PathfinderSegmentation
+from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.speech.commands import SpeechCommands
 from ssm_jax.tasks.synthetic.context_shift import ContextShift
 from ssm_jax.tasks.synthetic.cummax import CumMax
@@ -34,6 +37,7 @@ from ssm_jax.tasks.text.imdb import ImdbBytes, ImdbWords
 from ssm_jax.tasks.text.retrieval import Retrieval
 
 __all__ = [
+    "ArrayTask",
     "Batch",
     "ContextShift",
     "CumMax",
@@ -54,6 +58,7 @@ __all__ = [
     "Reverse",
     "Select",
     "SelectFixed",
+    "SeriesTask",
     "Shift",
     "Solve",
     "SolveFixed",

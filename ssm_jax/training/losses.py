@@ -54,8 +54,8 @@ def loss_sums(
 
     Returns:
       Reductions by name, to be merged with those of other batches: ``loss``, a `Mean`
-      over entries of the targets or a `ClassMean`, and ``accuracy`` or ``r2``. With
-      balanced classes also ``macro_f1`` and ``balanced_accuracy``.
+      over entries of the targets or a `ClassMean`, and ``accuracy``, or ``mae`` and
+      ``r2``. With balanced classes also ``macro_f1`` and ``balanced_accuracy``.
 
     Raises:
       ValueError: The shapes do not fit.
@@ -88,10 +88,15 @@ def loss_sums(
     weight = jnp.broadcast_to(mask[..., None], expected.shape)
     # Zeroed once, so that NaN outside the mask reaches none of the sums.
     expected = jnp.where(weight, expected, 0)
-    error = jnp.sum(jnp.where(weight, jnp.square(predictions - expected), 0))
+    difference = jnp.where(weight, predictions - expected, 0)
+    error = jnp.sum(jnp.square(difference))
     n = jnp.sum(weight, dtype=jnp.float32)
     sums = jnp.sum(expected), jnp.sum(jnp.square(expected))
-    return {"loss": Mean(error, n), "r2": R2(error, n, *sums)}
+    return {
+        "loss": Mean(error, n),
+        "mae": Mean(jnp.sum(jnp.abs(difference)), n),
+        "r2": R2(error, n, *sums),
+    }
 
 
 def _class_mean(loss, expected, mask, n_classes):
@@ -170,10 +175,10 @@ def metrics(
     Returns:
       Metrics by name. ``loss``: the mean loss. ``accuracy``, in [0, 1], for a
       classification, with ``macro_f1`` and ``balanced_accuracy`` if its classes are
-      balanced. ``r2`` for a regression: 1 minus the ratio of the mean squared error to
-      the variance of the targets, or to 1e-5 if that is larger; and ``r2_batch``, the
-      mean of this number over batches, as the paper on DLR reports it, which depends on
-      the batch size.
+      balanced. For a regression ``mae``, the mean absolute error; ``r2``, 1 minus the
+      ratio of the mean squared error to the variance of the targets, or to 1e-5 if that
+      is larger; and ``r2_batch``, the mean of ``r2`` over batches, as the paper on DLR
+      reports it, which depends on the batch size.
       ``perplexity``, the exponential of the loss, and ``bits_per_token`` for language.
       Of training steps ``gradient_norm``, before clipping, and ``largest_state`` if
       states are carried between batches; and the metrics that layers sow.

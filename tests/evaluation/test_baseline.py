@@ -49,6 +49,7 @@ def test_regression_baseline_is_the_train_mean():
     found = of(task)
     loss = np.mean((targets - mean) ** 2)
     np.testing.assert_allclose(found["loss"], loss, rtol=1e-6)
+    np.testing.assert_allclose(found["mae"], abs(targets - mean).mean(), rtol=1e-6)
     np.testing.assert_allclose(found["r2"], 1 - loss / targets.var(), rtol=1e-5)
     of_batches = [
         1 - np.mean((rows - mean) ** 2) / rows.var()

@@ -33,6 +33,7 @@ from experiments.etsmlp import (
 from experiments.fru import frequencies, imdb, mixture
 from experiments.fru import pixel_mnist as fru_pixel_mnist
 from experiments.longssm import text as longssm_text
+from experiments.own_data import beijing
 from ssm_jax.cli.errors import one_line_errors
 from ssm_jax.config import build, differences, from_json, to_json
 from ssm_jax.evaluation import evaluate_run
@@ -135,6 +136,10 @@ VARIANTS = {
         "model=s5,length=16,state_init=noise",
         "model=s5,length=32,state_init=carry,rows=32,size=small",
     ),
+    beijing: (
+        *(f"model={name},size=small" for name in ("s5", "dlr", "ces", "gru")),
+        "model=s5",
+    ),
     language: (
         "dataset=cola,model=transformer,size=small",
         "dataset=mrpc,model=gate,size=small",
@@ -231,6 +236,7 @@ STEPS = {
     mixture: VARIANTS[mixture],
     longssm_text: VARIANTS[longssm_text][: len(MODELS)],
     imdb: ("model=fru",),
+    beijing: ("model=s5,size=small", "model=gru,size=small"),
     fru_pixel_mnist: (
         "inputs=permuted,model=fru",
         "inputs=rows,model=rnn",

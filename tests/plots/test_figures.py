@@ -147,3 +147,20 @@ def test_gradients_of_proposition_1_are_drawn():
     assert len(panels) == 6
     (by_lambda, by_real, _) = (drawn(axes)["angle 0"] for axes in panels[:3])
     assert by_lambda[0][1] > 1000 > 1 > by_real[0][1]
+
+
+def test_forecasts_are_drawn_from_their_first_steps():
+    series = np.array([1.0, 2.0, np.nan, 4.0, 5.0, 6.0])
+    found = {"first": np.array([2, 4]), "model": np.array([[7.0, 8.0], [9.0, 3.0]])}
+    errors = {
+        "model": {"mae_by_step": [1.0, 2.0], "r2_by_step": [0.5, None]},
+        "seasonal": {"mae_by_step": [3.0, 4.0], "r2_by_step": [0.1, 0.2]},
+    }
+    figure = plots.forecasts(series, found, errors, name="level", title="x")
+    (above,), (mae, r2) = (part.axes for part in figure.subfigs)
+    shown = [line.get_xydata().tolist() for line in above.lines]
+    assert shown[1] == [[2, 7], [3, 8]] and shown[3] == [[4, 9], [5, 3]]
+    np.testing.assert_array_equal(above.lines[0].get_ydata(), series)
+    assert drawn(mae)["seasonal"] == [[1, 3.0], [2, 4.0]]
+    assert np.isnan(drawn(r2)["model"][1][1])
+    assert above.get_ylabel() == "level"

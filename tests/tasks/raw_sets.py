@@ -216,3 +216,33 @@ def speech(folder: Path) -> dict[str, np.ndarray]:
     for name, part in (("validation", names[1:68:4]), ("testing", names[2:44:4])):
         (folder / f"{name}_list.txt").write_text("".join(f"{n}\n" for n in part))
     return files
+
+
+BEIJING = "PRSA_data_2010.1.1-2014.12.31.csv"
+
+
+def beijing(folder: Path, n: int = 1200) -> None:
+    """Writes ``n`` hours in the columns of UCI's Beijing PM2.5, with gaps in one."""
+    rng = np.random.default_rng(0)
+    lines = ["No,year,month,day,hour,pm2.5,DEWP,TEMP,PRES,cbwd,Iws,Is,Ir"]
+    for i in range(n):
+        dust = "NA" if i < 5 or i % 50 < 2 else int(rng.integers(1, 900))
+        day = 1 + i // 24 % 28
+        numbers = [round(x, 2) for x in rng.normal(0, 9, 3).tolist()]
+        wind = ("NW", "cv", "SE", "NE")[rng.integers(4)]
+        lines.append(
+            f"{i + 1},2010,1,{day},{i % 24},{dust},"
+            f"{numbers[0]},{numbers[1]},{numbers[2]},{wind},{i % 7},0,{i % 3}"
+        )
+    (folder / BEIJING).write_text("\n".join(lines) + "\n")
+
+
+def arrays(path: Path, n: int = 60) -> None:
+    """Writes ``n`` sequences of up to 20 vectors with a class at each step."""
+    rng = np.random.default_rng(0)
+    np.savez(
+        path,
+        inputs=rng.normal(size=(n, 20, 2)),
+        targets=rng.integers(0, 20, (n, 20)),
+        lengths=rng.integers(1, 21, n),
+    )

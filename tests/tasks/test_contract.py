@@ -8,6 +8,7 @@ import pytest
 
 from ssm_jax import tasks
 from tests.bad_inputs import refuses
+from tests.tasks.raw_sets import BEIJING
 
 SPLITS = ("train", "validation", "test")
 ENDLESS = {
@@ -25,6 +26,16 @@ ENDLESS = {
     "solve_fixed": lambda mnist_dir: tasks.SolveFixed(length=33),
 }
 FINITE = {
+    "arrays": lambda sets_dir: tasks.ArrayTask(
+        file="arrays.npz",
+        data_dir=sets_dir,
+        length=20,
+        inputs="vector",
+        d_input=2,
+        targets="classification",
+        d_output=20,
+        per_step=True,
+    ),
     "digits": lambda mnist_dir: tasks.Digits(),
     "listops": lambda mnist_dir: tasks.ListOps(
         n_train=99, n_validation=20, n_test=30, min_length=20, max_length=60
@@ -70,6 +81,26 @@ FINITE = {
     ),
     "speech_commands": lambda sets_dir: tasks.SpeechCommands(
         data_dir=f"{sets_dir}/speech"
+    ),
+    "series_forecast": lambda sets_dir: tasks.SeriesTask(
+        file=BEIJING,
+        data_dir=sets_dir,
+        target="pm2.5",
+        inputs=("pm2.5", "TEMP"),
+        missing="last",
+        window=6,
+        horizon=2,
+        stride=9,
+    ),
+    "series_classes": lambda sets_dir: tasks.SeriesTask(
+        file=BEIJING,
+        data_dir=sets_dir,
+        target="cbwd",
+        inputs=("TEMP", "DEWP"),
+        classes=("NW", "cv", "SE", "NE"),
+        window=6,
+        horizon=0,
+        stride=9,
     ),
     "retrieval": lambda sets_dir: tasks.Retrieval(data_dir=sets_dir, length=70),
     "text_shuffled": lambda sets_dir: text(sets_dir, layout="shuffled", length=20),

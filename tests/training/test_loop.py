@@ -78,7 +78,7 @@ def finished(tmp_path_factory):
 
 def test_metrics_are_logged_when_they_are_asked_for(finished):
     training, validation = (
-        {f"{split}/{name}" for name in ("loss", "r2", "r2_batch")}
+        {f"{split}/{name}" for name in ("loss", "mae", "r2", "r2_batch")}
         for split in ("train", "validation")
     )
     training |= {"train/gradient_norm", "train/largest_modulus"}

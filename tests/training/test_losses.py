@@ -33,9 +33,12 @@ def test_regression_sums_squared_errors_of_the_targets_that_count():
     predictions, expected = regression()
     sums = loss_sums("regression", predictions, expected, MASK)
     y = expected[MASK].astype(np.float64)
-    error = np.sum((predictions[MASK] - y) ** 2)
-    n = 4.0 * 4
-    wanted = {"loss": Mean(error, n), "r2": R2(error, n, y.sum(), np.sum(y**2))}
+    error, n = np.sum((predictions[MASK] - y) ** 2), 4.0 * 4
+    wanted = {
+        "loss": Mean(error, n),
+        "mae": Mean(np.sum(np.abs(predictions[MASK] - y)), n),
+        "r2": R2(error, n, y.sum(), np.sum(y**2)),
+    }
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
 
 
@@ -148,7 +151,7 @@ def test_r2_takes_the_variance_as_at_least_1e_5(scale, wanted):
 def test_perfect_prediction_has_no_loss_and_r2_of_one():
     _, expected = regression()
     measured = metrics(loss_sums("regression", expected, expected, MASK))
-    assert measured == {"loss": 0.0, "r2": 1.0}
+    assert measured == {"loss": 0.0, "mae": 0.0, "r2": 1.0}
 
 
 def test_batch_without_targets_has_loss_zero():

@@ -1,0 +1,1 @@
+"""Experiments on files that the user brings."""

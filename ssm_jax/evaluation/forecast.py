@@ -1,0 +1,121 @@
+"""Errors of forecasts by the distance of the predicted step, beside baselines."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from ssm_jax.evaluation.restore import Restored
+from ssm_jax.tasks.base import Split, n_batches
+from ssm_jax.tasks.series.windows import SeriesTask
+from ssm_jax.types import Array, Float
+
+MODEL = "model"
+"""Name of the model among the forecasts."""
+
+_WINDOWS = 14
+
+
+def forecasts(restored: Restored, split: Split) -> dict[str, np.ndarray]:
+    """Returns the forecasts of a split by a model and by the baselines of its task.
+
+    Args:
+      restored: A model of a `SeriesTask` without classes.
+      split: The split, which is read whole and in order.
+
+    Returns:
+      Arrays ``(n, horizon)`` in the units of the file: ``"target"``, ``"model"`` and
+      those of `SeriesTask.baselines`; the rows are the windows in the order of time.
+
+    Raises:
+      ValueError: The task is no forecast.
+    """
+    task, size = restored.task, restored.training.batch_size
+    if not isinstance(task, SeriesTask) or task.classes is not None:
+        raise ValueError(
+            "`restored` must be a model of a SeriesTask without classes, got "
+            f"{type(task).__name__}; `evaluate_run` has the metrics of other tasks."
+        )
+    apply = jax.jit(lambda x: restored.model.apply(restored.variables, x)[0])
+    parts = []
+    for index in range(n_batches(task, split, size) or 0):
+        request = split, index, size, 0
+        batch = task.batch(*request)
+        predicted = np.asarray(apply(batch.inputs))
+        found = {
+            "target": task.in_units(batch.targets, *request),
+            MODEL: task.in_units(predicted, *request),
+            **task.baselines(*request),
+        }
+        parts.append({name: x[batch.loss_mask] for name, x in found.items()})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def forecast_errors(
+    found: Mapping[str, Float[Array, "n h"]],
+) -> dict[str, dict[str, Any]]:
+    """Computes the errors of forecasts, over all steps and by the step predicted.
+
+    Args:
+      found: The result of `forecasts`.
+
+    Returns:
+      For the model and each baseline a dict with ``mae`` and ``r2`` over all steps, and
+      lists ``mae_by_step`` and ``r2_by_step``, of which the first entry belongs to the
+      first step after the window. R2 is None where all targets are equal.
+
+    Example:
+      >>> target = np.array([[1.0, 2.0], [3.0, 6.0]])
+      >>> found = {"target": target, "model": target + [[0.0, 1.0], [0.0, -1.0]]}
+      >>> forecast_errors(found)["model"]
+      {'mae': 0.5, 'r2': 0.857..., 'mae_by_step': [0.0, 1.0], 'r2_by_step': [1.0, 0.75]}
+    """
+    target = np.asarray(found["target"], np.float64)
+    result = {}
+    for name in found.keys() - {"target"}:
+        errors = np.asarray(found[name], np.float64) - target
+        result[name] = {
+            "mae": float(np.abs(errors).mean()),
+            "r2": _r2(errors.ravel(), target.ravel()),
+            "mae_by_step": np.abs(errors).mean(0).tolist(),
+            "r2_by_step": [_r2(*pair) for pair in zip(errors.T, target.T, strict=True)],
+        }
+    # The model first, then the baselines by name.
+    names = sorted(result, key=lambda name: (name != MODEL, name))
+    return {name: result[name] for name in names}
+
+
+def forecast_panel(
+    task: SeriesTask, split: Split, found: Mapping[str, Float[Array, "n h"]]
+) -> dict[str, np.ndarray]:
+    """Selects consecutive windows of a split for a figure.
+
+    Args:
+      task: The task.
+      split: The split of `forecasts`.
+      found: The result of `forecasts`.
+
+    Returns:
+      ``series``, the values around the windows, NaN where they are missing; ``first``,
+      the positions in it of the first steps that the windows predict; and ``model``,
+      their predictions, ``(w, horizon)``.
+    """
+    rows, chosen = task.first_targets(split), [0]
+    for index, row in enumerate(rows):
+        # Side by side, so that no step is predicted twice.
+        if row >= rows[chosen[-1]] + task.horizon and len(chosen) < _WINDOWS:
+            chosen.append(index)
+    start = rows[0] - task.window
+    return {
+        "series": task.values()[start : rows[chosen[-1]] + task.horizon],
+        "first": rows[chosen] - start,
+        MODEL: np.asarray(found[MODEL])[chosen],
+    }
+
+
+def _r2(errors, target):
+    """R2 of a vector of targets; None if they have no variance."""
+    if np.ptp(target) == 0:
+        return None
+    return float(1 - np.mean(np.square(errors)) / np.var(target))

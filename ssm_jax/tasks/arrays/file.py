@@ -1,0 +1,236 @@
+"""ArrayTask: sequences and targets in an npz file."""
+
+import dataclasses
+import functools
+import os
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from ssm_jax.fields import Fraction, PositiveInt, check_fields
+from ssm_jax.tasks import base
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ArrayTask:
+    """Regression or classification on the arrays of an npz file.
+
+    The file has these arrays, for ``n`` examples; of pairs, the axes from the length on
+    have an axis 2 before them:
+
+    - ``inputs``: numbers ``(n, length, d_input)``, or tokens, integers in
+      ``[0, d_input)``, ``(n, length)``.
+    - ``targets``: numbers ``(n, d_output)``, or classes, integers in ``[0, d_output)``,
+      ``(n,)``; with ``per_step`` ``(n, length, d_output)`` and ``(n, length)``.
+    - ``lengths``, optional: integers ``(n,)``, of pairs ``(n, 2)``, the number of steps
+      of each sequence from 1 to ``length``; the steps after them are padding.
+    - ``split``, optional: ``"train"``, ``"validation"`` or ``"test"``, ``(n,)``.
+
+    Attributes:
+      file: Name of the ``.npz`` file.
+      data_dir: Directory of the file. None means the current directory.
+      length: Number of steps of a sequence, with padding.
+      inputs: ``"vector"`` for numbers, ``"token"`` for tokens.
+      d_input: Number of features of a step, or size of the vocabulary.
+      targets: ``"regression"`` for numbers, ``"classification"`` for classes.
+      d_output: Number of values, or of classes.
+      per_step: Whether each step has a target.
+      pair: Whether an example is a pair of sequences, with one target.
+      validation_fraction: Part of the examples for validation, and
+      test_fraction: that for testing, drawn once and for all; ignored if the file has
+        ``split``.
+
+    Batch:
+      inputs: float32, ``(b, length, d_input)``, or int32, ``(b, length)``; of pairs
+        with an axis 2 after the first.
+      targets: float32 or int32, as in the file.
+      loss_mask: bool, ``(b,)``, or ``(b, length)`` with ``per_step``; false in the rows
+        that pad the last batch and on padded steps.
+      mask: bool, ``(b, length)``, of pairs ``(b, 2, length)``, false on padded steps;
+        None if the file has no ``lengths``.
+
+    Splits: those of ``split``; without it, examples drawn independently of the seed.
+
+    Raises:
+      FileNotFoundError: At the first batch or count, if there is no such file.
+      ValueError: A field is out of range; at the first batch or count, if an array is
+        missing, does not fit the fields or is not finite, or if a split is empty.
+
+    Example:
+      >>> import os, tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     arrays = {"inputs": np.ones((20, 5, 3)), "targets": np.arange(20) % 2}
+      ...     np.savez(os.path.join(folder, "a.npz"), **arrays)
+      ...     task = ArrayTask(
+      ...         file="a.npz", data_dir=folder, length=5, inputs="vector", d_input=3,
+      ...         targets="classification", d_output=2,
+      ...     )
+      ...     batch = task.batch("train", 0, 4, seed=0)
+      >>> batch.inputs.shape, batch.targets.shape
+      ((4, 5, 3), (4,))
+    """
+
+    file: str
+    data_dir: str | None = None
+    length: PositiveInt
+    inputs: Literal["vector", "token"]
+    d_input: PositiveInt
+    targets: Literal["regression", "classification"]
+    d_output: PositiveInt
+    per_step: bool = False
+    pair: bool = False
+    validation_fraction: Fraction = 0.1
+    test_fraction: Fraction = 0.1
+
+    def __post_init__(self) -> None:
+        """Validates the fields."""
+        check_fields(self)
+        if self.pair and self.per_step:
+            raise ValueError(
+                "`per_step` must be False for pairs, got True; a pair has one target."
+            )
+
+    @property
+    def spec(self) -> base.TaskSpec:
+        """As the fields state it."""
+        return base.TaskSpec(
+            length=self.length,
+            inputs=self.inputs,
+            d_input=self.d_input,
+            targets=self.targets,
+            d_output=self.d_output,
+            l_output=self.length if self.per_step else None,
+            pair=self.pair,
+        )
+
+    def n_examples(self, split: base.Split) -> int:
+        """Returns the number of examples in a split."""
+        base.check_split(split)
+        n = len(_arrays(self).rows[split])
+        if n == 0:
+            raise ValueError(
+                f"`file` must have examples of the {split} split, got none in "
+                f"{self._path()}; `validation_fraction` and `test_fraction` set their "
+                "parts, or its array `split` does."
+            )
+        return n
+
+    def batch(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> base.Batch:
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
+        n = self.n_examples(split)
+        places, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        arrays = _arrays(self)
+        rows = arrays.rows[split][places]
+        mask = None
+        if arrays.lengths is not None:
+            mask = np.arange(self.length) < arrays.lengths[rows][..., None]
+        if self.per_step:
+            steps = np.ones((1, self.length), bool) if mask is None else mask
+            loss_mask = loss_mask[:, None] & steps
+        # Indexing by an array copies: the caller may modify the batch.
+        return base.Batch(arrays.inputs[rows], arrays.targets[rows], loss_mask, mask)
+
+    def _path(self):
+        return os.path.join(os.path.expanduser(self.data_dir or ""), self.file)
+
+
+class _Arrays(NamedTuple):
+    inputs: np.ndarray
+    targets: np.ndarray
+    lengths: np.ndarray | None
+    rows: dict[str, np.ndarray]  # examples of each split
+
+
+# The file is read once per process.
+@functools.lru_cache(maxsize=4)
+def _arrays(task: ArrayTask) -> _Arrays:
+    path = task._path()
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"`file` must be in `data_dir`, got {path} with nothing there; "
+            "`--data_dir` is the directory of the file."
+        )
+    # Pickled objects would run code when they are loaded.
+    with np.load(path, allow_pickle=False) as found:
+        arrays = {name: found[name] for name in found.files}
+    for name in ("inputs", "targets"):
+        if name not in arrays:
+            raise ValueError(
+                f"`file` must have the arrays inputs and targets, got "
+                f"{', '.join(arrays) or 'none'} in {path}; write it by `np.savez`."
+            )
+    n, pair = len(arrays["inputs"]), (2,) if task.pair else ()
+    steps, width = (*pair, task.length), (task.d_input,)
+    inputs = _checked(
+        arrays["inputs"],
+        "inputs",
+        (n, *steps) if task.inputs == "token" else (n, *steps, *width),
+        task.d_input if task.inputs == "token" else None,
+        path,
+    )
+    per = (n, task.length) if task.per_step else (n,)
+    classes = task.targets == "classification"
+    targets = _checked(
+        arrays["targets"],
+        "targets",
+        per if classes else (*per, task.d_output),
+        task.d_output if classes else None,
+        path,
+    )
+    lengths = arrays.get("lengths")
+    if lengths is not None:
+        lengths = _checked(lengths, "lengths", (n, *pair), task.length + 1, path)
+        if lengths.min() < 1:
+            raise ValueError(
+                f"`lengths` must be at least 1, got {lengths.min()} in {path}; leave "
+                "empty sequences out."
+            )
+    return _Arrays(inputs, targets, lengths, _rows(task, arrays.get("split"), n, path))
+
+
+def _checked(array, name, shape, n_integers, path):
+    """An array as int32 below ``n_integers``, or as float32 if that is None."""
+    kinds = "biuf" if n_integers is None else "biu"
+    if array.shape != shape or array.dtype.kind not in kinds:
+        what = "numbers" if n_integers is None else "integers"
+        raise ValueError(
+            f"`{name}` must be {what} {shape}, got {array.dtype} {array.shape} in "
+            f"{path}; the fields of ArrayTask state the shape."
+        )
+    if n_integers is None:
+        array = array.astype(np.float32)
+        if not np.isfinite(array).all():
+            place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+            raise ValueError(
+                f"`{name}` must be finite in float32, got {array[place]} at {place} of "
+                f"{path}; replace it."
+            )
+        return array
+    outside = (array < 0) | (array >= n_integers)
+    if outside.any():
+        raise ValueError(
+            f"`{name}` must be from 0 to {n_integers - 1}, got {array[outside][0]} in "
+            f"{path}; the fields of ArrayTask state the range."
+        )
+    return array.astype(np.int32)
+
+
+def _rows(task, split, n, path):
+    """The examples of each split."""
+    names = get_args(base.Split)
+    if split is not None:
+        if split.shape != (n,) or not np.isin(split, names).all():
+            raise ValueError(
+                f"`split` must be {n} of {', '.join(names)}, got {split.dtype} "
+                f"{split.shape} with {np.unique(split)[:5].tolist()} in {path}; leave "
+                "it out for splits that are drawn."
+            )
+        return {name: np.flatnonzero(split == name) for name in names}
+    # Seed 0 for every run: the splits belong to the data.
+    order = base.generator("splits of arrays", "train", 0, 0).permutation(n)
+    sizes = [round(f * n) for f in (task.validation_fraction, task.test_fraction)]
+    validation, test, train = np.split(order, np.cumsum(sizes))
+    found = {"train": train, "validation": validation, "test": test}
+    return {name: np.sort(rows) for name, rows in found.items()}

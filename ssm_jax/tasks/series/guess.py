@@ -1,0 +1,108 @@
+"""Guesses the columns and the sizes of a forecast from a file."""
+
+from typing import Any
+
+import numpy as np
+
+from ssm_jax.tasks.series import columns
+
+CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second")
+"""Names of columns that are no target unless they are asked for."""
+
+_MINUTE, _DAY = 60.0, 86_400.0
+_MIN_ROWS = 80
+
+
+def guess(
+    path: str, *, target: str | None = None, season: int | None = None
+) -> dict[str, Any]:
+    """Returns fields of a `SeriesTask` that forecasts a column of a file.
+
+    Args:
+      path: The file; see `ssm_jax.tasks.series.columns.read`.
+      target: Column to forecast. None means the first column of numbers that is
+        neither the time nor one of `CALENDAR`.
+      season: Period in steps. None means a day for steps below a day, a week for steps
+        of a day, a year for steps of a month; without dates a day if there is a column
+        ``hour``, and none otherwise.
+
+    Returns:
+      ``target``; ``time``, the first column if it increases, or else the first column
+      of dates that does; ``inputs``, all columns of numbers except the time and the
+      year; ``season``; ``horizon``, one period, or 24 steps, and ``window``, three
+      times as many, both fewer for a short file; and ``missing``.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: The file is no table, is too short, or has no column to forecast; or
+        ``target`` is not a column of numbers.
+    """
+    table = columns.read(path)
+    time = _time(table)
+    numeric = [
+        name
+        for name, values in table.items()
+        if name != time and _is_numeric(values) and name.lower() != "year"
+    ]
+    targets = [name for name in numeric if name.lower() not in CALENDAR]
+    target = target or (targets or [""])[0]
+    if target not in numeric:
+        raise ValueError(
+            f"`target` must be a column of numbers, {', '.join(numeric) or 'none'} of "
+            f"{path}, got {target!r}; `--target` names it."
+        )
+    n = len(table[target])
+    if n < _MIN_ROWS:
+        raise ValueError(
+            f"`file` must have at least {_MIN_ROWS} rows for a forecast, got {n} in "
+            f"{path}; a tenth of them is for validation."
+        )
+    if season is None and time is not None:
+        season = _season(table[time])
+    if season is None and (hours := table.get("hour")) is not None:
+        # The distance to the same hour of the next day.
+        season = int(np.argmax(hours[1:] == hours[0])) + 1
+    # The validation split, a tenth of the rows, holds several windows.
+    held_out = n // 10
+    horizon = max(1, min(season or 24, held_out // 8))
+    window = max(1, min(3 * (season or 24), held_out // 2))
+    gaps = any(columns.missing(table[name]).any() for name in numeric)
+    return {
+        "time": time,
+        "target": target,
+        "inputs": tuple(dict.fromkeys([target, *numeric])),
+        "missing": "last" if gaps else "error",
+        "window": window,
+        "horizon": horizon,
+        # A window holds a period, or the baseline is left out.
+        "season": season if season is not None and season <= window else None,
+    }
+
+
+def _is_numeric(values):
+    found = columns.numbers(values)
+    return found is not None and np.isfinite(found).any() and not np.isinf(found).any()
+
+
+def _time(table):
+    """The name of the column of the time, or None."""
+    for place, (name, values) in enumerate(table.items()):
+        if place and columns.numbers(values) is not None:
+            continue  # Any number may happen to increase.
+        found = columns.times(values)
+        if found is not None and len(found) > 1 and (np.diff(found) > 0).all():
+            return name
+    return None
+
+
+def _season(times):
+    """The usual period in steps of a column of dates, or None."""
+    if columns.numbers(times) is not None:
+        return None
+    # `times` counts microseconds.
+    step = float(np.median(np.diff(columns.times(times)))) / 1e6
+    if _MINUTE <= step < _DAY:
+        return round(_DAY / step)
+    if step == _DAY:
+        return 7
+    return 12 if 28 * _DAY <= step <= 31 * _DAY else None

@@ -1,0 +1,142 @@
+"""A series with its columns normalised and its gaps filled."""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from ssm_jax.tasks.series import columns
+
+
+class Series(NamedTuple):
+    """The columns of a task.
+
+    Attributes:
+      inputs: float32, ``(n, k)``, normalised.
+      target: ``(n,)``: float64 values of the file, without gaps, or int64 indices of
+        classes, 0 where they are missing.
+      observed: bool, ``(n,)``, where the target is not missing.
+      mean: Mean of the target over the train split; 0 for classes.
+      std: Its standard deviation there; 1 for a constant and for classes.
+    """
+
+    inputs: np.ndarray
+    target: np.ndarray
+    observed: np.ndarray
+    mean: float
+    std: float
+
+
+@functools.lru_cache(maxsize=4)
+def series(
+    path: str,
+    inputs: tuple[str, ...],
+    target: str,
+    *,
+    classes: tuple[str, ...] | None,
+    time: str | None,
+    missing: str,
+    train_fraction: float,
+) -> Series:
+    """Reads the columns of a `SeriesTask`, whose fields the arguments are."""
+    if time is not None:
+        _check_order(path, time)
+    gaps = missing == "last"
+    n_train = part(len(columns.column(path, target, "target")), train_fraction)
+    features = []
+    for name in inputs:
+        values = _values(path, name, "inputs", gaps)
+        filled, observed, mean, std = _filled(values, n_train)
+        features.append((filled - mean) / std)
+        features += [observed] if gaps else []
+    x = np.stack(features, -1).astype(np.float32)
+    if classes is None:
+        values = _values(path, target, "target", gaps)
+        return Series(x, *_filled(values, n_train))
+    words = columns.column(path, target, "target")
+    observed = ~columns.missing(words)
+    _check_missing(path, target, observed, gaps)
+    return Series(x, _indices(path, target, classes, observed), observed, 0.0, 1.0)
+
+
+def part(n: int, fraction: float) -> int:
+    """Returns a fraction of ``n`` rows, rounded down.
+
+    Example:
+      >>> part(10, 0.7 + 0.1)
+      8
+    """
+    # Rounded first, as 0.7 + 0.1 is less than 0.8.
+    return int(round(fraction * n, 6))
+
+
+def _values(path, name, field, gaps):
+    """A column as float64, NaN where it is missing."""
+    words = columns.column(path, name, field)
+    values = columns.numbers(words)
+    if values is None or np.isinf(values).any():
+        raise ValueError(
+            f"`{field}` must be columns of finite numbers, got {name!r} with "
+            f"{_first_bad(words)!r} in {path}; leave the column out, or give it as "
+            "numbers."
+        )
+    _check_missing(path, name, ~np.isnan(values), gaps)
+    return values
+
+
+def _first_bad(words):
+    """The first value that is no finite number."""
+    for word in words:
+        value = columns.numbers(np.array([word]))
+        if value is None or np.isinf(value[0]):
+            return str(word)
+    return None
+
+
+def _filled(values, n_train):
+    """Values without gaps, where they are observed, and the mean and std of train."""
+    observed = ~np.isnan(values)
+    seen = values[:n_train][observed[:n_train]]
+    mean, std = (float(seen.mean()), float(seen.std())) if seen.size else (0.0, 1.0)
+    # The row of the last observed value, -1 before the first.
+    last = np.maximum.accumulate(np.where(observed, np.arange(len(values)), -1))
+    filled = np.where(last >= 0, values[last], mean)
+    # The deviation of a constant is rounding, which would become noise of size 1.
+    return filled, observed, mean, std if std > 1e-9 * abs(mean) else 1.0
+
+
+def _indices(path, target, classes, observed):
+    names = np.char.strip(columns.column(path, target, "target").astype(str))
+    known = np.isin(names, classes) | ~observed
+    if not known.all():
+        raise ValueError(
+            f"`classes` must have all values of {target!r}, got "
+            f"{str(names[~known][0])!r} in row {np.argmin(known)} of {path}; add it."
+        )
+    return np.argmax(names[:, None] == np.array(classes), -1)
+
+
+def _check_missing(path, name, observed, gaps):
+    if not gaps and not observed.all():
+        raise ValueError(
+            f"`missing` must be 'last' for a column with gaps, got 'error' with "
+            f"{np.sum(~observed)} missing values in {name!r} of {path}; 'last' repeats "
+            "the last value and marks it."
+        )
+
+
+def _check_order(path, name):
+    times = columns.column(path, name, "time")
+    found = columns.times(times)
+    if found is None:
+        raise ValueError(
+            f"`time` must be a column of numbers or ISO 8601 dates, got {name!r} with "
+            f"{str(times[0])!r} in {path}; None leaves the order unchecked."
+        )
+    increases = np.diff(found) > 0
+    if not increases.all():
+        row = int(np.argmin(increases)) + 1
+        raise ValueError(
+            f"`time` must increase from row to row, got {times[row]} after "
+            f"{times[row - 1]} in row {row} of {path}; sort the file."
+        )

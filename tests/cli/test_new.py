@@ -1,0 +1,68 @@
+"""`ssm-jax new`: the file that it writes is trained on the user's CSV."""
+
+import numpy as np
+import pytest
+
+from ssm_jax.cli import config_file, new
+from ssm_jax.config import build
+from ssm_jax.evaluation import evaluate_run
+from ssm_jax.training import train
+from tests.bad_inputs import refuses
+from tests.cli import programs
+
+
+@pytest.fixture
+def csv(tmp_path, monkeypatch):
+    """A CSV of the user's working directory, of which it returns the name."""
+    monkeypatch.chdir(tmp_path)
+    hours = np.datetime64("2020-01-01T00") + np.arange(900)
+    load = np.sin(2 * np.pi * np.arange(900) / 24)
+    rows = [f"{hour},{value}" for hour, value in zip(hours, load, strict=True)]
+    (tmp_path / "load.csv").write_text("\n".join(["when,load", *rows]))
+    return "load.csv"
+
+
+def write(monkeypatch, *words):
+    return programs.run(monkeypatch, "new", "forecast", *words)
+
+
+def test_experiment_is_written_and_builds(csv, monkeypatch, capsys):
+    assert write(monkeypatch, f"--csv={csv}", "--output=mine.py") in (0, None)
+    shown = capsys.readouterr().out
+    assert "target   load" in shown and "season   24" in shown
+    assert "ssm-jax train --config=mine.py" in shown
+    config = config_file.load("mine.py")
+    task, model = build(config.task), build(config.model)
+    assert (task.time, task.target, task.season) == ("when", "load", 24)
+    assert model.head.d_output == task.spec.d_output == task.horizon
+    batch = task.batch("train", 0, config.training.batch_size, seed=0)
+    assert batch.inputs.shape[1:] == (task.window, task.spec.d_input)
+
+
+@pytest.mark.nightly
+def test_experiment_is_trained_and_beats_the_last_value(csv):
+    new.forecast(csv, "mine.py")
+    config = config_file.load("mine.py")
+    config.training.update(steps=60, evaluate_every=60)
+    train(config, "run")
+    found = evaluate_run("run")["forecast"]
+    assert found["model"]["mae"] < 0.5 * found["last value"]["mae"]
+    assert found["seasonal"]["mae"] < 1e-6
+
+
+def test_what_cannot_be_written_is_refused(csv, tmp_path):
+    (tmp_path / "there.py").write_text("")
+    with refuses("--output", "there.py"):
+        new.forecast(csv, "there.py")
+    with refuses("--output", "mine.txt"):
+        new.forecast(csv, "mine.txt")
+    with refuses("target", "'Load'", rule="load"):
+        new.forecast(csv, "mine.py", target="Load")
+    with refuses("file", "other.csv", error=FileNotFoundError):
+        new.forecast("other.csv", "mine.py")
+    assert not (tmp_path / "mine.py").exists()
+
+
+def test_kind_is_one_that_is_known(csv, monkeypatch, capsys):
+    assert programs.run(monkeypatch, "new", "picture", f"--csv={csv}") == 2
+    assert "picture" in capsys.readouterr().err

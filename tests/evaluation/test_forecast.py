@@ -1,0 +1,59 @@
+"""Forecasts of a trained model against its predictions, example by example."""
+
+import json
+
+import numpy as np
+import pytest
+from flax import linen as nn
+
+from experiments.own_data import beijing
+from ssm_jax.cli import report
+from ssm_jax.evaluation import Restored, evaluate_run, forecasts, restore
+from ssm_jax.tasks import Digits
+from ssm_jax.training import TrainConfig, WorkDir, train
+from tests.bad_inputs import refuses
+
+
+@pytest.mark.nightly
+def test_forecasts_are_the_predictions_in_the_units_of_the_file(sets_dir, tmp_path):
+    config = beijing.get_config("model=gru,size=small")
+    config.task.update(data_dir=sets_dir, window=24, horizon=4)
+    config.model.update(n_layers=1)
+    config.model.head.d_output = 4
+    config.optimizer.warmup_steps = 0
+    config.training.update(steps=1, batch_size=48, evaluate_every=1)
+    train(config, str(tmp_path))
+    measured = json.loads(json.dumps(evaluate_run(tmp_path)))["forecast"]
+    restored = restore(tmp_path)
+    task, n = restored.task, restored.task.n_examples("test")
+    assert n % 48 != 0 and n > 48
+    batch = task.batch("test", 0, n, seed=0)
+    predicted, _ = restored.model.apply(restored.variables, batch.inputs)
+    values = task.values()[task.first_targets("test")[:, None] + np.arange(4)]
+    last = task.baselines("test", 0, n, 0)["last value"]
+    std = np.nanstd(task.values()[:840])
+    found = forecasts(restored, "test")
+    np.testing.assert_allclose(found["target"], values, rtol=1e-4, atol=1e-3)
+    wanted = last + std * np.asarray(predicted)
+    np.testing.assert_allclose(found["model"], wanted, rtol=1e-4, atol=1e-3)
+    errors = np.abs(found["model"] - values)
+    np.testing.assert_allclose(measured["model"]["mae"], errors.mean(), rtol=1e-4)
+    by_step = measured["model"]["mae_by_step"]
+    np.testing.assert_allclose(by_step, errors.mean(0), rtol=1e-4)
+    r2 = 1 - np.mean((last - values) ** 2) / np.var(values)
+    np.testing.assert_allclose(measured["last value"]["r2"], r2, rtol=1e-4)
+    work = WorkDir(tmp_path)
+    names = {path.stem for path in report.draw(work, report.row_of(work))}
+    assert names >= {"curves", "forecast"} and "predictions" not in names
+    with np.load(work.path / "forecast.npz") as panel:
+        first, model = panel["first"], panel["model"]
+        assert (np.diff(first) >= 4).all() and first[0] == 24
+        np.testing.assert_array_equal(model[0], found["model"][0])
+        np.testing.assert_allclose(panel["series"][24:28], values[0])
+
+
+def test_another_task_has_no_forecast():
+    training = TrainConfig(steps=1, batch_size=1)
+    restored = Restored(nn.Dense(1), {}, Digits(), training, 1)
+    with refuses("restored", "Digits", rule="SeriesTask"):
+        forecasts(restored, "test")

@@ -1,0 +1,192 @@
+"""SeriesTask: windows, scales and baselines compared with loops over a file's rows."""
+
+import numpy as np
+import pytest
+
+from ssm_jax import tasks
+from ssm_jax.tasks.series import columns
+from tests.bad_inputs import refuses
+
+WINDOW, HORIZON, SEASON = 5, 4, 3
+# Two columns of 60 rows, of which the train split has 42 and validation 6.
+RNG = np.random.default_rng(0)
+LEVEL = RNG.normal(30, 7, 60)
+FLOW = RNG.normal(-2, 3, 60)
+GAPS = (0, 1, 20, 21, 50)
+
+
+def write(path, level=LEVEL, flow=FLOW, header="day,level,flow", delimiter=","):
+    lines = [header.replace(",", delimiter)]
+    for day, (a, b) in enumerate(zip(level, flow, strict=True)):
+        cells = [f"{np.datetime64('2020-01-01') + day}", *map(str, (a, b))]
+        lines.append(delimiter.join("" if c == "nan" else c for c in cells))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
+
+
+def task(folder, file="a.csv", **fields):
+    options = {
+        "target": "level",
+        "inputs": ("flow", "level"),
+        "time": "day",
+        "window": WINDOW,
+        "horizon": HORIZON,
+        "season": SEASON,
+        "train_fraction": 0.7,
+        "validation_fraction": 0.15,
+    }
+    return tasks.SeriesTask(file=file, data_dir=str(folder), **(options | fields))
+
+
+def definition(level, flow):
+    """Windows of the test split, their targets and both baselines, row by row."""
+    mean = {name: np.nanmean(x[:42]) for name, x in (("f", flow), ("l", level))}
+    std = {name: np.nanstd(x[:42]) for name, x in (("f", flow), ("l", level))}
+    filled, seen = [], mean["l"]
+    for value in level:
+        seen = seen if np.isnan(value) else value
+        filled.append(seen)
+    found = []
+    for first in range(51, 60 - WINDOW - HORIZON + 1):
+        rows = range(first, first + WINDOW)
+        ahead = range(first + WINDOW, first + WINDOW + HORIZON)
+        if any(np.isnan(level[t]) for t in ahead):
+            continue
+        x = [
+            [
+                (flow[t] - mean["f"]) / std["f"],
+                1,
+                (filled[t] - mean["l"]) / std["l"],
+                float(not np.isnan(level[t])),
+            ]
+            for t in rows
+        ]
+        season = [filled[t - 3] for t in ahead[:3]] + [filled[ahead[3] - 6]]
+        found.append((x, [level[t] for t in ahead], [filled[rows[-1]]] * 4, season))
+    inputs, *of_target = (np.array(part) for part in zip(*found, strict=True))
+    targets, last, season = of_target
+    return inputs, (targets - mean["l"]) / std["l"], last, season
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("delimiter", [",", ";"])
+def test_windows_and_baselines_are_those_of_the_rows(tmp_path, gaps, delimiter):
+    level = LEVEL.copy()
+    level[list(GAPS)] = np.nan if gaps else level[list(GAPS)]
+    write(tmp_path / "a.csv", level, delimiter=delimiter)
+    it = task(tmp_path, missing="last" if gaps else "error")
+    x, targets, last, seasonal = definition(level, FLOW)
+    batch = it.batch("test", 0, len(x), seed=0)
+    assert it.n_examples("test") == len(x) and batch.loss_mask.all()
+    wanted = x if gaps else x[..., ::2]
+    np.testing.assert_allclose(batch.inputs, wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(batch.targets, targets, rtol=1e-5, atol=1e-6)
+    found = it.baselines("test", 0, len(x), seed=0)
+    np.testing.assert_allclose(found["last value"], last)
+    np.testing.assert_allclose(found["seasonal"], seasonal)
+    mean, std = np.nanmean(level[:42]), np.nanstd(level[:42])
+    values = it.in_units(batch.targets, "test", 0, len(x), 0)
+    np.testing.assert_allclose(values, targets * std + mean, rtol=1e-6)
+
+
+def test_window_with_a_missing_target_is_left_out_of_the_train_split(tmp_path):
+    level = LEVEL.copy()
+    level[list(GAPS)] = np.nan
+    write(tmp_path / "a.csv", level)
+    complete = 42 - WINDOW - HORIZON + 1
+    # Rows 20 and 21 are among the targets of the windows that start at 12 to 16.
+    assert task(tmp_path, missing="last").n_examples("train") == complete - 5
+
+
+def test_differences_are_taken_from_the_last_value(tmp_path):
+    write(tmp_path / "a.csv")
+    plain, it = task(tmp_path), task(tmp_path, differences=True)
+    last = plain.baselines("train", 0, 8, 3)["last value"]
+    values = it.in_units(np.zeros((8, HORIZON)), "train", 0, 8, 3)
+    np.testing.assert_allclose(values, last)
+    targets, wanted = (t.batch("train", 0, 8, 3).targets for t in (it, plain))
+    std = LEVEL[:42].std()
+    wanted = wanted - (last - LEVEL[:42].mean()) / std
+    np.testing.assert_allclose(targets, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_class_is_that_of_a_step_after_the_window(tmp_path):
+    names = np.array(["dry", "wet"])[(LEVEL > 30).astype(int)]
+    write(tmp_path / "a.csv", names)
+    options = {"inputs": ("flow",), "classes": ("wet", "dry"), "season": None}
+    for ahead in (0, 2):
+        batch = task(tmp_path, horizon=ahead, **options).batch("test", 0, 3, seed=0)
+        at = 51 + np.arange(3) + WINDOW - 1 + ahead
+        np.testing.assert_array_equal(batch.targets, names[at] == "dry")
+
+
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_other_formats_have_the_windows_of_the_csv(tmp_path, suffix):
+    write(tmp_path / "a.csv")
+    table = {"level": LEVEL, "flow": FLOW}
+    if suffix == "npz":
+        np.savez(tmp_path / "a.npz", **table)
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
+    wanted = task(tmp_path).batch("train", 0, 8, seed=0)
+    found = task(tmp_path, f"a.{suffix}", time=None).batch("train", 0, 8, seed=0)
+    np.testing.assert_array_equal(found.inputs, wanted.inputs)
+    np.testing.assert_array_equal(found.targets, wanted.targets)
+
+
+def test_constant_column_is_zero(tmp_path):
+    write(tmp_path / "a.csv", flow=np.full(60, 0.1))
+    constant = task(tmp_path).batch("train", 0, 8, seed=0).inputs[..., 0]
+    np.testing.assert_allclose(constant, 0, atol=1e-12)
+
+
+FIELDS = {
+    "horizon": ({"horizon": 0}, "horizon", 0),
+    "season": ({"season": 6}, "season", 6),
+    "fractions": ({"train_fraction": 0.9}, "train_fraction", 0.9),
+    "classes": ({"classes": ("a",)}, "classes", "('a',)"),
+    "window": ({"window": 0}, "window", 0),
+    "missing": ({"missing": "first"}, "missing", "first"),
+}
+
+
+@pytest.mark.parametrize(("fields", "name", "value"), FIELDS.values(), ids=FIELDS)
+def test_field_out_of_range_is_refused(fields, name, value, tmp_path, unchecked):
+    with refuses(name, value):
+        task(tmp_path, **fields)
+
+
+def with_value(word):
+    return [word if t == 7 else value for t, value in enumerate(LEVEL)]
+
+
+FILES = {
+    "column": ({}, {"target": "Level"}, "target", "Level"),
+    "word": ({"level": with_value("high")}, {}, "inputs", "high"),
+    "infinite": ({"level": with_value("inf")}, {}, "inputs", "inf"),
+    "gap": ({"level": with_value("nan")}, {}, "missing", "1 missing"),
+    "class": ({}, {"classes": ("1", "2")}, "classes", LEVEL[0]),
+    "order": ({}, {"time": "flow"}, "time", FLOW[1]),
+    "no time": ({"flow": ["x"] * 60}, {"time": "flow"}, "time", "'x'"),
+    "long": ({}, {"window": 40}, "window", 40),
+}
+
+
+@pytest.mark.parametrize(
+    ("table", "fields", "name", "value"), FILES.values(), ids=FILES
+)
+def test_file_that_does_not_fit_is_refused(table, fields, name, value, tmp_path):
+    write(tmp_path / "a.csv", **table)
+    with refuses(name, value):
+        task(tmp_path, **fields).batch("test", 0, 2, seed=0)
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path):
+    with refuses("file", "a.csv", error=FileNotFoundError):
+        task(tmp_path).n_examples("test")
+    for name, text in (("b.csv", "a,b\n1\n"), ("c.csv", "a,b\n"), ("d.txt", "a\n")):
+        (tmp_path / name).write_text(text)
+        with refuses("file", name):
+            columns.read(str(tmp_path / name))
