@@ -6,6 +6,7 @@ Programs::
     evaluate  evaluates the model of a run from its work dir
     generate  continues a prompt with the language model of a run
     prepare   prepares a data set for the tasks that read it
+    export    exports the model of a run, to be run with JAX alone
     report    prints tables of runs and draws their figures
 
 ``ssm-jax PROGRAM --help`` lists the flags of a program.
@@ -16,7 +17,7 @@ import sys
 
 from ssm_jax.cli.interrupt import exit_on_interrupt
 
-PROGRAMS = ("train", "evaluate", "generate", "prepare", "report")
+PROGRAMS = ("train", "evaluate", "generate", "prepare", "export", "report")
 
 
 def main() -> None:

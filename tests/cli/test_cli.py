@@ -370,7 +370,7 @@ def test_ssm_jax_lists_its_programs(monkeypatch, capsys, flag):
     ("words", "hint"),
     [
         (["trian"], "got 'trian'; did you mean `train`?"),
-        ([], "got ''; known: train, evaluate, generate, prepare, report."),
+        ([], "got ''; known: train, evaluate, generate, prepare, export, report."),
         (["--workdir=a"], "got '--workdir=a'; known: train"),
     ],
 )
