@@ -1,9 +1,7 @@
 """The training loop: builds task, model and optimizer from a config and trains."""
 
 import dataclasses
-import math
 import time
-from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -19,23 +17,17 @@ from ssm_jax.fields import (
 )
 from ssm_jax.tasks.base import Task, n_batches
 from ssm_jax.training.checkpointing import Checkpoints
-from ssm_jax.training.evaluate import evaluate, n_evaluated, total
-from ssm_jax.training.gradients import (
-    NORMS,
-    check_gradient_outputs,
-    check_gradient_steps,
-    output_gradients,
-    state_gradients,
-)
+from ssm_jax.training.evaluate import n_evaluated
+from ssm_jax.training.gradients import check_gradient_outputs, check_gradient_steps
 from ssm_jax.training.initial import Kind, StateInit, zero_states
 from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.losses import Reductions, largest_modulus, metrics
+from ssm_jax.training.losses import Reductions
+from ssm_jax.training.measure import Measurements
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
-from ssm_jax.training.state import RunSpec, TrainState, create
+from ssm_jax.training.state import TrainState, create
 from ssm_jax.training.truncation import TBPTTWindow
 from ssm_jax.training.workdir import WorkDir, check_parts
-from ssm_jax.types import PyTree
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -170,41 +162,24 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     return (work.metrics() or [{"step": training.steps}])[-1]
 
 
-def carried_in_evaluation(model: Any, training: TrainConfig) -> PyTree:
-    """Returns the states that `evaluate` carries between batches, or None."""
-    if training.initial_state != "carry":
-        return None
-    return zero_states(model, training.batch_size)
-
-
 class _Loop:
     """The steps of one run with their logging, evaluation and checkpoints."""
 
     def __init__(self, run, task, training, parallel, work, checkpoints):
-        self._run: RunSpec = run
         self._task: Task = task
         self._training: TrainConfig = training
         self._parallel: DataParallel = parallel
         self._workdir: WorkDir = work
         self._checkpoints: Checkpoints = checkpoints
         self._train_step = parallel.train_step(run)
-        self._evaluation_step = parallel.evaluation_step(run)
-        self._largest_modulus = jax.jit(partial(largest_modulus, run.model.recurrence))
-        # Name in the log -> positions, and the function that measures at them.
-        self._measures = {}
-        if steps := training.gradient_steps:
-            self._measures["gradient"] = steps, state_gradients(run, steps)
-        if block := training.gradient_outputs:
-            firsts = range(0, run.spec.d_output, block)
-            measure = output_gradients(run, block)
-            self._measures["gradient_outputs"] = firsts, measure
+        self._measure = Measurements(run, task, training, parallel, checkpoints)
 
     def go(self, state: TrainState, elapsed_s: float) -> None:
         training, start = self._training, int(state.step)
         began = time.perf_counter() - elapsed_s
         waiting: list[Reductions] = []
-        if start == 0 and self._measures:
-            self._workdir.log(0, **self._gradients(state))
+        if start == 0 and (seen := self._measure.of_gradients(state)):
+            self._workdir.log(0, **seen)
         with Progress(start, training.steps) as progress:
             for step in range(start + 1, training.steps + 1):
                 batch = self._task.batch(
@@ -215,78 +190,15 @@ class _Loop:
                 last = step == training.steps
                 evaluating = last or step % training.evaluate_every == 0
                 if evaluating or step % training.log_every == 0:
-                    measured = self._training_metrics(step, waiting, state.params)
+                    measured = self._measure.of_training(step, waiting, state.params)
                     waiting = []
                     if evaluating:
-                        measured |= self._validate(step, state)
+                        measured |= self._measure.of_validation(step, state)
                     seconds = round(time.perf_counter() - began, 3)
-                    seen = self._gradients(state) if evaluating else {}
+                    seen = self._measure.of_gradients(state) if evaluating else {}
                     self._workdir.log(step, **measured, **seen, elapsed_s=seconds)
                     progress.show(step, measured)
                     if evaluating:
                         gathered = self._parallel.gather(state)
                         measured["elapsed_s"] = seconds
                         self._checkpoints.save(step, gathered, measured)
-
-    def _metrics(self, sums):
-        return metrics(sums, language=self._run.spec.language)
-
-    def _training_metrics(self, step, waiting, params):
-        """Averages the metrics since the last line; each loss must be finite."""
-        # One transfer per log line: a transfer per step would stall the device.
-        waiting = jax.device_get(waiting)
-        for at, found in enumerate(waiting, step - len(waiting) + 1):
-            self._check(found["loss"].compute(), f"at step {at}")
-        found = self._metrics(total(waiting))
-        modulus = self._largest_modulus(params)
-        if modulus is not None:
-            found["largest_modulus"] = float(modulus)
-        return _named("train", found)
-
-    def _validate(self, step, state):
-        measured = evaluate(
-            self._evaluation_step,
-            self._parallel,
-            self._task,
-            state.params,
-            state.model_state,
-            split="validation",
-            batch_size=self._training.batch_size,
-            limit=self._training.evaluation_batches,
-            seed=self._training.seed,
-            carry=carried_in_evaluation(self._run.model, self._training),
-        )
-        # Parameters whose validation loss is not finite must not be saved.
-        self._check(measured["loss"], f"in validation after step {step}")
-        return _named("validation", measured)
-
-    def _gradients(self, state):
-        """Returns the gradient norms by their names in the log."""
-        if not self._measures:
-            return {}
-        training, named = self._training, {}
-        batch = self._task.batch("validation", 0, training.batch_size, training.seed)
-        for name, (places, measure) in self._measures.items():
-            found = jax.device_get(measure(state.params, state.model_state, batch))
-            for place, norms in zip(places, found, strict=True):
-                for norm, value in zip(NORMS, norms, strict=True):
-                    named[f"{name}/{norm}/{place}"] = float(value)
-        return named
-
-    def _check(self, loss, where):
-        if math.isfinite(loss):
-            return
-        self._checkpoints.wait()
-        kept = self._checkpoints.latest_step
-        last = (
-            "no checkpoint yet" if kept is None else f"the last one is of step {kept}"
-        )
-        raise FloatingPointError(
-            f"the loss must be finite, got {loss} {where}; lower "
-            "`--config.optimizer.learning_rate` or set `clip_norm`, in a new "
-            f"--workdir. Checkpoints: {last}."
-        )
-
-
-def _named(split, values):
-    return {f"{split}/{name}": value for name, value in values.items()}
