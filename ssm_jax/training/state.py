@@ -15,8 +15,9 @@ from ssm_jax.fields import Seed, check_value
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task, TaskSpec
+from ssm_jax.training.groups import describe, groups_of, with_rates
 from ssm_jax.training.initial import StateInit
-from ssm_jax.training.optimizer import Optimizer, describe, groups_of
+from ssm_jax.training.optimizer import Optimizer
 from ssm_jax.types import PyTree
 
 
@@ -97,7 +98,7 @@ def create(
     boxed = init(key_params, batch.inputs, **flags)
     _check_predictions(model, boxed, batch, task.spec)
     # The boxes hold the groups, so that they are read before unboxing.
-    groups = groups_of(boxed["params"])
+    groups = with_rates(groups_of(boxed["params"]), optimizer.rates)
     variables = dict(meta.unbox(boxed))
     params = variables.pop("params")
     # Sown metrics are outputs of a step; here they would become part of checkpoints.
