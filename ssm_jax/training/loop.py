@@ -38,6 +38,13 @@ class TrainConfig:
       steps: Number of steps.
       batch_size: Number of examples per step, over all devices.
       seed: Seed of parameters, dropout and data.
+      accumulate: Number of parts ``k`` of a batch whose gradients are computed one
+        after the other and added, so that the activations of a ``k``-th of the rows are
+        in memory at a time. The step is that of the whole batch: losses are divided by
+        its number of targets, dropout and noise depend on the row of the whole batch,
+        and each row starts from its own carried state. BatchNorm alone differs: each
+        part is normalized by its own moments, and the running moments are updated
+        ``k`` times.
       log_every: Steps between two lines of training metrics.
       evaluate_every: Steps between two evaluations on the validation split; each is
         followed by a checkpoint. The last step is always evaluated.
@@ -71,6 +78,7 @@ class TrainConfig:
     steps: PositiveInt
     batch_size: PositiveInt
     seed: Seed = 0
+    accumulate: PositiveInt = 1
     log_every: PositiveInt = 50
     evaluate_every: PositiveInt = 500
     evaluation_batches: PositiveInt | None = None
@@ -126,7 +134,7 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     optimizer = build(config.optimizer, "config.optimizer")
     parallel = DataParallel(training.parallel)
     # All checks come before the work dir is created, so that an error leaves no trace.
-    parallel.check(training.batch_size)
+    parallel.check(training.batch_size, training.accumulate)
     epoch = n_batches(task, "train", training.batch_size)
     n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
@@ -135,7 +143,10 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     run, state = create(model, task, optimizer, seed=training.seed)
     start = StateInit(training.initial_state, training.initial_noise, epoch)
     run = dataclasses.replace(
-        run, state_init=start, state_penalty=training.state_penalty
+        run,
+        state_init=start,
+        state_penalty=training.state_penalty,
+        accumulate=training.accumulate,
     )
     if training.initial_state != "zero":
         carry = zero_states(model, training.batch_size)

@@ -57,6 +57,7 @@ class RunSpec:
       summary: Lines that describe the parameters.
       state_init: Computes initial states from carried states.
       state_penalty: Factor of the mean square of the final states in the loss.
+      accumulate: Number of parts that a device computes the gradient of its rows in.
     """
 
     model: nn.Module
@@ -65,6 +66,7 @@ class RunSpec:
     summary: tuple[str, ...]
     state_init: StateInit = StateInit()
     state_penalty: float = 0.0
+    accumulate: int = 1
 
 
 def create(
