@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 from absl import logging
@@ -12,22 +12,28 @@ from ssm_jax.fields import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
+    Rule,
     Seed,
     check_fields,
 )
-from ssm_jax.tasks.base import Task, n_batches
+from ssm_jax.tasks.base import Task
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.evaluate import n_evaluated
 from ssm_jax.training.gradients import check_gradient_outputs, check_gradient_steps
-from ssm_jax.training.initial import Kind, StateInit, zero_states
+from ssm_jax.training.initial import Kind
 from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.losses import Reductions
 from ssm_jax.training.measure import Measurements
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
-from ssm_jax.training.state import TrainState, create
-from ssm_jax.training.truncation import TBPTTWindow
+from ssm_jax.training.start import first_state, steps_reached
+from ssm_jax.training.state import TrainState
+from ssm_jax.training.stopping import evaluations_since_best
 from ssm_jax.training.workdir import WorkDir, check_parts
+
+_Decay = Annotated[
+    float, Rule("in (0, 1)", lambda x: 0 < x <= 1 - 2.0**-24), "0.999 is usual"
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,11 +74,21 @@ class TrainConfig:
       gradient_outputs: Number of outputs per block; the same norms are logged for the
         error of each block of the last prediction, as ``gradient_outputs/NORM/i`` with
         ``i`` the first output of the block; see `output_gradients`. None means none.
+      ema: Decay of the exponential moving average of the parameters over the steps,
+        corrected for its start from zeros as by `optax.ema`. It is the average that is
+        evaluated, in validation and after `restore`, while training metrics, gradient
+        norms and the running moments of BatchNorm are those of the parameters
+        themselves. None means no average.
+      patience: Number of evaluations without a better main metric, or an equal one with
+        a lower loss, after which training stops. None means that it does not.
+      init_from: Work dir of another run, whose best parameters and variables of the
+        same path and shape replace initial ones; the log lists them. It is read until
+        the run has a checkpoint of its own. None means no other run.
 
     Raises:
       ValueError: A field has another type, a number is not positive, ``seed`` is not in
-        [0, 2**32), ``initial_noise`` is set but not used, or ``gradient_windows`` is
-        greater than 1 without carried states.
+        [0, 2**32), ``ema`` not in (0, 1), ``initial_noise`` is set but not used, or
+        ``gradient_windows`` is greater than 1 without carried states.
     """
 
     steps: PositiveInt
@@ -89,6 +105,9 @@ class TrainConfig:
     state_penalty: NonNegativeFloat = 0.0
     gradient_steps: tuple[PositiveInt, ...] = ()
     gradient_outputs: PositiveInt | None = None
+    ema: _Decay | None = None
+    patience: PositiveInt | None = None
+    init_from: str | None = None
 
     def __post_init__(self):
         """Validates the fields and their combination."""
@@ -110,7 +129,11 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     """Trains the run of a config, continuing from the last checkpoint of its work dir.
 
     A run that is interrupted at any moment and started again logs the same numbers as
-    one that was not interrupted.
+    one that was not interrupted. A finished run continues if ``training.steps`` or
+    ``training.patience`` is raised. Its state is then that of a run with this number of
+    steps from the start, except that a schedule with ``optimizer.schedule_steps`` other
+    than before applies from the next step on. A cosine or linear schedule that is not
+    made longer stays at 0 after its end, which the log warns of.
 
     Args:
       config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.
@@ -121,7 +144,8 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
 
     Raises:
       ValueError: The fields of the config do not fit together, the work dir belongs to
-        another run or is in use by another process, or there are several processes.
+        another run or is in use by another process, it has taken more than
+        ``training.steps`` steps, or there are several processes.
       CheckpointError: A checkpoint cannot be written or is damaged.
       FloatingPointError: The loss is not finite; the error names the step.
     """
@@ -135,25 +159,12 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     parallel = DataParallel(training.parallel)
     # All checks come before the work dir is created, so that an error leaves no trace.
     parallel.check(training.batch_size, training.accumulate)
-    epoch = n_batches(task, "train", training.batch_size)
     n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
     check_gradient_outputs(task.spec, training.gradient_outputs)
     work.metrics()  # A damaged file is refused before anything is compiled.
-    run, state = create(model, task, optimizer, seed=training.seed)
-    start = StateInit(training.initial_state, training.initial_noise, epoch)
-    run = dataclasses.replace(
-        run,
-        state_init=start,
-        state_penalty=training.state_penalty,
-        accumulate=training.accumulate,
-    )
-    if training.initial_state != "zero":
-        carry = zero_states(model, training.batch_size)
-        if (k := training.gradient_windows) > 1:
-            first = task.batch("train", 0, training.batch_size, training.seed)
-            carry = TBPTTWindow.before(first, carry, k)
-        state = state.replace(carry=carry)
+    reached = steps_reached(work, training)
+    run, state = first_state(model, task, optimizer, training, new=reached is None)
     with (
         work.claimed(config),
         work.open_checkpoints(run.spec) as checkpoints,
@@ -185,12 +196,23 @@ class _Loop:
         self._train_step = parallel.train_step(run)
         self._measure = Measurements(run, task, training, parallel, checkpoints)
 
+    def _out_of_patience(self) -> bool:
+        """Whether the last evaluations that were logged are no better than before."""
+        if (patience := self._training.patience) is None:
+            return False
+        stale = evaluations_since_best(self._workdir.metrics(), self._task.spec)
+        if stale >= patience:
+            logging.info("stopped: no better in %d evaluations", stale)
+        return stale >= patience
+
     def go(self, state: TrainState, elapsed_s: float) -> None:
         training, start = self._training, int(state.step)
         began = time.perf_counter() - elapsed_s
         waiting: list[Reductions] = []
         if start == 0 and (seen := self._measure.of_gradients(state)):
             self._workdir.log(0, **seen)
+        if self._out_of_patience():
+            return
         with Progress(start, training.steps) as progress:
             for step in range(start + 1, training.steps + 1):
                 batch = self._task.batch(
@@ -213,3 +235,5 @@ class _Loop:
                         gathered = self._parallel.gather(state)
                         measured["elapsed_s"] = seconds
                         self._checkpoints.save(step, gathered, measured)
+                    if evaluating and self._out_of_patience():
+                        break

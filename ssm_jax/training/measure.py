@@ -99,7 +99,7 @@ class Measurements:
             self._evaluation_step,
             self._parallel,
             self._task,
-            state.params,
+            state.evaluated_params,
             state.model_state,
             split="validation",
             batch_size=self._training.batch_size,

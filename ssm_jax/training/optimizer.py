@@ -2,7 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import optax
@@ -192,7 +192,7 @@ class Optimizer:
         # A decay of 0 instead of `optax.adam`, so that all groups have states of one
         # structure.
         decay = self.weight_decay if group.weight_decay else 0.0
-        given = {"learning_rate": rate}
+        given: dict[str, Any] = {"learning_rate": rate}
         if self.kind in _OWN_FIELDS:
             given |= {name: getattr(self, name) for name in _OWN_FIELDS[self.kind]}
         else:

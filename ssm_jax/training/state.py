@@ -35,6 +35,7 @@ class TrainState(struct.PyTreeNode):
       carry: Final states of the recurrences after the last batch, ``(b, ...)`` leaves,
         if `RunSpec.state_init` uses them; a `TBPTTWindow` if gradients flow through
         several batches. None means that states are not carried.
+      ema: Exponential moving average of the parameters, if `RunSpec.ema` is set.
     """
 
     # A leaf may also be a shape or a sharding, so none is annotated as an array.
@@ -44,6 +45,12 @@ class TrainState(struct.PyTreeNode):
     opt_state: PyTree
     key: PyTree
     carry: PyTree = None
+    ema: PyTree = None
+
+    @property
+    def evaluated_params(self) -> PyTree:
+        """The parameters that are evaluated: the average, if there is one."""
+        return self.params if self.ema is None else self.ema
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,7 @@ class RunSpec:
       state_init: Computes initial states from carried states.
       state_penalty: Factor of the mean square of the final states in the loss.
       accumulate: Number of parts that a device computes the gradient of its rows in.
+      ema: Decay of the moving average of the parameters. None means no average.
     """
 
     model: nn.Module
@@ -67,6 +75,7 @@ class RunSpec:
     state_init: StateInit = StateInit()
     state_penalty: float = 0.0
     accumulate: int = 1
+    ema: float | None = None
 
 
 def create(
@@ -100,7 +109,7 @@ def create(
     boxed = init(key_params, batch.inputs, **flags)
     _check_predictions(model, boxed, batch, task.spec)
     # The boxes hold the groups, so that they are read before unboxing.
-    groups = with_rates(groups_of(boxed["params"]), optimizer.rates)
+    groups = with_rates(groups_of(boxed["params"]), getattr(optimizer, "rates", ()))
     variables = dict(meta.unbox(boxed))
     params = variables.pop("params")
     # Sown metrics are outputs of a step; here they would become part of checkpoints.

@@ -1,5 +1,6 @@
 """One training or evaluation step, as computed by each device."""
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -110,15 +111,17 @@ def train_step(
     # With the replicated parameters, not those marked as varying: `shard_map` checks
     # that the new state is replicated.
     updates, opt_state = run.transform.update(gradient, state.opt_state, state.params)
+    new_params = optax.apply_updates(state.params, updates)
     return (
         state.replace(
             step=state.step + 1,
-            params=optax.apply_updates(state.params, updates),
+            params=new_params,
             # The new state must be the same on all devices, also for a model whose
             # statistics are those of a shard.
             model_state=jax.lax.pmean(model_state, axes) if axes else model_state,
             opt_state=opt_state,
             carry=None if state.carry is None else past or after,
+            ema=_averaged(run.ema, new_params, state),
         ),
         sums,
     )
@@ -162,6 +165,16 @@ def evaluation_step(
     sums = _loss_sums(run.spec, predictions, batch)
     sums = _with_sown(sums, sown.get(METRICS_COLLECTION, {}))
     return _over_devices(sums, axes), None if carry is None else after
+
+
+def _averaged(decay, params, state):
+    """The moving average after a step, corrected for its start from zeros."""
+    if decay is None:
+        return None
+    # The weight of the first step is 1: initial parameters are not part of the average.
+    # `expm1`, because the power of a decay near 1 is close to 1.
+    weight = (1 - decay) / -jnp.expm1((state.step + 1) * math.log(decay))
+    return optax.incremental_update(params, state.ema, weight)
 
 
 def _accumulate(n, gradient, params, model_state, rows):
