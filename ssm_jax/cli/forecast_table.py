@@ -28,7 +28,8 @@ def by_step(rows: Sequence[Row]) -> str:
         found = [row["forecast"] for row in group]
         horizon = len(found[0]["model"]["mae_by_step"])
         steps = sorted({1, max(1, horizon // 4), horizon})
-        cells = [("forecast", "metric", "all steps", *(f"step {n}" for n in steps))]
+        header = ("forecast", "metric", "all steps", *(f"step {n}" for n in steps))
+        cells: list[tuple[str, ...]] = [header]
         for metric, which in itertools.product(_METRICS, found[0]):
             of_seeds = [each[which] for each in found]
             columns = [

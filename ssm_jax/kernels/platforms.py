@@ -21,7 +21,8 @@ def target_platform() -> str:
     """
     if _TARGET.value is not None:
         return _TARGET.value
-    device = jax.config.jax_default_device
+    # An attribute that JAX adds when it is imported.
+    device = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     if device is None:
         return jax.default_backend()
     return device if isinstance(device, str) else device.platform

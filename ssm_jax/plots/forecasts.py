@@ -34,7 +34,7 @@ def forecasts(
       error and R2 of the model and of each baseline over the step predicted.
     """
     drawing = figure(7.2, 5.2)
-    above, below = drawing.subfigures(2, 1)
+    above, below = drawing.subfigures(2, 1, squeeze=False)[:, 0]
     axes = above.subplots()
     axes.plot(series, color=BLUE, linewidth=1.6, alpha=0.5, label=name)
     label = "model"

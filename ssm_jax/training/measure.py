@@ -80,10 +80,10 @@ class Measurements:
           FloatingPointError: The loss of a step is not finite.
         """
         # One transfer per log line: a transfer per step would stall the device.
-        waiting = jax.device_get(waiting)
-        for at, found in enumerate(waiting, step - len(waiting) + 1):
+        steps = list(jax.device_get(waiting))
+        for at, found in enumerate(steps, step - len(steps) + 1):
             self._check(found["loss"].compute(), f"at step {at}")
-        found = metrics(total(waiting), language=self._run.spec.language)
+        found = metrics(total(steps), language=self._run.spec.language)
         modulus = self._largest_modulus(params)
         if modulus is not None:
             found["largest_modulus"] = float(modulus)

@@ -7,7 +7,7 @@ import pytest
 from flax import linen as nn
 from flax.core import meta
 
-from ssm_jax.layers import MLP, ChannelMixing, MambaLayer, RecurrentLayer
+from ssm_jax.layers import MLP, ChannelMixing, Mamba, RecurrentLayer
 from ssm_jax.models import (
     Block,
     LastHead,
@@ -44,7 +44,7 @@ MODELS = {
     "layer": lambda **fields: vectors(DLR_LAYER, **fields),
     "batch": lambda **fields: vectors(DLR_LAYER, "batch", **fields),
     "scalar": lambda **fields: vectors(DLR_LAYER, "scalar", **fields),
-    "mamba": lambda **fields: vectors(MambaLayer(), "rms", **fields),
+    "mamba": lambda **fields: vectors(Mamba(), "rms", **fields),
     "tokens": tokens,
     "network": network,
 }

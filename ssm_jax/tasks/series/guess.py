@@ -97,10 +97,11 @@ def _time(table):
 
 def _season(times):
     """The usual period in steps of a column of dates, or None."""
-    if columns.numbers(times) is not None:
+    found = columns.times(times)
+    if found is None or columns.numbers(times) is not None:
         return None
     # `times` counts microseconds.
-    step = float(np.median(np.diff(columns.times(times)))) / 1e6
+    step = float(np.median(np.diff(found))) / 1e6
     if _MINUTE <= step < _DAY:
         return round(_DAY / step)
     if step == _DAY:
