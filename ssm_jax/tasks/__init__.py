@@ -35,6 +35,7 @@ from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.tasks.text.glue import Glue
 from ssm_jax.tasks.text.imdb import ImdbBytes, ImdbWords
 from ssm_jax.tasks.text.retrieval import Retrieval
+from ssm_jax.tasks.tfds.task import TFDSTask
 
 __all__ = [
     "ArrayTask",
@@ -65,6 +66,7 @@ __all__ = [
     "Sort",
     "SpeechCommands",
     "Split",
+    "TFDSTask",
     "Task",
     "TaskSpec",
     "TextFolder",
