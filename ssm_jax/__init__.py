@@ -38,6 +38,7 @@ _PUBLIC = {
         "bidirectional_convolution",
         "causal_convolution",
         "chosen_method",
+        "compiling_for",
         "decay_powers",
         "final_state",
         "linear_attention",

@@ -14,6 +14,7 @@ from ml_collections import ConfigDict, config_dict
 from ssm_jax.config import (
     Config,
     build,
+    check_packages,
     differences,
     flatten,
     from_json,
@@ -424,3 +425,18 @@ def test_missing_field_has_its_default():
     new.blocks[0].d_state = 7
     (line,) = differences(old, new)
     assert line.startswith("blocks[0].d_state: ") and line.endswith(" -> 7")
+
+
+def test_file_names_classes_of_named_packages_only():
+    config = from_json('{"task": {"cls": "mine.tasks:Waves"}, "blocks": []}')
+    with refuses("task.cls", "'mine.tasks:Waves'", rule="--packages=mine"):
+        check_packages(config)
+    check_packages(config, ["mine"])
+    with refuses("packages", "'mine'", rule="several"):
+        check_packages(config, "mine")
+
+
+def test_comparison_imports_no_other_package():
+    old = from_json('{"cls": "antigravity:Field", "d_state": 1}')
+    assert differences(old, from_json(to_json(old))) == []
+    assert "antigravity" not in sys.modules

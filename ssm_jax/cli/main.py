@@ -7,6 +7,7 @@ Programs::
     generate  continues a prompt with the language model of a run
     prepare   prepares a data set for the tasks that read it
     new       writes an experiment on a CSV of your own
+    export    exports the model of a run, to be run with JAX alone
     report    prints tables of runs and draws their figures
 
 ``ssm-jax PROGRAM --help`` lists the flags of a program.
@@ -17,7 +18,7 @@ import sys
 
 from ssm_jax.cli.interrupt import exit_on_interrupt
 
-PROGRAMS = ("train", "evaluate", "generate", "prepare", "new", "report")
+PROGRAMS = ("train", "evaluate", "generate", "prepare", "new", "export", "report")
 
 
 def main() -> None:

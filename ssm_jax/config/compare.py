@@ -9,8 +9,18 @@ from ml_collections import ConfigDict, FieldReference
 
 from ssm_jax.config.spec import CLASS, Config, import_class, spec
 
-MAY_CHANGE = ("task.data_dir",)
-"""Fields of a config that may differ between two starts of a run: data may move."""
+MAY_CHANGE = (
+    "task.data_dir",
+    "training.steps",
+    "training.patience",
+    "training.log_every",
+    "training.evaluate_every",
+    "optimizer.schedule_steps",
+)
+"""Fields of a config that may differ between two starts of a run.
+
+Data may move, a run may be made longer, and what is logged and when it is evaluated
+changes no step."""
 
 _OURS = __name__.split(".")[0]
 

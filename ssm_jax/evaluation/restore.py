@@ -92,6 +92,10 @@ def restore(
     # Shapes and dtypes are enough to restore into; nothing is initialized.
     target = jax.eval_shape(lambda: _variables(model, task.spec))
     target = {"params": target.pop("params"), "model_state": target}
+    training = build(config.training, "config.training")
+    # The average of the parameters is what was evaluated in validation.
+    params = "params" if training.ema is None else "ema"
+    target[params] = target.pop("params")
     checkpoints = work.open_checkpoints(task.spec)
     if which == "best":
         step = checkpoints.best_step
@@ -101,8 +105,7 @@ def restore(
                 f"in validation, got 'best' of {work.path}."
             )
     restored = checkpoints.restore(target, step=step)
-    variables = {"params": restored.state["params"], **restored.state["model_state"]}
-    training = build(config.training, "config.training")
+    variables = {"params": restored.state[params], **restored.state["model_state"]}
     return Restored(model, variables, task, training, restored.step)
 
 

@@ -28,7 +28,7 @@ from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.evaluate import evaluate
 from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.loop import carried_in_evaluation
+from ssm_jax.training.measure import carried_in_evaluation
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec
 from ssm_jax.training.workdir import WorkDir

@@ -8,6 +8,7 @@ from ssm_jax.kernels.fft import (
     modal_kernel,
 )
 from ssm_jax.kernels.nonlinear import SolverStats, nonlinear_recurrence
+from ssm_jax.kernels.platforms import compiling_for
 from ssm_jax.kernels.powers import LogDecay, decay_powers, n_step_decay, to_log_decay
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 
@@ -17,6 +18,7 @@ __all__ = [
     "bidirectional_convolution",
     "causal_convolution",
     "chosen_method",
+    "compiling_for",
     "decay_powers",
     "final_state",
     "linear_attention",

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels import scan, shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.fft import fft_solver
+from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import (
     LogDecay,
     check_log_decay,
@@ -96,7 +97,7 @@ def chosen_method(
 
     Args:
       a: Decay as in `linear_recurrence`; only its type and rank are used.
-      platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``. None means the default backend.
+      platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``. None means `target_platform`.
 
     Returns:
       ``"sequential"`` on CPUs, where it is faster than the parallel methods. On other
@@ -107,7 +108,7 @@ def chosen_method(
       >>> chosen_method(jnp.array([0.5]), platform="gpu")
       'chunked'
     """
-    if (platform or jax.default_backend()) == "cpu":
+    if (platform or target_platform()) == "cpu":
         return "sequential"
     return "chunked" if _is_time_invariant(a) else "associative"
 

@@ -168,7 +168,9 @@ def _mean(x, mask):
     if mask is None:
         return jnp.mean(x, -2)
     valid = jnp.broadcast_to(mask, x.shape[:-1])[..., None]
-    # The count in the dtype of x, so that the mean keeps that dtype.
-    n = jnp.sum(valid, -2, dtype=x.dtype)
+    # bfloat16 has no odd numbers above 256, so that counts need a wider dtype.
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    n = jnp.sum(valid, -2, dtype=wide)
     # `where` instead of a product with the mask: NaN * 0 is NaN.
-    return jnp.sum(jnp.where(valid, x, 0), -2) / jnp.maximum(n, 1)
+    total = jnp.sum(jnp.where(valid, x, 0), -2, dtype=wide)
+    return (total / jnp.maximum(n, 1)).astype(x.dtype)

@@ -11,6 +11,7 @@ from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.models.heads import LastHead
+from ssm_jax.models.precision import ComputeDtype, call, lower, widen
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, Method, PyTree, Steps
 
@@ -25,6 +26,7 @@ class RecurrentNetwork(Module):
       dropout: Probability of dropping an element of the input or of the output of the
         recurrence.
       method: Evaluation method of the recurrence; it changes the cost, not the values.
+      dtype: Dtype of the computation; see `ComputeDtype`. Predictions are float32.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -47,6 +49,7 @@ class RecurrentNetwork(Module):
     encoder: nn.Module | None = None
     dropout: Fraction = 0.0
     method: Method = "auto"
+    dtype: ComputeDtype = "float32"
 
     def initial_state(self, batch_shape: tuple[int, ...]) -> PyTree:
         """Returns the initial state.
@@ -74,7 +77,9 @@ class RecurrentNetwork(Module):
         """Maps inputs to ``(predictions, state)``, as `SequenceModel` does."""
         check_flags("reset", reset)
         check_flags("mask", mask)
-        x = inputs if self.encoder is None else self.encoder(inputs)
+        x = lower(self.dtype, inputs)
+        if self.encoder is not None:
+            x = call(self.dtype, self.encoder, x)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         # One module called twice; each call draws its own masks.
         dropout = functools.partial(RowDropout(self.dropout), train=train)
@@ -84,4 +89,5 @@ class RecurrentNetwork(Module):
         if last and mask is not None:
             # One step is left; it is valid if the row has a valid step.
             mask = jnp.any(mask, -1, keepdims=True)
-        return self.head(dropout(y), mask=mask, train=train), state
+        y = call(self.dtype, self.head, dropout(y), mask=mask, train=train)
+        return widen(self.dtype, (y, state))

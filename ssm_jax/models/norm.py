@@ -32,10 +32,14 @@ class ScalarNorm(Module):
         """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
         scale = self.param("scale", nn.initializers.ones, ())
         shift = self.param("shift", nn.initializers.zeros, ())
+        dtype = jnp.result_type(x, scale)
+        # Moments are differences of numbers near each other, which bfloat16 rounds off.
+        x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
         mean = jnp.mean(x, -1, keepdims=True)
         variance = jnp.var(x, -1, keepdims=True)
         # The shift is added before the scaling, as in the authors' code.
-        return scale * jax.lax.rsqrt(variance + 1e-12) * (x - mean + shift)
+        y = scale * jax.lax.rsqrt(variance + 1e-12) * (x - mean + shift)
+        return y.astype(dtype)
 
 
 class BatchNorm(Module):
@@ -92,7 +96,9 @@ class BatchNorm(Module):
                 running_var.value += weight * (var - running_var.value)
         # Scale and deviation are combined first: one product per element instead of
         # two.
-        return (x - mean) * (scale * jax.lax.rsqrt(var + self.epsilon)) + bias
+        y = (x - mean) * (scale * jax.lax.rsqrt(var + self.epsilon)) + bias
+        # The moments are float32, also where inputs and parameters are bfloat16.
+        return y.astype(jnp.result_type(x, scale))
 
 
 def _moments(x, mask, axis_name):

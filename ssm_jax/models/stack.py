@@ -10,6 +10,7 @@ from ssm_jax.layers.module import Module
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import PositionalEmbedding, TokenEncoder
 from ssm_jax.models.norm import Norm
+from ssm_jax.models.precision import ComputeDtype, call, widen
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
 
@@ -33,6 +34,10 @@ class SequenceModel(Module):
         block, after that normalization.
       axis_name: Mapped axis over which the batch is sharded; BatchNorm shares its
         moments over it. None means that the batch is not sharded.
+      dtype: Dtype of the computation; see `ComputeDtype`. Predictions are float32.
+      remat: Whether the activations within each block are computed again for the
+        gradient instead of stored, which takes one more evaluation of the blocks and
+        memory for the activations of one block only.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -62,6 +67,8 @@ class SequenceModel(Module):
     normed_encoder: bool = False
     encoder_dropout: Fraction = 0.0
     axis_name: str | None = None
+    dtype: ComputeDtype = "float32"
+    remat: bool = False
 
     @property
     def recurrence(self) -> Recurrence | None:
@@ -116,7 +123,7 @@ class SequenceModel(Module):
                 f"`state` must hold {self.n_layers} states, one per layer, got "
                 f"{len(states)}; `initial_state` returns them."
             )
-        x = self.encoder(inputs)
+        x = self._call(self.encoder, inputs)
         if self.positions is not None:
             # Layers without a state return None, which may be passed back.
             if jax.tree.leaves(state):
@@ -124,29 +131,40 @@ class SequenceModel(Module):
                     "`state` must be None for a model with positions, got one; "
                     "positions count from the first step of a call."
                 )
-            x = self.positions(x, reset=reset, mask=mask)
+            x = self._call(self.positions, x, reset=reset, mask=mask)
         if self.normed_encoder:
             norm = Norm(self.block.norm, self.axis_name, name="encoder_norm")
-            x = norm(x, mask=mask, train=train)
+            x = self._call(norm, x, mask=mask, train=train)
         x = RowDropout(self.encoder_dropout)(x, train=train)
         final_states = []
+
+        def apply(block, x, state):
+            flags = {"reset": reset, "mask": mask, "train": train}
+            return self._call(block, x, state=state, **flags)
+
+        if self.remat:
+            apply = nn.remat(apply)
         for index, initial in enumerate(states):
             # A copy per layer, because one shared module would share its parameters.
             block = self.block.copy(name=f"block_{index}", axis_name=self.axis_name)
-            x, final = block(x, initial, reset=reset, mask=mask, train=train)
+            x, final = apply(block, x, initial)
             final_states.append(final)
         if self.block.prenorm:
             # The residual stream of pre-norm blocks grows with the depth.
             norm = Norm(self.block.norm, self.axis_name, name="norm")
-            x = norm(x, mask=mask, train=train)
-        return self._predictions(x, mask, train), tuple(final_states)
+            x = self._call(norm, x, mask=mask, train=train)
+        # Losses and carried states are float32.
+        return widen(self.dtype, (self._predictions(x, mask, train), (*final_states,)))
+
+    def _call(self, module, *args, **flags):
+        return call(self.dtype, module, *args, **flags)
 
     def _predictions(self, x, mask, train):
         if self.head is not None:
-            return self.head(x, mask=mask, train=train)
+            return self._call(self.head, x, mask=mask, train=train)
         if not isinstance(self.encoder, TokenEncoder):
             raise ValueError(
                 "`head` must be given unless the encoder is a `TokenEncoder`, got None "
                 f"with {type(self.encoder).__name__}; `StepHead` predicts at each step."
             )
-        return self.encoder.attend(x)
+        return self._call(self.encoder, x, method="attend")

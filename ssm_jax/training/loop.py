@@ -1,10 +1,8 @@
 """The training loop: builds task, model and optimizer from a config and trains."""
 
 import dataclasses
-import math
 import time
-from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 from absl import logging
@@ -14,28 +12,28 @@ from ssm_jax.fields import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
+    Rule,
     Seed,
     check_fields,
 )
-from ssm_jax.tasks.base import Task, n_batches
+from ssm_jax.tasks.base import Task
 from ssm_jax.training.checkpointing import Checkpoints
-from ssm_jax.training.evaluate import evaluate, n_evaluated, total
-from ssm_jax.training.gradients import (
-    NORMS,
-    check_gradient_outputs,
-    check_gradient_steps,
-    output_gradients,
-    state_gradients,
-)
-from ssm_jax.training.initial import Kind, StateInit, zero_states
+from ssm_jax.training.evaluate import n_evaluated
+from ssm_jax.training.gradients import check_gradient_outputs, check_gradient_steps
+from ssm_jax.training.initial import Kind
 from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.losses import Reductions, largest_modulus, metrics
+from ssm_jax.training.losses import Reductions
+from ssm_jax.training.measure import Measurements
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.progress import Progress
-from ssm_jax.training.state import RunSpec, TrainState, create
-from ssm_jax.training.truncation import TBPTTWindow
+from ssm_jax.training.start import first_state, steps_reached
+from ssm_jax.training.state import TrainState
+from ssm_jax.training.stopping import evaluations_since_best
 from ssm_jax.training.workdir import WorkDir, check_parts
-from ssm_jax.types import PyTree
+
+_Decay = Annotated[
+    float, Rule("in (0, 1)", lambda x: 0 < x <= 1 - 2.0**-24), "0.999 is usual"
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,6 +44,13 @@ class TrainConfig:
       steps: Number of steps.
       batch_size: Number of examples per step, over all devices.
       seed: Seed of parameters, dropout and data.
+      accumulate: Number of parts ``k`` of a batch whose gradients are computed one
+        after the other and added, so that the activations of a ``k``-th of the rows are
+        in memory at a time. The step is that of the whole batch: losses are divided by
+        its number of targets, dropout and noise depend on the row of the whole batch,
+        and each row starts from its own carried state. BatchNorm alone differs: each
+        part is normalized by its own moments, and the running moments are updated
+        ``k`` times.
       log_every: Steps between two lines of training metrics.
       evaluate_every: Steps between two evaluations on the validation split; each is
         followed by a checkpoint. The last step is always evaluated.
@@ -69,16 +74,27 @@ class TrainConfig:
       gradient_outputs: Number of outputs per block; the same norms are logged for the
         error of each block of the last prediction, as ``gradient_outputs/NORM/i`` with
         ``i`` the first output of the block; see `output_gradients`. None means none.
+      ema: Decay of the exponential moving average of the parameters over the steps,
+        corrected for its start from zeros as by `optax.ema`. It is the average that is
+        evaluated, in validation and after `restore`, while training metrics, gradient
+        norms and the running moments of BatchNorm are those of the parameters
+        themselves. None means no average.
+      patience: Number of evaluations without a better main metric, or an equal one with
+        a lower loss, after which training stops. None means that it does not.
+      init_from: Work dir of another run, whose best parameters and variables of the
+        same path and shape replace initial ones; the log lists them. It is read until
+        the run has a checkpoint of its own. None means no other run.
 
     Raises:
       ValueError: A field has another type, a number is not positive, ``seed`` is not in
-        [0, 2**32), ``initial_noise`` is set but not used, or ``gradient_windows`` is
-        greater than 1 without carried states.
+        [0, 2**32), ``ema`` not in (0, 1), ``initial_noise`` is set but not used, or
+        ``gradient_windows`` is greater than 1 without carried states.
     """
 
     steps: PositiveInt
     batch_size: PositiveInt
     seed: Seed = 0
+    accumulate: PositiveInt = 1
     log_every: PositiveInt = 50
     evaluate_every: PositiveInt = 500
     evaluation_batches: PositiveInt | None = None
@@ -89,6 +105,9 @@ class TrainConfig:
     state_penalty: NonNegativeFloat = 0.0
     gradient_steps: tuple[PositiveInt, ...] = ()
     gradient_outputs: PositiveInt | None = None
+    ema: _Decay | None = None
+    patience: PositiveInt | None = None
+    init_from: str | None = None
 
     def __post_init__(self):
         """Validates the fields and their combination."""
@@ -110,7 +129,11 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     """Trains the run of a config, continuing from the last checkpoint of its work dir.
 
     A run that is interrupted at any moment and started again logs the same numbers as
-    one that was not interrupted.
+    one that was not interrupted. A finished run continues if ``training.steps`` or
+    ``training.patience`` is raised. Its state is then that of a run with this number of
+    steps from the start, except that a schedule with ``optimizer.schedule_steps`` other
+    than before applies from the next step on. A cosine or linear schedule that is not
+    made longer stays at 0 after its end, which the log warns of.
 
     Args:
       config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.
@@ -121,7 +144,8 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
 
     Raises:
       ValueError: The fields of the config do not fit together, the work dir belongs to
-        another run or is in use by another process, or there are several processes.
+        another run or is in use by another process, it has taken more than
+        ``training.steps`` steps, or there are several processes.
       CheckpointError: A checkpoint cannot be written or is damaged.
       FloatingPointError: The loss is not finite; the error names the step.
     """
@@ -134,23 +158,13 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     optimizer = build(config.optimizer, "config.optimizer")
     parallel = DataParallel(training.parallel)
     # All checks come before the work dir is created, so that an error leaves no trace.
-    parallel.check(training.batch_size)
-    epoch = n_batches(task, "train", training.batch_size)
+    parallel.check(training.batch_size, training.accumulate)
     n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)
     check_gradient_outputs(task.spec, training.gradient_outputs)
     work.metrics()  # A damaged file is refused before anything is compiled.
-    run, state = create(model, task, optimizer, seed=training.seed)
-    start = StateInit(training.initial_state, training.initial_noise, epoch)
-    run = dataclasses.replace(
-        run, state_init=start, state_penalty=training.state_penalty
-    )
-    if training.initial_state != "zero":
-        carry = zero_states(model, training.batch_size)
-        if (k := training.gradient_windows) > 1:
-            first = task.batch("train", 0, training.batch_size, training.seed)
-            carry = TBPTTWindow.before(first, carry, k)
-        state = state.replace(carry=carry)
+    reached = steps_reached(work, training)
+    run, state = first_state(model, task, optimizer, training, new=reached is None)
     with (
         work.claimed(config),
         work.open_checkpoints(run.spec) as checkpoints,
@@ -170,41 +184,35 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     return (work.metrics() or [{"step": training.steps}])[-1]
 
 
-def carried_in_evaluation(model: Any, training: TrainConfig) -> PyTree:
-    """Returns the states that `evaluate` carries between batches, or None."""
-    if training.initial_state != "carry":
-        return None
-    return zero_states(model, training.batch_size)
-
-
 class _Loop:
     """The steps of one run with their logging, evaluation and checkpoints."""
 
     def __init__(self, run, task, training, parallel, work, checkpoints):
-        self._run: RunSpec = run
         self._task: Task = task
         self._training: TrainConfig = training
         self._parallel: DataParallel = parallel
         self._workdir: WorkDir = work
         self._checkpoints: Checkpoints = checkpoints
         self._train_step = parallel.train_step(run)
-        self._evaluation_step = parallel.evaluation_step(run)
-        self._largest_modulus = jax.jit(partial(largest_modulus, run.model.recurrence))
-        # Name in the log -> positions, and the function that measures at them.
-        self._measures = {}
-        if steps := training.gradient_steps:
-            self._measures["gradient"] = steps, state_gradients(run, steps)
-        if block := training.gradient_outputs:
-            firsts = range(0, run.spec.d_output, block)
-            measure = output_gradients(run, block)
-            self._measures["gradient_outputs"] = firsts, measure
+        self._measure = Measurements(run, task, training, parallel, checkpoints)
+
+    def _out_of_patience(self) -> bool:
+        """Whether the last evaluations that were logged are no better than before."""
+        if (patience := self._training.patience) is None:
+            return False
+        stale = evaluations_since_best(self._workdir.metrics(), self._task.spec)
+        if stale >= patience:
+            logging.info("stopped: no better in %d evaluations", stale)
+        return stale >= patience
 
     def go(self, state: TrainState, elapsed_s: float) -> None:
         training, start = self._training, int(state.step)
         began = time.perf_counter() - elapsed_s
         waiting: list[Reductions] = []
-        if start == 0 and self._measures:
-            self._workdir.log(0, **self._gradients(state))
+        if start == 0 and (seen := self._measure.of_gradients(state)):
+            self._workdir.log(0, **seen)
+        if self._out_of_patience():
+            return
         with Progress(start, training.steps) as progress:
             for step in range(start + 1, training.steps + 1):
                 batch = self._task.batch(
@@ -215,78 +223,17 @@ class _Loop:
                 last = step == training.steps
                 evaluating = last or step % training.evaluate_every == 0
                 if evaluating or step % training.log_every == 0:
-                    measured = self._training_metrics(step, waiting, state.params)
+                    measured = self._measure.of_training(step, waiting, state.params)
                     waiting = []
                     if evaluating:
-                        measured |= self._validate(step, state)
+                        measured |= self._measure.of_validation(step, state)
                     seconds = round(time.perf_counter() - began, 3)
-                    seen = self._gradients(state) if evaluating else {}
+                    seen = self._measure.of_gradients(state) if evaluating else {}
                     self._workdir.log(step, **measured, **seen, elapsed_s=seconds)
                     progress.show(step, measured)
                     if evaluating:
                         gathered = self._parallel.gather(state)
                         measured["elapsed_s"] = seconds
                         self._checkpoints.save(step, gathered, measured)
-
-    def _metrics(self, sums):
-        return metrics(sums, language=self._run.spec.language)
-
-    def _training_metrics(self, step, waiting, params):
-        """Averages the metrics since the last line; each loss must be finite."""
-        # One transfer per log line: a transfer per step would stall the device.
-        waiting = jax.device_get(waiting)
-        for at, found in enumerate(waiting, step - len(waiting) + 1):
-            self._check(found["loss"].compute(), f"at step {at}")
-        found = self._metrics(total(waiting))
-        modulus = self._largest_modulus(params)
-        if modulus is not None:
-            found["largest_modulus"] = float(modulus)
-        return _named("train", found)
-
-    def _validate(self, step, state):
-        measured = evaluate(
-            self._evaluation_step,
-            self._parallel,
-            self._task,
-            state.params,
-            state.model_state,
-            split="validation",
-            batch_size=self._training.batch_size,
-            limit=self._training.evaluation_batches,
-            seed=self._training.seed,
-            carry=carried_in_evaluation(self._run.model, self._training),
-        )
-        # Parameters whose validation loss is not finite must not be saved.
-        self._check(measured["loss"], f"in validation after step {step}")
-        return _named("validation", measured)
-
-    def _gradients(self, state):
-        """Returns the gradient norms by their names in the log."""
-        if not self._measures:
-            return {}
-        training, named = self._training, {}
-        batch = self._task.batch("validation", 0, training.batch_size, training.seed)
-        for name, (places, measure) in self._measures.items():
-            found = jax.device_get(measure(state.params, state.model_state, batch))
-            for place, norms in zip(places, found, strict=True):
-                for norm, value in zip(NORMS, norms, strict=True):
-                    named[f"{name}/{norm}/{place}"] = float(value)
-        return named
-
-    def _check(self, loss, where):
-        if math.isfinite(loss):
-            return
-        self._checkpoints.wait()
-        kept = self._checkpoints.latest_step
-        last = (
-            "no checkpoint yet" if kept is None else f"the last one is of step {kept}"
-        )
-        raise FloatingPointError(
-            f"the loss must be finite, got {loss} {where}; lower "
-            "`--config.optimizer.learning_rate` or set `clip_norm`, in a new "
-            f"--workdir. Checkpoints: {last}."
-        )
-
-
-def _named(split, values):
-    return {f"{split}/{name}": value for name, value in values.items()}
+                    if evaluating and self._out_of_patience():
+                        break

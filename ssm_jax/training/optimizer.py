@@ -1,8 +1,8 @@
 """Optimizers with learning rate schedules and parameter groups."""
 
-from collections.abc import Iterable
+import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import jax
 import optax
@@ -16,11 +16,16 @@ from ssm_jax.fields import (
     Rule,
     check_fields,
 )
-from ssm_jax.layers.recurrent import LabelledParam
-from ssm_jax.recurrences.families.base import ParamGroup
+from ssm_jax.training import factories
+from ssm_jax.training.groups import Rates, check_patterns, is_group
 from ssm_jax.types import PyTree
 
-Schedule = Literal["constant", "cosine", "linear", "staircase"]
+_OWN_SCHEDULES = ("constant", "cosine", "linear", "staircase")
+_OWN_FIELDS = {
+    "adamw": ("b1", "b2", "eps"),
+    "lion": ("b1", "b2"),
+    "sgd": (),
+}
 
 # Smaller factors than 2^-126 are subnormal in float32, which devices may flush to 0.
 _Staircase = Annotated[float, Rule("in (0, 1]", lambda x: 2.0**-126 <= x <= 1)]
@@ -28,15 +33,28 @@ _Staircase = Annotated[float, Rule("in (0, 1]", lambda x: 2.0**-126 <= x <= 1)]
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """AdamW, Lion or SGD, a learning rate schedule and clipping by the global norm.
+    """Any optimizer of optax, a learning rate schedule and clipping by the global norm.
 
     Attributes:
       learning_rate: Peak learning rate of a group with multiplier 1.
       kind: ``"adamw"``: Adam with decoupled weight decay. ``"lion"``: Lion, likewise.
-        ``"sgd"``: SGD with weight decay.
+        ``"sgd"``: SGD with weight decay. Another name of
+        `ssm_jax.training.factories.OPTIMIZERS`: that constructor of optax. An address
+        ``"module:function"``, such as ``"optax.contrib:muon"``: any function with an
+        argument ``learning_rate``, to which a schedule is passed, that returns a
+        gradient transformation; it is called once for each group of parameters.
+      arguments: Further arguments of the constructor, pairs of a name and a value.
+      rates: Pairs of a regular expression and a factor on the learning rate. It applies
+        to the parameters whose path, such as ``block_0/layer/mixing/out/dense/kernel``,
+        contains a match; the first pair that matches counts. It multiplies the factor
+        that a recurrence declares for the parameter. 0 freezes.
       schedule: Schedule after the warmup. ``"constant"``: the peak. ``"cosine"`` and
         ``"linear"``: decay to zero. ``"staircase"``: exponential decay in a step every
-        1,000 steps.
+        1,000 steps. A name of `ssm_jax.training.factories.SCHEDULES` or an address
+        ``"module:function"``: the learning rate is multiplied by the values of that
+        schedule, so that 1 is the peak.
+      schedule_arguments: Arguments of a schedule of optax or at an address, pairs of a
+        name and a value.
       warmup_steps: Number of steps of the linear warmup.
       warmup_from: Learning rate at the first step of the warmup.
       schedule_steps: Number of steps until the end of a cosine or linear decay,
@@ -44,7 +62,8 @@ class Optimizer:
       staircase: Factor on the learning rate every 1,000 steps of a staircase.
       weight_decay: Weight decay, multiplied by the learning rate; applied to the groups
         with weight decay.
-      b1: Decay rate of the first moment of AdamW and Lion.
+      b1: Decay rate of the first moment of AdamW and Lion. Like the next three fields,
+        it is passed to another constructor only if it is not the default.
       b2: Decay rate of the second moment of AdamW, of the momentum of Lion.
       eps: Constant added to the square root of the second moment of AdamW.
       momentum: Decay rate of the momentum of SGD. 0: no momentum.
@@ -53,13 +72,33 @@ class Optimizer:
     Raises:
       ValueError: A field has another type or is out of range: ``b1``, ``b2`` and
         ``momentum`` are in [0, 1), ``staircase`` in (0, 1], the other numbers are not
-        negative, and ``learning_rate``, ``eps`` and ``clip_norm`` are not 0; or a decay
-        does not end after the warmup.
+        negative, and ``learning_rate``, ``eps`` and ``clip_norm`` are not 0; a decay
+        does not end after the warmup; or a name is not known.
+
+    Example:
+      >>> optimizer = Optimizer(
+      ...     learning_rate=0.1,
+      ...     kind="rmsprop",
+      ...     arguments=(("decay", 0.99),),
+      ...     rates=(("^encoder/", 0.1),),
+      ...     schedule="polynomial_schedule",
+      ...     schedule_arguments=(
+      ...         ("init_value", 1.0),
+      ...         ("end_value", 0.0),
+      ...         ("power", 2.0),
+      ...         ("transition_steps", 10),
+      ...     ),
+      ... )
+      >>> print(optimizer.rate()(5))
+      0.025
     """
 
     learning_rate: Annotated[PositiveFloat, "1e-3 is usual"]
-    kind: Literal["adamw", "lion", "sgd"] = "adamw"
-    schedule: Schedule = "constant"
+    kind: str = "adamw"
+    arguments: factories.Arguments = ()
+    rates: Rates = ()
+    schedule: str = "constant"
+    schedule_arguments: factories.Arguments = ()
     warmup_steps: NonNegativeInt = 0
     warmup_from: NonNegativeFloat = 0.0
     schedule_steps: PositiveInt | None = None
@@ -74,6 +113,15 @@ class Optimizer:
     def __post_init__(self):
         """Validates the fields, and that a decay ends after the warmup."""
         check_fields(self)
+        schedules = (*_OWN_SCHEDULES, *factories.SCHEDULES)
+        factories.check_name("kind", self.kind, factories.OPTIMIZERS)
+        factories.check_name("schedule", self.schedule, schedules)
+        if self.schedule in _OWN_SCHEDULES and self.schedule_arguments:
+            raise ValueError(
+                f"`schedule_arguments` must be empty for {self.schedule!r}, got "
+                f"{self.schedule_arguments}; its numbers are fields."
+            )
+        check_patterns(self.rates)
         steps = self.schedule_steps
         if self.schedule in ("cosine", "linear") and (
             steps is None or steps <= self.warmup_steps
@@ -87,6 +135,10 @@ class Optimizer:
     def rate(self, multiplier: float = 1.0) -> optax.Schedule:
         """Returns the schedule of a group with the given multiplier."""
         peak = multiplier * self.learning_rate
+        if self.schedule not in _OWN_SCHEDULES:
+            # A factor, so that it is the same schedule for every multiplier.
+            factor = factories.call("schedule", self.schedule, self.schedule_arguments)
+            return self._after_warmup(lambda step: peak * factor(step), multiplier)
         # `join_schedules` counts the steps of the second schedule from the boundary.
         rest = (self.schedule_steps or 0) - self.warmup_steps
         # Lambdas: optax refuses the arguments of a decay when it is built, and `rest`
@@ -99,8 +151,12 @@ class Optimizer:
                 peak, 1000, self.staircase, staircase=True
             ),
         }[self.schedule]()
+        return self._after_warmup(after, multiplier)
+
+    def _after_warmup(self, after, multiplier):
         if self.warmup_steps == 0:
             return after
+        peak = multiplier * self.learning_rate
         start = multiplier * self.warmup_from
         rise = optax.linear_schedule(start, peak, self.warmup_steps)
         return optax.join_schedules([rise, after], [self.warmup_steps])
@@ -109,15 +165,20 @@ class Optimizer:
         """Returns the gradient transformation of a model.
 
         Args:
-          groups: A `ParamGroup` for each parameter, as returned by `groups_of`.
+          groups: A `ParamGroup` for each parameter, as returned by `groups_of`, or by
+            `with_rates` if there are `rates`.
 
         Returns:
           Clipping over all parameters, followed by the optimizer of each group.
+
+        Raises:
+          ValueError: There is no function at an address, it does not accept its
+            arguments, or has no weight decay.
         """
         # In a fixed order: the labels are keys of the optimizer state, so a checkpoint
         # must have the same ones.
-        every = sorted(set(jax.tree.leaves(groups, is_leaf=_is_group)), key=str)
-        labels = jax.tree.map(every.index, groups, is_leaf=_is_group)
+        every = sorted(set(jax.tree.leaves(groups, is_leaf=is_group)), key=str)
+        labels = jax.tree.map(every.index, groups, is_leaf=is_group)
         by_group = optax.partition(
             {label: self._of(group) for label, group in enumerate(every)}, labels
         )
@@ -131,64 +192,25 @@ class Optimizer:
         # A decay of 0 instead of `optax.adam`, so that all groups have states of one
         # structure.
         decay = self.weight_decay if group.weight_decay else 0.0
+        given: dict[str, Any] = {"learning_rate": rate}
+        if self.kind in _OWN_FIELDS:
+            given |= {name: getattr(self, name) for name in _OWN_FIELDS[self.kind]}
+        else:
+            given |= {
+                field.name: getattr(self, field.name)
+                for field in dataclasses.fields(self)
+                if field.name in ("b1", "b2", "eps", "momentum")
+                and getattr(self, field.name) != field.default
+            }
         if self.kind == "sgd":
-            return optax.chain(
-                optax.add_decayed_weights(decay),
-                optax.sgd(rate, momentum=self.momentum or None),
+            given["momentum"] = self.momentum or None
+            sgd = factories.call("kind", "sgd", self.arguments, given)
+            return optax.chain(optax.add_decayed_weights(decay), sgd)
+        if factories.accepts("kind", self.kind, "weight_decay"):
+            given["weight_decay"] = decay
+        elif self.weight_decay:
+            raise ValueError(
+                f"`weight_decay` must be 0 for {self.kind}, which has none, got "
+                f"{self.weight_decay}; adamw has one."
             )
-        if self.kind == "lion":
-            return optax.lion(rate, b1=self.b1, b2=self.b2, weight_decay=decay)
-        return optax.adamw(
-            rate, b1=self.b1, b2=self.b2, eps=self.eps, weight_decay=decay
-        )
-
-
-def groups_of(boxed: PyTree) -> PyTree:
-    """Returns the group of each parameter of a model.
-
-    Args:
-      boxed: Parameters as returned by ``model.init``, some boxed as `LabelledParam`.
-
-    Returns:
-      A tree with a `ParamGroup` in place of each parameter: that of its box, or the
-      default group.
-    """
-
-    # A box is itself a pytree node, whose group `jax.tree.map` would not see.
-    def group(leaf):
-        return leaf.group if isinstance(leaf, LabelledParam) else ParamGroup()
-
-    return jax.tree.map(
-        group, boxed, is_leaf=lambda leaf: isinstance(leaf, LabelledParam)
-    )
-
-
-def describe(groups: PyTree, params: PyTree) -> Iterable[str]:
-    """Describes the groups of a model and their numbers of parameters.
-
-    Args:
-      groups: Groups as returned by `groups_of`.
-      params: The parameters, or their shapes.
-
-    Yields:
-      One line per group.
-
-    Raises:
-      ValueError: The trees of groups and parameters differ.
-    """
-    group_leaves, where = jax.tree.flatten(groups, is_leaf=_is_group)
-    if jax.tree.structure(params) != where:
-        raise ValueError(
-            "`groups` must have one group for each parameter, got another tree; "
-            "`groups_of` makes it from what `model.init` returns."
-        )
-    sizes: dict[ParamGroup, int] = {}
-    for group, leaf in zip(group_leaves, jax.tree.leaves(params), strict=True):
-        sizes[group] = sizes.get(group, 0) + leaf.size
-    for group, size in sizes.items():
-        decay = "with" if group.weight_decay else "without"
-        yield f"{size:,} parameters {decay} weight decay, rate x{group.lr_multiplier:g}"
-
-
-def _is_group(leaf):
-    return isinstance(leaf, ParamGroup)
+        return factories.call("kind", self.kind, self.arguments, given)

@@ -118,17 +118,27 @@ class DataParallel:
         """
         return jax.tree.map(self._split, batch)
 
-    def check(self, batch_size: int) -> None:
-        """Checks that the batch size is a multiple of the number of devices.
+    def check(self, batch_size: int, accumulate: int = 1) -> None:
+        """Checks that a batch can be sharded over the devices.
+
+        Args:
+          batch_size: Number of rows of the batch.
+          accumulate: Number of parts that each device divides its rows into.
 
         Raises:
-          ValueError: It is not.
+          ValueError: The batch size is not a multiple of the number of devices, or the
+            rows of a device are not a multiple of the number of parts.
         """
         n = self.n_devices
         if batch_size % n:
             raise ValueError(
                 f"`batch_size` must be a multiple of {n}, the number of devices, got "
                 f"{batch_size}; {batch_size - batch_size % n or n} is one."
+            )
+        if (rows := batch_size // n) % accumulate:
+            raise ValueError(
+                f"`accumulate` must divide {rows}, the rows of a batch per device, got "
+                f"{accumulate}; 1 always does."
             )
 
     def _split(self, values):

@@ -15,8 +15,9 @@ from ssm_jax.fields import Seed, check_value
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task, TaskSpec
+from ssm_jax.training.groups import describe, groups_of, with_rates
 from ssm_jax.training.initial import StateInit
-from ssm_jax.training.optimizer import Optimizer, describe, groups_of
+from ssm_jax.training.optimizer import Optimizer
 from ssm_jax.types import PyTree
 
 
@@ -34,6 +35,7 @@ class TrainState(struct.PyTreeNode):
       carry: Final states of the recurrences after the last batch, ``(b, ...)`` leaves,
         if `RunSpec.state_init` uses them; a `TBPTTWindow` if gradients flow through
         several batches. None means that states are not carried.
+      ema: Exponential moving average of the parameters, if `RunSpec.ema` is set.
     """
 
     # A leaf may also be a shape or a sharding, so none is annotated as an array.
@@ -43,6 +45,12 @@ class TrainState(struct.PyTreeNode):
     opt_state: PyTree
     key: PyTree
     carry: PyTree = None
+    ema: PyTree = None
+
+    @property
+    def evaluated_params(self) -> PyTree:
+        """The parameters that are evaluated: the average, if there is one."""
+        return self.params if self.ema is None else self.ema
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,8 @@ class RunSpec:
       summary: Lines that describe the parameters.
       state_init: Computes initial states from carried states.
       state_penalty: Factor of the mean square of the final states in the loss.
+      accumulate: Number of parts that a device computes the gradient of its rows in.
+      ema: Decay of the moving average of the parameters. None means no average.
     """
 
     model: nn.Module
@@ -64,6 +74,8 @@ class RunSpec:
     summary: tuple[str, ...]
     state_init: StateInit = StateInit()
     state_penalty: float = 0.0
+    accumulate: int = 1
+    ema: float | None = None
 
 
 def create(
@@ -97,7 +109,7 @@ def create(
     boxed = init(key_params, batch.inputs, **flags)
     _check_predictions(model, boxed, batch, task.spec)
     # The boxes hold the groups, so that they are read before unboxing.
-    groups = groups_of(boxed["params"])
+    groups = with_rates(groups_of(boxed["params"]), getattr(optimizer, "rates", ()))
     variables = dict(meta.unbox(boxed))
     params = variables.pop("params")
     # Sown metrics are outputs of a step; here they would become part of checkpoints.

@@ -1,5 +1,6 @@
 """One training or evaluation step, as computed by each device."""
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -27,6 +28,7 @@ def train_step(
     masks of `flax.linen.Dropout`, unlike those of `RowDropout`, depend on the number of
     devices.
     If ``state.carry`` is a `TBPTTWindow`, the gradient also flows through its windows.
+    With ``run.accumulate`` the gradient is the sum of those of parts of the rows.
 
     Args:
       run: The model and the optimizer.
@@ -50,44 +52,53 @@ def train_step(
     def start(states, step):
         return run.state_init(states, step=step, key=key, axes=axes)
 
-    def apply(params, window, before, key):
-        with rows_from(first_row):
-            return run.model.apply(
-                {"params": params, **state.model_state},
-                window.inputs,
-                before,
-                reset=window.reset,
-                mask=window.mask,
-                train=True,
-                mutable=[*state.model_state, METRICS_COLLECTION],
-                rngs={"dropout": key},
-            )
+    windowed = isinstance(state.carry, TBPTTWindow)
+    # States may come from rows of another part or device, so all are computed here.
+    carry = state.carry if windowed else start(state.carry, state.step)
+    whole = _over_devices(_without_predictions(run.spec, batch), axes)["loss"]
+    n_parts = run.accumulate * (jax.lax.axis_size(tuple(axes)) if axes else 1)
 
-    def loss(params):
-        if isinstance(state.carry, TBPTTWindow):
-            before, past = state.carry.read(
-                batch, state.step, start, lambda *of: apply(params, *of)[0][1], key
+    def loss(params, model_state, rows, offset):
+        batch, carry = rows
+
+        def apply(window, before, key):
+            with rows_from(first_row + offset):
+                return run.model.apply(
+                    {"params": params, **model_state},
+                    window.inputs,
+                    before,
+                    reset=window.reset,
+                    mask=window.mask,
+                    train=True,
+                    mutable=[*model_state, METRICS_COLLECTION],
+                    rngs={"dropout": key},
+                )
+
+        before, past = carry, None
+        if windowed:
+            before, past = carry.read(
+                batch, state.step, start, lambda *of: apply(*of)[0][1], key
             )
-        else:
-            before, past = start(state.carry, state.step), None
-        (predictions, after), model_state = apply(
-            params, Window.of(batch), before, sample
-        )
+        (predictions, after), changed = apply(Window.of(batch), before, sample)
         sums = _loss_sums(run.spec, predictions, batch)
-        model_state = dict(model_state)
+        changed = dict(changed)
         # Sown metrics are not part of the state, which is carried and checkpointed.
-        sown = model_state.pop(METRICS_COLLECTION, {})
-        total = _over_devices(_with_sown(sums, sown), axes)
-        value = sums["loss"].part_of(total["loss"])
+        sown = changed.pop(METRICS_COLLECTION, {})
+        value = sums["loss"].part_of(whole)
         if run.state_penalty:
-            # Gradients are summed over devices; the penalty is a mean over them.
-            n_devices = jax.lax.axis_size(tuple(axes)) if axes else 1
-            value += run.state_penalty * mean_square(after) / n_devices
-        return value, (total, after, past, model_state)
+            # Gradients are summed over parts and devices; the penalty is a mean.
+            value += run.state_penalty * mean_square(after) / n_parts
+        return value, (_with_sown(sums, sown), after, past, changed)
 
-    params = _as_varying(state.params, axes)
-    gradient, aux = jax.grad(loss, has_aux=True)(params)
-    sums, after, past, model_state = aux
+    params, model_state = _as_varying((state.params, state.model_state), axes)
+    gradient, (sums, after, past, model_state) = _accumulate(
+        run.accumulate,
+        jax.grad(loss, has_aux=True),
+        params,
+        model_state,
+        (batch, carry),
+    )
+    sums = _over_devices(sums, axes)
     # Losses are divided by the global count above, so that gradients simply add up.
     gradient = jax.lax.psum(gradient, axes) if axes else gradient
     # The norm before clipping, so that the log shows whether clipping is active.
@@ -100,15 +111,17 @@ def train_step(
     # With the replicated parameters, not those marked as varying: `shard_map` checks
     # that the new state is replicated.
     updates, opt_state = run.transform.update(gradient, state.opt_state, state.params)
+    new_params = optax.apply_updates(state.params, updates)
     return (
         state.replace(
             step=state.step + 1,
-            params=optax.apply_updates(state.params, updates),
+            params=new_params,
             # The new state must be the same on all devices, also for a model whose
             # statistics are those of a shard.
             model_state=jax.lax.pmean(model_state, axes) if axes else model_state,
             opt_state=opt_state,
             carry=None if state.carry is None else past or after,
+            ema=_averaged(run.ema, new_params, state),
         ),
         sums,
     )
@@ -152,6 +165,41 @@ def evaluation_step(
     sums = _loss_sums(run.spec, predictions, batch)
     sums = _with_sown(sums, sown.get(METRICS_COLLECTION, {}))
     return _over_devices(sums, axes), None if carry is None else after
+
+
+def _averaged(decay, params, state):
+    """The moving average after a step, corrected for its start from zeros."""
+    if decay is None:
+        return None
+    # The weight of the first step is 1: initial parameters are not part of the average.
+    # `expm1`, because the power of a decay near 1 is close to 1.
+    weight = (1 - decay) / -jnp.expm1((state.step + 1) * math.log(decay))
+    return optax.incremental_update(params, state.ema, weight)
+
+
+def _accumulate(n, gradient, params, model_state, rows):
+    """Adds the gradients of ``n`` parts of the rows, computed one after the other."""
+    if n == 1:
+        return gradient(params, model_state, rows, 0)
+    parts = jax.tree.map(lambda x: x.reshape(n, -1, *x.shape[1:]), rows)
+    offsets = jnp.arange(n) * (len(rows[0].inputs) // n)
+
+    def add(before, part):
+        so_far, model_state = before
+        added, (sums, *states, model_state) = gradient(params, model_state, *part)
+        return (optax.tree.add(so_far, added), model_state), (sums, *states)
+
+    first = optax.tree.zeros_like(params), model_state
+    (total, model_state), (sums, *states) = jax.lax.scan(add, first, (parts, offsets))
+    sums = {name: reduction.combined() for name, reduction in sums.items()}
+    after, past = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tuple(states))
+    return total, (sums, after, past, model_state)
+
+
+def _without_predictions(spec, batch) -> Reductions:
+    """The reductions of zero predictions, for the number of targets."""
+    predictions = jnp.zeros((*batch.loss_mask.shape, spec.d_output))
+    return _loss_sums(spec, predictions, batch)
 
 
 def _loss_sums(spec, predictions, batch) -> Reductions:

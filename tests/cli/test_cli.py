@@ -370,7 +370,10 @@ def test_ssm_jax_lists_its_programs(monkeypatch, capsys, flag):
     ("words", "hint"),
     [
         (["trian"], "got 'trian'; did you mean `train`?"),
-        ([], "got ''; known: train, evaluate, generate, prepare, new, report."),
+        (
+            [],
+            "got ''; known: train, evaluate, generate, prepare, new, export, report.",
+        ),
         (["--workdir=a"], "got '--workdir=a'; known: train"),
     ],
 )

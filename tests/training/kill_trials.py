@@ -53,6 +53,9 @@ OVERRIDES = {
     "training.log_every": 1,
     "training.evaluate_every": 2,
     "training.evaluation_batches": 1,
+    "training.ema": 0.9,
+    "training.accumulate": 2,
+    "training.patience": 1000,
 }
 OF_DIGITS = {"model.encoder.d_model": 4, "model.block.layer.recurrence.d_state": 4}
 

@@ -135,7 +135,7 @@ def test_time_of_a_run_goes_on_where_it_was(finished):
 def test_finished_run_takes_no_step(finished, monkeypatch):
     before = contents(finished)
     last = json.loads((finished / "metrics.jsonl").read_text().splitlines()[-1])
-    monkeypatch.setattr("ssm_jax.training.loop.evaluate", None)
+    monkeypatch.setattr("ssm_jax.training.measure.evaluate", None)
     assert train(tiny.shift(), str(finished)) == last
     after = contents(finished)
     for files in (before, after):

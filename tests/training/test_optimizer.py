@@ -15,8 +15,11 @@ from ssm_jax.config import build
 from ssm_jax.layers import Recurrent
 from ssm_jax.models import StepHead
 from ssm_jax.recurrences import DLR, ParamGroup
-from ssm_jax.training.optimizer import Optimizer, describe, groups_of
+from ssm_jax.training.factories import OPTIMIZERS
+from ssm_jax.training.groups import describe, groups_of, with_rates
+from ssm_jax.training.optimizer import Optimizer
 from tests.bad_inputs import refuses
+from tests.tiers import tiered
 from tests.training import tiny
 
 DEFAULT, PLAIN = ParamGroup(), ParamGroup(weight_decay=False)
@@ -81,6 +84,22 @@ SCHEDULES = {
         {0: 0.02, 999: 0.02, 1000: 0.01, 2500: 0.005},
     ),
     "no warm-up": (COSINE, {0: 0.02, 55: 0.01, 110: 0.0}),
+    "of optax": (
+        WARM_UP
+        | {
+            "schedule": "exponential_decay",
+            "schedule_arguments": (
+                ("init_value", 1.0),
+                ("transition_steps", 100),
+                ("decay_rate", 0.25),
+            ),
+        },
+        {0: 1e-7, 10: 0.02, 60: 0.01, 110: 0.005},
+    ),
+    "by address": (
+        {"schedule": "optax:constant_schedule", "schedule_arguments": (("value", 2),)},
+        {0: 0.04, 10**6: 0.04},
+    ),
 }
 
 
@@ -218,8 +237,82 @@ def test_gradient_is_clipped_by_its_norm_over_all_groups(boxed, params, length, 
     chex.assert_trees_all_close(moved, wanted, rtol=1e-4, atol=1e-5)
 
 
+OTHERS = {
+    "by name": ("rmsprop", {"eps": 1e-3}, optax.rmsprop),
+    "by address": ("optax:rmsprop", {"eps": 1e-3}, optax.rmsprop),
+    "weight decay": ("optax:nadamw", {"b1": 0.8, "weight_decay": 0.1}, optax.nadamw),
+}
+
+
 @pytest.mark.parametrize(
-    ("field", "value"), [("kind", "adam"), ("schedule", "exponential")]
+    ("kind", "fields", "theirs"), tiered(OTHERS, fast=(), full=1, unpack=True)
+)
+def test_other_optimizer_is_that_of_optax(params, kind, fields, theirs):
+    """Fields that are not the default and further arguments reach the constructor."""
+    arguments = {"nesterov": True} if theirs is optax.rmsprop else {"eps_root": 1e-4}
+    optimizer = Optimizer(
+        learning_rate=0.01, kind=kind, arguments=tuple(arguments.items()), **fields
+    )
+    ours = optimizer.transform(jax.tree.map(lambda _: DEFAULT, params))
+    theirs = theirs(0.01, **arguments, **fields)
+    gradients = gradients_like(params, 3)
+    chex.assert_trees_all_close(
+        steps(ours, params, gradients), steps(theirs, params, gradients), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("kind", tiered(OPTIMIZERS, fast=(), full=()))
+def test_every_named_optimizer_takes_a_step_down(kind):
+    params = {"w": jnp.ones((4, 3)), "b": jnp.ones(3)}
+    groups = {"w": DEFAULT, "b": PLAIN}
+    transform = Optimizer(learning_rate=0.1, kind=kind).transform(groups)
+    *_, after = steps(transform, params, [params, params])
+    assert all(bool(jnp.all(leaf < 1)) for leaf in after.values())
+
+
+def test_rates_multiply_those_of_recurrences(boxed):
+    """The first pattern that matches a path counts."""
+    rates = (("/phase$", 0.5), ("recurrence/", 3.0), ("^encoder", 0.0))
+    groups = with_rates(groups_of(boxed), rates)
+    found = recurrence_of(groups)
+    assert found["phase"].lr_multiplier == pytest.approx(0.05)
+    assert found["w_re"].lr_multiplier == pytest.approx(0.3)
+    assert found["feedthrough"] == ParamGroup(lr_multiplier=3.0)
+    assert groups["encoder"]["linear"]["dense"]["bias"].lr_multiplier == 0
+    assert groups["head"]["linear"]["dense"]["bias"] == DEFAULT
+
+
+@pytest.mark.parametrize("pattern", ["encodre", "(", "^encoder/linear"])
+def test_pattern_that_counts_for_nothing_is_refused(boxed, pattern):
+    rates = (("^encoder", 0.5), (pattern, 0.5))
+    with refuses("rates", pattern):
+        Optimizer(learning_rate=0.1, rates=rates)
+        with_rates(groups_of(boxed), rates)
+
+
+UNKNOWN = {
+    "optimizer": ({"kind": "adamm"}, "adam"),
+    "schedule": ({"schedule": "cosin"}, "cosine"),
+    "module": ({"kind": "no.module:adam"}, "no.module"),
+    "function": ({"kind": "optax:adamm"}, "optax:adamm"),
+    "argument": ({"kind": "adam", "arguments": (("epss", 1.0),)}, "eps"),
+    "momentum of another": ({"kind": "adam", "momentum": 0.5}, "momentum"),
+    "no decay": ({"kind": "adam", "weight_decay": 0.5}, "adamw"),
+    "given twice": ({"arguments": (("b1", 0.5),)}, "b1"),
+    "none lacks": ({"schedule": "linear_schedule"}, "init_value"),
+    "own schedule": ({"schedule_arguments": (("value", 1.0),)}, "empty"),
+}
+
+
+@pytest.mark.parametrize(("fields", "hint"), tiered(UNKNOWN, fast=UNKNOWN, unpack=True))
+def test_unknown_name_or_argument_is_refused(fields, hint):
+    with pytest.raises(ValueError, match="^`[a-z_]+` must ") as error:
+        Optimizer(learning_rate=0.1, **fields).transform({"w": DEFAULT})
+    assert hint in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("kind", "adamm"), ("schedule", "exponential")]
 )
 def test_unknown_choice_is_refused_when_built(field, value):
     config = tiny.shift().optimizer

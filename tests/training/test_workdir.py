@@ -62,14 +62,14 @@ def test_data_may_move(folder):
 def test_another_experiment_is_told_the_fields_and_changes_nothing(folder):
     folder.log(1, loss=0.5)
     before = contents(folder.path)
-    other = tiny.digits(steps=8, seed=3)
+    other = tiny.digits(batch_size=8, seed=3)
     other.optimizer.learning_rate = 0.5
     with refuses("workdir", rule="new") as error:
         claim(folder, other)
     for field in (
         "optimizer.learning_rate: 0.01 -> 0.5",
         "training.seed: 0 -> 3",
-        "training.steps: 7 -> 8",
+        "training.batch_size: 16 -> 8",
     ):
         assert field in str(error.value)
     assert contents(folder.path) == before

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.nonlinear import SolverStats, nonlinear_recurrence
+from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.recurrences.families.base import (
     Params,
@@ -152,7 +153,7 @@ class Nonlinear(Recurrence, abc.ABC):
         check(x, state, reset, mask, d=d, state_shape=shape, method=method)
         if method == "auto":
             # On CPUs the iterations of a parallel solve cost more than the steps.
-            on_cpu = jax.default_backend() == "cpu"
+            on_cpu = target_platform() == "cpu"
             method = "sequential" if on_cpu else "associative"
         # An FFT needs one decay for all steps; Newton linearizes each step separately.
         if method == "fft" and (reset is not None or self.solver == "newton"):

@@ -13,6 +13,7 @@ from ssm_jax.kernels.fft import (
     causal_convolution,
     final_state,
 )
+from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import check_log_decay, decay_powers
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.recurrence import GROWTH, chosen_method, grows, linear_recurrence
@@ -158,7 +159,7 @@ def _chosen(modes, x, reset):
     if x.shape[-2] < _LONG or reset is not None:
         return chosen_method(modes.log_decay)
     few = modes.w.shape[-1] <= _FEW and modes.readout == "real"
-    return "chunked" if few and jax.default_backend() == "cpu" else "fft"
+    return "chunked" if few and target_platform() == "cpu" else "fft"
 
 
 def _convolved(modes, x, method):

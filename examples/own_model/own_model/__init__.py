@@ -1,0 +1,1 @@
+"""A task, a recurrence, a layer and an optimizer for the programs of ssm_jax."""

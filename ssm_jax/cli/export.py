@@ -1,0 +1,45 @@
+"""Exports the model of a run as StableHLO, which runs with JAX alone.
+
+    python -m launch.export --workdir=runs/digits --output=exported
+
+The directory holds the forward pass and, for a language model, the decoding step, both
+for any batch size, and the parameters. The docstring of `ssm_jax.interop.stablehlo`
+shows how to load and call them without this package.
+"""
+
+from absl import flags
+
+from ssm_jax.cli.packages import define_packages, named_packages
+from ssm_jax.evaluation import restore
+from ssm_jax.interop import export_model
+from ssm_jax.interop.stablehlo import PLATFORMS
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    flags.DEFINE_string("workdir", None, "Work dir of the run.", required=True)
+    flags.DEFINE_string("output", None, "Directory for the files.", required=True)
+    platforms = ",".join(PLATFORMS)
+    flags.DEFINE_list("platforms", platforms, "Some of cpu, cuda, rocm and tpu.")
+    flags.DEFINE_integer("length", None, "Steps of a sequence (default: the task's).")
+    flags.DEFINE_string("data_dir", None, "Directory of the data, if it has moved.")
+    define_packages()
+
+
+def main(argv):
+    """Exports the model and prints the names and sizes of the files."""
+    del argv
+    values = flags.FLAGS
+    restored = restore(
+        values.workdir, data_dir=values.data_dir, packages=named_packages()
+    )
+    files = export_model(
+        restored.model,
+        restored.variables,
+        restored.task.spec,
+        values.output,
+        length=values.length,
+        platforms=values.platforms,
+    )
+    for file in files:
+        print(f"{file} ({file.stat().st_size:,} bytes)")

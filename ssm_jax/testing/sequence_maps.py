@@ -1,0 +1,293 @@
+"""The contract of maps over sequences with a state: recurrences and layers."""
+
+from typing import get_args
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from flax.core import meta
+
+from ssm_jax.recurrences import ParamGroup, Recurrence
+from ssm_jax.testing.comparison import close, fail, holds
+from ssm_jax.testing.evaluation import (
+    BATCH,
+    OneByOne,
+    SequenceMap,
+    draw_inputs,
+    draw_weights,
+    outputs,
+    state_after_some_steps,
+    with_gradients,
+)
+from ssm_jax.types import Method
+
+
+def check_recurrence(
+    recurrence: Recurrence, *, d_in: int = 2, length: int = 17, tolerance: float = 1e-4
+) -> None:
+    """Checks that a recurrence keeps the contract of `Recurrence`.
+
+    Token by token, with its state handed on, a recurrence defines its outputs; all
+    methods, pieces, segments and padded sequences are compared with that, in value and
+    gradient.
+
+    Args:
+      recurrence: The recurrence; a bidirectional one has no state.
+      d_in: Width of the inputs.
+      length: Number of steps, at least 4; odd, since an even one hides mistakes.
+      tolerance: Largest difference of values and gradients, relative to the largest.
+
+    Raises:
+      AssertionError: A property does not hold; the message says which, by how much and
+        what usually mends it.
+      ValueError: ``length`` is less than 4.
+
+    Example, which compiles for some seconds::
+
+      check_recurrence(DLR(d_state=2))
+    """
+    name = type(recurrence).__name__
+    holds(
+        isinstance(recurrence, Recurrence),
+        f"{name}: `init`, `initial_state`, `apply`, `d_out` and `groups` must exist",
+        "inherit from `ssm_jax.recurrences.Recurrence`",
+    )
+    x = draw_inputs(d_in, length)
+    params = _check_params(recurrence, name, d_in)
+    apply = recurrence.apply
+    checked = SequenceMap(
+        name,
+        apply,
+        params,
+        x,
+        state_after_some_steps(apply, params, x, recurrence, d_in),
+        tolerance,
+    )
+    y, _ = jax.eval_shape(apply, params, x)
+    holds(
+        y.shape == (*x.shape[:-1], recurrence.d_out(d_in)),
+        f"{name}: outputs must be (*b, l, d_out), got {y.shape}",
+        f"`d_out({d_in})` returns {recurrence.d_out(d_in)}",
+    )
+    _check_map(checked)
+    _check_methods(checked)
+    _check_dtypes(checked)
+
+
+def check_layer(
+    layer: nn.Module, *, d_model: int = 4, length: int = 17, tolerance: float = 1e-4
+) -> None:
+    """Checks that a layer over time keeps the contract of `Recurrent`.
+
+    A layer is called as ``layer(x, state, reset=..., mask=..., train=...)``, returns
+    ``(y, state)``, and has ``initial_state(batch_shape, d_model)``.
+
+    Args:
+      layer: The Linen module; one that is bidirectional has no state.
+      d_model: Width of the inputs and outputs.
+      length: Number of steps, at least 4.
+      tolerance: As for `check_recurrence`.
+
+    Raises:
+      AssertionError: A property does not hold; see `check_recurrence`.
+      ValueError: ``length`` is less than 4.
+
+    Example, which compiles for some seconds::
+
+      check_layer(Recurrent(DLR(d_state=2)))
+    """
+    name = type(layer).__name__
+    x = draw_inputs(d_model, length)
+    variables = meta.unbox(jax.jit(layer.init)(jax.random.key(0), x))
+    others = {key: value for key, value in variables.items() if key != "params"}
+
+    def apply(params, x, state=None, **options):
+        return layer.apply({"params": params, **others}, x, state, **options)
+
+    params = variables.get("params", {})
+    checked = SequenceMap(
+        name,
+        apply,
+        params,
+        x,
+        state_after_some_steps(apply, params, x, layer, d_model),
+        tolerance,
+    )
+    y, _ = jax.eval_shape(apply, params, x)
+    holds(
+        y.shape == x.shape,
+        f"{name}: outputs must have the shape of the inputs, {x.shape}, got {y.shape}",
+        "a residual connection adds them; end with a linear map to the width of `x`",
+    )
+    _check_map(checked)
+
+
+def _check_map(m: SequenceMap) -> None:
+    """Checks what recurrences and layers have in common."""
+    y, _ = outputs(m, m.x, m.start)
+    _check_rows(m, y)
+    if m.start is None:
+        _check_two_directions(m, y)
+    else:
+        _check_causality(m, y)
+        close(
+            with_gradients(m, m.x, m.start),
+            with_gradients(m._replace(apply=OneByOne(m.apply)), m.x, m.start),
+            m.tolerance,
+            f"{m.name}: the whole sequence must be what single steps give",
+            "the state must hold all that later outputs depend on",
+        )
+    _check_padding(m)
+    _check_segments(m)
+
+
+def _check_causality(m, y):
+    x = m.x.copy()
+    x[:, -1] += 1
+    changed, _ = outputs(m, x, m.start)
+    close(
+        changed[:, :-1],
+        y[:, :-1],
+        m.tolerance,
+        f"{m.name}: outputs must not depend on later inputs",
+        "shift what looks ahead; a bidirectional map returns None as `initial_state`",
+    )
+
+
+def _check_rows(m, y):
+    x = m.x.copy()
+    x[1] *= -2
+    changed, _ = outputs(m, x, m.start)
+    close(
+        changed[::2],
+        y[::2],
+        m.tolerance,
+        f"{m.name}: rows of a batch must not depend on each other",
+        "reduce over time or channels only; moments over the batch need masks",
+    )
+
+
+def _check_padding(m):
+    """Rows with padding at the end, at the start and in between, as many steps each."""
+    length = m.x.shape[1]
+    n = length - 3
+    at = np.stack([np.arange(n), np.arange(3, length), np.arange(n) + 1])
+    at[2, n // 2 :] += 1
+    mask = np.zeros(m.x.shape[:2], bool)
+    np.put_along_axis(mask, at, True, 1)
+    # NaN, so that a padded step that is multiplied by 0 is noticed too.
+    x = np.where(mask[..., None], m.x, np.float32("nan"))
+    packed = np.take_along_axis(m.x, at[..., None], 1)
+    (y, last), (of_params, of_x, of_state) = with_gradients(m, x, m.start, mask=mask)
+    given = jnp.take_along_axis(y, at[..., None], 1), last
+    of_data = jnp.take_along_axis(of_x, at[..., None], 1)
+    weights = np.take_along_axis(draw_weights(y.shape), at[..., None], 1)
+    remedy = (
+        "`ssm_jax.recurrences.families.base.apply_to_valid_steps` left-aligns the "
+        "valid steps"
+    )
+    rule = f"{m.name}: padded steps must not count, whatever they hold"
+    close(
+        (given, (of_params, of_data, of_state)),
+        with_gradients(m, packed, m.start, weights=weights),
+        m.tolerance,
+        rule,
+        remedy,
+    )
+    holds(
+        not np.any(np.asarray(of_x)[~mask]),
+        f"{m.name}: padded steps must have no gradient, got one",
+        remedy,
+    )
+
+
+def _check_segments(m):
+    k = m.x.shape[1] // 2
+    reset = np.arange(m.x.shape[1]) == k
+    reset = np.tile(reset, (BATCH, 1))
+    given = outputs(m, m.x, m.start, reset=reset)
+    first, _ = outputs(m, m.x[:, :k], m.start)
+    second, wanted = outputs(m, m.x[:, k:], None)
+    close(
+        given,
+        (jnp.concatenate([first, second], 1), wanted),
+        m.tolerance,
+        f"{m.name}: a step with `reset` must begin a new sequence",
+        "the state before such a step is that of `initial_state`",
+    )
+
+
+def _check_two_directions(m, y):
+    x = m.x.copy()
+    x[:, 1:] += 1
+    changed, state = outputs(m, x, None)
+    holds(
+        state is None,
+        f"{m.name}: the state must be None where `initial_state` is, got one",
+        "a bidirectional map cannot continue a sequence",
+    )
+    holds(
+        np.all(np.any(changed[:, 0] != y[:, 0], -1)),
+        f"{m.name}: outputs do not depend on later inputs, so that it has a state",
+        "return it, and zeros as `initial_state`, or the map cannot generate",
+    )
+
+
+def _check_params(recurrence, name, d_in):
+    one, same = (recurrence.init(jax.random.key(0), d_in) for _ in range(2))
+    dtypes = {key: leaf.dtype for key, leaf in one.items()}
+    holds(
+        set(dtypes.values()) == {jnp.dtype(jnp.float32)},
+        f"{name}: parameters must be float32, got {dtypes}",
+        "give real and imaginary parts names of their own",
+    )
+    close(one, same, 0.0, f"{name}: `init` must be a function of its key", "see `key`")
+    groups = recurrence.groups()
+    holds(
+        groups.keys() <= one.keys()
+        and all(isinstance(group, ParamGroup) for group in groups.values()),
+        f"{name}: `groups` must map parameters to `ParamGroup`, got {groups}",
+        f"the parameters are {sorted(one)}",
+    )
+    return one
+
+
+def _check_methods(m):
+    auto, found = with_gradients(m, m.x, m.start), []
+    for method in get_args(Method)[1:]:
+        try:
+            given = with_gradients(m, m.x, m.start, method=method)
+        except ValueError as error:
+            # A method that is not offered is refused by name.
+            if "`method" not in str(error):
+                raise
+            continue
+        found.append(method)
+        close(
+            given,
+            auto,
+            m.tolerance,
+            f"{m.name}: method={method!r} must give what 'auto' gives",
+            "methods change the cost, not the values",
+        )
+    if not found:
+        fail(
+            f"{m.name}: at least one method beside 'auto' must be offered",
+            "'sequential' evaluates step by step",
+        )
+
+
+def _check_dtypes(m):
+    y, last = outputs(m, jnp.asarray(m.x, jnp.bfloat16), m.start)
+    holds(
+        y.dtype == jnp.bfloat16,
+        f"{m.name}: outputs must have the dtype of the inputs, bfloat16, got {y.dtype}",
+        "cast the outputs, not the states",
+    )
+    dtypes = {leaf.dtype.name for leaf in jax.tree.leaves(last)}
+    holds(
+        not dtypes & {"bfloat16", "float16"},
+        f"{m.name}: states must be float32 for bfloat16 inputs too, got {dtypes}",
+        "sums of many steps lose all digits in bfloat16",
+    )

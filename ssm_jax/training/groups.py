@@ -1,0 +1,129 @@
+"""Groups of parameters: their weight decay and factors on the learning rate."""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+
+from ssm_jax.fields import NonNegativeFloat
+from ssm_jax.layers.recurrent import LabelledParam
+from ssm_jax.recurrences.families.base import ParamGroup
+from ssm_jax.types import PyTree
+
+Rates = tuple[tuple[str, NonNegativeFloat], ...]
+"""Pairs of a regular expression on paths of parameters and a factor."""
+
+
+def groups_of(boxed: PyTree) -> PyTree:
+    """Returns the group of each parameter of a model.
+
+    Args:
+      boxed: Parameters as returned by ``model.init``, some boxed as `LabelledParam`.
+
+    Returns:
+      A tree with a `ParamGroup` in place of each parameter: that of its box, or the
+      default group.
+    """
+
+    # A box is itself a pytree node, whose group `jax.tree.map` would not see.
+    def group(leaf):
+        return leaf.group if isinstance(leaf, LabelledParam) else ParamGroup()
+
+    return jax.tree.map(
+        group, boxed, is_leaf=lambda leaf: isinstance(leaf, LabelledParam)
+    )
+
+
+def with_rates(groups: PyTree, rates: Rates) -> PyTree:
+    """Multiplies the learning rates of the parameters whose paths match.
+
+    Args:
+      groups: A `ParamGroup` for each parameter, as returned by `groups_of`.
+      rates: Regular expressions and factors. The first expression that matches a part
+        of a path such as ``block_0/layer/mixing/out/dense/kernel`` counts.
+
+    Returns:
+      The groups, with other multipliers.
+
+    Raises:
+      ValueError: An expression counts for no parameter.
+
+    Example:
+      >>> groups = {"encoder": ParamGroup(), "head": ParamGroup()}
+      >>> with_rates(groups, (("^enc", 0.1),))["encoder"].lr_multiplier
+      0.1
+    """
+    used = set()
+
+    def rated(path, group):
+        for pattern, factor in rates:
+            if re.search(pattern, _name(path)):
+                used.add(pattern)
+                multiplier = group.lr_multiplier * factor
+                return dataclasses.replace(group, lr_multiplier=multiplier)
+        return group
+
+    found = jax.tree.map_with_path(rated, groups, is_leaf=is_group)
+    for pattern, _ in rates:
+        if pattern not in used:
+            leaves = jax.tree.leaves_with_path(groups, is_leaf=is_group)
+            raise ValueError(
+                "`rates` must hold patterns that match the path of a parameter and "
+                f"follow no other that does, got {pattern!r}; {_name(leaves[0][0])} is "
+                "such a path."
+            )
+    return found
+
+
+def check_patterns(rates: Rates) -> None:
+    """Checks that the patterns are regular expressions.
+
+    Raises:
+      ValueError: One is not.
+    """
+    for pattern, _ in rates:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ValueError(
+                f"`rates` must hold regular expressions, got {pattern!r}: {error}; "
+                "escape its special characters."
+            ) from error
+
+
+def describe(groups: PyTree, params: PyTree) -> Iterable[str]:
+    """Describes the groups of a model and their numbers of parameters.
+
+    Args:
+      groups: Groups as returned by `groups_of`.
+      params: The parameters, or their shapes.
+
+    Yields:
+      One line per group.
+
+    Raises:
+      ValueError: The trees of groups and parameters differ.
+    """
+    group_leaves, where = jax.tree.flatten(groups, is_leaf=is_group)
+    if jax.tree.structure(params) != where:
+        raise ValueError(
+            "`groups` must have one group for each parameter, got another tree; "
+            "`groups_of` makes it from what `model.init` returns."
+        )
+    sizes: dict[ParamGroup, int] = {}
+    for group, leaf in zip(group_leaves, jax.tree.leaves(params), strict=True):
+        sizes[group] = sizes.get(group, 0) + leaf.size
+    for group, size in sizes.items():
+        decay = "with" if group.weight_decay else "without"
+        yield f"{size:,} parameters {decay} weight decay, rate x{group.lr_multiplier:g}"
+
+
+def is_group(leaf: Any) -> bool:
+    """Whether a node of a tree of groups is one; a dataclass is a leaf only if told."""
+    return isinstance(leaf, ParamGroup)
+
+
+def _name(path):
+    return jax.tree_util.keystr(path, simple=True, separator="/")

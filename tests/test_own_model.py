@@ -1,0 +1,101 @@
+"""The template of an own model, installed and used as its README says."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.nightly  # Minutes: an environment, and whole programs.
+
+ROOT = Path(__file__).parents[1]
+SHORT = (
+    "--config.training.steps=4",
+    "--config.training.evaluate_every=2",
+    "--config.task.length=8",
+)
+
+
+@pytest.fixture(scope="module")
+def run_in(tmp_path_factory):
+    """Runs a program of a new environment, where ssm_jax is installed from here."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    source = folder / "source"
+    shutil.copytree(ROOT / "ssm_jax", source / "ssm_jax")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
+    lock = ROOT / "requirements.lock"
+    subprocess.run([*pip, "-r", lock], check=True, capture_output=True)
+    subprocess.run([*pip, "--no-deps", source], check=True, capture_output=True)
+
+    def run(where, program, *arguments):
+        names = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | names
+        return subprocess.run(
+            [folder / "bin" / program, *arguments],
+            cwd=where,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+
+    return run
+
+
+def test_template_is_trained_continued_evaluated_and_reported(run_in, tmp_path):
+    own = shutil.copytree(ROOT / "examples" / "own_model", tmp_path / "own")
+    run, elsewhere = str(tmp_path / "run"), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    train = ("train", "--config=experiment.py", f"--workdir={run}", *SHORT)
+    assert (done := run_in(own, "ssm-jax", *train)).returncode == 0, done.stderr
+    # The end of a finished run is found again, by its checkpoint.
+    again = run_in(own, "ssm-jax", *train)
+    assert "continuing after step 4" in again.stderr
+    evaluate = ("evaluate", f"--workdir={run}")
+    refused = run_in(own, "ssm-jax", *evaluate)
+    assert refused.returncode == 2
+    assert "--packages=own_model" in refused.stderr
+    # In another folder the package must be installed.
+    named = (*evaluate, "--packages=own_model")
+    assert run_in(elsewhere, "ssm-jax", *named).returncode == 2
+    install = ("-m", "pip", "install", "--quiet", "--no-deps", str(own))
+    assert run_in(own, "python", *install).returncode == 0
+    found = run_in(elsewhere, "ssm-jax", *named)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["step"] in (2, 4)
+    table = run_in(elsewhere, "ssm-jax", "report", f"--workdirs={run}")
+    assert "own_model" in table.stdout
+
+
+def test_template_writes_text(run_in, tmp_path):
+    own = shutil.copytree(ROOT / "examples" / "own_model", tmp_path / "own")
+    texts, run = tmp_path / "texts", str(tmp_path / "run")
+    texts.mkdir()
+    for i in range(6):
+        (texts / f"{i}.txt").write_text(f"One text, and number {i}. " * 40)
+    experiment = ("--config=experiment.py:data=text", f"--data_dir={texts}")
+    trained = run_in(own, "ssm-jax", "train", *experiment, f"--workdir={run}", *SHORT)
+    assert trained.returncode == 0, trained.stderr
+    options = (f"--workdir={run}", "--packages=own_model", "--n_tokens=5")
+    written = run_in(own, "ssm-jax", "generate", *options, "--prompt=One")
+    assert written.returncode == 0, written.stderr
+    assert written.stdout.startswith("One")
+
+
+def test_contracts_of_the_template_hold(tmp_path):
+    own = shutil.copytree(ROOT / "examples" / "own_model", tmp_path / "own")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=own,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout
