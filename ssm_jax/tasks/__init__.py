@@ -11,6 +11,7 @@ the task reads.
 Data sets are opened at the first batch; importing this package loads none of them.
 """
 
+from ssm_jax.tasks.arrays.dataset import GrainTask
 from ssm_jax.tasks.arrays.file import ArrayTask
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, n_batches
 from ssm_jax.tasks.images.digits import Digits
@@ -45,6 +46,7 @@ __all__ = [
     "CumSum",
     "Digits",
     "Glue",
+    "GrainTask",
     "ImdbBytes",
     "ImdbWords",
     "ListOps",
