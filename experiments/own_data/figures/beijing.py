@@ -42,7 +42,7 @@ def draw(data: str) -> Figure:
             "`python -m launch.evaluate --workdir=RUN` evaluates one."
         )
     drawing = figure(7.2, 5.4)
-    above, below = drawing.subfigures(2, 1)
+    above, below = drawing.subfigures(2, 1, squeeze=False)[:, 0]
     with np.load(path) as found:
         model = parse_variant(work.config().variant, Variant).model
         _forecasts(above.subplots(), found, model.upper())

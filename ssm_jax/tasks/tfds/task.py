@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import io
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -126,7 +126,10 @@ def _parts(
     task: TFDSTask,
 ) -> dict[base.Split, labelled.LabelledImages | tokens.LabelledRows]:
     """Reads all splits."""
-    examples = {"train": _read(task, task.train), "test": _read(task, task.test)}
+    examples: dict[base.Split, Any] = {
+        "train": _read(task, task.train),
+        "test": _read(task, task.test),
+    }
     if task.validation is not None:
         examples["validation"] = _read(task, task.validation)
     else:
@@ -134,21 +137,21 @@ def _parts(
         drawn = sentences.hold_out(len(labels), task.n_validation, "1,000")
         for split, rows in drawn.items():
             examples[split] = [values[row] for row in rows], labels[rows]
-    if task.inputs == "pixels":
-        return {
-            split: labelled.LabelledImages(np.stack(values), labels, white=255)
-            for split, (values, labels) in examples.items()
-        }
+    parts: dict[base.Split, labelled.LabelledImages | tokens.LabelledRows] = {}
     encode = _encoder(task, examples["train"][0])
-    return {
-        split: tokens.LabelledRows((tokens.Rows.of(encode(values)),), labels)
-        for split, (values, labels) in examples.items()
-    }
+    for split, (values, labels) in examples.items():
+        if task.inputs == "pixels":
+            images = np.stack(values)
+            parts[split] = labelled.LabelledImages(images, labels, white=255)
+        else:
+            rows = tokens.Rows.of(encode(values))
+            parts[split] = tokens.LabelledRows((rows,), labels)
+    return parts
 
 
 def _encoder(task, texts):
     """A function from texts to their tokens."""
-    if task.inputs == "bytes":
+    if task.inputs != "words":
         return lambda values: map(tokens.from_bytes, values)
     # Words are counted in the train split alone: no information from the other splits.
     known = words.Vocabulary.of(map(_decoded, texts), task.vocabulary)
