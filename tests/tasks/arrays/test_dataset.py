@@ -28,9 +28,9 @@ class Elements:
         return self.example(i)
 
 
-def example(i, n, start, per_step, steps):
-    """Example ``i % n`` of a split, with the epoch as its last feature."""
-    epoch, i = divmod(i, n)
+def example(i, n, start, per_step, steps, augmented):
+    """Example ``i % n`` of a split, with the epoch as last feature if augmented."""
+    epoch, i = divmod(i, n) if augmented else (0, i % n)
     at = np.arange(start + i, start + i + steps(i))
     inputs = np.stack([at, np.full(len(at), epoch)], -1)
     return {"inputs": inputs, "targets": at % 3 if per_step else (start + i) % 3}
@@ -42,11 +42,13 @@ class Source:
 
     per_step: bool = False
     padded: bool = False
+    augmented: bool = True
 
     def dataset(self, split):
         n, start = {"train": (9, 0), "validation": (7, 100), "test": (8, 200)}[split]
         steps = (lambda i: 1 + i % 5) if self.padded else (lambda i: 5)
-        return Elements(lambda i: example(i, n, start, self.per_step, steps), n)
+        options = self.per_step, steps, self.augmented
+        return Elements(lambda i: example(i, n, start, *options), n)
 
 
 @pytest.mark.parametrize("per_step", [False, True])
