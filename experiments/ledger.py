@@ -17,6 +17,7 @@ from absl import flags
 
 from experiments import markers, pages, trivial_baselines
 from experiments.longssm.figures import lengths
+from experiments.own_data import pages as own_data
 from experiments.papers import PAPERS
 from experiments.records import RESULTS, check_published, record, records
 from ssm_jax.cli import app
@@ -35,6 +36,7 @@ def texts(rows: Sequence[Row]) -> dict[Path, str]:
     """
     blocks = {"headlines": pages.headlines(rows)}
     found = {README: markers.with_results(README.read_text(), blocks)}
+    found[RESULTS / "own_data.md"] = own_data.page(rows)
     return found | {RESULTS / f"{name}.md": pages.page(name, rows) for name in PAPERS}
 
 

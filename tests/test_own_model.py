@@ -1,4 +1,4 @@
-"""The template of an own model, installed and used as its README says."""
+"""The template of an own model, and a CSV, used where the package is installed."""
 
 import json
 import os
@@ -87,6 +87,22 @@ def test_template_writes_text(run_in, tmp_path):
     written = run_in(own, "ssm-jax", "generate", *options, "--prompt=One")
     assert written.returncode == 0, written.stderr
     assert written.stdout.startswith("One")
+
+
+def test_forecaster_of_a_csv_is_trained_and_drawn(run_in, tmp_path):
+    rows = [f"{hour},{hour % 24 + hour / 999}" for hour in range(900)]
+    (tmp_path / "load.csv").write_text("\n".join(["hour,load", *rows]))
+    steps = "--config.training.steps=60"  # More than the warmup.
+    for command in (
+        ("new", "forecast", "--csv=load.csv"),
+        ("train", "--config=forecast.py", "--workdir=runs/forecast", steps),
+        ("evaluate", "--workdir=runs/forecast"),
+        ("report", "--workdirs=runs/forecast"),
+    ):
+        done = run_in(tmp_path, "ssm-jax", *command)
+        assert done.returncode == 0, done.stderr
+    assert "last value" in done.stdout and "seasonal" in done.stdout
+    assert (tmp_path / "runs" / "forecast" / "figures" / "forecast.png").exists()
 
 
 def test_contracts_of_the_template_hold(tmp_path):

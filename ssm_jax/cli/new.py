@@ -123,16 +123,15 @@ def forecast(file: str, output: str, **options: Any) -> dict[str, Any]:
     constants = "".join(
         f"{name.upper()} = {value!r}\n" for name, value in found.items()
     )
-    experiment = re.sub(r"\W+", "_", Path(output).stem)
     text = TEMPLATE.format(
         # A quote or a backslash in a name would end or change the docstring.
         target=re.sub(r'["\\]', "", found["target"]),
         name=path.name,
         output=output,
-        workdir=f"runs/{experiment}",
+        workdir=_workdir(output),
         constants=constants,
         data_dir=str(path.parent),
-        experiment=experiment,
+        experiment=_experiment(output),
         batch=min(_MAX_BATCH, n),
     )
     Path(output).write_text(text, encoding="utf-8")
@@ -160,7 +159,18 @@ def main(argv):
     options = {"target": values.target, "season": values.season}
     for name, value in forecast(values.csv, values.output, **options).items():
         print(f"{name:8} {value}")
+    workdir = _workdir(values.output)
     print(
         f"\nWritten to {values.output}; change it where the guess is wrong. Then:\n\n"
-        f"    ssm-jax train --config={values.output} --workdir=WORKDIR"
+        f"    ssm-jax train --config={values.output} --workdir={workdir}\n"
+        f"    ssm-jax evaluate --workdir={workdir}\n"
+        f"    ssm-jax report --workdirs={workdir}"
     )
+
+
+def _workdir(output):
+    return f"runs/{_experiment(output)}"
+
+
+def _experiment(output):
+    return re.sub(r"\W+", "_", Path(output).stem)

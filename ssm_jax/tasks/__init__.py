@@ -11,6 +11,7 @@ the task reads.
 Data sets are opened at the first batch; importing this package loads none of them.
 """
 
+from ssm_jax.tasks.arrays.dataset import GrainTask
 from ssm_jax.tasks.arrays.file import ArrayTask
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, n_batches
 from ssm_jax.tasks.images.digits import Digits
@@ -35,6 +36,7 @@ from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.tasks.text.glue import Glue
 from ssm_jax.tasks.text.imdb import ImdbBytes, ImdbWords
 from ssm_jax.tasks.text.retrieval import Retrieval
+from ssm_jax.tasks.tfds.task import TFDSTask
 
 __all__ = [
     "ArrayTask",
@@ -44,6 +46,7 @@ __all__ = [
     "CumSum",
     "Digits",
     "Glue",
+    "GrainTask",
     "ImdbBytes",
     "ImdbWords",
     "ListOps",
@@ -65,6 +68,7 @@ __all__ = [
     "Sort",
     "SpeechCommands",
     "Split",
+    "TFDSTask",
     "Task",
     "TaskSpec",
     "TextFolder",

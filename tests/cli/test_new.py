@@ -30,7 +30,8 @@ def test_experiment_is_written_and_builds(csv, monkeypatch, capsys):
     assert write(monkeypatch, f"--csv={csv}", "--output=mine.py") in (0, None)
     shown = capsys.readouterr().out
     assert "target   load" in shown and "season   24" in shown
-    assert "ssm-jax train --config=mine.py" in shown
+    assert "ssm-jax train --config=mine.py --workdir=runs/mine" in shown
+    assert "ssm-jax report --workdirs=runs/mine" in shown
     config = config_file.load("mine.py")
     task, model = build(config.task), build(config.model)
     assert (task.time, task.target, task.season) == ("when", "load", 24)

@@ -29,14 +29,14 @@ FIGURES = [
 ]
 NEED_DATA = (
     "error_by_height", "segmentation", "temperatures", "pretrained",
-    "dlr.figures.atomic",
+    "dlr.figures.atomic", "own_data.figures.beijing",
 )  # fmt: skip
 ALONE = [name for name in FIGURES if not name.endswith(NEED_DATA)]
 
 
 def test_there_are_figures_of_each_paper():
     assert {name.split(".")[1] for name in FIGURES} == {
-        "dlr", "etsmlp", "fru", "longssm"
+        "dlr", "etsmlp", "fru", "longssm", "own_data"
     }  # fmt: skip
     assert len(ALONE) == len(FIGURES) - len(NEED_DATA)
 

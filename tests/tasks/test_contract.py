@@ -8,6 +8,7 @@ import pytest
 
 from ssm_jax import tasks
 from tests.bad_inputs import refuses
+from tests.tasks.arrays.test_dataset import Source
 from tests.tasks.raw_sets import BEIJING
 
 SPLITS = ("train", "validation", "test")
@@ -37,6 +38,15 @@ FINITE = {
         per_step=True,
     ),
     "digits": lambda mnist_dir: tasks.Digits(),
+    "grain": lambda mnist_dir: tasks.GrainTask(
+        source=Source(padded=True, augmented=False),
+        length=5,
+        inputs="vector",
+        d_input=2,
+        targets="classification",
+        d_output=3,
+        padded=True,
+    ),
     "listops": lambda mnist_dir: tasks.ListOps(
         n_train=99, n_validation=20, n_test=30, min_length=20, max_length=60
     ),
@@ -101,6 +111,15 @@ FINITE = {
         window=6,
         horizon=0,
         stride=9,
+    ),
+    "tfds": lambda sets_dir: tasks.TFDSTask(
+        name="imdb_reviews/plain_text/1.0.0",
+        feature="text",
+        inputs="bytes",
+        length=70,
+        n_classes=2,
+        data_dir=sets_dir,
+        n_validation=10,
     ),
     "retrieval": lambda sets_dir: tasks.Retrieval(data_dir=sets_dir, length=70),
     "text_shuffled": lambda sets_dir: text(sets_dir, layout="shuffled", length=20),

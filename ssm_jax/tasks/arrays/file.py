@@ -9,6 +9,7 @@ import numpy as np
 
 from ssm_jax.fields import Fraction, PositiveInt, check_fields
 from ssm_jax.tasks import base
+from ssm_jax.tasks.arrays import checks
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,7 +164,7 @@ def _arrays(task: ArrayTask) -> _Arrays:
             )
     n, pair = len(arrays["inputs"]), (2,) if task.pair else ()
     steps, width = (*pair, task.length), (task.d_input,)
-    inputs = _checked(
+    inputs = checks.checked(
         arrays["inputs"],
         "inputs",
         (n, *steps) if task.inputs == "token" else (n, *steps, *width),
@@ -172,7 +173,7 @@ def _arrays(task: ArrayTask) -> _Arrays:
     )
     per = (n, task.length) if task.per_step else (n,)
     classes = task.targets == "classification"
-    targets = _checked(
+    targets = checks.checked(
         arrays["targets"],
         "targets",
         per if classes else (*per, task.d_output),
@@ -181,40 +182,13 @@ def _arrays(task: ArrayTask) -> _Arrays:
     )
     lengths = arrays.get("lengths")
     if lengths is not None:
-        lengths = _checked(lengths, "lengths", (n, *pair), task.length + 1, path)
+        lengths = checks.checked(lengths, "lengths", (n, *pair), task.length + 1, path)
         if lengths.min() < 1:
             raise ValueError(
                 f"`lengths` must be at least 1, got {lengths.min()} in {path}; leave "
                 "empty sequences out."
             )
     return _Arrays(inputs, targets, lengths, _rows(task, arrays.get("split"), n, path))
-
-
-def _checked(array, name, shape, n_integers, path):
-    """An array as int32 below ``n_integers``, or as float32 if that is None."""
-    kinds = "biuf" if n_integers is None else "biu"
-    if array.shape != shape or array.dtype.kind not in kinds:
-        what = "numbers" if n_integers is None else "integers"
-        raise ValueError(
-            f"`{name}` must be {what} {shape}, got {array.dtype} {array.shape} in "
-            f"{path}; the fields of ArrayTask state the shape."
-        )
-    if n_integers is None:
-        array = array.astype(np.float32)
-        if not np.isfinite(array).all():
-            place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-            raise ValueError(
-                f"`{name}` must be finite in float32, got {array[place]} at {place} of "
-                f"{path}; replace it."
-            )
-        return array
-    outside = (array < 0) | (array >= n_integers)
-    if outside.any():
-        raise ValueError(
-            f"`{name}` must be from 0 to {n_integers - 1}, got {array[outside][0]} in "
-            f"{path}; the fields of ArrayTask state the range."
-        )
-    return array.astype(np.int32)
 
 
 def _rows(task, split, n, path):

@@ -1,14 +1,13 @@
 """Reads a directory of text files as one sequence of tokens per split."""
 
 import functools
-from collections.abc import Iterable
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 
 from ssm_jax.tasks.base import Split
-from ssm_jax.tasks.text import subwords, tokens, words
+from ssm_jax.tasks.text import on_disk, subwords, words
 
 BYTE_SEPARATOR = 0
 """The token between documents that are read as bytes."""
@@ -18,30 +17,26 @@ WORD_SEPARATOR = words.SEPARATOR
 
 
 @functools.cache
-def read_bytes(data_dir: str | None, split: Split) -> np.ndarray:
-    """Reads the documents of a split as bytes, once per process.
+def read_bytes(data_dir: str | None, split: Split) -> on_disk.ByteFiles:
+    """Returns the documents of a split as bytes, which are read when needed.
 
     Args:
       data_dir: Directory of text files.
       split: The split; see `files`.
 
     Returns:
-      Tokens, uint16: all documents, with a separator before each and after the last.
+      Tokens: all documents, with a separator before each and after the last.
 
     Raises:
       FileNotFoundError: The directory does not exist.
       ValueError: A split has no file, or a file is empty.
     """
-    found = files(data_dir)[split]
-    # Read on demand: a file is converted before the next one is read.
-    rows = (tokens.from_bytes(file.read_bytes()) for file in found)
-    # uint16, half of the memory of int32, holds the 257 tokens.
-    return _joined(found, rows, np.array([BYTE_SEPARATOR], np.uint16))
+    return on_disk.ByteFiles(files(data_dir)[split], BYTE_SEPARATOR)
 
 
 @functools.cache
 def read_words(data_dir: str | None, split: Split, size: int) -> np.ndarray:
-    """Reads the documents of a split as words, once per process.
+    """Reads the documents of a split as words, to a temporary file, once per process.
 
     Args:
       data_dir: Directory of text files, in UTF-8.
@@ -58,9 +53,9 @@ def read_words(data_dir: str | None, split: Split, size: int) -> np.ndarray:
     """
     found = files(data_dir)[split]
     rows = vocabulary(data_dir, size).encode(map(_decoded, found))
-    # Tokens are held in memory: two bytes each where they suffice.
+    # Two bytes for each token where they suffice.
     dtype = np.uint16 if size <= 2**16 else np.int32
-    return _joined(found, rows, np.array([WORD_SEPARATOR], dtype))
+    return on_disk.mapped(found, rows, np.array([WORD_SEPARATOR], dtype))
 
 
 @functools.cache
@@ -68,6 +63,8 @@ def read_subwords(
     data_dir: str | None, split: Split, tokenizer: str, separator: str
 ) -> np.ndarray:
     """Reads the documents of a split with a tokenizer's file, once per process.
+
+    The tokens are in a temporary file.
 
     Args:
       data_dir: Directory of text files, in UTF-8.
@@ -90,7 +87,8 @@ def read_subwords(
     separator_token = np.array([reader.number(separator)], dtype)
     # `disable=None`: a progress bar on terminals only.
     with tqdm(found, f"{tokenizer} {split}", disable=None) as shown:
-        return _joined(found, reader.encode(map(_decoded, shown)), separator_token)
+        rows = reader.encode(map(_decoded, shown))
+        return on_disk.mapped(found, rows, separator_token)
 
 
 def subwords_of(data_dir: str | None, tokenizer: str) -> subwords.Subwords:
@@ -153,18 +151,3 @@ def _texts(folder: Path) -> list[Path]:
 def _decoded(file: Path) -> str:
     # Invalid bytes become replacement characters: one must not stop a run.
     return file.read_text(encoding="utf-8", errors="replace")
-
-
-def _joined(
-    found: list[Path], rows: Iterable[np.ndarray], separator: np.ndarray
-) -> np.ndarray:
-    """Concatenates all documents, with separators, in the separator's dtype."""
-    parts = [separator]
-    for file, row in zip(found, rows, strict=True):
-        if not len(row):
-            raise ValueError(
-                f"`data_dir` must hold no file without text, got {file}; remove it."
-            )
-        parts += [row.astype(separator.dtype), separator]
-    # Once, at the end: appending would copy the text for every file.
-    return np.concatenate(parts)

@@ -56,8 +56,10 @@ class TextFolder:
     Splits: disjoint by file; the sizes depend on the files. If one of the
     subdirectories ``train``, ``validation`` and ``test`` exists, they are the splits.
     Otherwise, of every ten files sorted by name, the first is for validation and the
-    second for test. Read once per process: two bytes per token, or four for
-    vocabularies above 65,536.
+    second for test. A text may be larger than the memory: bytes are read from the files
+    when they are needed, and the files must not change meanwhile; words and the tokens
+    of a file are written once per process to a temporary file, in the directory
+    ``TMPDIR``, with two bytes per token, or four for vocabularies above 65,536.
 
     Raises:
       FileNotFoundError: At the first batch or count, if the directory or the tokenizer
@@ -137,7 +139,7 @@ class TextFolder:
         Training drops a window at the end that is shorter than ``length``. Evaluation
         pads it, so that models with different lengths are evaluated on the same text.
         """
-        n_targets = len(self.text(split)) - 1
+        n_targets = len(self._tokens(split)) - 1
         if n_targets < self.length:
             raise ValueError(
                 f"`length` must be at most {n_targets}, the tokens of the {split} "
@@ -160,36 +162,29 @@ class TextFolder:
             else base.shuffled_indices
         )
         rows, row_counts = choose(n, split, index, batch_size, seed)
-        # One more than the window: the target of the last step.
-        positions = self.length * rows[:, None] + np.arange(self.length + 1)
-        whole = self.text(split)
-        last = len(whole) - 1
-        # Positions beyond the end repeat the last token; the mask excludes them.
-        text = whole[np.minimum(positions, last)].astype(np.int32)
+        whole = self._tokens(split)
+        # One more than the window: the target of the last step. Positions beyond the
+        # end repeat the last token, a separator; the mask excludes them.
+        text = np.full((batch_size, self.length + 1), self._separator(), np.int32)
+        for window, start in zip(text, self.length * rows, strict=True):
+            part = whole[start : start + self.length + 1]
+            window[: len(part)] = part
+        positions = self.length * rows[:, None] + np.arange(1, self.length + 1)
         # Copies, as overlapping views would share changes by the caller.
         inputs, targets = text[:, :-1].copy(), text[:, 1:].copy()
-        loss_mask = row_counts[:, None] & (positions[:, 1:] <= last)
+        loss_mask = row_counts[:, None] & (positions < len(whole))
         packed = self.layout == "packed"
         # The separator is the first token of a document, so the state is reset there.
         reset = inputs == self._separator() if packed else None
         return base.Batch(inputs, targets, loss_mask, reset=reset)
 
     def text(self, split: base.Split) -> np.ndarray:
-        """Returns the tokens of a split, documents and separators, ``(n,)``."""
-        base.check_split(split)
-        if self.tokenizer == "bytes":
-            return documents.read_bytes(self.data_dir, split)
-        if self.tokenizer == "words":
-            return documents.read_words(self.data_dir, split, self.vocabulary)
-        # Not in `__post_init__`: a task is created without reading its files.
-        if self._subwords().size > self.vocabulary:
-            raise ValueError(
-                f"`vocabulary` must be at least {self._subwords().size}, the tokens of "
-                f"{self.tokenizer}, got {self.vocabulary}; it may be greater than that."
-            )
-        return documents.read_subwords(
-            self.data_dir, split, self.tokenizer, self.separator
-        )
+        """Returns the tokens of a split, documents and separators, ``(n,)``.
+
+        Those of bytes are read into memory; the others are mapped to it.
+        """
+        found = self._tokens(split)
+        return found if isinstance(found, np.ndarray) else found[:]
 
     def documents(self, split: base.Split) -> np.ndarray:
         """Returns the boundaries of the documents of a split in its `text`.
@@ -240,6 +235,23 @@ class TextFolder:
         if self.tokenizer == "words":
             return (words.decode(token, self._words().words) + " ").encode()
         return self._subwords().decode(token)
+
+    def _tokens(self, split):
+        """The tokens of a split, on disk."""
+        base.check_split(split)
+        if self.tokenizer == "bytes":
+            return documents.read_bytes(self.data_dir, split)
+        if self.tokenizer == "words":
+            return documents.read_words(self.data_dir, split, self.vocabulary)
+        # Not in `__post_init__`: a task is created without reading its files.
+        if self._subwords().size > self.vocabulary:
+            raise ValueError(
+                f"`vocabulary` must be at least {self._subwords().size}, the tokens of "
+                f"{self.tokenizer}, got {self.vocabulary}; it may be greater than that."
+            )
+        return documents.read_subwords(
+            self.data_dir, split, self.tokenizer, self.separator
+        )
 
     def _words(self):
         return documents.vocabulary(self.data_dir, self.vocabulary)

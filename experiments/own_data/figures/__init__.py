@@ -1,0 +1,1 @@
+"""The figures of the paper: ``python -m experiments.dlr.figures.NAME``."""

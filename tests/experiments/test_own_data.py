@@ -1,0 +1,70 @@
+"""The page and the picture of experiments on own data."""
+
+import numpy as np
+import pytest
+
+from experiments.own_data import beijing, pages
+from experiments.own_data.figures import beijing as picture
+from experiments.records import records
+from ssm_jax.evaluation.run import FORECAST_FILE
+from ssm_jax.training import WorkDir
+from tests.bad_inputs import refuses
+from tests.cli.test_tables import cells
+
+
+def test_page_has_the_errors_of_all_models_beside_the_baselines():
+    rows = [row for row in records() if row["experiment"] == "own_data/beijing"]
+    page = pages.page(records())
+    for metric, title in {"mae": "Mean absolute error", "r2": "R2:"}.items():
+        head, *lines = cells(page.partition(title)[2].split("\n\n")[1])
+        assert head[:5] == ["forecast", "all 24 hours", "1 h", "6 h", "24 h"]
+        found = {line[0].strip("`"): line for line in lines}
+        for model in ("s5", "dlr", "ces", "gru"):
+            variant = f"model={model},size=small"
+            errors = [r["forecast"]["model"] for r in rows if r["variant"] == variant]
+            assert len(errors) == 3
+            line = found.pop(f"own_data/beijing:{variant}")
+            for text, hour in zip(line[2:5], (1, 6, 24), strict=True):
+                values = [each[f"{metric}_by_step"][hour - 1] for each in errors]
+                mean, std = map(float, text.split(" ± "))
+                np.testing.assert_allclose(mean, np.mean(values), atol=0.0051)
+                np.testing.assert_allclose(std, np.std(values, ddof=1), atol=0.0051)
+        assert list(found) == ["last value", "seasonal"]
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A work dir with forecasts of two days."""
+    folder = WorkDir(tmp_path / "run")
+    with folder.claimed(beijing.get_config("model=gru,size=small")):
+        pass
+    series = np.arange(120.0)
+    series[90] = np.nan
+    first = np.array([72, 96])
+    model = first[:, None] + np.arange(24) + 1.0
+    np.savez(folder.path / FORECAST_FILE, series=series, first=first, model=model)
+    return folder
+
+
+def test_picture_has_the_forecasts_of_the_run_and_the_errors_of_the_records(work):
+    above, *panels = picture.draw(str(work.path)).axes
+    drawn = [line.get_xydata() for line in above.lines if len(line.get_xydata()) == 24]
+    for start, xy in zip((72, 96), drawn, strict=True):
+        np.testing.assert_allclose(xy[:, 0] * 24, start + np.arange(24))
+        np.testing.assert_array_equal(xy[:, 1], start + 1 + np.arange(24.0))
+    assert "GRU" in [text.get_text() for text in above.get_legend().texts][1]
+    names = [line.get_label() for line in panels[0].lines]
+    assert names == ["S5", "DLR", "CES", "GRU", "last value", "seasonal"]
+    (row,) = [
+        row for row in records() if row["variant"] == "model=s5,size=small"
+        and row["experiment"] == "own_data/beijing" and row["seed"] == 0
+    ]  # fmt: skip
+    for axes, metric in zip(panels, ("mae", "r2"), strict=True):
+        errors = row["forecast"]["last value"][f"{metric}_by_step"]
+        np.testing.assert_array_equal(axes.lines[4].get_ydata(), errors)
+
+
+def test_run_that_is_not_evaluated_is_refused(work):
+    (work.path / FORECAST_FILE).unlink()
+    with refuses("--data", work.path):
+        picture.draw(str(work.path))

@@ -1,0 +1,138 @@
+"""GrainTask: batches of a dataset against its elements, and grain's own datasets."""
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+
+from ssm_jax import tasks
+from ssm_jax.testing import check_task
+from tests.bad_inputs import refuses
+
+FIELDS = {"length": 5, "inputs": "vector", "d_input": 2}
+CLASSES = {"targets": "classification", "d_output": 3}
+VALUES = {"targets": "regression", "d_output": 2}
+
+
+class Elements:
+    """A dataset as grain's: elements beyond the last are those of further epochs."""
+
+    def __init__(self, example, n):
+        self.example, self.n = example, n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return self.example(i)
+
+
+def example(i, n, start, per_step, steps, augmented):
+    """Example ``i % n`` of a split, with the epoch as last feature if augmented."""
+    epoch, i = divmod(i, n) if augmented else (0, i % n)
+    at = np.arange(start + i, start + i + steps(i))
+    inputs = np.stack([at, np.full(len(at), epoch)], -1)
+    return {"inputs": inputs, "targets": at % 3 if per_step else (start + i) % 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Three splits of numbers that do not overlap."""
+
+    per_step: bool = False
+    padded: bool = False
+    augmented: bool = True
+
+    def dataset(self, split):
+        n, start = {"train": (9, 0), "validation": (7, 100), "test": (8, 200)}[split]
+        steps = (lambda i: 1 + i % 5) if self.padded else (lambda i: 5)
+        options = self.per_step, steps, self.augmented
+        return Elements(lambda i: example(i, n, start, *options), n)
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_batches_are_the_elements_of_their_epoch(per_step, padded):
+    source = Source(per_step, padded)
+    task = tasks.GrainTask(
+        source=source, per_step=per_step, padded=padded, **FIELDS, **CLASSES
+    )
+    check_task(task)
+    for index in range(5):  # two of four make an epoch
+        batch = task.batch("train", index, 4, seed=0)
+        for row in range(4):
+            first, epoch = batch.inputs[row, 0].astype(int)
+            assert epoch == index // 2
+            wanted = source.dataset("train")[9 * epoch + first]
+            n = len(wanted["inputs"])
+            np.testing.assert_array_equal(batch.inputs[row, :n], wanted["inputs"])
+            assert not batch.inputs[row, n:].any()
+            counted = batch.targets[row, :n] if per_step else batch.targets[row]
+            np.testing.assert_array_equal(counted, wanted["targets"])
+            assert (batch.mask is not None) == padded
+            if batch.mask is not None:
+                assert batch.mask[row].tolist() == [i < n for i in range(5)]
+            if per_step:
+                assert batch.loss_mask[row].tolist() == [i < n for i in range(5)]
+
+
+def test_dataset_of_grain_draws_anew_in_each_epoch():
+    grain = pytest.importorskip("grain")
+
+    @dataclasses.dataclass(frozen=True)
+    class Noise:
+        def dataset(self, split):
+            seed = ("train", "validation", "test").index(split)
+            return (
+                grain.MapDataset.range(6)
+                .seed(seed)
+                .random_map(lambda i, rng: (i, rng.normal(size=(5, 2))))
+                .map(lambda pair: {"inputs": pair[1], "targets": pair[0] % 3})
+            )
+
+    task = tasks.GrainTask(source=Noise(), **FIELDS, **CLASSES)
+    check_task(task, batch_size=2)
+    first, second, again = (task.batch("train", i, 6, 0).inputs for i in (0, 1, 0))
+    np.testing.assert_array_equal(first, again)
+    assert not set(first.ravel().tolist()) & set(second.ravel().tolist())
+
+
+def one(**changes):
+    """A source of equal examples with some changes."""
+    found = {"inputs": np.ones((5, 2)), "targets": 1, **changes}
+    return lambda i: found
+
+
+BAD = {
+    "steps": (one(inputs=np.ones((6, 2))), 9, {}, "inputs", (6, 2)),
+    "too long": (one(inputs=np.ones((6, 2))), 9, {"padded": True}, "inputs", 6),
+    "no step": (one(inputs=np.ones((0, 2))), 9, {"padded": True}, "inputs", 0),
+    "finite": (one(inputs=np.full((5, 2), np.nan)), 9, {}, "inputs", "nan"),
+    "tokens": (one(inputs=np.full(5, 2)), 9, {"inputs": "token"}, "inputs", 2),
+    "class": (one(targets=3), 9, {}, "targets", 3),
+    "values": (one(targets=np.ones(3)), 9, VALUES, "targets", (3,)),
+    "filtered": (lambda i: None, 9, {}, "source", "NoneType"),
+    "names": (lambda i: {"inputs": 1, "label": 1}, 9, {}, "source", "label"),
+    "empty": (one(), 0, {}, "source", 0),
+    "repeated": (one(), sys.maxsize, {}, "source", sys.maxsize),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_example_that_does_not_fit_is_refused(name):
+    found, n, changes, argument, value = BAD[name]
+
+    @dataclasses.dataclass(frozen=True)
+    class Bad:
+        def dataset(self, split):
+            return Elements(found, n)
+
+    task = tasks.GrainTask(source=Bad(), **{**FIELDS, **CLASSES, **changes})
+    with refuses(argument, value):
+        task.batch("test", 0, 2, seed=0)
+
+
+def test_source_without_a_dataset_is_refused():
+    with refuses("source", 3):
+        tasks.GrainTask(source=3, **FIELDS, **CLASSES)
