@@ -47,9 +47,7 @@ def values_and_gradients(**options):
     return h, grads, stats
 
 
-@pytest.mark.parametrize(
-    "reset", tiered({"segments": RESET, "one": None}, ("segments",))
-)
+@pytest.mark.parametrize("reset", tiered({"segments": RESET, "one": None}, full=1))
 @pytest.mark.parametrize(
     ("method", "inner", "chunk"),
     [

@@ -116,7 +116,7 @@ FLAGS = {"packed": ("mask", "reset"), "plain": (), "padded": ("mask",)}
 
 
 @pytest.mark.parametrize("layer", tiered(LAYERS, 2))
-@pytest.mark.parametrize("flags", tiered(FLAGS))
+@pytest.mark.parametrize("flags", tiered(FLAGS, full=1))
 def test_attention_matches_its_definition(layer, flags):
     variables = initialized(layer)
     rng = np.random.default_rng(1)

@@ -72,7 +72,7 @@ def test_one_token_at_a_time_equals_one_call(layer):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("mask", tiered({"padded": MASK, "packed": None}))
+@pytest.mark.parametrize("mask", tiered({"padded": MASK, "packed": None}, full=1))
 @each_layer(LAYERS | STATELESS, fast=("dlr",), full=(*_FEW, *STATELESS))
 def test_loss_of_a_document_does_not_depend_on_others(layer, mask):
     causal, variables = initialized(layer)

@@ -46,7 +46,8 @@ def rows(
 
     ``brief`` takes the brief rows in, too: for what each row has of its own. In the
     fast tier it runs on the rows of ``fast``, by the first method over 17 steps; rows
-    that are not in ``full`` are left to the nightly tier.
+    that are not in ``full``, and other lengths by other methods than the first of a
+    row, are left to the nightly tier.
     """
     params = []
     for name, row in ROWS.items():
@@ -62,8 +63,11 @@ def rows(
                     (methods is None or values[1] == methods[0])
                     and (not lengths or values[-1] == 17)
                 )
+                # Kernels are tested at all lengths by every method in the full tier.
+                further = lengths and methods and values[1] != row.methods[0]
                 marks = () if is_fast else pytest.mark.full
-                marks = marks if name in full else pytest.mark.nightly
+                if name not in full or (further and values[-1] != 17):
+                    marks = pytest.mark.nightly
                 params.append(pytest.param(*values, id=label, marks=marks))
     names = ["row", *["method"] * (methods is not None), *["length"] * lengths]
     return pytest.mark.parametrize(names, params)
