@@ -6,6 +6,11 @@ from ssm_jax.evaluation.forecast import forecast_errors, forecasts
 from ssm_jax.evaluation.generate import Sampling, generate
 from ssm_jax.evaluation.generation_state import GenerationState
 from ssm_jax.evaluation.inspect import inspect
+from ssm_jax.evaluation.kernels import (
+    LayerKernels,
+    layer_kernels,
+    recurrence_kernels,
+)
 from ssm_jax.evaluation.length_extension import (
     LossAtLength,
     classify_extension,
@@ -18,6 +23,7 @@ from ssm_jax.evaluation.spans import Spans, spread_spans
 
 __all__ = [
     "GenerationState",
+    "LayerKernels",
     "LossAtLength",
     "Restored",
     "Sampling",
@@ -30,8 +36,10 @@ __all__ = [
     "forecasts",
     "generate",
     "inspect",
+    "layer_kernels",
     "loss_interval",
     "losses_by_length",
+    "recurrence_kernels",
     "restore",
     "spread_spans",
     "trivial_baseline",

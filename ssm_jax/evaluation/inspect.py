@@ -93,6 +93,10 @@ def _kernels(recurrence, params, length):
         taps = first(modes)
         if not modes.bidirectional:
             return taps
+        if isinstance(modes, MIMOModes) and modes.C_backward is not None:
+            # The backward direction of these modes includes the present step.
+            B, C = modes.B[:, :_CHANNELS], modes.C_backward[:_CHANNELS]
+            taps = jnp.asarray(taps).at[:, 0].add(jnp.einsum("dn,nd->d", C, B).real)
         return jnp.concatenate([first(modes.backward())[:, ::-1], taps], -1)
 
     return np.stack([np.asarray(kernel(layer)) for layer in recurrences_of(params)])

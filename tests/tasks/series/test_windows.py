@@ -18,7 +18,10 @@ GAPS = (0, 1, 20, 21, 50)
 def write(path, level=LEVEL, flow=FLOW, header="day,level,flow", delimiter=","):
     lines = [header.replace(",", delimiter)]
     for day, (a, b) in enumerate(zip(level, flow, strict=True)):
-        cells = [f"{np.datetime64('2020-01-01') + day}", *map(str, (a, b))]
+        cells = [
+            f"{np.datetime64('2020-01-01') + np.timedelta64(day, 'D')}",
+            *map(str, (a, b)),
+        ]
         lines.append(delimiter.join("" if c == "nan" else c for c in cells))
     path.write_text("\n".join(lines) + "\n", encoding="utf-8-sig")
 
