@@ -24,8 +24,8 @@ CONVOLUTIONS = {
     for name, row in ROWS.items()
     if isinstance(row.recurrence, TimeInvariant | FiniteKernel | S4)
 }
-FAST = ("dlr", "dlr_bidirectional", "s5")
-SEVERAL = (*FAST, "s5_bidirectional", "s4_bidirectional", "sgconv", "dlr_cut", "lru")
+FAST = ("dlr", "dlr_bidirectional")
+SEVERAL = (*FAST, "s5_bidirectional", "s4_bidirectional", "sgconv", "dlr_cut")
 each = pytest.mark.parametrize("row", tiered(CONVOLUTIONS, FAST, full=SEVERAL))
 
 

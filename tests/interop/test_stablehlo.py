@@ -157,7 +157,7 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("config", tiered(CONFIGS, fast=0, full=1))
+@pytest.mark.parametrize("config", tiered(CONFIGS, fast=0, full=()))
 def test_run_is_exported_and_runs_where_the_package_is_not(
     config, tmp_path, monkeypatch, capsys
 ):

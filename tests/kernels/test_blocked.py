@@ -46,7 +46,7 @@ def evaluated(u, g, *sides):
 
 
 @pytest.mark.parametrize("side", SIDES)
-@pytest.mark.parametrize("length", tiered([1, 127, 129, 16_384], (129,)))
+@pytest.mark.parametrize("length", tiered([1, 127, 129, 16_384], (129,), full=(1, 129)))
 def test_blocks_are_the_sums_that_define_them(length, side):
     log = jax.tree.map(jnp.asarray, SIDES[side])
     rng = np.random.default_rng(length)

@@ -127,8 +127,7 @@ def test_damping_is_found_where_none_is_given(kept, turned, scale, better):
     assert iterations(None) < 1.1 * low + 1
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("method", ["picard", "newton"])
+@pytest.mark.parametrize("method", tiered(["newton", "picard"], 0, full=1))
 def test_second_derivatives_are_those_of_the_recurrence(method):
     def curvature(method):
         def loss(rate):

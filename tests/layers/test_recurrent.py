@@ -125,6 +125,7 @@ def test_layer_applies_mixing_to_the_recurrence(x):
             GRU(d_state=3),
             LSTM(d_state=3),
         ],
+        full=1,
     ),
     ids=lambda recurrence: type(recurrence).__name__,
 )

@@ -72,7 +72,7 @@ def trained(model, *, seed=0):
     return variables["params"], jax.jit(jax.value_and_grad(loss, has_aux=True))
 
 
-@pytest.mark.parametrize("build", tiered(MODELS, fast=(), full=("batch",)))
+@pytest.mark.parametrize("build", tiered(MODELS, fast=(), full=()))
 def test_modules_compute_in_bfloat16(build):
     """Recurrences, parameters, gradients, states and predictions stay float32."""
     seen = []
@@ -101,7 +101,7 @@ def test_modules_compute_in_bfloat16(build):
         assert np.linalg.norm(found - leaf) <= 0.1 * np.linalg.norm(leaf) + 1e-3
 
 
-def test_dtype_that_is_none_is_refused():
+def test_dtype_that_is_none_is_refused(unchecked):
     with pytest.raises(ValueError, match="`dtype` must be one of"):
         tokens(dtype="float16")
 

@@ -16,6 +16,20 @@ from tests.recurrences.table import ROWS
 
 WIDTH = 2
 
+# One of each family and direction.
+EVERY_METHOD = (
+    "dlr",
+    "dlr_bidirectional",
+    "dlr_prod",
+    "dlr_cut",
+    "smoothing_bidirectional",
+    "s4",
+    "s5",
+    "selective",
+    "fru",
+    "gru",
+)
+
 # Rows: no padding; padding at the end, at the start, inside, nearly everywhere.
 MASK = np.array(
     [
@@ -45,9 +59,9 @@ def rows(
     """Parametrizes a test by rows, optionally also by methods and lengths.
 
     ``brief`` takes the brief rows in, too: for what each row has of its own. In the
-    fast tier it runs on the rows of ``fast``, by the first method over 17 steps; rows
-    that are not in ``full``, and other lengths by other methods than the first of a
-    row, are left to the nightly tier.
+    fast tier it runs on the rows of ``fast``, by the first method over 17 steps. Rows
+    that are not in ``full`` are left to the nightly tier; so are, with ``lengths``,
+    other methods than the first, but for 17 steps by FFT or of `EVERY_METHOD`.
     """
     params = []
     for name, row in ROWS.items():
@@ -64,9 +78,12 @@ def rows(
                     and (not lengths or values[-1] == 17)
                 )
                 # Kernels are tested at all lengths by every method in the full tier.
-                further = lengths and methods and values[1] != row.methods[0]
                 marks = () if is_fast else pytest.mark.full
-                if name not in full or (further and values[-1] != 17):
+                if methods and lengths and values[1] != row.methods[0]:
+                    few = name in EVERY_METHOD or values[1] == "fft"
+                    if not few or values[-1] != 17:
+                        marks = pytest.mark.nightly
+                if name not in full:
                     marks = pytest.mark.nightly
                 params.append(pytest.param(*values, id=label, marks=marks))
     names = ["row", *["method"] * (methods is not None), *["length"] * lengths]

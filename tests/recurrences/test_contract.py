@@ -12,6 +12,7 @@ import pytest
 from ssm_jax.recurrences import ParamGroup, Recurrence
 from tests.kernels.oracle import assert_close
 from tests.recurrences.cases import (
+    EVERY_METHOD,
     MASK,
     METHODS,
     RESET,
@@ -34,7 +35,7 @@ def test_every_method_equals_the_definition(row, method, length):
     check(given, wanted(row, length))
 
 
-@rows(brief=True)
+@rows(brief=True, fast=EVERY_METHOD)
 def test_auto_equals_the_definition(row):
     p = problem(row, 17)
     given = jax.jit(row.recurrence.apply)(p.params, p.x)
@@ -57,7 +58,11 @@ def test_auto_is_one_of_the_methods(row, length):
     assert any(auto == program(method) for method in row.methods)
 
 
-@rows(methods=("fft", "sequential"), fast=("dlr", "dlr_bidirectional"))
+@rows(
+    methods=("fft", "sequential"),
+    fast=("dlr", "dlr_bidirectional"),
+    full=EVERY_METHOD,
+)
 def test_padding_is_as_if_it_were_not_there(row, method):
     p = problem(row, 7, batch=5, start=True)
     x = np.where(MASK[..., None], p.x, np.nan)

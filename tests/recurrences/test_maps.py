@@ -87,7 +87,7 @@ def check(row, mapped, reduce):
     chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
 
 
-@rows(full=("dlr", "s5", "selective"))
+@rows(full=("dlr",))
 def test_pmap_gives_the_gradient_of_one_device(row):
     check(row, pmapped, lambda grads: jax.lax.pmean(grads, "data"))
 

@@ -52,7 +52,7 @@ def test_decoding_gives_the_sequence_token_by_token(row):
     check(jax.jit(evaluation(decode))(*p), expected(row, p))
 
 
-@rows(directions=(1,), fast=())
+@rows(directions=(1,), fast=(), full=("dlr", "s4", "fru", "selective"))
 def test_initial_state_is_a_fresh_start(row):
     p = problem(row, 7)
     start = row.recurrence.initial_state((2,), WIDTH)

@@ -115,7 +115,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(
-    ("fault", "rule"), tiered(FAULTS, ["UnknownGroup"], full=4, unpack=True)
+    ("fault", "rule"), tiered(FAULTS, ["UnknownGroup"], full=3, unpack=True)
 )
 def test_fault_is_named(fault, rule):
     with pytest.raises(AssertionError) as refusal:
@@ -126,7 +126,7 @@ def test_fault_is_named(fault, rule):
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("row", tiered(ROWS, 0, full=["ema_bidirectional"]))
+@pytest.mark.parametrize("row", tiered(ROWS, 0, full=()))
 def test_recurrences_of_the_library_keep_the_contract(row):
     testing.check_recurrence(row.recurrence)
 

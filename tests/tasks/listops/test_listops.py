@@ -130,7 +130,7 @@ def test_drawn_as_the_definition_says():
     assert stats.chi2_contingency(counts).pvalue > 1e-3
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_no_expression_of_the_small_setting_is_in_two_splits():
     task = tasks.ListOps(**experiment.SMALL_TREES)
     rows = {
