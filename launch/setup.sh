@@ -16,7 +16,8 @@ wanted=$(cat requirements.lock pyproject.toml | cksum)
 if [[ ! -f $VENV/ready || $(cat "$VENV/ready") != "$wanted" ]]; then
   echo "setting up $VENV with Python ${version#* }: about 1 GB, a minute or two"
   "$PYTHON" -m venv --clear "$VENV"
-  "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements.lock
+  "$VENV/bin/python" -m pip install --quiet --no-compile --disable-pip-version-check \
+    -r requirements.lock
   "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
     --no-deps --no-build-isolation --editable .
   echo "$wanted" >"$VENV/ready"

@@ -257,6 +257,7 @@ STEPS = {
     tiered(
         [(file, variant) for file, variants in STEPS.items() for variant in variants],
         fast=[(listops, ""), (imdb, "words+fru")],
+        full=[(file, variants[0]) for file, variants in STEPS.items()],
         unpack=True,
     ),
 )

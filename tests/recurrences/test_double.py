@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.oracle import assert_close
-from tests.recurrences.cases import WIDTH, problem, rows
+from tests.recurrences.cases import EVERY_METHOD, WIDTH, problem, rows
 
 
 def in_double(tree):
@@ -29,7 +29,7 @@ def test_double_in_is_double_out(row):
 
 
 @pytest.mark.full
-@rows(brief=True)
+@rows(brief=True, fast=EVERY_METHOD)
 def test_double_is_the_definition_to_its_digits(row):
     p = problem(row, 17)
     with jax.enable_x64(True):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from tests.recurrences.cases import WIDTH, problem, rows
+from tests.recurrences.cases import EVERY_METHOD, WIDTH, problem, rows
 from tests.recurrences.table import ROWS
 from tests.tiers import tiered
 
@@ -28,7 +28,7 @@ def operations(jaxpr, dtype):
             yield from operations(inner, dtype)
 
 
-@rows(brief=True, fast=_FEW)
+@rows(brief=True, fast=_FEW, full=(*EVERY_METHOD, *_FEW))
 def test_low_parameters_are_converted_before_anything_else(row):
     dtype = jnp.bfloat16
     recurrence = row.recurrence

@@ -70,7 +70,7 @@ def test_batch_axes_of_a_state_come_first(row):
     chex.assert_trees_all_equal(many, spread)
 
 
-@rows(directions=(1,), fast=())
+@rows(directions=(1,), fast=(), full=("dlr", "s4", "fru", "selective"))
 def test_a_start_on_padding_behind_the_data_holds_for_the_next_piece(row):
     p = problem(row, 7)
     mask = np.array([[1, 1, 1, 0, 1, 1, 1]] * 2, bool)
