@@ -31,6 +31,11 @@ class LabelledParam(struct.PyTreeNode, meta.AxisMetadata[Any]):
     value: Any
     group: ParamGroup = struct.field(pytree_node=False)
 
+    @classmethod
+    def from_nnx_metadata(cls, metadata: dict[str, Any]) -> "LabelledParam":
+        """Returns the box of an NNX variable; `flax.nnx.bridge.ToNNX` calls it."""
+        return cls(metadata["value"], metadata["group"])
+
     def unbox(self) -> Any:
         """Returns the parameter."""
         return self.value
@@ -93,6 +98,7 @@ class Recurrent(Module):
         mask: Steps | None = None,
         train: bool = False,
         last_only: bool = False,
+        dt: Float[Array, "*#b l"] | None = None,
     ) -> tuple[Float[Array, "*b k o"], PyTree]:
         """Maps a sequence to a sequence.
 
@@ -105,19 +111,30 @@ class Recurrent(Module):
           train: Unused; a recurrence is evaluated the same way in training.
           last_only: Whether to return only the output of the last valid step, which is
             cheaper for nonlinear recurrences.
+          dt: Factor of the size of each step, ``(*b, l)``, of an S5, S4D or
+            SelectiveSSM. None means 1.
 
         Returns:
           ``(y, state)``: output, ``(*b, l, d_out)``, or ``(*b, 1, d_out)`` if
           ``last_only``; and the final state.
 
         Raises:
-          ValueError: A shape or a dtype does not fit, or ``recurrence.groups()`` names
-            a parameter that ``recurrence.init`` does not return.
+          ValueError: A shape or a dtype does not fit, ``dt`` is given to another
+            recurrence, or ``recurrence.groups()`` names a parameter that
+            ``recurrence.init`` does not return.
         """
         del train
         check_floating("x", x)
         params = self.param("recurrence", self._init, x.shape[-1])
         options = {"reset": reset, "mask": mask, "method": self.method}
+        if dt is not None:
+            if not getattr(self.recurrence, "takes_dt", False):
+                raise ValueError(
+                    "`dt` must be None for a recurrence without step sizes, got one "
+                    f"for {type(self.recurrence).__name__}; S5, S4D and SelectiveSSM "
+                    "take it."
+                )
+            options["dt"] = dt
         if not isinstance(self.recurrence, Nonlinear):
             y, state = self.recurrence.apply(params, x, state, **options)
             # A linear recurrence computes all outputs in parallel, so the last one is
@@ -175,10 +192,11 @@ class RecurrentLayer(Module):
         reset: Steps | None = None,
         mask: Steps | None = None,
         train: bool = False,
+        dt: Float[Array, "*#b l"] | None = None,
     ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
-        y, state = recurrent(x, state, reset=reset, mask=mask)
+        y, state = recurrent(x, state, reset=reset, mask=mask, dt=dt)
         return self.mixing(y, x.shape[-1], train=train), state
 
 

@@ -11,7 +11,14 @@ import numpy as np
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.precision import bounded_exp, in_float32
-from ssm_jax.recurrences.families.discretization import Discretization, discretize
+from ssm_jax.recurrences.families.continuous import (
+    Continuous,
+    Discretization,
+    ParamGroup,
+    Params,
+    SISOModes,
+    discretize,
+)
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
     legs,
@@ -19,17 +26,11 @@ from ssm_jax.recurrences.families.initializers import (
     validate_dt_range,
     validate_even_state,
 )
-from ssm_jax.recurrences.families.time_invariant import (
-    ParamGroup,
-    Params,
-    SISOModes,
-    TimeInvariant,
-)
-from ssm_jax.types import PRNGKey
+from ssm_jax.types import Array, Complex, PRNGKey
 
 
 @dataclass(frozen=True, kw_only=True)
-class S4D(TimeInvariant):
+class S4D(Continuous):
     r"""Diagonal state space with modes of each channel, in conjugate pairs.
 
     .. math::
@@ -144,8 +145,7 @@ class S4D(TimeInvariant):
     def modes(self, params: Params) -> SISOModes:
         """Returns the modes for the given parameters."""
         params = in_float32(params)
-        lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
-        dt = bounded_exp(params["log_dt"])[:, None]
+        lam, dt = self._continuous(params)
         log_decay, gain = discretize(self.discretization, lam, dt)
         # 2 Re for the conjugate pairs; B and the gain as weights cost nothing per step.
         input_weight = 2 * gain * join_complex(params, "B")
@@ -159,6 +159,16 @@ class S4D(TimeInvariant):
             feedthrough=params["feedthrough"],
             w_backward=weight("C_backward") if self.bidirectional else None,
         )
+
+    def _continuous(self, params):
+        """Returns ``lam``, ``(d, n)``, and ``Delta``, ``(d, 1)``."""
+        lam = jax.lax.complex(-bounded_exp(params["log_rate"]), params["frequency"])
+        return lam, bounded_exp(params["log_dt"])[:, None]
+
+    def scaled_eigenvalues(self, params: Params) -> Complex[Array, "d n"]:
+        """Returns ``lam Delta``, ``(d, n)``."""
+        lam, dt = self._continuous(in_float32(params))
+        return lam * dt
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Returns optimizer groups for modes, step sizes and ``B``."""

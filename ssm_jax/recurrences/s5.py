@@ -11,7 +11,14 @@ import numpy as np
 from ssm_jax.fields import check_fields, check_size
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.precision import bounded_exp, in_float32
-from ssm_jax.recurrences.families.discretization import Discretization, discretize
+from ssm_jax.recurrences.families.continuous import (
+    Continuous,
+    Discretization,
+    MIMOModes,
+    ParamGroup,
+    Params,
+    discretize,
+)
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
     legs,
@@ -19,20 +26,14 @@ from ssm_jax.recurrences.families.initializers import (
     split_complex,
     validate_dt_range,
 )
-from ssm_jax.recurrences.families.time_invariant import (
-    MIMOModes,
-    ParamGroup,
-    Params,
-    TimeInvariant,
-)
-from ssm_jax.types import PRNGKey
+from ssm_jax.types import Array, Complex, PRNGKey
 
 # Maximum real part of an eigenvalue, as the authors' code clips it.
 _REAL_PART_MAX = -1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
-class S5(TimeInvariant):
+class S5(Continuous):
     r"""Diagonal state space of many inputs and many outputs.
 
     .. math::
@@ -175,13 +176,7 @@ class S5(TimeInvariant):
     def modes(self, params: Params) -> MIMOModes:
         """Returns the modes for the given parameters."""
         params = in_float32(params)
-        if self.real_part == "exp":
-            lam_re = -bounded_exp(params["log_rate"])
-        else:
-            # As in the authors' code: beyond the bound the gradient is 0.
-            lam_re = jnp.minimum(params["lam_re"], _REAL_PART_MAX)
-        lam = jax.lax.complex(lam_re, params["frequency"])
-        dt = bounded_exp(params["log_dt"])
+        lam, dt = self._continuous(params)
         log_decay, gain = discretize(self.discretization, lam, dt)
         # 2 Re(C h) restores the conjugate member of each pair.
         both = 2 if self.conjugate_pairs else 1
@@ -195,6 +190,21 @@ class S5(TimeInvariant):
             feedthrough=params["feedthrough"],
             C_backward=behind,
         )
+
+    def _continuous(self, params):
+        """Returns ``lam`` and ``Delta``."""
+        if self.real_part == "exp":
+            lam_re = -bounded_exp(params["log_rate"])
+        else:
+            # As in the authors' code: beyond the bound the gradient is 0.
+            lam_re = jnp.minimum(params["lam_re"], _REAL_PART_MAX)
+        lam = jax.lax.complex(lam_re, params["frequency"])
+        return lam, bounded_exp(params["log_dt"])
+
+    def scaled_eigenvalues(self, params: Params) -> Complex[Array, " n"]:
+        """Returns ``lam Delta``, ``(n,)``."""
+        lam, dt = self._continuous(in_float32(params))
+        return lam * dt
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Returns optimizer groups for modes, step sizes and ``B``."""

@@ -9,15 +9,16 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
-from ssm_jax.kernels.precision import bounded_exp, matmul_f32
+from ssm_jax.kernels.precision import bounded_exp, in_float32, matmul_f32
 from ssm_jax.recurrences.families.initializers import log_uniform, validate_dt_range
 from ssm_jax.recurrences.families.input_dependent import (
     ChunkedForm,
     InputDependent,
     ParamGroup,
     Params,
+    apply_form,
 )
-from ssm_jax.types import Activations, Float, PRNGKey
+from ssm_jax.types import Activations, Array, Float, Method, Outputs, PRNGKey, Steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,8 @@ class SelectiveSSM(InputDependent):
     dt_max: float = 1e-1
     dt_floor: float = 1e-4
 
+    takes_dt = True
+
     def __post_init__(self):
         """Validates the fields."""
         check_fields(self)
@@ -129,7 +132,45 @@ class SelectiveSSM(InputDependent):
         group = ParamGroup(weight_decay=False)
         return dict.fromkeys(["log_rate", "step_bias", "feedthrough"], group)
 
-    def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
+    def apply(
+        self,
+        params: Params,
+        x: Activations,
+        state: Float[Array, "..."] | None = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        method: Method = "auto",
+        dt: Float[Array, "*#b l"] | None = None,
+    ) -> tuple[Outputs, Float[jax.Array, "*b d n"]]:
+        """Maps a sequence to a sequence; see `InputDependent.apply`.
+
+        ``dt``, ``(*b, l)`` or ``(l,)``, multiplies the step ``Delta`` of each step; for
+        irregular samples it is the time since the previous one in units of the mean
+        interval. It is at least 0; that of a padded step has no effect. None means 1.
+        """
+        params = in_float32(params)
+        d = self.d_in(params)
+        return apply_form(
+            self.chunked_form,
+            params,
+            x,
+            state,
+            dt,
+            zeros=self.initial_state((), d),
+            d_in=d,
+            reset=reset,
+            mask=mask,
+            method=method,
+            name=type(self).__name__,
+        )
+
+    def chunked_form(
+        self,
+        params: Params,
+        x: Activations,
+        dt: Float[Array, "*#b l"] | None = None,
+    ) -> ChunkedForm:
         """Returns the recurrence with ``Delta``, ``B``, ``C`` computed from ``x``."""
         d, n = params["log_rate"].shape
 
@@ -138,11 +179,12 @@ class SelectiveSSM(InputDependent):
             return jnp.split(chosen, [rank, rank + n], -1)
 
         def form(inputs):
-            x, chosen = inputs
+            x, chosen, factor = inputs
             step, B, _ = split(chosen)
             step = matmul_f32(step, params["step_kernel"]) + params["step_bias"]
             # (b, c, d); decays and inputs, (b, c, d, n), exist for one chunk only.
             dt = jax.nn.softplus(step)
+            dt = dt if factor is None else dt * factor[..., None]
             # A < 0 and Delta > 0: no decay exceeds 1, whatever the input.
             decay = jnp.exp(-dt[..., None] * bounded_exp(params["log_rate"]))
             # Delta B x by Euler's rule, as in the authors' code; see the note above.
@@ -151,11 +193,12 @@ class SelectiveSSM(InputDependent):
             return decay.reshape(shape), input_term.reshape(shape)
 
         def read(inputs, h):
-            x, chosen = inputs
+            x, chosen, _ = inputs
             h, C = h.reshape(*x.shape, n), split(chosen)[-1]
             # In full float32 also on GPUs and TPUs, like the states.
             y = jnp.einsum("...dn,...n->...d", h, C, precision="highest")
             return y + params["feedthrough"] * x
 
         # (b, l, r + 2 n) for all steps in one product; it is small beside the states.
-        return ChunkedForm(form, read, (x, matmul_f32(x, params["input_kernel"])))
+        chosen = matmul_f32(x, params["input_kernel"])
+        return ChunkedForm(form, read, (x, chosen, dt))

@@ -59,7 +59,7 @@ def test_published_frequencies():
     tiered(
         [(1, 1), (28, 1), (2, 1), (176, 1), (176, 2), (176, 4), (784, 2), (4096, 1)],
         fast=0,
-        full=[(28, 1)],
+        full=0,
         unpack=True,
     ),
 )

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
+from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
 from ssm_jax.recurrences.families.base import (
@@ -22,6 +24,7 @@ from ssm_jax.types import (
     Activations,
     Array,
     Float,
+    Inexact,
     Int,
     Method,
     Outputs,
@@ -31,7 +34,7 @@ from ssm_jax.types import (
 )
 
 # Names that a module of an input-dependent recurrence imports.
-__all__ = ["InputDependent", "ParamGroup", "Params", "ChunkedForm"]
+__all__ = ["InputDependent", "ParamGroup", "Params", "ChunkedForm", "apply_form"]
 
 # Maximum number of steps whose states exist at the same time.
 CHUNK = 256
@@ -97,44 +100,128 @@ class InputDependent(Recurrence, abc.ABC):
         decays.
         """
         params = in_float32(params)
-        dtype = jax.tree.leaves(params)[0].dtype
         d = self.d_in(params)
-        # The shape of one state, without allocating it.
-        shape = jax.eval_shape(lambda: self.initial_state((), d)).shape
-        check(x, state, reset, mask, d=d, state_shape=shape, method=method)
-        if method == "fft":
-            raise ValueError(
-                "`method` must not be 'fft' for input-dependent decays, as in "
-                f"{type(self).__name__}; use 'associative' or 'chunked'."
-            )
+        return apply_form(
+            lambda params, x, dt: self.chunked_form(params, x),
+            params,
+            x,
+            state,
+            None,
+            zeros=self.initial_state((), d),
+            d_in=d,
+            reset=reset,
+            mask=mask,
+            method=method,
+            name=type(self).__name__,
+        )
 
-        def run(x, state, reset, lengths):
-            if state is None:
-                state = self.initial_state(x.shape[:-2], d)
-            x, state = x.astype(dtype), state.astype(dtype)
-            # In shard_map parameters may be replicated where `x` is sharded, but all
-            # operands of a scan must vary over the same axes.
-            varying = match_varying_axes(params, x, state, reset, lengths)
-            varying_params, x, state, reset, lengths = varying
-            chunked = self.chunked_form(varying_params, x)
-            y, last = by_chunks(
-                *chunked,
-                state.reshape(*x.shape[:-2], -1),
-                reset=reset,
-                lengths=lengths,
-                size=chunk_size(x.shape[-2], math.prod(shape) // d),
-                method=method,
-            )
-            return y, last.reshape(state.shape)
 
-        return apply_to_valid_steps(run, x, state, reset, mask)
+def apply_form(
+    form: Callable[[Params, Array, Any], ChunkedForm],
+    params: Params,
+    x: Activations,
+    state: Inexact[Array, "..."] | None,
+    dt: Float[Array, "*#b l"] | None,
+    *,
+    zeros: Inexact[Array, "..."],
+    d_in: int,
+    reset: Steps | None,
+    mask: Steps | None,
+    method: Method,
+    name: str,
+) -> tuple[Outputs, Inexact[jax.Array, "..."]]:
+    """Evaluates a recurrence whose decays depend on the step, as `Recurrence.apply`.
+
+    Args:
+      form: ``(params, x, dt) -> ChunkedForm``, for left-aligned rows.
+      params: Parameters, at least float32.
+      x: Input of `Recurrence.apply`.
+      state: State of `Recurrence.apply`.
+      dt: Factors of the step sizes, ``(*b, l)`` or ``(l,)``, passed to ``form`` as
+        ``(*b, l)``. None is passed as it is.
+      zeros: Initial state of one sequence, of any shape.
+      d_in: Input width that the parameters were initialized for.
+      reset: Resets of `Recurrence.apply`.
+      mask: Mask of `Recurrence.apply`.
+      method: Method of `linear_recurrence` within a chunk.
+      name: Name of the recurrence in errors.
+
+    Returns:
+      ``(y, state)`` of `Recurrence.apply`.
+
+    Raises:
+      ValueError: As `Recurrence.apply`, or ``dt`` does not fit.
+    """
+    dtype = jax.tree.leaves(params)[0].dtype
+    state_dtype = jnp.result_type(dtype, zeros)
+    check(
+        x,
+        state,
+        reset,
+        mask,
+        d=d_in,
+        state_shape=zeros.shape,
+        complex_state=jnp.iscomplexobj(zeros),
+        method=method,
+    )
+    if method == "fft":
+        raise ValueError(
+            "`method` must not be 'fft' for decays that depend on the step, as in "
+            f"{name}; use 'associative' or 'chunked'."
+        )
+    steps_and_dt = x
+    if dt is not None:
+        _check_dt(dt, x, mask)
+        # As one more channel, dt moves with its step where padding is removed.
+        dt = jnp.broadcast_to(jnp.asarray(dt, dtype), x.shape[:-1])[..., None]
+        steps_and_dt = jnp.concatenate([jnp.asarray(x, dtype), dt], -1)
+
+    def run(x, state, reset, lengths):
+        if state is None:
+            state = jnp.broadcast_to(zeros, (*x.shape[:-2], *zeros.shape))
+        x, state = x.astype(dtype), state.astype(state_dtype)
+        # In shard_map parameters may be replicated where `x` is sharded, but all
+        # operands of a scan must vary over the same axes.
+        varying = match_varying_axes(params, x, state, reset, lengths)
+        varying_params, x, state, reset, lengths = varying
+        factors = None if dt is None else x[..., -1]
+        y, last = by_chunks(
+            *form(varying_params, x[..., :d_in], factors),
+            state.reshape(*x.shape[:-2], -1),
+            reset=reset,
+            lengths=lengths,
+            size=chunk_size(x.shape[-2], max(1, zeros.size // d_in)),
+            method=method,
+        )
+        return y, last.reshape(state.shape)
+
+    y, last = apply_to_valid_steps(run, steps_and_dt, state, reset, mask)
+    return y.astype(x.dtype), last
+
+
+def _check_dt(dt, x, mask):
+    check_floating("dt", dt)
+    if dt.shape not in (x.shape[:-1], x.shape[-2:-1]):
+        raise ValueError(
+            f"`dt` must be {x.shape[:-1]}, one factor per step, got {dt.shape}; leave "
+            "out the last axis."
+        )
+    # Where values are traced, they are not known.
+    if isinstance(dt, Tracer) or isinstance(mask, Tracer):
+        return
+    valid = dt if mask is None else jnp.where(mask, dt, 0)
+    if not jnp.all(valid >= 0):
+        raise ValueError(
+            f"`dt` must be at least 0, got {jnp.min(valid)}; it is the time since the "
+            "previous step."
+        )
 
 
 def by_chunks(
     decay_and_input: DecayAndInput,
     readout: ReadoutFn,
     inputs: PyTree,
-    state: Float[Array, "*b n"],
+    state: State,
     *,
     reset: Steps | None,
     lengths: Int[Array, "*b"] | None,

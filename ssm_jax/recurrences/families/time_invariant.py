@@ -239,9 +239,8 @@ def _by_states(modes, x, state, reset, lengths, method):
     modes = modes._replace(feedthrough=None, readout=None)
     own = 0 if modes.log_decay.log_abs.ndim == 2 else None
     axes = modes._replace(log_decay=own, w=0, w_backward=0, log_decay_backward=own)
-    through = functools.partial(
-        _through_states, reset=reset, lengths=lengths, method=method
-    )
+    options = {"reset": reset, "lengths": lengths, "method": method}
+    through = functools.partial(_through_states, **options)
     of_channels = jax.vmap(through, in_axes=(axes, -1, -2), out_axes=(-1, -2))
     if n_slices == 1:
         return of_channels(modes, x, state)

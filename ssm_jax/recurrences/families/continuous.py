@@ -1,0 +1,158 @@
+"""Time-invariant systems in continuous time, whose steps may differ in size."""
+
+import abc
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.precision import divided, in_float32
+from ssm_jax.recurrences.families.discretization import Discretization, discretize
+from ssm_jax.recurrences.families.input_dependent import ChunkedForm, apply_form
+from ssm_jax.recurrences.families.time_invariant import (
+    MIMOModes,
+    ParamGroup,
+    Params,
+    SISOModes,
+    TimeInvariant,
+)
+from ssm_jax.types import (
+    Activations,
+    Array,
+    Complex,
+    Float,
+    Method,
+    Outputs,
+    PyTree,
+    Steps,
+)
+
+# Names that a module of a continuous system imports.
+__all__ = [
+    "Continuous",
+    "Discretization",
+    "MIMOModes",
+    "ParamGroup",
+    "Params",
+    "SISOModes",
+    "discretize",
+]
+
+
+class Continuous(TimeInvariant, abc.ABC):
+    r"""Modes of ``h' = lam h + B x``, discretized with a step ``Delta``.
+
+    With ``dt`` the step ``t`` has the size ``dt_t Delta``, where ``B`` is that of
+    `modes` and ``g`` the gain of `discretize`:
+
+    .. math::
+      h_t = \exp(\lambda \Delta\, dt_t) h_{t-1}
+      + \frac{g(\lambda \Delta, dt_t)}{g(\lambda \Delta, 1)} B x_t
+
+    Attributes:
+      discretization: ``"zoh"`` or ``"bilinear"``; see `discretize`. The exponential
+        above is the one of ``"zoh"``.
+    """
+
+    takes_dt = True
+    discretization: Discretization = "zoh"
+
+    @abc.abstractmethod
+    def scaled_eigenvalues(
+        self, params: Params
+    ) -> Complex[Array, " n"] | Complex[Array, "d n"]:
+        """Returns ``lam Delta``, in the shape of the decays of `modes`."""
+
+    def apply(
+        self,
+        params: Params,
+        x: Activations,
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        method: Method = "auto",
+        dt: Float[Array, "*#b l"] | None = None,
+    ) -> tuple[Outputs, PyTree]:
+        """Maps a sequence to a sequence; see `TimeInvariant.apply`.
+
+        Args:
+          params: Parameters; this and the next five arguments are those of
+            `TimeInvariant.apply`.
+          x: Input.
+          state: State before the first step; the same with and without ``dt``.
+          reset: True where a segment starts.
+          mask: True at valid steps.
+          method: Evaluation method; with ``dt`` not ``"fft"``.
+          dt: Factor of the size of each step, at least 0, ``(*b, l)`` or, for all rows,
+            ``(l,)``: for irregular samples the time since the previous one in units of
+            the mean interval. That of a padded step has no effect. None means 1. With
+            it the decays depend on the step, and are evaluated by chunks, as those of
+            `InputDependent`.
+
+        Returns:
+          ``(y, state)``.
+
+        Raises:
+          ValueError: As `TimeInvariant.apply`; or ``dt`` has another shape or dtype, is
+            negative (where its values are known outside of `jax.jit`), or is given with
+            ``"fft"`` or to a bidirectional recurrence.
+        """
+        if dt is None:
+            return super().apply(
+                params, x, state, reset=reset, mask=mask, method=method
+            )
+        params = in_float32(params)
+        modes = self.modes(params)
+        if modes.bidirectional:
+            raise ValueError(
+                "`dt` must be None for a bidirectional recurrence, got one; the time "
+                "since the previous step is not that until the next one."
+            )
+        zeros = jnp.zeros(modes.state_shape, modes.state_dtype)
+        return apply_form(
+            self._chunked_form,
+            params,
+            x,
+            state,
+            dt,
+            zeros=zeros,
+            d_in=len(modes.feedthrough),
+            reset=reset,
+            mask=mask,
+            method=method,
+            name=f"{type(self).__name__} with `dt`",
+        )
+
+    def _chunked_form(self, params, x, dt):
+        modes, z = self.modes(params), self.scaled_eigenvalues(params)
+        _, unit_gain = discretize(self.discretization, z, jnp.ones(z.shape, dt.dtype))
+        # The state of `SISOModes` is divided by B and the gain of a unit step.
+        mimo = isinstance(modes, MIMOModes)
+        B, C = (modes.B, modes.C) if mimo else (None, modes.w)
+
+        def form(inputs):
+            x, dt = inputs
+            dt = jnp.expand_dims(dt, tuple(range(-z.ndim, 0)))
+            log_decay, gain = discretize(self.discretization, z, dt)
+            assert log_decay.phase is not None  # The eigenvalues are complex.
+            decay = jnp.exp(jax.lax.complex(log_decay.log_abs, log_decay.phase))
+            Bx = x[..., None] if B is None else _product("...d,nd->...n", x, B)
+            # The quotient of two gains: Delta, which may underflow, is in neither.
+            Bx = divided(gain, unit_gain) * Bx
+            shape = (*x.shape[:-1], z.size)
+            return decay.reshape(shape), Bx.reshape(shape)
+
+        def read(inputs, h):
+            x, _ = inputs
+            h = h.reshape(*x.shape[:-1], *z.shape)
+            equation = "...n,dn->...d" if mimo else "...dn,dn->...d"
+            # Two real products: the imaginary part of the sum is never computed.
+            y = _product(equation, jnp.real(h), jnp.real(C))
+            y -= _product(equation, jnp.imag(h), jnp.imag(C))
+            return y + modes.feedthrough * x
+
+        return ChunkedForm(form, read, (x, dt))
+
+
+def _product(equation, values, weights):
+    return jnp.einsum(equation, values, weights, precision="highest")
