@@ -13,9 +13,8 @@ from flax import traverse_util
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.checkpointing.integrity import Json, read_record
 from ssm_jax.training.checkpointing.leaves import named_leaves
+from ssm_jax.training.losses import MAIN_METRICS
 from ssm_jax.types import PyTree
-
-_RANKS = ("macro_f1", "accuracy", "r2")  # `main_metric` of a task is the first it has.
 
 
 class WarmStart(NamedTuple):
@@ -105,7 +104,7 @@ def _best_record(directory: Path) -> Json:
             f"{directory.parent}; train that run first."
         )
     record = read_record(directory / str(latest))
-    ranks = [f"validation/{name}" for name in _RANKS]
+    ranks = [f"validation/{name}" for name in MAIN_METRICS]
     metric = next((name for name in ranks if name in record["metrics"]), None)
     checkpoints = Checkpoints(
         directory, best_metric=metric, tie_metric="validation/loss"

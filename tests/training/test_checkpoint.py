@@ -506,9 +506,10 @@ def test_step_that_is_not_newer_is_refused(folder):
         checkpoints.save(2, state_of(2))
 
 
-def test_two_leaves_of_one_path_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="`a/b` twice"):
-        Checkpoints(tmp_path).save(1, {"a/b": 1, "a": {"b": 2}})
+@pytest.mark.parametrize("name", ["a/b", "a.b", "a/b/c"])
+def test_two_leaves_of_one_path_are_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="one path .* `a.b.*` and `a.b"):
+        Checkpoints(tmp_path).save(1, {name: 1, "a": {"b": 2}})
 
 
 def test_record_says_what_is_stored(folder):

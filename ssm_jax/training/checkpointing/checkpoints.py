@@ -1,28 +1,20 @@
 """Checkpoints of a run: saved asynchronously by Orbax, verified when restored."""
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
-import numpy as np
 from absl import logging
 from orbax.checkpoint import v1 as ocp
 
-from ssm_jax.config import changed_fields, from_json
 from ssm_jax.training.checkpointing import integrity
 from ssm_jax.training.checkpointing.integrity import CheckpointError, Json, Unreadable
-from ssm_jax.training.checkpointing.leaves import (
-    abstract,
-    check_layouts,
-    layout,
-    named_leaves,
-)
+from ssm_jax.training.checkpointing.leaves import layout, named_leaves
+from ssm_jax.training.checkpointing.loading import PENDING, Restored, read, stored
 from ssm_jax.training.lock import check_one_process
 from ssm_jax.types import PyTree
 
@@ -30,20 +22,15 @@ _KEPT = 2
 """Number of latest steps that are kept: one that is truncated needs a fallback."""
 
 
-class Restored(NamedTuple):
-    """One step as it was saved; `state` is the pytree that was asked for."""
-
-    step: int
-    state: PyTree
-    metrics: dict[str, float]
-    config: Json
-
-
 class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     """The latest and the best checkpoints of a run, in one directory.
 
     Nothing is created, moved or deleted before the first `save`, so evaluation uses
     the same class. A save that was killed leaves nothing that `restore` would take.
+
+    Orbax alone reads a step, as nested dicts, without this package: those of a run have
+    ``params``, ``ema`` if it is averaged, ``model_state``, ``opt_state`` and ``step``.
+    It does not compare checksums.
 
     Args:
       directory: Each step is a directory in it, named by its number.
@@ -56,12 +43,17 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     Example:
       >>> import tempfile
+      >>> import numpy as np
       >>> directory = tempfile.mkdtemp()
       >>> with Checkpoints(directory, best_metric="accuracy") as checkpoints:
       ...     checkpoints.save(1, {"w": np.ones(2)}, metrics={"accuracy": 0.5})
       >>> restored = Checkpoints(directory).restore({"w": np.zeros(2)})
       >>> print(restored.step, restored.state["w"])
       1 [1. 1.]
+      >>> import orbax.checkpoint
+      >>> checkpointer = orbax.checkpoint.StandardCheckpointer()
+      >>> checkpointer.restore(f"{directory}/1/state")
+      {'w': array([1., 1.])}
     """
 
     def __init__(
@@ -92,17 +84,22 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         return self._best()
 
     def save(
-        self, step: int, state: PyTree, metrics: Mapping[str, float] | None = None
+        self,
+        step: int,
+        state: PyTree,
+        metrics: Mapping[str, float] | None = None,
+        *,
+        pending: PyTree = None,
     ) -> None:
         """Copies a state off its devices and writes it asynchronously.
 
-        Arrays are written from the devices that hold them, shard by shard. The state
-        may be donated as soon as this returns.
+        The state may be donated as soon as this returns.
 
         Args:
           step: The number of the step, larger than that of all saved before.
           state: A pytree of arrays and PRNG keys, on any number of devices.
           metrics: Numbers measured at this step, which `restore` returns.
+          pending: Arrays whose shapes `restore` need not know; it returns them too.
 
         Raises:
           CheckpointError: This save cannot start, or the one before it failed.
@@ -116,18 +113,20 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 f"`step` must be greater than {newest}, the newest in "
                 f"{self._directory}, got {step}; restore that one first."
             )
-        leaves = named_leaves(state)
+        leaves = named_leaves(state) | {
+            f"{PENDING}/{name}": leaf
+            for name, leaf in named_leaves(pending or {}).items()
+        }
         self._saving = {
             "step": int(step),
             "metrics": {name: float(value) for name, value in (metrics or {}).items()},
             "config": self._config or {},
             "leaves": {name: layout(leaf) for name, leaf in leaves.items()},
+            "nested": True,
         }
         try:
             self._orbax = self._orbax or self._open()
-            # Orbax rejects arrays of size 0; the record alone says that there is one.
-            arrays = {name: leaf for name, leaf in leaves.items() if leaf.size}
-            response = self._orbax.save_async(step, arrays, force=True)
+            response = self._orbax.save_async(step, stored(leaves), force=True)
         except Exception as error:
             raise self._failed(error) from None
         self._pending = self._worker.submit(self._finish, response)
@@ -160,7 +159,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         kept = integrity.steps(self._directory)
         if step is not None:
             if step in kept:
-                return self._read(step, target)
+                return read(self._directory / str(step), target, self._config)
             raise CheckpointError(
                 f"`step` must be one that was kept in {self._directory}, got {step}; "
                 f"kept: {', '.join(map(str, kept)) or 'none'}."
@@ -168,7 +167,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         reason = "there is none."
         for candidate in reversed(kept):
             try:
-                return self._read(candidate, target)
+                return read(self._directory / str(candidate), target, self._config)
             except Unreadable as error:
                 reason = str(error)
                 logging.warning("%s The step before it is tried.", reason)
@@ -227,48 +226,6 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         integrity.write_record(path, self._saving)
         integrity.remove_set_aside(self._directory)
 
-    def _read(self, step: int, target: PyTree) -> Restored:
-        path, wanted = self._directory / str(step), named_leaves(target)
-        record = integrity.read_record(path)
-        # The config explains a difference of shapes, so it is compared first.
-        self._check_config(path, record["config"])
-        check_layouts(path, wanted, record["leaves"])
-        integrity.check_files(path, record)
-        leaves = {name: abstract(leaf) for name, leaf in wanted.items()}
-        stored = {name: leaf for name, leaf in leaves.items() if leaf.size}
-        context = ocp.Context()
-        context.pytree.loading.partial_load = True
-        read = dict(leaves)
-        try:
-            if stored:
-                with context:
-                    read |= ocp.load(str(path), stored, checkpointable_name="state")
-        except Exception as error:
-            rule, got = "be readable by Orbax", _root_cause(error)
-            raise CheckpointError(integrity.message(path, rule, got)) from error
-        # Orbax may choose an equivalent sharding, and has not read the empty leaves.
-        arrays = [
-            jax.device_put(
-                leaf if leaf.size else np.empty(leaf.shape, leaf.dtype), like.sharding
-            )
-            if isinstance(like, jax.ShapeDtypeStruct)
-            else leaf
-            for leaf, like in zip(read.values(), leaves.values(), strict=True)
-        ]
-        state = jax.tree.unflatten(jax.tree.structure(target), arrays)
-        kept = {name: record[name] for name in ("step", "metrics", "config")}
-        return Restored(state=state, **kept)
-
-    def _check_config(self, path: Path, saved: Json) -> None:
-        """Refuses a step of another config than that of the run."""
-        if self._config is not None:
-            own, other = (from_json(json.dumps(c)) for c in (self._config, saved))
-            if changes := changed_fields(own, other):
-                rule = "be of the config of its run"
-                got = f"one that differs, config.json -> step: {changes}"
-                way_out = "restore config.json or the step from a copy of the run"
-                raise CheckpointError(integrity.message(path, rule, got, way_out))
-
     def _usable(self) -> set[int]:
         return set(integrity.recorded_steps(self._directory)) - self._unreadable
 
@@ -286,16 +243,10 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         kept = "no step is saved" if latest is None else f"step {latest} is complete"
         return CheckpointError(
             f"step {self._saving['step']} must be written to {directory}, got "
-            f"{_root_cause(error)} ({shutil.disk_usage(existing).free:,} bytes free); "
-            f"{kept}, the same command continues."
+            f"{integrity.root_cause(error)} "
+            f"({shutil.disk_usage(existing).free:,} bytes free); {kept}, "
+            "the same command continues."
         )
-
-
-def _root_cause(error: BaseException) -> str:
-    """The innermost cause in one line; Orbax wraps it several times."""
-    while cause := error.__cause__ or error.__context__:
-        error = cause
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def _is_not_orbax(record: Any) -> bool:

@@ -160,3 +160,10 @@ def _checksum(path: Path) -> str:
 
 def _record_checksum(record: Json) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def root_cause(error: BaseException) -> str:
+    """The innermost cause in one line; Orbax wraps it several times."""
+    while cause := error.__cause__ or error.__context__:
+        error = cause
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
