@@ -25,6 +25,9 @@ from ssm_jax.tasks import TextFolder
 from ssm_jax.training import TrainConfig
 from ssm_jax.variants import parse_variant
 
+VOCABULARY = 257
+"""The bytes, and the separator between texts."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
@@ -39,7 +42,7 @@ def get_config(variant: str = "") -> Config:
     task = spec(TextFolder, length=64) if text else spec(LastMarked)
     encoder = spec(VectorEncoder, d_model=32)
     if text:
-        encoder = spec(TokenEncoder, d_model=32, vocabulary=256)
+        encoder = spec(TokenEncoder, d_model=32, vocabulary=VOCABULARY)
     layer = spec(GatedOutput, recurrence=spec(MinGRU, d_state=32))
     return ConfigDict(
         {
@@ -52,7 +55,7 @@ def get_config(variant: str = "") -> Config:
                 encoder=encoder,
                 block=spec(Block, layer=layer, prenorm=True),
                 n_layers=2,
-                head=spec(StepHead, d_output=256 if text else 1),
+                head=spec(StepHead, d_output=VOCABULARY if text else 1),
             ),
             "optimizer": spec(NAdam, learning_rate=5e-3),
             "training": spec(

@@ -71,6 +71,8 @@ def check_recurrence(
         f"`d_out({d_in})` returns {recurrence.d_out(d_in)}",
     )
     _check_map(checked)
+    if checked.start is None:
+        _check_two_directions(checked)
     _check_methods(checked)
     _check_dtypes(checked)
 
@@ -84,7 +86,8 @@ def check_layer(
     ``(y, state)``, and has ``initial_state(batch_shape, d_model)``.
 
     Args:
-      layer: The Linen module; one that is bidirectional has no state.
+      layer: The Linen module; one that is bidirectional, or attends to all steps, has
+        no state.
       d_model: Width of the inputs and outputs.
       length: Number of steps, at least 4.
       tolerance: As for `check_recurrence`.
@@ -128,7 +131,11 @@ def _check_map(m: SequenceMap) -> None:
     y, _ = outputs(m, m.x, m.start)
     _check_rows(m, y)
     if m.start is None:
-        _check_two_directions(m, y)
+        holds(
+            outputs(m, m.x, None)[1] is None,
+            f"{m.name}: the state must be None where `initial_state` is, got one",
+            "a bidirectional map cannot continue a sequence",
+        )
     else:
         _check_causality(m, y)
         close(
@@ -179,11 +186,17 @@ def _check_padding(m):
     # NaN, so that a padded step that is multiplied by 0 is noticed too.
     x = np.where(mask[..., None], m.x, np.float32("nan"))
     packed = np.take_along_axis(m.x, at[..., None], 1)
-    (y, last), (of_params, of_x, of_state) = with_gradients(m, x, m.start, mask=mask)
+    y, _ = jax.eval_shape(m.apply, m.params, x, m.start)
+    # Outputs at padded steps are free, as long as a loss without them is.
+    weights = draw_weights(y.shape) * mask[..., None]
+    (y, last), (of_params, of_x, of_state) = with_gradients(
+        m, x, m.start, mask=mask, weights=weights
+    )
     given = jnp.take_along_axis(y, at[..., None], 1), last
     of_data = jnp.take_along_axis(of_x, at[..., None], 1)
-    weights = np.take_along_axis(draw_weights(y.shape), at[..., None], 1)
+    weights = np.take_along_axis(weights, at[..., None], 1)
     remedy = (
+        "replace padded inputs by 0 with `jnp.where`, which stops NaN too; "
         "`ssm_jax.recurrences.families.base.apply_to_valid_steps` left-aligns the "
         "valid steps"
     )
@@ -218,15 +231,11 @@ def _check_segments(m):
     )
 
 
-def _check_two_directions(m, y):
+def _check_two_directions(m):
     x = m.x.copy()
     x[:, 1:] += 1
-    changed, state = outputs(m, x, None)
-    holds(
-        state is None,
-        f"{m.name}: the state must be None where `initial_state` is, got one",
-        "a bidirectional map cannot continue a sequence",
-    )
+    changed, _ = outputs(m, x, None)
+    y, _ = outputs(m, m.x, None)
     holds(
         np.all(np.any(changed[:, 0] != y[:, 0], -1)),
         f"{m.name}: outputs do not depend on later inputs, so that it has a state",

@@ -9,11 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from ssm_jax import testing
 from ssm_jax.layers import Recurrent
 from ssm_jax.recurrences import ExponentialSmoothing, Recurrence
 from ssm_jax.tasks import Digits, Shift
+from tests.layers import cases as layers
 from tests.recurrences.table import ROWS
 from tests.tiers import tiered
 
@@ -131,9 +133,24 @@ def test_recurrences_of_the_library_keep_the_contract(row):
     testing.check_recurrence(row.recurrence)
 
 
+@pytest.mark.parametrize("row", tiered(layers.ROWS, 0, full=()))
+def test_layers_of_the_library_keep_the_contract(row):
+    testing.check_layer(row.layer)
+
+
+class GatesPadding(Recurrent):
+    """A correct layer but for its gate, whose parameter gets the NaN of padding."""
+
+    @nn.compact
+    def __call__(self, x, state=None, **options):
+        y, state = super().__call__(x, state, **options)
+        return y * nn.Dense(x.shape[-1])(x), state
+
+
 @pytest.mark.full
-def test_layer_keeps_the_contract():
-    testing.check_layer(Recurrent(EMA), length=5)
+def test_fault_of_a_layer_is_named():
+    with pytest.raises(AssertionError, match=r"^GatesPadding: padded .* `jnp\.where"):
+        testing.check_layer(GatesPadding(EMA), length=5)
 
 
 def test_length_must_suffice():

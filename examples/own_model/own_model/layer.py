@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.layers import Recurrent
@@ -26,6 +27,9 @@ class GatedOutput(nn.Module):
     def __call__(self, x, state=None, *, reset=None, mask=None, train=False):
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``; ``y`` has the shape of ``x``."""
         del train  # There is no dropout in this layer.
+        if mask is not None:
+            # Whatever padded steps hold, also NaN, must not reach the gradients.
+            x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
         recurrent = Recurrent(self.recurrence, name="recurrent")
         y, state = recurrent(x, state, reset=reset, mask=mask)
         gate = nn.Dense(y.shape[-1], name="gate")(x)
