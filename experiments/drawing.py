@@ -8,6 +8,7 @@ from pathlib import Path
 from absl import flags
 from matplotlib.figure import Figure
 
+from ssm_jax import plots
 from ssm_jax.cli import app
 from ssm_jax.cli.outputs import PICTURES, check_writable
 
@@ -32,8 +33,8 @@ def run(draw: Callable[..., Figure]) -> None:
         output = Path(flags.FLAGS.output)
         output.parent.mkdir(parents=True, exist_ok=True)
         check_writable("output", flags.FLAGS.output, PICTURES)
-        draw(*([flags.FLAGS.data] if needs_data else [])).savefig(output)
-        print(output)
+        drawn = draw(*([flags.FLAGS.data] if needs_data else []))
+        print(*plots.save(drawn, output), sep="\n")
 
     main.__module__ = draw.__module__  # --help shows the docstring of the figure
     app.run(main, define_flags)

@@ -1,18 +1,23 @@
 """Arrays that describe a trained model, for figures."""
 
+import functools
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flax.core import meta
 
 from ssm_jax.evaluation.restore import Restored
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.recurrences import MIMOModes, TimeInvariant, convolution_kernel
+from ssm_jax.tasks.base import n_batches
 
 _CHANNELS = 4
+_BLOCK = 16  # Channels whose kernels are computed at once.
 _EXAMPLES = 10
+_CANDIDATES, _ROWS = 256, 64  # Examples to choose from, and those of one batch.
 
 
 def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
@@ -23,40 +28,30 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
       path: The ``.npz`` file to write.
 
     Returns:
-      The arrays written: ``inputs``, ``targets`` and ``predictions`` of some test
-      examples, where predictions of classes are probabilities, and those of language
-      models are the probability of each target. For a time-invariant recurrence also
-      ``kernels``, ``(layers, channels, lags)``; ``lags``, negative for the future;
-      and the decays as ``log_abs`` and ``phase``, ``(layers, ...)``, with
-      ``initial_log_abs`` and ``initial_phase`` before training.
+      The arrays written: ``inputs``, ``targets`` and ``predictions`` of ten examples,
+      and their mean ``losses``, ``(10,)``: the five of the lowest and the five of the
+      highest loss of the first ``n_candidates`` test examples, in the order of their
+      losses. Predictions of classes are probabilities, and those of language models,
+      of which these are the first windows, the probability of each target.
+
+      For a time-invariant recurrence also ``kernels``, ``(layers, channels, lags)``, of
+      the channels of each layer with the most energy, the most first; ``channels``,
+      their numbers, and ``energies``, their shares of the squares of all kernels of the
+      layer, ``(layers, channels)``; ``lags``, negative for the future; and the decays
+      as ``log_abs`` and ``phase``, ``(layers, ...)``, with ``initial_log_abs`` and
+      ``initial_phase`` before training.
     """
-    batch = restored.task.batch("test", 0, _EXAMPLES, restored.training.seed)
-    apply = jax.jit(
-        lambda v: restored.model.apply(
-            v, batch.inputs, reset=batch.reset, mask=batch.mask
-        )[0]
-    )
-    predictions = apply(restored.variables)
-    if restored.task.spec.targets == "classification":
-        predictions = jax.nn.softmax(predictions)
-    if restored.task.spec.language:
-        # Probabilities of a whole vocabulary at every step would fill the disk.
-        targets = jnp.asarray(batch.targets)[..., None]
-        predictions = jnp.take_along_axis(predictions, targets, -1)[..., 0]
-    arrays = {
-        "inputs": batch.inputs,
-        "targets": batch.targets,
-        "predictions": np.asarray(predictions),
-    }
+    arrays = _examples(restored)
     recurrence = restored.model.recurrence
     if isinstance(recurrence, TimeInvariant):
         # The key that training initialized the model with.
         key = jax.random.split(jax.random.key(restored.training.seed))[0]
-        initial = meta.unbox(jax.jit(restored.model.init)(key, batch.inputs))
+        inputs = arrays["inputs"]
+        initial = meta.unbox(jax.jit(restored.model.init)(key, inputs))
         arrays |= _decays(recurrence, restored.variables["params"], "")
         arrays |= _decays(recurrence, initial["params"], "initial_")
         length = restored.task.spec.length
-        arrays["kernels"] = _kernels(recurrence, restored.variables["params"], length)
+        arrays |= _kernels(recurrence, restored.variables["params"], length)
         lags = arrays["kernels"].shape[-1]
         # Two-sided kernels have the lags from -length, causal ones from 0.
         arrays["lags"] = np.arange(length - lags, length)
@@ -76,27 +71,101 @@ def _decays(recurrence, params, prefix):
     }
 
 
+def _examples(restored):
+    """Test examples with the lowest and the highest losses."""
+    task, language = restored.task, restored.task.spec.language
+    rows = _EXAMPLES if language else min(restored.training.batch_size, _ROWS)
+    wanted = 1 if language else -(-_CANDIDATES // rows)
+    available = n_batches(task, "test", rows) or wanted
+    apply = jax.jit(restored.model.apply)
+    parts = [
+        _predicted(
+            functools.partial(apply, restored.variables),
+            task.spec,
+            task.batch("test", index, rows, restored.training.seed),
+        )
+        for index in range(min(wanted, available))
+    ]
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    # The last batch of a finite split has rows without a loss.
+    order = np.argsort(found["losses"], stable=True)
+    order = order[np.isfinite(found["losses"][order])]
+    half = _EXAMPLES // 2
+    chosen = order if len(order) <= _EXAMPLES else np.r_[order[:half], order[-half:]]
+    if language:
+        chosen = np.sort(order)
+    return {"n_candidates": np.asarray(len(order))} | {
+        name: array[chosen] for name, array in found.items()
+    }
+
+
+def _predicted(apply, spec, batch):
+    """A batch with its predictions and the mean loss of each example."""
+    predictions, _ = apply(batch.inputs, reset=batch.reset, mask=batch.mask)
+    targets = jnp.asarray(batch.targets)
+    if spec.targets == "classification":
+        # Of the logits: a probability that underflows would have no finite loss.
+        losses = optax.softmax_cross_entropy_with_integer_labels(predictions, targets)
+        # Probabilities of a whole vocabulary at every step would fill the disk.
+        predictions = jnp.exp(-losses) if spec.language else jax.nn.softmax(predictions)
+    else:
+        losses = jnp.mean(jnp.square(predictions - targets), -1)
+    weight = np.asarray(batch.loss_mask).reshape(len(losses), -1)
+    losses = np.where(weight, np.asarray(losses).reshape(weight.shape), 0)
+    with np.errstate(invalid="ignore"):
+        losses = losses.sum(-1) / weight.sum(-1)
+    return {
+        "inputs": batch.inputs,
+        "targets": batch.targets,
+        "predictions": np.asarray(predictions),
+        "losses": losses,
+    }
+
+
 def _kernels(recurrence, params, length):
-    def first(modes):
-        """Kernels of the first channels; of MIMO modes only the diagonal ones."""
+    """Kernels of the channels with the most energy, and lags of their taps."""
+    layers = [
+        _most_energetic(recurrence.modes(layer), length)
+        for layer in recurrences_of(params)
+    ]
+    return {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}
+
+
+def _most_energetic(modes, length):
+    """The channels of one layer whose kernels have the largest sums of squares."""
+    n = len(modes.feedthrough)
+    best, energies = [], np.zeros(n)
+    for first in range(0, n, _BLOCK):
+        taps = np.asarray(_two_sided(modes, slice(first, first + _BLOCK), length))
+        energies[first : first + _BLOCK] = np.square(taps, dtype=np.float64).sum(-1)
+        best += [(energies[first + i], first + i, tap) for i, tap in enumerate(taps)]
+        best = sorted(best, key=lambda one: (-one[0], one[1]))[:_CHANNELS]
+    return {
+        "kernels": np.stack([taps for _, _, taps in best]),
+        "channels": np.array([channel for _, channel, _ in best]),
+        "energies": np.array([one for one, _, _ in best]) / max(energies.sum(), 1e-37),
+    }
+
+
+def _two_sided(modes, channels, length):
+    """Kernels of some channels, the backward direction before the forward one."""
+
+    def one_sided(modes):
+        """Kernels of one direction; of MIMO modes only the diagonal ones."""
         if isinstance(modes, MIMOModes):
-            modes = modes._replace(B=modes.B[:, :_CHANNELS], C=modes.C[:_CHANNELS])
+            modes = modes._replace(B=modes.B[:, channels], C=modes.C[channels])
             return jnp.einsum("ddl->dl", convolution_kernel(modes, length))
         log = modes.log_decay
         if log.log_abs.ndim == 2:
-            log = jax.tree.map(lambda v: v[:_CHANNELS], log)
-        modes = modes._replace(log_decay=log, w=modes.w[:_CHANNELS])
+            log = jax.tree.map(lambda v: v[channels], log)
+        modes = modes._replace(log_decay=log, w=modes.w[channels])
         return convolution_kernel(modes, length)
 
-    def kernel(layer):
-        modes = recurrence.modes(layer)
-        taps = first(modes)
-        if not modes.bidirectional:
-            return taps
-        if isinstance(modes, MIMOModes) and modes.C_backward is not None:
-            # The backward direction of these modes includes the present step.
-            B, C = modes.B[:, :_CHANNELS], modes.C_backward[:_CHANNELS]
-            taps = jnp.asarray(taps).at[:, 0].add(jnp.einsum("dn,nd->d", C, B).real)
-        return jnp.concatenate([first(modes.backward())[:, ::-1], taps], -1)
-
-    return np.stack([np.asarray(kernel(layer)) for layer in recurrences_of(params)])
+    taps = one_sided(modes)
+    if not modes.bidirectional:
+        return taps
+    if isinstance(modes, MIMOModes) and modes.C_backward is not None:
+        # The backward direction of these modes includes the present step.
+        B, C = modes.B[:, channels], modes.C_backward[channels]
+        taps = jnp.asarray(taps).at[:, 0].add(jnp.einsum("dn,nd->d", C, B).real)
+    return jnp.concatenate([one_sided(modes.backward())[:, ::-1], taps], -1)

@@ -1,5 +1,6 @@
 """Figures drawn from the result files of runs; uses matplotlib and numpy only."""
 
+from ssm_jax.plots.batch import batch, is_image
 from ssm_jax.plots.curves import curves
 from ssm_jax.plots.eigenvalues import eigenvalues
 from ssm_jax.plots.forecasts import forecasts
@@ -7,17 +8,23 @@ from ssm_jax.plots.gradients import gradients
 from ssm_jax.plots.kernels import convolution_kernels
 from ssm_jax.plots.lengths import lengths
 from ssm_jax.plots.predictions import images, masks, sequences
+from ssm_jax.plots.style import save
+from ssm_jax.plots.sweeps import sweep
 from ssm_jax.plots.throughput import throughput
 
 __all__ = [
+    "batch",
     "convolution_kernels",
     "curves",
     "eigenvalues",
     "forecasts",
     "gradients",
     "images",
+    "is_image",
     "lengths",
     "masks",
+    "save",
     "sequences",
+    "sweep",
     "throughput",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import BLUE, ORANGE, figure, plain
+from ssm_jax.plots.style import BLUE, ORANGE, PAGE, SMALL, TITLE, figure, plain
 
 _COLOURS = {"train": BLUE, "validation": ORANGE}
 _NAMES = {"r2": "R²"}
@@ -25,7 +25,7 @@ def curves(
       A figure of two panels. Loss and perplexity have a logarithmic scale, the other
       metrics a linear scale up to 1.
     """
-    drawing = figure(7.2, 2.8)
+    drawing = figure(PAGE, 2.3)
     for axes, name in zip(drawing.subplots(1, 2), ("loss", metric), strict=True):
         lowest = 1.0
         for split, colour in _COLOURS.items():
@@ -48,12 +48,13 @@ def curves(
             )
             lowest = min(lowest, min(value for _, value in points))
         shown = _NAMES.get(name, name)
-        plain(axes, title=f"{title}: {shown}", x="step", y=shown)
+        plain(axes, x="step", y=shown)
         if name in _LOGARITHMIC:
             # Both may decrease by orders of magnitude during a run.
             axes.set_yscale("log")
         else:
             # r2 may be far below 0 in the first steps; the scale starts at 0 then.
             axes.set_ylim(max(0.0, lowest - 0.05), 1.02)
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(frameon=False, fontsize=SMALL)
+    drawing.suptitle(title, fontsize=TITLE)
     return drawing

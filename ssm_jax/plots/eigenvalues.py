@@ -3,7 +3,17 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import BLUE, GREY, ORANGE, figure, plain
+from ssm_jax.plots.style import (
+    BLUE,
+    COLUMN,
+    GREY,
+    ORANGE,
+    PAGE,
+    SMALL,
+    TITLE,
+    figure,
+    plain,
+)
 
 
 def eigenvalues(
@@ -27,14 +37,17 @@ def eigenvalues(
       the number of steps after which a state has decayed to ``1 / e``, over the phase.
     """
     layers = len(log_abs)
-    drawing = figure(max(4.0, 3.4 * layers), 6.2)
+    drawing = figure(min(PAGE, max(COLUMN, 2.2 * layers)), 4.4)
     # `squeeze=False` keeps two axes of panels also for a single layer.
     panels = drawing.subplots(2, layers, squeeze=False, height_ratios=(3, 2))
     decays = ((initial_log_abs, initial_phase, GREY), (log_abs, phase, ORANGE))
     for layer in range(layers):
         disc, memory = panels[:, layer]
+        names = ("Im λ", "steps to 1/e") if layer == 0 else ("", "")
         circle = np.linspace(0, 2 * np.pi, 400)
-        disc.plot(np.cos(circle), np.sin(circle), color=BLUE, linewidth=0.8)
+        disc.plot(
+            np.cos(circle), np.sin(circle), color=BLUE, linewidth=0.8, label="|λ| = 1"
+        )
         for (logs, phases, colour), label in zip(
             decays, ("initial", "trained"), strict=True
         ):
@@ -46,13 +59,16 @@ def eigenvalues(
             # Training may move a phase beyond pi; eigenvalues depend on it modulo 2 pi.
             wrapped = np.angle(np.exp(1j * angle))
             memory.scatter(wrapped, steps, s=5, color=colour, lw=0)
-        plain(disc, title=f"layer {layer}", x="Re λ", y="Im λ")
+        plain(disc, title=f"layer {layer}", x="Re λ", y=names[0])
         # Otherwise the unit circle is drawn as an ellipse.
         disc.set_aspect("equal")
-        plain(memory, x="phase of λ, radians per step", y="steps to 1/e, up to 10⁷")
+        plain(memory, x="arg λ, radians per step", y=names[1])
         memory.set_yscale("log")
         memory.set_xlim(-np.pi, np.pi)
         memory.set_xticks([-np.pi, 0, np.pi], ["−π", "0", "π"])
-    panels[0, 0].legend(frameon=False, fontsize=8, loc="center")
-    drawing.suptitle(f"{title}: eigenvalues", fontsize=10)
+    panels[0, 0].legend(frameon=False, fontsize=SMALL, loc="center", markerscale=2)
+    drawing.suptitle(
+        f"{title}\neigenvalues λ of the layers; time constants up to 10⁷ steps",
+        fontsize=TITLE,
+    )
     return drawing

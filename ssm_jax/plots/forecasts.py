@@ -6,7 +6,17 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import BLUE, GREEN, GREY, ORANGE, PURPLE, figure, plain
+from ssm_jax.plots.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PAGE,
+    PURPLE,
+    SMALL,
+    figure,
+    plain,
+)
 
 _COLOURS = {"model": ORANGE, "last value": GREEN, "seasonal": PURPLE}
 
@@ -33,7 +43,7 @@ def forecasts(
       A figure with the series and the predictions above, and below the mean absolute
       error and R2 of the model and of each baseline over the step predicted.
     """
-    drawing = figure(7.2, 5.2)
+    drawing = figure(PAGE, 4.4)
     above, below = drawing.subfigures(2, 1, squeeze=False)[:, 0]
     axes = above.subplots()
     axes.plot(series, color=BLUE, linewidth=1.6, alpha=0.5, label=name)
@@ -44,7 +54,7 @@ def forecasts(
         axes.axvline(first, color=GREY, linewidth=0.4, linestyle=":")
         label = "_nolegend_"  # One entry for all windows.
     plain(axes, title=f"{title}: forecasts from each dotted line", x="step", y=name)
-    axes.legend(fontsize=8, frameon=False, ncols=2)
+    axes.legend(fontsize=SMALL, frameon=False, ncols=2)
     panels = below.subplots(1, 2)
     labels = {"mae_by_step": f"mean absolute error, {name}", "r2_by_step": "R²"}
     for axes, (metric, label) in zip(panels, labels.items(), strict=True):
@@ -55,5 +65,5 @@ def forecasts(
             colour = _COLOURS.get(which, GREY)
             axes.plot(steps, values, ".-", color=colour, label=which, linewidth=1.0)
         plain(axes, x="steps ahead", y=label)
-    panels[0].legend(fontsize=8, frameon=False)
+    panels[0].legend(fontsize=SMALL, frameon=False)
     return drawing

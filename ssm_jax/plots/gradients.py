@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import matplotlib
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import figure, plain
+from ssm_jax.plots.style import PAGE, SMALL, TITLE, figure, plain
 
 KINDS = {
     "gradient": "loss at t",
@@ -32,7 +32,7 @@ def gradients(lines: Sequence[Mapping[str, float | int]], title: str) -> Figure 
         return None
     # Gradients are measured at some of the logged steps only.
     lines = [line for line in lines if _points(line, kinds[0], "l2")]
-    drawing = figure(9.6, 3.2 * len(kinds))
+    drawing = figure(PAGE, 2.2 * len(kinds))
     panels = drawing.subplots(len(kinds), len(NORMS), squeeze=False)
     colours = matplotlib.colormaps["viridis"]
     for kind, row in zip(kinds, panels, strict=True):
@@ -49,8 +49,8 @@ def gradients(lines: Sequence[Mapping[str, float | int]], title: str) -> Figure 
                     label=f"step {line['step']}" if i in (0, len(lines) - 1) else None,
                 )
             plain(axes, title=NORMS[norm], x=KINDS[kind], y="norm")
-    panels[0, 0].legend(frameon=False, fontsize=8)
-    drawing.suptitle(f"{title}: gradient by the initial state", fontsize=10)
+    panels[0, 0].legend(frameon=False, fontsize=SMALL)
+    drawing.suptitle(f"{title}: gradient by the initial state", fontsize=TITLE)
     return drawing
 
 

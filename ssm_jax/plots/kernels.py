@@ -3,32 +3,49 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import PALETTE, figure, plain
+from ssm_jax.plots.style import COLUMN, PAGE, PALETTE, SMALL, TITLE, figure, plain
 
 
-def convolution_kernels(kernels: np.ndarray, lags: np.ndarray, title: str) -> Figure:
-    """Plots convolution kernels, with one column per layer and one row per channel.
+def convolution_kernels(
+    kernels: np.ndarray,
+    lags: np.ndarray,
+    title: str,
+    *,
+    channels: np.ndarray | None = None,
+    energies: np.ndarray | None = None,
+) -> Figure:
+    """Plots convolution kernels, with one column per layer, the most energy first.
 
     Args:
       kernels: ``(layers, channels, lags)``.
       lags: Lag of each tap in steps, ``(lags,)``; negative lags are in the future.
       title: Name of the model.
+      channels: Numbers of the channels, ``(layers, channels)``; None means in order.
+      energies: What the panels of a layer are sorted by and labelled with, the share of
+        each kernel in the squares of all of the layer, ``(layers, channels)``. None
+        means the sums of squares of the kernels that are given, without labels.
 
     Returns:
       A figure whose panels share the axis of lags.
     """
-    layers, channels, _ = kernels.shape
-    drawing = figure(max(4.8, 3.6 * layers), 0.9 + 1.05 * channels)
+    n_layers, n_channels, _ = kernels.shape
+    if channels is None:
+        channels = np.tile(np.arange(n_channels), (n_layers, 1))
+    order = np.argsort(
+        -(np.square(kernels).sum(-1) if energies is None else energies), stable=True
+    )
+    drawing = figure(min(PAGE, max(COLUMN, 2.2 * n_layers)), 0.6 + 0.85 * n_channels)
     # Only the lags are shared: amplitudes may differ by orders of magnitude.
-    panels = drawing.subplots(channels, layers, sharex=True, squeeze=False)
-    for (row, column), axes in np.ndenumerate(panels):
-        kernel = kernels[column, row]
+    panels = drawing.subplots(n_channels, n_layers, sharex=True, squeeze=False)
+    for (row, layer), axes in np.ndenumerate(panels):
+        shown = order[layer, row]
         colour = PALETTE[row % len(PALETTE)]
-        axes.plot(lags, kernel, color=colour, linewidth=0.9)
-        plain(axes, y=f"channel {row}")
-        if row == 0:
-            axes.set_title(f"layer {column}", fontsize=9, loc="left")
-        if row == channels - 1:
-            axes.set_xlabel("lag, steps", fontsize=9)
-    drawing.suptitle(f"{title}: convolution kernels", fontsize=10)
+        axes.plot(lags, kernels[layer, shown], color=colour, linewidth=0.8)
+        label = f"layer {layer}, channel {channels[layer, shown]}"
+        if energies is not None:
+            label += f": {energies[layer, shown]:.0%}"
+        plain(axes, x="lag, steps" if row == n_channels - 1 else "")
+        axes.set_title(label, fontsize=SMALL, loc="left")
+    shares = "" if energies is None else " and their share of the layer's energy"
+    drawing.suptitle(f"{title}\nconvolution kernels{shares}", fontsize=TITLE)
     return drawing

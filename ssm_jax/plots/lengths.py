@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import BLUE, GREY, ORANGE, figure, plain
+from ssm_jax.plots.style import BLUE, COLUMN, GREY, ORANGE, SMALL, figure, plain
 
 _COLOURS = {"zero": BLUE, "carry": ORANGE}
 _LINES = {"text": "-", "shuffled": ":"}
@@ -28,7 +28,7 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     Returns:
       A figure with one panel; a vertical line marks the training length.
     """
-    drawing = figure(5.6, 3.6)
+    drawing = figure(COLUMN, 2.5)
     axes = drawing.subplots()
     # A dict keeps the evaluations in the order of the rows, without duplicates.
     for start, order in dict.fromkeys(
@@ -53,12 +53,18 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
             markersize=3.5,
             **style,
         )
-    axes.axvline(rows[0]["trained"], color=GREY, linestyle="--", linewidth=1)
+    axes.axvline(
+        rows[0]["trained"],
+        color=GREY,
+        linestyle="--",
+        linewidth=1,
+        label="length in training",
+    )
     # Every other length from the longest one, so that the labels do not overlap.
     ticks = sorted({row["length"] for row in rows})[::-2]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     # Minor ticks would be at multiples of powers of 10, between powers of 2.
     axes.minorticks_off()
     plain(axes, title=title, x="window length, tokens", y="perplexity")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=SMALL)
     return drawing

@@ -1,17 +1,30 @@
-"""Common style of the figures, with a palette for colour-blind readers."""
+"""Common style of the figures: sizes for print, a palette for colour-blind readers."""
 
+from pathlib import Path
+
+import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE)
+"""Of Okabe and Ito, which readers of all kinds of colour vision can tell apart."""
 GREY = "#8c8c8c"
+
+COLUMN, PAGE = 3.3, 6.8
+"""Widths of a column and of a page of a conference paper, inches."""
+
+TITLE, LABEL, SMALL = 8, 7.5, 6.5
+"""Sizes of text, points: of titles, of labels of axes, of ticks and legends."""
 
 
 def figure(width: float, height: float) -> Figure:
-    """Creates a figure of the given size in inches, with constrained layout."""
+    """Creates a figure of the given size in inches, with constrained layout.
+
+    A figure is printed at its own size, so that its width is at most `PAGE`.
+    """
     # `Figure` instead of pyplot: no global state and no display.
-    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+    return Figure(figsize=(width, height), dpi=200, layout="constrained")
 
 
 def plain(axes: Axes, *, title: str = "", x: str = "", y: str = "") -> Axes:
@@ -20,8 +33,28 @@ def plain(axes: Axes, *, title: str = "", x: str = "", y: str = "") -> Axes:
     axes.grid(color="#e5e5e5", linewidth=0.6)
     # Otherwise the grid is drawn over bars and images.
     axes.set_axisbelow(True)
-    axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel(x, fontsize=9)
-    axes.set_ylabel(y, fontsize=9)
-    axes.tick_params(which="both", labelsize=8)
+    axes.set_title(title, fontsize=TITLE, loc="left")
+    axes.set_xlabel(x, fontsize=LABEL)
+    axes.set_ylabel(y, fontsize=LABEL)
+    axes.tick_params(which="both", labelsize=SMALL)
     return axes
+
+
+def save(drawing: Figure, path: Path) -> list[Path]:
+    """Writes a figure to a file, and a PNG also as PDF, for print.
+
+    Args:
+      drawing: The figure.
+      path: The file; its suffix is the format.
+
+    Returns:
+      The files written.
+    """
+    paths = [path, path.with_suffix(".pdf")] if path.suffix == ".png" else [path]
+    # Type 42 embeds TrueType fonts, which publishers require.
+    with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "ssm_jax"}):
+        for file in paths:
+            # Without a date, equal figures are equal files.
+            dated = {".pdf": "CreationDate", ".svg": "Date"}.get(file.suffix)
+            drawing.savefig(file, metadata={dated: None} if dated else None)
+    return paths

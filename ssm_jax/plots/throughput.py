@@ -6,7 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from ssm_jax.plots.style import PALETTE, figure, plain
+from ssm_jax.plots.style import PAGE, PALETTE, SMALL, TITLE, figure, plain
 
 
 def throughput(rows: Sequence[Mapping[str, Any]], device: str) -> Figure:
@@ -20,7 +20,7 @@ def throughput(rows: Sequence[Mapping[str, Any]], device: str) -> Figure:
     Returns:
       A figure of two panels.
     """
-    drawing = figure(8.0, 3.4)
+    drawing = figure(PAGE, 2.6)
     speed, memory = drawing.subplots(1, 2)
     names = list(dict.fromkeys(row["what"] for row in rows))
     for name, colour in zip(names, PALETTE, strict=False):
@@ -42,6 +42,6 @@ def throughput(rows: Sequence[Mapping[str, Any]], device: str) -> Figure:
         axes.minorticks_off()
     plain(speed, title="training, tokens per second", x="length, steps")
     plain(memory, title="memory of a training step, MiB", x="length, steps")
-    speed.legend(fontsize=8, frameon=False)
-    drawing.suptitle(f"one sequence at a time, {device}", fontsize=10)
+    speed.legend(fontsize=SMALL, frameon=False)
+    drawing.suptitle(f"one sequence at a time, {device}", fontsize=TITLE)
     return drawing

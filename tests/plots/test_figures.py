@@ -5,6 +5,7 @@ import pytest
 
 from experiments.etsmlp.figures import proposition_1
 from ssm_jax import plots
+from ssm_jax.plots.style import PAGE
 
 LINES = [
     {"step": 10, "train/loss": 2.0, "train/accuracy": 0.2},
@@ -87,8 +88,21 @@ def test_lengths_have_a_line_per_evaluation():
 def test_kernels_have_a_panel_per_channel_and_layer():
     kernels = np.random.default_rng(0).normal(size=(2, 3, 16))
     panels = plots.convolution_kernels(kernels, np.arange(-8, 8), "x").axes
-    shown = [panel.lines[0].get_ydata() for panel in panels]
-    np.testing.assert_array_equal(shown, kernels.transpose(1, 0, 2).reshape(6, 16))
+    shown = np.array([panel.lines[0].get_ydata() for panel in panels])
+    by_layer = shown.reshape(3, 2, 16).transpose(1, 0, 2)
+    energies = np.square(by_layer).sum(-1)
+    assert np.all(np.diff(energies) <= 0)
+    np.testing.assert_array_equal(np.sort(by_layer, 1), np.sort(kernels, 1))
+
+
+def test_kernels_are_labelled_with_their_share_of_the_energy():
+    kernels, energies = np.ones((1, 2, 4)), np.array([[0.1, 0.4]])
+    channels = np.array([[7, 3]])
+    panels = plots.convolution_kernels(
+        kernels, np.arange(4), "x", channels=channels, energies=energies
+    ).axes
+    labels = [panel.get_title("left") for panel in panels]
+    assert labels == ["layer 0, channel 3: 40%", "layer 0, channel 7: 10%"]
 
 
 def test_eigenvalues_are_drawn_at_their_positions():
@@ -113,18 +127,43 @@ def test_images_show_the_predicted_class():
 
 
 def test_sequences_show_target_and_prediction():
-    targets = np.random.default_rng(0).normal(size=(16, 5))
-    panels = plots.sequences(targets, targets + 1, "x").axes
-    assert len(panels) == 4  # the first and the last output, two panels each
-    np.testing.assert_array_equal(panels[2].lines[0].get_ydata(), targets[:, 4])
-    np.testing.assert_array_equal(panels[2].lines[1].get_ydata(), targets[:, 4] + 1)
-    np.testing.assert_array_equal(panels[1].lines[0].get_xdata(), targets[:, 0])
+    targets = np.random.default_rng(0).normal(size=(2, 16, 5))
+    panels = plots.sequences(targets, targets + 1, "x", names=["a", "b"]).axes
+    assert len(panels) == 8  # Of each the first and the last output, two panels each.
+    for example, (left, right) in enumerate([panels[2:4], panels[6:]]):
+        assert left.get_title("left") == f"{'ab'[example]}, output 4"
+        expected = {"target": 0.0, "prediction": 1.0}
+        for line, (name, more) in zip(left.lines, expected.items(), strict=True):
+            assert line.get_label() == name
+            wanted = targets[example, :, 4] + more
+            np.testing.assert_array_equal(line.get_ydata(), wanted)
+        np.testing.assert_array_equal(
+            right.lines[0].get_xdata(), targets[example, :, 4]
+        )
 
 
-def test_figures_are_saved(tmp_path):
-    path = tmp_path / "curves.png"
-    plots.curves(LINES, "accuracy", "x").savefig(path)
-    assert path.read_bytes().startswith(b"\x89PNG")
+def test_figures_are_saved_for_the_screen_and_for_print(tmp_path):
+    drawing = plots.curves(LINES, "accuracy", "x")
+    png, pdf = plots.save(drawing, tmp_path / "curves.png")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    content = pdf.read_bytes()
+    assert content.startswith(b"%PDF") and b"/FontFile2" in content  # TrueType
+    assert plots.save(drawing, tmp_path / "b.pdf") == [tmp_path / "b.pdf"]
+    assert (tmp_path / "b.pdf").read_bytes() == content  # There is no date in it.
+
+
+def test_figures_are_as_wide_as_a_page_at_most():
+    probabilities = np.full((10, 10), 0.1)
+    images = np.zeros((10, 64, 1))
+    figures = [
+        plots.curves(LINES, "accuracy", "x"),
+        plots.convolution_kernels(np.zeros((6, 4, 8)), np.arange(8), "x"),
+        plots.eigenvalues(*np.zeros((4, 6, 3)), "x"),
+        plots.images(images, np.zeros(10, int), probabilities, "x"),
+        plots.masks(images, np.zeros((10, 64), int), {}, "x"),
+    ]
+    for drawing in figures:
+        assert drawing.get_figwidth() <= PAGE
 
 
 def test_throughput_has_a_line_per_model():
@@ -145,7 +184,7 @@ def test_throughput_has_a_line_per_model():
 def test_gradients_of_proposition_1_are_drawn():
     panels = proposition_1.draw().axes
     assert len(panels) == 6
-    (by_lambda, by_real, _) = (drawn(axes)["angle 0"] for axes in panels[:3])
+    (by_lambda, by_real, _) = (drawn(axes)["real λ"] for axes in panels[:3])
     assert by_lambda[0][1] > 1000 > 1 > by_real[0][1]
 
 

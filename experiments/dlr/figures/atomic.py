@@ -1,12 +1,13 @@
-r"""Input, target and prediction of a test sequence of each atomic task.
+r"""Input, target and prediction of the test sequence of the highest loss of each task.
 
     python -m experiments.dlr.figures.atomic --data=runs/shift,runs/cumsum \
         --output=atomic.png
 
 ``--data`` are the work dirs of evaluated runs of ``experiments/dlr/atomic.py``, a panel
-each. Above is the input, with dots at the values that Select marks, and below are
-target and prediction at the last steps. Of several outputs one is drawn: the delay of
-Shift by half of the length, the first entry of the vectors of MIPS.
+each; of 256 test sequences, that of the highest loss. Above is the input, with dots at
+the values that Select marks, and below are target and prediction at the last steps. Of
+several outputs one is drawn: the delay of Shift by half of the length, the first entry
+of the vectors of MIPS.
 
 Source: Gupta, Mehta and Berant, arXiv 2212.00768, 2022, section 3.1.
 """
@@ -15,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure, SubFigure
 
 from experiments import drawing
-from ssm_jax.plots.style import BLUE, GREEN, GREY, ORANGE, figure, plain
+from ssm_jax.plots.style import BLUE, GREEN, GREY, ORANGE, PAGE, SMALL, figure, plain
 from ssm_jax.training import WorkDir
 
 N_COLUMNS = 3
@@ -35,10 +36,14 @@ def draw(data: str) -> Figure:
     works = [WorkDir(name) for name in data.split(",")]
     n_rows = -(-len(works) // N_COLUMNS)
     n_columns = min(N_COLUMNS, len(works))
-    drawing = figure(4.2 * n_columns, 2.9 * n_rows)
-    panels = drawing.subfigures(n_rows, n_columns, squeeze=False).flat
+    drawing = figure(PAGE / N_COLUMNS * n_columns, 1.9 * n_rows)
+    panels = drawing.subfigures(n_rows, n_columns, squeeze=False).ravel()
     for work, panel in zip(works, panels, strict=False):
         _panel(work, panel)
+    lines = panels[0].axes[1].get_legend_handles_labels()
+    drawing.legend(
+        *lines, loc="outside lower center", frameon=False, ncols=2, fontsize=SMALL
+    )
     return drawing
 
 
@@ -53,7 +58,7 @@ def _panel(work: WorkDir, panel: SubFigure) -> None:
         )
     with np.load(arrays) as found:
         inputs, targets, predictions = (
-            found[name][0] for name in ("inputs", "targets", "predictions")
+            found[name][-1] for name in ("inputs", "targets", "predictions")
         )
     name = config.variant.split(",")[0].removeprefix("task=")
     vectors = name == "mips"
@@ -67,11 +72,24 @@ def _panel(work: WorkDir, panel: SubFigure) -> None:
     if name.startswith("select"):
         marked = inputs[:, 1] == 1
         above.plot(steps[marked], x[marked], ".", color=GREEN, markersize=4)
-    below.plot(of_targets, targets[-LAST:, output], color=BLUE, linewidth=2, alpha=0.5)
-    below.plot(of_targets, predictions[-LAST:, output], color=ORANGE, linewidth=0.9)
+    below.plot(
+        of_targets,
+        targets[-LAST:, output],
+        color=BLUE,
+        linewidth=2,
+        alpha=0.5,
+        label="target",
+    )
+    below.plot(
+        of_targets,
+        predictions[-LAST:, output],
+        color=ORANGE,
+        linewidth=0.9,
+        label="prediction",
+    )
     r2 = evaluation["r2"]
     plain(above, title=f"{name}: input")
-    plain(below, title=f"target (blue), prediction; R² {r2:.2f}")
+    plain(below, title=f"R² of the split {r2:.2f}")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from matplotlib.ticker import NullFormatter
 
 from experiments import drawing
 from ssm_jax.evaluation import restore
-from ssm_jax.plots.style import GREY, PALETTE, figure, plain
+from ssm_jax.plots.style import GREY, PAGE, PALETTE, SMALL, figure, plain
 from ssm_jax.tasks import ListOpsSubTrees, n_batches
 from ssm_jax.tasks.listops.subtrees import heights, operators
 
@@ -131,7 +131,7 @@ def draw(data: str) -> Figure:
                 f"{name}; draw a figure for each task."
             )
         print(f"{name}\n{table(counts)}")
-    picture = figure(9.0, 4.6)
+    picture = figure(PAGE, 3.6)
     axes = picture.subplot_mosaic(
         [["errors", "operators"], ["subtrees", "operators"]],
         width_ratios=(3, 2),
@@ -171,7 +171,7 @@ def draw(data: str) -> Figure:
     plain(errors, title="part of the values missed")
     plain(subtrees, x="height of the subtree", y="subtrees")
     plain(by_operator, title="accuracy", x="operator and its subtrees")
-    errors.legend(fontsize=8, frameon=False, loc="lower right")
+    errors.legend(fontsize=SMALL, frameon=False, loc="lower right")
     return picture
 
 

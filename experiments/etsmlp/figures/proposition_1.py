@@ -23,7 +23,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import drawing
-from ssm_jax.plots.style import PALETTE, figure, plain
+from ssm_jax.plots.style import PAGE, PALETTE, SMALL, figure, plain
 from ssm_jax.recurrences import CES, convolution_kernel
 
 ANGLES = (0.0, 0.1, 1.6)
@@ -71,23 +71,24 @@ def gradients(modulus: np.ndarray, angle: float) -> dict[str, np.ndarray]:
 
 def draw() -> Figure:
     """Plots the gradients towards the circle and towards 0."""
-    drawing = figure(9.0, 5.4)
+    drawing = figure(PAGE, 4.2)
     panels = drawing.subplots(2, 3, sharey="row")
     near = {
-        "distance to the circle, 1 - |lambda|": np.geomspace(2e-4, 0.5, 24),
-        "|lambda|": np.geomspace(1e-6, 0.5, 24),
+        "distance to the circle, 1 − |λ|": np.geomspace(2e-4, 0.5, 24),
+        "|λ|": np.geomspace(1e-6, 0.5, 24),
     }
     for row, (name, values) in zip(panels, near.items(), strict=True):
-        modulus = 1 - values if name.endswith("1 - |lambda|") else values
+        modulus = 1 - values if name.endswith("1 − |λ|") else values
         found = [gradients(modulus, angle) for angle in ANGLES]
-        titles = ("by lambda", "by Re lambda'", "by Im lambda'")
+        titles = ("by λ", "by Re λ'", "by Im λ'")
         for axes, of, title in zip(row, found[0], titles, strict=True):
             for i, (angle, each) in enumerate(zip(ANGLES, found, strict=True)):
                 line = {"color": PALETTE[i], "linestyle": ("-", "--", ":")[i]}
-                axes.loglog(values, each[of], label=f"angle {angle:g}", **line)
+                label = f"arg λ = {angle:g}" if angle else "real λ"
+                axes.loglog(values, each[of], label=label, **line)
             plain(axes, title=f"gradient {title}", x=name)
             axes.set_ylim(1e-4, 1e5)
-    panels[0, 0].legend(fontsize=8, frameon=False)
+    panels[0, 0].legend(fontsize=SMALL, frameon=False)
     return drawing
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import drawing
-from ssm_jax.plots.style import BLUE, GREY, ORANGE, PALETTE, figure, plain
+from ssm_jax.plots.style import BLUE, GREY, ORANGE, PAGE, PALETTE, SMALL, figure, plain
 from ssm_jax.types import Array, Float
 
 BETA = 9.9263
@@ -119,7 +119,7 @@ def fit(terms: Float[Array, "t n"], values: Float[Array, " t"]) -> tuple[float, 
 
 def draw() -> Figure:
     """Plots the interpolation, the fits and the magnitudes of their weights."""
-    drawing = figure(10.0, 3.2)
+    drawing = figure(PAGE, 2.3)
     left, middle, right = drawing.subplots(1, 3)
     t = np.linspace(0, 1, 400)
     frequencies = np.geomspace(2e-3, 0.2, 20)
@@ -142,11 +142,11 @@ def draw() -> Figure:
         middle.semilogy(counts, missed, **line)
         right.semilogy(counts, largest, **line)
     middle.axhline(LEAST_MISSED, color=GREY, linestyle="--", linewidth=1)
-    middle.text(counts[-1], LEAST_MISSED * 1.1, "14.8 %", ha="right", fontsize=8)
+    middle.text(counts[-1], LEAST_MISSED * 1.1, "14.8 %", ha="right", fontsize=SMALL)
     plain(middle, title="figure 9's polynomial, part missed", x="terms")
     plain(right, title="largest weight", x="terms")
     for axes in (left, middle):
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend(fontsize=SMALL, frameon=False)
     return drawing
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import drawing
-from ssm_jax.plots.style import BLUE, GREY, figure, plain
+from ssm_jax.plots.style import BLUE, GREY, PAGE, figure, plain
 from ssm_jax.types import Array, Float
 
 TERMS = (5, 20, 60, 100)
@@ -82,7 +82,7 @@ def draw(data: str) -> Figure:
     """Plots the series and its approximations."""
     values = temperatures(data)
     days = np.arange(len(values)) / 24
-    drawing = figure(9.0, 5.0)
+    drawing = figure(PAGE, 3.8)
     for axes, n in zip(drawing.subplots(2, 2, sharey=True).flat, TERMS, strict=True):
         fitted = sparse(values, n)
         error = np.sqrt(np.mean(np.square(fitted - values)))

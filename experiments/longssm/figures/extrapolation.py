@@ -21,7 +21,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments import drawing
-from ssm_jax.plots.style import BLUE, GREY, ORANGE, figure, plain
+from ssm_jax.plots.style import BLUE, GREY, ORANGE, PAGE, SMALL, figure, plain
 from ssm_jax.types import Array, Float
 
 WINDOW = 32
@@ -61,7 +61,7 @@ def errors(m: int, seen: int) -> tuple[float, float]:
 
 def draw() -> Figure:
     """Plots memories, and their errors by the number of decays."""
-    drawing = figure(8.6, 3.4)
+    drawing = figure(PAGE, 2.6)
     left, right = drawing.subplots(1, 2)
     s, colours = np.arange(1, FAR), {"zero": BLUE, "carry": ORANGE}
     left.loglog(s, memory(s), color=GREY, linewidth=3, label="wanted")
@@ -80,7 +80,7 @@ def draw() -> Figure:
     plain(right, title="error, part of the memory", x="decays")
     right.set_ylim(top=1e10)
     for axes in (left, right):
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend(fontsize=SMALL, frameon=False)
     return drawing
 
 

@@ -48,13 +48,13 @@ from matplotlib.figure import Figure
 
 from experiments import drawing
 from experiments.longssm.text import Variant
-from ssm_jax.plots.style import figure, plain
+from ssm_jax.plots.style import COLUMN, PAGE, SMALL, figure, plain
 from ssm_jax.variants import parse_variant
 
 RECORDS = Path(__file__).parents[2] / "results" / "longssm"
 _WINDOW_STATES = {
-    "carry": ("-", "trained and read\nwith carried states"),
-    "zero": (":", "trained and read\nfrom zero states"),
+    "carry": ("-", "trained and read with carried states"),
+    "zero": (":", "trained and read from zero states"),
 }
 _ORDERS = {"text": "in order", "shuffled": "shuffled"}
 
@@ -132,7 +132,7 @@ def draw() -> Figure:
     colours = {
         n: to_hex(shades(0.85 * i / len(windows))) for i, n in enumerate(windows)
     }
-    drawing = figure(3.4 * len(models) + 1.8, 6.2)
+    drawing = figure(min(PAGE, max(COLUMN, 2.2 * len(models))), 4.6)
     panels = drawing.subplots(2, len(models), sharex=True, sharey=True, squeeze=False)
     for curve in found:
         row, column = [*_ORDERS].index(curve.order), models.index(curve.model)
@@ -159,7 +159,7 @@ def draw() -> Figure:
         panels[0][0].plot([], [], color=colour, label=f"trained on {window}")
     for line, name in _WINDOW_STATES.values():
         panels[0][0].plot([], [], color="black", linestyle=line, label=name)
-    drawing.legend(loc="outside right upper", frameon=False, fontsize=8)
+    drawing.legend(loc="outside lower center", frameon=False, ncols=2, fontsize=SMALL)
     return drawing
 
 

@@ -22,7 +22,7 @@ from matplotlib.ticker import NullLocator
 from experiments import drawing
 from ssm_jax.evaluation.length_extension import LossAtLength, losses_by_length
 from ssm_jax.interop import load_mamba
-from ssm_jax.plots.style import GREY, PALETTE, figure, plain
+from ssm_jax.plots.style import COLUMN, GREY, PALETTE, SMALL, figure, plain
 from ssm_jax.tasks.text.subwords import Subwords
 
 TRAINED = 2_048
@@ -62,7 +62,7 @@ def measured(
 
 def draw(folder: str) -> Figure:
     """Plots one curve per model."""
-    drawing = figure(5.6, 3.6)
+    drawing = figure(COLUMN, 2.5)
     axes = drawing.subplots()
     for i, (name, found) in enumerate(measured(folder)):
         axes.loglog(
@@ -77,7 +77,7 @@ def draw(folder: str) -> Figure:
     axes.set_xticks(LENGTHS[::2], [f"{length:,}" for length in LENGTHS[::2]])
     axes.xaxis.set_minor_locator(NullLocator())
     plain(axes, title="published Mamba", x="tokens of a window", y="perplexity")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=SMALL)
     return drawing
 
 

@@ -16,7 +16,7 @@ from experiments import drawing
 from experiments.own_data.beijing import Variant
 from experiments.records import records
 from ssm_jax.evaluation.run import FORECAST_FILE
-from ssm_jax.plots.style import BLUE, GREY, ORANGE, PALETTE, figure, plain
+from ssm_jax.plots.style import BLUE, GREY, ORANGE, PAGE, PALETTE, SMALL, figure, plain
 from ssm_jax.training import WorkDir
 from ssm_jax.variants import parse_variant
 
@@ -41,7 +41,7 @@ def draw(data: str) -> Figure:
             f"`--data` must be an evaluated run of own_data/beijing, got {data}; "
             "`python -m launch.evaluate --workdir=RUN` evaluates one."
         )
-    drawing = figure(7.2, 5.4)
+    drawing = figure(PAGE, 4.6)
     above, below = drawing.subfigures(2, 1, squeeze=False)[:, 0]
     with np.load(path) as found:
         model = parse_variant(work.config().variant, Variant).model
@@ -49,7 +49,7 @@ def draw(data: str) -> Figure:
     panels = below.subplots(1, 2)
     for axes, metric in zip(panels, _LABELS, strict=True):
         _by_hour(axes, metric)
-    panels[0].legend(fontsize=8, frameon=False)
+    panels[0].legend(fontsize=SMALL, frameon=False)
     return drawing
 
 
@@ -63,7 +63,7 @@ def _forecasts(axes: Axes, found, model: str) -> None:
         axes.axvline(first / 24, color=GREY, linewidth=0.5, linestyle=":")
     axes.plot([], [], color=BLUE, alpha=0.5, label="measured")
     axes.plot([], [], color=ORANGE, label=f"{model}, 24 hours from each dotted line")
-    axes.legend(fontsize=8, frameon=False, ncols=2)
+    axes.legend(fontsize=SMALL, frameon=False, ncols=2)
     plain(axes, x="days of the test split", y="PM2.5, µg/m³")
 
 
