@@ -20,6 +20,7 @@ from experiments.longssm.figures import lengths
 from experiments.own_data import pages as own_data
 from experiments.papers import PAPERS
 from experiments.records import RESULTS, check_published, record, records
+from ssm_jax import plots
 from ssm_jax.cli import app
 from ssm_jax.cli.report import row_of
 from ssm_jax.cli.summary import Row
@@ -65,7 +66,7 @@ def main(argv):
         trivial_baselines.add(flags.FLAGS.baselines, flags.FLAGS.data_dir, RESULTS)
     for path, text in texts(records()).items():
         path.write_text(text)
-    lengths.draw().savefig(RESULTS / pages.PICTURE)
+    plots.save(lengths.draw(), RESULTS / pages.PICTURE)
 
 
 if __name__ == "__main__":

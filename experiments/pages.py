@@ -5,6 +5,7 @@ import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
+from experiments import dtypes
 from experiments.dlr import atomic
 from experiments.papers import HEADLINES, PAPERS, Table
 from experiments.records import config_of
@@ -53,8 +54,8 @@ R2 of models of the reduced size (`dlr/atomic:task=...,size=small`), on all task
 sequences have 128 steps, where those of the paper have 512 or 4,096.
 
 {table}
-A test sequence of each task, and the prediction of one layer of DLR of the reduced
-size. Drawn by `python -m experiments.dlr.figures.atomic`.
+Of 256 test sequences of each task that of the highest loss, and the prediction of one
+layer of DLR of the reduced size. Drawn by `python -m experiments.dlr.figures.atomic`.
 
 ![Input, target and prediction of eleven tasks]({picture})
 """
@@ -93,6 +94,8 @@ def page(name: str, rows: Sequence[Row]) -> str:
     further = [row for row in of_paper if tables.name_of(row) not in cells]
     if further:
         parts += [_FURTHER, tables.results(further, paper=False)]
+    if compared := dtypes.section(of_paper):
+        parts.append(compared)
     if name in _MORE:
         parts.append(_MORE[name](of_paper))
     return "\n".join(parts)

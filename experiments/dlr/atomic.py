@@ -15,7 +15,9 @@ length    4096 (default) or 512; tasks with outputs after the inputs are longer
 size      ``full`` (default), the setting of table 1. ``demo``: `Shift` or `CumSum` of
           1,024 steps on one layer of DLR in two minutes. ``small``: table 1 at a
           reduced size, about a minute on one core, or three with 6 layers on
-          sequences of twice the length
+          sequences of twice the length. ``narrow``: the published length with 16
+          channels and 64 states, a minute or two on one core
+dtype     ``float32`` (default) or ``bfloat16``, the dtype of the computation
 ========  ============================================================================
 
 The setting of table 1 of Gupta, Mehta and Berant, arXiv 2212.00768, completed from the
@@ -39,6 +41,7 @@ from ssm_jax import tasks
 from ssm_jax.config import Config, build, spec
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, StepHead, VectorEncoder
+from ssm_jax.models.precision import ComputeDtype
 from ssm_jax.recurrences import DLR, DSS
 from ssm_jax.training import Optimizer, TrainConfig
 from ssm_jax.variants import format_variant, parse_variant
@@ -122,7 +125,8 @@ class Variant:
     model: ModelName = "dlr"
     n_layers: Literal[1, 2, 6] = 1
     length: Literal[4096, 512] = 4096
-    size: Literal["full", "demo", "small"] = "full"
+    size: Literal["full", "demo", "small", "narrow"] = "full"
+    dtype: ComputeDtype = "float32"
 
 
 class Size(NamedTuple):
@@ -159,6 +163,9 @@ DEMO = {
 
 SMALL = Size(128, 32, 256, 2e-3, 1600, 16, 400, 16)
 """Sizes of the reduced table 1, of all its cells."""
+
+NARROW = Size(4096, 16, 64, 2e-3, 300, 8, 100, 16)
+"""Sizes of sequences of the published length on one core."""
 
 SMALL_SELECTED = 8
 """Values that Select selects there, where the paper has 32."""
@@ -197,10 +204,10 @@ def _demo(chosen: Variant) -> Size:
 def _small(chosen: Variant) -> Size:
     if chosen.length != 4096:
         raise ValueError(
-            "`variant: length` must be left out for size=small, which has its own, got "
-            f"{chosen.length}; length=512 is a published setting."
+            f"`variant: length` must be left out for size={chosen.size}, which has its "
+            f"own, got {chosen.length}; length=512 is a published setting."
         )
-    return SMALL
+    return SMALL if chosen.size == "small" else NARROW
 
 
 def _layer(chosen: Variant, size: Size) -> Config:
@@ -245,7 +252,7 @@ def _head(task: Config, chosen: Variant) -> Config:
 def get_config(variant: str = "task=shift") -> Config:
     """Returns the config of a variant."""
     chosen = parse_variant(variant, Variant)
-    size = {"full": _full, "demo": _demo, "small": _small}[chosen.size](chosen)
+    size = {"full": _full, "demo": _demo}.get(chosen.size, _small)(chosen)
     variant = format_variant(chosen)
     fields = {"length": size.length}
     if chosen.size == "small" and chosen.task in ("select", "select_fixed"):
@@ -263,6 +270,7 @@ def get_config(variant: str = "task=shift") -> Config:
                 block=spec(Block, layer=_layer(chosen, size), norm="scalar"),
                 n_layers=chosen.n_layers,
                 head=_head(task, chosen),
+                dtype=chosen.dtype,
             ),
             "optimizer": spec(Optimizer, learning_rate=size.learning_rate),
             "training": spec(
