@@ -160,7 +160,7 @@ def main(argv):
         text = json.dumps(environment() | found, indent=2)
         Path(values.output).write_text(text + "\n")
     if values.figure:
-        plots.throughput(rows, environment()["device"]).savefig(values.figure)
+        plots.save(plots.throughput(rows, environment()["device"]), Path(values.figure))
 
 
 def _cell(value):

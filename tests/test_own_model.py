@@ -19,6 +19,19 @@ SHORT = (
     "--config.task.length=8",
 )
 
+IN_NNX = """
+import sys
+import numpy as np
+from flax import nnx
+from ssm_jax import restore
+run = restore(sys.argv[1], packages=["own_model"])
+batch = run.task.batch("test", 0, 4, seed=0)
+y, _ = run.model.apply(run.variables, batch.inputs)
+model = nnx.bridge.ToNNX(run.model, rngs=nnx.Rngs(0)).lazy_init(batch.inputs)
+nnx.update(model, run.variables["params"])
+np.testing.assert_allclose(model(batch.inputs)[0], y, rtol=1e-5, atol=1e-5)
+"""
+
 
 @pytest.fixture(scope="module")
 def run_in(tmp_path_factory):
@@ -42,7 +55,8 @@ def run_in(tmp_path_factory):
             cwd=where,
             env=env,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",  # A model of bytes need not write UTF-8.
             timeout=600,
         )
 
@@ -70,6 +84,11 @@ def test_template_is_trained_continued_evaluated_and_reported(run_in, tmp_path):
     found = run_in(elsewhere, "ssm-jax", *named)
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["step"] in (2, 4)
+    found = run_in(elsewhere, "python", "-c", IN_NNX, run)
+    assert found.returncode == 0, found.stderr
+    export = ("export", f"--workdir={run}", "--packages=own_model", "--output=exported")
+    assert (done := run_in(elsewhere, "ssm-jax", *export)).returncode == 0, done.stderr
+    assert (elsewhere / "exported" / "forward.stablehlo").exists()
     table = run_in(elsewhere, "ssm-jax", "report", f"--workdirs={run}")
     assert "own_model" in table.stdout
 

@@ -18,12 +18,13 @@ from ssm_jax.config import Config, flatten, nearest
 
 
 def define_config(
-    flag_values: flags.FlagValues = flags.FLAGS,
+    flag_values: flags.FlagValues = flags.FLAGS, argv: list[str] | None = None
 ) -> flags.FlagHolder[Config]:
     """Defines ``--config=FILE[:variant]`` and ``--config.any.field=value``.
 
     Args:
       flag_values: The flags to add it to; tests pass their own.
+      argv: The command line with the overrides. None means that of the process.
 
     Returns:
       The flag. After parsing, its ``value`` is the config that ``get_config(variant)``
@@ -33,6 +34,7 @@ def define_config(
         "config",
         help_string="Experiment, FILE[:variant]; --config.FIELD=VALUE overrides.",
         flag_values=flag_values,
+        sys_argv=argv,
     )
 
 
@@ -81,6 +83,43 @@ def load(experiment: str) -> Config:
             "experiments/dlr/digits.py is an example."
         )
     return config
+
+
+def overridden(argv: Sequence[str], overrides: Sequence[str]) -> Config:
+    """Loads the config of a command line with further overrides.
+
+    Args:
+      argv: The command line, with ``--config``; its other flags are ignored.
+      overrides: Further ``--config.FIELD=VALUE``.
+
+    Returns:
+      The config, in which fields that refer to others follow the overrides.
+
+    Raises:
+      ValueError: There is no such field.
+      flags.Error: A value has another type than its field.
+    """
+    line, values = [*argv, *overrides], flags.FlagValues()
+    explain(line)
+    config = define_config(values, line)
+    values(line, known_only=True)
+    return config.value
+
+
+def set_data_dir(config: Config, data_dir: str | None) -> None:
+    """Sets the data directory in a config, so that the work dir records it.
+
+    Raises:
+      ValueError: The task reads no data set.
+    """
+    if data_dir is None:
+        return
+    if "data_dir" not in config.task:
+        raise ValueError(
+            f"`--data_dir` must be left out for {config.task.cls}, got {data_dir}; "
+            "the task reads no data set."
+        )
+    config.task.data_dir = data_dir
 
 
 def config_argument(argv: Sequence[str]) -> str | None:

@@ -8,6 +8,9 @@ Prints the metrics of the whole split and writes them to ``evaluation.json`` in 
 dir, and arrays for figures to ``inspection.npz``; `ssm_jax.cli.report` reads both. On
 an endless task it evaluates as many batches as validation during training.
 
+``--predictions=FILE.npz`` also writes the target and the prediction of every example of
+the split; `ssm_jax.evaluation.predictions` describes the arrays.
+
 ``--mode=length_extension`` measures a language model at each window length of
 ``--lengths``, on an equal share of each document of the split. Memory does not grow
 with the lengths or the text. The rows are written to ``length_extension.jsonl``, which
@@ -19,6 +22,7 @@ from typing import Any, cast
 
 from absl import flags
 
+from ssm_jax.cli.outputs import check_writable
 from ssm_jax.cli.packages import define_packages, named_packages
 from ssm_jax.evaluation import evaluate_lengths, evaluate_run
 from ssm_jax.tasks import Split
@@ -37,6 +41,7 @@ def define_flags() -> None:
         "data_dir", None, "Directory of the data sets (default: that of the run)."
     )
     define_packages()
+    flags.DEFINE_string("predictions", None, "npz file for the predictions.")
     flags.DEFINE_enum(
         "mode", "metrics", ["metrics", "length_extension"], "What to measure."
     )
@@ -63,10 +68,17 @@ def main(argv):
                 "directories in checkpoints/ are the steps that were kept."
             )
         which = int(which)
+    if values.predictions and values.mode != "metrics":
+        raise ValueError(
+            "`--predictions` must be left out with --mode=length_extension, got "
+            f"{values.predictions}; --mode=metrics writes them."
+        )
+    check_writable("predictions", values.predictions, ("npz",))
     split = cast(Split, values.split)
     options = {"which": which, "split": split, "data_dir": values.data_dir}
     options["packages"] = named_packages()
     if values.mode == "metrics":
+        options["predictions_file"] = values.predictions or None
         print(json.dumps(evaluate_run(values.workdir, **options)))
         return
     words = values.lengths

@@ -9,6 +9,7 @@ Programs::
     new       writes an experiment on a CSV of your own
     export    exports the model of a run, to be run with JAX alone
     report    prints tables of runs and draws their figures
+    sweep     trains and evaluates an experiment over a grid of values and seeds
 
 ``ssm-jax PROGRAM --help`` lists the flags of a program.
 """
@@ -18,7 +19,16 @@ import sys
 
 from ssm_jax.cli.interrupt import exit_on_interrupt
 
-PROGRAMS = ("train", "evaluate", "generate", "prepare", "new", "export", "report")
+PROGRAMS = (
+    "train",
+    "evaluate",
+    "generate",
+    "prepare",
+    "new",
+    "export",
+    "report",
+    "sweep",
+)
 
 
 def main() -> None:

@@ -120,6 +120,8 @@ def forecast(file: str, output: str, **options: Any) -> dict[str, Any]:
     task = SeriesTask(data_dir=str(path.parent), file=path.name, **found)
     # Counted here, so that a file that cannot be trained on is refused before.
     n = min(task.n_examples(split) for split in get_args(Split))
+    # A power of 2, so that it can be divided over devices.
+    batch = min(_MAX_BATCH, 2 ** (n.bit_length() - 1))
     constants = "".join(
         f"{name.upper()} = {value!r}\n" for name, value in found.items()
     )
@@ -132,7 +134,7 @@ def forecast(file: str, output: str, **options: Any) -> dict[str, Any]:
         constants=constants,
         data_dir=str(path.parent),
         experiment=_experiment(output),
-        batch=min(_MAX_BATCH, n),
+        batch=batch,
     )
     Path(output).write_text(text, encoding="utf-8")
     return found

@@ -2,7 +2,8 @@
 
     python -m launch.report --workdirs=runs/shift,runs/digits
 
-Figures are written to ``figures`` in each work dir. Runs that differ only in their seed
+Figures are written to ``figures`` in each work dir, as PNG and PDF, at the width of a
+column or a page of a paper. Runs that differ only in their seed
 (``--config.training.seed``) share a row: the mean and, after ±, the sample standard
 deviation over seeds. The metric of a language model is the perplexity, followed by the
 bits per token.
@@ -10,7 +11,6 @@ bits per token.
 
 import datetime
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ from ssm_jax.cli import forecast_table, tables
 from ssm_jax.cli.summary import name_of
 from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
 from ssm_jax.training import WorkDir
+from ssm_jax.training.stopping import is_finished
 
 METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
 """The metric shown in a table is the first of these that the evaluation has."""
 
 _FURTHER = ("corpus", "forecast")  # of language models and of forecasts
-_IMAGES = 6  # Images with masks in a figure.
+_IMAGES = 3  # Images with masks in a figure, of the lowest and of the highest loss.
 
 
 def row_of(folder: WorkDir) -> dict[str, Any]:
@@ -43,13 +44,14 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
       it was not measured by length.
 
     Raises:
-      ValueError: The run is not finished or not evaluated.
+      ValueError: The run is neither finished nor stopped early, or it is not evaluated.
       FileNotFoundError: The directory holds no run.
     """
     config, evaluation = folder.config(), folder.read("evaluation.json")
-    last = folder.metrics()[-1] if folder.metrics() else {"step": 0}
+    lines = folder.metrics()
+    last = lines[-1] if lines else {"step": 0}
     # A table must not compare unfinished runs with finished ones.
-    if last["step"] != config.training.steps:
+    if not is_finished(lines, config.training):
         raise ValueError(
             f"`workdirs` must be trained to the end, got {folder.path} at step "
             f"{last['step']} of {config.training.steps}; `launch.train` continues it."
@@ -96,7 +98,11 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
     with np.load(folder.path / "inspection.npz") as found:
         if "kernels" in found:
             figures["kernels"] = plots.convolution_kernels(
-                found["kernels"], found["lags"], title
+                found["kernels"],
+                found["lags"],
+                title,
+                channels=found["channels"],
+                energies=found["energies"],
             )
             figures["eigenvalues"] = plots.eigenvalues(
                 found["log_abs"],
@@ -108,17 +114,30 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
         inputs, targets, predictions = (
             found[name] for name in ("inputs", "targets", "predictions")
         )
-        if targets.ndim == 1 and inputs.ndim == 3 and _is_image(inputs):
-            figures["predictions"] = plots.images(inputs, targets, predictions, title)
+        chosen = f"lowest and highest losses of {found['n_candidates']} test examples"
+        if targets.ndim == 1 and inputs.ndim == 3 and plots.is_image(inputs):
+            figures["predictions"] = plots.images(
+                inputs, targets, predictions, title, examples=chosen
+            )
         # Targets of a forecast are two-dimensional too, but no classes of pixels.
         classes = np.issubdtype(targets.dtype, np.integer)
-        if classes and targets.ndim == 2 and inputs.ndim == 3 and _is_image(inputs):
-            shown = {"predicted": predictions[:_IMAGES].argmax(-1)}
+        if (
+            classes
+            and targets.ndim == 2
+            and inputs.ndim == 3
+            and plots.is_image(inputs)
+        ):
+            there = range(len(inputs))  # A split may have fewer.
+            few = sorted({*there[:_IMAGES], *there[-_IMAGES:]})
+            shown = {"predicted": predictions[few].argmax(-1)}
             figures["predictions"] = plots.masks(
-                inputs[:_IMAGES], targets[:_IMAGES], shown, f"{title}: test images"
+                inputs[few], targets[few], shown, f"{title}\n{chosen}"
             )
         if targets.ndim == 3:
-            figures["predictions"] = plots.sequences(targets[0], predictions[0], title)
+            ends, names = [0, -1], ("lowest loss", "highest loss")
+            figures["predictions"] = plots.sequences(
+                targets[ends], predictions[ends], f"{title}\n{chosen}", names=names
+            )
     if "forecast" in row:
         with np.load(folder.path / FORECAST_FILE) as found:
             figures["forecast"] = plots.forecasts(
@@ -130,9 +149,11 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
             )
     where = folder.path / "figures"
     where.mkdir(exist_ok=True)
-    for name, figure in figures.items():
-        figure.savefig(where / f"{name}.png")
-    return [where / f"{name}.png" for name in figures]
+    return [
+        path
+        for name, figure in figures.items()
+        for path in plots.save(figure, where / f"{name}.png")
+    ]
 
 
 def define_flags() -> None:
@@ -164,7 +185,3 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def _is_image(inputs):
-    return inputs.shape[-1] == 1 and math.isqrt(inputs.shape[1]) ** 2 == inputs.shape[1]

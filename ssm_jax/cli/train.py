@@ -5,42 +5,95 @@
 ``--config=FILE:name=value,...`` selects a variant of the experiment, and
 ``--config.model.n_layers=2`` overrides any field of its config. The work dir holds the
 config, the metrics and the checkpoints; `ssm_jax.cli.evaluate` needs nothing else.
+
+``--writers=tensorboard,wandb`` sends the metrics there too. ``--profile_steps=10,20``
+writes a trace of these steps by `jax.profiler` to ``profile`` in the work dir;
+TensorBoard's profile plugin, XProf and Perfetto show it. ``--debug_nans`` ends the run
+at the first operation whose result has a NaN and names it and its line; with it, steps
+are taken on one device and are slower.
+``--compile_cache=DIR`` keeps compiled programs, so that a restart need not compile.
+
+``--dry_run`` trains nothing and needs no work dir: it prints the parameters, memory and
+operations of a step and the first batch, and ``--picture=FILE`` draws that batch.
 """
 
+import jax
 from absl import flags, logging
 from ml_collections import config_flags
 
-from ssm_jax.cli.config_file import define_config
+from ssm_jax.cli.config_file import define_config, set_data_dir
+from ssm_jax.cli.outputs import PICTURES, check_writable
 from ssm_jax.training import train
 from ssm_jax.training.workdir import check_parts
+from ssm_jax.training.writers import WRITERS
 
 
 def define_flags() -> None:
     """Defines the flags of this program."""
     define_config()
     flags.DEFINE_string(
-        "workdir", None, "Work dir of a new run, or of one to continue.", required=True
+        "workdir", None, "Work dir of a new run, or of one to continue."
     )
     flags.DEFINE_string(
         "data_dir", None, "Directory of prepared data sets (default: TFDS's own)."
     )
+    flags.DEFINE_list("writers", [], f"Of {', '.join(WRITERS)}: metrics go there too.")
+    flags.DEFINE_list("profile_steps", [], "First and last step of a trace.")
+    flags.DEFINE_bool("debug_nans", False, "Find the operation that makes a NaN.")
+    flags.DEFINE_string("compile_cache", None, "Directory of compiled programs.")
+    flags.DEFINE_bool("dry_run", False, "Print what the run would be; write nothing.")
+    flags.DEFINE_string("picture", None, "With --dry_run: draw the batch to this file.")
 
 
 def main(argv):
     """Trains the experiment of ``--config`` in ``--workdir``."""
     del argv
     workdir, data_dir = flags.FLAGS.workdir, flags.FLAGS.data_dir
+    dry, picture = flags.FLAGS.dry_run, flags.FLAGS.picture
     config = flags.FLAGS.config
+    if picture and not dry:
+        raise ValueError(
+            f"`--picture` must be left out without --dry_run, got {picture}; "
+            "`ssm-jax report` draws the figures of a run."
+        )
+    check_writable("picture", picture, PICTURES)
     file = config_flags.get_config_filename(flags.FLAGS["config"])
     # Checked here too, because the error can name the file.
     check_parts(config, f"--config={file}", "`get_config` returns all of them")
-    if data_dir is not None:
-        if "data_dir" not in config.task:
-            raise ValueError(
-                f"`--data_dir` must be left out for {config.task.cls}, got "
-                f"{data_dir}; the task reads no data set."
-            )
-        # Set in the config, so that the work dir records where the data were.
-        config.task.data_dir = data_dir
-    measured = train(config, workdir)
+    set_data_dir(config, data_dir)
+    if dry:
+        # Imported here, because training needs no matplotlib.
+        from ssm_jax.cli.dry_run import dry_run
+
+        print(dry_run(config, picture))
+        return
+    if workdir is None:
+        raise ValueError(
+            "`--workdir` must name the directory of the run, got None; "
+            "--workdir=runs/a is an example, and --dry_run needs none."
+        )
+    if flags.FLAGS.debug_nans:
+        jax.config.update("jax_debug_nans", True)
+    if flags.FLAGS.compile_cache:
+        jax.config.update("jax_compilation_cache_dir", flags.FLAGS.compile_cache)
+        # The default leaves out what compiles in less than a second.
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    measured = train(
+        config,
+        workdir,
+        writers=flags.FLAGS.writers,
+        profile_steps=_two_steps(flags.FLAGS.profile_steps),
+    )
     logging.info("trained: %s, in %s", measured, workdir)
+
+
+def _two_steps(words):
+    """The first and the last step, or None."""
+    if not words:
+        return None
+    if len(words) != 2 or not all(word.strip().isdecimal() for word in words):
+        raise ValueError(
+            f"`--profile_steps` must be two steps, got {','.join(words)}; 10,20 is an "
+            "example."
+        )
+    return int(words[0]), int(words[1])

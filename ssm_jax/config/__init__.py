@@ -12,6 +12,7 @@ from ssm_jax.config.compare import (
     check_packages,
     differences,
     flatten,
+    packages_of,
     unknown_classes,
 )
 from ssm_jax.config.spec import Config, build, from_json, spec, to_json
@@ -26,6 +27,7 @@ __all__ = [
     "flatten",
     "from_json",
     "nearest",
+    "packages_of",
     "spec",
     "to_json",
     "unknown_classes",

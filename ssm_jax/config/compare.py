@@ -138,6 +138,16 @@ def check_packages(config: Config, packages: Collection[str] = ()) -> None:
             )
 
 
+def packages_of(config: Config) -> list[str]:
+    """Lists the packages whose classes a config names, but ssm_jax.
+
+    Example:
+      >>> packages_of(ConfigDict({"task": {"cls": "mine.tasks:Waves"}}))
+      ['mine']
+    """
+    return sorted({_package(address) for _, address in _addresses(config)} - {_OURS})
+
+
 def _addresses(config: Config) -> Iterator[tuple[str, str]]:
     """Yields the path and the value of all addresses of classes in a config."""
     for path, value in flatten(config).items():

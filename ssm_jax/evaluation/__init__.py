@@ -17,6 +17,7 @@ from ssm_jax.evaluation.length_extension import (
     loss_interval,
     losses_by_length,
 )
+from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import Restored, restore
 from ssm_jax.evaluation.run import evaluate_lengths, evaluate_run
 from ssm_jax.evaluation.spans import Spans, spread_spans
@@ -39,6 +40,7 @@ __all__ = [
     "layer_kernels",
     "loss_interval",
     "losses_by_length",
+    "predictions",
     "recurrence_kernels",
     "restore",
     "spread_spans",

@@ -106,6 +106,9 @@ def _fit_frequencies(task, train, evaluated):
         "loss": Mean(float(np.sum(losses)), n),
         "accuracy": Mean(float(evaluated_counts[majority]), n),
     }
+    if n_classes == 2:
+        # All scores are equal.
+        found["auc"] = Mean(0.5)
     if task.spec.class_weight == "balanced":
         confusion = np.zeros((n_classes, n_classes))
         confusion[:, majority] = evaluated_counts

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -22,6 +23,7 @@ from ssm_jax.evaluation.length_extension import (
     losses_by_length,
 )
 from ssm_jax.evaluation.length_extension import WindowState as LengthStart
+from ssm_jax.evaluation.predictions import predictions, save_predictions
 from ssm_jax.evaluation.restore import restore
 from ssm_jax.tasks.base import Split
 from ssm_jax.tasks.series.windows import SeriesTask
@@ -53,6 +55,7 @@ def evaluate_run(
     split: Split = "test",
     data_dir: str | None = None,
     packages: Collection[str] = (),
+    predictions_file: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Evaluates the model of a run on a split.
 
@@ -66,6 +69,8 @@ def evaluate_run(
       split: The split.
       data_dir: Data directory of the task, if it has moved since the run.
       packages: Packages whose classes the run may name; see `restore`.
+      predictions_file: The ``.npz`` file to write the predictions of every example to;
+        see `predictions`. None means none.
 
     Returns:
       The metrics with ``step`` and ``split``; ``baseline``, the result of
@@ -75,7 +80,8 @@ def evaluate_run(
     Raises:
       FileNotFoundError: The work dir holds no run, or the data are missing.
       CheckpointError: The checkpoint does not exist or is corrupt.
-      ValueError: ``which`` is not valid, or there are several processes.
+      ValueError: ``which`` is not valid, predictions of the train split are asked for,
+        or there are several processes.
     """
     check_one_process()
     restored = restore(workdir, which, data_dir=data_dir, packages=packages)
@@ -86,6 +92,9 @@ def evaluate_run(
     n = jax.local_device_count()
     devices = jax.local_devices()[: n if training.batch_size % n == 0 else 1]
     parallel = DataParallel(training.parallel, devices)
+    if predictions_file is not None:
+        found = predictions(restored, split, parallel=parallel, limit=limit)
+        save_predictions(found, Path(predictions_file))
     variables = dict(restored.variables)
     params = variables.pop("params")
     # Evaluation has no optimizer.

@@ -92,12 +92,14 @@ def power_of_two(z: Complex[Array, "*n"]) -> Float[Array, "*n"]:
     return jax.lax.stop_gradient(jnp.where(size > 2.0**15, scale, 1))
 
 
-def scaled(z: Complex[Array, "*n"], factor: Float[Array, "*n"]) -> Complex[Array, "*n"]:
+def scaled(
+    z: Complex[Array, "*#n"], factor: Float[Array, "*#n"]
+) -> Complex[Array, "*n"]:
     """``z factor`` by real products: a complex one would form infinity times zero.
 
     Args:
       z: ``(*n,)``.
-      factor: ``(*n,)``.
+      factor: ``(*n,)``; both broadcast.
 
     Returns:
       ``(*n,)``.

@@ -1,13 +1,16 @@
 """The training loop: builds task, model and optimizer from a config and trains."""
 
 import dataclasses
+import math
 import time
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import jax
+import numpy as np
 from absl import logging
 
-from ssm_jax.config import Config, build
+from ssm_jax.config import Config
 from ssm_jax.fields import (
     NonNegativeFloat,
     PositiveFloat,
@@ -18,18 +21,21 @@ from ssm_jax.fields import (
 )
 from ssm_jax.tasks.base import Task
 from ssm_jax.training.checkpointing import Checkpoints
-from ssm_jax.training.evaluate import n_evaluated
-from ssm_jax.training.gradients import check_gradient_outputs, check_gradient_steps
 from ssm_jax.training.initial import Kind
+from ssm_jax.training.interruption import Interruption
 from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.losses import Reductions
 from ssm_jax.training.measure import Measurements
+from ssm_jax.training.nans import nans_located
 from ssm_jax.training.parallel import DataParallel
+from ssm_jax.training.pending import stacked, unstacked
+from ssm_jax.training.profile import Profile
 from ssm_jax.training.progress import Progress
-from ssm_jax.training.start import first_state, steps_reached
+from ssm_jax.training.start import build_parts, first_state, steps_reached
 from ssm_jax.training.state import TrainState
 from ssm_jax.training.stopping import evaluations_since_best
-from ssm_jax.training.workdir import WorkDir, check_parts
+from ssm_jax.training.workdir import WorkDir
+from ssm_jax.training.writers import Writer, check_writers, open_writers
 
 _Decay = Annotated[
     float, Rule("in (0, 1)", lambda x: 0 < x <= 1 - 2.0**-24), "0.999 is usual"
@@ -81,6 +87,8 @@ class TrainConfig:
         themselves. None means no average.
       patience: Number of evaluations without a better main metric, or an equal one with
         a lower loss, after which training stops. None means that it does not.
+      checkpoint_minutes: Time after which a checkpoint is written also between two
+        evaluations. None means that it is not.
       init_from: Work dir of another run, whose best parameters and variables of the
         same path and shape replace initial ones; the log lists them. It is read until
         the run has a checkpoint of its own. None means no other run.
@@ -107,6 +115,7 @@ class TrainConfig:
     gradient_outputs: PositiveInt | None = None
     ema: _Decay | None = None
     patience: PositiveInt | None = None
+    checkpoint_minutes: PositiveFloat | None = None
     init_from: str | None = None
 
     def __post_init__(self):
@@ -125,19 +134,30 @@ class TrainConfig:
             )
 
 
-def train(config: Config, workdir: str) -> dict[str, Any]:
+def train(
+    config: Config,
+    workdir: str,
+    *,
+    writers: Sequence[str] = (),
+    profile_steps: tuple[int, int] | None = None,
+) -> dict[str, Any]:
     """Trains the run of a config, continuing from the last checkpoint of its work dir.
 
-    A run that is interrupted at any moment and started again logs the same numbers as
-    one that was not interrupted. A finished run continues if ``training.steps`` or
-    ``training.patience`` is raised. Its state is then that of a run with this number of
-    steps from the start, except that a schedule with ``optimizer.schedule_steps`` other
-    than before applies from the next step on. A cosine or linear schedule that is not
-    made longer stays at 0 after its end, which the log warns of.
+    On SIGTERM or SIGINT the step is finished and saved, and the run ends; a second
+    signal ends it at once. A run that is interrupted at any moment and started again
+    logs the same numbers as one that was not interrupted. A finished run continues if
+    ``training.steps`` or ``training.patience`` is raised. Its state is then that of a
+    run with this number of steps from the start, except that a schedule with
+    ``optimizer.schedule_steps`` other than before applies from the next step on. A
+    cosine or linear schedule that is not made longer stays at 0 after its end, which
+    the log warns of.
 
     Args:
       config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.
       workdir: Directory of the run; see `WorkDir`.
+      writers: Names of `WRITERS`, to which the metrics go too.
+      profile_steps: The first and the last of the steps that `jax.profiler` traces,
+        into ``profile`` of the work dir. None: no trace.
 
     Returns:
       The last line of metrics.
@@ -145,25 +165,23 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     Raises:
       ValueError: The fields of the config do not fit together, the work dir belongs to
         another run or is in use by another process, it has taken more than
-        ``training.steps`` steps, or there are several processes.
+        ``training.steps`` steps, a writer is unknown or not installed,
+        ``profile_steps`` are not among the steps to be taken, or there are several
+        processes.
       CheckpointError: A checkpoint cannot be written or is damaged.
-      FloatingPointError: The loss is not finite; the error names the step.
+      FloatingPointError: The loss is not finite; the error names the step, and with
+        `jax.debug_nans` the operation.
+      KeyboardInterrupt: On SIGINT.
+      SystemExit: On SIGTERM, with status 143.
     """
     check_one_process()
     work = WorkDir(workdir)
-    check_parts(config, "config", "`get_config` of an experiment returns all of them")
-    training = build(config.training, "config.training")
-    task = build(config.task, "config.task")
-    model = build(config.model, "config.model")
-    optimizer = build(config.optimizer, "config.optimizer")
-    parallel = DataParallel(training.parallel)
     # All checks come before the work dir is created, so that an error leaves no trace.
-    parallel.check(training.batch_size, training.accumulate)
-    n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
-    check_gradient_steps(task.spec, training.gradient_steps)
-    check_gradient_outputs(task.spec, training.gradient_outputs)
+    task, model, optimizer, training, parallel = build_parts(config)
+    check_writers(writers)
     work.metrics()  # A damaged file is refused before anything is compiled.
     reached = steps_reached(work, training)
+    trace = Profile(profile_steps, work.path / "profile", reached or 0, training.steps)
     run, state = first_state(model, task, optimizer, training, new=reached is None)
     with (
         work.claimed(config),
@@ -171,16 +189,23 @@ def train(config: Config, workdir: str) -> dict[str, Any]:
     ):
         for line in run.summary:
             logging.info("%s", line)
-        elapsed_s, measured = 0.0, None
+        elapsed_s, measured, earlier = 0.0, {}, {}
         if checkpoints.latest_step is not None:
             restored = checkpoints.restore(jax.eval_shape(lambda: state))
             state, measured = restored.state, restored.metrics
-            elapsed_s = measured["elapsed_s"]
+            elapsed_s, earlier = measured["elapsed_s"], restored.pending
             logging.info("continuing after step %d in %s", restored.step, work.path)
-        work.rewind(int(state.step), measured)
+        start = int(state.step)
+        # A step that was saved without an evaluation knows only the time.
+        work.rewind(start, measured if len(measured) > 1 else None)
         state = parallel.place(state)
         loop = _Loop(run, task, training, parallel, work, checkpoints)
-        loop.go(state, elapsed_s)
+        with (
+            trace,
+            open_writers(writers, work.path, start) as opened,
+            Interruption() as interruption,
+        ):
+            loop.go(state, elapsed_s, earlier, trace, opened, interruption)
     return (work.metrics() or [{"step": training.steps}])[-1]
 
 
@@ -205,12 +230,26 @@ class _Loop:
             logging.info("stopped: no better in %d evaluations", stale)
         return stale >= patience
 
-    def go(self, state: TrainState, elapsed_s: float) -> None:
+    def _log(self, writers, step, values):
+        self._workdir.log(step, **values)
+        for writer in writers:
+            writer.write_scalars(step, values)
+
+    def go(
+        self,
+        state: TrainState,
+        elapsed_s: float,
+        earlier: Mapping[str, np.ndarray],
+        trace: Profile,
+        writers: Sequence[Writer],
+        interruption: Interruption,
+    ) -> None:
         training, start = self._training, int(state.step)
-        began = time.perf_counter() - elapsed_s
+        began = saved = time.perf_counter()
+        began -= elapsed_s
         waiting: list[Reductions] = []
         if start == 0 and (seen := self._measure.of_gradients(state)):
-            self._workdir.log(0, **seen)
+            self._log(writers, 0, seen)
         if self._out_of_patience():
             return
         with Progress(start, training.steps) as progress:
@@ -218,8 +257,12 @@ class _Loop:
                 batch = self._task.batch(
                     "train", step - 1, training.batch_size, training.seed
                 )
-                state, sums = self._train_step(state, self._parallel.split(batch))
-                waiting.append(sums)
+                trace.before(step)
+                with nans_located(step):
+                    state, sums = self._train_step(state, self._parallel.split(batch))
+                trace.after(step, state)
+                waiting += [*unstacked(earlier, sums), sums]
+                earlier = {}
                 last = step == training.steps
                 evaluating = last or step % training.evaluate_every == 0
                 if evaluating or step % training.log_every == 0:
@@ -229,11 +272,27 @@ class _Loop:
                         measured |= self._measure.of_validation(step, state)
                     seconds = round(time.perf_counter() - began, 3)
                     seen = self._measure.of_gradients(state) if evaluating else {}
-                    self._workdir.log(step, **measured, **seen, elapsed_s=seconds)
+                    self._log(writers, step, measured | seen | {"elapsed_s": seconds})
                     progress.show(step, measured)
                     if evaluating:
-                        gathered = self._parallel.gather(state)
                         measured["elapsed_s"] = seconds
-                        self._checkpoints.save(step, gathered, measured)
+                        self._save(step, state, measured)
+                        saved = time.perf_counter()
                     if evaluating and self._out_of_patience():
                         break
+                due = time.perf_counter() - saved > 60 * (
+                    training.checkpoint_minutes or math.inf
+                )
+                if not evaluating and (due or interruption.requested):
+                    # A state that is not finite must not be saved.
+                    waiting = self._measure.check_finite(step, waiting)
+                    saved = time.perf_counter()
+                    seconds = {"elapsed_s": round(saved - began, 3)}
+                    self._save(step, state, seconds, waiting)
+                if interruption.requested and not last:
+                    self._checkpoints.wait()
+                    interruption.leave(step)
+
+    def _save(self, step, state, measured, waiting=()):
+        gathered, pending = self._parallel.gather(state), stacked(waiting)
+        self._checkpoints.save(step, gathered, measured, pending=pending)

@@ -14,6 +14,7 @@ import optax
 
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.metrics import (
+    AUC,
     R2,
     BalancedAccuracy,
     ClassMean,
@@ -55,7 +56,8 @@ def loss_sums(
     Returns:
       Reductions by name, to be merged with those of other batches: ``loss``, a `Mean`
       over entries of the targets or a `ClassMean`, and ``accuracy``, or ``mae`` and
-      ``r2``. With balanced classes also ``macro_f1`` and ``balanced_accuracy``.
+      ``r2``; of two classes also ``auc``. With balanced classes also ``macro_f1`` and
+      ``balanced_accuracy``.
 
     Raises:
       ValueError: The shapes do not fit.
@@ -75,13 +77,19 @@ def loss_sums(
         n = jnp.sum(mask, dtype=jnp.float32)
         # `where` instead of a product with the mask: NaN * 0 is NaN.
         loss = jnp.where(mask, loss, 0)
-        accuracy = Mean(jnp.sum(mask & hit, dtype=jnp.float32), n)
+        found: Reductions = {
+            "accuracy": Mean(jnp.sum(mask & hit, dtype=jnp.float32), n)
+        }
+        if predictions.shape[-1] == 2:
+            found["auc"] = AUC.of(
+                predictions[..., 1] - predictions[..., 0], expected, mask
+            )
         if class_weight is None:
-            return {"loss": Mean(jnp.sum(loss), n), "accuracy": accuracy}
+            return {"loss": Mean(jnp.sum(loss), n), **found}
         counts = _confusion_counts(predictions, expected, mask)
         return {
             "loss": _class_mean(loss, expected, mask, predictions.shape[-1]),
-            "accuracy": accuracy,
+            **found,
             "macro_f1": MacroF1(counts),
             "balanced_accuracy": BalancedAccuracy(counts),
         }
@@ -174,11 +182,12 @@ def metrics(
 
     Returns:
       Metrics by name. ``loss``: the mean loss. ``accuracy``, in [0, 1], for a
-      classification, with ``macro_f1`` and ``balanced_accuracy`` if its classes are
-      balanced. For a regression ``mae``, the mean absolute error; ``r2``, 1 minus the
-      ratio of the mean squared error to the variance of the targets, or to 1e-5 if that
-      is larger; and ``r2_batch``, the mean of ``r2`` over batches, as the paper on DLR
-      reports it, which depends on the batch size.
+      classification, with ``auc`` if there are two classes, and ``macro_f1`` and
+      ``balanced_accuracy`` if its classes are balanced. For a regression ``mae``, the
+      mean absolute error; ``r2``, 1 minus the ratio of the mean squared error to the
+      variance of the targets, or to 1e-5 if that is larger; and ``r2_batch``, the mean
+      of ``r2`` over batches, as the paper on DLR reports it, which depends on the batch
+      size.
       ``perplexity``, the exponential of the loss, and ``bits_per_token`` for language.
       Of training steps ``gradient_norm``, before clipping, and ``largest_state`` if
       states are carried between batches; and the metrics that layers sow.
@@ -198,6 +207,10 @@ def metrics(
         computed["perplexity"] = math.exp(min(computed["loss"], 700.0))
         computed["bits_per_token"] = computed["loss"] / math.log(2)
     return computed
+
+
+MAIN_METRICS = ("macro_f1", "accuracy", "r2")
+"""The `main_metric` of a run is the first of these that its log has."""
 
 
 def main_metric(spec: TaskSpec) -> str:

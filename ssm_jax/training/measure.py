@@ -79,15 +79,30 @@ class Measurements:
         Raises:
           FloatingPointError: The loss of a step is not finite.
         """
-        # One transfer per log line: a transfer per step would stall the device.
-        steps = list(jax.device_get(waiting))
-        for at, found in enumerate(steps, step - len(steps) + 1):
-            self._check(found["loss"].compute(), f"at step {at}")
+        steps = self.check_finite(step, waiting)
         found = metrics(total(steps), language=self._run.spec.language)
         modulus = self._largest_modulus(params)
         if modulus is not None:
             found["largest_modulus"] = float(modulus)
         return _named("train", found)
+
+    def check_finite(
+        self, step: int, waiting: Sequence[Reductions]
+    ) -> list[Reductions]:
+        """Returns the reductions of the last steps from the devices.
+
+        Args:
+          step: The last of these steps.
+          waiting: Reductions of each step, on the devices.
+
+        Raises:
+          FloatingPointError: The loss of a step is not finite.
+        """
+        # One transfer per log line: a transfer per step would stall the device.
+        steps = list(jax.device_get(waiting))
+        for at, found in enumerate(steps, step - len(steps) + 1):
+            self._check(found["loss"].compute(), f"at step {at}")
+        return steps
 
     def of_validation(self, step: int, state: TrainState) -> dict[str, float]:
         """Evaluates a state on the validation split.

@@ -14,7 +14,7 @@ from jax.sharding import PartitionSpec as P
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training.losses import Reductions
 from ssm_jax.training.state import RunSpec, TrainState
-from ssm_jax.training.step import evaluation_step, train_step
+from ssm_jax.training.step import evaluation_step, prediction_step, train_step
 from ssm_jax.types import PyTree
 
 _AXIS = "data"
@@ -27,19 +27,24 @@ class DataParallel:
     both transformations and on any number of devices.
 
     Args:
-      kind: ``"pmap"`` or ``"shard_map"``: transformation that maps the step.
-      devices: The `jax.Device`s. None means all local devices.
+      kind: ``"pmap"`` or ``"shard_map"``: transformation that maps the step. ``"jit"``
+        maps nothing and donates nothing: with ``jax_debug_nans``, JAX then names the
+        operation that made a NaN, which it cannot for the others.
+      devices: The `jax.Device`s. None means all local devices, with ``"jit"`` the
+        first.
     """
 
     def __init__(
         self,
-        kind: Literal["pmap", "shard_map"] = "pmap",
+        kind: Literal["pmap", "shard_map", "jit"] = "pmap",
         devices: Sequence[Any] | None = None,
     ):
         """Creates a mesh with one axis."""
         self._kind = kind
         # A process can only transfer batches to its own devices.
-        self._devices = list(devices or jax.local_devices())
+        local = jax.local_devices()[: 1 if kind == "jit" else None]
+        self._devices = list(devices or local)
+        self._axes = () if kind == "jit" else (_AXIS,)
         self._mesh = Mesh(np.array(self._devices), (_AXIS,))
 
     @property
@@ -54,24 +59,7 @@ class DataParallel:
 
         If the model has a field ``axis_name``, it is set to the mapped axis.
         """
-        # Without the axis, BatchNorm would use the moments of each device's shard.
-        if hasattr(run.model, "axis_name"):
-            run = dataclasses.replace(run, model=run.model.clone(axis_name=_AXIS))
-
-        # The carry is an argument of its own, because it is sharded and the rest of the
-        # state is replicated.
-        def step(state, carry, batch):
-            state, sums = train_step(
-                run, state.replace(carry=carry), batch, axes=(_AXIS,)
-            )
-            return state.replace(carry=None), state.carry, sums
-
-        whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
-        # Donated buffers are reused for the outputs, so that parameters and optimizer
-        # state exist only once in memory.
-        mapped = self._map(
-            step, (whole, split, split), (whole, split, whole), donate=(0, 1)
-        )
+        mapped = self._mapped_train_step(run)
 
         def take(state, batch):
             state, carry, sums = mapped(state.replace(carry=None), state.carry, batch)
@@ -79,14 +67,60 @@ class DataParallel:
 
         return take
 
+    def compiled_train_step(
+        self, run: RunSpec, state: TrainState, batch: Batch
+    ) -> jax.stages.Compiled:
+        """Compiles the mapped training step, for its memory and its operations.
+
+        Args:
+          run: The constant parts of the run.
+          state: A state as `place` returns it; it is not donated.
+          batch: A batch as `split` returns it.
+        """
+        mapped = self._mapped_train_step(run)
+        return mapped.lower(state.replace(carry=None), state.carry, batch).compile()
+
+    def _mapped_train_step(self, run):
+        # Without the axis, BatchNorm would use the moments of each device's shard.
+        if hasattr(run.model, "axis_name") and self._axes:
+            run = dataclasses.replace(run, model=run.model.clone(axis_name=_AXIS))
+
+        # The carry is an argument of its own, because it is sharded and the rest of the
+        # state is replicated.
+        def step(state, carry, batch):
+            state, sums = train_step(
+                run, state.replace(carry=carry), batch, axes=self._axes
+            )
+            return state.replace(carry=None), state.carry, sums
+
+        whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
+        # Donated buffers are reused for the outputs, so that parameters and optimizer
+        # state exist only once in memory.
+        return self._map(
+            step, (whole, split, split), (whole, split, whole), donate=(0, 1)
+        )
+
     def evaluation_step(
         self, run: RunSpec
     ) -> Callable[[PyTree, PyTree, Batch, PyTree], tuple[Reductions, PyTree]]:
         """Returns the mapped evaluation step; its states are sharded like the batch."""
-        step = partial(evaluation_step, run, axes=(_AXIS,))
+        step = partial(evaluation_step, run, axes=self._axes)
         whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
         # Nothing is donated: training continues with these parameters.
         return self._map(step, (whole, whole, split, split), (whole, split), donate=())
+
+    def prediction_step(
+        self, run: RunSpec
+    ) -> Callable[[PyTree, PyTree, Batch, PyTree], tuple[PyTree, PyTree]]:
+        """Returns the mapped prediction step; its outputs are sharded like batches."""
+        whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
+        # Both outputs have the batch axis; without a carry the second has no leaves.
+        return self._map(
+            partial(prediction_step, run),
+            (whole, whole, split, split),
+            (split, split),
+            donate=(),
+        )
 
     def place(self, state: TrainState) -> TrainState:
         """Copies a state to all devices; ``carry`` is sharded by its batch axis."""
@@ -98,11 +132,8 @@ class DataParallel:
 
     def gather(self, state: TrainState) -> TrainState:
         """Inverse of `place`: ``carry`` has a single batch axis again."""
-        if self._kind == "shard_map":
-            return state
-        # `pmap` adds an axis of devices; checkpoints must not depend on their number.
-        merged = jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), state.carry)
-        return state.replace(carry=merged)
+        # Checkpoints must not depend on the number of devices.
+        return state.replace(carry=self.merge(state.carry))
 
     def split(self, batch: PyTree) -> PyTree:
         """Shards arrays ``(b, ...)`` over devices.
@@ -117,6 +148,13 @@ class DataParallel:
           ValueError: The batch size is not a multiple of the number of devices.
         """
         return jax.tree.map(self._split, batch)
+
+    def merge(self, outputs: PyTree) -> PyTree:
+        """Inverse of `split`, for outputs of a mapped step: one batch axis in front."""
+        if self._kind != "pmap":
+            return outputs
+        # `pmap` adds an axis of devices.
+        return jax.tree.map(lambda v: v.reshape(-1, *v.shape[2:]), outputs)
 
     def check(self, batch_size: int, accumulate: int = 1) -> None:
         """Checks that a batch can be sharded over the devices.
@@ -144,13 +182,15 @@ class DataParallel:
     def _split(self, values):
         rows, n = values.shape[0], self.n_devices
         self.check(rows)
-        if self._kind == "shard_map":
+        if self._kind != "pmap":
             # Sharded on transfer, so that each device receives only its rows.
             return jax.device_put(values, NamedSharding(self._mesh, P(_AXIS)))
         # `pmap` maps over a leading axis of devices; on host arrays this is a view.
         return values.reshape(n, rows // n, *values.shape[1:])
 
     def _map(self, step, in_axes, out_axes, donate):
+        if self._kind == "jit":
+            return jax.jit(step)
         if self._kind == "pmap":
             return jax.pmap(
                 step,

@@ -1,24 +1,64 @@
 """What a run starts from: its constant parts and its state before the first step."""
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from absl import logging
 from flax import linen as nn
 
+from ssm_jax.config import Config, build
 from ssm_jax.tasks.base import Task, n_batches
 from ssm_jax.training.checkpointing import Checkpoints
+from ssm_jax.training.evaluate import n_evaluated
+from ssm_jax.training.gradients import check_gradient_outputs, check_gradient_steps
 from ssm_jax.training.initial import StateInit, zero_states
+from ssm_jax.training.nans import is_debugging
 from ssm_jax.training.optimizer import Optimizer
+from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec, TrainState, create
 from ssm_jax.training.truncation import TBPTTWindow
 from ssm_jax.training.warm_start import warm_start
-from ssm_jax.training.workdir import WorkDir
+from ssm_jax.training.workdir import WorkDir, check_parts
 
 if TYPE_CHECKING:
     # Configs of runs name `ssm_jax.training.loop:TrainConfig`, and that module imports
     # this one.
     from ssm_jax.training.loop import TrainConfig
+
+
+class Parts(NamedTuple):
+    """What a config describes, and the map over all local devices."""
+
+    task: Task
+    model: nn.Module
+    optimizer: Optimizer
+    training: "TrainConfig"
+    parallel: DataParallel
+
+
+def build_parts(config: Config) -> Parts:
+    """Builds the parts of a run and checks that they fit together.
+
+    Args:
+      config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.
+
+    Returns:
+      The parts; no parameter is initialized and nothing is written.
+
+    Raises:
+      ValueError: A field is invalid, or the fields do not fit together.
+    """
+    check_parts(config, "config", "`get_config` of an experiment returns all of them")
+    training = build(config.training, "config.training")
+    task = build(config.task, "config.task")
+    model = build(config.model, "config.model")
+    optimizer = build(config.optimizer, "config.optimizer")
+    parallel = DataParallel("jit" if is_debugging() else training.parallel)
+    parallel.check(training.batch_size, training.accumulate)
+    n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
+    check_gradient_steps(task.spec, training.gradient_steps)
+    check_gradient_outputs(task.spec, training.gradient_outputs)
+    return Parts(task, model, optimizer, training, parallel)
 
 
 def first_state(

@@ -127,6 +127,41 @@ def train_step(
     )
 
 
+def prediction_step(
+    run: RunSpec,
+    params: PyTree,
+    model_state: PyTree,
+    batch: Batch,
+    carry: PyTree = None,
+) -> tuple[PyTree, PyTree]:
+    """Predicts the targets of a batch.
+
+    Args:
+      run: The model.
+      params: Parameters of the model.
+      model_state: Other variables of the model.
+      batch: This device's shard of the batch.
+      carry: Initial states, ``(b, ...)`` leaves. None means zero states.
+
+    Returns:
+      The predictions that `evaluation_step` reduces: values, or logits of classes. For
+      language ``(log_p, token)``: the log-probability of each target and the most
+      likely token, because logits of a vocabulary at every step would fill the memory.
+      Then the states after the batch, or None if ``carry`` is None.
+    """
+    found, after = run.model.apply(
+        {"params": params, **model_state},
+        batch.inputs,
+        carry,
+        reset=batch.reset,
+        mask=batch.mask,
+    )
+    if run.spec.language:
+        log_p = -optax.softmax_cross_entropy_with_integer_labels(found, batch.targets)
+        found = log_p, jnp.argmax(found, -1)
+    return found, None if carry is None else after
+
+
 def evaluation_step(
     run: RunSpec,
     params: PyTree,

@@ -1,11 +1,12 @@
 """Early stopping."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ssm_jax.config import Config
 from ssm_jax.tasks.base import TaskSpec
-from ssm_jax.training.losses import main_metric
+from ssm_jax.training.losses import MAIN_METRICS, main_metric
 
 
 def evaluations_since_best(lines: Iterable[Mapping[str, Any]], spec: TaskSpec) -> int:
@@ -30,7 +31,37 @@ def evaluations_since_best(lines: Iterable[Mapping[str, Any]], spec: TaskSpec) -
       >>> evaluations_since_best(lines, Digits().spec)
       2
     """
-    name = f"validation/{main_metric(spec)}"
+    return _since_best(lines, main_metric(spec))
+
+
+def is_finished(lines: Sequence[Mapping[str, Any]], training: Config) -> bool:
+    """Whether a run has taken all of its steps, or was stopped early.
+
+    Args:
+      lines: Lines of metrics.
+      training: The config of its `TrainConfig`.
+
+    Example:
+      >>> from ml_collections import ConfigDict
+      >>> lines = [{"step": 1, "validation/r2": 0.5}, {"step": 2, "validation/r2": 0.4}]
+      >>> [
+      ...     is_finished(lines, ConfigDict({"steps": 9, "patience": patience}))
+      ...     for patience in (1, 2, None)
+      ... ]
+      [True, False, False]
+    """
+    if lines and lines[-1]["step"] >= training.steps:
+        return True
+    # Runs of earlier versions have no such field.
+    patience = training.get("patience")
+    ranks = [
+        m for m in MAIN_METRICS if any(f"validation/{m}" in line for line in lines)
+    ]
+    return bool(patience and ranks and _since_best(lines, ranks[0]) >= patience)
+
+
+def _since_best(lines, metric):
+    name = f"validation/{metric}"
     # A loss that is not finite ends the run, so that all of them can be compared.
     ranks = [
         (line[name], -line.get("validation/loss", math.inf))

@@ -246,6 +246,14 @@ ROWS = {
         field=("--config.model.n_layer=2", "did you mean `model.n_layers`?"),
         flag=("--wrkdir=a", "Did you mean: workdir"),
         word=("word", "'word'"),
+        picture=("--picture=TMP/a.png", "without --dry_run"),
+    ),
+    **_given(
+        "train",
+        TRAIN[0],
+        "--dry_run",
+        picture_of_tokens=("--picture=TMP/a.png", "TextFolder"),
+        picture_as_text=("--picture=TMP/a.txt", "TMP/a.txt"),
     ),
     **_damaged(
         "config.json",
@@ -278,6 +286,22 @@ ROWS = {
     **_given(
         "evaluate",
         no_run=("--workdir=TMP/nowhere", "TMP/nowhere"),
+    ),
+    **_given(
+        "evaluate",
+        "--workdir=RUN",
+        predictions=("--predictions=TMP/a.csv", ".npz"),
+        predictions_nowhere=("--predictions=TMP/no/a.npz", "mkdir -p TMP/no"),
+    ),
+    "evaluate predictions of train": Bad(
+        "evaluate",
+        ("--workdir=RUN", "--predictions=TMP/a.npz", "--split=train"),
+        ("`split`", "got train"),
+    ),
+    "evaluate predictions by length": Bad(
+        "evaluate",
+        ("--workdir=RUN", "--predictions=TMP/a.npz", "--mode=length_extension"),
+        ("`--predictions`", "TMP/a.npz"),
     ),
     "evaluate no workdir": Bad("evaluate", (), ("--workdir", "None")),
     **_given(

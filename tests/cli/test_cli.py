@@ -372,7 +372,7 @@ def test_ssm_jax_lists_its_programs(monkeypatch, capsys, flag):
         (["trian"], "got 'trian'; did you mean `train`?"),
         (
             [],
-            "got ''; known: train, evaluate, generate, prepare, new, export, report.",
+            f"got ''; known: {', '.join(main.PROGRAMS)}.",
         ),
         (["--workdir=a"], "got '--workdir=a'; known: train"),
     ],
@@ -388,7 +388,8 @@ def test_unknown_program_is_one_line(monkeypatch, capsys, words, hint):
 def test_ssm_jax_runs_each_program_with_its_flags(monkeypatch, capsys, name):
     monkeypatch.setattr(sys.modules["__main__"], "__doc__", "")
     assert ssm_jax(monkeypatch, name, "--wrong_flag=1") == 2
-    shown = "`--config` must be given" if name == "train" else "wrong_flag"
+    of_experiment = name in ("train", "sweep")
+    shown = "`--config` must be given" if of_experiment else "wrong_flag"
     assert shown in capsys.readouterr().err
 
 

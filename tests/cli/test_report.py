@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -50,18 +51,38 @@ def test_inspection_is_of_the_model(run):
     recurrence = build(WorkDir(path).config().model).block.layer.recurrence
     params = restored.variables["params"]["block_0"]["layer"]["recurrent"]["recurrence"]
     modes = recurrence.modes(params)
-    kernel = convolution_kernel(modes, 64)[:4]
-    np.testing.assert_allclose(
-        found["kernels"][0][:, 64:], kernel, rtol=1e-4, atol=1e-6
-    )
-    ahead = convolution_kernel(modes._replace(w=modes.w_backward), 64)[:4]
-    backward = found["kernels"][0][:, :64][:, ::-1]
-    np.testing.assert_allclose(backward, ahead, rtol=1e-4, atol=1e-6)
+    kernel = convolution_kernel(modes, 64)
+    ahead = convolution_kernel(modes._replace(w=modes.w_backward), 64)
+    energy = np.square(kernel).sum(-1) + np.square(ahead).sum(-1)
+    most = np.argsort(-energy)[:4]
+    np.testing.assert_array_equal(found["channels"][0], most)
+    shares = energy[most] / energy.sum()
+    np.testing.assert_allclose(found["energies"][0], shares, rtol=1e-4)
+    forward, backward = (found["kernels"][0][:, k] for k in (slice(64, 128), slice(64)))
+    np.testing.assert_allclose(forward, kernel[most], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(backward[:, ::-1], ahead[most], rtol=1e-4, atol=1e-6)
     assert found["lags"][[0, 64]].tolist() == [-64, 0]
     np.testing.assert_array_equal(found["log_abs"][0], modes.log_decay.log_abs)
     circle = 2 * np.pi * np.arange(32) / 32
     np.testing.assert_allclose(found["initial_phase"][0], circle, rtol=1e-6)
     np.testing.assert_allclose(found["predictions"].sum(-1), 1, rtol=1e-5)
+
+
+@pytest.mark.full
+def test_examples_have_the_lowest_and_the_highest_losses(run):
+    path, _ = run
+    restored, found = restore(path), np.load(path / "inspection.npz")
+    batch = restored.task.batch("test", 0, 256, 0)
+    logits, _ = restored.model.apply(restored.variables, batch.inputs)
+    losses = -jax.nn.log_softmax(logits)[np.arange(256), batch.targets]
+    order = np.argsort(losses)
+    assert found["n_candidates"] == 256
+    np.testing.assert_allclose(
+        found["losses"], losses[order][np.r_[:5, -5:0]], rtol=1e-4
+    )
+    shown = zip(found["predictions"], found["targets"], strict=True)
+    of_targets = [-np.log(probabilities[target]) for probabilities, target in shown]
+    np.testing.assert_allclose(found["losses"], of_targets, rtol=1e-5)
 
 
 @pytest.mark.full

@@ -126,3 +126,29 @@ def test_folder_of_another_experiment_is_one_line_and_left_alone(trained):
         "training.seed: 0 -> 5; give another --workdir."
     )
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+def test_debugging_names_the_operation_and_compiled_programs_are_kept(tmp_path):
+    run, cache = tmp_path / "run", tmp_path / "cache"
+    done = launch(
+        run,
+        *DIGITS,
+        "--config.optimizer.learning_rate=1e30",
+        "--config.optimizer.schedule=constant",
+        "--writers=tensorboard",
+        f"--compile_cache={cache}",
+        "--debug_nans",
+    )
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    for part in ("error: no operation may make a NaN, got ", "at step 2, in ", ".py:"):
+        assert part in line
+    assert list(cache.glob("jit_step-*"))
+    assert list((run / "tensorboard").glob("events.*"))
+
+
+@pytest.mark.parametrize("steps", ["1", "1,b", "1,2,3"])
+def test_profile_has_two_steps(tmp_path, steps):
+    done = launch(tmp_path / "run", *DIGITS, f"--profile_steps={steps}")
+    assert done.returncode == 2
+    assert f"`--profile_steps` must be two steps, got {steps};" in done.stderr

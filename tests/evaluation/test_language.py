@@ -120,6 +120,21 @@ def test_the_whole_test_split_is_evaluated(trained, length, tmp_path, monkeypatc
     assert result["corpus"]["tokens"] == len(text)
 
 
+@pytest.mark.full
+def test_perplexity_follows_from_the_predictions_file(trained, tmp_path):
+    path = tmp_path / "predictions.npz"
+    measured = evaluate_run(trained, predictions_file=path)
+    with np.load(path) as file:
+        found = dict(file)
+    n = restore(trained).task.n_examples("test")
+    np.testing.assert_array_equal(found["id"], np.arange(n))
+    counts = found["loss_mask"]
+    loss = -found["log_p"][counts].mean(dtype=float)
+    assert measured["perplexity"] == pytest.approx(np.exp(loss), rel=1e-5)
+    hits = found["prediction"][counts] == found["target"][counts]
+    assert measured["accuracy"] == pytest.approx(hits.mean(), rel=1e-6)
+
+
 def test_text_is_continued(trained):
     restored = restore(trained)
     task = restored.task

@@ -175,15 +175,30 @@ def test_restoring_does_not_modify_the_workdir(run):
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_run_on_eight_devices_evaluated_on_one(run):
-    done = launch_evaluate(run, "--split=validation", "--checkpoint=latest")
+    path = run / "predictions.npz"
+    done = launch_evaluate(
+        run, "--split=validation", "--checkpoint=latest", f"--predictions={path}"
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert (result["step"], result["split"]) == (5, "validation")
     for name, value in measured(run)[5].items():
         assert result[name] == pytest.approx(value, rel=1e-6)
     assert json.loads((run / "evaluation.json").read_text()) == result
+    with np.load(path) as file:
+        found = dict(file)
+    # 150 examples in batches of 16: the last one is padded.
+    np.testing.assert_array_equal(found["id"], np.arange(150))
+    targets = Digits().batch("validation", 0, 150, seed=0).targets
+    np.testing.assert_array_equal(found["target"], targets)
+    np.testing.assert_array_equal(found["logits"].argmax(-1), found["prediction"])
+    accuracy = np.mean(found["prediction"] == targets)
+    assert result["accuracy"] == pytest.approx(accuracy, rel=1e-6)
+    logits = found["logits"].astype(np.float64)
+    losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(150), targets]
+    assert result["loss"] == pytest.approx(losses.mean(), rel=1e-5)
 
 
 def test_data_dir_of_a_task_without_one_is_rejected(run):

@@ -80,6 +80,7 @@ VARIANTS = {
         "task=mips,model=dss,length=512",
         *(f"task={task},size=small" for task in atomic.TASKS),
         "task=sort,model=dss,n_layers=6,size=small",
+        "task=cummax,size=narrow,dtype=bfloat16",
     ),
     listops_subtrees: (
         "",
@@ -135,6 +136,7 @@ VARIANTS = {
         ),
         "model=s5,length=16,state_init=noise",
         "model=s5,length=32,state_init=carry,rows=32,size=small",
+        "model=dlr,length=128,state_init=zero,size=tiny,dtype=bfloat16",
     ),
     beijing: (
         *(f"model={name},size=small" for name in ("s5", "dlr", "ces", "gru")),

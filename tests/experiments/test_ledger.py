@@ -72,6 +72,20 @@ def test_stale_results_say_why():
     assert "- [1] stale: Of other data.\n" in page
 
 
+def test_results_in_bfloat16_are_beside_those_in_float32():
+    values = {"": (0.5, 0.7), ",dtype=bfloat16": (0.8, 0.9)}
+    rows = [
+        SHIFT | {"variant": f"task=shift{dtype}", "value": value, "seed": seed}
+        for dtype, of_seeds in values.items()
+        for seed, value in enumerate(of_seeds)
+    ]
+    text = section(pages.page("dlr", rows), "bfloat16 beside float32")
+    ((_, *line),) = cells(text.split("\n\n")[1])[1:]
+    results = ["0.6000 ± 0.1414", "0.8500 ± 0.0707"]
+    assert line == ["test r2", *results, "0.2500", "0.1414", "2, 2", "no"]
+    assert "bfloat16 beside" not in pages.page("dlr", rows[:2])
+
+
 def mixture(variant, missed, **fields):
     row = {"experiment": "fru/mixture", "variant": variant, "metric": "test r2"}
     return ROW | row | {"value": 1 - missed} | fields

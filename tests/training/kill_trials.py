@@ -3,14 +3,22 @@
     python -m tests.training.kill_trials --trials=10
     python -m tests.training.kill_trials --trials=10 --experiment=stream
 
-A small experiment, with a checkpoint every other step, is trained to its end by
-``launch.train``: on digits with dropout, or on a stream of text, three times from its
-beginning, with states carried from batch to batch. Each trial starts the same command
-in a fresh folder, ends the process by SIGKILL once or twice, at moments drawn uniformly
-over the time that the whole run took (imports, compilation and saves are in it), and
-starts it again until it finishes. The trial passes if the checkpoints that are kept,
-the metrics but for the times, and the evaluation are those of the run that was never
-killed, bit for bit.
+A small experiment, with moving averages and a checkpoint every other step, is trained
+to its end by ``launch.train``:
+
+- ``digits``: images, with dropout;
+- ``stream``: a stream of text, three times from its beginning, with states carried from
+  batch to batch;
+- ``patience``: images, until two evaluations are no better than the best one;
+- ``init_from``: images, with one layer of two from another run.
+
+Each trial starts the same command in a fresh folder, ends the process by SIGKILL once
+or twice, and starts it again until it finishes. One half of the kills follow a step
+that is drawn uniformly; the other half are at times drawn uniformly over the time that
+the whole run took, imports and compilation included. The trial passes if the
+checkpoints that are kept (parameters, averages, state of the optimizer), the metrics
+but for the times, the number of evaluations since the best and the evaluation are those
+of the run that was never killed, bit for bit.
 
 Exits with 1 if a trial failed; its folder is then kept.
 """
@@ -24,12 +32,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from absl import app, flags
+
+from ssm_jax.config import build
+from ssm_jax.training import WorkDir
+from ssm_jax.training.stopping import evaluations_since_best
 
 TRIALS = flags.DEFINE_integer("trials", 10, "Number of trials.", lower_bound=1)
 SEED = flags.DEFINE_integer(
@@ -37,15 +49,16 @@ SEED = flags.DEFINE_integer(
 )
 STEPS = flags.DEFINE_integer("steps", 100, "Steps of the run.", lower_bound=2)
 EXPERIMENT = flags.DEFINE_enum(
-    "experiment", "digits", ["digits", "stream"], "What is trained."
+    "experiment",
+    "digits",
+    ["digits", "stream", "patience", "init_from"],
+    "What is trained.",
 )
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = {
-    "digits": "experiments/dlr/digits.py",
-    "stream": "experiments/longssm/text.py"
-    ":model=gru,length=16,state_init=carry,size=small",
-}
+DIGITS = "experiments/dlr/digits.py"
+STREAM = "experiments/longssm/text.py:model=gru,length=16,state_init=carry,size=small"
+DELAY_S = 0.2  # At most, from a step to its kill.
 OVERRIDES = {
     "model.n_layers": 1,
     "optimizer.warmup_steps": 1,
@@ -58,6 +71,7 @@ OVERRIDES = {
     "training.patience": 1000,
 }
 OF_DIGITS = {"model.encoder.d_model": 4, "model.block.layer.recurrence.d_state": 4}
+OF_SOURCE = OVERRIDES | OF_DIGITS | {"training.steps": 10, "training.seed": 1}
 
 
 class Outcome(NamedTuple):
@@ -65,13 +79,13 @@ class Outcome(NamedTuple):
 
     checkpoints: dict[str, dict[str, bytes]]
     metrics: list[dict[str, float]]
+    since_best: int
     evaluation: dict[str, float]
 
 
 class Kill(NamedTuple):
     """When a process was killed, and what it was about to do."""
 
-    after_s: float
     steps_logged: int
     in_save: bool
 
@@ -89,14 +103,23 @@ def start(program: str, run: Path, *arguments: str) -> subprocess.Popen:
 
 
 def train(run: Path) -> subprocess.Popen:
+    """Starts the run of the experiment."""
     experiment = EXPERIMENT.value
     values = OVERRIDES | {"training.steps": STEPS.value}
-    if experiment == "digits":
-        values |= OF_DIGITS
-    else:
-        values |= {"task.data_dir": run.parent / "texts"}
+    if experiment == "stream":
+        return train_with(run, STREAM, values | {"task.data_dir": run.parent / "texts"})
+    values |= OF_DIGITS
+    if experiment == "patience":
+        values |= {"training.patience": 2}
+    if experiment == "init_from":
+        values |= {"training.init_from": run.parent / "source", "model.n_layers": 2}
+    return train_with(run, DIGITS, values)
+
+
+def train_with(run: Path, config: str, values: dict[str, Any]) -> subprocess.Popen:
+    """Starts a run of a config with overrides."""
     overrides = [f"--config.{name}={value}" for name, value in values.items()]
-    return start("train", run, f"--config={CONFIGS[experiment]}", *overrides)
+    return start("train", run, f"--config={config}", *overrides)
 
 
 def write_texts(folder: Path) -> None:
@@ -116,16 +139,29 @@ def finish(process: subprocess.Popen) -> str:
     return printed
 
 
-def kill(process: subprocess.Popen, run: Path, after_s: float) -> Kill | None:
-    """Kills a process after a time; None if it has ended by itself before."""
+def kill(
+    process: subprocess.Popen, run: Path, steps: int, delay_s: float
+) -> Kill | None:
+    """Kills a process some time after a step; None if it has ended by itself before."""
+    while len(lines(run)) < steps:
+        if ended(process, 0.005):
+            return None
+    if ended(process, delay_s):
+        return None
+    process.kill()
+    process.communicate()
+    return Kill(len(lines(run)), bool(unfinished(run)))
+
+
+def ended(process: subprocess.Popen, within_s: float) -> bool:
+    """Whether a process ends well within a time."""
     try:
-        process.communicate(timeout=after_s)
+        # Unlike `wait` it reads what the process prints, which would else block it.
+        process.communicate(timeout=within_s)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return Kill(after_s, len(lines(run)), bool(unfinished(run)))
+        return False
     finish(process)
-    return None
+    return True
 
 
 def lines(run: Path) -> list[str]:
@@ -145,9 +181,11 @@ def outcome(run: Path) -> Outcome:
     """Reads a finished run; its model is evaluated by `launch.evaluate`."""
     steps = run.glob("checkpoints/*[0-9]")
     metrics = [json.loads(line) for line in lines(run)]
+    task = build(WorkDir(run).config().task)
     return Outcome(
         checkpoints={step.name: arrays(step / "state") for step in steps},
         metrics=[{k: v for k, v in m.items() if k != "elapsed_s"} for m in metrics],
+        since_best=evaluations_since_best(metrics, task.spec),
         evaluation=json.loads(finish(start("evaluate", run))),
     )
 
@@ -164,19 +202,26 @@ def arrays(state: Path) -> dict[str, bytes]:
     return found
 
 
-def trial(run: Path, seed: int, duration_s: float, wanted: Outcome) -> list[Kill]:
+def trial(
+    run: Path, rng: random.Random, duration_s: float, wanted: Outcome
+) -> list[Kill]:
     """Trains in a new folder, killed once or twice on the way.
 
     Raises:
       RuntimeError: A process did not end well, or the outcome is not the wanted one.
     """
-    rng, kills = random.Random(seed), []
+    kills: list[Kill] = []
     for _ in range(rng.choice((1, 2))):
-        if hit := kill(train(run), run, rng.uniform(0, duration_s)):
+        step = rng.randint(len(lines(run)), len(wanted.metrics))
+        # Imports and compilation take most of the time, steps little of it.
+        after = rng.choice(
+            ((step, rng.uniform(0, DELAY_S)), (0, rng.uniform(0, duration_s)))
+        )
+        if hit := kill(train(run), run, *after):
             kills.append(hit)
-    if not kills:  # the machine was slower when the reference was trained
+    if not kills:  # it ended before
         shutil.rmtree(run)
-        return trial(run, seed, duration_s / 2, wanted)
+        return trial(run, rng, duration_s, wanted)
     finish(train(run))
     found = outcome(run)
     wrong = [n for n in Outcome._fields if getattr(found, n) != getattr(wanted, n)]
@@ -188,9 +233,22 @@ def trial(run: Path, seed: int, duration_s: float, wanted: Outcome) -> list[Kill
 def told(kills: list[Kill]) -> str:
     """Says when the kills were."""
     return " and ".join(
-        f"{k.after_s:.1f} s ({k.steps_logged} steps{', saving' * k.in_save})"
-        for k in kills
+        f"{k.steps_logged} steps{' while saving' * k.in_save}" for k in kills
     )
+
+
+def reference(folder: Path) -> tuple[float, Outcome]:
+    """Trains without a kill, and checks that the run does what is to be shown."""
+    if EXPERIMENT.value == "init_from":
+        finish(train_with(folder / "source", DIGITS, OF_SOURCE))
+    began = time.perf_counter()
+    finish(train(folder / "reference"))
+    duration_s = time.perf_counter() - began
+    found = outcome(folder / "reference")
+    stopped = len(found.metrics) < STEPS.value and found.since_best == 2
+    if stopped != (EXPERIMENT.value == "patience") or not found.checkpoints:
+        raise RuntimeError(f"the reference is not what it should be, see {folder}")
+    return duration_s, found
 
 
 def main(argv):
@@ -198,19 +256,14 @@ def main(argv):
     del argv
     folder = Path(tempfile.mkdtemp(prefix="kill_trials_"))
     write_texts(folder / "texts")
-    began = time.perf_counter()
-    finish(train(folder / "reference"))
-    duration_s = time.perf_counter() - began
-    wanted = outcome(folder / "reference")
-    if len(wanted.metrics) != STEPS.value or not wanted.checkpoints:
-        raise RuntimeError(f"the reference is not what it should be, see {folder}")
-    print(f"reference: {STEPS.value} steps in {duration_s:.1f} s", flush=True)
+    duration_s, wanted = reference(folder)
+    print(f"reference: {len(wanted.metrics)} steps in {duration_s:.1f} s", flush=True)
 
     failed, kills = 0, []
     for seed in range(SEED.value, SEED.value + TRIALS.value):
         run = folder / f"seed_{seed}"
         try:
-            hits = trial(run, seed, duration_s, wanted)
+            hits = trial(run, random.Random(seed), duration_s, wanted)
             print(f"seed {seed}: killed after {told(hits)}: passed", flush=True)
             kills += hits
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""One of the trials of `tests.training.kill_trials`, which says what they show."""
+"""Trials of `tests.training.kill_trials`, which says what they show."""
 
 import os
 import subprocess
@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+# Steps at most: the run with patience stops earlier.
+STEPS = {"digits": 20, "patience": 100, "init_from": 20}
+
 
 @pytest.mark.nightly
-def test_killed_run_gives_the_numbers_of_one_that_never_was(tmp_path):
+@pytest.mark.parametrize("experiment", STEPS)
+def test_killed_run_gives_the_numbers_of_one_that_never_was(tmp_path, experiment):
     """That the trials can fail too is seen where a checkpoint loses the key."""
     done = subprocess.run(
         [
@@ -17,7 +21,8 @@ def test_killed_run_gives_the_numbers_of_one_that_never_was(tmp_path):
             "-m",
             "tests.training.kill_trials",
             "--trials=1",
-            "--steps=20",
+            f"--experiment={experiment}",
+            f"--steps={STEPS[experiment]}",
         ],
         cwd=Path(__file__).parents[2],
         env=os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path)},

@@ -11,6 +11,7 @@ import warnings
 import jax
 import numpy as np
 import pytest
+from flax import traverse_util
 from orbax.checkpoint import v1 as ocp
 
 from ssm_jax.cli.errors import one_line_errors
@@ -37,9 +38,10 @@ def arrays(run, step):
     path = run / "checkpoints" / str(step)
     with warnings.catch_warnings(action="ignore"):  # that the devices must be the same
         found = ocp.load(str(path), checkpointable_name="state")
-    assert {"key", "step"} <= found.keys()
-    found["key"] = jax.random.key_data(found["key"])
-    return {name: np.asarray(leaf).tobytes() for name, leaf in found.items()}
+    assert {"key", "step", "params", "opt_state"} <= found.keys()
+    leaves = traverse_util.flatten_dict(found, sep="/")
+    assert all(isinstance(leaf, np.ndarray) for leaf in leaves.values())
+    return {name: leaf.tobytes() for name, leaf in leaves.items()}
 
 
 def contents(run):
@@ -165,7 +167,7 @@ def test_folder_that_another_process_trains_in_is_left_alone(tmp_path, monkeypat
 
 def test_several_processes_are_refused_before_there_is_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr("ssm_jax.training.loop.build", None)  # nothing is built either
+    monkeypatch.setattr("ssm_jax.training.start.build", None)  # nothing is built either
     with refuses("jax.process_count()", 2, rule="1"):
         train(tiny.shift(), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
-from sklearn.metrics import balanced_accuracy_score, f1_score
+from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 
 from ssm_jax.metrics import R2, Mean
 from ssm_jax.tasks import Digits, PathfinderSegmentation, Shift
@@ -178,6 +178,34 @@ def test_perplexity_is_the_number_of_tokens_that_a_guess_is_among():
 
 
 # Classes of the targets and predicted classes of two batches.
+@pytest.mark.parametrize("scale", tiered([1.0, 1e-3, 1e6]))
+def test_auc_is_that_of_sklearn(scale):
+    """Of the scores as they are compared exactly, of the scores themselves nearly."""
+    of = RNG.integers(0, 2, 3_000)
+    scores = (scale * (RNG.standard_normal(3_000) + of)).astype(np.float32)
+    logits = np.stack([np.zeros_like(scores), scores], -1)
+    mask = RNG.random(3_000) < 0.9
+    parts = [slice(0, 1_000), slice(1_000, 1_001), slice(1_001, None)]
+    sums = [loss_sums("classification", logits[i], of[i], mask[i]) for i in parts]
+    found = metrics(total(sums))["auc"]
+    half = np.clip(scores, -65504, 65504).astype(np.float16)
+    compared = (half.view(np.uint16) & 0xFFF0).view(np.float16)
+    exact = roc_auc_score(of[mask], compared[mask])
+    assert found == pytest.approx(exact, rel=1e-12)
+    if scale < 1e6:
+        assert found == pytest.approx(roc_auc_score(of[mask], scores[mask]), abs=1e-4)
+
+
+def test_auc_of_one_class_is_that_of_chance():
+    sums = loss_sums(
+        "classification",
+        np.eye(2, dtype=np.float32),
+        np.zeros(2, int),
+        np.ones(2, bool),
+    )
+    assert metrics(total([sums]))["auc"] == 0.5
+
+
 CLASSES = {
     "all": ([[0, 0, 1, 2, 0, 1], [2, 2]], [[0, 1, 1, 2, 0, 0], [0, 2]]),
     "no targets of class 1": ([[0, 0, 2], [2, 0]], [[0, 1, 2], [2, 0]]),

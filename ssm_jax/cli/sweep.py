@@ -1,0 +1,199 @@
+r"""Trains and evaluates an experiment over a grid of values and seeds.
+
+    ssm-jax sweep --config=FILE[:variant] --workdir=runs/sweep \
+        --grid=optimizer.learning_rate=1e-3,3e-3 --grid=training.seed=0,1,2
+
+Each ``--grid`` is a field of the config and its values; the runs are all combinations,
+one after the other, in directories of their own below ``--workdir``. Overrides
+``--config.FIELD=VALUE`` hold for all runs. The same command continues a sweep that was
+interrupted: finished runs are skipped. At the end it prints a table with the mean and
+the standard deviation over the values of ``training.seed``, the best in validation
+first, draws it to ``sweep.png`` and ``sweep.pdf`` in ``--workdir``, and writes
+``sweep.csv`` there, with a line for each run. A run whose loss is not finite is counted
+there, the others continue, the exit status is 1, and the next call tries it again.
+
+``--slurm=FILE`` trains nothing and writes the script of a Slurm job array, in which
+each job is the run of one index (``--row``). When they have ended, the command without
+``--slurm`` prints the table.
+"""
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+from absl import flags, logging
+from matplotlib.figure import Figure
+
+from ssm_jax import plots
+from ssm_jax.cli import report, sweep_table
+from ssm_jax.cli.config_file import define_config, set_data_dir
+from ssm_jax.cli.grid import SEED, Cell, cells
+from ssm_jax.cli.outputs import check_writable
+from ssm_jax.cli.summary import Row, Summary, name_of
+from ssm_jax.config import changed_fields, packages_of
+from ssm_jax.evaluation import evaluate_run
+from ssm_jax.training import WorkDir, train
+from ssm_jax.training.start import build_parts
+from ssm_jax.training.stopping import is_finished
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    define_config()
+    flags.DEFINE_string("workdir", None, "Directory of the work dirs.", required=True)
+    flags.DEFINE_multi_string("grid", [], "FIELD=VALUE,VALUE,... of the config.")
+    flags.DEFINE_string("data_dir", None, "Directory of prepared data sets.")
+    flags.DEFINE_integer("row", None, "Do only the run of this index.", lower_bound=0)
+    flags.DEFINE_string("slurm", None, "Write a Slurm array script to this file.")
+
+
+def main(argv):
+    """Does the runs of ``--grid``, or writes the script that does."""
+    del argv
+    values = flags.FLAGS
+    if not values.grid:
+        raise ValueError(
+            "`--grid` must name a field and its values, got none; "
+            "--grid=training.seed=0,1,2 is an example."
+        )
+    line = values.read_flags_from_files(sys.argv, force_gnu=False)
+    runs = cells(line, values.grid, values.workdir)
+    for cell in runs:
+        set_data_dir(cell.config, values.data_dir)
+        # All before the first, so that no value is refused after hours of training.
+        build_parts(cell.config)
+    check_writable("slurm", values.slurm)
+    if values.slurm:
+        Path(values.workdir).mkdir(parents=True, exist_ok=True)
+        Path(values.slurm).write_text(slurm_script(line, len(runs), values.workdir))
+        print(f"{values.slurm}: {len(runs)} runs; `sbatch {values.slurm}` starts them")
+        return
+    if values.row is not None:
+        if values.row >= len(runs):
+            raise ValueError(
+                f"`--row` must be below {len(runs)}, the number of runs, got "
+                f"{values.row}; they are counted from 0."
+            )
+        do(runs[values.row])
+        return
+    results = []
+    for index, cell in enumerate(runs):
+        logging.info("run %d of %d: %s", index + 1, len(runs), cell.workdir)
+        try:
+            row = do(cell)
+        except FloatingPointError as error:
+            logging.error("%s: %s", cell.workdir, error)
+            row = None
+        results.append((cell.values, row))
+        # The compiled functions of a run serve no other.
+        jax.clear_caches()
+    print(sweep_table.of_sweep(results), end="")
+    root = Path(values.workdir)
+    sweep_table.write_csv(root / "sweep.csv", runs, results)
+    if figure := sweep_figure(results):
+        print(*plots.save(figure, root / "sweep.png"), sep="\n")
+    return any(row is None for _, row in results)
+
+
+def do(cell: Cell) -> Row:
+    """Trains and evaluates a run, unless that is done.
+
+    Args:
+      cell: The run.
+
+    Returns:
+      Its row in tables, with the metric in validation at the evaluated step as
+      ``validation``.
+
+    Raises:
+      ValueError: The work dir is that of another config, or in use.
+      FloatingPointError: The loss is not finite.
+    """
+    work = WorkDir(cell.workdir)
+    if is_done(cell):
+        logging.info("finished before: %s", cell.workdir)
+    else:
+        train(cell.config, str(cell.workdir))
+        # The experiment names its classes itself, so that they may be run.
+        evaluate_run(cell.workdir, packages=packages_of(cell.config))
+    row = report.row_of(work)
+    name = f"validation/{row['metric'].split()[-1]}"
+    lines = {line["step"]: line for line in work.metrics() if name in line}
+    return {**row, "validation": lines[row["best_step"]][name]}
+
+
+def sweep_figure(results: Sequence[sweep_table.Result]) -> Figure | None:
+    """Draws a sweep against its first field, a line for each of the other values.
+
+    Args:
+      results: As `sweep_table.of_sweep` takes them.
+
+    Returns:
+      The figure. None if only seeds vary, or no run has a result.
+    """
+    finished = [(values, row) for values, row in results if row is not None]
+    varied = [name for name in results[0][0] if name != SEED]
+    if not (varied and finished):
+        return None
+    first, *others = varied
+    lines: dict[str, dict[str, list[float]]] = {}
+    for values, row in finished:
+        label = ", ".join(f"{name.split('.')[-1]} {values[name]}" for name in others)
+        line = lines.setdefault(label, {})
+        line.setdefault(values[first], []).append(row["value"])
+    _, row = finished[0]
+    return plots.sweep(
+        lines,
+        field=first,
+        metric=row["metric"],
+        baseline=Summary((row,)).baseline,
+        title=name_of(row),
+    )
+
+
+def is_done(cell: Cell) -> bool:
+    """Whether a run of this config is trained to its end and evaluated."""
+    work = WorkDir(cell.workdir)
+    evaluated = work.path / "evaluation.json"
+    if not evaluated.exists():
+        return False
+    if changes := changed_fields(work.config(), cell.config):
+        raise ValueError(
+            f"`workdir` must be new or of the same config, got {work.path}, where "
+            f"{changes}; give another --workdir."
+        )
+    # A run that was continued after its evaluation is evaluated again.
+    metrics = work.path / "metrics.jsonl"
+    stale = metrics.stat().st_mtime > evaluated.stat().st_mtime
+    return not stale and is_finished(work.metrics(), cell.config.training)
+
+
+def slurm_script(argv: list[str], n_runs: int, root: str) -> str:
+    """Returns the script of a Slurm job array that does one run in each job.
+
+    Args:
+      argv: The command line of the sweep.
+      n_runs: Number of runs.
+      root: Directory of the work dirs, where Slurm writes the output of jobs too.
+    """
+    words = []
+    for word, previous in zip(argv[1:], ["", *argv[1:]], strict=False):
+        # `--slurm FILE` may be two words.
+        if previous not in ("--slurm", "-slurm") and not word.lstrip("-").startswith(
+            "slurm"
+        ):
+            words.append(shlex.quote(word))
+    command = " \\\n    ".join(["ssm-jax sweep", *words, "--row=$SLURM_ARRAY_TASK_ID"])
+    return f"""#!/bin/bash
+#SBATCH --job-name=sweep
+#SBATCH --array=0-{n_runs - 1}
+#SBATCH --output={Path(root).absolute()}/slurm-%A_%a.out
+# Options of the cluster, as --partition and --gpus, are given to sbatch or added here.
+
+set -e
+cd {shlex.quote(str(Path.cwd()))}
+export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH
+{command}
+"""

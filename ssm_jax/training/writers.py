@@ -1,0 +1,118 @@
+"""Metrics sent to TensorBoard and Weights & Biases, beside the file of the run."""
+
+import contextlib
+import importlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+_PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
+WRITERS = tuple(_PACKAGES)
+"""Names of writers, which are those of the extras that install their packages."""
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """Receives the metrics of a run, as those of ``clu.metric_writers`` do."""
+
+    def write_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Writes the metrics of a step; steps increase."""
+
+    def close(self) -> None:
+        """Writes what is left and closes."""
+
+
+class _TensorBoard:
+    def __init__(self, module, directory, start):
+        # A run that was killed logs the steps since its checkpoint again. The names
+        # of files have the second; a restart within it would overwrite the file.
+        self._writer = module.SummaryWriter(
+            str(directory / "tensorboard"),
+            purge_step=start + 1 if start else None,
+            filename_suffix=f".{start}",
+        )
+
+    def write_scalars(self, step, scalars):
+        for name, value in scalars.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self):
+        self._writer.close()
+
+
+class _Wandb:
+    def __init__(self, module, directory, start):
+        # The run of this id continues; it ignores steps that it has.
+        path = directory / "wandb.json"
+        known = json.loads(path.read_text()) if start and path.exists() else {}
+        self._run = module.init(
+            dir=str(directory),
+            name=directory.name,
+            config=json.loads((directory / "config.json").read_text()),
+            id=known.get("id"),
+            resume="allow",
+        )
+        path.write_text(json.dumps({"id": self._run.id}))
+
+    def write_scalars(self, step, scalars):
+        self._run.log(dict(scalars), step=step)
+
+    def close(self):
+        self._run.finish()
+
+
+_CLASSES = {"tensorboard": _TensorBoard, "wandb": _Wandb}
+
+
+def check_writers(names: Iterable[str]) -> dict[str, Any]:
+    """Imports the packages of writers.
+
+    Args:
+      names: Names of `WRITERS`.
+
+    Returns:
+      The package of each name.
+
+    Raises:
+      ValueError: A name is unknown, or its package is not installed.
+    """
+    modules = {}
+    for name in names:
+        if name not in _PACKAGES:
+            raise ValueError(
+                f"`writers` must be among {', '.join(WRITERS)}, got {name!r}."
+            )
+        try:
+            modules[name] = importlib.import_module(_PACKAGES[name])
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"`writers` must be installed, got {name!r} without {error.name}; "
+                f"`pip install ssm_jax[{name}]` installs it."
+            ) from error
+    return modules
+
+
+@contextlib.contextmanager
+def open_writers(
+    names: Sequence[str], directory: Path, start: int
+) -> Iterator[list[Writer]]:
+    """Opens writers of a run and closes them at the end of the block.
+
+    Args:
+      names: Names of `WRITERS`.
+      directory: Work dir of the run; TensorBoard's files are in ``tensorboard``, and
+        ``wandb.json`` has the id of the run of Weights & Biases.
+      start: Number of steps taken before; those after it that were written before are
+        replaced.
+
+    Raises:
+      ValueError: A name is unknown, or its package is not installed.
+    """
+    with contextlib.ExitStack() as stack:
+        writers = []
+        for name, module in check_writers(names).items():
+            writer = _CLASSES[name](module, directory, start)
+            stack.callback(writer.close)
+            writers.append(writer)
+        yield writers

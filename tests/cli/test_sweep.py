@@ -1,0 +1,254 @@
+"""Sweeps: the runs of a grid, their work dirs, table and Slurm script."""
+
+import csv
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+from ssm_jax.cli import sweep
+from ssm_jax.cli.grid import cells, parse_grid
+from ssm_jax.cli.sweep_table import of_sweep
+from tests.bad_inputs import refuses
+from tests.cli import programs
+from tests.cli.test_train import DIGITS
+
+# ml_collections loads the experiment by a call that importlib wants replaced.
+pytestmark = pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")
+DIGITS_FILE = ["sweep", "--config=experiments/dlr/digits.py"]
+
+
+def test_cells_are_the_product_of_the_axes_the_last_fastest(tmp_path):
+    axes = ["optimizer.learning_rate=1e-3,3e-3", "training.seed=0,1"]
+    found = cells(DIGITS_FILE, axes, str(tmp_path))
+    chosen = [
+        (cell.config.optimizer.learning_rate, cell.config.training.seed)
+        for cell in found
+    ]
+    assert chosen == [(1e-3, 0), (1e-3, 1), (3e-3, 0), (3e-3, 1)]
+    path = tmp_path / "optimizer.learning_rate=3e-3" / "training.seed=0"
+    assert found[2].workdir == path
+
+
+def test_overrides_hold_for_all_cells_and_references_follow_the_grid(tmp_path):
+    line = [*DIGITS_FILE, "--config.training.batch_size=7"]
+    found = cells(line, ["training.steps=10,20"], str(tmp_path))
+    assert [cell.config.training.batch_size for cell in found] == [7, 7]
+    # The schedule ends with the training.
+    assert [cell.config.optimizer.schedule_steps for cell in found] == [10, 20]
+
+
+def test_commas_in_brackets_and_quotes_do_not_separate():
+    found = parse_grid(["a=(0, 1),(0, 2)", "config.b='x,y',z"])
+    assert [cell["a"] for cell in found] == ["(0, 1)"] * 2 + ["(0, 2)"] * 2
+    assert [cell["b"] for cell in found] == ["'x,y'", "z"] * 2
+
+
+@pytest.mark.parametrize(
+    "axes", [["seed"], ["training.seed="], ["training.seed=0,,1"], ["=1"]]
+)
+def test_malformed_axes_are_refused(axes):
+    with refuses("--grid", rule="FIELD=VALUE"):
+        parse_grid(axes)
+
+
+@pytest.mark.parametrize("axes", [["a=1,1"], ["a=1", "config.a=2"]])
+def test_repeated_fields_and_values_are_refused(axes):
+    with refuses("--grid", rule="once"):
+        parse_grid(axes)
+
+
+def test_values_with_one_name_are_refused(tmp_path):
+    with refuses("--grid", rule="different names"):
+        cells(DIGITS_FILE, ["model.block.norm=layer,layer /,layer_"], str(tmp_path))
+
+
+def test_a_field_that_is_not_there_is_refused_with_the_nearest(tmp_path):
+    with pytest.raises((ValueError, flags.Error), match="learning_rate"):
+        cells(DIGITS_FILE, ["optimizer.learning_rat=1"], str(tmp_path))
+
+
+def test_a_value_of_another_type_is_refused(tmp_path):
+    with pytest.raises(flags.Error, match="much"):
+        cells(DIGITS_FILE, ["training.steps=much"], str(tmp_path))
+
+
+def row(value, validation, metric="test accuracy"):
+    name = metric.split()[-1]
+    return {
+        "metric": metric,
+        "value": value,
+        "validation": validation,
+        "baseline": {"name": "majority class", name: 0.1, "n_examples": 100},
+        "best_step": 4,
+        "seconds": 2.0,
+        "date": "2026-01-01",
+        "experiment": "dlr/digits",
+        "variant": "",
+    }
+
+
+def test_table_averages_over_seeds_and_the_best_in_validation_is_first():
+    results = [
+        ({"rate": "low", "training.seed": "0"}, row(0.9, 0.5)),
+        ({"rate": "low", "training.seed": "1"}, row(0.7, 0.7)),
+        ({"rate": "high", "training.seed": "0"}, row(0.4, 0.8)),
+        ({"rate": "high", "training.seed": "1"}, None),
+    ]
+    head, _, first, second = of_sweep(results).splitlines()
+    names = [cell.strip() for cell in head.strip("|").split("|")]
+    assert names[0] == "rate" and names[-2:] == ["seeds", "not finite"]
+    high, low = (
+        dict(
+            zip(
+                names,
+                [cell.strip() for cell in line.strip("|").split("|")],
+                strict=True,
+            )
+        )
+        for line in (first, second)
+    )
+    assert (high["rate"], high["seeds"], high["not finite"]) == ("high", "1", "1")
+    assert (low["rate"], low["seeds"], low["not finite"]) == ("low", "2", "0")
+    # The sample standard deviation of .9 and .7.
+    assert low["test accuracy"].startswith("0.8000 ± 0.1414"), low
+    assert high["baseline"] == low["baseline"] == "0.1000"
+    assert low["validation accuracy"].startswith("0.6000 ± 0.1414"), low
+
+
+def test_the_smallest_perplexity_is_first():
+    results = [
+        ({"rate": "low"}, row(5.0, 5.0, "test perplexity")),
+        ({"rate": "high"}, row(4.0, 4.0, "test perplexity")),
+    ]
+    assert of_sweep(results).splitlines()[2].startswith("| high")
+
+
+def test_figure_has_a_line_for_each_other_value_and_the_spread_of_seeds():
+    results = [
+        (
+            {"lr": lr, "model.norm": norm, "training.seed": seed},
+            row(float(lr) + int(seed), 0.5),
+        )
+        for lr in ("0.01", "0.1")
+        for norm in ("scalar", "layer")
+        for seed in ("0", "1")
+    ]
+    figure = sweep.sweep_figure(results)
+    assert figure is not None
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == "lr" and axes.get_xscale() == "log"
+    assert axes.get_legend_handles_labels()[1] == [
+        "trivial baseline",
+        "norm scalar",
+        "norm layer",
+    ]
+    line = axes.containers[0].lines[0]
+    assert line.get_xdata().tolist() == [0.01, 0.1]
+    assert line.get_ydata() == pytest.approx([0.51, 0.6])
+
+
+def test_no_figure_where_only_seeds_vary():
+    assert sweep.sweep_figure([({"training.seed": "0"}, row(0.5, 0.5))]) is None
+
+
+def test_slurm_script_is_the_array_of_the_runs(tmp_path):
+    line = ["sweep", "--grid=a=1,2", "--slurm", "a b.sh", "--slurm=x", "--workdir=w x"]
+    script = sweep.slurm_script(line, 6, "w x")
+    assert "#SBATCH --array=0-5\n" in script
+    path = tmp_path / "array.sh"
+    path.write_text(script)
+    subprocess.run(["bash", "-n", path], check=True)
+    # The command of one job, with the shell's own splitting into words.
+    command = script[script.index("ssm-jax sweep") :]
+    said = subprocess.run(
+        ["bash", "-c", f"ssm-jax() {{ printf '%s\\n' \"$@\"; }}\n{command}"],
+        env={"SLURM_ARRAY_TASK_ID": "3"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert said == ["sweep", "--grid=a=1,2", "--workdir=w x", "--row=3"]
+
+
+def launch(monkeypatch, root, *arguments):
+    grid = "--grid=optimizer.learning_rate=1e-3,1e-2", "--grid=training.seed=0,1"
+    return programs.run(
+        monkeypatch, "sweep", *DIGITS, f"--workdir={root}", *grid, *arguments
+    )
+
+
+@pytest.mark.nightly
+def test_a_sweep_continues_where_it_was_left(monkeypatch, tmp_path, capsys):
+    """Runs by index, as jobs of an array, one lost and one cut short, then all."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert launch(monkeypatch, whole) in (0, None)
+    printed = capsys.readouterr().out
+    for index in (0, 3):
+        assert launch(monkeypatch, parts, f"--row={index}") in (0, None)
+    rate = "optimizer.learning_rate=1e-3"
+    first = parts / rate / "training.seed=0"
+    (first / "evaluation.json").unlink()
+    shutil.copytree(whole / rate / "training.seed=1", parts / rate / "training.seed=1")
+    (parts / rate / "training.seed=1" / "evaluation.json").unlink()
+    kept = parts / "optimizer.learning_rate=1e-2" / "training.seed=1" / "metrics.jsonl"
+    before = kept.stat().st_mtime_ns
+    capsys.readouterr()
+    assert launch(monkeypatch, parts) in (0, None)
+    assert kept.stat().st_mtime_ns == before
+    assert (parts / "sweep.png").exists()
+    with (whole / "sweep.csv").open() as one, (parts / "sweep.csv").open() as other:
+        runs, again = list(csv.DictReader(one)), list(csv.DictReader(other))
+    assert len(runs) == 4
+    measured = "optimizer.learning_rate", "training.seed", "validation", "value"
+    for a, b in zip(runs, again, strict=True):
+        assert [a[name] for name in measured] == [b[name] for name in measured]
+        stored = json.loads((Path(a["workdir"]) / "evaluation.json").read_text())
+        assert float(a["value"]) == stored["accuracy"]
+    assert "test accuracy" in printed
+
+
+@pytest.mark.nightly
+def test_a_run_whose_loss_is_not_finite_ends_no_other(monkeypatch, tmp_path, capsys):
+    status = programs.run(
+        monkeypatch,
+        "sweep",
+        *DIGITS,
+        f"--workdir={tmp_path}",
+        "--grid=optimizer.learning_rate=1e30,1e-3",
+    )
+    assert status == 1
+    first, second = capsys.readouterr().out.splitlines()[2:4]
+    assert first.startswith("| 1e-3") and second.startswith("| 1e30")
+    assert second.rstrip(" |").endswith("1")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ((), "`--grid` must name a field"),
+        (("--grid=training.seed=0", "--row=1"), "`--row` must be below 1"),
+        (("--grid=training.steps=0,4",), "`steps`"),
+    ],
+)
+def test_bad_flags_are_refused_before_anything_is_trained(
+    monkeypatch, tmp_path, capsys, arguments, words
+):
+    root = tmp_path / "sweep"
+    flags_ = *DIGITS, f"--workdir={root}", *arguments
+    assert programs.run(monkeypatch, "sweep", *flags_) == 2
+    assert words in capsys.readouterr().err
+    assert not root.exists()
+
+
+@pytest.mark.full
+def test_slurm_writes_the_script_and_trains_nothing(monkeypatch, tmp_path, capsys):
+    script = tmp_path / "array.sh"
+    assert launch(monkeypatch, tmp_path / "runs", f"--slurm={script}") in (0, None)
+    assert "4 runs" in capsys.readouterr().out
+    assert "--array=0-3" in script.read_text()
+    assert not list((tmp_path / "runs").iterdir())

@@ -1,0 +1,105 @@
+"""Signals, and checkpoints by time: no step is lost, and no number changes."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from ssm_jax.tasks import Digits, Shift
+from ssm_jax.training import interruption, train
+from ssm_jax.training.checkpointing import Checkpoints
+from tests.tiers import tiered
+from tests.training import tiny
+from tests.training.test_loop import arrays, lines
+
+CONFIGS = {
+    "digits": (tiny.digits, {}, Digits),  # AUC and counts of classes are arrays.
+    "carried": (tiny.shift, {"initial_state": "carry"}, Shift),
+}
+
+
+def signalled(monkeypatch, cls, step, number):
+    """Sends a signal to this process when the batch of a step is asked for."""
+    batch = cls.batch
+
+    def sending(task, split, index, batch_size, seed):
+        if split == "train" and index == step - 1:
+            os.kill(os.getpid(), number)
+        return batch(task, split, index, batch_size, seed)
+
+    monkeypatch.setattr(cls, "batch", sending)
+
+
+@pytest.mark.parametrize(
+    ("make", "fields", "cls"), tiered(CONFIGS, 0, full=["digits"], unpack=True)
+)
+# Between lines of metrics, and at one.
+@pytest.mark.parametrize("step", tiered([5, 6], 0, full=1))
+def test_signal_loses_no_step_and_changes_no_number(
+    tmp_path, monkeypatch, make, fields, cls, step
+):
+    config = make(**fields)
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    train(config, str(whole))
+    with monkeypatch.context() as patch:
+        signalled(patch, cls, step, signal.SIGTERM)
+        with pytest.raises(SystemExit) as exit:
+            train(config, str(run))
+    assert exit.value.code == 143
+    assert Checkpoints(run / "checkpoints").latest_step == step
+    train(config, str(run))
+    assert lines(run) == lines(whole)
+    assert arrays(run, 7) == arrays(whole, 7)
+
+
+@pytest.mark.nightly
+def test_checkpoints_by_time_change_no_number(tmp_path, monkeypatch):
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    train(tiny.digits(), str(whole))
+    config = tiny.digits(checkpoint_minutes=1e-9)
+    with monkeypatch.context() as patch:
+        signalled(patch, Digits, 2, signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, str(run))
+    assert Checkpoints(run / "checkpoints").latest_step == 2
+    train(config, str(run))
+    assert lines(run) == lines(whole)
+    assert arrays(run, 7) == arrays(whole, 7)
+
+
+@pytest.mark.full
+def test_state_that_is_not_finite_is_not_saved_by_a_signal(tmp_path, monkeypatch):
+    config = tiny.shift(log_every=7, evaluate_every=7)
+    config.optimizer.update(kind="sgd", learning_rate=1e20)
+    signalled(monkeypatch, Shift, 3, signal.SIGTERM)
+    with pytest.raises(FloatingPointError, match="step 2"):
+        train(config, str(tmp_path))
+    assert Checkpoints(tmp_path / "checkpoints").latest_step is None
+
+
+def test_second_signal_exits_at_once(monkeypatch, capfd):
+    statuses = []
+    monkeypatch.setattr(interruption.os, "_exit", statuses.append)
+    before = signal.getsignal(signal.SIGTERM)
+    with interruption.Interruption() as stop:
+        assert not stop.requested
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested and not statuses
+        os.kill(os.getpid(), signal.SIGINT)
+    assert statuses == [130]
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert "a second signal exits at once" in capfd.readouterr().err
+
+
+def test_other_threads_receive_no_signals():
+    found = []
+
+    def enter():
+        with interruption.Interruption() as stop:
+            found.append(stop.requested)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert found == [False]
