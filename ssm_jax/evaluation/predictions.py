@@ -8,7 +8,8 @@ import numpy as np
 import optax
 
 from ssm_jax.evaluation.restore import Restored
-from ssm_jax.tasks.base import Split, Task, contiguous_indices, shuffled_indices
+from ssm_jax.tasks.base import Split, Task
+from ssm_jax.tasks.order import contiguous_indices, shuffled_indices
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.evaluate import n_evaluated

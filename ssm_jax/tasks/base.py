@@ -3,14 +3,13 @@
 A batch depends only on its split, its index, its size and the seed. The position in the
 data is therefore one integer, a resumed run reads the batches that an uninterrupted run
 would have read, and a task has no state to save. A task on a finite set selects its
-rows with `shuffled_indices` or `contiguous_indices`; an endless task draws its numbers
-with `generator`.
+rows with `ssm_jax.tasks.order`; an endless task draws its numbers with `generator`.
 """
 
 import dataclasses
-import functools
+import inspect
 import zlib
-from typing import Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
@@ -106,9 +105,12 @@ class Task(Protocol):
     def batch(self, split: Split, index: int, batch_size: int, seed: int) -> Batch:
         """Returns batch ``index`` of a split, a pure function of the arguments.
 
+        A task may also have a keyword ``rows``, the slice of the rows of the batch
+        that it returns: then each of several processes reads its own rows only.
+
         Args:
           split: ``"train"`` has no last batch: a finite set is shuffled in each epoch
-            (except streams, see `contiguous_indices`), and the examples of an epoch
+            (except streams, see `ssm_jax.tasks.order`), and the examples of an epoch
             that do not fill a batch are dropped. The other splits of a finite set are
             read once, in order, and the last batch is padded with rows whose
             ``loss_mask`` is false. An endless task is endless in every split.
@@ -148,80 +150,7 @@ def n_batches(task: Task, split: Split, batch_size: int) -> int | None:
     """
     check_request(split, index=0, batch_size=batch_size, seed=0)
     n = task.n_examples(split)
-    return None if n is None else _count_batches(n, split, batch_size)
-
-
-def shuffled_indices(
-    n: int, split: Split, index: int, batch_size: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices of one batch of a finite split; the train split is shuffled.
-
-    Args:
-      n: Number of examples in the split.
-      split: ``"train"`` is shuffled in each epoch, the others are read in order.
-      index: Position in the split, in batches.
-      batch_size: Number of rows of the batch, ``b``.
-      seed: Seeds the order of the train split.
-
-    Returns:
-      ``(rows, loss_mask)``: indices, int64 in ``[0, n)``, and a bool that is false
-      where a row pads the last batch, both ``(b,)``. Padding rows repeat the last
-      example.
-
-    Raises:
-      ValueError: As for `Task.batch`.
-
-    Example:
-      >>> rows, loss_mask = shuffled_indices(5, "test", 1, 3, seed=0)
-      >>> print(rows, loss_mask)
-      [3 4 4] [ True  True False]
-    """
-    # Every epoch has its own permutation, so an epoch depends on no earlier one.
-    _, epoch, position = _locate(n, split, index, batch_size, seed)
-    if split == "train":
-        order = _order(n, split, seed, epoch)
-        # A copy: the permutation is cached, and the caller may modify the rows.
-        rows = order[position * batch_size : (position + 1) * batch_size].copy()
-        return rows, np.ones(batch_size, bool)
-    # Every batch has `batch_size` rows, so that a jitted step is compiled once.
-    rows = position * batch_size + np.arange(batch_size)
-    return np.minimum(rows, n - 1), rows < n
-
-
-def contiguous_indices(
-    n: int, split: Split, index: int, batch_size: int, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the indices of one batch so that each row continues the previous batch.
-
-    The consecutive examples of the split are divided into ``batch_size`` streams of
-    equal length: row ``r`` of a batch is the example that follows row ``r`` of the
-    previous batch. All epochs are equal and do not depend on the seed.
-
-    Args:
-      n: Number of examples in the split.
-      split: For ``"train"`` the last examples that do not fill all streams are dropped;
-        for the other splits the last streams are padded.
-      index: Position in the split, in batches.
-      batch_size: Number of rows of the batch, ``b``, and of streams.
-      seed: Validated, otherwise unused.
-
-    Returns:
-      ``(rows, loss_mask)``, as `shuffled_indices` returns them.
-
-    Raises:
-      ValueError: As for `Task.batch`.
-
-    Example:
-      >>> for index in (0, 1, 2):
-      ...     print(*contiguous_indices(5, "test", index, 2, seed=0))
-      [0 3] [ True  True]
-      [1 4] [ True  True]
-      [2 4] [ True False]
-    """
-    length, _, position = _locate(n, split, index, batch_size, seed)
-    # Stream r is the examples from r * length on; a batch has one of each stream.
-    rows = length * np.arange(batch_size) + position
-    return np.minimum(rows, n - 1), rows < n
+    return None if n is None else count_batches(n, split, batch_size)
 
 
 def generator(task: str, split: Split, seed: int, index: int) -> np.random.Generator:
@@ -251,6 +180,42 @@ def generator(task: str, split: Split, seed: int, index: int) -> np.random.Gener
     return np.random.default_rng(sequence)
 
 
+def rows_of_batch(
+    task: Task,
+    split: Split,
+    index: int,
+    batch_size: int,
+    seed: int,
+    rows: slice | None = None,
+) -> Batch:
+    """Returns some rows of a batch.
+
+    Args:
+      task: The task. One without the keyword ``rows`` makes the whole batch first.
+      split: As for `Task.batch`.
+      index: As for `Task.batch`.
+      batch_size: Number of rows of the whole batch.
+      seed: As for `Task.batch`.
+      rows: The rows, with a start and an end. None means all.
+
+    Returns:
+      The rows, equal to those of the whole batch.
+
+    Example:
+      >>> from ssm_jax.tasks import Digits
+      >>> rows_of_batch(Digits(), "test", 0, 8, 0, slice(4, 6)).inputs.shape
+      (2, 64, 1)
+    """
+    if rows is None:
+        return task.batch(split, index, batch_size, seed)
+    # The type of the task is not that of the protocol, whose `batch` has no `rows`.
+    make: Any = task.batch
+    if "rows" in inspect.signature(make).parameters:
+        return make(split, index, batch_size, seed, rows=rows)
+    batch = make(split, index, batch_size, seed)
+    return Batch(*(None if array is None else array[rows] for array in batch))
+
+
 def check_split(split: Split) -> None:
     """Raises ValueError unless ``split`` is the name of a split."""
     if split not in get_args(Split):
@@ -268,27 +233,8 @@ def check_request(split: Split, index: int, batch_size: int, seed: int) -> None:
     check_value("seed", seed, Seed)
 
 
-def _locate(n, split, index, batch_size, seed):
-    """Returns the batches per epoch, the epoch, and the position in the epoch."""
-    check_request(split, index, batch_size, seed)
-    n_of_epoch = _count_batches(n, split, batch_size)
-    if split != "train" and index >= n_of_epoch:
-        raise ValueError(
-            f"`index` must be below {n_of_epoch}, the batches of {batch_size} in the "
-            f"{split} split, got {index}; `n_batches` counts them."
-        )
-    # In the other splits the epoch is always 0, by the check above.
-    return n_of_epoch, *divmod(index, n_of_epoch)
-
-
-# Drawing a permutation takes 1 ms for 60,000 examples and 100 ms for two million, too
-# long for each batch; batches are read in order, so the last one is cached.
-@functools.lru_cache(maxsize=1)
-def _order(n, split, seed, epoch):
-    return generator("order of an epoch", split, seed, epoch).permutation(n)
-
-
-def _count_batches(n: int, split: Split, batch_size: int) -> int:
+def count_batches(n: int, split: Split, batch_size: int) -> int:
+    """Returns the number of batches of one epoch of a split of ``n`` examples."""
     # Evaluation reads every example (rounds up); training drops a partial batch.
     if split != "train":
         return -(-n // batch_size)

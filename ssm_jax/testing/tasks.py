@@ -3,6 +3,7 @@
 import numpy as np
 
 from ssm_jax.tasks import Batch, Task, TaskSpec, n_batches
+from ssm_jax.tasks.base import rows_of_batch
 from ssm_jax.testing.comparison import holds
 
 _SPLITS = ("train", "validation", "test")
@@ -36,6 +37,13 @@ def check_task(task: Task, *, batch_size: int = 3) -> None:
             _equal(batch, task.batch(split, 0, batch_size, 0)),
             f"{name}, {split}: the same arguments must give the same batch",
             "draw from `ssm_jax.tasks.base.generator`, which depends on them alone",
+        )
+        rows = slice(1, batch_size)
+        own = Batch(*(None if array is None else array[rows] for array in batch))
+        holds(
+            _equal(own, rows_of_batch(task, split, 0, batch_size, 0, rows)),
+            f"{name}, {split}: `rows` must select rows of the whole batch",
+            "pass it to `shuffled_indices`, or leave the keyword out",
         )
         n = n_batches(task, split, batch_size)
         if n is None or n > 1:

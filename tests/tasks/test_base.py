@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from ssm_jax import tasks
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from tests.bad_inputs import refuses
 
 
 def test_train_examples_dropped_for_a_partial_batch_differ_between_epochs():
     epochs = [
-        [base.shuffled_indices(10, "train", 3 * e + i, 3, seed=0)[0] for i in range(3)]
+        [order.shuffled_indices(10, "train", 3 * e + i, 3, seed=0)[0] for i in range(3)]
         for e in range(40)
     ]
     for epoch in epochs:
@@ -24,16 +24,16 @@ def test_train_examples_dropped_for_a_partial_batch_differ_between_epochs():
 
 
 def test_train_order_depends_on_seed_and_epoch_not_on_batch_size():
-    whole, _ = base.shuffled_indices(12, "train", 5, 12, seed=7)
+    whole, _ = order.shuffled_indices(12, "train", 5, 12, seed=7)
     parts = [
-        base.shuffled_indices(12, "train", 5 * 3 + i, 4, seed=7)[0] for i in range(3)
+        order.shuffled_indices(12, "train", 5 * 3 + i, 4, seed=7)[0] for i in range(3)
     ]
     chex.assert_trees_all_equal(np.concatenate(parts), whole)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_last_evaluation_batch_is_padded_with_masked_rows(split):
-    rows, loss_mask = base.shuffled_indices(10, split, 2, 4, seed=0)
+    rows, loss_mask = order.shuffled_indices(10, split, 2, 4, seed=0)
     chex.assert_trees_all_equal(rows, np.array([8, 9, 9, 9]))
     chex.assert_trees_all_equal(loss_mask, np.array([True, True, False, False]))
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ssm_jax.fields import PositiveInt, check_fields
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.arrays import checks
 
 
@@ -113,18 +113,26 @@ class GrainTask:
         return n
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        indices, loss_mask = order.shuffled_indices(
+            n, split, index, batch_size, seed, rows
+        )
         n_of_epoch = base.n_batches(self, split, batch_size) or 1
         # Elements beyond the last are those of further epochs.
-        rows = rows + n * (index // n_of_epoch)
+        indices = indices + n * (index // n_of_epoch)
         dataset = _dataset(self.source, split)
         examples = [
             self._example(dataset[element], f"element {element} of {split}")
-            for element in rows.tolist()
+            for element in indices.tolist()
         ]
         inputs, targets, mask = (np.stack(part) for part in zip(*examples, strict=True))
         if self.per_step:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from ssm_jax.fields import Fraction, PositiveInt, check_fields
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.arrays import checks
 
 
@@ -117,21 +117,31 @@ class ArrayTask:
         return n
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        places, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        places, loss_mask = order.shuffled_indices(
+            n, split, index, batch_size, seed, rows
+        )
         arrays = _arrays(self)
-        rows = arrays.rows[split][places]
+        indices = arrays.rows[split][places]
         mask = None
         if arrays.lengths is not None:
-            mask = np.arange(self.length) < arrays.lengths[rows][..., None]
+            mask = np.arange(self.length) < arrays.lengths[indices][..., None]
         if self.per_step:
             steps = np.ones((1, self.length), bool) if mask is None else mask
             loss_mask = loss_mask[:, None] & steps
         # Indexing by an array copies: the caller may modify the batch.
-        return base.Batch(arrays.inputs[rows], arrays.targets[rows], loss_mask, mask)
+        return base.Batch(
+            arrays.inputs[indices], arrays.targets[indices], loss_mask, mask
+        )
 
     def _path(self):
         return os.path.join(os.path.expanduser(self.data_dir or ""), self.file)

@@ -49,11 +49,17 @@ class Digits:
         return len(_read()[split].labels)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_split(split)
-        return _read()[split].batch(split, index, batch_size, seed)
+        return _read()[split].batch(split, index, batch_size, seed, rows=rows)
 
 
 @functools.cache

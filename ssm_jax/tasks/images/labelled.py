@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 
 
 class LabelledImages(NamedTuple):
@@ -21,7 +21,13 @@ class LabelledImages(NamedTuple):
     white: int
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index`` of these images, which are one whole split.
 
@@ -30,6 +36,7 @@ class LabelledImages(NamedTuple):
           index: Position in the split, in batches.
           batch_size: Number of rows of the batch, ``b``.
           seed: Seeds the order of the train split.
+          rows: The rows of the batch that are returned. None means all.
 
         Returns:
           Inputs ``(b, l, 1)`` in [0, 1], targets and loss mask ``(b,)``.
@@ -44,13 +51,13 @@ class LabelledImages(NamedTuple):
           >>> print(batch.inputs[0, :, 0], batch.targets)
           [0.  0.5 1. ] [7]
         """
-        rows, loss_mask = base.shuffled_indices(
-            len(self.labels), split, index, batch_size, seed
+        indices, loss_mask = order.shuffled_indices(
+            len(self.labels), split, index, batch_size, seed, rows
         )
         # Pixels are stored as uint8 and converted per batch: a quarter of the memory. A
         # Python integer as the divisor would make the batch float64.
-        inputs = self.pixels[rows, :, None] / np.float32(self.white)
-        return base.Batch(inputs, self.labels[rows], loss_mask)
+        inputs = self.pixels[indices, :, None] / np.float32(self.white)
+        return base.Batch(inputs, self.labels[indices], loss_mask)
 
 
 def pixel_spec(*, length: int, n_classes: int, d_input: int = 1) -> base.TaskSpec:

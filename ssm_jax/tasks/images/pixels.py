@@ -94,10 +94,16 @@ class PixelMnist:
         return len(self._part(split).labels)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        batch = self._part(split).batch(split, index, batch_size, seed)
+        batch = self._part(split).batch(split, index, batch_size, seed, rows=rows)
         n, size = len(batch.inputs), self.size
         # Average pooling; with the full size the squares are single pixels.
         squares = batch.inputs.reshape(n, size, _SIZE // size, size, _SIZE // size)
@@ -169,11 +175,17 @@ class PixelCifar10:
         return len(_part(CIFAR10, self.data_dir, split, self.n_validation).labels)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         part = _part(CIFAR10, self.data_dir, split, self.n_validation)
-        batch = part.batch(split, index, batch_size, seed)
+        batch = part.batch(split, index, batch_size, seed, rows=rows)
         # (x - 0.5) / 0.5, the normalization of the authors' code.
         return batch._replace(inputs=2 * batch.inputs - 1)
 

@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 
-from ssm_jax.tasks import base, generated
+from ssm_jax.tasks import base, generated, order
 from ssm_jax.tasks.listops import expressions, shapes
 
 _PER_BLOCK = 64  # Examples that are drawn at once.
@@ -116,13 +116,21 @@ class ListOps:
         return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        indices, loss_mask = order.shuffled_indices(
+            n, split, index, batch_size, seed, rows
+        )
         # Token 0 is padding only.
-        tokens, values = _examples(self, split).take(rows)
+        tokens, values = _examples(self, split).take(indices)
         return base.Batch(tokens.astype(np.int32), values, loss_mask, mask=tokens > 0)
 
 

@@ -6,7 +6,7 @@ import functools
 import numpy as np
 
 from ssm_jax.fields import check_fields
-from ssm_jax.tasks import base, generated
+from ssm_jax.tasks import base, generated, order
 from ssm_jax.tasks.listops import expressions, shapes
 from ssm_jax.tasks.listops.listops import PARTS
 
@@ -117,13 +117,21 @@ class ListOpsSubTrees:
         return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, counts = base.shuffled_indices(n, split, index, batch_size, seed)
-        labelled = np.zeros((batch_size, self.length), np.int32)
-        labelled[:, : self.max_length] = _examples(self, split).take(rows)[0]
+        indices, counts = order.shuffled_indices(
+            n, split, index, batch_size, seed, rows
+        )
+        labelled = np.zeros((len(indices), self.length), np.int32)
+        labelled[:, : self.max_length] = _examples(self, split).take(indices)[0]
         # A token beyond the closing bracket is one with a value, see `_examples`.
         is_closing = labelled >= _CLOSE
         tokens = np.minimum(labelled, _CLOSE)

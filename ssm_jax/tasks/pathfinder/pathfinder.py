@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from ssm_jax.tasks import base, generated
+from ssm_jax.tasks import base, generated, order
 from ssm_jax.tasks.images import labelled
 from ssm_jax.tasks.pathfinder.examples import examples
 from ssm_jax.tasks.pathfinder.settings import PATHFINDER, Size
@@ -96,12 +96,20 @@ class Pathfinder:
         return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        indices, loss_mask = order.shuffled_indices(
+            n, split, index, batch_size, seed, rows
+        )
         found = examples(PATHFINDER[self.size], self.data_dir, split, n)
-        pixels, labels = found.take(rows)
+        pixels, labels = found.take(indices)
         # float32, as an integer divisor would make the batch float64.
         return base.Batch(pixels[..., None] / np.float32(255), labels, loss_mask)

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from ssm_jax.fields import PositiveInt, check_fields
-from ssm_jax.tasks import base, generated
+from ssm_jax.tasks import base, generated, order
 from ssm_jax.tasks.pathfinder.examples import examples
 from ssm_jax.tasks.pathfinder.settings import SEGMENTATION, SegmentationSize
 
@@ -106,13 +106,21 @@ class PathfinderSegmentation:
         return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, counts = base.shuffled_indices(n, split, index, batch_size, seed)
+        indices, counts = order.shuffled_indices(
+            n, split, index, batch_size, seed, rows
+        )
         found = examples(SEGMENTATION[self.size], self.data_dir, split, n)
-        pixels, masks = found.take(rows)
+        pixels, masks = found.take(indices)
         inputs = pixels[..., None] / np.float32(255)
         return base.Batch(
             inputs=(inputs - np.float32(0.5)) / np.float32(0.5),

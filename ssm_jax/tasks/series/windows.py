@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from ssm_jax.fields import Fraction, NonNegativeInt, PositiveInt, check_fields
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.series import columns, scaled
 
 
@@ -150,10 +150,16 @@ class SeriesTask:
         return n
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        starts, loss_mask = self._choose(split, index, batch_size, seed)
+        starts, loss_mask = self._choose(split, index, batch_size, seed, rows)
         series = self._series()
         # Indexing by arrays copies: the caller may modify the batch.
         inputs = series.inputs[starts + np.arange(self.window)]
@@ -230,11 +236,13 @@ class SeriesTask:
             return series.target[starts + self.window - 1]
         return series.mean
 
-    def _choose(self, split, index, batch_size, seed):
+    def _choose(self, split, index, batch_size, seed, rows=None):
         """The first steps of the windows of a batch, ``(b, 1)``, and the mask."""
         n = self.n_examples(split)
-        rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
-        return _starts(self, split)[rows, None], loss_mask
+        indices, loss_mask = order.shuffled_indices(
+            n, split, index, batch_size, seed, rows
+        )
+        return _starts(self, split)[indices, None], loss_mask
 
     def _series(self):
         return scaled.series(

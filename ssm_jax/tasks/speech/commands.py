@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 
 from ssm_jax.fields import Rule, check_fields
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.speech import recordings
 
 _RATE = Rule("16000 or 8000", lambda rate: rate in (16_000, 8_000))
@@ -85,18 +85,26 @@ class SpeechCommands:
         return len(recordings.files(self.data_dir)[split].labels)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        indices, loss_mask = order.shuffled_indices(
+            n, split, index, batch_size, seed, rows
+        )
         paths, labels = recordings.files(self.data_dir)[split]
-        inputs = np.zeros((batch_size, self.sample_rate, 1), np.float32)
+        inputs = np.zeros((len(indices), self.sample_rate, 1), np.float32)
         every = recordings.SAMPLE_RATE // self.sample_rate
         # From disk per batch: the train split has 2.7 GB.
-        for i, row in enumerate(rows):
+        for i, row in enumerate(indices):
             samples = recordings.read(paths[row])[: recordings.SAMPLE_RATE : every]
             inputs[i, : len(samples), 0] = samples
         # The magnitude of the smallest int16.
         inputs /= 2**15
-        return base.Batch(inputs, labels[rows], loss_mask)
+        return base.Batch(inputs, labels[indices], loss_mask)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from ssm_jax.tasks import base, generated
+from ssm_jax.tasks import base, generated, order
 from ssm_jax.tasks.synthetic import sequence
 
 N_COMPONENTS = 5
@@ -112,13 +112,21 @@ class Mixture:
         return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        rows, loss_mask = base.shuffled_indices(n, split, index, batch_size, seed)
+        indices, loss_mask = order.shuffled_indices(
+            n, split, index, batch_size, seed, rows
+        )
         # Indexing by an array copies: the caller may modify the batch, not the cache.
-        x = _samples(self.degree, self.std, self.length, split, n)[rows]
+        x = _samples(self.degree, self.std, self.length, split, n)[indices]
         if self.target == "curve":
             return base.Batch(x[..., None], x[:, 1:], loss_mask)
         # `broadcast_to` returns a read-only view; the batch is the caller's to modify.

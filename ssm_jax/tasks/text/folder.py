@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.text import documents, tokens, words
 
 Layout = Literal["stream", "shuffled", "packed"]
@@ -151,25 +151,31 @@ class TextFolder:
         return (n_targets + rest) // self.length
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
         # Carried states need row r to continue row r of the previous batch.
         choose = (
-            base.contiguous_indices
+            order.contiguous_indices
             if self.layout == "stream"
-            else base.shuffled_indices
+            else order.shuffled_indices
         )
-        rows, row_counts = choose(n, split, index, batch_size, seed)
+        indices, row_counts = choose(n, split, index, batch_size, seed, rows)
         whole = self._tokens(split)
         # One more than the window: the target of the last step. Positions beyond the
         # end repeat the last token, a separator; the mask excludes them.
-        text = np.full((batch_size, self.length + 1), self._separator(), np.int32)
-        for window, start in zip(text, self.length * rows, strict=True):
+        text = np.full((len(indices), self.length + 1), self._separator(), np.int32)
+        for window, start in zip(text, self.length * indices, strict=True):
             part = whole[start : start + self.length + 1]
             window[: len(part)] = part
-        positions = self.length * rows[:, None] + np.arange(1, self.length + 1)
+        positions = self.length * indices[:, None] + np.arange(1, self.length + 1)
         # Copies, as overlapping views would share changes by the caller.
         inputs, targets = text[:, :-1].copy(), text[:, 1:].copy()
         loss_mask = row_counts[:, None] & (positions < len(whole))

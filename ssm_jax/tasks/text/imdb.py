@@ -82,12 +82,18 @@ class ImdbBytes:
         return len(self._part(split).labels)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         part = self._part(split)
         # Truncated per batch, so that tasks of any length share the rows.
-        return part.batch(split, index, batch_size, seed, self.length)
+        return part.batch(split, index, batch_size, seed, self.length, rows=rows)
 
     def _part(self, split: base.Split) -> tokens.LabelledRows:
         base.check_split(split)

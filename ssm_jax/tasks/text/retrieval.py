@@ -5,7 +5,7 @@ import functools
 
 import numpy as np
 
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.text import tokens
 from ssm_jax.tasks.tfds import reading
 
@@ -76,23 +76,29 @@ class Retrieval:
         return len(_open(self.data_dir, split))
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_split(split)
         pairs = _open(self.data_dir, split)
-        rows, loss_mask = base.shuffled_indices(
-            len(pairs), split, index, batch_size, seed
+        indices, loss_mask = order.shuffled_indices(
+            len(pairs), split, index, batch_size, seed, rows
         )
         # From disk per batch: papers are long, and a batch has few of them.
-        records = pairs.read(rows.tolist())
+        records = pairs.read(indices.tolist())
         # Both papers of a pair in succession, to be separated by the reshape below.
         texts = [record.text(name) for record in records for name in ("text1", "text2")]
         # Truncated before the conversion: most bytes of a long paper are not used.
         inputs, mask = tokens.pad(
             [tokens.from_bytes(text[: self.length]) for text in texts], self.length
         )
-        shape = (batch_size, 2, self.length)
+        shape = (len(indices), 2, self.length)
         labels = np.array([record.integer("label") for record in records], np.int32)
         return base.Batch(inputs.reshape(shape), labels, loss_mask, mask.reshape(shape))
 

@@ -80,12 +80,18 @@ class WordTask(abc.ABC):
         return len(self._read()[1][split].labels)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_split(split)
         part = self._read()[1][split]
-        return part.batch(split, index, batch_size, seed, self.length)
+        return part.batch(split, index, batch_size, seed, self.length, rows=rows)
 
 
 def hold_out(n: int, n_validation: int, usual: str) -> dict[base.Split, np.ndarray]:

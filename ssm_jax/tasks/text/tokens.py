@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 
 N_BYTES = 257
 """Vocabulary size of a task that reads bytes: 256 bytes and token 0."""
@@ -129,7 +129,14 @@ class LabelledRows:
     separator: int = 0
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int, length: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        length: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index`` of these examples, which are one whole split.
 
@@ -139,6 +146,7 @@ class LabelledRows:
           batch_size: Number of rows of the batch, ``b``.
           seed: Seeds the order of the train split.
           length: Number of tokens of a row, ``l``; two sentences are joined in one row.
+          rows: The rows of the batch that are returned. None means all.
 
         Returns:
           Inputs and mask ``(b, l)``, targets and loss mask ``(b,)``.
@@ -146,15 +154,15 @@ class LabelledRows:
         Raises:
           ValueError: As for `ssm_jax.tasks.Task.batch`.
         """
-        rows, loss_mask = base.shuffled_indices(
-            len(self.labels), split, index, batch_size, seed
+        indices, loss_mask = order.shuffled_indices(
+            len(self.labels), split, index, batch_size, seed, rows
         )
-        first, *second = (sentences.take(rows) for sentences in self.sentences)
+        first, *second = (sentences.take(indices) for sentences in self.sentences)
         if second:
             pairs = zip(first, *second, strict=True)
             first = [join(a, b, self.separator, length) for a, b in pairs]
         inputs, mask = pad(first, length)
-        return base.Batch(inputs, self.labels[rows], loss_mask, mask)
+        return base.Batch(inputs, self.labels[indices], loss_mask, mask)
 
 
 def token_spec(

@@ -102,14 +102,20 @@ class TFDSTask:
         return len(_parts(self)[split].labels)
 
     def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
+        self,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         base.check_split(split)
         part = _parts(self)[split]
         if isinstance(part, labelled.LabelledImages):
-            return part.batch(split, index, batch_size, seed)
-        return part.batch(split, index, batch_size, seed, self.length)
+            return part.batch(split, index, batch_size, seed, rows=rows)
+        return part.batch(split, index, batch_size, seed, self.length, rows=rows)
 
 
 @dataclasses.dataclass(frozen=True)
