@@ -23,6 +23,7 @@ from ml_collections import config_flags
 
 from ssm_jax.cli.config_file import define_config, set_data_dir
 from ssm_jax.cli.outputs import PICTURES, check_writable
+from ssm_jax.cli.processes import connect, define_processes
 from ssm_jax.training import train
 from ssm_jax.training.workdir import check_parts
 from ssm_jax.training.writers import WRITERS
@@ -43,6 +44,7 @@ def define_flags() -> None:
     flags.DEFINE_string("compile_cache", None, "Directory of compiled programs.")
     flags.DEFINE_bool("dry_run", False, "Print what the run would be; write nothing.")
     flags.DEFINE_string("picture", None, "With --dry_run: draw the batch to this file.")
+    define_processes()
 
 
 def main(argv):
@@ -74,6 +76,7 @@ def main(argv):
         )
     if flags.FLAGS.debug_nans:
         jax.config.update("jax_debug_nans", True)
+    connect()
     if flags.FLAGS.compile_cache:
         jax.config.update("jax_compilation_cache_dir", flags.FLAGS.compile_cache)
         # The default leaves out what compiles in less than a second.

@@ -44,6 +44,11 @@ class Batch(NamedTuple):
     mask: np.ndarray | None = None
     reset: np.ndarray | None = None
 
+    def take(self, rows: slice) -> "Batch":
+        """Returns some rows."""
+        taken: Any = (None if array is None else array[rows] for array in self)
+        return Batch(*taken)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSpec:
@@ -213,7 +218,7 @@ def rows_of_batch(
     if "rows" in inspect.signature(make).parameters:
         return make(split, index, batch_size, seed, rows=rows)
     batch = make(split, index, batch_size, seed)
-    return Batch(*(None if array is None else array[rows] for array in batch))
+    return batch.take(rows)
 
 
 def check_split(split: Split) -> None:

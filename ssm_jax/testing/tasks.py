@@ -39,9 +39,10 @@ def check_task(task: Task, *, batch_size: int = 3) -> None:
             "draw from `ssm_jax.tasks.base.generator`, which depends on them alone",
         )
         rows = slice(1, batch_size)
-        own = Batch(*(None if array is None else array[rows] for array in batch))
         holds(
-            _equal(own, rows_of_batch(task, split, 0, batch_size, 0, rows)),
+            _equal(
+                batch.take(rows), rows_of_batch(task, split, 0, batch_size, 0, rows)
+            ),
             f"{name}, {split}: `rows` must select rows of the whole batch",
             "pass it to `shuffled_indices`, or leave the keyword out",
         )

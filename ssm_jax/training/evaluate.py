@@ -48,11 +48,11 @@ def evaluate(
       ValueError: The split is endless and ``limit`` is None.
     """
     count = n_evaluated(task, split, batch_size, limit)
-    carry, reductions = parallel.split(carry), []
+    carry, reductions = parallel.split_whole(carry), []
     for index in range(count):
         # Steps are dispatched asynchronously: the host prepares the next batch while
         # the devices compute.
-        batch = parallel.split(task.batch(split, index, batch_size, seed))
+        batch = parallel.batch(task, split, index, batch_size, seed)
         found, carry = step(params, model_state, batch, carry)
         reductions.append(found)
     # One transfer at the end: to read those of each batch would wait for its step.

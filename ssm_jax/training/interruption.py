@@ -6,7 +6,9 @@ import signal
 import threading
 from typing import NoReturn
 
+import jax
 from absl import logging
+from jax.experimental import multihost_utils
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -16,6 +18,9 @@ class Interruption(contextlib.AbstractContextManager["Interruption"]):
 
     The first signal is a request, which the block reads between steps. A second one
     ends the process at once, with status 128 plus its number; what was saved stays.
+    With several processes a signal to any of them, or a notice of preemption that JAX
+    receives, ends all of them after the same step; there JAX handles SIGTERM, of which
+    a second one has no effect.
     """
 
     def __init__(self):
@@ -23,10 +28,20 @@ class Interruption(contextlib.AbstractContextManager["Interruption"]):
         self._signal: int | None = None
         self._before = {}
 
-    @property
-    def requested(self) -> bool:
-        """Whether a signal has come."""
-        return self._signal is not None
+    def requested_after(self, step: int) -> bool:
+        """Whether the run ends after a step, which is the same in all processes.
+
+        Args:
+          step: The step that was taken; every process asks after each step.
+        """
+        if jax.process_count() == 1:
+            return self._signal is not None
+        # JAX tells the other processes of a SIGTERM, and a step that all will take.
+        if not multihost_utils.reached_preemption_sync_point(step):
+            return False
+        if self._signal is None:
+            self._signal = signal.SIGTERM
+        return True
 
     def leave(self, step: int) -> NoReturn:
         """Ends the run after a step that was saved.
@@ -43,7 +58,9 @@ class Interruption(contextlib.AbstractContextManager["Interruption"]):
     def __enter__(self) -> "Interruption":
         """Installs the handlers; Python has them in the main thread only."""
         if threading.current_thread() is threading.main_thread():
-            self._before = {one: signal.signal(one, self._receive) for one in _SIGNALS}
+            # With several processes, JAX handles SIGTERM.
+            handled = _SIGNALS if jax.process_count() == 1 else (signal.SIGINT,)
+            self._before = {one: signal.signal(one, self._receive) for one in handled}
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -58,3 +75,5 @@ class Interruption(contextlib.AbstractContextManager["Interruption"]):
         self._signal = number
         # A handler must not use `print` or `logging`, which it may have interrupted.
         os.write(2, b"the step is finished and saved; a second signal exits at once\n")
+        if jax.process_count() > 1:
+            os.kill(os.getpid(), signal.SIGTERM)  # JAX tells the others.

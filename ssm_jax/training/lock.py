@@ -16,16 +16,16 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def check_one_process() -> None:
-    """Checks that `jax.distributed` has not started several processes.
+    """Checks that `jax.distributed` has not connected several processes.
 
     Raises:
-      ValueError: There are several processes; each would train the whole run and write
-        to the same work dir.
+      ValueError: There are several processes, for something that only training does
+        with several.
     """
     if (count := jax.process_count()) > 1:
         raise ValueError(
-            f"`jax.process_count()` must be 1, got {count}: a run of several processes "
-            "is not supported yet; start one process, on all devices of one host."
+            f"`jax.process_count()` must be 1, got {count}: several processes train; "
+            "start one process, on all devices of one host."
         )
 
 

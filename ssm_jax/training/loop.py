@@ -1,13 +1,11 @@
 """The training loop: builds task, model and optimizer from a config and trains."""
 
+import contextlib
 import dataclasses
-import math
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import jax
-import numpy as np
 from absl import logging
 
 from ssm_jax.config import Config
@@ -19,23 +17,17 @@ from ssm_jax.fields import (
     Seed,
     check_fields,
 )
-from ssm_jax.tasks.base import Task
 from ssm_jax.training.checkpointing import Checkpoints
+from ssm_jax.training.checkpointing.loading import Restored
+from ssm_jax.training.hosts import agreed, is_first, lost_processes_named, on_first
 from ssm_jax.training.initial import Kind
 from ssm_jax.training.interruption import Interruption
-from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.losses import Reductions
-from ssm_jax.training.measure import Measurements
-from ssm_jax.training.nans import nans_located
-from ssm_jax.training.parallel import DataParallel
-from ssm_jax.training.pending import stacked, unstacked
 from ssm_jax.training.profile import Profile
-from ssm_jax.training.progress import Progress
 from ssm_jax.training.start import build_parts, first_state, steps_reached
 from ssm_jax.training.state import TrainState
-from ssm_jax.training.stopping import evaluations_since_best
+from ssm_jax.training.steps import Steps
 from ssm_jax.training.workdir import WorkDir
-from ssm_jax.training.writers import Writer, check_writers, open_writers
+from ssm_jax.training.writers import check_writers, open_writers
 
 _Decay = Annotated[
     float, Rule("in (0, 1)", lambda x: 0 < x <= 1 - 2.0**-24), "0.999 is usual"
@@ -143,12 +135,17 @@ def train(
 ) -> dict[str, Any]:
     """Trains the run of a config, continuing from the last checkpoint of its work dir.
 
-    On SIGTERM or SIGINT the step is finished and saved, and the run ends; a second
-    signal ends it at once. A run that is interrupted at any moment and started again
-    logs the same numbers as one that was not interrupted. A finished run continues if
-    ``training.steps`` or ``training.patience`` is raised. Its state is then that of a
-    run with this number of steps from the start, except that a schedule with
-    ``optimizer.schedule_steps`` other than before applies from the next step on. A
+    Several processes that `jax.distributed` has connected train one run: each calls
+    this with the same arguments, the work dir is on a disk that all of them share, and
+    the numbers are those of one process with all devices. The first process writes the
+    metrics.
+
+    On SIGTERM or SIGINT, in any process, the step is finished and saved, and the run
+    ends; a second signal ends it at once. A run that is interrupted at any moment and
+    started again logs the same numbers as one that was not interrupted. A finished run
+    continues if ``training.steps`` or ``training.patience`` is raised. Its state is
+    then that of a run with this number of steps from the start, except that a schedule
+    with ``optimizer.schedule_steps`` other than before applies from the next step on. A
     cosine or linear schedule that is not made longer stays at 0 after its end, which
     the log warns of.
 
@@ -165,16 +162,15 @@ def train(
     Raises:
       ValueError: The fields of the config do not fit together, the work dir belongs to
         another run or is in use by another process, it has taken more than
-        ``training.steps`` steps, a writer is unknown or not installed,
-        ``profile_steps`` are not among the steps to be taken, or there are several
-        processes.
+        ``training.steps`` steps, a writer is unknown or not
+        installed, or ``profile_steps`` are not among the steps to be taken.
       CheckpointError: A checkpoint cannot be written or is damaged.
+      ConnectionError: Another process of the run has ended.
       FloatingPointError: The loss is not finite; the error names the step, and with
         `jax.debug_nans` the operation.
       KeyboardInterrupt: On SIGINT.
       SystemExit: On SIGTERM, with status 143.
     """
-    check_one_process()
     work = WorkDir(workdir)
     # All checks come before the work dir is created, so that an error leaves no trace.
     task, model, optimizer, training, parallel = build_parts(config)
@@ -183,116 +179,43 @@ def train(
     reached = steps_reached(work, training)
     trace = Profile(profile_steps, work.path / "profile", reached or 0, training.steps)
     run, state = first_state(model, task, optimizer, training, new=reached is None)
-    with (
-        work.claimed(config),
-        work.open_checkpoints(run.spec) as checkpoints,
-    ):
+    with contextlib.ExitStack() as stack:
+        on_first(lambda: stack.enter_context(work.claimed(config)))
+        checkpoints = stack.enter_context(work.open_checkpoints(run.spec))
         for line in run.summary:
             logging.info("%s", line)
         elapsed_s, measured, earlier = 0.0, {}, {}
-        if checkpoints.latest_step is not None:
-            restored = checkpoints.restore(jax.eval_shape(lambda: state))
+        if (restored := _restored(checkpoints, state)) is not None:
             state, measured = restored.state, restored.metrics
             elapsed_s, earlier = measured["elapsed_s"], restored.pending
             logging.info("continuing after step %d in %s", restored.step, work.path)
         start = int(state.step)
         # A step that was saved without an evaluation knows only the time.
-        work.rewind(start, measured if len(measured) > 1 else None)
+        last = measured if len(measured) > 1 else None
+        on_first(lambda: work.rewind(start, last))
         state = parallel.place(state)
-        loop = _Loop(run, task, training, parallel, work, checkpoints)
-        with (
-            trace,
-            open_writers(writers, work.path, start) as opened,
-            Interruption() as interruption,
-        ):
-            loop.go(state, elapsed_s, earlier, trace, opened, interruption)
+        names = writers if is_first() else ()
+        stack.enter_context(trace)
+        opened = stack.enter_context(open_writers(names, work.path, start))
+        interruption = stack.enter_context(Interruption())
+        stack.enter_context(lost_processes_named())
+        loop = Steps(run, task, training, parallel, work, checkpoints, opened)
+        loop.take(state, elapsed_s, earlier, trace, interruption)
     return (work.metrics() or [{"step": training.steps}])[-1]
 
 
-class _Loop:
-    """The steps of one run with their logging, evaluation and checkpoints."""
+def _restored(checkpoints: Checkpoints, state: TrainState) -> Restored | None:
+    """Reads the latest usable step, which is the same in all processes."""
+    target = jax.eval_shape(lambda: state)
+    found: list[Restored] = []
 
-    def __init__(self, run, task, training, parallel, work, checkpoints):
-        self._task: Task = task
-        self._training: TrainConfig = training
-        self._parallel: DataParallel = parallel
-        self._workdir: WorkDir = work
-        self._checkpoints: Checkpoints = checkpoints
-        self._train_step = parallel.train_step(run)
-        self._measure = Measurements(run, task, training, parallel, checkpoints)
+    def read():
+        # Decided by one process, for a shared disk may not show all the same.
+        if checkpoints.latest_step is not None:
+            found.append(checkpoints.restore(target))
 
-    def _out_of_patience(self) -> bool:
-        """Whether the last evaluations that were logged are no better than before."""
-        if (patience := self._training.patience) is None:
-            return False
-        stale = evaluations_since_best(self._workdir.metrics(), self._task.spec)
-        if stale >= patience:
-            logging.info("stopped: no better in %d evaluations", stale)
-        return stale >= patience
-
-    def _log(self, writers, step, values):
-        self._workdir.log(step, **values)
-        for writer in writers:
-            writer.write_scalars(step, values)
-
-    def go(
-        self,
-        state: TrainState,
-        elapsed_s: float,
-        earlier: Mapping[str, np.ndarray],
-        trace: Profile,
-        writers: Sequence[Writer],
-        interruption: Interruption,
-    ) -> None:
-        training, start = self._training, int(state.step)
-        began = saved = time.perf_counter()
-        began -= elapsed_s
-        waiting: list[Reductions] = []
-        if start == 0 and (seen := self._measure.of_gradients(state)):
-            self._log(writers, 0, seen)
-        if self._out_of_patience():
-            return
-        with Progress(start, training.steps) as progress:
-            for step in range(start + 1, training.steps + 1):
-                batch = self._task.batch(
-                    "train", step - 1, training.batch_size, training.seed
-                )
-                trace.before(step)
-                with nans_located(step):
-                    state, sums = self._train_step(state, self._parallel.split(batch))
-                trace.after(step, state)
-                waiting += [*unstacked(earlier, sums), sums]
-                earlier = {}
-                last = step == training.steps
-                evaluating = last or step % training.evaluate_every == 0
-                if evaluating or step % training.log_every == 0:
-                    measured = self._measure.of_training(step, waiting, state.params)
-                    waiting = []
-                    if evaluating:
-                        measured |= self._measure.of_validation(step, state)
-                    seconds = round(time.perf_counter() - began, 3)
-                    seen = self._measure.of_gradients(state) if evaluating else {}
-                    self._log(writers, step, measured | seen | {"elapsed_s": seconds})
-                    progress.show(step, measured)
-                    if evaluating:
-                        measured["elapsed_s"] = seconds
-                        self._save(step, state, measured)
-                        saved = time.perf_counter()
-                    if evaluating and self._out_of_patience():
-                        break
-                due = time.perf_counter() - saved > 60 * (
-                    training.checkpoint_minutes or math.inf
-                )
-                if not evaluating and (due or interruption.requested):
-                    # A state that is not finite must not be saved.
-                    waiting = self._measure.check_finite(step, waiting)
-                    saved = time.perf_counter()
-                    seconds = {"elapsed_s": round(saved - began, 3)}
-                    self._save(step, state, seconds, waiting)
-                if interruption.requested and not last:
-                    self._checkpoints.wait()
-                    interruption.leave(step)
-
-    def _save(self, step, state, measured, waiting=()):
-        gathered, pending = self._parallel.gather(state), stacked(waiting)
-        self._checkpoints.save(step, gathered, measured, pending=pending)
+    on_first(read)
+    step = agreed(found[0].step if found else -1)
+    if step < 0 or found:
+        return found[0] if found else None
+    return checkpoints.restore(target, step=step)

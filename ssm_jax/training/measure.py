@@ -81,7 +81,7 @@ class Measurements:
         """
         steps = self.check_finite(step, waiting)
         found = metrics(total(steps), language=self._run.spec.language)
-        modulus = self._largest_modulus(params)
+        modulus = self._largest_modulus(self._parallel.local(params))
         if modulus is not None:
             found["largest_modulus"] = float(modulus)
         return _named("train", found)
@@ -132,8 +132,10 @@ class Measurements:
             return {}
         training, named = self._training, {}
         batch = self._task.batch("validation", 0, training.batch_size, training.seed)
+        # The norms are those of single examples, which every process measures.
+        variables = self._parallel.local((state.params, state.model_state))
         for name, (places, measure) in self._measures.items():
-            found = jax.device_get(measure(state.params, state.model_state, batch))
+            found = jax.device_get(measure(*variables, batch))
             for place, norms in zip(places, found, strict=True):
                 for norm, value in zip(NORMS, norms, strict=True):
                     named[f"{name}/{norm}/{place}"] = float(value)

@@ -1,5 +1,6 @@
 """The per-device steps mapped over devices, by ``jax.pmap`` or ``jax.shard_map``."""
 
+import collections
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,10 +9,12 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from ssm_jax.tasks.base import Batch
+from ssm_jax.tasks.base import Batch, Split, Task, rows_of_batch
+from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.losses import Reductions
 from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.step import evaluation_step, prediction_step, train_step
@@ -24,14 +27,20 @@ class DataParallel:
     """Data parallelism: the state is replicated, batches are sharded over devices.
 
     Parameters have no axis of devices, so that the arrays of a state are the same with
-    both transformations and on any number of devices.
+    both transformations and on any number of devices. Several processes, as
+    `jax.distributed` connects them, share a batch: each makes, transfers and gets back
+    its own rows, while the state and what is reduced is the same in all.
 
     Args:
       kind: ``"pmap"`` or ``"shard_map"``: transformation that maps the step. ``"jit"``
         maps nothing and donates nothing: with ``jax_debug_nans``, JAX then names the
         operation that made a NaN, which it cannot for the others.
-      devices: The `jax.Device`s. None means all local devices, with ``"jit"`` the
-        first.
+      devices: The `jax.Device`s. None means those of all processes, with ``"jit"`` the
+        first. Those of a call are of this process alone.
+
+    Raises:
+      ValueError: ``"jit"`` with several processes, or these have different numbers of
+        devices.
     """
 
     def __init__(
@@ -41,16 +50,43 @@ class DataParallel:
     ):
         """Creates a mesh with one axis."""
         self._kind = kind
-        # A process can only transfer batches to its own devices.
-        local = jax.local_devices()[: 1 if kind == "jit" else None]
-        self._devices = list(devices or local)
+        if kind == "jit":
+            check_one_process()
+            devices = devices or jax.local_devices()[:1]
+        # By process, so that the rows of a process are consecutive.
+        every = sorted(jax.devices(), key=lambda of: (of.process_index, of.id))
+        self._devices = list(devices or every)
+        local = [of for of in self._devices if of.process_index == jax.process_index()]
+        self._n_local = len(local)
+        _check_even(self._devices)
         self._axes = () if kind == "jit" else (_AXIS,)
-        self._mesh = Mesh(np.array(self._devices), (_AXIS,))
+        # The arrays of `pmap` are those of a process, the others are global.
+        own = local if kind == "pmap" else self._devices
+        self._mesh = Mesh(np.array(own), (_AXIS,))
 
     @property
     def n_devices(self) -> int:
-        """Number of devices that share a batch."""
+        """Number of devices that share a batch, of all processes."""
         return len(self._devices)
+
+    def rows(self, batch_size: int) -> slice | None:
+        """Returns the rows of a batch that this process makes; None for all rows.
+
+        Args:
+          batch_size: Number of rows of the whole batch.
+        """
+        if self._n_local == self.n_devices:
+            return None
+        n = batch_size // self.n_devices * self._n_local
+        first = n * (jax.process_index() - self._devices[0].process_index)
+        return slice(first, first + n)
+
+    def batch(
+        self, task: Task, split: Split, index: int, batch_size: int, seed: int
+    ) -> PyTree:
+        """Makes the rows of this process and shards them; see `Task.batch`."""
+        rows = self.rows(batch_size)
+        return self.split(rows_of_batch(task, split, index, batch_size, seed, rows))
 
     def train_step(
         self, run: RunSpec
@@ -127,19 +163,32 @@ class DataParallel:
         # `device_put` alone shares buffers, which the mapped step would donate.
         state = jax.tree.map(jnp.copy, state)
         whole, split = (NamedSharding(self._mesh, P(*axes)) for axes in ((), (_AXIS,)))
-        carry = jax.device_put(self.split(state.carry), split)
-        return jax.device_put(state.replace(carry=None), whole).replace(carry=carry)
+        carry = self.split_whole(state.carry)
+        if self._kind == "pmap":
+            carry = jax.device_put(carry, split)
+        state = state.replace(carry=None)
+        if whole.is_fully_addressable:
+            return jax.device_put(state, whole).replace(carry=carry)
+        state = jax.tree.map(partial(_replicated, sharding=whole), state)
+        return state.replace(carry=carry)
 
     def gather(self, state: TrainState) -> TrainState:
-        """Inverse of `place`: ``carry`` has a single batch axis again."""
-        # Checkpoints must not depend on the number of devices.
-        return state.replace(carry=self.merge(state.carry))
+        """Inverse of `place`: ``carry`` has the rows of the whole batch again."""
+        # Checkpoints must not depend on the number of devices and processes.
+        carry = self.merge(state.carry)
+        if self._n_local < self.n_devices:
+            carry = multihost_utils.process_allgather(carry, tiled=True)
+        return state.replace(carry=carry)
+
+    def local(self, tree: PyTree) -> PyTree:
+        """Returns replicated arrays as those of one device of this process."""
+        return jax.tree.map(lambda v: v.addressable_data(0), tree)
 
     def split(self, batch: PyTree) -> PyTree:
         """Shards arrays ``(b, ...)`` over devices.
 
         Args:
-          batch: Arrays with the batch axis first.
+          batch: Arrays with the batch axis first, with the rows of this process.
 
         Returns:
           The arrays as the mapped steps expect them.
@@ -148,6 +197,15 @@ class DataParallel:
           ValueError: The batch size is not a multiple of the number of devices.
         """
         return jax.tree.map(self._split, batch)
+
+    def split_whole(self, batch: PyTree) -> PyTree:
+        """As `split`, of arrays with the rows of all processes."""
+
+        def own(values):
+            rows = self.rows(len(values))
+            return values if rows is None else np.asarray(values[rows])
+
+        return self.split(jax.tree.map(own, batch))
 
     def merge(self, outputs: PyTree) -> PyTree:
         """Inverse of `split`, for outputs of a mapped step: one batch axis in front."""
@@ -180,13 +238,16 @@ class DataParallel:
             )
 
     def _split(self, values):
-        rows, n = values.shape[0], self.n_devices
-        self.check(rows)
-        if self._kind != "pmap":
-            # Sharded on transfer, so that each device receives only its rows.
-            return jax.device_put(values, NamedSharding(self._mesh, P(_AXIS)))
-        # `pmap` maps over a leading axis of devices; on host arrays this is a view.
-        return values.reshape(n, rows // n, *values.shape[1:])
+        rows, n = values.shape[0], self._n_local
+        self.check(rows * (self.n_devices // n))
+        if self._kind == "pmap":
+            # `pmap` maps over a leading axis of devices; on host arrays this is a view.
+            return values.reshape(n, rows // n, *values.shape[1:])
+        sharding = NamedSharding(self._mesh, P(_AXIS))
+        # Sharded on transfer, so that each device receives only its rows.
+        if n == self.n_devices:
+            return jax.device_put(values, sharding)
+        return jax.make_array_from_process_local_data(sharding, values)
 
     def _map(self, step, in_axes, out_axes, donate):
         if self._kind == "jit":
@@ -205,3 +266,22 @@ class DataParallel:
             step, mesh=self._mesh, in_specs=in_axes, out_specs=out_axes, check_vma=True
         )
         return jax.jit(mapped, donate_argnums=donate)
+
+
+def _replicated(leaf, sharding):
+    """An array on the devices of all processes, each of which has its value."""
+    # JAX transfers arrays of the host to devices of other processes, no other arrays.
+    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.device_put(np.asarray(leaf), sharding)
+    data = jax.device_put(np.asarray(jax.random.key_data(leaf)), sharding)
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+
+
+def _check_even(devices):
+    """Checks that all processes have equally many devices, and so equally many rows."""
+    counts = collections.Counter(of.process_index for of in devices)
+    if len(set(counts.values())) > 1:
+        raise ValueError(
+            f"every process must have equally many devices, got {dict(counts)} by "
+            "process; hide some by CUDA_VISIBLE_DEVICES or JAX_LOCAL_DEVICE_IDS."
+        )

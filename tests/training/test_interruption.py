@@ -83,9 +83,9 @@ def test_second_signal_exits_at_once(monkeypatch, capfd):
     monkeypatch.setattr(interruption.os, "_exit", statuses.append)
     before = signal.getsignal(signal.SIGTERM)
     with interruption.Interruption() as stop:
-        assert not stop.requested
+        assert not stop.requested_after(1)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.requested and not statuses
+        assert stop.requested_after(1) and not statuses
         os.kill(os.getpid(), signal.SIGINT)
     assert statuses == [130]
     assert signal.getsignal(signal.SIGTERM) is before
@@ -97,7 +97,7 @@ def test_other_threads_receive_no_signals():
 
     def enter():
         with interruption.Interruption() as stop:
-            found.append(stop.requested)
+            found.append(stop.requested_after(1))
 
     thread = threading.Thread(target=enter)
     thread.start()

@@ -15,7 +15,7 @@ from ssm_jax.training.checkpointing import integrity
 from ssm_jax.training.checkpointing.integrity import CheckpointError, Json, Unreadable
 from ssm_jax.training.checkpointing.leaves import layout, named_leaves
 from ssm_jax.training.checkpointing.loading import PENDING, Restored, read, stored
-from ssm_jax.training.lock import check_one_process
+from ssm_jax.training.hosts import is_first, on_first
 from ssm_jax.types import PyTree
 
 _KEPT = 2
@@ -97,15 +97,16 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
         Args:
           step: The number of the step, larger than that of all saved before.
-          state: A pytree of arrays and PRNG keys, on any number of devices.
+          state: A pytree of arrays and PRNG keys, on any number of devices, of which
+            each process has all values. The first process writes them, and all of them
+            call this and `wait`.
           metrics: Numbers measured at this step, which `restore` returns.
           pending: Arrays whose shapes `restore` need not know; it returns them too.
 
         Raises:
           CheckpointError: This save cannot start, or the one before it failed.
-          ValueError: There are several processes, or two leaves of the same path.
+          ValueError: Two leaves have the same path.
         """
-        check_one_process()
         self.wait()
         newest = max(self._usable(), default=-1)
         if step <= newest:
@@ -210,8 +211,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     def _open(self) -> ocp.training.Checkpointer:
         """Opens the directory for writing; sets unusable steps in it aside."""
-        for step in set(integrity.steps(self._directory)) - self._usable():
-            integrity.set_aside(self._directory / str(step))
+        on_first(self._set_aside)
         self._unreadable.clear()
         # A failed save is raised by `wait`; Orbax logs its traceback six times more.
         logging.get_absl_logger().addFilter(_is_not_orbax)
@@ -219,9 +219,15 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             str(self._directory), preservation_policy=self, cleanup_tmp_directories=True
         )
 
+    def _set_aside(self):
+        for step in set(integrity.steps(self._directory)) - self._usable():
+            integrity.set_aside(self._directory / str(step))
+
     def _finish(self, response: Any) -> None:
         """Writes the record once Orbax has committed the step and deleted old ones."""
         response.result()
+        if not is_first():
+            return
         path = self._directory / str(self._saving["step"])
         integrity.write_record(path, self._saving)
         integrity.remove_set_aside(self._directory)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ssm_jax import tasks
-from ssm_jax.tasks import base, order
+from ssm_jax.tasks import order
 from ssm_jax.tasks.text import documents
 from tests.bad_inputs import refuses
 from tests.tasks.raw_sets import novels
@@ -165,10 +165,10 @@ def test_folders_named_as_splits_are_the_splits(tmp_path):
 
 
 def test_long_shuffled_training_draws_an_order_once_an_epoch():
-    base._order.cache_clear()
+    order._order.cache_clear()
     for index in range(5):
         order.shuffled_indices(12, "train", index, 4, seed=0)
-    assert base._order.cache_info().misses == 2
+    assert order._order.cache_info().misses == 2
 
 
 def write(folder, **texts):

@@ -1,0 +1,136 @@
+"""Connection of the processes of a run, by flags or as the cluster tells."""
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+from absl import flags, logging
+
+_TIMEOUT_S = 300
+_HEARTBEAT_S = 100
+
+
+def define_processes() -> None:
+    """Defines the flags; their defaults are those of the environment."""
+    env = os.environ
+    flags.DEFINE_string(
+        "coordinator_address",
+        env.get("JAX_COORDINATOR_ADDRESS"),
+        "Host and port of the first process, when several processes train one run.",
+    )
+    flags.DEFINE_integer(
+        "num_processes", _number(env, "JAX_NUM_PROCESSES"), "How many there are."
+    )
+    flags.DEFINE_integer(
+        "process_id", _number(env, "JAX_PROCESS_ID"), "Index of this process, from 0."
+    )
+    flags.DEFINE_integer(
+        "connect_timeout",
+        _TIMEOUT_S,
+        "Seconds in which all processes must have connected.",
+    )
+    flags.DEFINE_integer(
+        "heartbeat_timeout",
+        _HEARTBEAT_S,
+        "Seconds without a sign of life after which a process counts as lost, and the "
+        "others end.",
+    )
+
+
+def connect() -> None:
+    """Connects this process to the others of the run, if there are any.
+
+    Slurm, Open MPI, Cloud TPU VMs and GKE tell how many there are; elsewhere the flags
+    of `define_processes` do. It must be called before JAX is used.
+
+    Raises:
+      ValueError: Only some of the flags are given, or they do not fit.
+      ConnectionError: A process did not connect in time.
+    """
+    values = flags.FLAGS
+    names = ("coordinator_address", "num_processes", "process_id")
+    given = {name: getattr(values, name) for name in names}
+    cluster = cluster_of(os.environ)
+    if all(value is None for value in given.values()):
+        if cluster is None:
+            return
+    elif lacking := [name for name, value in given.items() if value is None]:
+        if cluster is None:
+            raise ValueError(
+                f"`--{lacking[0]}` must be given with "
+                f"{', '.join(f'--{n}' for n in names if n not in lacking)}, got none; "
+                "each process needs all three, or a cluster that JAX knows."
+            )
+    _check(given["num_processes"], given["process_id"])
+    try:
+        jax.distributed.initialize(
+            **given,
+            initialization_timeout=values.connect_timeout,
+            heartbeat_timeout_seconds=values.heartbeat_timeout,
+        )
+    except ValueError as error:
+        if cluster != "TPU":
+            raise ValueError(
+                f"`{cluster}` must tell the address of the first process, got none "
+                f"({error}); give --coordinator_address, --num_processes and "
+                "--process_id."
+            ) from error
+        # A TPU without the metadata of a cluster is one host.
+        return
+    except RuntimeError as error:
+        raise ConnectionError(
+            f"all processes must connect within {values.connect_timeout} s to "
+            f"{given['coordinator_address'] or 'the first one'}, got "
+            f"{' '.join(str(error).split())[:300]}; start all of them, or raise "
+            "--connect_timeout."
+        ) from error
+    if jax.process_index() and logging.get_verbosity() == logging.INFO:
+        # The first process logs what is the same in all.
+        logging.set_verbosity(logging.WARNING)
+    logging.info(
+        "process %d of %d, with %d of %d devices",
+        *(jax.process_index(), jax.process_count()),
+        *(jax.local_device_count(), jax.device_count()),
+    )
+
+
+def cluster_of(environ: Mapping[str, str]) -> str | None:
+    """Returns the cluster that has started several processes, as JAX detects it.
+
+    Args:
+      environ: Environment variables.
+
+    Returns:
+      ``"Slurm"``, ``"Open MPI"`` or ``"TPU"``; None if there is one process.
+    """
+    slurm = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID", "SLURM_LOCALID")
+    if all(name in environ for name in slurm):
+        return "Slurm" if int(environ.get("SLURM_NTASKS", 1)) > 1 else None
+    if int(environ.get("OMPI_COMM_WORLD_SIZE", 1)) > 1:
+        return "Open MPI"
+    # A process on a TPU VM does not know how many there are before it connects.
+    if importlib.util.find_spec("libtpu") is None:
+        return None
+    devices = any(Path("/dev").glob("accel*")) or any(Path("/dev/vfio").glob("[0-9]*"))
+    return "TPU" if devices else None
+
+
+def _check(count, index):
+    if count is not None and count < 1:
+        raise ValueError(
+            f"`--num_processes` must be positive, got {count}; 1 is one process."
+        )
+    if index is not None and not 0 <= index < (count or index + 1):
+        raise ValueError(
+            f"`--process_id` must be from 0 to {(count or 1) - 1}, got {index}; each "
+            "process has its own."
+        )
+
+
+def _number(environ, name):
+    value = environ.get(name)
+    if value is not None and not value.isdecimal():
+        raise ValueError(f"`{name}` must be a number, got {value!r}; unset it.")
+    return None if value is None else int(value)

@@ -1,0 +1,79 @@
+"""Agreement of the processes that train one run, on one or several hosts.
+
+Every process of a run takes the same steps on its own rows of each batch. What depends
+on a clock or on a disk is decided by the process of index 0, because the processes must
+run the same computations in the same order. With one process, nothing is exchanged.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+_SHOWN = 1000  # bytes of the message of an error
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes metrics and decides."""
+    return jax.process_index() == 0
+
+
+def agreed(value: int) -> int:
+    """Returns the value of the first process in all processes.
+
+    Args:
+      value: An integer that fits into int32; only that of the first process counts.
+    """
+    if jax.process_count() == 1:
+        return value
+    return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
+
+
+def on_first(do: Callable[[], object]) -> None:
+    """Calls a function in the first process, while the others wait for it.
+
+    Args:
+      do: The function. An error of it is raised in all processes.
+
+    Raises:
+      ValueError: In the other processes, with the message of the error.
+    """
+    problem: Exception | None = None
+    if is_first():
+        try:
+            do()
+        except Exception as error:
+            problem = error
+    if jax.process_count() > 1:
+        words = f"{type(problem).__name__}: {problem}".encode() if problem else b""
+        text = np.zeros(_SHOWN, np.uint8)
+        text[: len(words)] = np.frombuffer(words[:_SHOWN], np.uint8)
+        text = multihost_utils.broadcast_one_to_all(text)
+        words = bytes(text).rstrip(b"\0").decode(errors="replace")
+        if words and problem is None:
+            raise ValueError(f"process 0 must be able to continue, got {words}")
+    if problem is not None:
+        raise problem
+
+
+@contextlib.contextmanager
+def lost_processes_named() -> Iterator[None]:
+    """Turns the errors of JAX after another process ended into one of one line.
+
+    Raises:
+      ConnectionError: A computation of several processes failed.
+    """
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        # Lack of memory is an error of this process alone, which names itself.
+        if jax.process_count() == 1 or str(error).startswith("RESOURCE_EXHAUSTED"):
+            raise
+        got = " ".join(str(error).split())[:300]
+        raise ConnectionError(
+            f"all {jax.process_count()} processes must run until the end, got in "
+            f"process {jax.process_index()}: {got}; start all of them again, the same "
+            "command continues after the last checkpoint."
+        ) from error
