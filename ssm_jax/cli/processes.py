@@ -1,15 +1,39 @@
-"""Connection of the processes of a run, by flags or as the cluster tells."""
+"""Connection of the processes of a run, by flags or as the cluster tells.
 
+If one of them is lost, JAX ends the others by SIGABRT (exit status 134) within the
+seconds of ``--heartbeat_timeout``, wherever they wait.
+"""
+
+import atexit
+import contextlib
+import faulthandler
 import importlib.util
 import os
-from collections.abc import Mapping
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import jax
 from absl import flags, logging
 
+from ssm_jax.cli.errors import one_line_errors
+
 _TIMEOUT_S = 300
 _HEARTBEAT_S = 100
+
+_GRACE_S = 1
+_watching: list[subprocess.Popen[str]] = []
+
+# Waits until the process that started it ends; a second line means that it ended well.
+_WAITING = """
+import sys
+last_words = sys.stdin.readline()
+if not sys.stdin.readline():
+    sys.stderr.write(last_words)
+"""
 
 
 def define_processes() -> None:
@@ -64,6 +88,11 @@ def connect() -> None:
                 "each process needs all three, or a cluster that JAX knows."
             )
     _check(given["num_processes"], given["process_id"])
+    _leave_last_words(
+        f"error: all processes must connect within {values.connect_timeout} s and run "
+        f"until the end, got one that did not, see above; start all of them again, the "
+        "same command continues after the last checkpoint."
+    )
     try:
         jax.distributed.initialize(
             **given,
@@ -96,6 +125,37 @@ def connect() -> None:
     )
 
 
+@contextlib.contextmanager
+def ending_alone() -> Iterator[None]:
+    """Ends one of several processes at an error, instead of waiting for the others.
+
+    JAX would wait for them at the end of the process, and they for this one.
+
+    Raises:
+      Exception: That of the block, if there is one process.
+    """
+    try:
+        yield
+    except Exception:
+        if jax.process_count() == 1:
+            raise
+        status = 1
+        try:
+            with one_line_errors(traceback="--traceback" in sys.argv):
+                raise
+        except SystemExit as end:
+            status = end.code
+        except Exception:
+            traceback.print_exc()
+        if jax.process_index() == 0:
+            # Without this process JAX ends the others, which may have the same to say.
+            time.sleep(_GRACE_S)
+        _end_well()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status if isinstance(status, int) else 1)
+
+
 def cluster_of(environ: Mapping[str, str]) -> str | None:
     """Returns the cluster that has started several processes, as JAX detects it.
 
@@ -115,6 +175,30 @@ def cluster_of(environ: Mapping[str, str]) -> str | None:
         return None
     devices = any(Path("/dev").glob("accel*")) or any(Path("/dev/vfio").glob("[0-9]*"))
     return "TPU" if devices else None
+
+
+def _leave_last_words(text):
+    """Prints a line if this process ends in a way in which no Python code runs."""
+    # Its traces of all threads would follow the message of JAX.
+    faulthandler.disable()
+    child = subprocess.Popen(
+        [sys.executable, "-ISc", _WAITING],
+        stdin=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is not for it.
+    )
+    assert child.stdin is not None
+    child.stdin.write(text + "\n")
+    child.stdin.flush()
+    _watching.append(child)
+    atexit.register(_end_well)
+
+
+def _end_well():
+    """Ends the child that would print the line."""
+    while _watching:
+        with contextlib.suppress(OSError):
+            _watching.pop().communicate("ended well\n")
 
 
 def _check(count, index):

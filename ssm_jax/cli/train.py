@@ -11,6 +11,12 @@ writes a trace of these steps by `jax.profiler` to ``profile`` in the work dir;
 TensorBoard's profile plugin, XProf and Perfetto show it. ``--debug_nans`` ends the run
 at the first operation whose result has a NaN and names it and its line; with it, steps
 are taken on one device and are slower.
+
+Several processes train one run if each is started with the same flags and
+``--coordinator_address=HOST:PORT --num_processes=N --process_id=I``; under Slurm, Open
+MPI, and on Cloud TPU these three are not needed. They share the work dir. If one is
+lost, the others end with status 134 within the seconds of ``--heartbeat_timeout``.
+
 ``--compile_cache=DIR`` keeps compiled programs, so that a restart need not compile.
 
 ``--dry_run`` trains nothing and needs no work dir: it prints the parameters, memory and
@@ -23,7 +29,7 @@ from ml_collections import config_flags
 
 from ssm_jax.cli.config_file import define_config, set_data_dir
 from ssm_jax.cli.outputs import PICTURES, check_writable
-from ssm_jax.cli.processes import connect, define_processes
+from ssm_jax.cli.processes import connect, define_processes, ending_alone
 from ssm_jax.training import train
 from ssm_jax.training.workdir import check_parts
 from ssm_jax.training.writers import WRITERS
@@ -81,12 +87,13 @@ def main(argv):
         jax.config.update("jax_compilation_cache_dir", flags.FLAGS.compile_cache)
         # The default leaves out what compiles in less than a second.
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    measured = train(
-        config,
-        workdir,
-        writers=flags.FLAGS.writers,
-        profile_steps=_two_steps(flags.FLAGS.profile_steps),
-    )
+    with ending_alone():
+        measured = train(
+            config,
+            workdir,
+            writers=flags.FLAGS.writers,
+            profile_steps=_two_steps(flags.FLAGS.profile_steps),
+        )
     logging.info("trained: %s, in %s", measured, workdir)
 
 

@@ -21,6 +21,7 @@ def environment() -> dict[str, Any]:
         "commit": _commit(),
         "device": device.device_kind,
         "n_devices": jax.device_count(),
+        "processes": jax.process_count(),
         "platform": device.platform,
         "python": platform.python_version(),
         "cpus": os.cpu_count(),

@@ -1,0 +1,214 @@
+"""Two processes that train one run, as one process with all devices does."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from ssm_jax.training import train
+from ssm_jax.training.checkpointing import Checkpoints
+from tests.tiers import tiered
+from tests.training import tiny
+from tests.training.processes import (
+    ROOT,
+    Processes,
+    environment,
+    write_experiment,
+)
+from tests.training.test_loop import arrays, lines
+
+pytestmark = pytest.mark.full
+
+LONG = {"steps": 20_000, "evaluate_every": 10_000}
+WELL = [0, 0]
+
+
+def leaves(run: Path, step: int) -> dict[str, np.ndarray]:
+    """The arrays of a step, by name."""
+    import orbax.checkpoint as ocp
+
+    tree = ocp.StandardCheckpointer().restore(run / "checkpoints" / str(step) / "state")
+    found = jax.tree.leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in found}
+
+
+def distance(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
+    """The norm of the difference of all arrays, relative to that of the arrays."""
+    assert one.keys() == other.keys()
+    numbers = [name for name in one if np.issubdtype(one[name].dtype, np.inexact)]
+    square = sum(np.sum(np.abs(one[name] - other[name]) ** 2) for name in numbers)
+    whole = sum(np.sum(np.abs(other[name]) ** 2) for name in numbers)
+    return float(np.sqrt(square / whole))
+
+
+CASES = {
+    # Dropout, BatchNorm, a finite set whose rows are read by process.
+    "digits-pmap": ("digits", {"parallel": "pmap"}),
+    "digits-shard_map": ("digits", {"parallel": "shard_map"}),
+    # Carried states, whose rows belong to a process.
+    "carried-pmap": ("shift", {"parallel": "pmap", "initial_state": "state_passing"}),
+    "carried-shard_map": ("shift", {"parallel": "shard_map", "initial_state": "carry"}),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"), tiered(CASES, 0, full=["carried-pmap"], unpack=True)
+)
+def test_two_processes_take_the_steps_of_one(tmp_path, name, fields):
+    """20 steps of SGD with momentum, to 1e-5 of the norm of all that is saved."""
+    fields = {**fields, "steps": 20, "log_every": 10, "evaluate_every": 10}
+    # With a rate of 1e-2 the carried states amplify rounding, on any number of devices.
+    optimizer = {"kind": "sgd", "momentum": 0.9, "learning_rate": 1e-3}
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    file = tmp_path / "experiment.py"
+    write_experiment(file, name, fields, optimizer)
+    with Processes(file, together) as started:
+        train_here(name, fields, optimizer, alone)
+        ended = started.ended()
+    assert [process.status for process in ended] == WELL, ended[0].text
+    assert distance(leaves(together, 20), leaves(alone, 20)) < 1e-5
+    for one, other in zip(lines(together), lines(alone), strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+    # Only the first process writes: each line is there once.
+    assert [line["step"] for line in lines(together)] == [10, 20]
+    assert json.loads((together / "run.json").read_text())["processes"] == 2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["pmap", "shard_map"])
+def test_gradient_of_two_processes_is_that_of_one(tmp_path, kind):
+    """A step of SGD at rate 1 without momentum changes parameters by the gradient."""
+    fields = {"steps": 1, "log_every": 1, "evaluate_every": 1, "parallel": kind}
+    optimizer = {"kind": "sgd", "learning_rate": 1.0, "schedule": "constant"}
+    optimizer |= {"warmup_steps": 0, "clip_norm": None, "schedule_steps": None}
+    file, together, alone = (tmp_path / name for name in ("a.py", "together", "alone"))
+    write_experiment(file, "digits", fields, optimizer)
+    with Processes(file, together) as started:
+        train_here("digits", fields, optimizer, alone)
+        assert [process.status for process in started.ended()] == WELL
+    assert distance(leaves(together, 1), leaves(alone, 1)) < 1e-6
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("index", [0, 1])
+def test_signal_to_one_ends_all_after_the_same_step(tmp_path, number, index):
+    file, run = tmp_path / "experiment.py", tmp_path / "run"
+    write_experiment(file, "digits", LONG, {})
+    with Processes(file, run) as started:
+        started.until(lambda: n_lines(run) > 3)
+        started.signal(index, number)
+        ended = started.ended()
+    statuses = [143, 143]
+    if number == signal.SIGINT:
+        statuses[index] = 130
+    assert [process.status for process in ended] == statuses
+    step = Checkpoints(run / "checkpoints").latest_step
+    assert f"interrupted after step {step}, which is saved" in ended[0].text
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("devices", [1, 2, 4, None])
+def test_run_of_two_processes_continues(tmp_path, devices):
+    """In one process with some devices, or in two: then bit for bit."""
+    file, whole, run = (tmp_path / name for name in ("a.py", "whole", "run"))
+    first = tmp_path / "first.py"
+    fields = {"initial_state": "carry"}
+    write_experiment(file, "shift", fields, {})
+    write_experiment(first, "shift", {**fields, "steps": 3}, {})
+    for experiment, workdir in ((file, whole), (first, run)):
+        with Processes(experiment, workdir) as started:
+            assert [process.status for process in started.ended()] == WELL
+    if devices is None:
+        with Processes(file, run) as started:
+            assert [process.status for process in started.ended()] == WELL
+        assert lines(run) == lines(whole)
+        assert arrays(run, 7) == arrays(whole, 7)
+        return
+    command = ["-m", "launch.train", f"--config={file}", f"--workdir={run}"]
+    env = environment(devices)
+    subprocess.run([sys.executable, *command], cwd=ROOT, env=env, check=True)
+    assert distance(leaves(run, 7), leaves(whole, 7)) < 1e-5
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("lost", [0, 1])
+def test_lost_process_ends_the_other_in_time(tmp_path, lost):
+    file, run = tmp_path / "experiment.py", tmp_path / "run"
+    write_experiment(file, "digits", LONG, {})
+    with Processes(file, run, "--heartbeat_timeout=10") as started:
+        started.until(lambda: n_lines(run) > 3)
+        started.signal(lost, signal.SIGKILL)
+        ended = started.ended(timeout_s=40)
+    assert ended[lost].status == -signal.SIGKILL
+    assert ended[1 - lost].status == -signal.SIGABRT
+    assert "the same command continues" in ended[1 - lost].text.splitlines()[-1]
+
+
+@pytest.mark.nightly
+def test_missing_process_is_an_error(tmp_path):
+    file, run = tmp_path / "experiment.py", tmp_path / "run"
+    write_experiment(file, "digits", {}, {})
+    with Processes(file, run, "--connect_timeout=3", ids=[0]) as started:
+        (ended,) = started.ended(timeout_s=60)
+    assert ended.status == -signal.SIGABRT
+    assert "all processes must connect within 3 s" in ended.text.splitlines()[-1]
+    assert not run.exists()
+
+
+@pytest.mark.nightly
+def test_work_dir_of_another_run_is_an_error_of_all(tmp_path):
+    file, run = tmp_path / "experiment.py", tmp_path / "run"
+    write_experiment(file, "digits", {"seed": 1}, {})
+    train(tiny.digits(), str(run))
+    with Processes(file, run) as started:
+        ended = started.ended(timeout_s=60)
+    for process in ended:
+        assert process.status == 2
+        assert "`workdir` must be new or of the same config" in process.text
+
+
+@pytest.mark.nightly
+def test_error_of_one_process_ends_the_other(tmp_path):
+    """The second process cannot read its data; the first waits for its gradient."""
+    file, run = tmp_path / "experiment.py", tmp_path / "run"
+    write_experiment(file, "digits", LONG, {})
+    text = file.read_text().replace("    return", _BROKEN + "    return")
+    file.write_text(text)
+    with Processes(file, run, "--heartbeat_timeout=10") as started:
+        ended = started.ended(timeout_s=90)
+    assert ended[1].status == 2 and "no such disk" in ended[1].text.splitlines()[-1]
+    assert ended[0].status != 0
+    assert "the same command continues" in ended[0].text.splitlines()[-1]
+
+
+_BROKEN = """
+    import jax
+    from ssm_jax.tasks import Digits
+
+    batch = Digits.batch
+
+    def broken(self, split, index, batch_size, seed, *, rows=None):
+        if jax.process_index() == 1 and split == "train" and index == 4:
+            raise OSError("no such disk")
+        return batch(self, split, index, batch_size, seed, rows=rows)
+
+    Digits.batch = broken
+"""
+
+
+def train_here(name, fields, optimizer, run):
+    """Trains in this process, on all its devices."""
+    config = getattr(tiny, name)(**fields)
+    config.optimizer.update(**optimizer)
+    train(config, str(run))
+
+
+def n_lines(run: Path) -> int:
+    metrics = run / "metrics.jsonl"
+    return metrics.read_text().count("\n") if metrics.exists() else 0
