@@ -250,6 +250,18 @@ class DataParallel:
         return jax.make_array_from_process_local_data(sharding, values)
 
     def _map(self, step, in_axes, out_axes, donate):
+        mapped = self._mapped(step, in_axes, out_axes, donate)
+        if self.n_devices == self._n_local or self._devices[0].platform != "cpu":
+            return mapped
+
+        # The collectives of CPUs (Gloo) may wait for ever if steps are dispatched
+        # without waiting for those before.
+        def waiting(*arguments):
+            return jax.block_until_ready(mapped(*arguments))
+
+        return waiting
+
+    def _mapped(self, step, in_axes, out_axes, donate):
         if self._kind == "jit":
             return jax.jit(step)
         if self._kind == "pmap":

@@ -146,7 +146,8 @@ def test_lost_process_ends_the_other_in_time(tmp_path, lost):
         started.signal(lost, signal.SIGKILL)
         ended = started.ended(timeout_s=40)
     assert ended[lost].status == -signal.SIGKILL
-    assert ended[1 - lost].status == -signal.SIGABRT
+    # By the error of a collective, or by JAX as it misses the other's heartbeats.
+    assert ended[1 - lost].status in (2, -signal.SIGABRT)
     assert "the same command continues" in ended[1 - lost].text.splitlines()[-1]
 
 

@@ -1,0 +1,219 @@
+"""A recurrence over a sequence whose length is sharded over devices."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.recurrence import match_varying_axes
+from ssm_jax.kernels.shift import shift_right
+from ssm_jax.recurrences.families.base import (
+    ParamGroup,
+    Params,
+    Recurrence,
+    apply_to_valid_steps,
+)
+from ssm_jax.recurrences.families.boundaries import boundary_state, of_last
+from ssm_jax.recurrences.families.input_dependent import InputDependent
+from ssm_jax.recurrences.families.modes import to_real_readout
+from ssm_jax.recurrences.families.time_invariant import SISOModes, TimeInvariant
+from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
+
+
+@dataclass(frozen=True)
+class LengthSharded(Recurrence):
+    """Evaluates a recurrence inside `jax.shard_map` on a piece of each sequence.
+
+    The device of index ``i`` along the axis has the ``i``-th of equally long pieces of
+    the inputs, resets and masks; outputs are sharded likewise. Values and gradients are
+    those of the recurrence on the whole sequence. Only states travel between devices.
+
+    A time-invariant or input-dependent recurrence is evaluated twice: for the final
+    states of the pieces, which a prefix scan over the ``n`` devices combines, and from
+    the resulting initial states for the outputs. Any other (nonlinear ones, S4, finite
+    kernels) is evaluated ``n`` times: the memory is shared by the devices, but they
+    gain no time.
+
+    Attributes:
+      recurrence: The recurrence, causal or time-invariant.
+      axis_name: Name of the mesh axis that the length is sharded over.
+
+    Example:
+      >>> from functools import partial
+      >>> from jax.sharding import PartitionSpec as P
+      >>> from ssm_jax.recurrences import DLR
+      >>> dlr = DLR(d_state=4)
+      >>> params = dlr.init(jax.random.key(0), 3)
+      >>> x = jnp.ones((2, 16, 3))
+      >>> mesh = jax.make_mesh((jax.device_count(),), ("seq",))
+      >>> apply = jax.shard_map(
+      ...     LengthSharded(dlr, "seq").apply,
+      ...     mesh=mesh,
+      ...     in_specs=(P(), P(None, "seq")),
+      ...     out_specs=(P(None, "seq"), P()),
+      ... )
+      >>> y, state = jax.jit(apply)(params, x)
+      >>> whole, _ = dlr.apply(params, x)
+      >>> bool(jnp.allclose(y, whole, atol=1e-5))
+      True
+    """
+
+    recurrence: Recurrence
+    axis_name: str
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Initializes the parameters, those of the recurrence."""
+        return self.recurrence.init(key, d_in)
+
+    def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
+        """Returns the state before the whole sequence."""
+        return self.recurrence.initial_state(batch_shape, d_in)
+
+    def d_out(self, d_in: int) -> int:
+        """Returns the output width of the recurrence."""
+        return self.recurrence.d_out(d_in)
+
+    def groups(self) -> dict[str, ParamGroup]:
+        """Returns the optimizer groups of the recurrence."""
+        return dict(self.recurrence.groups())
+
+    def apply(
+        self,
+        params: Params,
+        x: Activations,
+        state: PyTree = None,
+        *,
+        reset: Steps | None = None,
+        mask: Steps | None = None,
+        method: Method = "auto",
+        **options: Any,
+    ) -> tuple[Outputs, PyTree]:
+        """Maps a piece of a sequence; see `Recurrence.apply` for the arguments.
+
+        Args:
+          params: Parameters, the same on all devices.
+          x: This device's piece of the input, ``(*b, l / n, d_in)``.
+          state: State before the whole sequence, the same on all devices.
+          reset: This device's piece of the resets.
+          mask: This device's piece of the mask.
+          method: Evaluation method of the pieces.
+          options: Further arguments of the recurrence that are sharded like ``x``.
+
+        Returns:
+          ``(y, state)``: this device's piece of the output, and the state after the
+          whole sequence, the same on all devices.
+
+        Raises:
+          ValueError: As for the recurrence; or it has no state and is not
+            time-invariant.
+        """
+        whole = self.recurrence
+        params, x, reset, mask, options = match_varying_axes(
+            params, x, reset, mask, options
+        )
+        if whole.initial_state((), x.shape[-1]) is None:
+            if not isinstance(whole, TimeInvariant) or whole.max_kernel_length:
+                raise ValueError(
+                    "`recurrence` must be causal or time-invariant with a kernel of "
+                    f"unlimited length, got {whole}; shard the batch instead."
+                )
+            forward, backward = _Direction(whole), _Direction(whole, backward=True)
+            y, _ = self._causal(
+                forward, params, x, None, reset=reset, mask=mask, method=method
+            )
+            flags = jax.tree.map(
+                lambda flag: jnp.flip(flag, -1),
+                {"reset": self._last_of_segments(reset), "mask": mask},
+            )
+            y_backward, _ = self._causal(
+                backward,
+                params,
+                jnp.flip(x, -2),
+                None,
+                reverse=True,
+                method=method,
+                **flags,
+            )
+            return y + jnp.flip(y_backward, -2), None
+        return self._causal(
+            whole, params, x, state, reset=reset, mask=mask, method=method, **options
+        )
+
+    def _causal(self, recurrence, params, x, state, *, reverse=False, **options):
+        if state is None:
+            state = recurrence.initial_state(x.shape[:-2], x.shape[-1])
+        linear = isinstance(recurrence, TimeInvariant | InputDependent)
+        diagonal = linear and not getattr(recurrence, "max_kernel_length", None)
+        of_states = dict(options)
+        if isinstance(recurrence, TimeInvariant) and options["reset"] is None:
+            # The final state of a convolution is a sum over the steps, and the
+            # convolution itself is not computed where only the state is used.
+            of_states["method"] = "fft"
+
+        def final_state(state):
+            return recurrence.apply(params, x, state, **of_states)[1]
+
+        state, x = match_varying_axes(state, x)
+        before = boundary_state(
+            final_state, state, self.axis_name, diagonal=diagonal, reverse=reverse
+        )
+        y, last = recurrence.apply(params, x, before, **options)
+        return y, None if reverse else of_last(last, self.axis_name)
+
+    def _last_of_segments(self, reset):
+        """Flags the last step of each segment, which is the first in reverse order."""
+        if reset is None:
+            return None
+        n = jax.lax.axis_size(self.axis_name)
+        first = reset[..., :1].astype(jnp.int32)
+        pairs = [(i + 1, i) for i in range(n - 1)]
+        of_next = jax.lax.ppermute(first, self.axis_name, pairs)
+        return jnp.concatenate([reset[..., 1:], of_next > 0], -1)
+
+
+@dataclass(frozen=True)
+class _Direction(TimeInvariant):
+    """One direction of a bidirectional recurrence, as a causal one."""
+
+    whole: TimeInvariant
+    backward: bool = False
+
+    @property
+    def bounded_decay(self) -> bool:
+        return self.whole.bounded_decay
+
+    def init(self, key, d_in):
+        return self.whole.init(key, d_in)
+
+    def modes(self, params):
+        modes = self.whole.modes(params)
+        siso = isinstance(modes, SISOModes)
+        if not self.backward:
+            of = {"w_backward": None, "log_decay_backward": None}
+            return modes._replace(**(of if siso else {"C_backward": None}))
+        one = modes.backward() if siso else modes._replace(C=modes.C_backward)
+        one = one._replace(feedthrough=jnp.zeros_like(modes.feedthrough))
+        return one if siso else one._replace(C_backward=None)
+
+    def apply(self, params, x, state=None, *, reset=None, mask=None, method="auto"):
+        options = {"method": method}
+        modes = self.modes(params)
+        if not self.backward or not isinstance(modes, SISOModes):
+            return super().apply(params, x, state, reset=reset, mask=mask, **options)
+
+        # The backward direction of SISO modes excludes the present step: the output
+        # of a step is that after the step before it, among the valid ones.
+        def run(x, state, reset, lengths):
+            mask = None
+            if lengths is not None:
+                mask = jnp.arange(x.shape[-2]) < lengths[..., None]
+                # Resets of aligned padding have no meaning.
+                reset = None if reset is None else reset & mask
+            y, last = super(_Direction, self).apply(
+                params, x, state, reset=reset, mask=mask, **options
+            )
+            of_state = jnp.sum(jnp.real(to_real_readout(modes).w * state), -1)
+            return shift_right(y, of_state, reset), last
+
+        return apply_to_valid_steps(run, x, state, reset, mask)
