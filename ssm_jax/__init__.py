@@ -24,6 +24,7 @@ _SUBMODULES = (
     "models",
     "plots",
     "recurrences",
+    "sharding",
     "tasks",
     "training",
     "types",
@@ -95,6 +96,9 @@ _PUBLIC = {
         "ShortConvolution",
         "row_keys",
         "rows_from",
+    ],
+    "sharding": [
+        "LengthSharded",
     ],
     "evaluation": [
         "restore",

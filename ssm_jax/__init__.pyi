@@ -7,6 +7,7 @@ from ssm_jax import (
     models,
     plots,
     recurrences,
+    sharding,
     tasks,
     training,
     types,
@@ -76,6 +77,7 @@ from ssm_jax.recurrences import (
     log_spaced,
     to_real_readout,
 )
+from ssm_jax.sharding import LengthSharded
 
 __version__: str
 
@@ -97,6 +99,7 @@ __all__ = [
     "LRU",
     "LSTM",
     "LabelledParam",
+    "LengthSharded",
     "Linear",
     "LogDecay",
     "MIMOModes",
@@ -143,6 +146,7 @@ __all__ = [
     "nonlinear_recurrence",
     "plots",
     "recurrences",
+    "sharding",
     "restore",
     "row_keys",
     "rows_from",

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 import ssm_jax
-from ssm_jax import kernels, layers, recurrences
+from ssm_jax import kernels, layers, recurrences, sharding
 from ssm_jax.evaluation import restore
 
 PACKAGES = (
     "kernels",
     "recurrences",
+    "sharding",
     "layers",
     "models",
     "training",
@@ -28,6 +29,7 @@ PACKAGES = (
 FLAT = {
     **dict.fromkeys(kernels.__all__, kernels),
     **dict.fromkeys(recurrences.__all__, recurrences),
+    **dict.fromkeys(sharding.__all__, sharding),
     **dict.fromkeys(layers.__all__, layers),
 }
 

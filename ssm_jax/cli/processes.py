@@ -96,6 +96,7 @@ def connect() -> None:
     try:
         jax.distributed.initialize(
             **given,
+            local_device_ids=_all_gpus(os.environ) if cluster == "Slurm" else None,
             initialization_timeout=values.connect_timeout,
             heartbeat_timeout_seconds=values.heartbeat_timeout,
         )
@@ -175,6 +176,18 @@ def cluster_of(environ: Mapping[str, str]) -> str | None:
         return None
     devices = any(Path("/dev").glob("accel*")) or any(Path("/dev/vfio").glob("[0-9]*"))
     return "TPU" if devices else None
+
+
+def _all_gpus(environ):
+    """The GPUs of a Slurm task that is alone on its node; None otherwise.
+
+    JAX would take one of them: its default is one task for each GPU.
+    """
+    nodes = environ.get("SLURM_STEP_NUM_NODES", environ.get("SLURM_JOB_NUM_NODES"))
+    visible = environ.get("CUDA_VISIBLE_DEVICES", "")
+    if nodes != environ["SLURM_NTASKS"] or not visible:
+        return None
+    return list(range(len(visible.split(","))))
 
 
 def _leave_last_words(text):

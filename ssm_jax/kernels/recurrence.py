@@ -70,7 +70,7 @@ def linear_recurrence(
 
     Note:
       In `jax.shard_map` the time axis must not be sharded: each device would evaluate
-      its part as a separate sequence, without an error.
+      its part as a separate sequence, without an error. `LengthSharded` shards it.
 
     Example:
       >>> h, h_last = linear_recurrence(jnp.array([0.5]), jnp.ones((3, 1)))

@@ -113,7 +113,7 @@ class DataParallel:
           state: A state as `place` returns it; it is not donated.
           batch: A batch as `split` returns it.
         """
-        mapped = self._mapped_train_step(run)
+        mapped: Any = self._mapped_train_step(run)
         return mapped.lower(state.replace(carry=None), state.carry, batch).compile()
 
     def _mapped_train_step(self, run):

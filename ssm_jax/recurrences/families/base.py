@@ -112,6 +112,7 @@ class Recurrence(Protocol):
           Under `jax.pmap` and `jax.shard_map` the batch axes may be sharded over
           devices, but not the length: each device would evaluate its part of every
           sequence as a separate sequence from a zero state, without an error.
+          `LengthSharded` shards the length.
         """
         ...
 

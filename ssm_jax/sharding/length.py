@@ -7,17 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.recurrence import match_varying_axes
-from ssm_jax.kernels.shift import shift_right
-from ssm_jax.recurrences.families.base import (
-    ParamGroup,
-    Params,
-    Recurrence,
-    apply_to_valid_steps,
-)
-from ssm_jax.recurrences.families.boundaries import boundary_state, of_last
+from ssm_jax.recurrences.families.base import ParamGroup, Params, Recurrence
 from ssm_jax.recurrences.families.input_dependent import InputDependent
-from ssm_jax.recurrences.families.modes import to_real_readout
-from ssm_jax.recurrences.families.time_invariant import SISOModes, TimeInvariant
+from ssm_jax.recurrences.families.time_invariant import TimeInvariant
+from ssm_jax.sharding.boundaries import boundary_state, of_last
+from ssm_jax.sharding.direction import Direction
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
 
@@ -46,7 +40,7 @@ class LengthSharded(Recurrence):
       >>> dlr = DLR(d_state=4)
       >>> params = dlr.init(jax.random.key(0), 3)
       >>> x = jnp.ones((2, 16, 3))
-      >>> mesh = jax.make_mesh((jax.device_count(),), ("seq",))
+      >>> mesh = jax.sharding.Mesh(jax.devices(), ("seq",))
       >>> apply = jax.shard_map(
       ...     LengthSharded(dlr, "seq").apply,
       ...     mesh=mesh,
@@ -118,7 +112,7 @@ class LengthSharded(Recurrence):
                     "`recurrence` must be causal or time-invariant with a kernel of "
                     f"unlimited length, got {whole}; shard the batch instead."
                 )
-            forward, backward = _Direction(whole), _Direction(whole, backward=True)
+            forward, backward = Direction(whole), Direction(whole, backward=True)
             y, _ = self._causal(
                 forward, params, x, None, reset=reset, mask=mask, method=method
             )
@@ -170,50 +164,3 @@ class LengthSharded(Recurrence):
         pairs = [(i + 1, i) for i in range(n - 1)]
         of_next = jax.lax.ppermute(first, self.axis_name, pairs)
         return jnp.concatenate([reset[..., 1:], of_next > 0], -1)
-
-
-@dataclass(frozen=True)
-class _Direction(TimeInvariant):
-    """One direction of a bidirectional recurrence, as a causal one."""
-
-    whole: TimeInvariant
-    backward: bool = False
-
-    @property
-    def bounded_decay(self) -> bool:
-        return self.whole.bounded_decay
-
-    def init(self, key, d_in):
-        return self.whole.init(key, d_in)
-
-    def modes(self, params):
-        modes = self.whole.modes(params)
-        siso = isinstance(modes, SISOModes)
-        if not self.backward:
-            of = {"w_backward": None, "log_decay_backward": None}
-            return modes._replace(**(of if siso else {"C_backward": None}))
-        one = modes.backward() if siso else modes._replace(C=modes.C_backward)
-        one = one._replace(feedthrough=jnp.zeros_like(modes.feedthrough))
-        return one if siso else one._replace(C_backward=None)
-
-    def apply(self, params, x, state=None, *, reset=None, mask=None, method="auto"):
-        options = {"method": method}
-        modes = self.modes(params)
-        if not self.backward or not isinstance(modes, SISOModes):
-            return super().apply(params, x, state, reset=reset, mask=mask, **options)
-
-        # The backward direction of SISO modes excludes the present step: the output
-        # of a step is that after the step before it, among the valid ones.
-        def run(x, state, reset, lengths):
-            mask = None
-            if lengths is not None:
-                mask = jnp.arange(x.shape[-2]) < lengths[..., None]
-                # Resets of aligned padding have no meaning.
-                reset = None if reset is None else reset & mask
-            y, last = super(_Direction, self).apply(
-                params, x, state, reset=reset, mask=mask, **options
-            )
-            of_state = jnp.sum(jnp.real(to_real_readout(modes).w * state), -1)
-            return shift_right(y, of_state, reset), last
-
-        return apply_to_valid_steps(run, x, state, reset, mask)

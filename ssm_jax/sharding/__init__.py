@@ -1,0 +1,5 @@
+"""Sequences whose length is sharded over devices, in `jax.shard_map`."""
+
+from ssm_jax.sharding.length import LengthSharded
+
+__all__ = ["LengthSharded"]

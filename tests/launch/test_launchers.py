@@ -1,0 +1,126 @@
+"""Scripts that start runs on clusters, as far as they run on one machine."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.training.processes import ROOT, environment, write_experiment
+
+pytestmark = pytest.mark.full
+
+SCRIPTS = [*ROOT.glob("launch/**/*.sh"), *ROOT.glob("launch/**/*.sbatch")]
+TPU = {"NAME": "a", "ZONE": "z", "BUCKET": "gs://b", "DRY_RUN": "1"}
+
+
+def bash(*arguments, check=True, **env):
+    """Runs bash in the project with more variables."""
+    return subprocess.run(
+        ["bash", *map(str, arguments)],
+        cwd=ROOT,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=check,
+    )
+
+
+def stand_in(folder: Path, name: str, text: str) -> None:
+    """Writes a program that stands in for one of a cluster."""
+    (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_scripts_are_correct_bash():
+    assert len(SCRIPTS) >= 6
+    bash("-n", *SCRIPTS)
+    if shellcheck := shutil.which("shellcheck"):
+        subprocess.run([shellcheck, "--severity=warning", *SCRIPTS], check=True)
+
+
+@pytest.mark.parametrize(("status", "requeued"), [(0, ""), (2, ""), (143, "requeue 7")])
+def test_job_that_was_told_to_end_is_queued_again(tmp_path, status, requeued):
+    stand_in(tmp_path, "srun", f'echo "$@"; exit {status}')
+    stand_in(tmp_path, "scontrol", 'echo "$@"')
+    job = bash(
+        "launch/slurm/train.sbatch",
+        "--config=a.py",
+        "--workdir=b",
+        check=False,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        PYTHON="python",
+        SLURM_JOB_ID="7",
+    )
+    assert job.returncode == status
+    started, *after = job.stdout.splitlines()
+    assert started.endswith("python -m launch.train --config=a.py --workdir=b")
+    assert "".join(after) == requeued
+
+
+@pytest.mark.nightly
+def test_two_tasks_of_slurm_train_one_run(tmp_path):
+    file, run = tmp_path / "experiment.py", tmp_path / "run"
+    write_experiment(file, "digits", {}, {})
+    env = environment(devices=4)
+    env["PATH"] = f"{Path(__file__).parent}:{env['PATH']}"
+    # The port of the first process is one of 4,096, by the number of the job.
+    env["SLURM_JOB_ID"] = str(random.randrange(4096))
+    bash("launch/slurm/train.sbatch", f"--config={file}", f"--workdir={run}", **env)
+    found = json.loads((run / "run.json").read_text())
+    assert found["processes"] == 2 and found["n_devices"] == 8
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["step"] for line in lines]
+    assert steps == sorted(set(steps)) and steps[-1] == 7
+
+
+def test_tpu_commands():
+    """The commands that would be run, as the first words and what they must have."""
+    script = "launch/tpu_vm/tpu.sh"
+    created = bash(script, "create", SPOT="1", **TPU).stdout
+    assert created.startswith("gcloud compute tpus tpu-vm create a --zone=z")
+    assert "--spot" in created
+    started = bash(script, "run", "--config=a b.py", **TPU).stdout
+    assert "--worker=all" in started and "launch.train" in started
+    copied = bash(script, "setup", **TPU).stdout.splitlines()
+    assert [line.split()[0] for line in copied] == ["git", "gcloud", "gcloud", "gcloud"]
+    deleted = bash(script, "delete", **TPU).stdout
+    assert deleted.split()[:5] == ["gcloud", "compute", "tpus", "tpu-vm", "delete"]
+    refused = bash(script, "start", check=False, **TPU)
+    assert refused.returncode == 2 and "got start" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["gpu", "tpu"])
+def test_job_set_is_complete(name):
+    """What JobSet and JAX need to start all processes, and to save before an end."""
+    jobs = yaml.safe_load((ROOT / f"launch/gke/{name}.yaml").read_text())
+    assert (jobs["apiVersion"], jobs["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
+    (job,) = jobs["spec"]["replicatedJobs"]
+    job_spec = job["template"]["spec"]
+    assert job_spec["completionMode"] == "Indexed"
+    assert job_spec["completions"] == job_spec["parallelism"] > 1
+    pod = job_spec["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] >= 60
+    (container,) = pod["containers"]
+    assert container["args"][0] == "train"
+    claims = {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == claims
+    if name == "gpu":
+        env = {variable["name"]: variable for variable in container["env"]}
+        first = (
+            f"{jobs['metadata']['name']}-{job['name']}-0-0.{jobs['metadata']['name']}"
+        )
+        assert env["JAX_COORDINATOR_ADDRESS"]["value"].split(":")[0] == first
+        assert int(env["JAX_NUM_PROCESSES"]["value"]) == job_spec["completions"]
+        assert "job-completion-index" in str(env["JAX_PROCESS_ID"]["valueFrom"])
+
+
+def test_image_installs_the_project():
+    text = (ROOT / "launch/docker/Dockerfile").read_text()
+    copied = [line.split()[1] for line in text.splitlines() if line.startswith("COPY")]
+    assert copied == ["requirements.lock", "."]
+    assert 'ENTRYPOINT ["ssm-jax"]' in text and "\nUSER user" in text

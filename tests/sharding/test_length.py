@@ -1,0 +1,159 @@
+"""Every recurrence over a length that is sharded over devices, as over one device."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+from ssm_jax.recurrences import DLR, S4, S5, SGConv
+from ssm_jax.sharding import LengthSharded
+from tests.bad_inputs import refuses
+from tests.recurrences.table import ROWS
+from tests.tiers import tiered
+
+pytestmark = pytest.mark.full
+
+BATCH, LENGTH, WIDTH = 8, 24, 2
+CUT = ("dlr_cut_bidirectional", "sgconv_bidirectional", "s4_bidirectional")
+SHARDED = {name: row.recurrence for name, row in ROWS.items() if name not in CUT}
+# One of each kind: diagonal states, both directions, and iterations of the pieces.
+FULL = ("dlr", "s5_bidirectional", "gru")
+
+
+def mesh_of(data: int, seq: int) -> Mesh:
+    """Devices for the rows of a batch and for the pieces of each sequence."""
+    devices = np.array(jax.devices()[: data * seq])
+    return Mesh(devices.reshape(data, seq), ("data", "seq"))
+
+
+def sharded(recurrence, mesh):
+    """`Recurrence.apply` of whole sequences, evaluated over a mesh."""
+    steps, rows = P("data", "seq"), P("data")
+
+    def apply(params, x, state, reset, mask):
+        def piece(params, x, state, reset, mask):
+            flags = {"reset": reset, "mask": mask}
+            return LengthSharded(recurrence, "seq").apply(params, x, state, **flags)
+
+        mapped = jax.shard_map(
+            piece,
+            mesh=mesh,
+            in_specs=(P(), steps, rows, steps, steps),
+            out_specs=(steps, rows),
+        )
+        return mapped(params, x, state, reset, mask)
+
+    return apply
+
+
+@functools.cache
+def problem(recurrence):
+    """Parameters, inputs, a state before them and the weights of a loss."""
+    rng = np.random.default_rng(0)
+
+    def draw(shape, dtype=np.float32):
+        values = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+        return (values if np.issubdtype(dtype, complex) else values.real).astype(dtype)
+
+    params = recurrence.init(jax.random.key(0), WIDTH)
+    state = recurrence.initial_state((BATCH,), WIDTH)
+    state = None if state is None else draw(state.shape, state.dtype)
+    x = draw((BATCH, LENGTH, WIDTH))
+    return params, x, state, draw((BATCH, LENGTH, recurrence.d_out(WIDTH)))
+
+
+def with_gradients(apply, recurrence, *, reset, mask):
+    """Output, final state and the gradients of a loss in all inputs."""
+    params, x, state, weights = problem(recurrence)
+
+    def loss(params, x, state):
+        y, last = apply(params, x, state, reset, mask)
+        value = jnp.sum(weights * y)
+        if last is not None:
+            value += jnp.sum(jnp.square(jnp.abs(last)))
+        return value, (y, last)
+
+    arguments = (0, 1) if state is None else (0, 1, 2)
+    return jax.jit(jax.grad(loss, arguments, has_aux=True))(params, x, state)
+
+
+def flags():
+    """Resets and padding, also of whole pieces and at their boundaries."""
+    rng = np.random.default_rng(1)
+    reset = rng.random((BATCH, LENGTH)) < 0.15
+    mask = rng.random((BATCH, LENGTH)) < 0.7
+    mask[0, 6:18], mask[1, 9:] = False, False
+    reset[:, LENGTH // 2] = True
+    return {"reset": reset, "mask": mask}
+
+
+PLAIN = {"reset": None, "mask": None}
+
+
+@pytest.mark.parametrize(
+    "flags", tiered({"plain": PLAIN, "flags": flags()}, 0, full=["flags"])
+)
+@pytest.mark.parametrize(
+    "mesh", tiered([(2, 4), (1, 8), (4, 2), (8, 1)], 0, full=1), ids=str
+)
+@pytest.mark.parametrize("recurrence", tiered(SHARDED, 0, full=FULL))
+def test_sharded_length_has_the_values_and_gradients_of_the_whole(
+    recurrence, mesh, flags
+):
+    def whole(params, x, state, reset, mask):
+        return recurrence.apply(params, x, state, reset=reset, mask=mask)
+
+    wanted = with_gradients(whole, recurrence, **flags)
+    found = with_gradients(sharded(recurrence, mesh_of(*mesh)), recurrence, **flags)
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        scale = 1e-3 + float(jnp.max(jnp.abs(other)))
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("n", tiered([8, 2], 0, full=1))
+def test_only_states_travel(n):
+    """log2 n pairs of states and one more; and the final state to all devices."""
+    length, d = 512, 16
+    recurrence = DLR(d_state=4)
+    params = recurrence.init(jax.random.key(0), d)
+    x = jnp.zeros((1, length, d))
+    apply = sharded(recurrence, mesh_of(1, n))
+    compiled = jax.jit(apply).lower(params, x, None, None, None).compile().as_text()
+    assert "all-gather(" not in compiled and "all-to-all(" not in compiled
+    state = d * 4 * 8  # bytes of complex64
+    sent = sum(
+        np.prod([int(size) for size in shape.split(",")]) * 8
+        for shape in re.findall(r"c64\[([\d,]+)\]\S* collective-permute\(", compiled)
+    )
+    assert 0 < sent <= 2 * (np.log2(n) + 1) * state
+    assert "f32[1,64,16]{2,1,0} collective-permute" not in compiled
+
+
+@pytest.mark.parametrize(
+    "recurrence",
+    [
+        S4(d_state=4, bidirectional=True),
+        SGConv(length=8, d_state=2, bidirectional=True),
+        DLR(d_state=4, bidirectional=True, max_kernel_length=4),
+    ],
+    ids=["s4", "sgconv", "dlr"],
+)
+def test_direction_without_a_state_is_refused(recurrence):
+    params, x, state, _ = problem(recurrence)
+    with refuses("recurrence", type(recurrence).__name__, rule="causal"):
+        sharded(recurrence, mesh_of(1, 8))(params, x, state, None, None)
+
+
+def test_layer_takes_it_as_any_recurrence():
+    """Parameters and groups are those of the recurrence."""
+    recurrence = S5(d_state=4, blocks=2)
+    wrapped = LengthSharded(recurrence, "seq")
+    assert wrapped.groups() == recurrence.groups()
+    one, other = (r.init(jax.random.key(0), WIDTH) for r in (recurrence, wrapped))
+    assert jax.tree.all(jax.tree.map(np.array_equal, one, other))
