@@ -83,7 +83,7 @@ def prepare(target: Target) -> None:
         ) from error
 
 
-def devices(target: Target) -> Sequence[Any]:
+def topology_devices(target: Target) -> Sequence[Any]:
     """Returns the devices of a target, which programs can be compiled for.
 
     Args:

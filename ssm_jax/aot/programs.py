@@ -132,9 +132,7 @@ def decode_program(described: AbstractRun) -> tuple[Any, tuple] | None:
     return jax.jit(step), arguments
 
 
-def compile_program(
-    name: str, jitted: Any, arguments: tuple, platform: str
-) -> Program:
+def compile_program(name: str, jitted: Any, arguments: tuple, platform: str) -> Program:
     """Compiles a program for the devices that its arguments are sharded over.
 
     Args:
