@@ -16,6 +16,7 @@ import importlib
 __version__ = "0.1.0"
 
 _SUBMODULES = (
+    "aot",
     "config",
     "evaluation",
     "interop",

@@ -1,4 +1,5 @@
 from ssm_jax import (
+    aot,
     config,
     evaluation,
     interop,
@@ -123,6 +124,7 @@ __all__ = [
     "ShortConvolution",
     "SolverStats",
     "TimeInvariant",
+    "aot",
     "bidirectional_convolution",
     "causal_convolution",
     "chosen_method",

@@ -25,6 +25,7 @@ PACKAGES = (
     "tasks",
     "plots",
     "interop",
+    "aot",
 )
 FLAT = {
     **dict.fromkeys(kernels.__all__, kernels),

@@ -9,6 +9,7 @@ Programs::
     new       writes an experiment on a CSV of your own
     export    exports the model of a run, to be run with JAX alone
     report    prints tables of runs and draws their figures
+    compile   compiles an experiment for GPUs or TPUs that need not be there
     sweep     trains and evaluates an experiment over a grid of values and seeds
 
 ``ssm-jax PROGRAM --help`` lists the flags of a program.
@@ -27,6 +28,7 @@ PROGRAMS = (
     "new",
     "export",
     "report",
+    "compile",
     "sweep",
 )
 

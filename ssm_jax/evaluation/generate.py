@@ -145,7 +145,7 @@ def generate(
         tokens = _sample(sampling, seed, logits, count)
         # `state` precedes `tokens`, so a continuation evaluates `tokens` first.
         yield GenerationState(np.asarray(tokens), state, count + 1)
-        logits, state = _decode(model, variables, tokens, state)
+        logits, state = decode_step(model, variables, tokens, state)
 
 
 # Models are hashable, so that each is compiled once.
@@ -159,7 +159,20 @@ def _prefill(model, variables, inputs, lengths, state):
 
 
 @partial(jax.jit, static_argnums=0)
-def _decode(model, variables, tokens, state):
+def decode_step(
+    model: nn.Module, variables: PyTree, tokens: Int[Array, " b"], state: PyTree
+) -> tuple[Float[Array, "b o"], PyTree]:
+    """Evaluates one token of each row.
+
+    Args:
+      model: Model that predicts the next token at each step.
+      variables: Parameters and other variables of the model.
+      tokens: The last token of each row.
+      state: State before it, ``(b, ...)`` leaves.
+
+    Returns:
+      The logits of the next token, and the state after ``tokens``.
+    """
     logits, state = model.apply(variables, tokens[:, None], state)
     return logits[:, 0], state
 

@@ -1,0 +1,162 @@
+"""A run as shapes: its state and a batch without values, sharded over devices."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from ssm_jax.config import Config, build
+from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec
+from ssm_jax.training import TrainConfig
+from ssm_jax.training.parallel import DataParallel
+from ssm_jax.training.start import first_state
+from ssm_jax.training.state import RunSpec, TrainState
+from ssm_jax.training.workdir import check_parts
+from ssm_jax.types import PyTree
+
+_AXIS = "data"
+
+
+class AbstractRun(NamedTuple):
+    """A run before its first step; all arrays are `jax.ShapeDtypeStruct`.
+
+    Attributes:
+      run: The constant parts.
+      training: The fields of the training loop.
+      parallel: The map over the devices, `DataParallel` by ``jax.shard_map``.
+      mesh: The devices.
+      state: The state, replicated except for ``carry``.
+      batch: A training batch, sharded by its first axis.
+      has_data: Whether the batch is as the task makes it. Otherwise its data are not
+        on this machine, and it is as the spec says; tokens other than of a text then
+        have a mask, and texts resets.
+    """
+
+    run: RunSpec
+    training: TrainConfig
+    parallel: DataParallel
+    mesh: Mesh
+    state: TrainState
+    batch: Batch
+    has_data: bool
+
+    def sharded(self, tree: PyTree, *, rows: bool = True) -> PyTree:
+        """Returns the shapes of arrays, sharded by rows or replicated."""
+        return _sharded(self.mesh, tree, rows)
+
+
+def abstract_run(
+    config: Config, devices: Sequence[Any], batch_size: int | None = None
+) -> AbstractRun:
+    """Builds the parts of a run for devices that need not be there.
+
+    Nothing is initialized and nothing is placed on the devices. The step is mapped by
+    ``jax.shard_map``, also where ``training.parallel`` is ``"pmap"``, which only takes
+    devices that are attached; both compute the same step.
+
+    Args:
+      config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.
+      devices: The `jax.Device`s of a topology.
+      batch_size: Number of examples per step. None means that of the config.
+
+    Returns:
+      The run.
+
+    Raises:
+      ValueError: A field is invalid, or the fields do not fit together.
+    """
+    check_parts(config, "config", "`get_config` of an experiment returns all of them")
+    if batch_size is not None:
+        config = config.copy_and_resolve_references()
+        config.training.batch_size = batch_size
+    training = build(config.training, "config.training")
+    task = build(config.task, "config.task")
+    model = build(config.model, "config.model")
+    optimizer = build(config.optimizer, "config.optimizer")
+    parallel = DataParallel("shard_map", devices)
+    parallel.check(training.batch_size, training.accumulate)
+    rows, has_data = _one_row(task, training.seed)
+    shapes: Any = _Zeros(task.spec, rows, _n_examples(task, training.batch_size))
+    runs = []
+
+    def initial():
+        # Values do not count, so that the run of `init_from` is not read.
+        run, state = first_state(model, shapes, optimizer, training, new=False)
+        runs.append(run)
+        return state
+
+    state = jax.eval_shape(initial)
+    mesh = Mesh(np.array(devices), (_AXIS,))
+    carry = _sharded(mesh, state.carry, True)
+    state = _sharded(mesh, state.replace(carry=None), False).replace(carry=carry)
+    batch = shapes.batch("train", 0, training.batch_size, training.seed)
+    batch = _sharded(mesh, batch, True)
+    return AbstractRun(runs[0], training, parallel, mesh, state, batch, has_data)
+
+
+class _Zeros:
+    """Batches of zeros of the shapes of a task."""
+
+    def __init__(self, spec: TaskSpec, rows: Batch, n_train: int | None):
+        self.spec, self._rows, self._n_train = spec, rows, n_train
+
+    def n_examples(self, split: Split) -> int | None:
+        return self._n_train
+
+    def batch(self, split: Split, index: int, batch_size: int, seed: int) -> Batch:
+        def zeros(row):
+            # Strides of 0: large batches take no memory.
+            zero = np.zeros((), row.dtype)
+            return np.broadcast_to(zero, (batch_size, *row.shape[1:]))
+
+        return jax.tree.map(zeros, self._rows)
+
+
+def _one_row(task: Task, seed: int) -> tuple[Batch, bool]:
+    """A batch of one row, and whether it is one of the task."""
+    try:
+        return task.batch("train", 0, 1, seed), True
+    except FileNotFoundError:
+        return _row_of_spec(task.spec), False
+
+
+def _row_of_spec(spec: TaskSpec) -> Batch:
+    steps = (1, 2, spec.length) if spec.pair else (1, spec.length)
+    predicted = (1,) if spec.l_output is None else (1, spec.l_output)
+    is_token = spec.inputs == "token"
+    inputs = np.zeros(
+        steps if is_token else (*steps, spec.d_input),
+        np.int32 if is_token else np.float32,
+    )
+    targets = np.zeros(predicted, np.int32)
+    if spec.targets == "regression":
+        targets = np.zeros((*predicted, spec.d_output), np.float32)
+    flags = np.zeros(steps, bool)
+    return Batch(
+        inputs,
+        targets,
+        np.zeros(predicted, bool),
+        mask=flags if is_token and not spec.language else None,
+        reset=flags if spec.language else None,
+    )
+
+
+def _n_examples(task: Task, batch_size: int) -> int | None:
+    """Examples of the train split, at least a batch: only the epoch depends on it."""
+    try:
+        n = task.n_examples("train")
+    except FileNotFoundError:
+        n = batch_size
+    return None if n is None else max(n, batch_size)
+
+
+def _sharded(mesh, tree, rows):
+    sharding = NamedSharding(mesh, P(_AXIS) if rows else P())
+
+    def shape(leaf):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    return jax.tree.map(shape, tree)

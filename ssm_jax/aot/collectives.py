@@ -1,0 +1,267 @@
+"""The collectives of a compiled program, counted in its HLO text."""
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+KINDS = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
+"""The collectives of XLA."""
+
+_ATTRIBUTE = re.compile(r"(\w+)=%?([\w.\-]+)")
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_INSTRUCTION = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = (.*)$")
+_TRIP_COUNT = re.compile(r'known_trip_count"?:\{"?n"?:"?(\d+)')
+_TYPE = re.compile(r"([a-z]+\d*\w*)\[([\d,<=]*)\]")
+
+
+class Collective(NamedTuple):
+    """The executions of one kind of collective.
+
+    Attributes:
+      kind: One of `KINDS`; asynchronous forms count as the kind that they start.
+      count: Number of executions.
+      bytes: Bytes of all executions on one device: of the operands or of the results
+        of each, whichever are more.
+    """
+
+    kind: str
+    count: int
+    bytes: int
+
+
+class Traffic(NamedTuple):
+    """What a program sends between devices in one execution.
+
+    Attributes:
+      collectives: The kinds that occur, in the order of `KINDS`.
+      loops: Number of iterations of each loop of the program; None if it depends on
+        values. A loop inside of another is listed once.
+      exact: Whether all loops with collectives have a known number of iterations. Their
+        bodies count once otherwise, so that counts and bytes are lower bounds.
+    """
+
+    collectives: tuple[Collective, ...]
+    loops: tuple[int | None, ...]
+    exact: bool
+
+
+class _Instruction(NamedTuple):
+    name: str
+    type: str
+    opcode: str
+    operands: tuple[str, ...]
+    rest: str  # the arguments as text, and the attributes
+    is_root: bool
+
+
+def traffic(text: str) -> Traffic:
+    """Counts the collectives of one execution of a compiled program.
+
+    The body of a loop counts as often as it is executed, and of the branches of a
+    conditional the one that sends most.
+
+    Args:
+      text: HLO text of a compiled program, `jax.stages.Compiled.as_text`.
+
+    Returns:
+      The collectives and the loops.
+
+    Raises:
+      ValueError: The text has no entry computation.
+
+    Example:
+      >>> found = traffic('''
+      ... ENTRY %main (x: f32[8]) -> f32[8] {
+      ...   %x = f32[8]{0} parameter(0)
+      ...   ROOT %sum = f32[8]{0} all-reduce(%x), replica_groups={}, to_apply=%add
+      ... }''')
+      >>> found.collectives
+      (Collective(kind='all-reduce', count=1, bytes=32),)
+    """
+    computations, entry = _parse(text)
+    if entry is None:
+        raise ValueError(
+            "`text` must be that of an HLO module, got none with an entry; "
+            "`compiled.as_text()` returns it."
+        )
+    loops: dict[str, int | None] = {}
+    found, exact = _Counter(computations, loops).of(entry)
+    ordered = (Collective(kind, *found[kind]) for kind in KINDS if kind in found)
+    return Traffic(tuple(ordered), tuple(loops.values()), exact)
+
+
+class _Counter:
+    """Counts collectives through the calls of a module."""
+
+    def __init__(self, computations, loops):
+        self._computations, self._loops = computations, loops
+
+    def of(self, name):
+        """Returns ``{kind: (count, bytes)}`` of a computation, and if it is exact."""
+        instructions = self._computations.get(name, [])
+        types = {each.name: each.type for each in instructions}
+        total, exact = {}, True
+        for each in instructions:
+            if kind := _kind(each.opcode):
+                if _is_start(each, instructions):
+                    _add(total, {kind: (1, _payload(each, types))})
+                continue
+            for found, is_exact in self._called(each):
+                _add(total, found)
+                exact &= is_exact
+        return total, exact
+
+    def _called(self, each) -> Iterator[tuple[dict, bool]]:
+        named = dict(_ATTRIBUTE.findall(each.rest))
+        if each.opcode == "while":
+            times = self._trip_count(each, named["condition"])
+            self._loops[each.name] = times
+            for part in (named["body"], named["condition"]):
+                found, exact = self.of(part)
+                times_found = {
+                    kind: (n * (times or 1), size * (times or 1))
+                    for kind, (n, size) in found.items()
+                }
+                yield times_found, exact and not (found and times is None)
+        elif each.opcode == "conditional":
+            branches = _BRANCHES.search(each.rest)
+            names = re.findall(r"[\w.\-]+", branches.group(1)) if branches else []
+            names += [
+                named[key]
+                for key in ("true_computation", "false_computation")
+                if key in named
+            ]
+            parts = [self.of(name) for name in names]
+            yield max(parts, key=lambda part: _total_bytes(part[0]), default=({}, True))
+        elif each.opcode in ("fusion", "async-start"):
+            yield self.of(named["calls"])
+        elif each.opcode == "call":
+            yield self.of(named["to_apply"])
+
+    def _trip_count(self, loop, condition) -> int | None:
+        if known := _TRIP_COUNT.search(loop.rest):
+            return int(known.group(1))
+        # Loops of JAX with a fixed number of iterations count from 0 in steps of 1.
+        inside = list(self._computations.get(condition, []))
+        root = next((each for each in inside if each.is_root), None)
+        while root is not None and root.opcode == "fusion":
+            fused = self._computations.get(
+                dict(_ATTRIBUTE.findall(root.rest))["calls"], []
+            )
+            inside += fused
+            root = next((each for each in fused if each.is_root), None)
+        if root is None or root.opcode != "compare" or "direction=LT" not in root.rest:
+            return None
+        values = {
+            each.rest.split(")")[0]
+            for each in inside
+            if each.opcode == "constant" and each.type.startswith(("s32", "u32"))
+        }
+        value = values.pop() if len(values) == 1 else ""
+        return int(value) if value.isdecimal() else None
+
+
+def _parse(text):
+    """Returns the instructions of each computation, and the name of the entry."""
+    computations: dict[str, list[_Instruction]] = {}
+    current, entry = None, None
+    for line in text.splitlines():
+        if header := _COMPUTATION.match(line):
+            current = computations.setdefault(header.group(2), [])
+            entry = header.group(2) if header.group(1) else entry
+        elif line.startswith("}"):
+            current = None
+        elif current is not None and (match := _INSTRUCTION.match(line)):
+            current.append(_instruction(*match.groups()))
+    return computations, entry
+
+
+def _instruction(root, name, rest):
+    # Types and layouts have parentheses: `(f32[8]{0:T(8,128)}, u32[])`.
+    if rest.startswith("("):
+        end = _closing(rest, 0) + 1
+        type_, rest = rest[:end], rest[end + 1 :]
+    else:
+        type_, _, rest = rest.partition(" ")
+    opcode, _, rest = rest.partition("(")
+    arguments = rest[: _closing("(" + rest, 0) - 1]
+    operands = tuple(re.findall(r"%([\w.\-]+)", arguments))
+    return _Instruction(name, type_, opcode, operands, rest, root is not None)
+
+
+def _closing(text, at):
+    """Returns the position of the parenthesis that closes the one at ``at``."""
+    depth = 0
+    for position in range(at, len(text)):
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        if depth == 0:
+            return position
+    return len(text)
+
+
+def _kind(opcode):
+    """The collective that an opcode is or starts, or None; its end counts as none."""
+    name = opcode.removesuffix("-start")
+    return name if name in KINDS else None
+
+
+def _is_start(each, instructions):
+    """Whether a collective begins here.
+
+    The TPU compiler writes one that runs beside other operations into the fusion that
+    starts it, those that run meanwhile and the one that ends it, with one number.
+    """
+    if "chain_id=" not in each.rest:
+        return True
+    return any('"AsyncCollectiveStart"' in other.rest for other in instructions)
+
+
+def _payload(each, types):
+    result = each.type
+    # Types of asynchronous forms hold the operands, the results and contexts.
+    if each.opcode.endswith("-start") and each.opcode != "all-reduce-start":
+        result = _elements(result)[1]
+    given = sum(_size(types.get(name, "")) for name in each.operands)
+    return max(given, _size(result))
+
+
+def _elements(type_):
+    """The types in a tuple type."""
+    found, depth, start = [], 0, 1
+    for position, letter in enumerate(type_):
+        depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(letter, 0)
+        if (letter == "," and depth == 1) or (letter == ")" and depth == 0):
+            found.append(type_[start:position])
+            start = position + 1
+    return found
+
+
+def _size(type_):
+    """Bytes of all arrays in a type."""
+    total = 0
+    for dtype, shape in _TYPE.findall(type_):
+        bits = re.search(r"\d+", dtype)
+        n_bits = int(bits.group()) if bits else {"pred": 8}.get(dtype, 0)
+        sizes = [int(size.lstrip("<=")) for size in shape.split(",") if size]
+        total += math.prod(sizes) * n_bits // 8
+    return total
+
+
+def _add(total, found):
+    for kind, (n, size) in found.items():
+        count, so_far = total.get(kind, (0, 0))
+        total[kind] = count + n, so_far + size
+
+
+def _total_bytes(found):
+    return sum(size for _, size in found.values())

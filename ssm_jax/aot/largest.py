@@ -1,0 +1,42 @@
+"""The largest batch whose training step fits into the memory of a device."""
+
+from collections.abc import Callable
+
+LIMIT = 2**20
+"""Number of examples that no larger batch is tried after."""
+
+
+def largest_batch(fits: Callable[[int], bool], unit: int, first: int) -> int | None:
+    """Finds the largest batch that fits, by doubling and then by bisection.
+
+    Args:
+      fits: Whether a batch of this size fits. Every batch smaller than one that fits
+        is assumed to fit too.
+      unit: The result is a multiple of it.
+      first: The size to try first, a multiple of ``unit``.
+
+    Returns:
+      The size. None if ``unit`` itself does not fit; the last size that was tried if
+      one from `LIMIT` on fits.
+
+    Example:
+      >>> largest_batch(lambda n: n <= 100, unit=8, first=16)
+      96
+    """
+    good, bad = 0, first // unit  # in units
+    while bad and fits(bad * unit):
+        good, bad = bad, 2 * bad
+        if good * unit >= LIMIT:
+            return good * unit
+    if not good:
+        # Downwards in the same way, so that a first guess far too large costs little.
+        while bad > 1 and not fits(bad // 2 * unit):
+            bad //= 2
+        good = bad // 2
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if fits(middle * unit):
+            good = middle
+        else:
+            bad = middle
+    return good * unit or None

@@ -1,0 +1,181 @@
+"""The programs of a run, compiled for devices that need not be there."""
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from ssm_jax.aot.abstract import AbstractRun
+from ssm_jax.aot.collectives import Traffic, traffic
+from ssm_jax.evaluation.generate import decode_step
+from ssm_jax.kernels import compiling_for
+from ssm_jax.training.measure import carried_in_evaluation
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_USED = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What the compiler tells of a program; bytes are those of one device.
+
+    Attributes:
+      name: ``"train"``, ``"evaluate"`` or ``"decode"``.
+      seconds: Time of tracing, lowering and compiling.
+      memory_bytes: Memory that the program takes: arguments, results that do not take
+        the place of arguments, intermediate values and code.
+      argument_bytes: Bytes of the arguments.
+      output_bytes: Bytes of the results.
+      alias_bytes: Bytes of results that take the place of arguments.
+      temp_bytes: Bytes of intermediate values.
+      code_bytes: Bytes of the program itself, where the compiler tells.
+      flops: Floating-point operations of one device, in which the body of a loop counts
+        once. None where the compiler does not tell.
+      traffic: Collectives and loops. None if it was not compiled.
+      out_of_memory: Message of a compiler that refuses a program which does not fit
+        into the memory; the sizes but for ``memory_bytes`` are then 0. None if it was
+        compiled, also where it does not fit.
+    """
+
+    name: str
+    seconds: float
+    memory_bytes: int
+    argument_bytes: int = 0
+    output_bytes: int = 0
+    alias_bytes: int = 0
+    temp_bytes: int = 0
+    code_bytes: int = 0
+    flops: float | None = None
+    traffic: Traffic | None = None
+    out_of_memory: str | None = None
+
+    def fits(self, memory_bytes: int) -> bool:
+        """Whether it fits into the memory of a device."""
+        return self.out_of_memory is None and self.memory_bytes <= memory_bytes
+
+    def record(self) -> dict[str, Any]:
+        """Returns the fields as JSON holds them."""
+        record = asdict(self)
+        if self.traffic is not None:
+            record["traffic"] = self.traffic._asdict() | {
+                "collectives": [one._asdict() for one in self.traffic.collectives]
+            }
+        return record
+
+
+def compile_programs(described: AbstractRun, platform: str) -> Iterator[Program]:
+    """Compiles the steps of a run, one after the other.
+
+    The training step donates its state, as in a run; ``method="auto"`` chooses the
+    methods of the platform.
+
+    Args:
+      described: The run.
+      platform: ``"cuda"`` or ``"tpu"``.
+
+    Yields:
+      The training step, the evaluation step and, of a language model whose layers carry
+      states, the decoding step of one token, in which each device decodes a row.
+    """
+    yield compile_program("train", *train_program(described), platform)
+    yield compile_program("evaluate", *evaluation_program(described), platform)
+    decode = decode_program(described)
+    if decode is not None:
+        yield compile_program("decode", *decode, platform)
+
+
+def train_program(described: AbstractRun) -> tuple[Any, tuple]:
+    """Returns the jitted training step and its arguments."""
+    step = described.parallel.train_step(described.run)
+    return jax.jit(step, donate_argnums=0), (described.state, described.batch)
+
+
+def evaluation_program(described: AbstractRun) -> tuple[Any, tuple]:
+    """Returns the jitted evaluation step and its arguments."""
+    state, model = described.state, described.run.model
+    carry = jax.eval_shape(partial(carried_in_evaluation, model, described.training))
+    arguments = (
+        state.evaluated_params,
+        state.model_state,
+        described.batch,
+        described.sharded(carry),
+    )
+    return jax.jit(described.parallel.evaluation_step(described.run)), arguments
+
+
+def decode_program(described: AbstractRun) -> tuple[Any, tuple] | None:
+    """Returns the jitted decoding step and its arguments, or None if there is none."""
+    run, mesh, state = described.run, described.mesh, described.state
+    if not run.spec.language:
+        return None
+    before = jax.eval_shape(lambda: run.model.initial_state((mesh.size,)))
+    # Models without states, such as bidirectional ones, do not decode.
+    if not jax.tree.leaves(before):
+        return None
+    tokens = jax.ShapeDtypeStruct((mesh.size,), jnp.int32)
+    rows = P(*mesh.axis_names)
+    step = jax.shard_map(
+        partial(decode_step, run.model),
+        mesh=mesh,
+        in_specs=(P(), rows, rows),
+        out_specs=(rows, rows),
+        check_vma=False,
+    )
+    variables = {"params": state.evaluated_params, **state.model_state}
+    arguments = variables, described.sharded(tokens), described.sharded(before)
+    return jax.jit(step), arguments
+
+
+def compile_program(name: str, jitted: Any, arguments: tuple, platform: str) -> Program:
+    """Compiles a program for the devices that its arguments are sharded over.
+
+    Args:
+      name: Name of the program.
+      jitted: A function from `jax.jit`.
+      arguments: Its arguments, `jax.ShapeDtypeStruct` with shardings.
+      platform: ``"cuda"`` or ``"tpu"``, for which ``method="auto"`` chooses.
+
+    Returns:
+      What the compiler tells.
+
+    Raises:
+      JaxRuntimeError: An error of the compiler other than too little memory.
+    """
+    began = time.perf_counter()
+    try:
+        with compiling_for(platform):
+            compiled = jitted.lower(*arguments).compile()
+    except jax.errors.JaxRuntimeError as error:
+        used = _USED.search(str(error))
+        if used is None:
+            raise
+        return Program(
+            name=name,
+            seconds=time.perf_counter() - began,
+            memory_bytes=int(float(used.group(1)) * _UNITS[used.group(2)]),
+            out_of_memory=str(error).splitlines()[0],
+        )
+    seconds = time.perf_counter() - began
+    memory = compiled.memory_analysis()
+    given, out = memory.argument_size_in_bytes, memory.output_size_in_bytes
+    shared, within = memory.alias_size_in_bytes, memory.temp_size_in_bytes
+    code = memory.generated_code_size_in_bytes
+    return Program(
+        name=name,
+        seconds=seconds,
+        memory_bytes=given + out - shared + within + code,
+        argument_bytes=given,
+        output_bytes=out,
+        alias_bytes=shared,
+        temp_bytes=within,
+        code_bytes=code,
+        # None for GPUs.
+        flops=(compiled.cost_analysis() or {}).get("flops"),
+        traffic=traffic(compiled.as_text()),
+    )

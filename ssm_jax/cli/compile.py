@@ -1,0 +1,203 @@
+"""Compiles the steps of an experiment for GPUs or TPUs that need not be there.
+
+    ssm-jax compile --config=FILE[:variant] --target=gpu:h100:8
+
+Targets are ``gpu:DEVICE:N`` with ``h100``, ``h200`` or ``a100``, ``gpu:DEVICE:HxN`` for
+``H`` hosts of ``N`` devices, ``tpu:DEVICE:AxB`` with ``v5e`` or ``v6e``, and
+``tpu:v4:AxBxC``, with the chips along each axis of the topology. This machine needs no
+accelerator, but the compilers: ``pip install 'ssm_jax[compile]'``, best in an
+environment of its own. Compiling for TPUs takes minutes.
+
+The training step, the evaluation step and, of a language model, the decoding step of
+one token are those of a run on these devices, but for ``training.parallel``: they are
+mapped by ``jax.shard_map``, since ``jax.pmap`` takes attached devices only. Nothing is
+trained. For each step it prints the time to compile, the memory on each device, the
+floating-point operations where the compiler tells them (with the body of a loop once),
+and the number and the bytes of the collectives in one execution. Data that are not
+there are replaced by the shapes of the task.
+
+The memory of a program is compared with that of the device. Of a GPU, JAX allocates
+75 % unless the environment variable XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise.
+
+``--max_batch`` finds the largest batch whose training step fits, by compiling it again
+and again. ``--json=FILE`` writes all of it as JSON.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import flags, logging
+
+from ssm_jax import aot
+from ssm_jax.cli.config_file import define_config, set_data_dir
+from ssm_jax.cli.outputs import check_writable
+from ssm_jax.cli.tables import markdown
+from ssm_jax.training import environment
+
+NAMES = {
+    "train": "training step",
+    "evaluate": "evaluation step",
+    "decode": "decoding step of one token",
+}
+_PREALLOCATED = 0.75  # of a GPU
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    define_config()
+    flags.DEFINE_string(
+        "target", None, "Such as gpu:h100:8 or tpu:v5e:2x4.", required=True
+    )
+    flags.DEFINE_bool("max_batch", False, "Find the largest batch that fits.")
+    flags.DEFINE_string("json", None, "JSON file for the results.")
+    flags.DEFINE_string("data_dir", None, "Directory of prepared data sets.")
+
+
+def main(argv):
+    """Compiles the steps of the experiment of ``--config`` for ``--target``."""
+    del argv
+    values = flags.FLAGS
+    check_writable("json", values.json)
+    set_data_dir(values.config, values.data_dir)
+    target = aot.parse_target(values.target)
+    aot.prepare(target)
+    devices = aot.topology_devices(target)
+    described = aot.abstract_run(values.config, devices)
+    record = _heading(values.config, target, described)
+    print(heading_text(record), flush=True)
+    for program in aot.compile_programs(described, target.device.platform):
+        record["programs"].append(program.record())
+        print(program_text(program, target), flush=True)
+    if values.max_batch:
+        record["max_batch"] = _largest(values.config, target, devices)
+        print(largest_text(record), flush=True)
+    if values.json:
+        Path(values.json).write_text(json.dumps(record, indent=2) + "\n")
+
+
+def heading_text(record: dict[str, Any]) -> str:
+    """Describes the run and the devices of a record in two lines."""
+    rows = record["batch_size"] // record["n_devices"]
+    data = "" if record["has_data"] else ", of the shapes of the task: no data here"
+    return (
+        f"{record['target']}: {record['n_devices']} x {record['device']}, "
+        f"{_size(record['device_memory_bytes'])} each\n"
+        f"{record['parameters']:,} parameters, a batch of {record['batch_size']:,}, "
+        f"{rows:,} on each device{data}"
+    )
+
+
+def program_text(program: aot.Program, target: aot.Target) -> str:
+    """Describes a program and whether it fits.
+
+    Args:
+      program: The program.
+      target: What it was compiled for.
+
+    Returns:
+      Several lines, the first of which is empty.
+    """
+    device = target.device
+    fits = program.fits(device.memory_bytes)
+    lines = [
+        "",
+        f"{NAMES[program.name]}, compiled in {program.seconds:.1f} s:",
+        f"{'fits' if fits else 'does not fit'}: {_size(program.memory_bytes)} of "
+        f"{_size(device.memory_bytes)} on each device",
+    ]
+    if program.traffic is None:
+        return "\n".join([*lines, f"  {program.out_of_memory}"])
+    usual = _PREALLOCATED * device.memory_bytes
+    if fits and device.platform == "cuda" and program.memory_bytes > usual:
+        lines.append("  with XLA_PYTHON_CLIENT_MEM_FRACTION=0.95")
+    lines += [
+        f"  {_size(program.argument_bytes)} of arguments",
+        f"  {_size(program.output_bytes)} of results, {_size(program.alias_bytes)} of "
+        "them in the place of arguments",
+        f"  {_size(program.temp_bytes)} of intermediate values",
+    ]
+    if program.code_bytes:
+        lines.append(f"  {_size(program.code_bytes)} of code")
+    lines.append(
+        "floating-point operations: not told by the compiler"
+        if program.flops is None
+        else f"{program.flops:.3g} floating-point operations on each device"
+    )
+    if loops := program.traffic.loops:
+        numbers = (f"{n:,}" if n else "an unknown number of" for n in loops)
+        lines.append(f"loops of {', '.join(dict.fromkeys(numbers))} iterations")
+    if not program.traffic.collectives:
+        return "\n".join([*lines, "collectives: none"])
+    if not program.traffic.exact:
+        lines.append("collectives: at least, for the iterations of a loop are unknown")
+    rows = [
+        (one.kind, f"{one.count:,}", _size(one.bytes))
+        for one in program.traffic.collectives
+    ]
+    return "\n".join([*lines, markdown([("collective", "count", "bytes"), *rows])])
+
+
+def largest_text(record: dict[str, Any]) -> str:
+    """Describes the result of ``--max_batch``."""
+    found = record["max_batch"]
+    largest = found["batch_size"]
+    if largest is None:
+        return f"\nno batch fits, not even one of {found['unit']:,}"
+    return (
+        f"\nlargest batch that fits: {largest:,}, {largest // record['n_devices']:,} "
+        f"on each device; {len(found['tried'])} were compiled"
+    )
+
+
+def _heading(config, target, described) -> dict[str, Any]:
+    leaves = jax.tree.leaves(described.state.params)
+    return {
+        "experiment": config.get("experiment"),
+        "variant": config.get("variant"),
+        "target": target.text,
+        "device": target.device.name,
+        "n_devices": target.n_devices,
+        "device_memory_bytes": target.device.memory_bytes,
+        "parameters": sum(leaf.size for leaf in leaves),
+        "batch_size": described.training.batch_size,
+        "has_data": described.has_data,
+        "programs": [],
+        "host": environment(),
+    }
+
+
+def _largest(config, target, devices) -> dict[str, Any]:
+    """The result of ``--max_batch``, with the memory of each batch that was tried."""
+    unit = target.n_devices * config.training.get("accumulate", 1)
+    tried = {}
+
+    def fits(batch_size):
+        described = aot.abstract_run(config, devices, batch_size)
+        program = aot.compile_program(
+            "train", *aot.train_program(described), target.device.platform
+        )
+        tried[batch_size] = program.memory_bytes
+        verdict = program.fits(target.device.memory_bytes)
+        logging.info(
+            "a batch of %d %s: %s, %.1f s",
+            batch_size,
+            "fits" if verdict else "does not fit",
+            _size(program.memory_bytes),
+            program.seconds,
+        )
+        # Each batch size is a program of its own.
+        jax.clear_caches()
+        return verdict
+
+    largest = aot.largest_batch(fits, unit, config.training.batch_size)
+    return {"batch_size": largest, "unit": unit, "tried": tried}
+
+
+def _size(n: int) -> str:
+    """Bytes in GiB, MiB, KiB or bytes, rounded."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if n >= scale:
+            return f"{n / scale:.{0 if n >= 100 * scale else 1}f} {unit}"
+    return f"{n} bytes"

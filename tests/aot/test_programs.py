@@ -1,0 +1,118 @@
+"""The steps of a run, compiled ahead of time."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax import aot
+from ssm_jax.cli import config_file
+from tests.bad_inputs import refuses
+
+ROOT = Path(__file__).parents[2]
+DIGITS = "experiments/dlr/digits.py"
+SMALL = (
+    "--config.model.n_layers=1",
+    "--config.model.encoder.d_model=8",
+    "--config.model.block.layer.recurrence.d_state=4",
+)
+TEXT = "experiments/longssm/text.py:model=dlr,length=128,state_init=carry,size=tiny"
+
+
+def small():
+    """DLR on digits, of one layer."""
+    config = config_file.load(DIGITS)
+    config.model.n_layers, config.model.encoder.d_model = 1, 8
+    config.model.block.layer.recurrence.d_state = 4
+    return config
+
+
+def test_abstract_run_has_the_shapes_of_the_run():
+    described = aot.abstract_run(small(), jax.devices()[:1])
+    leaves = jax.tree.leaves((described.state, described.batch))
+    assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves)
+    assert described.batch.inputs.shape == (64, 64, 1)
+    assert described.state.step.dtype == jnp.int32
+    assert described.has_data
+
+
+def test_batch_without_data_is_as_the_spec_says():
+    described = aot.abstract_run(config_file.load(TEXT), jax.devices()[:1])
+    batch = described.batch
+    assert not described.has_data
+    rows = described.training.batch_size
+    assert batch.inputs.shape == batch.targets.shape == (rows, 128)
+    assert batch.reset is not None and batch.mask is None
+    carried = jax.tree.leaves(described.state.carry)
+    assert carried and all(leaf.shape[0] == rows for leaf in carried)
+
+
+@pytest.mark.full
+def test_batch_must_be_a_multiple_of_the_devices():
+    with refuses("batch_size`", 12, rule="multiple of 8"):
+        aot.abstract_run(small(), jax.devices(), 12)
+
+
+@pytest.mark.nightly
+def test_step_sums_one_gradient_over_the_devices_and_donates_the_state():
+    described = aot.abstract_run(small(), jax.devices())
+    program = aot.compile_program("train", *aot.train_program(described), "cpu")
+    leaves = jax.tree.leaves(described.state.params)
+    n = sum(leaf.size for leaf in leaves)
+    assert program.traffic is not None
+    (reduced,) = program.traffic.collectives
+    # The gradient, and the sums of the loss and of the metric.
+    assert reduced.kind == "all-reduce"
+    assert 4 * n < reduced.bytes <= 4 * n + 32
+    assert program.alias_bytes > 3 * 4 * n  # parameters, both moments of Adam
+    assert program.fits(2**30) and not program.fits(2**10)
+    assert json.loads(json.dumps(program.record()))["name"] == "train"
+
+
+@pytest.mark.full
+def test_decoding_step_is_that_of_a_language_model_and_sends_nothing():
+    described = aot.abstract_run(config_file.load(TEXT), jax.devices())
+    decode = aot.decode_program(described)
+    assert decode is not None
+    jitted, (_, tokens, before) = decode
+    assert tokens.shape == (8,)
+    logits, after = jax.eval_shape(jitted, *decode[1])
+    assert logits.shape == (8, described.run.spec.d_output)
+    assert jax.tree.map(np.shape, after) == jax.tree.map(np.shape, before)
+    assert aot.decode_program(aot.abstract_run(small(), jax.devices())) is None
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["gpu:h100:8", "gpu:h200:2x8", "tpu:v5e:2x4"])
+def test_small_experiment_compiles_for_the_target(target, tmp_path):
+    device = aot.parse_target(target).device
+    if missing := aot.missing_packages(device.platform):
+        pytest.skip(f"{', '.join(missing)} not installed: extra [compile]")
+    output = tmp_path / "record.json"
+    # The flags of the tests are those of the CPU, and JAX is used here already.
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    command = [sys.executable, "-m", "launch.compile", f"--config={DIGITS}", *SMALL]
+    run = subprocess.run(
+        [*command, f"--target={target}", f"--json={output}"],
+        cwd=ROOT,
+        env=kept,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    record = json.loads(output.read_text())
+    step, evaluation = record["programs"]
+    assert (step["name"], evaluation["name"]) == ("train", "evaluate")
+    assert 0 < step["memory_bytes"] < record["device_memory_bytes"] / 100
+    # One gradient; the methods are those of accelerators, which have no loop over time.
+    (reduced,) = step["traffic"]["collectives"]
+    assert reduced["kind"] == "all-reduce"
+    assert 4 * record["parameters"] < reduced["bytes"] <= 4 * record["parameters"] + 32
+    assert step["traffic"]["loops"] == evaluation["traffic"]["loops"] == []
+    assert "fits: " in run.stdout
