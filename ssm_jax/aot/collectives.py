@@ -35,7 +35,7 @@ class Collective(NamedTuple):
     """
 
     kind: str
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     bytes: int
 
 

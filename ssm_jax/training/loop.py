@@ -205,17 +205,17 @@ def train(
 
 
 def _restored(checkpoints: Checkpoints, state: TrainState) -> Restored | None:
-    """Reads the latest usable step, which is the same in all processes."""
-    target = jax.eval_shape(lambda: state)
-    found: list[Restored] = []
+    """Reads the newest usable step, which is the same in all processes."""
+    step = -1
 
-    def read():
-        # Decided by one process, for a shared disk may not show all the same.
+    def choose():
+        nonlocal step
+        # By one process, because a shared disk may not show the same to all.
         if checkpoints.latest_step is not None:
-            found.append(checkpoints.restore(target))
+            step = checkpoints.usable_step()
 
-    on_first(read)
-    step = agreed(found[0].step if found else -1)
-    if step < 0 or found:
-        return found[0] if found else None
-    return checkpoints.restore(target, step=step)
+    on_first(choose)
+    step = agreed(step)
+    if step < 0:
+        return None
+    return checkpoints.restore(jax.eval_shape(lambda: state), step=step)

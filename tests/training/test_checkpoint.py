@@ -491,13 +491,6 @@ def test_reading_changes_nothing_in_the_folder(folder, tmp_path):
     assert tree_of(tmp_path) == before
 
 
-def test_several_processes_save_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(ValueError, match=r"`jax.process_count\(\)` must be 1, got 2"):
-        Checkpoints(tmp_path / "checkpoints").save(1, state_of(1))
-    assert not (tmp_path / "checkpoints").exists()
-
-
 def test_step_that_is_not_newer_is_refused(folder):
     with (
         Checkpoints(folder) as checkpoints,

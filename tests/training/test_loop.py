@@ -8,7 +8,6 @@ import shutil
 import types
 import warnings
 
-import jax
 import numpy as np
 import pytest
 from flax import traverse_util
@@ -163,14 +162,6 @@ def test_folder_that_another_process_trains_in_is_left_alone(tmp_path, monkeypat
         assert contents(tmp_path) == before
         assert evaluate_run(tmp_path, which="latest")["step"] == 3
     assert train(tiny.shift(), str(tmp_path))["step"] == 7
-
-
-def test_several_processes_are_refused_before_there_is_a_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr("ssm_jax.training.start.build", None)  # nothing is built either
-    with refuses("jax.process_count()", 2, rule="1"):
-        train(tiny.shift(), str(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.full

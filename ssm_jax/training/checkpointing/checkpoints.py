@@ -158,17 +158,27 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         """
         self.wait()
         kept = integrity.steps(self._directory)
-        if step is not None:
-            if step in kept:
-                return read(self._directory / str(step), target, self._config)
+        if step is None:
+            step = self.usable_step()
+        elif step not in kept:
             raise CheckpointError(
                 f"`step` must be one that was kept in {self._directory}, got {step}; "
                 f"kept: {', '.join(map(str, kept)) or 'none'}."
             )
+        return read(self._directory / str(step), target, self._config)
+
+    def usable_step(self) -> int:
+        """Returns the newest complete step, which `restore` takes; reads no array.
+
+        Raises:
+          CheckpointError: There is none.
+        """
         reason = "there is none."
-        for candidate in reversed(kept):
+        for candidate in reversed(integrity.steps(self._directory)):
+            path = self._directory / str(candidate)
             try:
-                return read(self._directory / str(candidate), target, self._config)
+                integrity.check_sizes(path, integrity.read_record(path))
+                return candidate
             except Unreadable as error:
                 reason = str(error)
                 logging.warning("%s The step before it is tried.", reason)

@@ -127,6 +127,19 @@ def read_record(path: Path) -> Json:
     return record
 
 
+def check_sizes(path: Path, record: Json) -> None:
+    """Compares the sizes of the files of a step with its record.
+
+    Raises:
+      Unreadable: A file is missing or has another size, as a kill leaves it.
+    """
+    for name, (saved, _) in record["files"].items():
+        size = (path / name).stat().st_size if (path / name).exists() else None
+        if size != saved:
+            got = f"no {name}" if size is None else f"{size} bytes of {saved} in {name}"
+            raise Unreadable(message(path, "be complete", got))
+
+
 def check_files(path: Path, record: Json) -> None:
     """Compares the files of a step with its record.
 
@@ -136,11 +149,7 @@ def check_files(path: Path, record: Json) -> None:
     """
     # All sizes come first: they cost nothing, and what a kill truncates is passed over,
     # while a change of the content stops the run.
-    for name, (saved, _) in record["files"].items():
-        size = (path / name).stat().st_size if (path / name).exists() else None
-        if size != saved:
-            got = f"no {name}" if size is None else f"{size} bytes of {saved} in {name}"
-            raise Unreadable(message(path, "be complete", got))
+    check_sizes(path, record)
     for name, (_, checksum) in record["files"].items():
         if _checksum(path / name) != checksum:
             got = f"another checksum of {name}"

@@ -1,0 +1,53 @@
+"""Decisions of the first process, and what starts several."""
+
+import jax
+import pytest
+
+from ssm_jax.cli.processes import cluster_of
+from ssm_jax.training import hosts
+from tests.bad_inputs import refuses
+
+SLURM = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_NODELIST": "a[1-2]",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NTASKS": "2",
+}
+
+
+def test_one_process_decides_alone():
+    called = []
+    hosts.on_first(lambda: called.append(1))
+    assert called == [1] and hosts.agreed(3) == 3 and hosts.is_first()
+    with pytest.raises(OSError, match="no disk"):
+        hosts.on_first(lambda: (_ for _ in ()).throw(OSError("no disk")))
+
+
+def test_error_of_a_computation_of_several_processes_is_that_of_a_lost_one(monkeypatch):
+    error = jax.errors.JaxRuntimeError
+    with pytest.raises(error, match="gloo"), hosts.lost_processes_named():
+        raise error("gloo")
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with (
+        refuses("all 2 processes", "gloo", error=ConnectionError),
+        hosts.lost_processes_named(),
+    ):
+        raise error("gloo")
+    with pytest.raises(error, match="RESOURCE"), hosts.lost_processes_named():
+        raise error("RESOURCE_EXHAUSTED: memory")
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({}, None),
+        (SLURM, "Slurm"),
+        ({**SLURM, "SLURM_NTASKS": "1"}, None),
+        ({"SLURM_NTASKS": "2", "SLURM_JOB_ID": "7"}, None),  # not started by srun
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI"),
+        ({"OMPI_COMM_WORLD_SIZE": "1"}, None),
+    ],
+)
+def test_clusters_are_known_by_their_variables(environ, name):
+    assert cluster_of(environ) == name
