@@ -51,6 +51,9 @@ recorded in ``experiments/benchmarks/finite.json``.
 multiplied by 1 to 20, compared to sequential ones; if the iterations do not converge,
 the output is the sequential one. Recorded in ``experiments/benchmarks/scaled.json``.
 
+`benchmarks.compilation` is a program of its own: every experiment compiled for GPUs and
+TPUs that need not be there.
+
 Results depend on the machine and its load; ``--output`` writes them with a description
 of the machine.
 """

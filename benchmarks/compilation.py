@@ -13,6 +13,7 @@ be divided among the devices is rounded up; the table marks it with a plus sign.
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,21 +106,22 @@ def compile_cell(name: str, target: Target, timeout: float) -> dict[str, Any]:
     unit = target.n_devices * training.get("accumulate", 1)
     rows = -(-training.batch_size // unit) * unit
     cell = {"experiment": name, "target": target.text}
-    command = [
-        *(sys.executable, "-m", "launch.compile"),
-        *(f"--config={path}", f"--config.training.batch_size={rows}"),
-        *(f"--target={target.text}", "--json=/dev/stdout"),
-    ]
-    try:
-        run = subprocess.run(
-            command, cwd=ROOT, capture_output=True, text=True, timeout=timeout
-        )
-    except subprocess.TimeoutExpired:
-        return cell | {"error": f"not compiled in {timeout:.0f} s"}
-    if run.returncode:
-        return cell | {"error": (run.stderr.strip().splitlines() or ["none"])[-1]}
-    # The text comes first; the record begins at the only line of a brace.
-    record = json.loads(run.stdout[run.stdout.index("\n{\n") :])
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "record.json"
+        command = [
+            *(sys.executable, "-m", "launch.compile"),
+            *(f"--config={path}", f"--config.training.batch_size={rows}"),
+            *(f"--target={target.text}", f"--json={output}"),
+        ]
+        try:
+            run = subprocess.run(
+                command, cwd=ROOT, capture_output=True, text=True, timeout=timeout
+            )
+        except subprocess.TimeoutExpired:
+            return cell | {"error": f"not compiled in {timeout:.0f} s"}
+        if run.returncode:
+            return cell | {"error": (run.stderr.strip().splitlines() or ["none"])[-1]}
+        record = json.loads(output.read_text())
     return record | cell | {"batch_size_of_config": training.batch_size}
 
 

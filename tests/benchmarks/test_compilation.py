@@ -1,0 +1,78 @@
+"""The table of compiled experiments."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from absl import flags
+
+from benchmarks import compilation
+from ssm_jax import aot
+from tests.cli import programs
+
+STEP = {
+    "name": "train",
+    "seconds": 12.3,
+    "memory_bytes": 3 * 2**20,
+    "temp_bytes": 2**20,
+    "out_of_memory": None,
+    "traffic": {"collectives": [{"kind": "all-reduce", "count": 2, "bytes": 2**20}]},
+}
+RECORD = {
+    "parameters": 1234,
+    "batch_size": 16,
+    "device_memory_bytes": 2**30,
+    "programs": [STEP, STEP],
+}
+
+
+def test_experiments_are_all_that_there_are():
+    files = {
+        f"{path.parent.name}/{path.stem}"
+        for path in (compilation.ROOT / "experiments").glob("*/*.py")
+        if "\ndef get_config(" in path.read_text()
+    }
+    assert set(compilation.EXPERIMENTS) == files
+
+
+def test_table_says_what_was_compiled_and_what_failed():
+    cell = {"experiment": "a/b", "target": "gpu:h100:8", "batch_size_of_config": 12}
+    text = compilation.table([RECORD | cell, cell | {"error": "no"}])
+    _, _, first, second = text.strip().splitlines()
+    cells = [word.strip() for word in first.strip("|").split("|")]
+    assert cells[2:6] == ["1,234", "16+", "12", "3.0"]
+    assert cells[6:9] == ["yes", "1.0", "2 all-reduce"]
+    assert " no " in second
+
+
+def test_cell_with_a_record_is_not_compiled_again(monkeypatch, tmp_path, capsys):
+    calls = []
+
+    def run(command, **options):
+        calls.append(command)
+        output = next(word for word in command if word.startswith("--json="))
+        Path(output.removeprefix("--json=")).write_text(json.dumps(RECORD))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    arguments = f"--records={tmp_path}", "--experiments=dlr/digits"
+    for _ in range(2):
+        with programs.of_their_own():
+            compilation.define_flags()
+            flags.FLAGS(["compilation", *arguments])
+            compilation.main(["compilation"])
+    assert len(calls) == len(compilation.TARGETS)
+    assert "--config.training.batch_size=64" in calls[0]
+    assert capsys.readouterr().out.count("| dlr/digits | ") == 4
+
+
+@pytest.mark.full
+def test_a_cell_that_fails_has_the_error_in_its_record(monkeypatch):
+    def run(command, **options):
+        return subprocess.CompletedProcess(command, 2, "", "a\nerror: of mine\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    target = aot.parse_target("gpu:h100:8")
+    record = compilation.compile_cell("dlr/digits", target, 1.0)
+    assert record["error"] == "error: of mine"
