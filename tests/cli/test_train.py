@@ -128,6 +128,7 @@ def test_folder_of_another_experiment_is_one_line_and_left_alone(trained):
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
+@pytest.mark.nightly
 def test_debugging_names_the_operation_and_compiled_programs_are_kept(tmp_path):
     run, cache = tmp_path / "run", tmp_path / "cache"
     done = launch(
