@@ -136,3 +136,17 @@ def test_small_experiment_compiles_for_the_target(target, tmp_path):
     assert 4 * record["parameters"] < reduced["bytes"] <= 4 * record["parameters"] + 32
     assert step["traffic"]["loops"] == evaluation["traffic"]["loops"] == []
     assert "fits: " in run.stdout
+
+
+@pytest.mark.nightly
+def test_methods_are_those_of_the_platform_that_is_compiled_for():
+    described = aot.abstract_run(small(), jax.devices())
+    loops = {}
+    for platform in ("cpu", "cuda"):
+        evaluation = aot.evaluation_program(described)
+        program = aot.compile_program("evaluate", *evaluation, platform)
+        assert program.traffic is not None
+        loops[platform] = program.traffic.loops
+        jax.clear_caches()
+    assert 64 in loops["cpu"]  # One step after the other.
+    assert loops["cuda"] == ()
