@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 KINDS = (
@@ -24,7 +25,8 @@ _TRIP_COUNT = re.compile(r'known_trip_count"?:\{"?n"?:"?(\d+)')
 _TYPE = re.compile(r"([a-z]+\d*\w*)\[([\d,<=]*)\]")
 
 
-class Collective(NamedTuple):
+@dataclass(frozen=True)
+class Collective:
     """The executions of one kind of collective.
 
     Attributes:
@@ -35,11 +37,12 @@ class Collective(NamedTuple):
     """
 
     kind: str
-    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    count: int
     bytes: int
 
 
-class Traffic(NamedTuple):
+@dataclass(frozen=True)
+class Traffic:
     """What a program sends between devices in one execution.
 
     Attributes:

@@ -16,8 +16,9 @@ def largest_batch(fits: Callable[[int], bool], unit: int, first: int) -> int | N
       first: The size to try first, a multiple of ``unit``.
 
     Returns:
-      The size. None if ``unit`` itself does not fit; the last size that was tried if
-      one from `LIMIT` on fits.
+      The size; above 64 units, one that is at most a 64th larger may fit too. None if
+      ``unit`` itself does not fit; the last size that was tried if one from `LIMIT` on
+      fits.
 
     Example:
       >>> largest_batch(lambda n: n <= 100, unit=8, first=16)
@@ -33,7 +34,8 @@ def largest_batch(fits: Callable[[int], bool], unit: int, first: int) -> int | N
         while bad > 1 and not fits(bad // 2 * unit):
             bad //= 2
         good = bad // 2
-    while bad - good > 1:
+    # Each size is compiled, which takes minutes for TPUs.
+    while bad - good > max(1, good // 64):
         middle = (good + bad) // 2
         if fits(middle * unit):
             good = middle

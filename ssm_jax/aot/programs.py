@@ -18,7 +18,9 @@ from ssm_jax.kernels import compiling_for
 from ssm_jax.training.measure import carried_in_evaluation
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-_USED = re.compile(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm")
+# The TPU compiler says `Used 20.0G of 15.75G hbm`, or `the total memory required for
+# HLO temporaries (353.67G) exceeds available HBM (15.75G)`.
+_USED = re.compile(r"(?:Used |required for [^(]*\()([\d.]+)([KMGT]?)\b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +41,8 @@ class Program:
         once. None where the compiler does not tell.
       traffic: Collectives and loops. None if it was not compiled.
       out_of_memory: Message of a compiler that refuses a program which does not fit
-        into the memory; the sizes but for ``memory_bytes`` are then 0. None if it was
-        compiled, also where it does not fit.
+        into the memory; ``memory_bytes`` is then what it names, 0 if nothing, and the
+        other sizes are 0. None if it was compiled, also where it does not fit.
     """
 
     name: str
@@ -61,12 +63,7 @@ class Program:
 
     def record(self) -> dict[str, Any]:
         """Returns the fields as JSON holds them."""
-        record = asdict(self)
-        if self.traffic is not None:
-            record["traffic"] = self.traffic._asdict() | {
-                "collectives": [one._asdict() for one in self.traffic.collectives]
-            }
-        return record
+        return asdict(self)
 
 
 def compile_programs(described: AbstractRun, platform: str) -> Iterator[Program]:
@@ -152,13 +149,14 @@ def compile_program(name: str, jitted: Any, arguments: tuple, platform: str) -> 
         with compiling_for(platform):
             compiled = jitted.lower(*arguments).compile()
     except jax.errors.JaxRuntimeError as error:
-        used = _USED.search(str(error))
-        if used is None:
+        if not str(error).startswith("RESOURCE_EXHAUSTED"):
             raise
+        used = _USED.search(str(error))
+        n_bytes = float(used.group(1)) * _UNITS[used.group(2)] if used else 0
         return Program(
             name=name,
             seconds=time.perf_counter() - began,
-            memory_bytes=int(float(used.group(1)) * _UNITS[used.group(2)]),
+            memory_bytes=int(n_bytes),
             out_of_memory=str(error).splitlines()[0],
         )
     seconds = time.perf_counter() - began

@@ -20,7 +20,7 @@ The memory of a program is compared with that of the device. Of a GPU, JAX alloc
 75 % unless the environment variable XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise.
 
 ``--max_batch`` finds the largest batch whose training step fits, by compiling it again
-and again. ``--json=FILE`` writes all of it as JSON.
+and again, to a 64th of its size. ``--json=FILE`` writes all of it as JSON.
 """
 
 import json

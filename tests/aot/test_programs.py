@@ -75,6 +75,26 @@ def test_step_sums_one_gradient_over_the_devices_and_donates_the_state():
     assert json.loads(json.dumps(program.record()))["name"] == "train"
 
 
+@pytest.mark.parametrize(
+    ("message", "n_bytes"),
+    [
+        ("RESOURCE_EXHAUSTED: Used 20.5G of 15.75G hbm.", 20.5 * 2**30),
+        ("RESOURCE_EXHAUSTED: memory required for HLO temporaries (353.67M)", None),
+        ("RESOURCE_EXHAUSTED: of another kind", 0),
+    ],
+)
+def test_program_that_a_compiler_refuses_for_its_memory_does_not_fit(message, n_bytes):
+    class Refused:
+        def lower(self, *_):
+            raise jax.errors.JaxRuntimeError(f"{message}\nmore")
+
+    program = aot.compile_program("train", Refused(), (), "tpu")
+    assert program.out_of_memory == message
+    assert not program.fits(2**60)
+    assert program.memory_bytes == int(353.67 * 2**20 if n_bytes is None else n_bytes)
+    assert program.traffic is None
+
+
 @pytest.mark.full
 def test_decoding_step_is_that_of_a_language_model_and_sends_nothing():
     described = aot.abstract_run(config_file.load(TEXT), jax.devices())
@@ -116,3 +136,17 @@ def test_small_experiment_compiles_for_the_target(target, tmp_path):
     assert 4 * record["parameters"] < reduced["bytes"] <= 4 * record["parameters"] + 32
     assert step["traffic"]["loops"] == evaluation["traffic"]["loops"] == []
     assert "fits: " in run.stdout
+
+
+@pytest.mark.nightly
+def test_methods_are_those_of_the_platform_that_is_compiled_for():
+    described = aot.abstract_run(small(), jax.devices())
+    loops = {}
+    for platform in ("cpu", "cuda"):
+        evaluation = aot.evaluation_program(described)
+        program = aot.compile_program("evaluate", *evaluation, platform)
+        assert program.traffic is not None
+        loops[platform] = program.traffic.loops
+        jax.clear_caches()
+    assert loops["cpu"]  # Blocks, one after the other.
+    assert loops["cuda"] == ()  # An FFT.

@@ -75,8 +75,9 @@ def test_largest_batch_is_found(largest, first):
         return n <= largest
 
     found = aot.largest_batch(fits, unit=8, first=first)
-    assert found == (largest or None)
-    assert len(tried) == len(set(tried)) <= 24
+    assert (found or 0) <= largest and (found is None) == (largest == 0)
+    assert largest - (found or 0) <= (largest // 64 if largest > 64 * 8 else 0)
+    assert len(tried) == len(set(tried)) <= 20
     assert all(n > 0 and n % 8 == 0 for n in tried)
 
 

@@ -388,7 +388,7 @@ def test_unknown_program_is_one_line(monkeypatch, capsys, words, hint):
 def test_ssm_jax_runs_each_program_with_its_flags(monkeypatch, capsys, name):
     monkeypatch.setattr(sys.modules["__main__"], "__doc__", "")
     assert ssm_jax(monkeypatch, name, "--wrong_flag=1") == 2
-    of_experiment = name in ("train", "sweep", "compile")
+    of_experiment = name in ("train", "compile", "sweep")
     shown = "`--config` must be given" if of_experiment else "wrong_flag"
     assert shown in capsys.readouterr().err
 
