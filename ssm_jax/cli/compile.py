@@ -17,7 +17,8 @@ and the number and the bytes of the collectives in one execution. Data that are 
 there are replaced by the shapes of the task.
 
 The memory of a program is compared with that of the device. Of a GPU, JAX allocates
-75 % unless the environment variable XLA_PYTHON_CLIENT_MEM_FRACTION says otherwise.
+three quarters, unless the environment variable XLA_PYTHON_CLIENT_MEM_FRACTION says
+otherwise.
 
 ``--max_batch`` finds the largest batch whose training step fits, by compiling it again
 and again, to a 64th of its size. ``--json=FILE`` writes all of it as JSON.

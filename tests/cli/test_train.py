@@ -116,6 +116,7 @@ def test_mistake_is_one_line_and_status_2(tmp_path, arguments, message):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_folder_of_another_experiment_is_one_line_and_left_alone(trained):
     run, _ = trained
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
