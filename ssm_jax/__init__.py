@@ -100,6 +100,7 @@ _PUBLIC = {
     ],
     "sharding": [
         "LengthSharded",
+        "sharded_length",
     ],
     "evaluation": [
         "restore",

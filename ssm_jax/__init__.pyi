@@ -78,7 +78,7 @@ from ssm_jax.recurrences import (
     log_spaced,
     to_real_readout,
 )
-from ssm_jax.sharding import LengthSharded
+from ssm_jax.sharding import LengthSharded, sharded_length
 
 __version__: str
 
@@ -152,6 +152,7 @@ __all__ = [
     "restore",
     "row_keys",
     "rows_from",
+    "sharded_length",
     "tasks",
     "to_log_decay",
     "to_real_readout",

@@ -1,6 +1,7 @@
 """A run as shapes: its state and a batch without values, sharded over devices."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,13 +12,18 @@ from jax.sharding import PartitionSpec as P
 from ssm_jax.config import Config, build
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec
 from ssm_jax.training import TrainConfig
+from ssm_jax.training.mesh import (
+    ROW_AXIS,
+    batch_specs,
+    check_sharded_length,
+    mesh_of,
+    pieces_of,
+)
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.start import first_state
 from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.workdir import check_parts
 from ssm_jax.types import PyTree
-
-_AXIS = "data"
 
 
 class AbstractRun(NamedTuple):
@@ -29,7 +35,8 @@ class AbstractRun(NamedTuple):
       parallel: The map over the devices, `DataParallel` by ``jax.shard_map``.
       mesh: The devices.
       state: The state, replicated except for ``carry``.
-      batch: A training batch, sharded by its first axis.
+      batch: A training batch, sharded by its first axis and, with
+        ``training.mesh``, by its steps.
       has_data: Whether the batch is as the task makes it. Otherwise its data are not
         on this machine, and it is as the spec says; tokens other than of a text then
         have a mask, and texts resets.
@@ -45,7 +52,7 @@ class AbstractRun(NamedTuple):
 
     def sharded(self, tree: PyTree, *, rows: bool = True) -> PyTree:
         """Returns the shapes of arrays, sharded by rows or replicated."""
-        return _sharded(self.mesh, tree, rows)
+        return _sharded(self.mesh, tree, P(ROW_AXIS) if rows else P())
 
 
 def abstract_run(
@@ -76,7 +83,9 @@ def abstract_run(
     task = build(config.task, "config.task")
     model = build(config.model, "config.model")
     optimizer = build(config.optimizer, "config.optimizer")
-    parallel = DataParallel("shard_map", devices)
+    pieces = pieces_of(training.mesh, len(devices))
+    check_sharded_length(task.spec, pieces, training.gradient_windows)
+    parallel = DataParallel("shard_map", devices, pieces)
     parallel.check(training.batch_size, training.accumulate)
     rows, has_data = _one_row(task, training.seed)
     shapes: Any = _Zeros(task.spec, rows, _n_examples(task, training.batch_size))
@@ -89,11 +98,12 @@ def abstract_run(
         return state
 
     state = jax.eval_shape(initial)
-    mesh = Mesh(np.array(devices), (_AXIS,))
-    carry = _sharded(mesh, state.carry, True)
-    state = _sharded(mesh, state.replace(carry=None), False).replace(carry=carry)
+    mesh = mesh_of(devices, pieces)
+    carry = _sharded(mesh, state.carry, P(ROW_AXIS))
+    state = _sharded(mesh, state.replace(carry=None), P()).replace(carry=carry)
     batch = shapes.batch("train", 0, training.batch_size, training.seed)
-    batch = _sharded(mesh, batch, True)
+    specs = batch_specs(task.spec, pieces)
+    batch = Batch(*map(partial(_sharded, mesh), batch, specs))
     return AbstractRun(runs[0], training, parallel, mesh, state, batch, has_data)
 
 
@@ -153,8 +163,8 @@ def _n_examples(task: Task, batch_size: int) -> int | None:
     return None if n is None else max(n, batch_size)
 
 
-def _sharded(mesh, tree, rows):
-    sharding = NamedSharding(mesh, P(_AXIS) if rows else P())
+def _sharded(mesh, tree, spec) -> Any:
+    sharding = NamedSharding(mesh, spec)
 
     def shape(leaf):
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)

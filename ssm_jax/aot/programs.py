@@ -116,7 +116,7 @@ def decode_program(described: AbstractRun) -> tuple[Any, tuple] | None:
     if not jax.tree.leaves(before):
         return None
     tokens = jax.ShapeDtypeStruct((mesh.size,), jnp.int32)
-    rows = P(*mesh.axis_names)
+    rows = P(mesh.axis_names)
     step = jax.shard_map(
         partial(decode_step, run.model),
         mesh=mesh,

@@ -48,7 +48,9 @@ def dry_run(config: Config, picture: str | None = None) -> str:
     parameters = _parameters(state.params)
     placed = parallel.place(state)
     began = time.perf_counter()
-    compiled = parallel.compiled_train_step(run, placed, parallel.split(batch))
+    compiled = parallel.compiled_train_step(
+        run, placed, parallel.split(batch, task.spec)
+    )
     seconds = time.perf_counter() - began
     lines = [
         parameters,

@@ -69,7 +69,7 @@ def predictions(
     parts = []
     for index in range(n_evaluated(task, split, size, limit)):
         batch = task.batch(split, index, size, training.seed)
-        found, carry = step(params, variables, parallel.split(batch), carry)
+        found, carry = step(params, variables, parallel.split(batch, task.spec), carry)
         found = jax.device_get(parallel.merge(found))
         request = split, index, size, training.seed
         ids, there = example_ids(task, split, index, size)

@@ -14,6 +14,7 @@ from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.rotary import rotate
 from ssm_jax.layers.softmax import full_attention
+from ssm_jax.sharding.axis import refuse_sharded_length
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
 AttentionKind = Literal["softmax", "rotary", "linear"]
@@ -153,6 +154,7 @@ class Attention(Module):
 
     def _check(self, x, state, reset, mask):
         check_floating("x", x)
+        refuse_sharded_length(self, "shard the batch, or use a recurrence")
         multiple = self.n_heads if self.d_head is None else 1
         if x.ndim < 2 or x.shape[-2] == 0 or x.shape[-1] % multiple:
             raise ValueError(

@@ -9,6 +9,7 @@ from flax import linen as nn
 from ssm_jax.fields import Fraction
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.module import Module
+from ssm_jax.sharding.axis import first_step, n_pieces
 from ssm_jax.types import Array, Float, Key, PRNGKey
 
 
@@ -70,8 +71,17 @@ class RowDropout(Module):
         shared = {axis % x.ndim for axis in self.broadcast_dims}
         n, *shape = (1 if i in shared else size for i, size in enumerate(x.shape))
         keys = row_keys(self.make_rng("dropout"), n, first_row)
-        keep = 1 - self.rate
+        keep, piece = 1 - self.rate, x.shape[-2]
+        # Rows of features, as after a mean over the steps, have no axis of steps.
+        by_step = n_pieces() > 1 and x.ndim > 2 and x.ndim - 2 not in shared
+        if by_step:
+            # The masks of whole sequences: they do not depend on the devices.
+            shape[-2] *= n_pieces()
         mask = jax.vmap(lambda key: jax.random.bernoulli(key, keep, shape))(keys)
+        if by_step:
+            mask = jax.lax.dynamic_slice_in_dim(
+                mask, first_step(piece), piece, axis=x.ndim - 2
+            )
         return jnp.where(mask, x / keep, 0)
 
 

@@ -13,6 +13,7 @@ from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.mlp import MLP
 from ssm_jax.layers.module import Module
 from ssm_jax.metrics import Mean, log_metric
+from ssm_jax.sharding.axis import refuse_sharded_length
 from ssm_jax.types import Activations, Outputs, Steps
 
 
@@ -89,6 +90,7 @@ class ExpertChoiceMLP(Module):
             shape of ``mask`` does not fit.
         """
         check_floating("x", x)
+        refuse_sharded_length(self, "use `MLP`, whose steps do not compete")
         if x.ndim < 2 or x.shape[-2] == 0:
             raise ValueError(
                 f"`x` must be (*b, l, d) with l > 0, got {x.shape}; skip empty "

@@ -13,7 +13,8 @@ from ssm_jax.layers.module import Module
 from ssm_jax.metrics import Mean, log_metric
 from ssm_jax.recurrences.families.base import ParamGroup, Recurrence
 from ssm_jax.recurrences.families.nonlinear import Nonlinear
-from ssm_jax.recurrences.families.padding import last_valid
+from ssm_jax.sharding import LengthSharded
+from ssm_jax.sharding.axis import last_output, length_axis
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
 
 
@@ -135,12 +136,16 @@ class Recurrent(Module):
                     "take it."
                 )
             options["dt"] = dt
-        if not isinstance(self.recurrence, Nonlinear):
-            y, state = self.recurrence.apply(params, x, state, **options)
+        recurrence, axis = self.recurrence, length_axis()
+        # Models are initialized on whole sequences.
+        if axis is not None and not self.is_initializing():
+            recurrence = LengthSharded(recurrence, axis)
+        if not isinstance(recurrence, Nonlinear):
+            y, state = recurrence.apply(params, x, state, **options)
             # A linear recurrence computes all outputs in parallel, so the last one is
             # selected.
-            return (last_valid(y, mask) if last_only else y), state
-        y, state, stats = self.recurrence.solve(
+            return (last_output(y, mask) if last_only else y), state
+        y, state, stats = recurrence.solve(
             params, x, state, last_only=last_only, **options
         )
         log_metric(self, "solver_iterations", Mean(stats.iterations))

@@ -21,6 +21,7 @@ from ssm_jax.recurrences.families.padding import (
     reset_padding,
     scatter_back,
 )
+from ssm_jax.sharding.axis import refuse_sharded_length
 from ssm_jax.types import Activations, Outputs, PyTree, Steps
 
 
@@ -190,6 +191,7 @@ class RotaryAttention(Module):
 
     def _check(self, x, state, reset, mask):
         check_floating("x", x)
+        refuse_sharded_length(self, "shard the batch, or use a recurrence")
         if x.ndim < 2 or x.shape[-1] % (2 * self.n_heads):
             raise ValueError(
                 f"`x` must be (*b, l, d) with d a multiple of 2 n_heads = "

@@ -9,6 +9,8 @@ from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.module import Module
 from ssm_jax.recurrences.families.base import check
 from ssm_jax.recurrences.families.padding import apply_to_valid_steps
+from ssm_jax.sharding.axis import length_axis
+from ssm_jax.sharding.boundaries import boundary_state, of_last
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
 
@@ -87,7 +89,25 @@ class ShortConvolution(Module):
             y, window = _convolve(x, window, kernel, reset, lengths)
             return y + bias, window
 
-        return apply_to_valid_steps(convolve, x, state, reset, mask)
+        def run(window):
+            return apply_to_valid_steps(convolve, x, window, reset, mask)
+
+        axis = length_axis()
+        if axis is None or k == 1 or self.is_initializing():
+            return run(state)
+        if state is None:
+            state = self.initial_state(x.shape[:-2], d)
+        # A piece without padding that is as long as the window fills it.
+        full = mask is None and x.shape[-2] >= k - 1
+        before = boundary_state(
+            lambda window: run(window)[1],
+            state,
+            axis,
+            diagonal=False,
+            reach=1 if full else None,
+        )
+        y, last = run(before)
+        return y, of_last(last, axis)
 
 
 def _convolve(x, window, kernel, reset, lengths):

@@ -8,7 +8,7 @@ from ssm_jax.fields import Fraction
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
-from ssm_jax.models.norm import Norm, NormKind
+from ssm_jax.models.norm import AxisName, Norm, NormKind
 from ssm_jax.types import Activations, PyTree, Steps
 
 
@@ -47,7 +47,7 @@ class Block(Module):
     norm: NormKind = "layer"
     prenorm: bool = False
     dropout: Fraction = 0.0
-    axis_name: str | None = None
+    axis_name: AxisName = None
     feedforward: nn.Module | None = None
 
     @nn.compact

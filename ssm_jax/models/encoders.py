@@ -8,6 +8,7 @@ from ssm_jax.fields import NonNegativeFloat, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.module import Module
+from ssm_jax.sharding.axis import first_step, n_pieces, of_pieces_before
 from ssm_jax.types import Activations, Array, Float, Int, Outputs, Steps
 
 
@@ -166,9 +167,9 @@ class PositionalEmbedding(Module):
         check_flags("reset", reset, x.shape[:-1], (length,))
         check_flags("mask", mask, x.shape[:-1], (length,))
         # Indexing clamps in JAX: later steps would share the last embedding.
-        if length > self.max_length:
+        if (whole := length * n_pieces()) > self.max_length:
             raise ValueError(
-                f"`max_length` must be at least {length}, the length of the sequence, "
+                f"`max_length` must be at least {whole}, the length of the sequence, "
                 f"got {self.max_length}; later steps have no embedding."
             )
         normal = jax.nn.initializers.normal(self.std)
@@ -178,12 +179,18 @@ class PositionalEmbedding(Module):
 
 def _positions(length, reset, mask):
     """Number of earlier valid steps in the segment, ``(*b, l)`` or ``(l,)``."""
-    valid = jnp.ones(length, jnp.int32) if mask is None else mask.astype(jnp.int32)
-    # An exclusive sum: the first valid step has position 0.
-    position = jnp.cumsum(valid, -1) - valid
+    if mask is None:
+        position = first_step(length) + jnp.arange(length)
+    else:
+        valid = mask.astype(jnp.int32)
+        before = jnp.sum(of_pieces_before(jnp.sum(valid, -1)), 0)
+        # An exclusive sum: the first valid step has position 0.
+        position = before[..., None] + jnp.cumsum(valid, -1) - valid
     if reset is None:
         return position
     # Positions never decrease, so the running maximum over the resets is the position
     # at which the current segment starts.
     at_reset = jnp.where(reset, position, 0)
-    return position - jax.lax.cummax(at_reset, at_reset.ndim - 1)
+    before = jnp.max(of_pieces_before(jnp.max(at_reset, -1)), 0)
+    start = jax.lax.cummax(at_reset, at_reset.ndim - 1)
+    return position - jnp.maximum(start, before[..., None])

@@ -8,7 +8,12 @@ from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.channel_mixing import InitScheme, Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
-from ssm_jax.recurrences.families.padding import last_valid
+from ssm_jax.sharding.axis import (
+    last_output,
+    n_pieces,
+    refuse_sharded_length,
+    sum_over_pieces,
+)
 from ssm_jax.types import Activations, Array, Bool, Float, Steps
 
 
@@ -34,6 +39,7 @@ class StepHead(Module):
         _check(x, mask)
         del train
         if self.l_output is not None:
+            refuse_sharded_length(self, "leave out `l_output`")
             if not 0 < self.l_output <= x.shape[-2]:
                 raise ValueError(
                     f"`l_output` must be in [1, {x.shape[-2]}], the length of the "
@@ -69,7 +75,7 @@ class LastHead(Module):
         del train
         _check(x, mask)
         # With padding at the end, `x[..., -1, :]` would be the output at padding.
-        last = last_valid(x, mask)[..., 0, :]
+        last = last_output(x, mask)[..., 0, :]
         return Linear(self.d_output, self.kernel_init, name="linear")(last)
 
 
@@ -166,11 +172,12 @@ def _check(x, mask):
 def _mean(x, mask):
     """Mean over the valid steps; zeros for a row without any."""
     if mask is None:
-        return jnp.mean(x, -2)
+        mean = sum_over_pieces(jnp.mean(x, -2))
+        return mean / n_pieces() if n_pieces() > 1 else mean
     valid = jnp.broadcast_to(mask, x.shape[:-1])[..., None]
     # bfloat16 has no odd numbers above 256, so that counts need a wider dtype.
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    n = jnp.sum(valid, -2, dtype=wide)
     # `where` instead of a product with the mask: NaN * 0 is NaN.
-    total = jnp.sum(jnp.where(valid, x, 0), -2, dtype=wide)
+    sums = jnp.sum(jnp.where(valid, x, 0), -2, dtype=wide)
+    total, n = sum_over_pieces((sums, jnp.sum(valid, -2, dtype=wide)))
     return (total / jnp.maximum(n, 1)).astype(x.dtype)

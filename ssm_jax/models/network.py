@@ -1,8 +1,8 @@
 """A network of one recurrence and a head, without blocks."""
 
+import contextlib
 import functools
 
-import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.fields import Fraction
@@ -13,6 +13,8 @@ from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.models.heads import LastHead
 from ssm_jax.models.precision import ComputeDtype, call, lower, widen
 from ssm_jax.recurrences.families.base import Recurrence
+from ssm_jax.sharding import sharded_length
+from ssm_jax.sharding.axis import any_valid
 from ssm_jax.types import Array, Float, Inexact, Int, Method, PyTree, Steps
 
 
@@ -88,6 +90,8 @@ class RecurrentNetwork(Module):
         y, state = recurrent(dropout(x), state, reset=reset, mask=mask, last_only=last)
         if last and mask is not None:
             # One step is left; it is valid if the row has a valid step.
-            mask = jnp.any(mask, -1, keepdims=True)
-        y = call(self.dtype, self.head, dropout(y), mask=mask, train=train)
+            mask = any_valid(mask)
+        # The one step that is left is the same on all devices.
+        with sharded_length(None) if last else contextlib.nullcontext():
+            y = call(self.dtype, self.head, dropout(y), mask=mask, train=train)
         return widen(self.dtype, (y, state))

@@ -10,6 +10,9 @@ from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Steps
 
+AxisName = str | tuple[str, ...] | None
+"""The mapped axis or axes over which a batch is sharded."""
+
 NormKind = Literal["layer", "rms", "batch", "scalar"]
 
 
@@ -67,7 +70,7 @@ class BatchNorm(Module):
         changes neither of them.
     """
 
-    axis_name: str | None = None
+    axis_name: AxisName = None
     momentum: float = 0.9
     epsilon: float = 1e-5
 
@@ -134,7 +137,7 @@ class Norm(Module):
     """
 
     kind: NormKind = "layer"
-    axis_name: str | None = None
+    axis_name: AxisName = None
 
     @nn.compact
     def __call__(

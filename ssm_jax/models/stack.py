@@ -9,7 +9,7 @@ from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import PositionalEmbedding, TokenEncoder
-from ssm_jax.models.norm import Norm
+from ssm_jax.models.norm import AxisName, Norm
 from ssm_jax.models.precision import ComputeDtype, call, widen
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
@@ -67,7 +67,7 @@ class SequenceModel(Module):
     positions: PositionalEmbedding | None = None
     normed_encoder: bool = False
     encoder_dropout: Fraction = 0.0
-    axis_name: str | None = None
+    axis_name: AxisName = None
     dtype: ComputeDtype = "float32"
     remat: bool = False
 

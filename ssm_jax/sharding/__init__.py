@@ -1,5 +1,6 @@
 """Sequences whose length is sharded over devices, in `jax.shard_map`."""
 
+from ssm_jax.sharding.axis import sharded_length
 from ssm_jax.sharding.length import LengthSharded
 
-__all__ = ["LengthSharded"]
+__all__ = ["LengthSharded", "sharded_length"]

@@ -19,6 +19,7 @@ def boundary_state(
     *,
     diagonal: bool,
     reverse: bool = False,
+    reach: int | None = None,
 ) -> Array:
     """Returns the state before the first step of this device's piece.
 
@@ -35,6 +36,8 @@ def boundary_state(
         time, and the pairs ``(A, s)`` of all pieces are combined by a prefix scan over
         devices. Otherwise all pieces are evaluated ``n - 1`` times, each time from the
         final states of the time before, which are exact for one piece more.
+      reach: Number of pieces that the final state of a piece depends on, including it,
+        if it is not diagonal. None means that it depends on all pieces before it.
       reverse: Whether the sequence runs from the last device to the first.
 
     References:
@@ -62,7 +65,8 @@ def boundary_state(
             return jnp.where(place == 0, state, before), None
 
         first = jnp.where(place == 0, state, jnp.zeros_like(state))
-        return jax.lax.scan(improved, first, length=n - 1)[0]
+        rounds = n - 1 if reach is None else min(n - 1, reach)
+        return jax.lax.scan(improved, first, length=rounds)[0]
     # The tangent of the final state is the diagonal: a difference of two final states
     # would lose its digits.
     zeros, ones = jnp.zeros_like(state), jnp.ones_like(state)

@@ -55,6 +55,10 @@ class TrainConfig:
       evaluation_batches: Number of batches of an evaluation during training. None means
         the whole split, which must then be finite.
       parallel: Transformation that maps the step over devices.
+      mesh: ``"data=N,seq=M"``, with ``parallel="shard_map"``: the rows of a batch are
+        sharded over ``N`` and the length of each sequence over ``M`` devices, which
+        pass on states only; see `sharded_length`. The numbers are those of whole
+        sequences. None: all devices share the rows.
       initial_state: States from which the recurrences start a batch; see `StateInit`.
         With ``"carry"`` they are reset at each epoch, and evaluation carries its states
         between batches too; otherwise it starts each batch from zero states.
@@ -99,6 +103,7 @@ class TrainConfig:
     evaluate_every: PositiveInt = 500
     evaluation_batches: PositiveInt | None = None
     parallel: Literal["pmap", "shard_map"] = "pmap"
+    mesh: str | None = None
     initial_state: Kind = "zero"
     initial_noise: PositiveFloat | None = None
     gradient_windows: PositiveInt = 1

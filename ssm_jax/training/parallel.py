@@ -1,6 +1,5 @@
 """The per-device steps mapped over devices, by ``jax.pmap`` or ``jax.shard_map``."""
 
-import collections
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,17 +9,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from ssm_jax.tasks.base import Batch, Split, Task, rows_of_batch
+from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, rows_of_batch
 from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.losses import Reductions
+from ssm_jax.training.mesh import (
+    LENGTH_AXIS,
+    ROW_AXIS,
+    batch_specs,
+    check_even,
+    check_pieces,
+    map_over,
+    mesh_of,
+    replicated,
+)
 from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.step import evaluation_step, prediction_step, train_step
 from ssm_jax.types import PyTree
-
-_AXIS = "data"
 
 
 class DataParallel:
@@ -31,24 +38,30 @@ class DataParallel:
     `jax.distributed` connects them, share a batch: each makes, transfers and gets back
     its own rows, while the state and what is reduced is the same in all.
 
+    With ``pieces`` the length of each sequence is sharded too, by ``jax.shard_map``,
+    over that many devices that share their rows; see `sharded_length`.
+
     Args:
       kind: ``"pmap"`` or ``"shard_map"``: transformation that maps the step. ``"jit"``
         maps nothing and donates nothing: with ``jax_debug_nans``, JAX then names the
         operation that made a NaN, which it cannot for the others.
       devices: The `jax.Device`s. None means those of all processes, with ``"jit"`` the
         first. Those of a call are of this process alone.
+      pieces: Number of devices that share a sequence.
 
     Raises:
-      ValueError: ``"jit"`` with several processes, or these have different numbers of
-        devices.
+      ValueError: ``pieces`` is not 1 without ``"shard_map"`` or does not divide the
+        number of devices of a process, ``"jit"`` with several processes, or these
+        have different numbers of devices.
     """
 
     def __init__(
         self,
         kind: Literal["pmap", "shard_map", "jit"] = "pmap",
         devices: Sequence[Any] | None = None,
+        pieces: int = 1,
     ):
-        """Creates a mesh with one axis."""
+        """Creates the mesh."""
         self._kind = kind
         if kind == "jit":
             check_one_process()
@@ -58,11 +71,15 @@ class DataParallel:
         self._devices = list(devices or every)
         local = [of for of in self._devices if of.process_index == jax.process_index()]
         self._n_local = len(local)
-        _check_even(self._devices)
-        self._axes = () if kind == "jit" else (_AXIS,)
+        check_even(self._devices)
+        check_pieces(pieces, kind, self._n_local)
+        self._pieces = pieces
+        self._n_shards = len(self._devices) // pieces
+        self._length_axis = LENGTH_AXIS if pieces > 1 else None
+        self._axes = () if kind == "jit" else (ROW_AXIS,)
         # The arrays of `pmap` are those of a process, the others are global.
         own = local if kind == "pmap" else self._devices
-        self._mesh = Mesh(np.array(own), (_AXIS,))
+        self._mesh = mesh_of(own, pieces)
 
     @property
     def n_devices(self) -> int:
@@ -77,7 +94,7 @@ class DataParallel:
         """
         if self._n_local == self.n_devices:
             return None
-        n = batch_size // self.n_devices * self._n_local
+        n = batch_size // self._n_shards * (self._n_local // self._pieces)
         first = n * (jax.process_index() - self._devices[0].process_index)
         return slice(first, first + n)
 
@@ -86,7 +103,8 @@ class DataParallel:
     ) -> PyTree:
         """Makes the rows of this process and shards them; see `Task.batch`."""
         rows = self.rows(batch_size)
-        return self.split(rows_of_batch(task, split, index, batch_size, seed, rows))
+        batch = rows_of_batch(task, split, index, batch_size, seed, rows)
+        return self.split(batch, task.spec)
 
     def train_step(
         self, run: RunSpec
@@ -119,42 +137,59 @@ class DataParallel:
     def _mapped_train_step(self, run):
         # Without the axis, BatchNorm would use the moments of each device's shard.
         if hasattr(run.model, "axis_name") and self._axes:
-            run = dataclasses.replace(run, model=run.model.clone(axis_name=_AXIS))
+            names = ROW_AXIS if self._pieces == 1 else self._mesh.axis_names
+            run = dataclasses.replace(run, model=run.model.clone(axis_name=names))
 
         # The carry is an argument of its own, because it is sharded and the rest of the
         # state is replicated.
         def step(state, carry, batch):
             state, sums = train_step(
-                run, state.replace(carry=carry), batch, axes=self._axes
+                run,
+                state.replace(carry=carry),
+                batch,
+                axes=self._axes,
+                length_axis=self._length_axis,
             )
             return state.replace(carry=None), state.carry, sums
 
-        whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
+        whole, split, batch = self._specs(run.spec)
         # Donated buffers are reused for the outputs, so that parameters and optimizer
         # state exist only once in memory.
         return self._map(
-            step, (whole, split, split), (whole, split, whole), donate=(0, 1)
+            step, (whole, split, batch), (whole, split, whole), donate=(0, 1)
         )
+
+    def _specs(self, spec):
+        """Specs of what is replicated, of what is sharded by rows, and of a batch."""
+        if self._kind == "pmap":
+            return None, 0, 0
+        if self._pieces == 1:
+            return P(), P(ROW_AXIS), P(ROW_AXIS)
+        return P(), P(ROW_AXIS), batch_specs(spec, self._pieces)
 
     def evaluation_step(
         self, run: RunSpec
     ) -> Callable[[PyTree, PyTree, Batch, PyTree], tuple[Reductions, PyTree]]:
         """Returns the mapped evaluation step; its states are sharded like the batch."""
-        step = partial(evaluation_step, run, axes=self._axes)
-        whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
+        step = partial(
+            evaluation_step, run, axes=self._axes, length_axis=self._length_axis
+        )
+        whole, split, batch = self._specs(run.spec)
         # Nothing is donated: training continues with these parameters.
-        return self._map(step, (whole, whole, split, split), (whole, split), donate=())
+        return self._map(step, (whole, whole, batch, split), (whole, split), donate=())
 
     def prediction_step(
         self, run: RunSpec
     ) -> Callable[[PyTree, PyTree, Batch, PyTree], tuple[PyTree, PyTree]]:
         """Returns the mapped prediction step; its outputs are sharded like batches."""
-        whole, split = (None, 0) if self._kind == "pmap" else (P(), P(_AXIS))
-        # Both outputs have the batch axis; without a carry the second has no leaves.
+        whole, split, batch = self._specs(run.spec)
+        # Predictions are sharded like the targets. Without a carry the second output
+        # has no leaves.
+        found = batch.targets if isinstance(batch, Batch) else batch
         return self._map(
-            partial(prediction_step, run),
-            (whole, whole, split, split),
-            (split, split),
+            partial(prediction_step, run, length_axis=self._length_axis),
+            (whole, whole, batch, split),
+            (found, split),
             donate=(),
         )
 
@@ -162,14 +197,14 @@ class DataParallel:
         """Copies a state to all devices; ``carry`` is sharded by its batch axis."""
         # `device_put` alone shares buffers, which the mapped step would donate.
         state = jax.tree.map(jnp.copy, state)
-        whole, split = (NamedSharding(self._mesh, P(*axes)) for axes in ((), (_AXIS,)))
+        whole, split = (NamedSharding(self._mesh, of) for of in (P(), P(ROW_AXIS)))
         carry = self.split_whole(state.carry)
         if self._kind == "pmap":
             carry = jax.device_put(carry, split)
         state = state.replace(carry=None)
         if whole.is_fully_addressable:
             return jax.device_put(state, whole).replace(carry=carry)
-        state = jax.tree.map(partial(_replicated, sharding=whole), state)
+        state = jax.tree.map(partial(replicated, sharding=whole), state)
         return state.replace(carry=carry)
 
     def gather(self, state: TrainState) -> TrainState:
@@ -184,11 +219,13 @@ class DataParallel:
         """Returns replicated arrays as those of one device of this process."""
         return jax.tree.map(lambda v: v.addressable_data(0), tree)
 
-    def split(self, batch: PyTree) -> PyTree:
+    def split(self, batch: PyTree, spec: TaskSpec | None = None) -> PyTree:
         """Shards arrays ``(b, ...)`` over devices.
 
         Args:
           batch: Arrays with the batch axis first, with the rows of this process.
+          spec: Spec of the task of a `Batch`, to shard its steps too. None: only rows
+            are sharded.
 
         Returns:
           The arrays as the mapped steps expect them.
@@ -196,7 +233,12 @@ class DataParallel:
         Raises:
           ValueError: The batch size is not a multiple of the number of devices.
         """
-        return jax.tree.map(self._split, batch)
+        if self._pieces == 1 or spec is None:
+            return jax.tree.map(self._split, batch)
+        specs = batch_specs(spec, self._pieces)
+        pairs = zip(batch, specs, strict=True)
+        parts: Any = [v if v is None else self._split(v, of) for v, of in pairs]
+        return Batch(*parts)
 
     def split_whole(self, batch: PyTree) -> PyTree:
         """As `split`, of arrays with the rows of all processes."""
@@ -225,7 +267,7 @@ class DataParallel:
           ValueError: The batch size is not a multiple of the number of devices, or the
             rows of a device are not a multiple of the number of parts.
         """
-        n = self.n_devices
+        n = self._n_shards
         if batch_size % n:
             raise ValueError(
                 f"`batch_size` must be a multiple of {n}, the number of devices, got "
@@ -237,63 +279,20 @@ class DataParallel:
                 f"{accumulate}; 1 always does."
             )
 
-    def _split(self, values):
+    def _split(self, values, spec=None):
         rows, n = values.shape[0], self._n_local
         self.check(rows * (self.n_devices // n))
         if self._kind == "pmap":
             # `pmap` maps over a leading axis of devices; on host arrays this is a view.
             return values.reshape(n, rows // n, *values.shape[1:])
-        sharding = NamedSharding(self._mesh, P(_AXIS))
+        sharding = NamedSharding(self._mesh, spec or P(ROW_AXIS))
         # Sharded on transfer, so that each device receives only its rows.
         if n == self.n_devices:
             return jax.device_put(values, sharding)
         return jax.make_array_from_process_local_data(sharding, values)
 
-    def _map(self, step, in_axes, out_axes, donate):
-        mapped = self._mapped(step, in_axes, out_axes, donate)
-        if self.n_devices == self._n_local or self._devices[0].platform != "cpu":
-            return mapped
-
-        # The collectives of CPUs (Gloo) may wait for ever if steps are dispatched
-        # without waiting for those before.
-        def waiting(*arguments):
-            return jax.block_until_ready(mapped(*arguments))
-
-        return waiting
-
-    def _mapped(self, step, in_axes, out_axes, donate):
-        if self._kind == "jit":
-            return jax.jit(step)
-        if self._kind == "pmap":
-            return jax.pmap(
-                step,
-                axis_name=_AXIS,
-                in_axes=in_axes,
-                out_axes=out_axes,
-                devices=self._devices,
-                donate_argnums=donate,
-            )
-        # `check_vma` verifies that the outputs declared as replicated are so.
-        mapped = jax.shard_map(
-            step, mesh=self._mesh, in_specs=in_axes, out_specs=out_axes, check_vma=True
-        )
-        return jax.jit(mapped, donate_argnums=donate)
-
-
-def _replicated(leaf, sharding):
-    """An array on the devices of all processes, each of which has its value."""
-    # JAX transfers arrays of the host to devices of other processes, no other arrays.
-    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return jax.device_put(np.asarray(leaf), sharding)
-    data = jax.device_put(np.asarray(jax.random.key_data(leaf)), sharding)
-    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
-
-
-def _check_even(devices):
-    """Checks that all processes have equally many devices, and so equally many rows."""
-    counts = collections.Counter(of.process_index for of in devices)
-    if len(set(counts.values())) > 1:
-        raise ValueError(
-            f"every process must have equally many devices, got {dict(counts)} by "
-            "process; hide some by CUDA_VISIBLE_DEVICES or JAX_LOCAL_DEVICE_IDS."
-        )
+    def _map(self, step, inputs, outputs, donate):
+        several = self.n_devices != self._n_local
+        wait = several and self._devices[0].platform == "cpu"
+        kind, mesh, specs = self._kind, self._mesh, (inputs, outputs)
+        return map_over(kind, mesh, self._devices, step, specs, donate, wait=wait)

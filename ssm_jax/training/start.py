@@ -3,6 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
+import jax
 from absl import logging
 from flax import linen as nn
 
@@ -12,6 +13,7 @@ from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.evaluate import n_evaluated
 from ssm_jax.training.gradients import check_gradient_outputs, check_gradient_steps
 from ssm_jax.training.initial import StateInit, zero_states
+from ssm_jax.training.mesh import check_sharded_length, pieces_of
 from ssm_jax.training.nans import is_debugging
 from ssm_jax.training.optimizer import Optimizer
 from ssm_jax.training.parallel import DataParallel
@@ -53,7 +55,10 @@ def build_parts(config: Config) -> Parts:
     task = build(config.task, "config.task")
     model = build(config.model, "config.model")
     optimizer = build(config.optimizer, "config.optimizer")
-    parallel = DataParallel("jit" if is_debugging() else training.parallel)
+    pieces = pieces_of(training.mesh, jax.device_count())
+    check_sharded_length(task.spec, pieces, training.gradient_windows)
+    kind = "jit" if is_debugging() else training.parallel
+    parallel = DataParallel(kind, pieces=pieces)
     parallel.check(training.batch_size, training.accumulate)
     n_evaluated(task, "validation", training.batch_size, training.evaluation_batches)
     check_gradient_steps(task.spec, training.gradient_steps)

@@ -9,6 +9,7 @@ import optax
 
 from ssm_jax.layers.dropout import rows_from
 from ssm_jax.metrics import METRICS_COLLECTION, Mean, sown_metrics
+from ssm_jax.sharding import sharded_length
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training.initial import first_row_of
 from ssm_jax.training.losses import Reductions, largest_number, loss_sums, mean_square
@@ -18,7 +19,12 @@ from ssm_jax.types import PyTree
 
 
 def train_step(
-    run: RunSpec, state: TrainState, batch: Batch, *, axes: Sequence[str] = ()
+    run: RunSpec,
+    state: TrainState,
+    batch: Batch,
+    *,
+    axes: Sequence[str] = (),
+    length_axis: str | None = None,
 ) -> tuple[TrainState, Reductions]:
     """Updates the parameters by the gradient of the mean loss over the global batch.
 
@@ -34,7 +40,9 @@ def train_step(
       run: The model and the optimizer.
       state: The state, replicated over devices except for ``carry``.
       batch: This device's shard of the batch.
-      axes: Names of the mapped axes that the batch is sharded over.
+      axes: Names of the mapped axes that the rows are sharded over.
+      length_axis: Name of the mapped axis that the length of each sequence is sharded
+        over; see `sharded_length`. None means that sequences are whole.
 
     Returns:
       The next state, and loss and metrics, reduced over all devices.
@@ -42,15 +50,16 @@ def train_step(
     Raises:
       ValueError: A layer sows a metric under the name of one of the loss.
     """
+    row_axes, axes = axes, _all_axes(axes, length_axis)
     # The key is the same on all devices: dropout folds in the row of the global batch.
     sample = jax.random.fold_in(state.key, state.step)
-    first_row = first_row_of(len(batch.inputs), axes)
+    first_row = first_row_of(len(batch.inputs), row_axes)
 
     # A separate stream, so that dropout masks do not depend on the initial states.
     key = jax.random.fold_in(sample, 1)
 
     def start(states, step):
-        return run.state_init(states, step=step, key=key, axes=axes)
+        return run.state_init(states, step=step, key=key, axes=row_axes)
 
     windowed = isinstance(state.carry, TBPTTWindow)
     # States may come from rows of another part or device, so all are computed here.
@@ -62,7 +71,7 @@ def train_step(
         batch, carry = rows
 
         def apply(window, before, key):
-            with rows_from(first_row + offset):
+            with rows_from(first_row + offset), sharded_length(length_axis):
                 return run.model.apply(
                     {"params": params, **model_state},
                     window.inputs,
@@ -104,7 +113,7 @@ def train_step(
     # The norm before clipping, so that the log shows whether clipping is active.
     sums["gradient_norm"] = Mean(optax.tree.norm(gradient), jnp.float32(1))
     if state.carry is not None:
-        largest = largest_number(after)
+        largest = largest_number(_as_varying(after, axes))
         largest = jax.lax.pmax(largest, axes) if axes else largest
         # Equal on all devices already; a count of 1 gives each step the same weight.
         sums["largest_state"] = Mean(largest, jnp.float32(1))
@@ -133,6 +142,8 @@ def prediction_step(
     model_state: PyTree,
     batch: Batch,
     carry: PyTree = None,
+    *,
+    length_axis: str | None = None,
 ) -> tuple[PyTree, PyTree]:
     """Predicts the targets of a batch.
 
@@ -142,6 +153,7 @@ def prediction_step(
       model_state: Other variables of the model.
       batch: This device's shard of the batch.
       carry: Initial states, ``(b, ...)`` leaves. None means zero states.
+      length_axis: As for `train_step`.
 
     Returns:
       The predictions that `evaluation_step` reduces: values, or logits of classes. For
@@ -149,13 +161,14 @@ def prediction_step(
       likely token, because logits of a vocabulary at every step would fill the memory.
       Then the states after the batch, or None if ``carry`` is None.
     """
-    found, after = run.model.apply(
-        {"params": params, **model_state},
-        batch.inputs,
-        carry,
-        reset=batch.reset,
-        mask=batch.mask,
-    )
+    with sharded_length(length_axis):
+        found, after = run.model.apply(
+            {"params": params, **model_state},
+            batch.inputs,
+            carry,
+            reset=batch.reset,
+            mask=batch.mask,
+        )
     if run.spec.language:
         log_p = -optax.softmax_cross_entropy_with_integer_labels(found, batch.targets)
         found = log_p, jnp.argmax(found, -1)
@@ -170,6 +183,7 @@ def evaluation_step(
     carry: PyTree = None,
     *,
     axes: Sequence[str] = (),
+    length_axis: str | None = None,
 ) -> tuple[Reductions, PyTree]:
     """Reduces loss and metrics over a batch that is sharded over devices.
 
@@ -179,7 +193,9 @@ def evaluation_step(
       model_state: Other variables of the model.
       batch: This device's shard of the batch.
       carry: Initial states, ``(b, ...)`` leaves. None means zero states.
-      axes: Names of the mapped axes that the batch is sharded over.
+      axes: Names of the mapped axes that the rows are sharded over.
+      length_axis: Name of the mapped axis that the length of each sequence is sharded
+        over; see `sharded_length`. None means that sequences are whole.
 
     Returns:
       The reductions over all devices, and the states after the batch, or None if
@@ -188,15 +204,17 @@ def evaluation_step(
     Raises:
       ValueError: A layer sows a metric under the name of one of the loss.
     """
-    (predictions, after), sown = run.model.apply(
-        {"params": params, **model_state},
-        batch.inputs,
-        carry,
-        reset=batch.reset,
-        mask=batch.mask,
-        # Only metrics: evaluation does not change BatchNorm's running moments.
-        mutable=[METRICS_COLLECTION],
-    )
+    axes = _all_axes(axes, length_axis)
+    with sharded_length(length_axis):
+        (predictions, after), sown = run.model.apply(
+            {"params": params, **model_state},
+            batch.inputs,
+            carry,
+            reset=batch.reset,
+            mask=batch.mask,
+            # Only metrics: evaluation does not change BatchNorm's running moments.
+            mutable=[METRICS_COLLECTION],
+        )
     sums = _loss_sums(run.spec, predictions, batch)
     sums = _with_sown(sums, sown.get(METRICS_COLLECTION, {}))
     return _over_devices(sums, axes), None if carry is None else after
@@ -255,9 +273,16 @@ def _with_sown(sums, collection) -> Reductions:
     return {**sums, **sown}
 
 
+def _all_axes(axes, length_axis) -> tuple[str, ...]:
+    return (*axes,) if length_axis is None else (*axes, length_axis)
+
+
 def _over_devices(found, axes) -> Reductions:
     if not axes:
         return found
+    # Predictions of whole sequences are the same on the devices that share them, so
+    # that sums and counts are both too large by the same factor.
+    found = _as_varying(found, axes)
     return {name: reduction.over_devices(axes) for name, reduction in found.items()}
 
 
