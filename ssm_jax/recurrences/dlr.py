@@ -54,6 +54,11 @@ class DLR(TimeInvariant):
         has the period ``n`` until they have moved. ``"coarse_fine"``: half of them
         evenly over the circle and half within one of its gaps, so that the pairs of a
         product readout have ``n**2 / 4`` evenly spread phases.
+      weight_init: Initial weights of the forward and the backward kernel. ``"normal"``,
+        or ``"comb"``, for the coarse and fine phases of a product: weights of the
+        coarse phases that sum to 1 every ``n // 2`` steps and to 0 elsewhere, and
+        weights of 0 of the fine ones. The kernel is 0 at first, and learns taps at
+        multiples of ``n // 2`` by the fine weights alone, in which it is then linear.
       max_kernel_length: Number of taps ``K`` after which the kernel of each direction
         is cut, for bidirectional models of long sequences. None: no limit.
       step_scale: Number of steps of the trained sequences that one step replaces, for
@@ -70,14 +75,15 @@ class DLR(TimeInvariant):
         initialized to half of ``dt``, log-uniform in ``[dt_min, dt_max]``. Not if the
         modulus is 1.
       phase: ``(n,)``, ``theta``, radians per step, see ``phase_init``. Only if complex.
-      w_re, w_im: ``(d, n)``, normal with standard deviation ``1 / n``; the second only
-        if weights are complex.
+      w_re, w_im: ``(d, n)``, normal with standard deviation ``1 / n``, or see
+        ``weight_init``; the second only if weights are complex.
       w_backward_re, w_backward_im: Likewise, only if bidirectional.
       feedthrough: ``(d,)``, ``D``, standard normal.
 
     Raises:
-      ValueError: A size is not positive, ``dt_min`` exceeds ``dt_max``, or a readout
-        other than ``"real"`` is requested for real eigenvalues.
+      ValueError: A size is not positive, ``dt_min`` exceeds ``dt_max``, a readout other
+        than ``"real"`` is requested for real eigenvalues, or a comb for other phases
+        than ``"coarse_fine"`` or another readout than ``"prod"``.
 
     Example:
       >>> dlr = DLR(d_state=4)
@@ -118,6 +124,7 @@ class DLR(TimeInvariant):
     real_weights: bool = False
     bidirectional: bool = False
     phase_init: Literal["even", "coarse_fine"] = "even"
+    weight_init: Literal["normal", "comb"] = "normal"
     max_kernel_length: PositiveInt | None = None
     step_scale: PositiveInt = 1
     dt_min: float = 1e-4
@@ -147,6 +154,13 @@ class DLR(TimeInvariant):
                 "`d_state` must be at least 2 for coarse and fine phases, got "
                 f"{self.d_state}; 'even' allows one."
             )
+        phases_of_product = self.phase_init, self.readout
+        if self.weight_init == "comb" and phases_of_product != ("coarse_fine", "prod"):
+            raise ValueError(
+                "`weight_init` must be 'normal' unless `phase_init` is 'coarse_fine' "
+                f"and `readout` is 'prod', got 'comb' for {self.phase_init!r} and "
+                f"{self.readout!r}; the comb is one factor of a product of kernels."
+            )
 
     @property
     def _complex_weights(self):
@@ -167,7 +181,13 @@ class DLR(TimeInvariant):
         for name, key in self._weights(key_w, key_back).items():
             # The default scale of the authors' code, 1 / N.
             params[name] = jax.random.normal(key, (d_in, self.d_state)) / self.d_state
+            if self.weight_init == "comb":
+                params[name] = self._comb(params[name], real=name.endswith("_re"))
         return params
+
+    def _comb(self, w, *, real):
+        n = self.d_state // 2
+        return jnp.zeros_like(w).at[:, :n].set(1 / n if real else 0)
 
     def _initial_phases(self):
         if self.phase_init == "even":

@@ -93,6 +93,7 @@ VARIANTS = {
         *long_shift.PAPER,
         "model=dlr_prod,phases=coarse_fine",
         "model=dlr_prod,phases=coarse_fine,size=small",
+        "model=dlr_prod,phases=comb,size=small",
         *(f"model={name},size=small" for name in ("dss", "sgconv", "dlr_prod")),
         "size=small",
     ),

@@ -1,7 +1,11 @@
 """Coarse and fine initial phases of DLR-prod, with which a kernel is a single tap."""
 
+import dataclasses
+
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from benchmarks.long_shift import spike_weights
@@ -29,6 +33,51 @@ def test_kernel_of_n_squared_over_4_taps_can_be_a_single_tap(lag, key):
     length = 16 * 16
     kernel = jax.jit(lambda p: convolution_kernel(dlr.modes(p), length))(params)
     np.testing.assert_allclose(kernel[0], np.arange(length) == lag, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}], ids=str)
+def test_comb_is_one_factor_of_a_kernel_of_zero(options, key):
+    n, length = 32, 200
+    dlr = DLR(d_state=n, weight_init="comb", **OPTIONS, **options)
+    params = dlr.init(key, 3)
+    factor = dataclasses.replace(dlr, readout="real", weight_init="normal")
+    real = convolution_kernel(factor.modes(params), length)
+    np.testing.assert_allclose(
+        real[0], np.arange(length) % (n // 2) == 0, rtol=0, atol=2e-5
+    )
+    kernel = convolution_kernel(dlr.modes(params), length)
+    np.testing.assert_allclose(kernel, 0, rtol=0, atol=2e-5)
+
+
+def test_one_tap_is_learned_from_a_comb(key):
+    dlr = DLR(d_state=32, weight_init="comb", **OPTIONS)
+    params = dlr.init(key, 1)
+    target = np.arange(256) == 5 * 16
+
+    def loss(weights):
+        kernel = convolution_kernel(dlr.modes(params | weights), 256)
+        return jnp.sum(jnp.square(kernel - target))
+
+    weights = {name: params[name] for name in ("w_re", "w_im")}
+    optimizer = optax.adam(optax.cosine_decay_schedule(6.4 / 32 * 1e-2, 400))
+    state = optimizer.init(weights)
+
+    @jax.jit
+    def step(weights, state):
+        value, gradient = jax.value_and_grad(loss)(weights)
+        updates, state = optimizer.update(gradient, state)
+        return optax.apply_updates(weights, updates), state, value
+
+    for _ in range(400):
+        weights, state, value = step(weights, state)
+    assert value < 1e-2  # 1 for a kernel of zero.
+
+
+@pytest.mark.parametrize("missing", ["phase_init", "readout"])
+def test_comb_without_a_product_of_phases_is_refused(missing):
+    options = {name: value for name, value in OPTIONS.items() if name != missing}
+    with refuses("weight_init", "comb", rule="'normal'"):
+        DLR(d_state=4, weight_init="comb", **options)
 
 
 def test_phases_have_a_rate_of_their_own():
