@@ -105,7 +105,7 @@ def get_config(variant: str = "") -> Config:
         training.batch_size = max(1, 65_536 // chosen.length)
         optimizer = spec(
             Optimizer,
-            learning_rate=1e-2 if chosen.phases == "comb" else 3e-3,
+            learning_rate=3e-3,
             schedule="cosine",
             schedule_steps=training.get_ref("steps"),
         )
@@ -152,7 +152,7 @@ def _recurrence(chosen: Variant, d_state: int) -> Config:
             eigenvalues="unit", phase_init="coarse_fine", phase_lr_multiplier=0.0
         )
         if chosen.phases == "comb":
-            recurrence.update(weight_init="comb", lr_multiplier=6.4 / d_state)
+            recurrence.update(weight_init="comb", lr_multiplier=25.6 / d_state)
     elif chosen.size == "small":
         recurrence.phase_lr_multiplier = 16_384 / chosen.length * 0.1
     return recurrence
