@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from absl import flags
@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from ssm_jax import plots
 from ssm_jax.cli import app
 from ssm_jax.cli.outputs import PICTURES, check_writable
+from ssm_jax.training.workdir import WorkDir
 
 
 def run(draw: Callable[..., Figure]) -> None:
@@ -38,3 +39,19 @@ def run(draw: Callable[..., Figure]) -> None:
 
     main.__module__ = draw.__module__  # --help shows the docstring of the figure
     app.run(main, define_flags)
+
+
+def labels(workdirs: Sequence[str]) -> list[str]:
+    """Labels runs by the class of their layers, such as ``DLR``.
+
+    Args:
+      workdirs: Work dirs of runs of `SequenceModel`.
+
+    Returns:
+      A label for each; names of the directories if two of them have the same layers.
+    """
+    layers = [WorkDir(path).config().model.block.layer for path in workdirs]
+    names = [layer.get("recurrence", layer).cls.split(":")[-1] for layer in layers]
+    if len(set(names)) < len(names):
+        return [Path(path).name for path in workdirs]
+    return names

@@ -23,6 +23,8 @@ from ssm_jax.cli.summary import (
 NOT_RUN = "not run"
 PICTURE = "longssm/lengths.png"
 ATOMIC_PICTURE = "dlr/atomic.png"
+TREES_PICTURE = "dlr/error_by_height.png"
+MASKS_PICTURE = "dlr/segmentation.png"
 ATOMIC_MODELS = {
     "DLR": "",
     "DLR, 6 layers": ",n_layers=6",
@@ -58,6 +60,16 @@ Of 256 test sequences of each task that of the highest loss, and the prediction 
 layer of DLR of the reduced size. Drawn by `python -m experiments.dlr.figures.atomic`.
 
 ![Input, target and prediction of eleven tasks]({picture})
+
+## Higher-order tasks
+
+The runs of `size=small` above, by the height and the operator of each subtree, and the
+masks that they predict for the first test images. Drawn by
+`python -m experiments.dlr.figures.error_by_height` and `segmentation`.
+
+![Errors on ListOps-SubTrees by height and operator]({trees})
+
+![Images, target and predicted masks]({masks})
 """
 _BY_LENGTH = """\
 ## Perplexity by length
@@ -238,7 +250,12 @@ def _atomic(rows: Sequence[Row]) -> str:
         lines.append(
             (task, *(shown(found[name]) if name in found else "" for name in names))
         )
-    return _ATOMIC.format(table=tables.markdown(lines), picture=ATOMIC_PICTURE)
+    return _ATOMIC.format(
+        table=tables.markdown(lines),
+        picture=ATOMIC_PICTURE,
+        trees=TREES_PICTURE,
+        masks=MASKS_PICTURE,
+    )
 
 
 def _by_length(rows: Sequence[Row]) -> str:

@@ -144,7 +144,8 @@ def draw(data: str) -> Figure:
     height = np.flatnonzero(n_by_height) + 1
     subtrees.bar(height, n_by_height[height - 1], color=GREY)
     width = 0.8 / len(found)
-    for i, (name, counts) in enumerate(found.items()):
+    labelled = zip(drawing.labels(list(found)), found.values(), strict=True)
+    for i, (name, counts) in enumerate(labelled):
         colour = PALETTE[i % len(PALETTE)]
         rate = counts.errors.sum(1)[height - 1] / n_by_height[height - 1]
         # A rate of zero has no place on a logarithmic axis.

@@ -15,7 +15,6 @@ images with their masks.
 """
 
 import dataclasses
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -59,7 +58,10 @@ def predict(workdir: str) -> tuple[Batch, np.ndarray]:
 
 def draw(data: str) -> Figure:
     """Plots images, their classes, and the classes that each run predicts."""
-    found = {Path(workdir).name: predict(workdir) for workdir in data.split(",")}
+    # The same run twice is drawn once.
+    workdirs = list(dict.fromkeys(data.split(",")))
+    predicted = map(predict, workdirs)
+    found = dict(zip(drawing.labels(workdirs), predicted, strict=True))
     batch, _ = next(iter(found.values()))
     for name, (own, logits) in found.items():
         if own.inputs.shape != batch.inputs.shape:
