@@ -8,14 +8,14 @@ corresponds to the convolution.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, cast
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from scipy.fft import next_fast_len
 
 from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.circular import circle, circular_convolution, fft_length
 from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
 from ssm_jax.types import Array, Float, Inexact
 
@@ -119,7 +119,8 @@ def causal_convolution(
     length = u.shape[-2]
     kernel = kernel[:, :length]
     # Padding to the length of the linear convolution prevents wrap-around.
-    return _circular(u, kernel, length + kernel.shape[-1] - 1)
+    on = circle(length + kernel.shape[-1] - 1)
+    return circular_convolution(u, kernel, on)
 
 
 @jax.jit
@@ -160,10 +161,10 @@ def bidirectional_convolution(
     forward, backward = forward[:, :length], backward[:, :length]
     taps = forward.shape[-1]
     # Lags -1, -2, ... are the last taps of a circular kernel.
-    size = _fft_length(length + taps)
-    gap = jnp.zeros((len(forward), size - 2 * taps), forward.dtype)
+    on = circle(length + taps)
+    gap = jnp.zeros((len(forward), on.size - 2 * taps), forward.dtype)
     kernel = jnp.concatenate([forward, gap, jnp.flip(backward, -1)], -1)
-    return _circular(u, kernel, size)
+    return circular_convolution(u, kernel, on)
 
 
 @jax.jit
@@ -238,7 +239,7 @@ def fft_solver(
     def solve(b, reset_in_scan_order, reverse):
         del reset_in_scan_order  # A convolution has no resets.
         b = jnp.swapaxes(jnp.flip(b, -2) if reverse else b, -1, -2)
-        size = _fft_length(2 * length - 1)
+        size = fft_length(2 * length - 1)
         if jnp.iscomplexobj(kernel) or jnp.iscomplexobj(b):
             h = jnp.fft.ifft(jnp.fft.fft(b, size) * jnp.fft.fft(kernel, size))
         else:
@@ -268,22 +269,6 @@ def _check_kernel(u, name, kernel):
             f"{kernel.shape}; transpose or broadcast it."
         )
     return jnp.asarray(kernel, jnp.result_type(jnp.float32, kernel))
-
-
-def _fft_length(size: int) -> int:
-    """Returns the smallest length from ``size`` on that is fast for an FFT."""
-    return cast(int, next_fast_len(size, real=True))
-
-
-def _circular(u, kernel, size):
-    """Computes a circular convolution over time, of length ``size`` or more."""
-    length, dtype = u.shape[-2], u.dtype
-    size = _fft_length(size)
-    # The FFT runs in the dtype of the kernel: there is none for bfloat16.
-    u = jnp.swapaxes(u.astype(kernel.dtype), -1, -2)
-    spectrum = jnp.fft.rfft(u, size) * jnp.fft.rfft(kernel, size)
-    y = jnp.fft.irfft(spectrum, size)[..., :length]
-    return jnp.swapaxes(y, -1, -2).astype(dtype)
 
 
 def _block_length(length, rows):

@@ -11,6 +11,7 @@ from ssm_jax.kernels import (
     LogDecay,
     bidirectional_convolution,
     causal_convolution,
+    compiling_for,
     final_state,
     modal_kernel,
 )
@@ -103,6 +104,10 @@ SIZES = [(1, 1), (7, 7), (13, 5), (5, 13), (127, 127), (1, 9), (1009, 1009)]
 each_size = pytest.mark.parametrize(("length", "taps"), SIZES, ids=str)
 
 
+# On a TPU by matrix products, which run on any platform.
+each_platform = pytest.mark.parametrize("platform", ["cpu", "tpu"])
+
+
 def signals(length, taps, n_kernels, batch=(2,)):
     rng = np.random.default_rng(length + taps)
     u = oracle.draw(rng, (*batch, length, K), is_complex=False)
@@ -120,17 +125,21 @@ def direct(u, kernel):
     return y
 
 
+@each_platform
 @each_size
-def test_causal_convolution_is_the_direct_sum(length, taps):
+def test_causal_convolution_is_the_direct_sum(length, taps, platform):
     u, (kernel,) = signals(length, taps, 1)
-    given = jax.jit(causal_convolution)(u, kernel)
+    with compiling_for(platform):
+        given = jax.jit(causal_convolution)(u, kernel)
     oracle.assert_close(given, direct(u, kernel), 1e-6)
 
 
+@each_platform
 @each_size
-def test_bidirectional_convolution_counts_the_current_step_once(length, taps):
+def test_bidirectional_convolution_counts_the_current_step_once(length, taps, platform):
     u, (forward, backward) = signals(length, taps, 2)
-    given = jax.jit(bidirectional_convolution)(u, forward, backward)
+    with compiling_for(platform):
+        given = jax.jit(bidirectional_convolution)(u, forward, backward)
     # The backward kernel starts at the next step.
     shifted = np.pad(backward, [(0, 0), (1, 0)])
     future = np.flip(direct(np.flip(u, -2), shifted), -2)
@@ -147,16 +156,28 @@ def test_convolution_takes_any_batch_axes():
         oracle.assert_close(given, direct(u, kernel), 1e-6)
 
 
-def test_convolution_gradient_is_a_correlation():
+@each_platform
+def test_convolution_gradient_is_a_correlation(platform):
     u, (kernel, c) = signals(9, 9, 2, ())
 
     def loss(u, kernel):
         return jnp.sum(c.T * causal_convolution(u, kernel))
 
-    of_u, of_kernel = jax.jit(jax.grad(loss, argnums=(0, 1)))(u, kernel)
+    with compiling_for(platform):
+        of_u, of_kernel = jax.jit(jax.grad(loss, argnums=(0, 1)))(u, kernel)
     back = np.flip(c.T, 0)
     oracle.assert_close(of_u, np.flip(direct(back, kernel), 0), 1e-6)
     oracle.assert_close(of_kernel, np.flip(direct(back, u.T), 0).T, 1e-6)
+
+
+@pytest.mark.parametrize("length", tiered([70_000, 300_000], (70_000,)))
+def test_matrix_products_of_three_factors_are_the_fft(length):
+    u, (kernel,) = signals(length, length, 1)
+    wanted = jax.jit(causal_convolution)(u, kernel)
+    with compiling_for("tpu"):
+        compiled = jax.jit(causal_convolution).lower(u, kernel).compile()
+    assert "fft(" not in compiled.as_text()
+    oracle.assert_close(compiled(u, kernel), wanted, 2e-6)
 
 
 def test_low_precision_in_is_low_precision_out_of_float32_sums():

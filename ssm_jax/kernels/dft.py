@@ -1,0 +1,176 @@
+"""Circular convolution by matrix products, for platforms whose FFT is slow.
+
+A discrete Fourier transform of length ``n1 n2`` is one of length ``n1``, a product with
+twiddle factors and one of length ``n2``. Short ones are matrix products, for which TPUs
+have units; their FFT takes longer to compile. The spectrum stays in the order in which
+the factors leave it, on which a product of two spectra does not depend.
+
+Complex arrays are ``(*b, k, 2, m, d)``, with real and imaginary parts along the axis of
+length 2. Channels stay last, as in the sequences.
+"""
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.types import Array, Float
+
+# Points of the longest transform that is one matrix product.
+_LARGEST = 256
+# GPUs and TPUs multiply float32 matrices in lower precision by default.
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+class Circle(NamedTuple):
+    """The length of a circular convolution, as two factors.
+
+    Attributes:
+      outer: First factor, even.
+      inner: Second factor, a power of two.
+    """
+
+    outer: int
+    inner: int
+
+    @property
+    def size(self) -> int:
+        """The length."""
+        return self.outer * self.inner
+
+
+def circle(size: int) -> Circle:
+    """Returns a circle of at least ``size`` steps.
+
+    Args:
+      size: Number of steps, positive.
+    """
+    inner = _inner(size)
+    return Circle(2 * -(-size // (2 * inner)), inner)
+
+
+def circular_convolution(
+    u: Float[Array, "*b l d"], kernel: Float[Array, "k d"], on: Circle
+) -> Float[Array, "*b l d"]:
+    """Computes the first ``l`` steps of a circular convolution.
+
+    Args:
+      u: Sequences, ``(*b, l, d)``, float32 or float64.
+      kernel: Kernel of each channel, ``(k, d)``, in the dtype of ``u``.
+      on: The circle, of at least ``l`` and ``k`` steps.
+
+    References:
+      Cooley and Tukey, An algorithm for the machine calculation of complex Fourier
+      series, Mathematics of Computation, 1965
+    """
+    spectrum = _product(_spectrum(u, on), _spectrum(kernel, on))
+    return _sequences(spectrum, on, u.shape[-2])
+
+
+def _inner(size):
+    """Returns the length of all factors but the first, all about as long."""
+    n_factors = max(2, math.ceil(math.log(size, _LARGEST)))
+    return 2 ** round(math.log2(size) * (n_factors - 1) / n_factors)
+
+
+def _spectrum(x, on):
+    """Transforms real sequences; of conjugate outer frequencies, only one."""
+    *batch, length, d = x.shape
+    rows = -(-length // on.inner)
+    padding = [(0, 0)] * len(batch) + [(0, rows * on.inner - length), (0, 0)]
+    x = jnp.pad(x, padding).reshape(*batch, rows, on.inner * d)
+    # The rest of the circle is zero, and left out of the product.
+    z = _along(x, _half(on.outer)[:rows])
+    z = z.reshape(*batch, -1, 2, on.inner, d)
+    return _transform(_turn(z, on.size, -1))
+
+
+def _sequences(z, on, length):
+    """Inverse of `_spectrum`: the first ``length`` steps."""
+    z = _turn(_inverse(z, on.inner), on.size, 1)
+    *batch, k, _, m, d = z.shape
+    # A conjugate that was left out doubles the real part.
+    weights = np.full(k, 2 / on.size)
+    weights[[0, on.outer // 2]] = 1 / on.size
+    rows = -(-length // m)
+    table = (_half(on.outer)[:rows] * np.repeat(weights, 2)).T
+    x = _along(z.reshape(*batch, k * 2, m * d), table)
+    return x.reshape(*batch, rows * m, d)[..., :length, :]
+
+
+def _transform(z):
+    """Transforms the axis ``m``; each factor but the last adds an axis ``k``."""
+    *batch, _, m, d = z.shape
+    if m <= _LARGEST:
+        z = _along(z.reshape(*batch, 2 * m, d), _full(m, -1))
+        return z.reshape(*batch, 2, m, d)
+    inner = _inner(m)
+    outer = m // inner
+    table = _full(outer, -1).reshape(2 * outer, 2, outer)
+    table = np.swapaxes(table, 1, 2).reshape(2 * outer, 2 * outer)
+    z = _along(z.reshape(*batch, 2 * outer, inner * d), table)
+    return _transform(_turn(z.reshape(*batch, outer, 2, inner, d), m, -1))
+
+
+def _inverse(z, n):
+    """Inverse of `_transform`, to an axis of ``n`` steps, times ``n``."""
+    if n <= _LARGEST:
+        *batch, _, m, d = z.shape
+        z = _along(z.reshape(*batch, 2 * m, d), _full(m, 1))
+        return z.reshape(*batch, 2, m, d)
+    z = _turn(_inverse(z, _inner(n)), n, 1)
+    *batch, outer, _, inner, d = z.shape
+    table = _full(outer, 1).reshape(2, outer, 2 * outer)
+    table = np.swapaxes(table, 0, 1).reshape(2 * outer, 2 * outer)
+    z = _along(z.reshape(*batch, 2 * outer, inner * d), table)
+    return z.reshape(*batch, 2, n, d)
+
+
+def _along(x, table):
+    """Multiplies the last axis but one by a matrix."""
+    # In this order of the operands a TPU needs no transpose.
+    table = table.astype(x.dtype)
+    return jnp.einsum("...md,mn->...nd", x, table, precision=_HIGHEST)
+
+
+def _turn(z, size, sign):
+    """Multiplies by the twiddle factors ``exp(sign 2 pi i k m / size)``."""
+    turns = jnp.arange(z.shape[-4])[:, None] * jnp.arange(z.shape[-2])
+    # Angles of at most pi, where float32 has the smallest error.
+    turns = jnp.where(2 * turns > size, turns - size, turns)
+    angle = turns.astype(z.dtype) * (sign * 2 * np.pi / size)
+    factors = jnp.stack([jnp.cos(angle), jnp.sin(angle)], 1)
+    return _product(z, factors[..., None])
+
+
+def _product(y, z):
+    """Returns the product of complex arrays."""
+    (a, b), (c, d) = jnp.moveaxis(y, -3, 0), jnp.moveaxis(z, -3, 0)
+    return jnp.stack([a * c - b * d, a * d + b * c], -3)
+
+
+@cache
+def _half(n):
+    """``exp(-2 pi i j k / n)`` for ``k <= n / 2``; columns are ``(k, re or im)``.
+
+    Zeros follow, up to a multiple of 8 columns: a tile of a TPU, which takes several
+    times as long to compile a product that is not of whole tiles.
+    """
+    angle = _angles(n)[:, : n // 2 + 1]
+    table = np.stack([np.cos(angle), -np.sin(angle)], -1).reshape(n, -1)
+    return np.pad(table, [(0, 0), (0, -table.shape[1] % 8)])
+
+
+@cache
+def _full(n, sign):
+    """Product with ``exp(sign 2 pi i j k / n)``, both axes ``(re or im, n)``."""
+    angle = sign * _angles(n)
+    re, im = np.cos(angle), np.sin(angle)
+    return np.block([[re, im], [-im, re]])
+
+
+def _angles(n):
+    return 2 * np.pi / n * (np.outer(np.arange(n), np.arange(n)) % n)
