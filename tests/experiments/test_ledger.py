@@ -62,7 +62,7 @@ def test_page_has_ours_beside_theirs_and_what_was_not_run():
     assert shift[:4] == ["dlr/atomic:task=shift", "test r2", "0.6000 ± 0.1414", "1"]
     assert shift[6] == "2"
     assert cumsum == ["dlr/atomic:task=cumsum", "", "not run", "1", *[""] * 7]
-    head, demo = cells(further.split("\n\n")[2])
+    head, demo = cells(further.split("\n\n")[1])
     assert "theirs" not in head
     assert demo[:3] == ["dlr/atomic:task=shift,size=demo", "test r2", "0.9000"]
 
