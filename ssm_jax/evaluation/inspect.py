@@ -77,10 +77,15 @@ def _examples(restored):
     rows = _EXAMPLES if language else min(restored.training.batch_size, _ROWS)
     wanted = 1 if language else -(-_CANDIDATES // rows)
     available = n_batches(task, "test", rows) or wanted
-    apply = jax.jit(restored.model.apply)
+
+    @jax.jit
+    def predict(variables, inputs, **flags):
+        # Compiled without the final states, which can cost more than the outputs.
+        return restored.model.apply(variables, inputs, **flags)[0]
+
     parts = [
         _predicted(
-            functools.partial(apply, restored.variables),
+            functools.partial(predict, restored.variables),
             task.spec,
             task.batch("test", index, rows, restored.training.seed),
         )
@@ -99,9 +104,9 @@ def _examples(restored):
     }
 
 
-def _predicted(apply, spec, batch):
+def _predicted(predict, spec, batch):
     """A batch with its predictions and the mean loss of each example."""
-    predictions, _ = apply(batch.inputs, reset=batch.reset, mask=batch.mask)
+    predictions = predict(batch.inputs, reset=batch.reset, mask=batch.mask)
     targets = jnp.asarray(batch.targets)
     if spec.targets == "classification":
         # Of the logits: a probability that underflows would have no finite loss.
