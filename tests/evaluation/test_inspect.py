@@ -15,6 +15,6 @@ def test_confident_mistakes_are_among_the_highest_losses():
     logits = jnp.zeros((8, 10)).at[jnp.arange(8), (batch.targets + 1) % 10].set(300.0)
     # `ssm_jax.evaluation.inspect` is the function; `import_module` gives the module.
     module = importlib.import_module("ssm_jax.evaluation.inspect")
-    found = module._predicted(lambda *_, **__: (logits, None), task.spec, batch)
+    found = module._predicted(lambda *_, **__: logits, task.spec, batch)
     np.testing.assert_allclose(found["losses"], 300.0)
     assert np.all(found["predictions"][np.arange(8), batch.targets] == 0)
