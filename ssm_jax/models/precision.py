@@ -1,5 +1,6 @@
 """Computation in bfloat16 with parameters and states in float32."""
 
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -45,13 +46,23 @@ def call(
 
     # The dtypes of Flax modules follow those of parameters and inputs, so this covers
     # every module, also of other packages.
-    lowered = nn.map_variables(function, "params", _lowered)
+    lowered = nn.map_variables(function, "params", partial(lower_params, dtype))
     return lowered(module, *lower(dtype, args))
 
 
 def lower(dtype: ComputeDtype, tree: PyTree) -> PyTree:
     """Rounds the floating-point arrays of a tree, if the dtype is bfloat16."""
     return tree if dtype == "float32" else jax.tree.map(_rounded, tree)
+
+
+def lower_params(dtype: ComputeDtype, params: PyTree) -> PyTree:
+    """Rounds parameters as `lower`, except those below the name ``recurrence``."""
+
+    def lowered(path, leaf):
+        names = [getattr(key, "key", None) for key in path]
+        return leaf if "recurrence" in names else _rounded(leaf)
+
+    return params if dtype == "float32" else jax.tree.map_with_path(lowered, params)
 
 
 def widen(dtype: ComputeDtype, tree: PyTree) -> PyTree:
@@ -65,14 +76,6 @@ def widen(dtype: ComputeDtype, tree: PyTree) -> PyTree:
         return x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
 
     return tree if dtype == "float32" else jax.tree.map(wide, tree)
-
-
-def _lowered(variables):
-    def of_module(path, leaf):
-        names = [getattr(key, "key", None) for key in path]
-        return leaf if "recurrence" in names else _rounded(leaf)
-
-    return jax.tree.map_with_path(of_module, variables)
 
 
 def _rounded(x):

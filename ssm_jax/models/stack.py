@@ -11,6 +11,7 @@ from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import PositionalEmbedding, TokenEncoder
 from ssm_jax.models.norm import AxisName, Norm
 from ssm_jax.models.precision import ComputeDtype, call, widen
+from ssm_jax.models.repeat import can_scan, scan_blocks
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
 
@@ -37,8 +38,12 @@ class SequenceModel(Module):
       dtype: Dtype of the computation; see `ComputeDtype`. Predictions are float32.
       remat: Whether the activations within each block are computed again for the
         gradient instead of stored, which takes one more evaluation of the blocks and
-        memory for the activations of one block only. On CPU, XLA of jax 0.10 undoes
-        it: the memory stays what it was.
+        memory for the activations of one block only.
+
+    Several blocks are evaluated by one `jax.lax.scan` over their stacked parameters, so
+    that the program contains one block, and the time to compile it hardly grows with
+    the depth; it holds a second copy of the parameters. In calls of a single step, and
+    where states differ in structure, blocks are applied one after the other.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -137,25 +142,42 @@ class SequenceModel(Module):
             norm = Norm(self.block.norm, self.axis_name, name="encoder_norm")
             x = self._call(norm, x, mask=mask, train=train)
         x = RowDropout(self.encoder_dropout)(x, train=train)
-        final_states = []
-
-        def apply(block, x, state):
-            flags = {"reset": reset, "mask": mask, "train": train}
-            return self._call(block, x, state=state, **flags)
-
-        if self.remat:
-            apply = nn.remat(apply)
-        for index, initial in enumerate(states):
-            # A copy per layer, because one shared module would share its parameters.
-            block = self.block.copy(name=f"block_{index}", axis_name=self.axis_name)
-            x, final = apply(block, x, initial)
-            final_states.append(final)
+        flags = {"reset": reset, "mask": mask, "train": train}
+        x, states = self._blocks(x, states, **flags)
         if self.block.prenorm:
             # The residual stream of pre-norm blocks grows with the depth.
             norm = Norm(self.block.norm, self.axis_name, name="norm")
             x = self._call(norm, x, mask=mask, train=train)
         # Losses and carried states are float32.
-        return widen(self.dtype, (self._predictions(x, mask, train), (*final_states,)))
+        return widen(self.dtype, (self._predictions(x, mask, train), states))
+
+    def _blocks(self, x, states, **flags):
+        """Applies the blocks; returns the last output and the final states."""
+        names = [f"block_{index}" for index in range(self.n_layers)]
+        # A single step is cheap to compile, and stacking the parameters would take
+        # more time than the step.
+        if (
+            self.n_layers > 1
+            and x.shape[-2] > 1
+            and not self.is_initializing()
+            and can_scan(self.variables, names, states)
+        ):
+            block = self.block.clone(parent=None, name=None, axis_name=self.axis_name)
+            options = {"dtype": self.dtype, "remat": self.remat}
+            return scan_blocks(self, block, names, x, states, **options, **flags)
+
+        def apply(block, x, state):
+            return self._call(block, x, state=state, **flags)
+
+        if self.remat:
+            apply = nn.remat(apply)
+        final_states = []
+        for name, initial in zip(names, states, strict=True):
+            # A copy per layer, because one shared module would share its parameters.
+            block = self.block.copy(name=name, axis_name=self.axis_name)
+            x, final = apply(block, x, initial)
+            final_states.append(final)
+        return x, tuple(final_states)
 
     def _call(self, module, *args, **flags):
         return call(self.dtype, module, *args, **flags)

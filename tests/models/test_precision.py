@@ -136,8 +136,5 @@ def temporary_bytes(**fields):
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(
-    jax.__version_info__ < (0, 11), reason="XLA of jax 0.10 undoes it on CPU"
-)
 def test_rematerialized_blocks_take_less_memory():
     assert temporary_bytes(remat=True) < 0.7 * temporary_bytes()

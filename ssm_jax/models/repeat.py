@@ -1,0 +1,108 @@
+"""Equal blocks evaluated by one scan, so that depth does not multiply compile time."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from ssm_jax.kernels.recurrence import match_varying_axes
+from ssm_jax.models.precision import ComputeDtype, lower, lower_params
+from ssm_jax.types import Activations, PyTree
+
+
+def can_scan(variables: PyTree, names: Sequence[str], states: Sequence[PyTree]) -> bool:
+    """Returns whether blocks have variables and states of equal structure and shapes.
+
+    Args:
+      variables: Collections of the model.
+      names: Names of the blocks.
+      states: Initial state of each block.
+    """
+    collections = [
+        [tree[name] for name in names if name in tree] for tree in variables.values()
+    ]
+    # A collection has an entry for all blocks or for none.
+    complete = all(len(found) in (0, len(names)) for found in collections)
+    return complete and all(map(_alike, [*collections, states]))
+
+
+def scan_blocks(
+    model: nn.Module,
+    block: nn.Module,
+    names: Sequence[str],
+    x: Activations,
+    states: Sequence[PyTree],
+    *,
+    dtype: ComputeDtype,
+    remat: bool,
+    **flags: Any,
+) -> tuple[Activations, tuple[PyTree, ...]]:
+    """Applies blocks one after the other, with the variables of each in ``model``.
+
+    The variables of a model keep an entry per block, ``block_0`` and so on, as in a
+    loop over submodules; they are stacked for the scan only. What the blocks change or
+    sow is written back to these entries.
+
+    Args:
+      model: The bound model that owns the variables.
+      block: The block, without a parent.
+      names: Names of the entries of the blocks in ``model``.
+      x: Input of the first block, ``(*b, l, d)``.
+      states: Initial state of each block, of equal structure.
+      dtype: Dtype of the computation.
+      remat: Whether the backward pass recomputes the activations within each block.
+      **flags: Further arguments of the blocks, the same for all.
+
+    Returns:
+      ``(y, states)``: output of the last block, and the final state of each.
+    """
+    variables = {
+        name: _stack([tree[block] for block in names])
+        for name, tree in model.variables.items()
+        if names[0] in tree
+    }
+    # Rounded before the scan: the stacked copy has half the size then.
+    variables["params"] = lower_params(dtype, variables.get("params", {}))
+    keys = {
+        name: jax.random.split(model.make_rng(name), len(names))
+        for name in model.scope.rngs
+    }
+    mutable = model.scope.mutable
+
+    def step(x, layer):
+        variables, keys, state = layer
+        bound = block.bind(variables, rngs=keys, mutable=mutable)
+        y, state = bound(x, state=state, **flags)
+        return lower(dtype, y), (state, bound.scope.mutable_variables())
+
+    if remat:
+        # A scan already prevents that forward and recomputed operations are merged.
+        step = jax.checkpoint(step, prevent_cse=False)
+    # The carry must keep its dtype and the mesh axes that it varies over.
+    x, state = match_varying_axes(lower(dtype, x), _stack(states))
+    x = x.astype(jax.eval_shape(step, x, _entry((variables, keys, state), 0))[0].dtype)
+    y, (state, changed) = jax.lax.scan(step, x, (variables, keys, state))
+    for name, tree in changed.items():
+        for i, block_name in enumerate(names):
+            model.put_variable(name, block_name, _entry(tree, i))
+    return y, tuple(_entry(state, i) for i in range(len(names)))
+
+
+def _alike(trees):
+    """Whether all trees have the structure, the shapes and the dtypes of the first."""
+
+    def described(tree):
+        leaves, structure = jax.tree.flatten(tree)
+        return structure, [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
+
+    return all(described(tree) == described(trees[0]) for tree in trees[1:])
+
+
+def _stack(trees):
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _entry(tree, index):
+    return jax.tree.map(lambda leaf: leaf[index], tree)

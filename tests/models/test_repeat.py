@@ -1,0 +1,165 @@
+"""Blocks evaluated by a scan, compared to blocks applied one after the other."""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from flax.core import meta
+
+from ssm_jax.layers import ChannelMixing, Mamba, RecurrentLayer
+from ssm_jax.metrics import METRICS_COLLECTION, Mean, log_metric, sown_metrics
+from ssm_jax.models import Block, Norm, SequenceModel, StepHead, VectorEncoder
+from ssm_jax.recurrences import DLR, GRU
+from tests.tiers import tiered
+
+LENGTH, WIDTH, DEPTH = 9, 4, 3
+
+
+class Logged(nn.Module):
+    """A layer that logs a metric of several entries."""
+
+    layer: nn.Module
+
+    def initial_state(self, batch_shape, d_model):
+        return self.layer.initial_state(batch_shape, d_model)
+
+    @nn.compact
+    def __call__(self, x, state=None, **flags):
+        log_metric(self, "width", Mean(jnp.mean(jnp.abs(x), (0, 1))))
+        return self.layer(x, state, **flags)
+
+
+def recurrent(recurrence):
+    return Logged(RecurrentLayer(recurrence, ChannelMixing()))
+
+
+BLOCKS = {
+    "batch": Block(recurrent(DLR(d_state=3)), "batch", prenorm=True),
+    "nonlinear": Block(recurrent(GRU(d_state=WIDTH)), "scalar"),
+    "mamba": Block(Mamba(), "rms", prenorm=True),
+    "no_state": Block(recurrent(DLR(d_state=3, bidirectional=True))),
+}
+each_block = pytest.mark.parametrize("block", tiered(BLOCKS))
+
+
+def stack(block, **fields):
+    return SequenceModel(VectorEncoder(WIDTH), block, DEPTH, StepHead(2), **fields)
+
+
+@functools.cache
+def example(block):
+    """A model, its variables, and arguments of a call."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, LENGTH, 3)).astype(np.float32)
+    model = stack(block)
+    variables = dict(meta.unbox(jax.jit(model.init)(jax.random.key(0), x)))
+    states = jax.tree.map(
+        lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype),
+        tuple(model.initial_state((2,)) for _ in range(DEPTH))[0],
+    )
+    reset = np.arange(LENGTH) == 5
+    flags = {"reset": np.tile(reset, (2, 1)), "mask": rng.random((2, LENGTH)) < 0.8}
+    return model, variables, x, states, flags
+
+
+def one_by_one(model, variables, x, states, *, mutable, **flags):
+    """Applies the encoder, each block and the head, each with its own variables."""
+
+    def own(name):
+        return {key: tree[name] for key, tree in variables.items() if name in tree}
+
+    x, finals, changed = model.encoder.apply(own("encoder"), x), [], {}
+    for i, state in enumerate(states):
+        name = f"block_{i}"
+        (x, final), found = model.block.apply(
+            own(name), x, state, mutable=mutable, **flags
+        )
+        finals.append(final)
+        for key, tree in found.items():
+            changed.setdefault(key, {})[name] = tree
+    if model.block.prenorm:
+        norm = Norm(model.block.norm)
+        (x, found) = norm.apply(
+            own("norm"), x, mask=flags["mask"], train=flags["train"], mutable=mutable
+        )
+        for key, tree in found.items():
+            changed[key]["norm"] = tree
+    return (model.head.apply(own("head"), x), tuple(finals)), changed
+
+
+@each_block
+@pytest.mark.parametrize("remat", tiered([False, True]))
+def test_scan_computes_what_the_blocks_compute_one_after_the_other(block, remat):
+    """Outputs, final states, moments of BatchNorm, metrics and gradients."""
+    model, variables, x, states, flags = example(block)
+    scanned = model.clone(remat=remat)
+    flags = flags | {"train": True, "mutable": ["batch_stats", METRICS_COLLECTION]}
+
+    def found(apply):
+        def loss(params, x, states):
+            (y, final), changed = apply({**variables, "params": params}, x, states)
+            squares = [jnp.mean(jnp.abs(leaf) ** 2) for leaf in jax.tree.leaves(final)]
+            return jnp.mean(jnp.sin(y)) + sum(squares), (y, final, changed)
+
+        of = jax.value_and_grad(loss, has_aux=True)
+        return jax.jit(of)(variables["params"], x, states)
+
+    given = found(lambda *args: scanned.apply(*args, **flags))
+    wanted = found(lambda *args: one_by_one(model, *args, **flags))
+    chex.assert_trees_all_close(given, wanted, rtol=1e-5, atol=2e-6)
+    if isinstance(block.layer, Logged):
+        (_, (_, _, changed)), _ = given
+        width = sown_metrics(changed[METRICS_COLLECTION])["width"]
+        assert width.count == DEPTH * WIDTH
+
+
+@pytest.mark.full
+def test_program_of_more_blocks_has_no_more_products():
+    def products(depth):
+        model = stack(BLOCKS["batch"]).clone(n_layers=depth)
+        x = jnp.ones((2, LENGTH, 3))
+        variables = meta.unbox(jax.eval_shape(model.init, jax.random.key(0), x))
+        step = jax.grad(lambda v: jnp.sum(model.apply(v, x)[0]))
+        return jax.jit(step).lower(variables).as_text().count("dot_general")
+
+    assert products(2) == products(7) > 4
+
+
+@pytest.mark.full
+def test_blocks_whose_states_differ_in_kind_are_not_scanned():
+    """A state of None beside an array, which a scan cannot hold."""
+    model, variables, x, states, flags = example(BLOCKS["batch"])
+    mixed = (None, *states[1:])
+    given, _ = model.apply(variables, x, mixed, **flags)
+    zeros = (jnp.zeros_like(states[0]), *states[1:])
+    wanted, _ = model.apply(variables, x, zeros, **flags)
+    np.testing.assert_allclose(given, wanted, atol=1e-5)
+
+
+@pytest.mark.full
+def test_dropout_of_each_block_has_its_own_mask():
+    class Ones(nn.Module):
+        @nn.compact
+        def __call__(self, x, state=None, **flags):
+            return jnp.ones_like(x), state
+
+    model = stack(Block(Ones(), "scalar", prenorm=True, dropout=0.5))
+    x = np.zeros((64, LENGTH, 3), np.float32)
+    variables = meta.unbox(model.init(jax.random.key(0), x))
+    _, seen = model.apply(
+        variables,
+        x,
+        train=True,
+        rngs={"dropout": jax.random.key(1)},
+        capture_intermediates=True,
+    )
+    masks = [
+        seen["intermediates"][f"block_{i}"]["RowDropout_0"]["__call__"][0] > 0
+        for i in range(DEPTH)
+    ]
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        assert 0.3 < np.mean(masks[i] != masks[j]) < 0.7
