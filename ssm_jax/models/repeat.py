@@ -58,6 +58,7 @@ def scan_blocks(
     Returns:
       ``(y, states)``: output of the last block, and the final state of each.
     """
+    scope: Any = model.scope  # of a bound model
     variables = {
         name: _stack([tree[block] for block in names])
         for name, tree in model.variables.items()
@@ -67,13 +68,13 @@ def scan_blocks(
     variables["params"] = lower_params(dtype, variables.get("params", {}))
     keys = {
         name: jax.random.split(model.make_rng(name), len(names))
-        for name in model.scope.rngs
+        for name in scope.rngs
     }
-    mutable = model.scope.mutable
+    mutable = scope.mutable
 
     def step(x, layer):
         variables, keys, state = layer
-        bound = block.bind(variables, rngs=keys, mutable=mutable)
+        bound: Any = block.bind(variables, rngs=keys, mutable=mutable)
         y, state = bound(x, state=state, **flags)
         return lower(dtype, y), (state, bound.scope.mutable_variables())
 
