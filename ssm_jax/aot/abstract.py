@@ -66,7 +66,7 @@ def abstract_run(
 
     Args:
       config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.
-      devices: The `jax.Device`s of a topology.
+      devices: The devices, `jax.Device`, of a topology.
       batch_size: Number of examples per step. None means that of the config.
 
     Returns:

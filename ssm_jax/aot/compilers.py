@@ -90,7 +90,7 @@ def topology_devices(target: Target) -> Sequence[Any]:
       target: A target that `prepare` was called with.
 
     Returns:
-      `jax.Device`s in the order of the hosts; arrays cannot be placed on them.
+      `jax.Device` objects in the order of the hosts; arrays cannot be placed on them.
 
     Raises:
       ValueError: The compiler does not know the topology, or is in use.

@@ -1,0 +1,53 @@
+"""The configuration of Sphinx; `launch/docs.sh` builds the pages."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+# The pages are built from this checkout, whether it is installed or not.
+sys.path[:0] = [str(HERE.parent), str(HERE / "extensions")]
+
+import ssm_jax  # noqa: E402
+
+project = "ssm_jax"
+version = release = ssm_jax.__version__
+html_title = f"ssm_jax {version}"
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",  # MathJax from this machine, not from a network.
+    "docstrings",
+    "doctests",
+]
+exclude_patterns = ["_build", "extensions", "**.ipynb_checkpoints"]
+
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+html_theme_options = {
+    "light_css_variables": {"font-stack--monospace": "DejaVu Sans Mono, monospace"}
+}
+
+# Docstrings: shapes are in the text, and the annotations would hide the arguments.
+default_role = "py:obj"
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "special-members": "__call__"}
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+napoleon_attr_annotations = False
+napoleon_preprocess_types = False
+
+# Pages: cells run in one kernel for each page, and an error ends the build.
+myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
+myst_heading_anchors = 3
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE / "_build" / "executed")
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+nb_output_stderr = "show"

@@ -1,0 +1,89 @@
+"""Docstrings of this package, as Sphinx wants them: own sections and short names.
+
+A name in backquotes is the shortest that a reader of the file needs: `LengthSharded` in
+the docstring of a kernel is a class of another package. It becomes a link if it is the
+end of exactly one documented name, and else stands as it is.
+"""
+
+import pydoc
+import re
+
+from docutils import nodes
+from sphinx.domains.python import PyObject
+from sphinx.util import logging
+from sphinx.util.nodes import make_refnode
+
+# `name: text` or `a, b: text`, an item of a section.
+ITEM = re.compile(r"^( *)([\w*., ]+): ?(.*)$")
+# The sections of Google's style, which napoleon knows.
+KNOWN = {"args", "returns", "raises", "attributes", "yields", "example", "note"}
+
+logger = logging.getLogger(__name__)
+
+
+def setup(app):
+    """Connects the functions below; the first runs before napoleon."""
+    app.connect("autodoc-process-docstring", list_own_sections, priority=400)
+    app.connect("missing-reference", link_short_name)
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":  # What napoleon makes of attributes.
+            field.label = "Attributes"
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def list_own_sections(app, what, name, obj, options, lines):
+    """Writes the items of sections such as ``Parameters, float32:`` as a list."""
+    new, inside = [], None
+    for i, line in enumerate(lines):
+        depth = len(line) - len(line.lstrip())
+        if inside is not None and line.strip() and depth <= inside:
+            inside = None
+        if inside is None and _begins_section(lines, i):
+            inside = depth
+            new += [line, ""]
+        elif inside is not None and depth == inside + 2 and (item := ITEM.match(line)):
+            names = ", ".join(f"``{each}``" for each in item[2].split(", "))
+            new.append(f"{' ' * inside}- {names}: {item[3]}")
+        elif inside is not None and depth > inside + 2:
+            new.append(line[2:])  # Below the text of its item.
+        else:
+            new.append(line)
+    lines[:] = new
+
+
+def _begins_section(lines, i):
+    line = lines[i]
+    title = line.strip().rstrip(":").split(" ")[0].lower()
+    following = lines[i + 1] if i + 1 < len(lines) else ""
+    depth = len(line) - len(line.lstrip())
+    return (
+        line.rstrip().endswith(":")
+        and not line.rstrip().endswith("::")
+        and title not in KNOWN
+        and following.startswith(" " * (depth + 2))
+        and ITEM.match(following) is not None
+    )
+
+
+def link_short_name(app, env, node, contnode):
+    """Links a name to the one documented name that ends with it."""
+    if node.get("refdomain") != "py":
+        return None
+    target = node["reftarget"].removeprefix("~").removesuffix("()")
+    objects = env.domains["py"].objects
+    ends = [name for name in objects if f".{name}".endswith(f".{target}")]
+    if not ends:
+        _check_exists(target, node)
+        return nodes.literal("", contnode.astext())
+    # `restore` is a function, and the method of a class: the shortest is meant.
+    full = min(ends, key=lambda name: (name.count("."), len(name)))
+    entry = objects[full]
+    return make_refnode(
+        app.builder, node["refdoc"], entry.docname, entry.node_id, contnode, full
+    )
+
+
+def _check_exists(target, node):
+    """Warns of a name of this package that does not exist."""
+    if target.startswith("ssm_jax.") and pydoc.locate(target) is None:
+        logger.warning("`%s` does not exist", target, location=node)

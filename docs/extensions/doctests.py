@@ -1,0 +1,37 @@
+"""Runs the examples of a page, ``>>> ...``, when the page is read.
+
+They run in the process of the build, page by page, and take no kernel of their own. An
+output that differs is a warning, and so an error of the build.
+"""
+
+import contextlib
+import doctest
+import io
+import re
+
+from sphinx.util import logging
+
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+logger = logging.getLogger(__name__)
+
+
+def setup(app):
+    """Connects the function below."""
+    app.connect("source-read", run_examples)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def run_examples(app, docname, source):
+    """Runs the examples of a page as one session."""
+    # A fence would be read as the last line of an output.
+    text = re.sub(r"^```.*$", "", source[0], flags=re.MULTILINE)
+    test = doctest.DocTestParser().get_doctest(text, {}, docname, docname, 0)
+    if not test.examples:
+        return
+    report = io.StringIO()
+    runner = doctest.DocTestRunner(verbose=False, optionflags=FLAGS)
+    with contextlib.redirect_stdout(io.StringIO()):
+        results = runner.run(test, out=report.write)
+    if results.failed:
+        logger.warning("%s", report.getvalue(), location=docname)
