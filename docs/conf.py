@@ -1,11 +1,13 @@
 """The configuration of Sphinx; `launch/docs.sh` builds the pages."""
 
+import os
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
 # The pages are built from this checkout, whether it is installed or not.
 sys.path[:0] = [str(HERE.parent), str(HERE / "extensions")]
+os.environ["PYTHONPATH"] = str(HERE.parent)  # of the kernels that run the cells
 
 import ssm_jax  # noqa: E402
 
@@ -45,8 +47,7 @@ napoleon_preprocess_types = False
 # Pages: cells run in one kernel for each page, and an error ends the build.
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
-nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE / "_build" / "executed")
+nb_execution_mode = "force"
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
