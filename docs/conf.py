@@ -7,7 +7,11 @@ from pathlib import Path
 HERE = Path(__file__).parent
 # The pages are built from this checkout, whether it is installed or not.
 sys.path[:0] = [str(HERE.parent), str(HERE / "extensions")]
-os.environ["PYTHONPATH"] = str(HERE.parent)  # of the kernels that run the cells
+# The kernels that run the cells find the experiments, and `ssm-jax`.
+os.environ["PYTHONPATH"] = str(HERE.parent)
+os.environ["PATH"] = os.pathsep.join(
+    [str(Path(sys.executable).parent), os.environ["PATH"]]
+)
 
 import ssm_jax  # noqa: E402
 

@@ -1,0 +1,119 @@
+"""The pages as they are built: all code runs, all links and names lead somewhere."""
+
+import html
+import importlib
+import os
+import re
+import subprocess
+import sys
+import time
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+import ssm_jax
+from tests.test_public_api import PACKAGES
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.full
+
+# Words of earlier versions, for which the field has others.
+OWN_WORDS = re.compile(
+    r"\b(storeys?|mendable|strangers|max_sweeps|sweeps? that|behind the data|"
+    r"folder of the run|words of a variant|modulus of a mode|how it leaves|"
+    r"what enters|ByChunks|RunFolder|SolverHow|ComplexSmoothing|fresh_states|"
+    r"two_sided_convolution|as_parts|from_parts|headless)\b"
+)
+
+
+def build(out: Path, *options: str) -> Path:
+    """Builds the pages; a warning is an error."""
+    program = [sys.executable, "-m", "sphinx", "--builder", "html", "--fail-on-warning"]
+    places = ["--doctree-dir", str(out / "doctrees"), "docs", str(out / "html")]
+    built = subprocess.run(
+        [*program, "--keep-going", *options, *places],
+        cwd=ROOT,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+    )
+    assert built.returncode == 0, built.stderr[-5000:]
+    return out / "html"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory) -> Path:
+    """The pages; the tutorials are not executed."""
+    out = tmp_path_factory.mktemp("docs")
+    return build(out, "--define", "nb_execution_excludepatterns=tutorials/*")
+
+
+def test_every_public_name_is_documented(pages):
+    from sphinx.util.inventory import InventoryFile
+
+    data = (pages / "objects.inv").read_bytes()
+    kinds = InventoryFile.loads(data, uri="").data
+    documented = {
+        name for kind, names in kinds.items() if kind[:3] == "py:" for name in names
+    }
+    for package in [*PACKAGES, "config", "testing"]:
+        names = importlib.import_module(f"ssm_jax.{package}").__all__
+        assert {f"ssm_jax.{package}.{name}" for name in names} <= documented
+    # Those of the flat face are the same objects under the names of their packages.
+    for name, package in ssm_jax._PACKAGE_OF.items():
+        assert f"ssm_jax.{package}.{name}" in documented
+
+
+def test_sources_of_public_names_are_linked(pages):
+    page = (pages / "api" / "kernels.html").read_text()
+    assert (
+        'href="../_modules/ssm_jax/kernels/recurrence.html#linear_recurrence"' in page
+    )
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    return set(re.findall(r'\b(?:id|name)="([^"]+)"', page.read_text()))
+
+
+def test_internal_links_lead_to_a_page_and_an_anchor(pages):
+    broken = []
+    for page in pages.rglob("*.html"):
+        for link in re.findall(r'\b(?:href|src)="([^"]+)"', page.read_text()):
+            link = unquote(html.unescape(link))
+            if re.match(r"[a-z]+:|//|data:", link):
+                continue
+            path, _, anchor = link.partition("#")
+            target = page.parent / path.partition("?")[0] if path else page
+            if target.is_dir():
+                target = target / "index.html"
+            if not target.is_file():
+                broken.append((page.name, link))
+            elif anchor and target.suffix == ".html" and anchor not in anchors(target):
+                broken.append((page.name, link))
+    assert broken == []
+
+
+def test_figures_are_made_by_the_build(pages):
+    for name in ("recurrence", "numerics"):
+        assert re.search(
+            r'<img [^>]*src="_images/', (pages / f"{name}.html").read_text()
+        )
+
+
+def test_no_page_has_a_word_of_our_own(pages):
+    for page in pages.rglob("*.html"):
+        if "_modules" not in page.parts:
+            text = re.sub(r"<[^>]*>", " ", page.read_text())
+            assert OWN_WORDS.findall(text) == [], page
+
+
+@pytest.mark.nightly
+def test_tutorials_run_in_three_minutes_each(tmp_path):
+    before = time.perf_counter()
+    out = build(tmp_path)
+    for name in ("dlr", "forecast", "text"):
+        assert "_images/" in (out / "tutorials" / f"{name}.html").read_text()
+    assert time.perf_counter() - before < 3 * 180 + 120

@@ -1,0 +1,72 @@
+"""The sources of the pages: what they name exists, and each package has a page."""
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from ssm_jax.cli import main
+from tests.test_public_api import PACKAGES
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if "_build" not in page.parts]
+each_page = pytest.mark.parametrize(
+    "page", PAGES, ids=[str(page.relative_to(DOCS)) for page in PAGES]
+)
+# The flags of the programs of ssm_jax.
+FLAGS = {
+    name
+    for file in (ROOT / "ssm_jax" / "cli").glob("*.py")
+    for name in re.findall(r"DEFINE_\w+\(\s*\"(\w+)\"", file.read_text())
+} | {"config"}
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "config", "testing"])
+def test_package_has_a_page_of_its_docstrings(package):
+    text = (DOCS / "api" / f"{package}.md").read_text()
+    assert f".. automodule:: ssm_jax.{package}\n" in text
+
+
+def commands(page):
+    """The commands that a page shows or runs, each as its words."""
+    text = page.read_text()
+    blocks = re.findall(r"^(?:```bash|%%bash)\n(.*?)^```", text, re.M | re.S)
+    for block in blocks:
+        for line in block.replace("\\\n", " ").splitlines():
+            if words := shlex.split(line, comments=True):
+                yield words
+
+
+@each_page
+def test_files_and_modules_of_commands_exist(page):
+    for words in commands(page):
+        for path in re.findall(
+            r"\b(?:experiments|launch|examples)/[\w/.]+", str(words)
+        ):
+            assert (ROOT / path).exists(), words
+        if words[:2] == ["python", "-m"]:
+            place = ROOT / words[2].replace(".", "/")
+            assert place.with_suffix(".py").is_file() or place.is_dir(), words
+
+
+@each_page
+def test_programs_and_flags_of_commands_exist(page):
+    for words in commands(page):
+        if words[0] == "ssm-jax":
+            assert words[1] in main.PROGRAMS, words
+            named = {re.split(r"[=.]", w[2:])[0] for w in words if w.startswith("--")}
+            assert named <= FLAGS, words
+
+
+@each_page
+def test_variants_of_commands_exist(page):
+    for words in commands(page):
+        for word in words:
+            found = re.fullmatch(r"--config=(experiments/[\w/]+)\.py(?::(.*))?", word)
+            if found:
+                module = importlib.import_module(found[1].replace("/", "."))
+                config = module.get_config(*filter(None, [found[2]]))
+                assert config.training.steps > 0
