@@ -12,6 +12,9 @@ os.environ["PYTHONPATH"] = str(HERE.parent)
 os.environ["PATH"] = os.pathsep.join(
     [str(Path(sys.executable).parent), os.environ["PATH"]]
 )
+# Several pages, and several builds, run the same programs: they are compiled once.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(HERE / "_build" / "compiled"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import ssm_jax  # noqa: E402
 
@@ -53,6 +56,9 @@ myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_timeout = 300
+if "quick" in tags:  # noqa: F821 - Sphinx defines it: `--tag quick`.
+    nb_execution_excludepatterns = ["tutorials/*"]
 nb_execution_raise_on_error = True
+nb_execution_show_tb = True
 nb_merge_streams = True
 nb_output_stderr = "show"

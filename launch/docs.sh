@@ -8,7 +8,7 @@ serve=
 options=()
 for argument in "$@"; do
   case $argument in
-    --quick) options+=(--define nb_execution_excludepatterns=tutorials/*) ;;
+    --quick) options+=(--tag quick) ;;
     --serve) serve=yes ;;
     *) options+=("$argument") ;;
   esac
