@@ -35,6 +35,7 @@ extensions = [
 exclude_patterns = ["_build", "extensions", "**.ipynb_checkpoints"]
 
 html_theme = "furo"
+html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
 html_theme_options = {

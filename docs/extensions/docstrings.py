@@ -2,7 +2,8 @@
 
 A name in backquotes is the shortest that a reader of the file needs: `LengthSharded` in
 the docstring of a kernel is a class of another package. It becomes a link if it is the
-end of exactly one documented name, and else stands as it is.
+end of a documented name, and else stands as it is. In the pages, the public names among
+the ``literals`` become links likewise.
 """
 
 import pydoc
@@ -25,6 +26,7 @@ def setup(app):
     """Connects the functions below; the first runs before napoleon."""
     app.connect("autodoc-process-docstring", list_own_sections, priority=400)
     app.connect("missing-reference", link_short_name)
+    app.connect("doctree-resolved", link_literals)
     for field in PyObject.doc_field_types:
         if field.name == "variable":  # What napoleon makes of attributes.
             field.label = "Attributes"
@@ -81,6 +83,26 @@ def link_short_name(app, env, node, contnode):
     return make_refnode(
         app.builder, node["refdoc"], entry.docname, entry.node_id, contnode, full
     )
+
+
+def link_literals(app, doctree, docname):
+    """Links a literal that is the name of a public object of a package."""
+    objects = app.env.domains["py"].objects
+    public = {
+        name.rpartition(".")[2]: name
+        for name, entry in objects.items()
+        if name.count(".") == 2 and entry.objtype in ("class", "function")
+    }
+    for literal in list(doctree.findall(nodes.literal)):
+        full = public.get(literal.astext())
+        if full is None or isinstance(literal.parent, nodes.reference | nodes.title):
+            continue
+        entry = objects[full]
+        link = make_refnode(
+            app.builder, docname, entry.docname, entry.node_id, literal.copy(), full
+        )
+        link[0].append(nodes.Text(literal.astext()))
+        literal.replace_self(link)
 
 
 def _check_exists(target, node):

@@ -33,8 +33,8 @@ def test_package_has_a_page_of_its_docstrings(package):
 def commands(page):
     """The commands that a page shows or runs, each as its words."""
     text = page.read_text()
-    blocks = re.findall(r"^(?:```bash|%%bash)\n(.*?)^```", text, re.M | re.S)
-    for block in blocks:
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S)
+    for block in blocks + re.findall(r"^run\(\"(.*)\"\)$", text, re.M):
         for line in block.replace("\\\n", " ").splitlines():
             if words := shlex.split(line, comments=True):
                 yield words
