@@ -57,7 +57,8 @@ myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_timeout = 300
-if "quick" in tags:  # noqa: F821 - Sphinx defines it: `--tag quick`.
+# Sphinx defines `tags`: `--tag quick`.
+if "quick" in tags:  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
     nb_execution_excludepatterns = ["tutorials/*"]
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 def setup(app):
     """Connects the functions below; the first runs before napoleon."""
     app.connect("autodoc-process-docstring", list_own_sections, priority=400)
+    app.connect("autodoc-skip-member", skip_fields)
     app.connect("missing-reference", link_short_name)
     app.connect("doctree-resolved", link_literals)
     for field in PyObject.doc_field_types:
@@ -67,6 +68,11 @@ def _begins_section(lines, i):
     )
 
 
+def skip_fields(app, what, name, obj, skip, options):
+    """Leaves the fields of named tuples out; the class lists them."""
+    return True if str(obj.__doc__).startswith("Alias for field number") else None
+
+
 def link_short_name(app, env, node, contnode):
     """Links a name to the one documented name that ends with it."""
     if node.get("refdomain") != "py":
@@ -86,7 +92,9 @@ def link_short_name(app, env, node, contnode):
 
 
 def link_literals(app, doctree, docname):
-    """Links a literal that is the name of a public object of a package."""
+    """Links a literal of a guide that is the name of a public object of a package."""
+    if docname.startswith("api/"):  # There, literals are arguments and values too.
+        return
     objects = app.env.domains["py"].objects
     public = {
         name.rpartition(".")[2]: name
@@ -95,13 +103,14 @@ def link_literals(app, doctree, docname):
     }
     for literal in list(doctree.findall(nodes.literal)):
         full = public.get(literal.astext())
-        if full is None or isinstance(literal.parent, nodes.reference | nodes.title):
+        # One word in lower case, such as `lengths`, may mean something else.
+        if full is None or literal.astext().isalpha() and literal.astext().islower():
+            continue
+        if isinstance(literal.parent, nodes.reference | nodes.title):
             continue
         entry = objects[full]
-        link = make_refnode(
-            app.builder, docname, entry.docname, entry.node_id, literal.copy(), full
-        )
-        link[0].append(nodes.Text(literal.astext()))
+        where = entry.docname, entry.node_id
+        link = make_refnode(app.builder, docname, *where, literal.deepcopy(), full)
         literal.replace_self(link)
 
 

@@ -10,6 +10,9 @@ from tests.experiments import prose_rule as figures
 ROOT = Path(__file__).parents[2]
 PROSE = [
     ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "papers").glob("*.md")),
+    *sorted((ROOT / "docs" / "tutorials").glob("*.md")),
     *sorted((ROOT / "experiments").rglob("*.py")),
     *sorted((ROOT / "ssm_jax" / "cli").glob("*.py")),
     *sorted((ROOT / "benchmarks").glob("*.py")),
