@@ -10,7 +10,7 @@ from ssm_jax.cli import tables
 RECORD = Path(__file__).parent / "benchmarks" / "long_shift.json"
 
 _SECTION = """\
-## Past the paper: a kernel of a single tap
+## Kernels of a single tap by DLR-prod
 
 With coarse and fine phases (`phases=coarse_fine`) and weights in closed form, the
 kernel of DLR-prod is a shift by 7/8 of the length. `distance` is the sum of the squared
