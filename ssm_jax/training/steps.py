@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     # this one.
     from ssm_jax.training.loop import TrainConfig
 
+# Number of steps that are dispatched before the first of them is waited for: enough to
+# keep the devices busy.
+_IN_FLIGHT = 3
+
 
 class Steps:
     """Takes the steps of one run.
@@ -102,6 +106,10 @@ class Steps:
                 trace.after(step, state)
                 waiting += [*unstacked(earlier, sums), sums]
                 earlier = {}
+                # Steps are dispatched ahead of the devices. With many of them a signal
+                # would be answered too late.
+                if len(waiting) >= _IN_FLIGHT:
+                    jax.block_until_ready(waiting[-_IN_FLIGHT])
                 last = step == training.steps
                 evaluating = last or step % training.evaluate_every == 0
                 logging_now = evaluating or step % training.log_every == 0
