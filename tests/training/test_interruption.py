@@ -1,9 +1,12 @@
 """Signals, and checkpoints by time: no step is lost, and no number changes."""
 
 import os
+import queue
 import signal
 import threading
+import time
 
+import numpy as np
 import pytest
 
 from ssm_jax.training import interruption, train
@@ -79,17 +82,41 @@ def test_state_that_is_not_finite_is_not_saved_by_a_signal(tmp_path, monkeypatch
 
 
 def test_second_signal_exits_at_once(monkeypatch, capfd):
-    statuses = []
-    monkeypatch.setattr(interruption.os, "_exit", statuses.append)
+    statuses = queue.SimpleQueue()
+    monkeypatch.setattr(interruption.os, "_exit", statuses.put)
     before = signal.getsignal(signal.SIGTERM)
     with interruption.Interruption() as stop:
         assert not stop.requested_after(1)
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.requested_after(1) and not statuses
+        assert stop.requested_after(1) and statuses.empty()
         os.kill(os.getpid(), signal.SIGINT)
-    assert statuses == [130]
+        assert statuses.get(timeout=60) == 130
     assert signal.getsignal(signal.SIGTERM) is before
+    assert signal.set_wakeup_fd(-1) == -1
     assert "a second signal exits at once" in capfd.readouterr().err
+
+
+@pytest.mark.full
+def test_second_signal_does_not_wait_for_the_main_thread(monkeypatch):
+    """It computes in C for seconds, as in a compilation, without Python's handlers."""
+    computing, found = threading.Event(), queue.SimpleQueue()
+    monkeypatch.setattr(
+        interruption.os, "_exit", lambda status: found.put((status, computing.is_set()))
+    )
+
+    def send():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            time.sleep(0.1)
+            os.kill(os.getpid(), number)
+
+    with interruption.Interruption():
+        sender = threading.Thread(target=send)
+        computing.set()
+        sender.start()
+        np.linalg.svd(np.random.default_rng(0).normal(size=(900, 900)))
+        computing.clear()
+        sender.join()
+        assert found.get(timeout=60) == (143, True)
 
 
 def test_other_threads_receive_no_signals():
