@@ -12,6 +12,7 @@ from flax.core import meta
 
 import benchmarks.__main__ as benchmark
 from benchmarks import (
+    decoding,
     finite,
     generators,
     iterations,
@@ -168,6 +169,15 @@ def test_token_is_timed_after_the_prompt(monkeypatch):
     assert (row["what"], row["position"]) == ("gru", 3)
     assert row["token_s"] > 0 and row["over_first"] > 0
     assert row["state_bytes"] == 2 * 64 * 4  # two layers
+
+
+@pytest.mark.full
+def test_generated_text_is_that_of_one_loop(monkeypatch):
+    monkeypatch.setattr(language, "MODELS", ("gru",))
+    monkeypatch.setattr(decoding, "ROWS", (2,))
+    (row,) = decoding.decoding_rows(64, repeats=1)
+    assert row["same_text"]
+    assert row["of_loop_min"] == pytest.approx(row["blocks_per_s"] / row["loop_per_s"])
 
 
 @pytest.mark.full
