@@ -11,6 +11,11 @@ the gradient together; seconds are medians; bytes are temporary memory and resul
 error is the maximum absolute error of the values divided by the maximum absolute value,
 against float64.
 
+``scans``: ``"sequential"`` and ``"associative"`` for 64 states with time-invariant
+decays, relative to `jax.lax.scan` and `jax.lax.associative_scan` of the same numbers,
+which accumulate rounding errors; timed in turns. Recorded in
+``experiments/benchmarks/scans.json``.
+
 ``smoothing``: the ETSMLP layer for a batch of 8 with 160 channels, bidirectional,
 compared to the same mathematics with an array of exponentials and an FFT of twice the
 length, and to a Transformer block.
@@ -77,6 +82,7 @@ from benchmarks import (
     language,
     long_shift,
     scaled,
+    scans,
     smoothing,
     synthetic,
     throughput,
@@ -94,6 +100,7 @@ SUITES = {
     "long_shift": (long_shift.long_shift_rows, (2**16, 2**18, 2**20)),
     "modal_kernel": (kernels.modal_kernel_rows, (2**14,)),
     "recurrence": (kernels.recurrence_rows, (2**10, 2**14, 2**17)),
+    "scans": (scans.time_invariant_rows, (2**12, 2**14, 2**17)),
     "smoothing": (smoothing.smoothing_rows, (4096,)),
     "iterations": (iterations.iteration_rows, (176, 784, 4096, 16384)),
     "units": (units.unit_rows, (176, 784)),
