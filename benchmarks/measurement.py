@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -76,3 +76,30 @@ def costs(
 def ratios(of: Row, over: Row) -> Row:
     """Divides every number of a row by that of another row."""
     return {name: value / over[name] for name, value in of.items()}
+
+
+def in_turns(runs: Mapping[str, Callable[[], Any]], *, repeats: int) -> Row:
+    """Times functions in turns, so that the load of the machine is that of all.
+
+    Args:
+      runs: Functions without arguments, by name; each is called once before.
+      repeats: Number of timed turns.
+
+    Returns:
+      ``name_s`` and ``name_min_s`` of each: median and minimum.
+    """
+    seconds = {name: [] for name in runs}
+    for turn in range(repeats + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            jax.block_until_ready(run())
+            if turn:
+                seconds[name].append(time.perf_counter() - start)
+    return {
+        key: value
+        for name, found in seconds.items()
+        for key, value in (
+            (f"{name}_s", statistics.median(found)),
+            (f"{name}_min_s", min(found)),
+        )
+    }
