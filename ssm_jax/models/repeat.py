@@ -67,8 +67,7 @@ def scan_blocks(
     # Rounded before the scan: the stacked copy has half the size then.
     variables["params"] = lower_params(dtype, variables.get("params", {}))
     keys = {
-        name: jax.random.split(model.make_rng(name), len(names))
-        for name in scope.rngs
+        name: jax.random.split(model.make_rng(name), len(names)) for name in scope.rngs
     }
     mutable = scope.mutable
 
