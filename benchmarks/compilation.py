@@ -75,12 +75,13 @@ _HEAD = """\
 The steps of every experiment at its published size, and of the largest models of
 `longssm/text`, compiled ahead of time for eight devices by
 `python -m benchmarks.compilation`; nothing was run. `compile s` is the time of tracing,
-lowering and compiling the training step; it depends on the load of the machine. Memory
-is that of each device: `memory MiB` of the training step, `temp MiB` of its
-intermediate values, `evaluate MiB` of the evaluation step. Collectives and the bytes
-sent are those of one training step. A batch marked `+` was rounded up to a multiple of
-the devices. Steps marked `*` were compiled with `--quick`: without effort for a fast
-program, and intermediate values in on-chip memory count as memory of the device.
+lowering and compiling the training step, which depends on what else the machine does,
+`CPU s` the CPU time of all threads and child processes meanwhile. Memory is that of
+each device: `memory MiB` of the training step, `temp MiB` of its intermediate values,
+`evaluate MiB` of the evaluation step. Collectives and the bytes sent are those of one
+training step. A batch marked `+` was rounded up to a multiple of the devices. Steps
+marked `*` were compiled with `--quick`: without effort for a fast program, and
+intermediate values in on-chip memory count as memory of the device.
 
 """
 
@@ -103,7 +104,7 @@ def main(argv):
     del argv
     values = flags.FLAGS
     targets = [parse_target(text) for text in values.targets]
-    file, page = Path(values.records), Path(values.page)
+    file = Path(values.records)
     rows = json.loads(file.read_text()) if file.exists() else []
     found = {(row["experiment"], row["target"]): row for row in rows}
     for target, name in itertools.product(targets, values.experiments):
@@ -112,9 +113,11 @@ def main(argv):
             logging.info("compiling %s for %s", *cell)
             found[cell] = compile_cell(name, target, values.timeout, values.quick)
             rows = [found[cell] for cell in sorted(found)]
+            # After each cell: an interrupted run is continued.
             file.write_text(json.dumps(rows, indent=1) + "\n")
-        page.write_text(_HEAD + table([found[cell] for cell in sorted(found)]))
-    print(page.read_text())
+    rows = [found[cell] for cell in sorted(found)]
+    Path(values.page).write_text(page(rows))
+    print(page(rows))
 
 
 def compile_cell(
@@ -158,6 +161,15 @@ def compile_cell(
     return record | cell | {"batch_size_of_config": training.batch_size}
 
 
+def page(records: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the Markdown page of the records.
+
+    Args:
+      records: What `compile_cell` returns.
+    """
+    return _HEAD + table(records)
+
+
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     """Returns a Markdown table, a line for each record.
 
@@ -165,7 +177,7 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
       records: What `compile_cell` returns.
     """
     head = (
-        *("experiment", "target", "parameters", "batch", "compile s"),
+        *("experiment", "target", "parameters", "batch", "compile s", "CPU s"),
         *("memory MiB", "fits", "temp MiB", "collectives", "MiB sent", "evaluate MiB"),
     )
     return markdown([head, *map(_line, records)])
@@ -174,7 +186,7 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
 def _line(record):
     cell = record["experiment"], record["target"]
     if "error" in record:
-        return (*cell, "", "", "", "", record["error"], "", "", "", "")
+        return (*cell, *[""] * 5, record["error"], *[""] * 4)
     step, evaluation = record["programs"][:2]
     raised = record["batch_size"] > record["batch_size_of_config"]
     sent = (step["traffic"] or {"collectives": []})["collectives"]
@@ -186,6 +198,7 @@ def _line(record):
         f"{record['parameters']:,}",
         f"{record['batch_size']:,}{'+' if raised else ''}",
         f"{step['seconds']:.0f}{'*' if record['quick'] else ''}",
+        f"{step['cpu_seconds']:.0f}",
         _mib(step["memory_bytes"]),
         "yes" if fits else "no",
         _mib(step["temp_bytes"]),

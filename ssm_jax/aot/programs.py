@@ -1,5 +1,6 @@
 """The programs of a run, compiled for devices that need not be there."""
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ class Program:
     Attributes:
       name: ``"train"``, ``"evaluate"`` or ``"decode"``.
       seconds: Time of tracing, lowering and compiling.
+      cpu_seconds: CPU time of all threads and child processes meanwhile, which hardly
+        depends on what else the machine does.
       memory_bytes: Memory that the program takes: arguments, results that do not take
         the place of arguments, intermediate values and code.
       argument_bytes: Bytes of the arguments.
@@ -51,6 +54,7 @@ class Program:
 
     name: str
     seconds: float
+    cpu_seconds: float
     memory_bytes: int
     argument_bytes: int = 0
     output_bytes: int = 0
@@ -157,7 +161,7 @@ def compile_program(
     Raises:
       JaxRuntimeError: An error of the compiler other than too little memory.
     """
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), _cpu_seconds()
     try:
         with compiling_for(platform):
             compiled = jitted.lower(*arguments).compile(_QUICK if quick else None)
@@ -169,10 +173,11 @@ def compile_program(
         return Program(
             name=name,
             seconds=time.perf_counter() - began,
+            cpu_seconds=_cpu_seconds() - cpu_began,
             memory_bytes=int(n_bytes),
             out_of_memory=str(error).splitlines()[0],
         )
-    seconds = time.perf_counter() - began
+    seconds, cpu_seconds = time.perf_counter() - began, _cpu_seconds() - cpu_began
     memory = compiled.memory_analysis()
     given, out = memory.argument_size_in_bytes, memory.output_size_in_bytes
     shared, within = memory.alias_size_in_bytes, memory.temp_size_in_bytes
@@ -180,6 +185,7 @@ def compile_program(
     return Program(
         name=name,
         seconds=seconds,
+        cpu_seconds=cpu_seconds,
         memory_bytes=given + out - shared + within + code,
         argument_bytes=given,
         output_bytes=out,
@@ -190,3 +196,8 @@ def compile_program(
         flops=(compiled.cost_analysis() or {}).get("flops"),
         traffic=traffic(compiled.as_text()),
     )
+
+
+def _cpu_seconds():
+    # The assembler of GPUs is a process of its own.
+    return sum(os.times()[:4])

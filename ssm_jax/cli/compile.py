@@ -112,7 +112,8 @@ def program_text(program: aot.Program, target: aot.Target) -> str:
     fits = program.fits(device.memory_bytes)
     lines = [
         "",
-        f"{NAMES[program.name]}, compiled in {program.seconds:.1f} s:",
+        f"{NAMES[program.name]}, compiled in {program.seconds:.1f} s "
+        f"({program.cpu_seconds:.1f} s of CPU time):",
         f"{'fits' if fits else 'does not fit'}: {_size(program.memory_bytes)} of "
         f"{_size(device.memory_bytes)} on each device",
     ]
