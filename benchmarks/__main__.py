@@ -30,7 +30,8 @@ the sums that are read.
 a DLR layer with 128 channels and 4,096 states on such a batch.
 
 ``long_shift``: the kernel of a single tap by DLR-prod with coarse and fine phases, and
-a training step of 32 channels on Shift with a batch of 4.
+a training step of 32 channels on Shift with a batch of 4. Recorded in
+``experiments/benchmarks/long_shift.json`` and shown on the page of DLR.
 
 ``throughput``: training steps of language models of equal size; ``--figure`` draws it.
 
