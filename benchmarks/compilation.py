@@ -10,7 +10,6 @@ is rounded up; the table marks it with a plus sign. ``--timeout`` ends a cell af
 time, and records that it did. The extra ``[compile]`` must be installed.
 """
 
-import itertools
 import json
 import subprocess
 import sys
@@ -107,7 +106,8 @@ def main(argv):
     file = Path(values.records)
     rows = json.loads(file.read_text()) if file.exists() else []
     found = {(row["experiment"], row["target"]): row for row in rows}
-    for target, name in itertools.product(targets, values.experiments):
+    cells = [(name, target) for target in targets for name in values.experiments]
+    for name, target in cells:
         cell = name, target.text
         if values.again or cell not in found:
             logging.info("compiling %s for %s", *cell)
