@@ -10,6 +10,7 @@ is rounded up; the table marks it with a plus sign. ``--timeout`` ends a cell af
 time, and records that it did. The extra ``[compile]`` must be installed.
 """
 
+import itertools
 import json
 import subprocess
 import sys
@@ -162,12 +163,16 @@ def compile_cell(
 
 
 def page(records: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the Markdown page of the records.
+    """Returns the Markdown page of the records, which names what has none.
 
     Args:
       records: What `compile_cell` returns.
     """
-    return _HEAD + table(records)
+    rows = {(row["experiment"], row["target"]): row for row in records}
+    for cell in itertools.product(EXPERIMENTS, TARGETS):
+        missing = {"error": "not compiled yet"}
+        rows.setdefault(cell, {"experiment": cell[0], "target": cell[1]} | missing)
+    return _HEAD + table([rows[cell] for cell in sorted(rows)])
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
