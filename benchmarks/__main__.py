@@ -16,6 +16,9 @@ decays, relative to `jax.lax.scan` and `jax.lax.associative_scan` of the same nu
 which accumulate rounding errors; timed in turns. Recorded in
 ``experiments/benchmarks/scans.json``.
 
+``selective``: the selective SSM by ``"sequential"``, relative to a plain `jax.lax.scan`
+of its equations; timed in turns. Recorded in ``experiments/benchmarks/selective.json``.
+
 ``smoothing``: the ETSMLP layer for a batch of 8 with 160 channels, bidirectional,
 compared to the same mathematics with an array of exponentials and an FFT of twice the
 length, and to a Transformer block.
@@ -84,6 +87,7 @@ from benchmarks import (
     long_shift,
     scaled,
     scans,
+    selective,
     smoothing,
     synthetic,
     throughput,
@@ -102,6 +106,7 @@ SUITES = {
     "modal_kernel": (kernels.modal_kernel_rows, (2**14,)),
     "recurrence": (kernels.recurrence_rows, (2**10, 2**14, 2**17)),
     "scans": (scans.time_invariant_rows, (2**12, 2**14, 2**17)),
+    "selective": (selective.selective_rows, (512, 4096)),
     "smoothing": (smoothing.smoothing_rows, (4096,)),
     "iterations": (iterations.iteration_rows, (176, 784, 4096, 16384)),
     "units": (units.unit_rows, (176, 784)),

@@ -30,10 +30,6 @@ def measure(
     start = time.perf_counter()
     compiled = jax.jit(function).lower(*arguments).compile()
     compile_s = time.perf_counter() - start
-    memory = compiled.memory_analysis()
-    held = float("nan")  # where the platform does not say
-    if memory:
-        held = memory.temp_size_in_bytes + memory.output_size_in_bytes
     result = jax.block_until_ready(compiled(*arguments))
     seconds = []
     for _ in range(repeats):
@@ -42,10 +38,18 @@ def measure(
         seconds.append(time.perf_counter() - start)
     row = {
         f"{name}_s": statistics.median(seconds),
-        f"{name}_bytes": held,
+        f"{name}_bytes": bytes_held(compiled),
         f"{name}_compile_s": compile_s,
     }
     return row, result
+
+
+def bytes_held(compiled: jax.stages.Compiled) -> float:
+    """Returns the bytes of temporary memory and results; NaN if they are not known."""
+    memory = compiled.memory_analysis()
+    if not memory:
+        return float("nan")
+    return memory.temp_size_in_bytes + memory.output_size_in_bytes
 
 
 def costs(

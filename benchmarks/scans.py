@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.measurement import Row, in_turns
+from benchmarks.measurement import Row, bytes_held, in_turns
 from ssm_jax.kernels import linear_recurrence
 from ssm_jax.types import Array, Method
 
@@ -43,15 +43,14 @@ def compared(
             key: jax.jit(wrap(f)).lower(*arguments).compile()
             for key, f in (("ours", ours), ("plain", plain))
         }
-        memory = [program.memory_analysis() for program in programs.values()]
-        held = [m.temp_size_in_bytes + m.output_size_in_bytes for m in memory]
         runs = {key: partial(run, *arguments) for key, run in programs.items()}
         seconds = in_turns(runs, repeats=repeats)
         row |= {
             f"{name}_plain_s": seconds["plain_min_s"],
             f"{name}_ratio": seconds["ours_s"] / seconds["plain_s"],
             f"{name}_ratio_min": seconds["ours_min_s"] / seconds["plain_min_s"],
-            f"{name}_bytes_ratio": held[0] / held[1],
+            f"{name}_bytes_ratio": bytes_held(programs["ours"])
+            / bytes_held(programs["plain"]),
         }
     return row
 

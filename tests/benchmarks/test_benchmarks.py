@@ -20,6 +20,7 @@ from benchmarks import (
     language,
     long_shift,
     scans,
+    selective,
     smoothing,
     synthetic,
     throughput,
@@ -69,6 +70,13 @@ def test_scans_are_compared_with_the_plain_ones():
     for row in rows:
         assert row["error"] < 1e-6 and row["plain_error"] < 1e-5
         assert row["forward_ratio"] > 0 and row["grad_bytes_ratio"] > 0
+
+
+@pytest.mark.full
+def test_plain_selective_scan_is_the_same_mathematics(monkeypatch):
+    monkeypatch.setattr(selective, "SIZES", ((2, 3),))
+    (row,) = selective.selective_rows(40, repeats=1)
+    assert row["error"] < 1e-6 and row["grad_ratio"] > 0
 
 
 @pytest.mark.full
