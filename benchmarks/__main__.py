@@ -13,8 +13,7 @@ against float64.
 
 ``scans``: ``"sequential"`` and ``"associative"`` for 64 states with time-invariant
 decays, relative to `jax.lax.scan` and `jax.lax.associative_scan` of the same numbers,
-which accumulate rounding errors; timed in turns. Recorded in
-``experiments/benchmarks/scans.json``.
+which accumulate rounding errors; timed in turns.
 
 ``selective``: the selective SSM by ``"sequential"``, relative to a plain `jax.lax.scan`
 of its equations; timed in turns. Recorded in ``experiments/benchmarks/selective.json``.

@@ -24,9 +24,10 @@ from ssm_jax.kernels.powers import (
     LogDecay,
     decay_powers,
     n_step_decay,
+    to_log_decay,
     two_float_decay,
 )
-from ssm_jax.types import Array, Bool, Inexact
+from ssm_jax.types import Array, Bool, Float, Inexact
 
 
 class InputDependentDecay(NamedTuple):
@@ -36,15 +37,43 @@ class InputDependentDecay(NamedTuple):
 
 
 class TimeInvariantDecay(NamedTuple):
-    """A decay of each state, with leaves ``(n,)``; ``real`` marks real decays."""
+    """A decay of each state, with leaves ``(n,)``.
+
+    Attributes:
+      log: Logarithm of the decay, or of its absolute value if ``sign`` is given.
+      sign: Sign of a real decay, which needs no complex powers. None for the others.
+    """
 
     log: LogDecay
-    real: bool
+    sign: Float[Array, " n"] | None = None
+
+    @classmethod
+    def of(cls, a: LogDecay | Inexact[Array, " n"]) -> "TimeInvariantDecay":
+        """Returns the decay given as numbers or as a logarithm."""
+        if isinstance(a, LogDecay):
+            return cls(a)
+        if jnp.iscomplexobj(a):
+            return cls(to_log_decay(a))
+        # Of a positive number only the modulus remains.
+        log_abs = to_log_decay(jnp.abs(a)).log_abs
+        return cls(LogDecay(log_abs), jnp.where(a < 0, -1, 1).astype(a.dtype))
 
     def powers_of(self, steps):
         """Returns ``lam**steps``, ``(*steps, n)``, real if the decay is."""
         power = decay_powers(self.log, steps)
-        return jnp.real(power) if self.real else power
+        if self.sign is None:
+            return power
+        return jnp.where(steps[..., None] % 2 == 1, self.sign * power, power)
+
+    def two_float(self):
+        """Returns the decay and its rounding error, both ``(n,)``."""
+        hi, lo = two_float_decay(self.log)
+        return (hi, lo) if self.sign is None else (self.sign * hi, self.sign * lo)
+
+    def over(self, count: int) -> "TimeInvariantDecay":
+        """Returns the decay over several steps."""
+        sign = None if self.sign is None else self.sign ** (count % 2)
+        return TimeInvariantDecay(n_step_decay(self.log, count), sign)
 
 
 Decay = InputDependentDecay | TimeInvariantDecay
@@ -79,9 +108,7 @@ def sequential(decay: Decay) -> Solver:
         return solve_input_dependent
 
     # A decay that is rounded to one float would drift away from the given logarithm.
-    hi, lo = two_float_decay(decay.log)
-    if decay.real:
-        hi, lo = jnp.real(hi), jnp.real(lo)
+    hi, lo = decay.two_float()
 
     def step(h, inputs):
         reset_t, b_t = inputs
@@ -129,9 +156,7 @@ def _join_stretches(decay, h, reset, size, reverse):
         # The state before a stretch does not reach steps from its first reset on.
         was_reset = _split_chunks(reset[..., None], size, reverse)[..., 0]
         was_reset = jnp.cumsum(was_reset, axis=-1) > 0
-    across_stretches = sequential(
-        TimeInvariantDecay(n_step_decay(decay.log, size), decay.real)
-    )
+    across_stretches = sequential(decay.over(size))
     ends = jnp.moveaxis((jnp.flip(h, 0) if reverse else h)[size - 1 :: size], 0, -2)
     reset_by_end = None if was_reset is None else was_reset[..., :count, -1]
     before = _time_first(across_stretches(ends, reset_by_end, False))
@@ -216,8 +241,7 @@ def chunked(decay: Decay, length: int) -> Solver:
         return solve_input_dependent
 
     within_chunks = sequential(decay)
-    chunk_decay = n_step_decay(decay.log, size)
-    across_chunks = sequential(TimeInvariantDecay(chunk_decay, decay.real))
+    across_chunks = sequential(decay.over(size))
     power = decay.powers_of(jnp.arange(1, size + 1))
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):

@@ -82,6 +82,13 @@ def test_stretches_with_resets_are_the_loop(kind, reverse):
     check(decay, p, "sequential", 1e-5)
 
 
+@pytest.mark.parametrize("method", tiered(SCANS, ("sequential",)))
+def test_program_of_a_real_decay_has_no_complex_values(method):
+    decay, p = make("real", (1100, N))
+    options = {"reverse": False, "method": method}
+    assert "complex" not in evaluate.lower(decay, *p[1:6], **options).as_text()
+
+
 @each_length
 @pytest.mark.parametrize("method", tiered(SCANS, ("chunked",)))
 def test_varying_decay_of_any_length(method, length):

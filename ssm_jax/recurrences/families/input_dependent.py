@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.chunks import ChunkedForm, by_chunks, chunk_size
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.recurrences.families.base import (
@@ -18,7 +19,6 @@ from ssm_jax.recurrences.families.base import (
     apply_to_valid_steps,
     check,
 )
-from ssm_jax.recurrences.families.chunks import ChunkedForm, by_chunks, chunk_size
 from ssm_jax.types import (
     Activations,
     Array,
