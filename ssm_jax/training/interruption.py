@@ -16,6 +16,10 @@ from jax.experimental import multihost_utils
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+class SavedInterrupt(KeyboardInterrupt):
+    """A SIGINT after which all processes of the run ended with the same step."""
+
+
 class Interruption(contextlib.AbstractContextManager["Interruption"]):
     """Receives the signals while the block runs, in the main thread.
 
@@ -50,13 +54,13 @@ class Interruption(contextlib.AbstractContextManager["Interruption"]):
         """Ends the run after a step that was saved.
 
         Raises:
-          KeyboardInterrupt: The signal was SIGINT; programs exit with status 130.
+          SavedInterrupt: The signal was SIGINT; programs exit with status 130.
           SystemExit: It was SIGTERM, with status 143.
         """
         logging.info("interrupted after step %d, which is saved", step)
         if self._signal == signal.SIGTERM:
             raise SystemExit(128 + signal.SIGTERM)
-        raise KeyboardInterrupt
+        raise SavedInterrupt
 
     def __enter__(self) -> "Interruption":
         """Installs the handlers; Python has them in the main thread only."""

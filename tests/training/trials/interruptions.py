@@ -76,8 +76,16 @@ def draw(
     )
 
 
-def interrupt(started: Processes, run: Path, drawn: Drawn) -> Interrupted | None:
+def interrupt(
+    started: Processes, run: Path, drawn: Drawn, total: int
+) -> Interrupted | None:
     """Sends a signal to one of the processes and checks how all of them end.
+
+    Args:
+      started: The processes.
+      run: Their work dir.
+      drawn: The interruption.
+      total: Number of lines of metrics of a finished run.
 
     Returns:
       What happened; None if the run was finished before.
@@ -114,21 +122,23 @@ def interrupt(started: Processes, run: Path, drawn: Drawn) -> Interrupted | None
     if all(process.status == 0 for process in ended):
         return None
     told = any("interrupted after step" in process.text for process in ended)
-    _check_statuses(ended, drawn, told)
+    _check_statuses(ended, drawn, told, len(lines(run)) == total)
     if drawn.signal != signal.SIGKILL:
         _check_nothing_lost(ended, run, before, saved)
     taking = told or lines(run) != before
     return Interrupted(drawn, steps, in_save, taking, seconds)
 
 
-def _check_statuses(ended: list[Ended], drawn: Drawn, told: bool) -> None:
+def _check_statuses(
+    ended: list[Ended], drawn: Drawn, told: bool, finished: bool
+) -> None:
     """Checks the exit statuses, as a shell has them."""
     for i, process in enumerate(ended):
         status = process.status if process.status >= 0 else 128 - process.status
         if i == drawn.process:
             allowed = (128 + drawn.signal,)
-        elif drawn.signal == signal.SIGKILL:
-            allowed = _LOST
+        elif drawn.signal == signal.SIGKILL:  # This one may have finished before.
+            allowed = (*_LOST, 0) if finished else _LOST
         else:  # A process that was not yet connected is lost, too.
             allowed = (128 + signal.SIGTERM, *(() if told else _LOST))
         if status not in allowed:
