@@ -1,15 +1,16 @@
 r"""Compiles every experiment at its published size for GPUs and TPUs, as a table.
 
-    python -m benchmarks.compilation --records=runs/compilation
+    python -m benchmarks.compilation
 
 Each cell is a call of `ssm_jax.cli.compile` in a process of its own, one after the
-other, whose JSON record is kept in ``--records``: the same command continues where it
-was interrupted, and compiles a cell again if its record is deleted. A batch that cannot
-be divided among the devices is rounded up; the table marks it with a plus sign.
-``--timeout`` ends a cell after this time, and records that it did. The extra
-``[compile]`` must be installed.
+other. After each cell the records are written to ``--records`` and the table to
+``--page``: the same command continues where it was interrupted. With ``--again`` cells
+that have a record are compiled again. A batch that cannot be divided among the devices
+is rounded up; the table marks it with a plus sign. ``--timeout`` ends a cell after this
+time, and records that it did. The extra ``[compile]`` must be installed.
 """
 
+import itertools
 import json
 import subprocess
 import sys
@@ -57,52 +58,87 @@ EXPERIMENTS = (
     ),
     *(f"fru/{name}" for name in ("frequencies", "imdb", "mixture", "pixel_mnist")),
     "longssm/text",
+    *(
+        f"longssm/text:model={model},length=1024,state_init=carry,size=d1024"
+        for model in ("s5", "mamba")
+    ),
     "own_data/beijing",
 )
-"""The experiments, each in the variant of its own default."""
+"""The experiments in the variant of their default, and the largest models."""
+
+RECORDS = ROOT / "experiments" / "benchmarks" / "compilation.json"
+PAGE = ROOT / "experiments" / "results" / "compilation.md"
+
+_HEAD = """\
+# Experiments compiled for GPUs and TPUs
+
+The steps of every experiment at its published size, and of the largest models of
+`longssm/text`, compiled ahead of time for eight devices by
+`python -m benchmarks.compilation`; nothing was run. `compile s` is the time of tracing,
+lowering and compiling the training step, which depends on what else the machine does,
+`CPU s` the CPU time of all threads and child processes meanwhile. Memory is that of
+each device: `memory MiB` of the training step, `temp MiB` of its intermediate values,
+`evaluate MiB` of the evaluation step. Collectives and the bytes sent are those of one
+training step. A batch marked `+` was rounded up to a multiple of the devices. Steps
+marked `*` were compiled with `--quick`: without effort for a fast program, and
+intermediate values in on-chip memory count as memory of the device.
+
+"""
 
 
 def define_flags() -> None:
     """Defines the flags of this program."""
-    flags.DEFINE_string("records", None, "Directory of the records.", required=True)
+    flags.DEFINE_string("records", str(RECORDS), "JSON file of the records.")
+    flags.DEFINE_string("page", str(PAGE), "Markdown file of the table.")
     flags.DEFINE_list("targets", list(TARGETS), "Targets, as `compile` takes them.")
-    flags.DEFINE_list("experiments", list(EXPERIMENTS), "Of experiments/, PAPER/TASK.")
+    flags.DEFINE_spaceseplist(
+        "experiments", list(EXPERIMENTS), "Of experiments/, PAPER/TASK[:variant]."
+    )
+    flags.DEFINE_bool("quick", False, "Compile for TPUs in a fraction of the time.")
+    flags.DEFINE_bool("again", False, "Compile cells that have a record again.")
     flags.DEFINE_float("timeout", 3600.0, "Seconds per cell.", lower_bound=1.0)
 
 
 def main(argv):
-    """Compiles what has no record yet and prints the table."""
+    """Compiles what has no record yet; writes the records and the page."""
     del argv
     values = flags.FLAGS
     targets = [parse_target(text) for text in values.targets]
-    records = Path(values.records)
-    records.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for target in targets:
-        for name in values.experiments:
-            file = records / f"{name}-{target.text}.json".replace("/", "-")
-            if not file.exists():
-                logging.info("compiling %s for %s", name, target.text)
-                found = compile_cell(name, target, values.timeout)
-                file.write_text(json.dumps(found, indent=2) + "\n")
-            rows.append(json.loads(file.read_text()))
-    print(table(rows))
+    file = Path(values.records)
+    rows = json.loads(file.read_text()) if file.exists() else []
+    found = {(row["experiment"], row["target"]): row for row in rows}
+    cells = [(name, target) for target in targets for name in values.experiments]
+    for name, target in cells:
+        cell = name, target.text
+        if values.again or cell not in found:
+            logging.info("compiling %s for %s", *cell)
+            found[cell] = compile_cell(name, target, values.timeout, values.quick)
+            rows = [found[cell] for cell in sorted(found)]
+            # After each cell: an interrupted run is continued.
+            file.write_text(json.dumps(rows, indent=1) + "\n")
+    rows = [found[cell] for cell in sorted(found)]
+    Path(values.page).write_text(page(rows))
+    print(page(rows))
 
 
-def compile_cell(name: str, target: Target, timeout: float) -> dict[str, Any]:
+def compile_cell(
+    name: str, target: Target, timeout: float, quick: bool = False
+) -> dict[str, Any]:
     """Compiles an experiment for a target in a new process.
 
     Args:
-      name: ``PAPER/TASK``.
+      name: ``PAPER/TASK``, or ``PAPER/TASK:variant``.
       target: The target.
       timeout: Seconds after which it is ended.
+      quick: As in `ssm_jax.aot.compile_program`.
 
     Returns:
       The record, with the published ``batch_size_of_config``; with ``error``, the last
       line of the process, if it failed.
     """
-    path = f"experiments/{name}.py"
-    training = config_file.load(str(ROOT / path)).training
+    task, _, variant = name.partition(":")
+    path = f"experiments/{task}.py" + (f":{variant}" if variant else "")
+    training = config_file.load(f"{ROOT}/{path}").training
     unit = target.n_devices * training.get("accumulate", 1)
     rows = -(-training.batch_size // unit) * unit
     cell = {"experiment": name, "target": target.text}
@@ -112,6 +148,7 @@ def compile_cell(name: str, target: Target, timeout: float) -> dict[str, Any]:
             *(sys.executable, "-m", "launch.compile"),
             *(f"--config={path}", f"--config.training.batch_size={rows}"),
             *(f"--target={target.text}", f"--json={output}"),
+            *(["--quick"] if quick else []),
         ]
         try:
             run = subprocess.run(
@@ -125,6 +162,19 @@ def compile_cell(name: str, target: Target, timeout: float) -> dict[str, Any]:
     return record | cell | {"batch_size_of_config": training.batch_size}
 
 
+def page(records: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the Markdown page of the records, which names what has none.
+
+    Args:
+      records: What `compile_cell` returns.
+    """
+    rows = {(row["experiment"], row["target"]): row for row in records}
+    for cell in itertools.product(EXPERIMENTS, TARGETS):
+        missing = {"error": "not compiled yet"}
+        rows.setdefault(cell, {"experiment": cell[0], "target": cell[1]} | missing)
+    return _HEAD + table([rows[cell] for cell in sorted(rows)])
+
+
 def table(records: Sequence[Mapping[str, Any]]) -> str:
     """Returns a Markdown table, a line for each record.
 
@@ -132,7 +182,7 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
       records: What `compile_cell` returns.
     """
     head = (
-        *("experiment", "target", "parameters", "batch", "compile s"),
+        *("experiment", "target", "parameters", "batch", "compile s", "CPU s"),
         *("memory MiB", "fits", "temp MiB", "collectives", "MiB sent", "evaluate MiB"),
     )
     return markdown([head, *map(_line, records)])
@@ -141,7 +191,7 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
 def _line(record):
     cell = record["experiment"], record["target"]
     if "error" in record:
-        return (*cell, "", "", "", "", record["error"], "", "", "", "")
+        return (*cell, *[""] * 5, record["error"], *[""] * 4)
     step, evaluation = record["programs"][:2]
     raised = record["batch_size"] > record["batch_size_of_config"]
     sent = (step["traffic"] or {"collectives": []})["collectives"]
@@ -152,7 +202,8 @@ def _line(record):
         *cell,
         f"{record['parameters']:,}",
         f"{record['batch_size']:,}{'+' if raised else ''}",
-        f"{step['seconds']:.0f}",
+        f"{step['seconds']:.0f}{'*' if record['quick'] else ''}",
+        f"{step['cpu_seconds']:.0f}",
         _mib(step["memory_bytes"]),
         "yes" if fits else "no",
         _mib(step["temp_bytes"]),

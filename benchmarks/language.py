@@ -21,10 +21,11 @@ import optax
 from flax import linen as nn
 from flax.core import meta
 
-from benchmarks.measurement import Row
+from benchmarks.measurement import Row, in_turns
 from experiments.longssm import text
 from ssm_jax.config import build
 from ssm_jax.evaluation import generate, losses_by_length
+from ssm_jax.evaluation.generate import BLOCK_SIZE
 from ssm_jax.types import PyTree
 
 MODELS = get_args(text.Variant.__annotations__["model"])
@@ -40,37 +41,38 @@ def generation_rows(position: int, *, repeats: int) -> Iterable[Row]:
 
     Args:
       position: Number of tokens of the prompt, which is read in one call.
-      repeats: A tenth of the number of timed tokens.
+      repeats: Number of timed blocks of tokens.
 
     Yields:
       A row for each model: median seconds per token; their ratio to those of a token at
       the start of a text, timed in turns; and bytes of the state.
     """
-    prompt = _tokens(position).tolist()
+    prompt = random_tokens(position).tolist()
     for name in MODELS:
         logging.info("%s, after %d tokens", name, position)
-        model, variables = _started(name)
+        model, variables = started(name)
         writers = [generate(model, variables, [p]) for p in (prompt[:1], prompt)]
         for writer in writers:  # read their prompts
             next(writer)
-        in_turns = [
-            _next_token(writer) for _ in range(10 * repeats + 1) for writer in writers
-        ]
-        first, later = np.median(np.reshape(in_turns[2:], (-1, 2)), 0)
+        runs = {
+            name: partial(_next_block, writer)
+            for name, writer in zip(("first", "later"), writers, strict=True)
+        }
+        seconds = in_turns(runs, repeats=repeats)
+        first, later = (seconds[f"{name}_s"] / BLOCK_SIZE for name in runs)
         state = next(writers[1]).state
         yield {
             "what": name,
             "position": position,
-            "token_s": float(later),
-            "over_first": float(later / first),
+            "token_s": later,
+            "over_first": later / first,
             "state_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(state)),
         }
 
 
-def _next_token(writer: Iterator[Any]) -> float:
-    start = time.perf_counter()
-    next(writer)
-    return time.perf_counter() - start
+def _next_block(writer: Iterator[Any]) -> None:
+    for _ in range(BLOCK_SIZE):
+        next(writer)
 
 
 def long_text_rows(length: int, *, repeats: int) -> Iterable[Row]:
@@ -107,8 +109,8 @@ def evaluated(name: str, length: int, way: str) -> tuple[float, Row]:
       The loss in nats per token; ``WAY_s``, the seconds; and ``WAY_bytes``, the peak
       memory of this process so far.
     """
-    model, variables = _started(name)
-    tokens = _tokens(length + 1)
+    model, variables = started(name)
+    tokens = random_tokens(length + 1)
     start = time.perf_counter()
     if way == "pieces":
         (measured,) = losses_by_length(model, variables, tokens, [length])
@@ -135,12 +137,14 @@ def _loss(model, variables, tokens):
     return jnp.mean(of_next(logits[0], tokens[1:]))
 
 
-def _started(name: str) -> tuple[nn.Module, PyTree]:
+def started(name: str) -> tuple[nn.Module, PyTree]:
+    """Returns a small model with its initial parameters."""
     config = text.get_config(f"model={name},length=16,state_init=zero,size=small")
     model = build(config.model, "config.model")
     start = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 2), jnp.int32))
     return model, meta.unbox(start)
 
 
-def _tokens(n: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 257, n, np.int32)
+def random_tokens(*shape: int) -> np.ndarray:
+    """Returns random bytes and separators."""
+    return np.random.default_rng(0).integers(0, 257, shape, np.int32)

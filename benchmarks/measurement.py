@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -30,10 +30,6 @@ def measure(
     start = time.perf_counter()
     compiled = jax.jit(function).lower(*arguments).compile()
     compile_s = time.perf_counter() - start
-    memory = compiled.memory_analysis()
-    held = float("nan")  # where the platform does not say
-    if memory:
-        held = memory.temp_size_in_bytes + memory.output_size_in_bytes
     result = jax.block_until_ready(compiled(*arguments))
     seconds = []
     for _ in range(repeats):
@@ -42,10 +38,18 @@ def measure(
         seconds.append(time.perf_counter() - start)
     row = {
         f"{name}_s": statistics.median(seconds),
-        f"{name}_bytes": held,
+        f"{name}_bytes": bytes_held(compiled),
         f"{name}_compile_s": compile_s,
     }
     return row, result
+
+
+def bytes_held(compiled: jax.stages.Compiled) -> float:
+    """Returns the bytes of temporary memory and results; NaN if they are not known."""
+    memory = compiled.memory_analysis()
+    if not memory:
+        return float("nan")
+    return memory.temp_size_in_bytes + memory.output_size_in_bytes
 
 
 def costs(
@@ -76,3 +80,30 @@ def costs(
 def ratios(of: Row, over: Row) -> Row:
     """Divides every number of a row by that of another row."""
     return {name: value / over[name] for name, value in of.items()}
+
+
+def in_turns(runs: Mapping[str, Callable[[], Any]], *, repeats: int) -> Row:
+    """Times functions in turns, so that the load of the machine is that of all.
+
+    Args:
+      runs: Functions without arguments, by name; each is called once before.
+      repeats: Number of timed turns.
+
+    Returns:
+      ``name_s`` and ``name_min_s`` of each: median and minimum.
+    """
+    seconds = {name: [] for name in runs}
+    for turn in range(repeats + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            jax.block_until_ready(run())
+            if turn:
+                seconds[name].append(time.perf_counter() - start)
+    return {
+        key: value
+        for name, found in seconds.items()
+        for key, value in (
+            (f"{name}_s", statistics.median(found)),
+            (f"{name}_min_s", min(found)),
+        )
+    }

@@ -5,7 +5,7 @@ import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 
-from experiments import dtypes
+from experiments import dtypes, single_tap
 from experiments.dlr import atomic
 from experiments.papers import HEADLINES, PAPERS, Table
 from experiments.records import config_of
@@ -258,12 +258,16 @@ def _atomic(rows: Sequence[Row]) -> str:
     )
 
 
+def _of_dlr(rows: Sequence[Row]) -> str:
+    return f"{_atomic(rows)}\n{single_tap.recorded()}"
+
+
 def _by_length(rows: Sequence[Row]) -> str:
     return _BY_LENGTH.format(picture=PICTURE) + "\n" + tables.by_length(rows)
 
 
 _MORE: Mapping[str, Callable[[Sequence[Row]], str]] = {
-    "dlr": _atomic,
+    "dlr": _of_dlr,
     "etsmlp": _ablations,
     "fru": _units,
     "longssm": _by_length,

@@ -22,4 +22,5 @@ if [[ ! -f $VENV/ready || $(cat "$VENV/ready") != "$wanted" ]]; then
     --no-deps --no-build-isolation --editable .
   echo "$wanted" >"$VENV/ready"
 fi
+# shellcheck source=/dev/null
 source "$VENV/bin/activate"

@@ -98,11 +98,12 @@ def topology_devices(target: Target) -> Sequence[Any]:
     name, device = target.topology_name, target.device
     try:
         if device.platform == "tpu":
-            found = topologies.get_topology_desc(
-                name,
-                platform="tpu",
-                chip_config_name=device.details["chip_config_name"],
-            )
+            options: dict[str, Any] = {
+                "chip_config_name": device.details["chip_config_name"]
+            }
+            if list(target.shape) in device.details.get("one_host", []):
+                options["chips_per_host_bounds"] = (*target.shape, 1)
+            found = topologies.get_topology_desc(name, platform="tpu", **options)
         else:
             config = {
                 **device.details,

@@ -1,5 +1,6 @@
 """The programs of a run, compiled for devices that need not be there."""
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -22,6 +23,10 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # HLO temporaries (353.67G) exceeds available HBM (15.75G)`.
 _USED = re.compile(r"(?:Used |required for [^(]*\()([\d.]+)([KMGT]?)\b")
 
+# The TPU compiler then neither searches for the fastest tiles of matrix products, which
+# takes most of its time, nor places intermediate values in on-chip memory.
+_QUICK = {"exec_time_optimization_effort": -1.0}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
@@ -30,6 +35,8 @@ class Program:
     Attributes:
       name: ``"train"``, ``"evaluate"`` or ``"decode"``.
       seconds: Time of tracing, lowering and compiling.
+      cpu_seconds: CPU time of all threads and child processes meanwhile, which hardly
+        depends on what else the machine does.
       memory_bytes: Memory that the program takes: arguments, results that do not take
         the place of arguments, intermediate values and code.
       argument_bytes: Bytes of the arguments.
@@ -47,6 +54,7 @@ class Program:
 
     name: str
     seconds: float
+    cpu_seconds: float
     memory_bytes: int
     argument_bytes: int = 0
     output_bytes: int = 0
@@ -66,7 +74,9 @@ class Program:
         return asdict(self)
 
 
-def compile_programs(described: AbstractRun, platform: str) -> Iterator[Program]:
+def compile_programs(
+    described: AbstractRun, platform: str, *, quick: bool = False
+) -> Iterator[Program]:
     """Compiles the steps of a run, one after the other.
 
     The training step donates its state, as in a run; ``method="auto"`` chooses the
@@ -75,16 +85,18 @@ def compile_programs(described: AbstractRun, platform: str) -> Iterator[Program]
     Args:
       described: The run.
       platform: ``"cuda"`` or ``"tpu"``.
+      quick: As in `compile_program`.
 
     Yields:
       The training step, the evaluation step and, of a language model whose layers carry
       states, the decoding step of one token, in which each device decodes a row.
     """
-    yield compile_program("train", *train_program(described), platform)
-    yield compile_program("evaluate", *evaluation_program(described), platform)
+    compiled = partial(compile_program, platform=platform, quick=quick)
+    yield compiled("train", *train_program(described))
+    yield compiled("evaluate", *evaluation_program(described))
     decode = decode_program(described)
     if decode is not None:
-        yield compile_program("decode", *decode, platform)
+        yield compiled("decode", *decode)
 
 
 def train_program(described: AbstractRun) -> tuple[Any, tuple]:
@@ -129,7 +141,9 @@ def decode_program(described: AbstractRun) -> tuple[Any, tuple] | None:
     return jax.jit(step), arguments
 
 
-def compile_program(name: str, jitted: Any, arguments: tuple, platform: str) -> Program:
+def compile_program(
+    name: str, jitted: Any, arguments: tuple, platform: str, *, quick: bool = False
+) -> Program:
     """Compiles a program for the devices that its arguments are sharded over.
 
     Args:
@@ -137,6 +151,9 @@ def compile_program(name: str, jitted: Any, arguments: tuple, platform: str) -> 
       jitted: A function from `jax.jit`.
       arguments: Its arguments, `jax.ShapeDtypeStruct` with shardings.
       platform: ``"cuda"`` or ``"tpu"``, for which ``method="auto"`` chooses.
+      quick: Whether the compiler makes no effort for a fast program. For TPUs this
+        takes a fraction of the time; intermediate values that a run keeps in on-chip
+        memory (at most 128 MiB) count as memory of the device.
 
     Returns:
       What the compiler tells.
@@ -144,10 +161,10 @@ def compile_program(name: str, jitted: Any, arguments: tuple, platform: str) -> 
     Raises:
       JaxRuntimeError: An error of the compiler other than too little memory.
     """
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), _cpu_seconds()
     try:
         with compiling_for(platform):
-            compiled = jitted.lower(*arguments).compile()
+            compiled = jitted.lower(*arguments).compile(_QUICK if quick else None)
     except jax.errors.JaxRuntimeError as error:
         if not str(error).startswith("RESOURCE_EXHAUSTED"):
             raise
@@ -156,10 +173,11 @@ def compile_program(name: str, jitted: Any, arguments: tuple, platform: str) -> 
         return Program(
             name=name,
             seconds=time.perf_counter() - began,
+            cpu_seconds=_cpu_seconds() - cpu_began,
             memory_bytes=int(n_bytes),
             out_of_memory=str(error).splitlines()[0],
         )
-    seconds = time.perf_counter() - began
+    seconds, cpu_seconds = time.perf_counter() - began, _cpu_seconds() - cpu_began
     memory = compiled.memory_analysis()
     given, out = memory.argument_size_in_bytes, memory.output_size_in_bytes
     shared, within = memory.alias_size_in_bytes, memory.temp_size_in_bytes
@@ -167,6 +185,7 @@ def compile_program(name: str, jitted: Any, arguments: tuple, platform: str) -> 
     return Program(
         name=name,
         seconds=seconds,
+        cpu_seconds=cpu_seconds,
         memory_bytes=given + out - shared + within + code,
         argument_bytes=given,
         output_bytes=out,
@@ -177,3 +196,8 @@ def compile_program(name: str, jitted: Any, arguments: tuple, platform: str) -> 
         flops=(compiled.cost_analysis() or {}).get("flops"),
         traffic=traffic(compiled.as_text()),
     )
+
+
+def _cpu_seconds():
+    # The assembler of GPUs is a process of its own.
+    return sum(os.times()[:4])

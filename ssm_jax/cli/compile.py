@@ -6,7 +6,10 @@ Targets are ``gpu:DEVICE:N`` with ``h100``, ``h200`` or ``a100``, ``gpu:DEVICE:H
 ``H`` hosts of ``N`` devices, ``tpu:DEVICE:AxB`` with ``v5e`` or ``v6e``, and
 ``tpu:v4:AxBxC``, with the chips along each axis of the topology. This machine needs no
 accelerator, but the compilers: ``pip install 'ssm_jax[compile]'``, best in an
-environment of its own. Compiling for TPUs takes minutes.
+environment of its own. Compiling for TPUs takes minutes, with ``--quick`` a fraction of
+that: the compiler then makes no effort for a fast program, and intermediate values that
+a run keeps in the on-chip memory of a TPU (at most 128 MiB) count as memory of the
+device. For GPUs ``--quick`` changes little.
 
 The training step, the evaluation step and, of a language model, the decoding step of
 one token are those of a run on these devices, but for ``training.parallel``: they are
@@ -36,6 +39,7 @@ from ssm_jax.cli.config_file import define_config, set_data_dir
 from ssm_jax.cli.outputs import check_writable
 from ssm_jax.cli.tables import markdown
 from ssm_jax.training import environment
+from ssm_jax.training.mesh import LENGTH_AXIS, pieces_of
 
 NAMES = {
     "train": "training step",
@@ -51,6 +55,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "target", None, "Such as gpu:h100:8 or tpu:v5e:2x4.", required=True
     )
+    flags.DEFINE_bool("quick", False, "Compile for TPUs in a fraction of the time.")
     flags.DEFINE_bool("max_batch", False, "Find the largest batch that fits.")
     flags.DEFINE_string("json", None, "JSON file for the results.")
     flags.DEFINE_string("data_dir", None, "Directory of prepared data sets.")
@@ -66,13 +71,14 @@ def main(argv):
     aot.prepare(target)
     devices = aot.topology_devices(target)
     described = aot.abstract_run(values.config, devices)
-    record = _heading(values.config, target, described)
+    record = _heading(values.config, target, described) | {"quick": values.quick}
     print(heading_text(record), flush=True)
-    for program in aot.compile_programs(described, target.device.platform):
+    platform = target.device.platform
+    for program in aot.compile_programs(described, platform, quick=values.quick):
         record["programs"].append(program.record())
         print(program_text(program, target), flush=True)
     if values.max_batch:
-        record["max_batch"] = _largest(values.config, target, devices)
+        record["max_batch"] = _largest(values.config, target, devices, values.quick)
         print(largest_text(record), flush=True)
     if values.json:
         Path(values.json).write_text(json.dumps(record, indent=2) + "\n")
@@ -80,13 +86,15 @@ def main(argv):
 
 def heading_text(record: dict[str, Any]) -> str:
     """Describes the run and the devices of a record in two lines."""
-    rows = record["batch_size"] // record["n_devices"]
+    pieces = record["devices_per_sequence"]
+    rows = record["batch_size"] * pieces // record["n_devices"]
+    shared = f", each shared by {pieces} devices" if pieces > 1 else ""
     data = "" if record["has_data"] else ", of the shapes of the task: no data here"
     return (
         f"{record['target']}: {record['n_devices']} x {record['device']}, "
         f"{_size(record['device_memory_bytes'])} each\n"
         f"{record['parameters']:,} parameters, a batch of {record['batch_size']:,}, "
-        f"{rows:,} on each device{data}"
+        f"{rows:,} on each device{shared}{data}"
     )
 
 
@@ -104,7 +112,8 @@ def program_text(program: aot.Program, target: aot.Target) -> str:
     fits = program.fits(device.memory_bytes)
     lines = [
         "",
-        f"{NAMES[program.name]}, compiled in {program.seconds:.1f} s:",
+        f"{NAMES[program.name]}, compiled in {program.seconds:.1f} s "
+        f"({program.cpu_seconds:.1f} s of CPU time):",
         f"{'fits' if fits else 'does not fit'}: {_size(program.memory_bytes)} of "
         f"{_size(device.memory_bytes)} on each device",
     ]
@@ -147,7 +156,8 @@ def largest_text(record: dict[str, Any]) -> str:
     if largest is None:
         return f"\nno batch fits, not even one of {found['unit']:,}"
     return (
-        f"\nlargest batch that fits: {largest:,}, {largest // record['n_devices']:,} "
+        f"\nlargest batch that fits: {largest:,}, "
+        f"{largest * record['devices_per_sequence'] // record['n_devices']:,} "
         f"on each device; {len(found['tried'])} were compiled"
     )
 
@@ -160,6 +170,7 @@ def _heading(config, target, described) -> dict[str, Any]:
         "target": target.text,
         "device": target.device.name,
         "n_devices": target.n_devices,
+        "devices_per_sequence": described.mesh.shape.get(LENGTH_AXIS, 1),
         "device_memory_bytes": target.device.memory_bytes,
         "parameters": sum(leaf.size for leaf in leaves),
         "batch_size": described.training.batch_size,
@@ -169,15 +180,17 @@ def _heading(config, target, described) -> dict[str, Any]:
     }
 
 
-def _largest(config, target, devices) -> dict[str, Any]:
+def _largest(config, target, devices, quick) -> dict[str, Any]:
     """The result of ``--max_batch``, with the memory of each batch that was tried."""
-    unit = target.n_devices * config.training.get("accumulate", 1)
+    pieces = pieces_of(config.training.get("mesh"), target.n_devices)
+    unit = target.n_devices // pieces * config.training.get("accumulate", 1)
     tried = {}
 
     def fits(batch_size):
         described = aot.abstract_run(config, devices, batch_size)
+        step = aot.train_program(described)
         program = aot.compile_program(
-            "train", *aot.train_program(described), target.device.platform
+            "train", *step, target.device.platform, quick=quick
         )
         tried[batch_size] = program.memory_bytes
         verdict = program.fits(target.device.memory_bytes)

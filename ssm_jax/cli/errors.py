@@ -1,8 +1,11 @@
 """Reports errors that the user can correct on one line, with exit status 2."""
 
 import contextlib
+import os
+import signal
 import sys
 from collections.abc import Iterator
+from typing import NoReturn
 
 from absl import flags
 
@@ -19,9 +22,12 @@ def one_line_errors(*, traceback: bool = False) -> Iterator[None]:
     Args:
       traceback: Whether to let all exceptions through unchanged.
 
+    Nothing is printed if the reader of the output has gone, as that of ``| head``.
+
     Raises:
       SystemExit: With 2 for a ValueError, OSError, FloatingPointError, MemoryError
-        (also of a device) or flag error, with 130 for a KeyboardInterrupt.
+        (also of a device) or flag error, with 130 for a KeyboardInterrupt, with 141
+        for a BrokenPipeError, as SIGPIPE ends a process.
     """
     try:
         yield
@@ -30,6 +36,8 @@ def one_line_errors(*, traceback: bool = False) -> Iterator[None]:
         bug = isinstance(error, RuntimeError) and not _is_of_memory(error)
         if traceback or bug:
             raise
+        if isinstance(error, BrokenPipeError):
+            _exit_unread()
         if isinstance(error, KeyboardInterrupt):
             line, status = INTERRUPTED, 130
         else:
@@ -37,6 +45,17 @@ def one_line_errors(*, traceback: bool = False) -> Iterator[None]:
         # On stderr, so that the output of the program can be piped.
         print(line, file=sys.stderr)
         sys.exit(status)
+    finally:
+        try:
+            sys.stdout.flush()  # At exit, Python would print its error.
+        except BrokenPipeError:
+            _exit_unread()
+
+
+def _exit_unread() -> NoReturn:
+    # Python flushes once more at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)
 
 
 def _one_line(error: BaseException) -> str:

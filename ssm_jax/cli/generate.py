@@ -2,7 +2,7 @@
 
     python -m launch.generate --workdir=runs/s5 --prompt="It was the best of times"
 
-Each token is printed as soon as it is sampled. Several ``--prompt`` are continued in
+Tokens are sampled and printed in blocks of 64. Several ``--prompt`` are continued in
 one batch, and printed one after another at the end. ``--save_state`` saves the final
 state, and ``--load_state`` continues from it in place of a prompt; the text is the same
 as that of a single call. A model of bytes accepts any bytes as a prompt, other models
@@ -81,7 +81,7 @@ def main(argv):
         spelt = [task.decode(int(token)) for token in step.tokens]
         if at_once:
             out.write(spelt[0])
-            # Shows the token at once: `stdout.buffer` is flushed when it is full.
+            # Shows the token now: `stdout.buffer` is flushed when it is full.
             out.flush()
         texts = [text + more for text, more in zip(texts, spelt, strict=True)]
     out.write(b"\n" if at_once else b"".join(text + b"\n---\n" for text in texts))

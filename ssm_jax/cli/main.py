@@ -41,12 +41,14 @@ def main() -> None:
     """
     exit_on_interrupt()
     name = sys.argv[1] if len(sys.argv) > 1 else ""
-    if name in ("--help", "-h", "help"):
-        print((__doc__ or "").strip())
-        sys.exit(0)
     # Imported here, so that --help is quick and Ctrl-C ends the imports in one line.
-    from ssm_jax.cli import app
     from ssm_jax.cli.errors import one_line_errors
+
+    if name in ("--help", "-h", "help"):
+        with one_line_errors():
+            print((__doc__ or "").strip())
+        sys.exit(0)
+    from ssm_jax.cli import app
     from ssm_jax.config import nearest
 
     with one_line_errors():

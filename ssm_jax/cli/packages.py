@@ -36,10 +36,18 @@ def named_packages() -> list[str]:
 
 
 def import_neighbours(argv: Sequence[str]) -> None:
-    """Makes the modules beside the file of ``--config`` importable."""
+    """Makes what the file of ``--config`` imports importable, wherever it is run from.
+
+    These are the modules beside it and, if it is a module of a package such as
+    ``experiments``, that package.
+    """
     experiment = config_argument(argv)
     if experiment:
-        _importable(str(Path(experiment.split(":", 1)[0]).resolve().parent))
+        folder = Path(experiment.split(":", 1)[0]).resolve().parent
+        _importable(str(folder))
+        while (folder / "__init__.py").exists():
+            folder = folder.parent
+        _importable(str(folder))
 
 
 def _importable(folder: str) -> None:

@@ -20,6 +20,7 @@ import jax
 from absl import flags, logging
 
 from ssm_jax.cli.errors import one_line_errors
+from ssm_jax.training.interruption import SavedInterrupt
 
 _TIMEOUT_S = 300
 _HEARTBEAT_S = 100
@@ -130,15 +131,18 @@ def connect() -> None:
 def ending_alone() -> Iterator[None]:
     """Ends one of several processes at an error, instead of waiting for the others.
 
-    JAX would wait for them at the end of the process, and they for this one.
+    JAX would wait for them at the end of the process, and they for this one. Ctrl-C
+    before the first step, which the others do not learn of, counts as an error.
 
     Raises:
       Exception: That of the block, if there is one process.
     """
     try:
         yield
-    except Exception:
-        if jax.process_count() == 1:
+    except SavedInterrupt:
+        raise  # All processes end.
+    except (Exception, KeyboardInterrupt):
+        if not jax.distributed.is_initialized() or jax.process_count() == 1:
             raise
         status = 1
         try:

@@ -82,12 +82,12 @@ def main(argv):
         )
     if flags.FLAGS.debug_nans:
         jax.config.update("jax_debug_nans", True)
-    connect()
-    if flags.FLAGS.compile_cache:
-        jax.config.update("jax_compilation_cache_dir", flags.FLAGS.compile_cache)
-        # The default leaves out what compiles in less than a second.
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     with ending_alone():
+        connect()
+        if flags.FLAGS.compile_cache:
+            jax.config.update("jax_compilation_cache_dir", flags.FLAGS.compile_cache)
+            # The default leaves out what compiles in less than a second.
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         measured = train(
             config,
             workdir,

@@ -1,6 +1,5 @@
-"""Text generation: tokens sampled one by one from the predictions of a model."""
+"""Text generation: tokens sampled from the predictions of a model, in blocks."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,9 @@ from ssm_jax.types import Array, Float, Int, PRNGKey, PyTree
 
 # Prompts are padded to a multiple of this, so that few lengths are compiled.
 _MULTIPLE = 64
+
+BLOCK_SIZE = 64
+"""Number of tokens that one compiled call samples, if not told otherwise."""
 
 _Nucleus = Annotated[float, Rule("in (0, 1]", lambda p: 2.0**-126 <= p <= 1)]
 
@@ -102,11 +104,15 @@ def generate(
     seed: int = 0,
     state: Any = None,
     n_drawn: int = 0,
+    block_size: int = BLOCK_SIZE,
 ) -> Iterator[GenerationState]:
     """Continues prompts with sampled tokens, without end.
 
-    The prompts are evaluated in one call. After that each token takes the same time and
-    memory, for any length of the text, because the state has a fixed size.
+    The prompts are evaluated in one call, and the first token follows from it. After
+    that one compiled loop samples ``block_size`` tokens, which are then yielded one by
+    one: calls from Python cost more than the tokens of a small model. Each token takes
+    the same time and memory, for any length of the text, because the state has a fixed
+    size.
 
     Args:
       model: Model that predicts the next token at each step.
@@ -118,18 +124,21 @@ def generate(
         of the model.
       n_drawn: Number of tokens sampled by earlier calls; a text continued with this
         number is the same as a text generated in one call.
+      block_size: Number of tokens sampled in one call; the text does not depend on it.
+        1 yields each token as soon as it is sampled.
 
     Yields:
       A `GenerationState` after each token: the tokens of all rows, and the state to
       continue from.
 
     Raises:
-      ValueError: A prompt is empty, ``seed`` is not in [0, 2**32), or ``n_drawn`` is
-        negative.
+      ValueError: A prompt is empty, ``seed`` is not in [0, 2**32), ``n_drawn`` is
+        negative, or ``block_size`` is not positive.
     """
     sampling = sampling or Sampling()
     check_value("seed", seed, Seed)
     check_value("n_drawn", n_drawn, NonNegativeInt)
+    check_value("block_size", block_size, PositiveInt)
     lengths = np.array([len(prompt) for prompt in prompts])
     if not len(prompts) or lengths.min() == 0:
         raise ValueError(
@@ -140,22 +149,34 @@ def generate(
     inputs = np.zeros((len(prompts), width), np.int32)
     for row, prompt in zip(inputs, prompts, strict=True):
         row[: len(prompt)] = prompt
-    logits, state = _prefill(model, variables, inputs, lengths, state)
-    for count in itertools.count(n_drawn):
-        tokens = _sample(sampling, seed, logits, count)
-        # `state` precedes `tokens`, so a continuation evaluates `tokens` first.
-        yield GenerationState(np.asarray(tokens), state, count + 1)
-        logits, state = decode_step(model, variables, tokens, state)
+    tokens, state = _prefill(
+        model, sampling, variables, inputs, lengths, state, seed, n_drawn
+    )
+    n_drawn += 1
+    yield GenerationState(np.asarray(tokens), lambda state=state: state, n_drawn)
+    sample_block = partial(_sample_block, model, sampling, block_size, variables)
+    while True:
+        # `before` precedes `tokens`, so a continuation evaluates `tokens` first.
+        before = state
+        block, tokens, state = sample_block(tokens, before, seed, n_drawn)
+        # `block` starts with the token before it: (1 + block_size, b).
+        block = np.asarray(block)
+        for k in range(1, block_size + 1):
+            n_drawn += 1
+            # Only the states between blocks are stored.
+            state_before = partial(_state_after, model, variables, block[:k], before)
+            yield GenerationState(block[k], state_before, n_drawn)
 
 
 # Models are hashable, so that each is compiled once.
-@partial(jax.jit, static_argnums=0)
-def _prefill(model, variables, inputs, lengths, state):
+@partial(jax.jit, static_argnums=(0, 1))
+def _prefill(model, sampling, variables, inputs, lengths, state, seed, n_drawn):
     # The mask makes the final state that of the last token of each prompt.
     mask = jnp.arange(inputs.shape[1]) < lengths[:, None]
     logits, state = model.apply(variables, inputs, state, mask=mask)
     # The logits at the last token of each prompt predict the first new token.
-    return logits[jnp.arange(len(lengths)), lengths - 1], state
+    logits = logits[jnp.arange(len(lengths)), lengths - 1]
+    return _sample(sampling, seed, logits, n_drawn), state
 
 
 @partial(jax.jit, static_argnums=0)
@@ -177,7 +198,31 @@ def decode_step(
     return logits[:, 0], state
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _sample_block(model, sampling, size, variables, tokens, state, seed, n_drawn):
+    """Samples tokens in one loop, ``(1 + size, b)`` with the given ones first.
+
+    Also returns the last tokens and the state before them.
+    """
+
+    def step(carry, count):
+        tokens, state = carry
+        logits, state = decode_step(model, variables, tokens, state)
+        tokens = _sample(sampling, seed, logits, count)
+        return (tokens, state), tokens
+
+    counts = n_drawn + jnp.arange(size)
+    (last, state), drawn = jax.lax.scan(step, (tokens, state), counts)
+    return jnp.concatenate([tokens[None], drawn]), last, state
+
+
+def _state_after(model, variables, block, state):
+    """Evaluates the tokens of a block, ``(k, b)``, from the state before them."""
+    for tokens in block:
+        _, state = decode_step(model, variables, tokens, state)
+    return state
+
+
 def _sample(sampling, seed, logits, count):
     # A key per token and per row: samples depend neither on how a text is divided into
     # calls nor on the other rows.

@@ -1,8 +1,11 @@
 """The state of text generation, saved between calls that continue one text."""
 
+import functools
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,7 +15,8 @@ from flax import serialization
 from ssm_jax.types import Int, PyTree
 
 
-class GenerationState(NamedTuple):
+@dataclass(frozen=True)
+class GenerationState:
     """The arguments with which `generate` continues texts.
 
     `generate` continues them with ``tokens[:, None]`` as prompts and with ``state`` and
@@ -20,20 +24,28 @@ class GenerationState(NamedTuple):
 
     Attributes:
       tokens: The last token of each row, ``(b,)``, not yet evaluated by the model.
-      state: State of the model before that token, with leaves ``(b, ...)``.
+      state_before: Computes ``state``. `generate` samples tokens in blocks and stores
+        the states between them; a state within a block is computed from the one before
+        the block, when it is asked for.
       n_drawn: Number of tokens sampled in each row.
     """
 
     tokens: Int[np.ndarray, " b"]
-    state: PyTree
+    state_before: Callable[[], PyTree]
     n_drawn: int
+
+    @functools.cached_property
+    def state(self) -> PyTree:
+        """State of the model before ``tokens``, with leaves ``(b, ...)``."""
+        return self.state_before()
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the state to a file, atomically."""
         path = Path(path)
+        fields = {name: getattr(self, name) for name in ("tokens", "state", "n_drawn")}
         # `replace` is atomic: an interrupted save leaves the previous file.
         part = path.with_name(path.name + ".part")
-        part.write_bytes(serialization.to_bytes(jax.device_get(self)))
+        part.write_bytes(serialization.to_bytes(jax.device_get(fields)))
         part.replace(path)
 
     @classmethod
@@ -61,7 +73,7 @@ class GenerationState(NamedTuple):
             if (leaf.shape, leaf.dtype) != (like.shape, like.dtype):
                 got = f"{leaf.dtype}{list(leaf.shape)} instead of {like}"
                 raise _mismatch(path, got)
-        return cls(tokens, state, n_drawn)
+        return cls(tokens, lambda: state, n_drawn)
 
 
 def _mismatch(path, got):

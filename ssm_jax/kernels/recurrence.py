@@ -14,7 +14,6 @@ from ssm_jax.kernels.powers import (
     LogDecay,
     check_log_decay,
     decay_powers,
-    to_log_decay,
     two_float_decay,
 )
 from ssm_jax.types import Bool, Decays, Method, State, States, Steps
@@ -161,10 +160,8 @@ def _solve(a, b, h0, reset, *, reverse, method):
 def _solver(a, length, method) -> scan.Solver:
     if not _is_time_invariant(a):
         decay = scan.InputDependentDecay(a)
-    elif isinstance(a, LogDecay):
-        decay = scan.TimeInvariantDecay(a, real=False)
     else:
-        decay = scan.TimeInvariantDecay(to_log_decay(a), real=not jnp.iscomplexobj(a))
+        decay = scan.TimeInvariantDecay.of(a)
     if method == "sequential":
         return scan.sequential(decay)
     if method == "associative":

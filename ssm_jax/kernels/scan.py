@@ -24,9 +24,10 @@ from ssm_jax.kernels.powers import (
     LogDecay,
     decay_powers,
     n_step_decay,
+    to_log_decay,
     two_float_decay,
 )
-from ssm_jax.types import Array, Bool, Inexact
+from ssm_jax.types import Array, Bool, Float, Inexact
 
 
 class InputDependentDecay(NamedTuple):
@@ -36,15 +37,43 @@ class InputDependentDecay(NamedTuple):
 
 
 class TimeInvariantDecay(NamedTuple):
-    """A decay of each state, with leaves ``(n,)``; ``real`` marks real decays."""
+    """A decay of each state, with leaves ``(n,)``.
+
+    Attributes:
+      log: Logarithm of the decay, or of its absolute value if ``sign`` is given.
+      sign: Sign of a real decay, which needs no complex powers. None for the others.
+    """
 
     log: LogDecay
-    real: bool
+    sign: Float[Array, " n"] | None = None
+
+    @classmethod
+    def of(cls, a: LogDecay | Inexact[Array, " n"]) -> "TimeInvariantDecay":
+        """Returns the decay given as numbers or as a logarithm."""
+        if isinstance(a, LogDecay):
+            return cls(a)
+        if jnp.iscomplexobj(a):
+            return cls(to_log_decay(a))
+        # Of a positive number only the modulus remains.
+        log_abs = to_log_decay(jnp.abs(a)).log_abs
+        return cls(LogDecay(log_abs), jnp.where(a < 0, -1, 1).astype(a.dtype))
 
     def powers_of(self, steps):
         """Returns ``lam**steps``, ``(*steps, n)``, real if the decay is."""
         power = decay_powers(self.log, steps)
-        return jnp.real(power) if self.real else power
+        if self.sign is None:
+            return power
+        return jnp.where(steps[..., None] % 2 == 1, self.sign * power, power)
+
+    def two_float(self):
+        """Returns the decay and its rounding error, both ``(n,)``."""
+        hi, lo = two_float_decay(self.log)
+        return (hi, lo) if self.sign is None else (self.sign * hi, self.sign * lo)
+
+    def over(self, count: int) -> "TimeInvariantDecay":
+        """Returns the decay over several steps."""
+        sign = None if self.sign is None else self.sign ** (count % 2)
+        return TimeInvariantDecay(n_step_decay(self.log, count), sign)
 
 
 Decay = InputDependentDecay | TimeInvariantDecay
@@ -54,10 +83,10 @@ Solver = Callable[
 ]
 
 
-# Chunk length of the sequential method for time-invariant decays. Each chunk starts
-# from zero and the carried state is added through accurate powers, so that correlated
-# rounding errors accumulate over 1e3 steps rather than 1e5.
-_SEQUENTIAL_CHUNK = 1024
+# Longer sequences with a time-invariant decay are scanned in stretches that start from
+# zero, to which the state before them is added through accurate powers: a rounding
+# error that repeats itself accumulates over the steps of a stretch only.
+_STRETCH_FROM = 1024
 
 
 def sequential(decay: Decay) -> Solver:
@@ -79,9 +108,7 @@ def sequential(decay: Decay) -> Solver:
         return solve_input_dependent
 
     # A decay that is rounded to one float would drift away from the given logarithm.
-    hi, lo = two_float_decay(decay.log)
-    if decay.real:
-        hi, lo = jnp.real(hi), jnp.real(lo)
+    hi, lo = decay.two_float()
 
     def step(h, inputs):
         reset_t, b_t = inputs
@@ -92,33 +119,63 @@ def sequential(decay: Decay) -> Solver:
         return h, h
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):
-        length, zero = b.shape[-2], jnp.zeros_like(b[..., 0, :])
-        reset = reset_in_scan_order
-        if length <= _SEQUENTIAL_CHUNK:
-            inputs = None if reset is None else jnp.moveaxis(reset, -1, 0)
-            _, h = jax.lax.scan(step, zero, (inputs, _time_first(b)), reverse=reverse)
-            return jnp.moveaxis(h, 0, -2)
-        reset = _no_resets(b) if reset is None else reset
-        # Padding is at the end in scan order, so it does not affect valid steps.
-        resets = _split_chunks(reset[..., None], _SEQUENTIAL_CHUNK, reverse)[..., 0]
-        power = decay.powers_of(jnp.arange(1, _SEQUENTIAL_CHUNK + 1))
-
-        def solve_chunk(h_prev, inputs):
-            b, reset = inputs
-            # The state before the chunk does not reach steps from its first reset on.
-            was_reset = jnp.cumsum(reset, axis=-1)[..., None] > 0
-            carried = _multiply(jnp.where(was_reset, 0, power), h_prev[..., None, :])
-            inputs = jnp.moveaxis(reset, -1, 0), _time_first(b)
-            _, h = jax.lax.scan(step, zero, inputs)
-            h = jnp.moveaxis(h, 0, -2) + carried
-            return h[..., -1, :], h
-
-        chunks = _split_chunks(b, _SEQUENTIAL_CHUNK, reverse)
-        inputs = jnp.moveaxis(chunks, -3, 0), jnp.moveaxis(resets, -2, 0)
-        _, h = jax.lax.scan(solve_chunk, zero, inputs)
-        return _join_chunks(jnp.moveaxis(h, 0, -3), length, reverse)
+        length, b = b.shape[-2], _time_first(b)
+        starts = reset = reset_in_scan_order
+        if reset is not None:
+            starts = jnp.moveaxis(reset, -1, 0)
+        stretch = math.isqrt(length) if length > _STRETCH_FROM else length
+        if stretch < length:
+            first = jnp.arange(length) % stretch == 0
+            first = jnp.flip(first) if reverse else first
+            first = jnp.expand_dims(first, tuple(range(1, b.ndim - 1)))
+            starts = first if reset is None else first | starts
+        _, h = jax.lax.scan(step, jnp.zeros_like(b[0]), (starts, b), reverse=reverse)
+        if stretch < length:
+            h = _join_stretches(decay, h, reset, stretch, reverse)
+        return jnp.moveaxis(h, 0, -2)
 
     return solve_time_invariant
+
+
+def _join_stretches(decay, h, reset, size, reverse):
+    """Adds the state before each stretch to its states, which started from zero.
+
+    Args:
+      decay: A time-invariant decay.
+      h: States, ``(l, *b, n)``.
+      reset: True at steps that do not depend on the previous one, ``(*b, l)``, or None.
+      size: Number of steps of a stretch.
+      reverse: Whether stretches are counted from the last step.
+    """
+    length = len(h)
+    count, rest = divmod(length, size)
+    power = decay.powers_of(jnp.arange(1, size + 1))
+    power = jnp.expand_dims(power, tuple(range(1, h.ndim - 1)))
+    was_reset = None
+    if reset is not None:
+        # The state before a stretch does not reach steps from its first reset on.
+        was_reset = _split_chunks(reset[..., None], size, reverse)[..., 0]
+        was_reset = jnp.cumsum(was_reset, axis=-1) > 0
+    across_stretches = sequential(decay.over(size))
+    ends = jnp.moveaxis((jnp.flip(h, 0) if reverse else h)[size - 1 :: size], 0, -2)
+    reset_by_end = None if was_reset is None else was_reset[..., :count, -1]
+    before = _time_first(across_stretches(ends, reset_by_end, False))
+
+    # Slices are updated in place: the whole array at once would need its memory again.
+    def add_to_stretch(k, h, steps=size):
+        kept = power[:steps]
+        if was_reset is not None:
+            flags = jnp.moveaxis(was_reset[..., k, :steps, None], -2, 0)
+            kept = jnp.where(flags, 0, kept)
+        carried = _multiply(kept, before[k - 1])
+        begin = k * size
+        if reverse:
+            begin, carried = length - begin - steps, jnp.flip(carried, 0)
+        local = jax.lax.dynamic_slice_in_dim(h, begin, steps)
+        return jax.lax.dynamic_update_slice_in_dim(h, local + carried, begin, 0)
+
+    h = jax.lax.fori_loop(1, count, add_to_stretch, h)
+    return add_to_stretch(count, h, rest) if rest else h
 
 
 def associative(decay: Decay) -> Solver:
@@ -184,8 +241,7 @@ def chunked(decay: Decay, length: int) -> Solver:
         return solve_input_dependent
 
     within_chunks = sequential(decay)
-    chunk_decay = n_step_decay(decay.log, size)
-    across_chunks = sequential(TimeInvariantDecay(chunk_decay, decay.real))
+    across_chunks = sequential(decay.over(size))
     power = decay.powers_of(jnp.arange(1, size + 1))
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):

@@ -124,33 +124,28 @@ class GatedLinearAttention(InputDependent):
 
     def chunked_form(self, params: Params, x: Activations) -> ChunkedForm:
         """Returns outer products of keys and values as inputs, queries as readout."""
-        heads, d_key, d_value = self._sizes(x.shape[-1])
+        heads, d_key, _ = self._sizes(x.shape[-1])
 
         def split(values):
             return values.reshape(*values.shape[:-1], heads, -1)
 
         def form(inputs):
-            _, k, v, chosen = inputs
-            gate = matmul_f32(chosen, params["decay_out"]) + params["decay_bias"]
-            # In log space: the derivative of the root of 0, an underflow, is infinite.
-            decay = split(jnp.exp(jax.nn.log_sigmoid(gate) / self.temperature))
+            _, k, v, log_decay = inputs
             # (b, c, h, d_k, d_v), for the steps of one chunk only.
             key_value = split(k)[..., None] * split(v)[..., None, :]
             # diag(alpha) S: all value entries of a key entry have its decay.
-            decay = jnp.broadcast_to(decay[..., None], key_value.shape)
-            shape = (*k.shape[:-1], -1)
-            return decay.reshape(shape), key_value.reshape(shape)
+            return jnp.exp(split(log_decay))[..., None], key_value
 
         def read(inputs, h):
             q = split(inputs[0])
-            h = h.reshape(*q.shape, d_value)
             # S^T q: a sum over the keys, in full float32 also on GPUs and TPUs.
-            y = jnp.einsum("...hkv,...hk->...hv", h, q, precision="highest")
+            y = jnp.sum(h * q[..., None], -2)
             return y.reshape(*y.shape[:-2], -1) * d_key**-0.5
 
-        # Projections of all steps at once, as they are small beside the states. Of the
-        # decays only the low-rank part is stored.
+        # Matrix products of all steps at once, as they are small beside the states.
         names = ("query_kernel", "key_kernel", "value_kernel", "decay_in")
-        return ChunkedForm(
-            form, read, tuple(matmul_f32(x, params[name]) for name in names)
-        )
+        q, k, v, low_rank = (matmul_f32(x, params[name]) for name in names)
+        gate = matmul_f32(low_rank, params["decay_out"]) + params["decay_bias"]
+        # In log space: the derivative of the root of 0, an underflow, is infinite.
+        log_decay = jax.nn.log_sigmoid(gate) / self.temperature
+        return ChunkedForm(form, read, (q, k, v, log_decay))

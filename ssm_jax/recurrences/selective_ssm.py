@@ -172,33 +172,28 @@ class SelectiveSSM(InputDependent):
         dt: Float[Array, "*#b l"] | None = None,
     ) -> ChunkedForm:
         """Returns the recurrence with ``Delta``, ``B``, ``C`` computed from ``x``."""
-        d, n = params["log_rate"].shape
-
-        def split(chosen):
-            rank = chosen.shape[-1] - 2 * n
-            return jnp.split(chosen, [rank, rank + n], -1)
+        n = params["log_rate"].shape[-1]
+        rates = bounded_exp(params["log_rate"])
 
         def form(inputs):
-            x, chosen, factor = inputs
-            step, B, _ = split(chosen)
-            step = matmul_f32(step, params["step_kernel"]) + params["step_bias"]
-            # (b, c, d); decays and inputs, (b, c, d, n), exist for one chunk only.
-            dt = jax.nn.softplus(step)
-            dt = dt if factor is None else dt * factor[..., None]
+            x, dt, B, _ = inputs
+            # (b, c, d, n), for the steps of one chunk only.
             # A < 0 and Delta > 0: no decay exceeds 1, whatever the input.
-            decay = jnp.exp(-dt[..., None] * bounded_exp(params["log_rate"]))
+            decay = jnp.exp(-dt[..., None] * rates)
             # Delta B x by Euler's rule, as in the authors' code; see the note above.
-            input_term = (dt * x)[..., None] * B[..., None, :]
-            shape = (*x.shape[:-1], d * n)
-            return decay.reshape(shape), input_term.reshape(shape)
+            return decay, (dt * x)[..., None] * B[..., None, :]
 
         def read(inputs, h):
-            x, chosen, _ = inputs
-            h, C = h.reshape(*x.shape, n), split(chosen)[-1]
-            # In full float32 also on GPUs and TPUs, like the states.
-            y = jnp.einsum("...dn,...n->...d", h, C, precision="highest")
+            x, _, _, C = inputs
+            # A sum, not a matrix product: in full float32 also on GPUs and TPUs.
+            y = jnp.sum(h * C[..., None, :], -1)
             return y + params["feedthrough"] * x
 
-        # (b, l, r + 2 n) for all steps in one product; it is small beside the states.
+        # Matrix products of all steps at once, as they are small beside the states.
         chosen = matmul_f32(x, params["input_kernel"])
-        return ChunkedForm(form, read, (x, chosen, dt))
+        rank = chosen.shape[-1] - 2 * n
+        step, B, C = jnp.split(chosen, [rank, rank + n], -1)
+        step = matmul_f32(step, params["step_kernel"]) + params["step_bias"]
+        steps = jax.nn.softplus(step)
+        steps = steps if dt is None else steps * dt[..., None]
+        return ChunkedForm(form, read, (x, steps, B, C))

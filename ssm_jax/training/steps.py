@@ -17,17 +17,23 @@ from ssm_jax.training.measure import Measurements
 from ssm_jax.training.nans import nans_located
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.pending import stacked, unstacked
+from ssm_jax.training.prefetch import Prefetch
 from ssm_jax.training.profile import Profile
 from ssm_jax.training.progress import Progress
 from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.stopping import evaluations_since_best
 from ssm_jax.training.workdir import WorkDir
 from ssm_jax.training.writers import Writer
+from ssm_jax.types import PyTree
 
 if TYPE_CHECKING:
     # Configs of runs name `ssm_jax.training.loop:TrainConfig`, and that module imports
     # this one.
     from ssm_jax.training.loop import TrainConfig
+
+# Number of steps that are dispatched before the first of them is waited for: enough to
+# keep the devices busy.
+_IN_FLIGHT = 3
 
 
 class Steps:
@@ -84,24 +90,26 @@ class Steps:
           SystemExit: On SIGTERM, with status 143.
         """
         training, start = self._training, int(state.step)
-        began = saved = time.perf_counter()
+        began = saved = entered = time.perf_counter()
         began -= elapsed_s
         waiting: list[Reductions] = []
         if start == 0 and (seen := self._measure.of_gradients(state)):
             self._log(0, seen)
         if self._out_of_patience():
             return
-        with Progress(start, training.steps) as progress:
-            for step in range(start + 1, training.steps + 1):
-                batch = self._parallel.batch(
-                    self._task, "train", step - 1, training.batch_size, training.seed
-                )
+        batches = Prefetch(self._batch, range(start, training.steps))
+        with Progress(start, training.steps) as progress, batches:
+            for step, batch in enumerate(batches, start + 1):
                 trace.before(step)
                 with nans_located(step):
                     state, sums = self._train_step(state, batch)
                 trace.after(step, state)
                 waiting += [*unstacked(earlier, sums), sums]
                 earlier = {}
+                # Steps are dispatched ahead of the devices. With many of them a signal
+                # would be answered too late.
+                if len(waiting) >= _IN_FLIGHT:
+                    jax.block_until_ready(waiting[-_IN_FLIGHT])
                 last = step == training.steps
                 evaluating = last or step % training.evaluate_every == 0
                 logging_now = evaluating or step % training.log_every == 0
@@ -109,10 +117,16 @@ class Steps:
                     measured = self._measure.of_training(step, waiting, state.params)
                     waiting = []
                     if evaluating:
+                        batches.settle()  # The task is read by one thread at a time.
                         measured |= self._measure.of_validation(step, state)
                     seconds = round(time.perf_counter() - began, 3)
                     seen = self._measure.of_gradients(state) if evaluating else {}
                     self._log(step, measured | seen | {"elapsed_s": seconds})
+                    if evaluating:
+                        share = batches.waited_s / (time.perf_counter() - entered)
+                        logging.info(
+                            "waited for batches %.1f %% of the time", 100 * share
+                        )
                     progress.show(step, measured)
                     if evaluating:
                         measured["elapsed_s"] = seconds
@@ -131,6 +145,12 @@ class Steps:
                 if requested and not last:
                     self._checkpoints.wait()
                     interruption.leave(step)
+
+    def _batch(self, index: int) -> PyTree:
+        training = self._training
+        return self._parallel.batch(
+            self._task, "train", index, training.batch_size, training.seed
+        )
 
     def _is_due(self, saved: float, logging_now: bool) -> bool:
         """Whether a checkpoint is due by time."""

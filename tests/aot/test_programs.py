@@ -25,6 +25,12 @@ SMALL = (
 TEXT = "experiments/longssm/text.py:model=dlr,length=128,state_init=carry,size=tiny"
 
 
+MILLION = (
+    "experiments/longssm/text.py:"
+    "model=s5,length=1000000,state_init=zero,rows=1,size=tiny"
+)
+
+
 def small():
     """DLR on digits, of one layer."""
     config = config_file.load(DIGITS)
@@ -95,6 +101,21 @@ def test_program_that_a_compiler_refuses_for_its_memory_does_not_fit(message, n_
     assert program.traffic is None
 
 
+@pytest.mark.parametrize("quick", [True, False])
+def test_quick_program_is_compiled_without_effort(quick):
+    class Lowered:
+        def lower(self):
+            return self
+
+        def compile(self, options):
+            effort = options["exec_time_optimization_effort"] if options else None
+            assert effort == (-1.0 if quick else None)
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: seen")
+
+    program = aot.compile_program("train", Lowered(), (), "tpu", quick=quick)
+    assert program.out_of_memory == "RESOURCE_EXHAUSTED: seen"
+
+
 @pytest.mark.full
 def test_decoding_step_is_that_of_a_language_model_and_sends_nothing():
     described = aot.abstract_run(config_file.load(TEXT), jax.devices())
@@ -108,16 +129,15 @@ def test_decoding_step_is_that_of_a_language_model_and_sends_nothing():
     assert aot.decode_program(aot.abstract_run(small(), jax.devices())) is None
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("target", ["gpu:h100:8", "gpu:h200:2x8", "tpu:v5e:2x4"])
-def test_small_experiment_compiles_for_the_target(target, tmp_path):
+def compiled(folder, target, *flags):
+    """The record and the output of `launch.compile`; skips without the compiler."""
     device = aot.parse_target(target).device
     if missing := aot.missing_packages(device.platform):
         pytest.skip(f"{', '.join(missing)} not installed: extra [compile]")
-    output = tmp_path / "record.json"
+    output = folder / "record.json"
     # The flags of the tests are those of the CPU, and JAX is used here already.
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    command = [sys.executable, "-m", "launch.compile", f"--config={DIGITS}", *SMALL]
+    command = [sys.executable, "-m", "launch.compile", *flags]
     run = subprocess.run(
         [*command, f"--target={target}", f"--json={output}"],
         cwd=ROOT,
@@ -126,7 +146,13 @@ def test_small_experiment_compiles_for_the_target(target, tmp_path):
         text=True,
     )
     assert run.returncode == 0, run.stderr
-    record = json.loads(output.read_text())
+    return json.loads(output.read_text()), run.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["gpu:h100:8", "gpu:h200:2x8", "tpu:v5e:2x4"])
+def test_small_experiment_compiles_for_the_target(target, tmp_path):
+    record, printed = compiled(tmp_path, target, f"--config={DIGITS}", *SMALL)
     step, evaluation = record["programs"]
     assert (step["name"], evaluation["name"]) == ("train", "evaluate")
     assert 0 < step["memory_bytes"] < record["device_memory_bytes"] / 100
@@ -135,7 +161,24 @@ def test_small_experiment_compiles_for_the_target(target, tmp_path):
     assert reduced["kind"] == "all-reduce"
     assert 4 * record["parameters"] < reduced["bytes"] <= 4 * record["parameters"] + 32
     assert step["traffic"]["loops"] == evaluation["traffic"]["loops"] == []
-    assert "fits: " in run.stdout
+    assert "fits: " in printed
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("one", "eight"), [("gpu:h100:1", "gpu:h100:8"), ("tpu:v5e:1x1", "tpu:v5e:2x4")]
+)
+def test_million_tokens_on_eight_devices_take_a_sixth_of_the_memory(
+    one, eight, tmp_path
+):
+    memory = {}
+    for target, mesh in ((one, "data=1,seq=1"), (eight, "data=1,seq=8")):
+        flags = f"--config={MILLION}", f"--config.training.mesh={mesh}", "--quick"
+        record, printed = compiled(tmp_path, target, *flags)
+        memory[target] = record["programs"][0]["memory_bytes"]
+        assert memory[target] <= record["device_memory_bytes"]
+    assert "1 on each device, each shared by 8 devices" in printed
+    assert 0 < 6 * memory[eight] <= memory[one]
 
 
 @pytest.mark.nightly

@@ -12,12 +12,15 @@ from flax.core import meta
 
 import benchmarks.__main__ as benchmark
 from benchmarks import (
+    decoding,
     finite,
     generators,
     iterations,
     kernels,
     language,
     long_shift,
+    scans,
+    selective,
     smoothing,
     synthetic,
     throughput,
@@ -58,6 +61,22 @@ def test_kernel_of_a_long_shift_is_a_single_tap_if_the_states_are_enough():
     assert (row["states"], few["states"]) == (32, 8)
     assert row["left"] < 1e-8 < 1 < few["left"]
     assert row["step_s"] > 0 and row["step_bytes"] > 4 * 256 * 16 * 4
+
+
+@pytest.mark.full
+def test_scans_are_compared_with_the_plain_ones():
+    rows = list(scans.time_invariant_rows(40, batch=2, n=3, repeats=1))
+    assert [row["what"] for row in rows[:4]] == 2 * ["sequential"] + 2 * ["associative"]
+    for row in rows:
+        assert row["error"] < 1e-6 and row["plain_error"] < 1e-5
+        assert row["forward_ratio"] > 0 and row["grad_bytes_ratio"] > 0
+
+
+@pytest.mark.full
+def test_plain_selective_scan_is_the_same_mathematics(monkeypatch):
+    monkeypatch.setattr(selective, "SIZES", ((2, 3),))
+    (row,) = selective.selective_rows(40, repeats=1)
+    assert row["error"] < 1e-6 and row["grad_ratio"] > 0
 
 
 @pytest.mark.full
@@ -168,6 +187,15 @@ def test_token_is_timed_after_the_prompt(monkeypatch):
     assert (row["what"], row["position"]) == ("gru", 3)
     assert row["token_s"] > 0 and row["over_first"] > 0
     assert row["state_bytes"] == 2 * 64 * 4  # two layers
+
+
+@pytest.mark.full
+def test_generated_text_is_that_of_one_loop(monkeypatch):
+    monkeypatch.setattr(language, "MODELS", ("gru",))
+    monkeypatch.setattr(decoding, "ROWS", (2,))
+    (row,) = decoding.decoding_rows(64, repeats=1)
+    assert row["same_text"]
+    assert row["of_loop_min"] == pytest.approx(row["blocks_per_s"] / row["loop_per_s"])
 
 
 @pytest.mark.full

@@ -14,6 +14,7 @@ from tests.cli import programs
 STEP = {
     "name": "train",
     "seconds": 12.3,
+    "cpu_seconds": 20.0,
     "memory_bytes": 3 * 2**20,
     "temp_bytes": 2**20,
     "out_of_memory": None,
@@ -23,6 +24,7 @@ RECORD = {
     "parameters": 1234,
     "batch_size": 16,
     "device_memory_bytes": 2**30,
+    "quick": False,
     "programs": [STEP, STEP],
 }
 
@@ -33,21 +35,29 @@ def test_experiments_are_all_that_there_are():
         for path in (compilation.ROOT / "experiments").glob("*/*.py")
         if "\ndef get_config(" in path.read_text()
     }
-    assert set(compilation.EXPERIMENTS) == files
+    assert {name.partition(":")[0] for name in compilation.EXPERIMENTS} == files
+
+
+@pytest.mark.full
+def test_page_is_that_of_the_records():
+    records = json.loads(compilation.RECORDS.read_text())
+    assert compilation.PAGE.read_text() == compilation.page(records)
 
 
 def test_table_says_what_was_compiled_and_what_failed():
     cell = {"experiment": "a/b", "target": "gpu:h100:8", "batch_size_of_config": 12}
-    text = compilation.table([RECORD | cell, cell | {"error": "no"}])
-    _, _, first, second = text.strip().splitlines()
+    quick = RECORD | cell | {"quick": True}
+    text = compilation.table([RECORD | cell, cell | {"error": "no"}, quick])
+    _, _, first, second, third = text.strip().splitlines()
     cells = [word.strip() for word in first.strip("|").split("|")]
-    assert cells[2:6] == ["1,234", "16+", "12", "3.0"]
-    assert cells[6:9] == ["yes", "1.0", "2 all-reduce"]
+    assert cells[2:7] == ["1,234", "16+", "12", "20", "3.0"]
+    assert cells[7:10] == ["yes", "1.0", "2 all-reduce"]
     assert " no " in second
+    assert "| 12*" in third
 
 
 def test_cell_with_a_record_is_not_compiled_again(monkeypatch, tmp_path, capsys):
-    calls = []
+    calls, n_compiled = [], []
 
     def run(command, **options):
         calls.append(command)
@@ -56,15 +66,22 @@ def test_cell_with_a_record_is_not_compiled_again(monkeypatch, tmp_path, capsys)
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(subprocess, "run", run)
-    arguments = f"--records={tmp_path}", "--experiments=dlr/digits"
-    for _ in range(2):
+    records, page = tmp_path / "cells.json", tmp_path / "page.md"
+    names = "dlr/digits longssm/text:model=gru,length=64,state_init=zero"
+    arguments = f"--records={records}", f"--page={page}", f"--experiments={names}"
+    for further in ((), (), ("--again", "--quick")):
+        calls.clear()
         with programs.of_their_own():
             compilation.define_flags()
-            flags.FLAGS(["compilation", *arguments])
+            flags.FLAGS(["compilation", *arguments, *further])
             compilation.main(["compilation"])
-    assert len(calls) == len(compilation.TARGETS)
+        n_compiled.append(len(calls))
+    assert n_compiled == [4, 0, 4]
     assert "--config.training.batch_size=64" in calls[0]
-    assert capsys.readouterr().out.count("| dlr/digits | ") == 4
+    assert "--config=experiments/longssm/text.py:model=gru" in calls[1][3]
+    assert all("--quick" in call for call in calls)
+    assert page.read_text() == compilation.page(json.loads(records.read_text()))
+    assert page.read_text() in capsys.readouterr().out
 
 
 @pytest.mark.full

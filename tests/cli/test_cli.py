@@ -404,3 +404,37 @@ def test_installed_script_is_the_same_program():
     )
     assert "Trains an experiment" in done.stdout
     assert "--workdir: " in done.stdout
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("words", ["--help", "report --help"])
+def test_reader_of_the_output_may_leave(words):
+    script = "from ssm_jax.cli.main import main; main()"
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-c", script, *words.split()]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=180)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.full
+def test_config_imports_the_package_that_it_is_in(tmp_path):
+    """Without the working directory in `sys.path`, as the installed script runs."""
+    root = Path(__file__).parents[2]
+    package = tmp_path / "checkout" / "mine" / "paper"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").write_text("")
+    (package.parent / "width.py").write_text("WIDTH = 5")
+    text = textwrap.dedent(EXPERIMENT).replace("else 8", "else WIDTH")
+    (package / "shift.py").write_text("from mine.width import WIDTH\n" + text)
+    script = (
+        f"import sys; sys.path.insert(0, {str(root)!r}); from ssm_jax.cli import app;"
+        "from ssm_jax.cli import config_file;"
+        "app.run(lambda argv: print(config_file.flags.FLAGS.config.model.d_model),"
+        " config_file.define_config)"
+    )
+    command = [sys.executable, "-Ic", script, "--config=checkout/mine/paper/shift.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "5\n"), done.stderr

@@ -2,6 +2,7 @@
 
 import itertools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,17 +60,45 @@ def test_rows_are_independent(trained):
     np.testing.assert_array_equal(both[0], alone[0])
 
 
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(top_k=5)])
+def test_text_does_not_depend_on_the_block_size(trained, sampling):
+    model, variables = trained
+    options = {"sampling": sampling, "seed": 5}
+    by_token, *by_block = (
+        written(model, variables, [[3, 1], [5]], 13, block_size=size, **options)
+        for size in (1, 4, 12)
+    )
+    for text in by_block:
+        np.testing.assert_array_equal(text, by_token)
+
+
+@pytest.mark.full
+def test_state_within_a_block_is_that_of_single_tokens(trained):
+    model, variables = trained
+    by_token, by_block = (
+        itertools.islice(generate(model, variables, [[3, 1], [5]], block_size=size), 11)
+        for size in (1, 4)
+    )
+    for one, other in zip(by_token, by_block, strict=True):
+        assert one.n_drawn == other.n_drawn
+        chex.assert_trees_all_close(one.state, other.state, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.full
 def test_generation_continues_from_a_file(trained, tmp_path):
     model, variables = trained
     prompts, options = [[3, 1, 4], [5]], {"seed": 2}
     whole = written(model, variables, prompts, 15, **options)
-    *_, last = itertools.islice(generate(model, variables, prompts, **options), 6)
-    last.save(tmp_path / "state")
-    before = GenerationState.load(tmp_path / "state", model)
-    options |= {"state": before.state, "n_drawn": before.n_drawn}
-    rest = written(model, variables, before.tokens[:, None].tolist(), 9, **options)
-    np.testing.assert_array_equal(whole[:, 6:], rest)
+    options["block_size"] = 4
+    steps = list(itertools.islice(generate(model, variables, prompts, **options), 9))
+    # The first token, tokens within a block, and the last ones of blocks.
+    for n in (1, 3, 5, 8, 9):
+        steps[n - 1].save(tmp_path / "state")
+        before = GenerationState.load(tmp_path / "state", model)
+        continued = options | {"state": before.state, "n_drawn": before.n_drawn}
+        heads = before.tokens[:, None].tolist()
+        rest = written(model, variables, heads, 15 - n, **continued)
+        np.testing.assert_array_equal(whole[:, n:], rest)
 
 
 def test_file_of_another_model_is_rejected(trained, tmp_path):
@@ -125,3 +154,9 @@ def test_empty_prompt_is_rejected(trained):
     model, variables = trained
     with refuses("prompts", rule="token"):
         next(generate(model, variables, [[1], []]))
+
+
+def test_block_size_must_be_positive(trained):
+    model, variables = trained
+    with refuses("block_size", 0):
+        next(generate(model, variables, [[1]], block_size=0))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import ledger, pages
+from experiments import ledger, pages, single_tap
 from experiments.papers import HEADLINES, PAPERS
 from experiments.records import config_of, records
 from tests.cli.test_tables import ROW, cells
@@ -85,6 +85,18 @@ def test_results_in_bfloat16_are_beside_those_in_float32():
     results = ["0.6000 ± 0.1414", "0.8500 ± 0.0707"]
     assert line == ["test r2", *results, "0.2500", "0.1414", "2, 2", "no"]
     assert "bfloat16 beside" not in pages.page("dlr", rows[:2])
+
+
+def test_single_taps_are_a_line_per_length():
+    row = {
+        "length": 65_536, "states": 512, "left": 2.386e-8, "kernel_s": 0.0147,
+        "kernel_bytes": 4_456_448, "step_s": 1.36, "step_bytes": 548_903_732,
+    }  # fmt: skip
+    machine = {"device": "gpu", "n_devices": 1, "cpus": 4, "commit": "abc"}
+    text = single_tap.section(machine | {"rows": [row]})
+    assert "on\n1 x gpu (4 cores), commit abc;" in text
+    (_, line) = cells(text[text.index("| steps") :].strip())
+    assert line == ["65,536", "512", "2.4e-08", "0.015", "4.5", "1.4", "549"]
 
 
 def mixture(variant, missed, **fields):

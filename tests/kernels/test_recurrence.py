@@ -72,6 +72,23 @@ def test_constant_decay_of_any_length(method, length):
     check(decay, p, method, 2e-5)
 
 
+@pytest.mark.parametrize("kind", tiered(("real", "log_phase"), ("log_phase",)))
+@each_direction
+def test_stretches_with_resets_are_the_loop(kind, reverse):
+    # 32 stretches of 32 steps and 13 more; segments end within and at stretches.
+    reset = np.random.default_rng(4).random((2, 1037)) < [[0.003], [0.1]]
+    reset[:, [32, 64, 65, 1023, 1024]] = True
+    decay, p = make(kind, (2, 1037, N), reset=reset, reverse=reverse)
+    check(decay, p, "sequential", 1e-5)
+
+
+@pytest.mark.parametrize("method", tiered(SCANS, ("sequential",)))
+def test_program_of_a_real_decay_has_no_complex_values(method):
+    decay, p = make("real", (1100, N))
+    options = {"reverse": False, "method": method}
+    assert "complex" not in evaluate.lower(decay, *p[1:6], **options).as_text()
+
+
 @each_length
 @pytest.mark.parametrize("method", tiered(SCANS, ("chunked",)))
 def test_varying_decay_of_any_length(method, length):

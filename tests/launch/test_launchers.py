@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,7 +13,12 @@ from tests.training.processes import ROOT, environment, write_experiment
 
 pytestmark = pytest.mark.full
 
-SCRIPTS = [*ROOT.glob("launch/**/*.sh"), *ROOT.glob("launch/**/*.sbatch")]
+SCRIPTS = [
+    path
+    for folder in (".ci", "examples", "launch", "tests")
+    for path in ROOT.glob(f"{folder}/**/*")
+    if path.is_file() and path.read_bytes()[:30].startswith(b"#!/usr/bin/env bash")
+]
 TPU = {"NAME": "a", "ZONE": "z", "BUCKET": "gs://b", "DRY_RUN": "1"}
 
 
@@ -37,10 +41,11 @@ def stand_in(folder: Path, name: str, text: str) -> None:
 
 
 def test_scripts_are_correct_bash():
-    assert len(SCRIPTS) >= 6
+    assert {path.name for path in SCRIPTS} >= {"run", "srun", "train.sbatch", "tpu.sh"}
     bash("-n", *SCRIPTS)
-    if shellcheck := shutil.which("shellcheck"):
-        subprocess.run([shellcheck, "--severity=warning", *SCRIPTS], check=True)
+    options = ["--external-sources", "--source-path=SCRIPTDIR"]
+    found = subprocess.run(["shellcheck", *options, *SCRIPTS], capture_output=True)
+    assert found.returncode == 0, found.stdout.decode()
 
 
 @pytest.mark.parametrize(("status", "requeued"), [(0, ""), (2, ""), (143, "requeue 7")])
@@ -117,6 +122,83 @@ def test_job_set_is_complete(name):
         assert env["JAX_COORDINATOR_ADDRESS"]["value"].split(":")[0] == first
         assert int(env["JAX_NUM_PROCESSES"]["value"]) == job_spec["completions"]
         assert "job-completion-index" in str(env["JAX_PROCESS_ID"]["valueFrom"])
+
+
+# Of the models of jobset.x-k8s.io/v1alpha2, batch/v1 and v1: the fields in use, with
+# their types; a list of one element is a list, and the keys of a map are any strings.
+METADATA = {"name": str}
+CONTAINER = {
+    "name": str,
+    "image": str,
+    "args": [str],
+    "env": [
+        {
+            "name": str,
+            "value": str,
+            "valueFrom": {"fieldRef": {"fieldPath": str}},
+        }
+    ],
+    "ports": [{"containerPort": int}],
+    "resources": {"limits": {str: int}},
+    "volumeMounts": [{"name": str, "mountPath": str}],
+}
+POD = {
+    "restartPolicy": str,
+    "terminationGracePeriodSeconds": int,
+    "nodeSelector": {str: str},
+    "containers": [CONTAINER],
+    "volumes": [
+        {
+            "name": str,
+            "persistentVolumeClaim": {"claimName": str},
+            "emptyDir": {"medium": str},
+        }
+    ],
+}
+JOB = {
+    "completions": int,
+    "parallelism": int,
+    "completionMode": str,
+    "backoffLimit": int,
+    "template": {"spec": POD},
+}
+JOB_SET = {
+    "apiVersion": str,
+    "kind": str,
+    "metadata": METADATA,
+    "spec": {
+        "failurePolicy": {"maxRestarts": int},
+        "replicatedJobs": [{"name": str, "replicas": int, "template": {"spec": JOB}}],
+    },
+}
+
+
+def differences(value, schema, path=""):
+    """Fields that a schema does not have, or not of this type."""
+    if isinstance(schema, type):
+        return [] if type(value) is schema else [f"{path}: {value!r}"]
+    if type(value) is not type(schema):
+        return [f"{path}: {value!r}"]
+    if isinstance(schema, list):
+        return [d for one in value for d in differences(one, schema[0], f"{path}[]")]
+    found = []
+    for key, one in value.items():
+        if (of := schema.get(key, schema.get(str))) is None:
+            found.append(f"{path}.{key}: no such field")
+        else:
+            found += differences(one, of, f"{path}.{key}")
+    return found
+
+
+@pytest.mark.parametrize("name", ["gpu", "tpu"])
+def test_job_set_has_the_fields_of_kubernetes(name):
+    jobs = yaml.safe_load((ROOT / f"launch/gke/{name}.yaml").read_text())
+    assert differences(jobs, JOB_SET) == []
+    job = jobs["spec"]["replicatedJobs"][0]["template"]["spec"]
+    job["completions"], job["completion"] = "2", 2
+    path = ".spec.replicatedJobs[].template.spec."
+    wrong = [f"{path}completions: '2'", f"{path}completion: no such field"]
+    assert differences(jobs, JOB_SET) == wrong
 
 
 def test_image_installs_the_project():

@@ -43,7 +43,9 @@ BLOCKS = {
     "mamba": Block(Mamba(), "rms", prenorm=True),
     "no_state": Block(recurrent(DLR(d_state=3, bidirectional=True))),
 }
-each_block = pytest.mark.parametrize("block", tiered(BLOCKS))
+each_block = pytest.mark.parametrize(
+    "block", tiered(BLOCKS, full=["batch", "nonlinear", "mamba"])
+)
 
 
 def stack(block, **fields):
@@ -92,7 +94,7 @@ def one_by_one(model, variables, x, states, *, mutable, **flags):
 
 
 @each_block
-@pytest.mark.parametrize("remat", tiered([False, True]))
+@pytest.mark.parametrize("remat", tiered([False, True], full=[False]))
 def test_scan_computes_what_the_blocks_compute_one_after_the_other(block, remat):
     """Outputs, final states, moments of BatchNorm, metrics and gradients."""
     model, variables, x, states, flags = example(block)

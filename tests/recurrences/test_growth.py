@@ -101,7 +101,10 @@ def test_fft_of_growing_modes_equals_the_definition(bidirectional):
         scale = np.maximum.accumulate(np.abs(wanted), 1)
         if bidirectional:
             scale = np.maximum(scale, np.maximum.accumulate(scale[:, ::-1], 1)[:, ::-1])
-        assert np.max(np.abs(y - wanted) / scale) < 5e-5
+        if growth < 1:
+            # By the FFT itself, whose errors at all steps are those of the largest.
+            scale = np.max(scale)
+        assert np.max(np.abs(y - wanted) / scale) < 5e-6
         if bidirectional:
             continue
         (_, last_wanted), grads_wanted = by_states(params, X)

@@ -48,7 +48,8 @@ def test_scaled_feedback_gives_the_sequential_solution(name):
             moved, moved_grads, _ = solve(name, scale, "sequential", reset, MOVED)
             chaos = 100 * distance(moved, wanted)
             assert distance(y, wanted) <= 1e-5 * largest(wanted) + chaos
-            if np.isfinite(largest(wanted_grads)):  # else they overflow float32
+            # Else they overflow float32, or belong to another sequence of states.
+            if np.isfinite(largest(wanted_grads)) and chaos < largest(wanted):
                 chaos = 100 * distance(moved_grads, wanted_grads)
                 assert distance(grads, wanted_grads) <= 1e-5 * largest(grads) + chaos
     assert 0 < n_converged

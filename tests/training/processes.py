@@ -1,4 +1,4 @@
-"""Starts processes of four devices each that train one run by ``launch.train``."""
+"""Starts the processes of one run by ``launch.train``, each with its own devices."""
 
 import os
 import socket
@@ -43,25 +43,29 @@ def environment(devices: int) -> dict[str, str]:
 
 
 class Processes:
-    """Two processes of a run, which are killed at the end of the block.
+    """The processes of a run, which are killed at the end of the block.
 
     Args:
-      experiment: File of the experiment.
+      experiment: The value of ``--config``.
       workdir: Work dir of the run; what they print goes beside it.
       arguments: Further flags.
-      ids: Indices of those that are started.
+      count: Number of processes of the run.
+      ids: Indices of those that are started; None means all.
+      devices: Number of devices of each.
     """
 
     def __init__(
         self,
-        experiment: Path,
+        experiment: Path | str,
         workdir: Path,
         *arguments: str,
-        ids: Sequence[int] = (0, 1),
+        count: int = 2,
+        ids: Sequence[int] | None = None,
+        devices: int = 4,
     ):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        workdir.parent.mkdir(parents=True, exist_ok=True)
+        ids = range(count) if ids is None else ids
+        connection = [] if count == 1 else [f"--num_processes={count}", _address()]
         self._printed = {i: workdir.parent / f"printed.{i}" for i in ids}
         self._started = {}
         for i in ids:
@@ -70,11 +74,11 @@ class Processes:
                     [
                         *(sys.executable, "-m", "launch.train"),
                         *(f"--config={experiment}", f"--workdir={workdir}"),
-                        *(f"--coordinator_address=127.0.0.1:{port}",),
-                        *("--num_processes=2", f"--process_id={i}", *arguments),
+                        *([*connection, f"--process_id={i}"] if connection else []),
+                        *arguments,
                     ],
                     cwd=ROOT,
-                    env=environment(devices=4),
+                    env=environment(devices),
                     stdout=printed,
                     stderr=subprocess.STDOUT,
                 )
@@ -91,14 +95,19 @@ class Processes:
         """Sends a signal to a process."""
         self._started[index].send_signal(number)
 
+    def reached(self, holds: Callable[[], bool]) -> bool:
+        """Waits until something holds; False if a process has ended before."""
+        while not holds():
+            if any(process.poll() is not None for process in self._started.values()):
+                return False
+            time.sleep(0.005)
+        return True
+
     def until(self, holds: Callable[[], bool], timeout_s: float = 120) -> None:
         """Waits until something holds, while no process has ended."""
         end = time.monotonic() + timeout_s
-        while not holds():
-            assert time.monotonic() < end, self._text()
-            for process in self._started.values():
-                assert process.poll() is None, self._text()
-            time.sleep(0.05)
+        in_time = self.reached(lambda: holds() or time.monotonic() > end)
+        assert in_time and holds(), self._text()
 
     def ended(self, timeout_s: float = 180) -> list[Ended]:
         """Waits for all processes and returns how they ended."""
@@ -112,3 +121,10 @@ class Processes:
 
     def _text(self):
         return "\n".join(path.read_text() for path in self._printed.values())
+
+
+def _address():
+    """The flag with the address of the first process, at a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"--coordinator_address=127.0.0.1:{free.getsockname()[1]}"

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -14,12 +12,7 @@ from ssm_jax.training import train
 from ssm_jax.training.checkpointing import Checkpoints
 from tests.tiers import tiered
 from tests.training import tiny
-from tests.training.processes import (
-    ROOT,
-    Processes,
-    environment,
-    write_experiment,
-)
+from tests.training.processes import Processes, write_experiment
 from tests.training.test_loop import arrays, lines
 
 pytestmark = pytest.mark.full
@@ -113,27 +106,48 @@ def test_signal_to_one_ends_all_after_the_same_step(tmp_path, number, index):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("devices", [1, 2, 4, None])
-def test_run_of_two_processes_continues(tmp_path, devices):
-    """In one process with some devices, or in two: then bit for bit."""
+def test_second_signal_ends_a_process_at_once(tmp_path):
+    """Also by SIGTERM, of which JAX itself would take no second one."""
+    file, run = tmp_path / "experiment.py", tmp_path / "run"
+    write_experiment(file, "digits", LONG, {})
+    with Processes(file, run, "--heartbeat_timeout=10") as started:
+        started.until(lambda: n_lines(run) > 3)
+        started.signal(1, signal.SIGINT)
+        started.signal(1, signal.SIGTERM)
+        other, ended = started.ended(timeout_s=60)
+    # Of two signals that are pending at a time, either may be handled first.
+    assert ended.status in (130, 143) and other.status in (2, -signal.SIGABRT)
+    assert "interrupted after" not in other.text
+
+
+# Numbers of processes, and of devices of each.
+ONE, TWO = (1, 8), (2, 4)
+FEWER = [(1, 1), (1, 2), (1, 4)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("after", [*FEWER, ONE, TWO])
+@pytest.mark.parametrize("before", [ONE, TWO])
+def test_run_continues_on_other_devices(tmp_path, before, after):
+    """Saved on eight devices; bit for bit where these are the same in both."""
     file, whole, run = (tmp_path / name for name in ("a.py", "whole", "run"))
     first = tmp_path / "first.py"
     fields = {"initial_state": "carry"}
     write_experiment(file, "shift", fields, {})
     write_experiment(first, "shift", {**fields, "steps": 3}, {})
-    for experiment, workdir in ((file, whole), (first, run)):
-        with Processes(experiment, workdir) as started:
-            assert [process.status for process in started.ended()] == WELL
-    if devices is None:
-        with Processes(file, run) as started:
-            assert [process.status for process in started.ended()] == WELL
+    for experiment, workdir, (count, devices) in (
+        (file, whole, before),
+        (first, run, before),
+        (file, run, after),
+    ):
+        with Processes(experiment, workdir, count=count, devices=devices) as started:
+            assert [process.status for process in started.ended()] == [0] * count
+    assert distance(leaves(run, 7), leaves(whole, 7)) < 1e-5
+    for one, other in zip(lines(run), lines(whole), strict=True):
+        assert one == pytest.approx(other, rel=1e-4)
+    if before == after:
         assert lines(run) == lines(whole)
         assert arrays(run, 7) == arrays(whole, 7)
-        return
-    command = ["-m", "launch.train", f"--config={file}", f"--workdir={run}"]
-    env = environment(devices)
-    subprocess.run([sys.executable, *command], cwd=ROOT, env=env, check=True)
-    assert distance(leaves(run, 7), leaves(whole, 7)) < 1e-5
 
 
 @pytest.mark.nightly

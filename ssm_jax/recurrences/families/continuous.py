@@ -138,20 +138,18 @@ class Continuous(TimeInvariant, abc.ABC):
             decay = jnp.exp(jax.lax.complex(log_decay.log_abs, log_decay.phase))
             Bx = x[..., None] if B is None else _product("...d,nd->...n", x, B)
             # The quotient of two gains: Delta, which may underflow, is in neither.
-            Bx = divided(gain, unit_gain) * Bx
-            shape = (*x.shape[:-1], z.size)
-            return decay.reshape(shape), Bx.reshape(shape)
+            return decay, divided(gain, unit_gain) * Bx
 
         def read(inputs, h):
             x, _ = inputs
-            h = h.reshape(*x.shape[:-1], *z.shape)
             equation = "...n,dn->...d" if mimo else "...dn,dn->...d"
             # Two real products: the imaginary part of the sum is never computed.
             y = _product(equation, jnp.real(h), jnp.real(C))
             y -= _product(equation, jnp.imag(h), jnp.imag(C))
             return y + modes.feedthrough * x
 
-        return ChunkedForm(form, read, (x, dt))
+        # B and C of `MIMOModes` are matrices, which a chunk multiplies at once.
+        return ChunkedForm(form, read, (x, dt), by_steps=not mimo)
 
 
 def _product(equation, values, weights):

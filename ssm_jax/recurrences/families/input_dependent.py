@@ -1,18 +1,17 @@
 """Input-dependent recurrences, evaluated by chunks of the length to save memory."""
 
 import abc
-import functools
-import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.chunks import ChunkedForm, by_chunks, chunk_size
 from ssm_jax.kernels.precision import in_float32
-from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
+from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.recurrences.families.base import (
     ParamGroup,
     Params,
@@ -25,40 +24,13 @@ from ssm_jax.types import (
     Array,
     Float,
     Inexact,
-    Int,
     Method,
     Outputs,
-    PyTree,
-    State,
     Steps,
 )
 
 # Names that a module of an input-dependent recurrence imports.
 __all__ = ["InputDependent", "ParamGroup", "Params", "ChunkedForm", "apply_form"]
-
-# Maximum number of steps whose states exist at the same time.
-CHUNK = 256
-
-DecayAndInput = Callable[[Any], tuple[Array, Array]]
-"""Maps the inputs of a chunk, leaves ``(*b, c, ...)``, to its decays and
-projected inputs, both ``(*b, c, n)``."""
-
-ReadoutFn = Callable[[Any, Array], Array]
-"""Maps inputs of a chunk and its states ``(*b, c, n)`` to outputs ``(*b, c, o)``."""
-
-
-class ChunkedForm(NamedTuple):
-    """A recurrence on given sequences, as arguments of `by_chunks`.
-
-    Attributes:
-      decay_and_input: Computes decays and projected inputs of a chunk.
-      readout: Computes outputs from the inputs and the states of a chunk.
-      inputs: Inputs of all steps, leaves ``(*b, l, ...)``.
-    """
-
-    decay_and_input: DecayAndInput
-    readout: ReadoutFn
-    inputs: PyTree
 
 
 class InputDependent(Recurrence, abc.ABC):
@@ -186,14 +158,15 @@ def apply_form(
         varying_params, x, state, reset, lengths = varying
         factors = None if dt is None else x[..., -1]
         y, last = by_chunks(
-            *form(varying_params, x[..., :d_in], factors),
-            state.reshape(*x.shape[:-2], -1),
+            form(varying_params, x[..., :d_in], factors),
+            state,
+            axis=x.ndim - 2,
             reset=reset,
             lengths=lengths,
             size=chunk_size(x.shape[-2], max(1, zeros.size // d_in)),
             method=method,
         )
-        return y, last.reshape(state.shape)
+        return y, last
 
     y, last = apply_to_valid_steps(run, steps_and_dt, state, reset, mask)
     return y.astype(x.dtype), last
@@ -215,86 +188,3 @@ def _check_dt(dt, x, mask):
             f"`dt` must be at least 0, got {jnp.min(valid)}; it is the time since the "
             "previous step."
         )
-
-
-def by_chunks(
-    decay_and_input: DecayAndInput,
-    readout: ReadoutFn,
-    inputs: PyTree,
-    state: State,
-    *,
-    reset: Steps | None,
-    lengths: Int[Array, "*b"] | None,
-    size: int,
-    method: Method,
-) -> tuple[Outputs, State]:
-    """Evaluates a recurrence by chunks; states are recomputed in the backward pass.
-
-    For the backward pass only ``inputs``, ``y`` and one state per chunk are stored.
-    Inside shard_map all arguments, and the variables that ``decay_and_input`` and
-    ``readout`` close over, must vary over the same axes.
-
-    Args:
-      decay_and_input: Computes decays and projected inputs from the inputs of a chunk.
-      readout: Computes outputs from the inputs and the states of a chunk.
-      inputs: Leaves ``(*b, l, ...)``.
-      state: State before the first step, ``(*b, n)``.
-      reset: True where a segment starts, ``(*b, l)``, or None.
-      lengths: Number of valid steps of each row, ``(*b,)``; the steps after them do not
-        change the state. None means that all steps are valid.
-      size: Number of steps of a chunk, ``c``.
-      method: Method by which `linear_recurrence` evaluates a chunk.
-
-    Returns:
-      ``(y, last)``: outputs, ``(*b, l, o)``, and the state after the last
-      valid step.
-    """
-    axis, length = state.ndim - 1, jax.tree.leaves(inputs)[0].shape[state.ndim - 1]
-    # The scan needs chunks of equal length; the added steps count as padding.
-    fill = -length % size
-    valid = None
-    if fill or lengths is not None:
-        end = jnp.full((), length) if lengths is None else lengths[..., None]
-        valid = jnp.arange(length) < end
-        valid = jnp.broadcast_to(valid, (*state.shape[:-1], length))
-        # A reset on padding would clear the final state.
-        reset = None if reset is None else reset & valid
-
-    def split_chunks(values):
-        """Reshapes ``(*b, l, ...)`` to ``(l / c, *b, c, ...)``, padded with zeros."""
-        pad = [(0, 0)] * values.ndim
-        pad[axis] = (0, fill)
-        shape = (*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
-        return jnp.moveaxis(jnp.pad(values, pad).reshape(shape), axis, 0)
-
-    # Rematerialization stores one state per chunk instead of one per step. The scan
-    # already prevents that forward and recomputed operations are merged.
-    @functools.partial(jax.checkpoint, prevent_cse=False)
-    def one_chunk(state, chunk):
-        inputs, reset, valid = chunk
-        a, b = decay_and_input(inputs)
-        if valid is not None:
-            # Padded steps are the identity, so that the last state is the one after
-            # the last valid step.
-            a = jnp.where(valid[..., None], a, 1)
-            b = jnp.where(valid[..., None], b, 0)
-        h, last = linear_recurrence(a, b, state, reset=reset, method=method)
-        return last, readout(inputs, h)
-
-    chunks = jax.tree.map(split_chunks, (inputs, reset, valid))
-    last, y = jax.lax.scan(one_chunk, state, chunks)
-    y = jnp.moveaxis(y, 0, axis)
-    y = y.reshape(*y.shape[:axis], -1, y.shape[-1])
-    return jax.lax.slice_in_dim(y, 0, length, axis=axis), last
-
-
-def chunk_size(length: int, n: int) -> int:
-    """Returns the number of steps of a chunk, which balances the memory of two kinds.
-
-    Args:
-      length: Number of steps of the sequence.
-      n: Number of state entries per input channel.
-    """
-    # Shorter chunks store more states between chunks, longer ones more states within a
-    # chunk. With l / n steps the states of a chunk have the size of the input.
-    return min(CHUNK, max(math.isqrt(length), -(-length // n)))

@@ -156,26 +156,28 @@ def draw_long_shapes(rng: np.random.Generator, bounds: Bounds, n: int) -> list[L
       [0 0 0 0] []
     """
     levels = []
-    trees = np.arange(_COUNTED_AT_ONCE)
-    n_nodes, length = np.ones_like(trees), np.ones_like(trees)
+    length = np.ones(_COUNTED_AT_ONCE, np.int64)
+    # Only trees with nodes on the level: three in four have none below the root.
+    trees, n_nodes = np.arange(_COUNTED_AT_ONCE), np.ones(_COUNTED_AT_ONCE, np.int64)
     for depth in range(bounds.max_depth):
         p = P_OPERATOR if depth < bounds.max_depth - 1 else 0.0
         n_operators = rng.binomial(n_nodes, p)
-        parent = np.repeat(trees, n_operators)
-        n_arguments = rng.integers(2, bounds.max_arguments, len(parent), endpoint=True)
-        levels.append((n_nodes, n_operators, n_arguments))
-        # Weighted counts are floats, exact up to 2^53.
-        n_nodes = np.bincount(parent, n_arguments, len(trees)).astype(np.int64)
+        n_arguments = rng.integers(
+            2, bounds.max_arguments, n_operators.sum(), endpoint=True
+        )
+        levels.append((trees, n_nodes, n_operators, n_arguments))
+        has_more = n_operators > 0
+        trees, n_operators = trees[has_more], n_operators[has_more]
+        # The sums of runs are the numbers of arguments of all operators of a tree.
+        first = np.cumsum(n_operators) - n_operators
+        n_nodes = np.add.reduceat(n_arguments, first)
         # As above: a token for each node, and one more for each operator.
-        length += n_operators + n_nodes
+        length[trees] += n_operators + n_nodes
         # A tree that exceeds the maximum length needs no further nodes.
-        n_nodes[length > bounds.max_length] = 0
+        fits = length[trees] <= bounds.max_length
+        trees, n_nodes = trees[fits], n_nodes[fits]
     kept = _accepted(length, bounds, n)
-    return [
-        _arrange(rng, n_nodes[kept], n_operators[kept], n_arguments[stays])
-        for n_nodes, n_operators, n_arguments in levels
-        for stays in [np.repeat(kept, n_operators)]
-    ]
+    return [_arrange(rng, kept, *level) for level in levels]
 
 
 def _accepted(length: np.ndarray, bounds: Bounds, n: int) -> np.ndarray:
@@ -187,12 +189,18 @@ def _accepted(length: np.ndarray, bounds: Bounds, n: int) -> np.ndarray:
 
 def _arrange(
     rng: np.random.Generator,
+    kept: np.ndarray,
+    trees: np.ndarray,
     n_nodes: np.ndarray,
     n_operators: np.ndarray,
     n_arguments: np.ndarray,
 ) -> Level:
-    """Chooses which nodes of each tree on a level are the operators."""
-    tree = np.repeat(np.arange(len(n_nodes)), n_nodes)
+    """Chooses which nodes of each kept tree on a level are the operators."""
+    stays = kept[trees]
+    n_arguments = n_arguments[np.repeat(stays, n_operators)]
+    number = (np.cumsum(kept) - 1)[trees[stays]]  # Renumbered from 0.
+    n_nodes, n_operators = n_nodes[stays], n_operators[stays]
+    tree = np.repeat(number, n_nodes)
     kinds = np.stack([n_operators, n_nodes - n_operators], axis=1)
     is_operator = np.repeat(np.tile([1, 0], len(n_nodes)), kinds.reshape(-1))
     # The nodes of a tree are permuted by keys: the tree, 48 random bits, the kind. One

@@ -1,0 +1,150 @@
+"""Recurrences whose decays depend on the step, evaluated by chunks of the length."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
+from ssm_jax.types import Array, Inexact, Int, Method, Outputs, PyTree, Steps
+
+# Maximum number of steps whose states exist at the same time.
+CHUNK = 256
+
+DecayAndInput = Callable[[Any], tuple[Array, Array]]
+"""Maps the inputs of a chunk, leaves ``(*b, c, ...)``, to its decays and projected
+inputs, ``(*b, c, *s)`` with the shape ``s`` of a state. Axes of the decays may be 1."""
+
+ReadoutFn = Callable[[Any, Array], Array]
+"""Maps inputs of a chunk and its states ``(*b, c, *s)`` to outputs ``(*b, c, o)``."""
+
+
+class ChunkedForm(NamedTuple):
+    """A recurrence on given sequences, as arguments of `by_chunks`.
+
+    Attributes:
+      decay_and_input: Computes decays and projected inputs of a chunk.
+      readout: Computes outputs from the inputs and the states of a chunk.
+      inputs: Inputs of all steps, leaves ``(*b, l, ...)``.
+      by_steps: With ``"sequential"``, call both functions in the loop over steps,
+        without the axis ``c``; no decays and states of several steps are stored. False
+        if they multiply matrices, which is slow there.
+    """
+
+    decay_and_input: DecayAndInput
+    readout: ReadoutFn
+    inputs: PyTree
+    by_steps: bool = True
+
+
+def by_chunks(
+    form: ChunkedForm,
+    state: Inexact[Array, "..."],
+    *,
+    axis: int,
+    reset: Steps | None,
+    lengths: Int[Array, "*b"] | None,
+    size: int,
+    method: Method,
+) -> tuple[Outputs, Inexact[Array, "..."]]:
+    """Evaluates a recurrence by chunks; states are recomputed in the backward pass.
+
+    For the backward pass only ``inputs``, ``y`` and one state per chunk are stored.
+    Inside shard_map all arguments, and the variables that the functions of ``form``
+    close over, must vary over the same axes.
+
+    Args:
+      form: The recurrence.
+      state: State before the first step, ``(*b, *s)``.
+      axis: Number of batch axes ``b``.
+      reset: True where a segment starts, ``(*b, l)``, or None.
+      lengths: Number of valid steps of each row, ``(*b,)``; the steps after them do not
+        change the state. None means that all steps are valid.
+      size: Number of steps of a chunk, ``c``.
+      method: Method by which `linear_recurrence` evaluates a chunk.
+
+    Returns:
+      ``(y, last)``: outputs, ``(*b, l, o)``, and the state after the last
+      valid step.
+    """
+    decay_and_input, readout, inputs, by_steps = form
+    length, n_axes = jax.tree.leaves(inputs)[0].shape[axis], state.ndim - axis
+    if method == "auto":
+        method = chosen_method(np.empty((1, 1)))  # of any input-dependent decay
+    # The scan needs chunks of equal length; the added steps count as padding.
+    fill = -length % size
+    valid = None
+    if fill or lengths is not None:
+        end = jnp.full((), length) if lengths is None else lengths[..., None]
+        valid = jnp.arange(length) < end
+        valid = jnp.broadcast_to(valid, (*state.shape[:axis], length))
+        # A reset on padding would clear the final state.
+        reset = None if reset is None else reset & valid
+
+    def split_chunks(values):
+        """Reshapes ``(*b, l, ...)`` to ``(l / c, *b, c, ...)``, padded with zeros."""
+        pad = [(0, 0)] * values.ndim
+        pad[axis] = (0, fill)
+        shape = (*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
+        return jnp.moveaxis(jnp.pad(values, pad).reshape(shape), axis, 0)
+
+    def of_states(flags):
+        return jnp.expand_dims(flags, tuple(range(flags.ndim, flags.ndim + n_axes)))
+
+    def valid_form(inputs, valid):
+        a, b = decay_and_input(inputs)
+        if valid is not None:
+            # Padded steps are the identity, so that the last state is the one after
+            # the last valid step.
+            a = jnp.where(of_states(valid), a, 1)
+            b = jnp.where(of_states(valid), b, 0)
+        return a, b
+
+    def one_step(h, step):
+        inputs, reset, valid = step
+        a, b = valid_form(inputs, valid)
+        if reset is not None:
+            h = jnp.where(of_states(reset), 0, h)
+        h = (a * h + b).astype(state.dtype)
+        return h, readout(inputs, h)
+
+    # Rematerialization stores one state per chunk instead of one per step. The scan
+    # already prevents that forward and recomputed operations are merged.
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def one_chunk(state, chunk):
+        if method == "sequential" and by_steps:
+            steps = jax.tree.map(lambda v: jnp.moveaxis(v, axis, 0), chunk)
+            last, y = jax.lax.scan(one_step, state, steps)
+            return last, jnp.moveaxis(y, 0, axis)
+        inputs, reset, valid = chunk
+        a, b = valid_form(inputs, valid)
+        a, b = (
+            v.reshape(*v.shape[: axis + 1], -1)
+            for v in (jnp.broadcast_to(a, b.shape), b)
+        )
+        h0 = state.reshape(*state.shape[:axis], -1)
+        h, last = linear_recurrence(a, b, h0, reset=reset, method=method)
+        h = h.reshape(*h.shape[: axis + 1], *state.shape[axis:])
+        return last.reshape(state.shape), readout(inputs, h)
+
+    chunks = jax.tree.map(split_chunks, (inputs, reset, valid))
+    last, y = jax.lax.scan(one_chunk, state, chunks)
+    y = jnp.moveaxis(y, 0, axis)
+    y = y.reshape(*y.shape[:axis], -1, y.shape[-1])
+    return jax.lax.slice_in_dim(y, 0, length, axis=axis), last
+
+
+def chunk_size(length: int, n: int) -> int:
+    """Returns the number of steps of a chunk, which balances the memory of two kinds.
+
+    Args:
+      length: Number of steps of the sequence.
+      n: Number of state entries per input channel.
+    """
+    # Shorter chunks store more states between chunks, longer ones more states within a
+    # chunk. With l / n steps the states of a chunk have the size of the input.
+    return min(CHUNK, max(math.isqrt(length), -(-length // n)))
