@@ -1,4 +1,4 @@
-"""Equal blocks evaluated by one scan, so that depth does not multiply compile time."""
+"""Equal blocks evaluated by one scan, so that a program contains one of them."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -41,9 +41,9 @@ class SequenceModel(Module):
         memory for the activations of one block only.
 
     Several blocks are evaluated by one `jax.lax.scan` over their stacked parameters, so
-    that the program contains one block, and the time to compile it hardly grows with
-    the depth; it holds a second copy of the parameters. In calls of a single step, and
-    where states differ in structure, blocks are applied one after the other.
+    that the program contains one block, whatever the depth; it holds a second copy of
+    the parameters. In calls of a single step, and where states differ in structure,
+    blocks are applied one after the other.
 
     Example:
       >>> import jax, jax.numpy as jnp
