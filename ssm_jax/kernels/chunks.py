@@ -74,7 +74,8 @@ def by_chunks(
     decay_and_input, readout, inputs, by_steps = form
     length, n_axes = jax.tree.leaves(inputs)[0].shape[axis], state.ndim - axis
     if method == "auto":
-        method = chosen_method(np.empty((1, 1)))  # of any input-dependent decay
+        # Of any input-dependent decay.
+        method = chosen_method(np.empty((1, 1)), length=length)
     # The scan needs chunks of equal length; the added steps count as padding.
     fill = -length % size
     valid = None

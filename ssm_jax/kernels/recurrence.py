@@ -83,7 +83,7 @@ def linear_recurrence(
     if isinstance(a, LogDecay):
         a = check_log_decay(a, "a")
     _check(a, b, h0, reset)
-    method = _resolve(method, a, reset)
+    method = _resolve(method, a, reset, jnp.shape(b)[-2])
     return _solve(a, b, h0, reset, reverse=reverse, method=method)
 
 
@@ -91,23 +91,25 @@ def chosen_method(
     a: States | Decays | LogDecay,
     *,
     platform: str | None = None,
+    length: int | None = None,
 ) -> Method:
     """Returns the method that ``method="auto"`` selects.
 
     Args:
       a: Decay as in `linear_recurrence`; only its type and rank are used.
       platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``. None means `target_platform`.
+      length: Number of steps. None means more than one.
 
     Returns:
-      ``"sequential"`` on CPUs, where it is faster than the parallel methods. On other
-      platforms ``"chunked"`` for a time-invariant decay and ``"associative"`` for an
-      input-dependent one.
+      ``"sequential"`` on CPUs, where it is faster than the parallel methods, and for a
+      single step, as in decoding. On other platforms ``"chunked"`` for a time-invariant
+      decay and ``"associative"`` for an input-dependent one.
 
     Example:
       >>> chosen_method(jnp.array([0.5]), platform="gpu")
       'chunked'
     """
-    if (platform or target_platform()) == "cpu":
+    if length == 1 or (platform or target_platform()) == "cpu":
         return "sequential"
     return "chunked" if _is_time_invariant(a) else "associative"
 
@@ -246,14 +248,14 @@ def _is_time_invariant(a):
     return isinstance(a, LogDecay) or jnp.ndim(a) == 1
 
 
-def _resolve(method, a, reset):
+def _resolve(method, a, reset, length):
     if method not in get_args(Method):
         raise ValueError(
             f"`method` must be one of {list(get_args(Method))}, got {method!r}; "
             "'auto' chooses by platform."
         )
     if method == "auto":
-        return chosen_method(a)
+        return chosen_method(a, length=length)
     if method == "fft" and not _is_time_invariant(a):
         raise ValueError(
             "`method` must not be 'fft' for an input-dependent decay, got "

@@ -1,12 +1,15 @@
 """The methods of `"auto"` follow the platform that is compiled for."""
 
+import functools
+import re
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 from ssm_jax.kernels import chosen_method, compiling_for
 from ssm_jax.kernels.platforms import on_each_platform, target_platform
-from ssm_jax.recurrences import DLR, GRU
+from ssm_jax.recurrences import DLR, GRU, S5, SelectiveSSM
 from tests.tiers import tiered
 
 B = jnp.ones((2, 5, 3))
@@ -67,3 +70,28 @@ def test_export_has_the_operations_of_its_platform(recurrence, on_cpu, elsewhere
     assert of_cpu != of_others
     assert operations(auto, "cpu") == of_cpu
     assert operations(auto, "cuda") == operations(auto, "tpu") == of_others
+
+
+# The methods of one step and of a few, on accelerators.
+SHORT = {
+    "dlr": (DLR(d_state=4), "sequential", "fft"),
+    "s5": (S5(d_state=4, blocks=1), "sequential", "chunked"),
+    "selective": (SelectiveSSM(d_state=4), "sequential", "associative"),
+}
+
+
+@pytest.mark.parametrize(
+    ("recurrence", "of_one", "of_few"), tiered(SHORT, unpack=True, full=3)
+)
+def test_short_sequences_on_accelerators(recurrence, of_one, of_few):
+    """Decoding is one step of the scan, and no program grows with the modes."""
+    params = recurrence.init(jax.random.key(0), 2)
+
+    def program(length, method):
+        apply = functools.partial(recurrence.apply, method=method)
+        with compiling_for("cuda"):
+            jaxpr = jax.make_jaxpr(apply)(params, jnp.ones((3, length, 2)))
+        return re.sub(r"0x[0-9a-f]+", "", str(jaxpr))
+
+    assert program(1, "auto") == program(1, of_one) != program(1, of_few)
+    assert program(5, "auto") == program(5, of_few) != program(5, of_one)

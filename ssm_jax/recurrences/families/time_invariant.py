@@ -52,8 +52,8 @@ __all__ = [
 # 2**24 complex64 are 128 MiB. At least one mode of every channel and step is computed.
 STATES_AT_ONCE = 2**24
 
-# From this length on a convolution is faster than computing the states, on every
-# platform; with at most `_FEW` modes per channel, blocks are faster on CPUs.
+# From this length on a convolution is faster than computing the states on CPUs; with at
+# most `_FEW` modes per channel, one by blocks is. Accelerators convolve from two steps.
 _LONG = 16
 _FEW = 8
 
@@ -110,9 +110,9 @@ class TimeInvariant(Recurrence, abc.ABC):
         fit in memory; it has no forward-mode derivative. The other methods compute all
         states by `linear_recurrence`, in slices of the modes, so that at most
         ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"`` computes the
-        states for short sequences and with resets; otherwise it uses ``"chunked"`` on
-        CPUs for few modes per channel, else ``"fft"``. The states of `MIMOModes` are
-        always computed. With ``max_kernel_length`` the methods are those of `convolve`.
+        states of a single step, with resets, and on CPUs for short sequences; otherwise
+        it uses ``"chunked"`` on CPUs for few modes per channel, else ``"fft"``. The
+        states of `MIMOModes` are always computed. With ``max_kernel_length`` the methods are those of `convolve`.
         """
         modes = self.modes(in_float32(params))
         check_log_decay(modes.log_decay)
@@ -156,10 +156,12 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
 
 def _chosen(modes, x, reset):
     """Returns the method that ``method="auto"`` selects."""
-    if x.shape[-2] < _LONG or reset is not None:
-        return chosen_method(modes.log_decay)
+    length, on_cpu = x.shape[-2], target_platform() == "cpu"
+    if length == 1 or reset is not None or (on_cpu and length < _LONG):
+        return chosen_method(modes.log_decay, length=length)
     few = modes.w.shape[-1] <= _FEW and modes.readout == "real"
-    return "chunked" if few and target_platform() == "cpu" else "fft"
+    # The program of a convolution by blocks grows with the number of modes.
+    return "chunked" if few and on_cpu else "fft"
 
 
 def _convolved(modes, x, method):
