@@ -112,7 +112,8 @@ class TimeInvariant(Recurrence, abc.ABC):
         ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"`` computes the
         states of a single step, with resets, and on CPUs for short sequences; otherwise
         it uses ``"chunked"`` on CPUs for few modes per channel, else ``"fft"``. The
-        states of `MIMOModes` are always computed. With ``max_kernel_length`` the methods are those of `convolve`.
+        states of `MIMOModes` are always computed. With ``max_kernel_length`` the
+        methods are those of `convolve`.
         """
         modes = self.modes(in_float32(params))
         check_log_decay(modes.log_decay)
