@@ -192,10 +192,12 @@ def associative(decay: Decay) -> Solver:
         return solve_input_dependent
 
     # Products of decays would accumulate their rounding errors. The elements hold the
-    # number of steps instead, and each power is computed from that number.
+    # number of steps instead, and the power is computed from that number. Every call of
+    # `jax.lax.associative_scan` combines with elements of one level of its tree, which
+    # span the same number of steps, so that one power of each decay is enough.
     def combine_counts(left, right):
         (n_left, reset_left, b_left), (n_right, reset_right, b_right) = left, right
-        carried = _multiply(decay.powers_of(n_right), b_left)
+        carried = _multiply(decay.powers_of(n_right[..., :1]), b_left)
         carried = jnp.where(reset_right[..., None], 0, carried)
         return n_left + n_right, reset_left | reset_right, carried + b_right
 
@@ -204,7 +206,8 @@ def associative(decay: Decay) -> Solver:
         reset = _no_resets(b) if reset_in_scan_order is None else reset_in_scan_order
         # All elements need the same rank, because they share the scanned axis.
         reset = jnp.expand_dims(reset, tuple(range(axis + 1 - reset.ndim)))
-        elements = (jnp.ones(reset.shape, jnp.int32), reset, b)
+        counts = jnp.ones((1,) * axis + reset.shape[-1:], jnp.int32)
+        elements = (counts, reset, b)
         return jax.lax.associative_scan(combine_counts, elements, reverse, axis)[2]
 
     return solve_time_invariant
