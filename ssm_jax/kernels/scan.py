@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ssm_jax.kernels.powers import (
     LogDecay,
@@ -192,23 +193,32 @@ def associative(decay: Decay) -> Solver:
         return solve_input_dependent
 
     # Products of decays would accumulate their rounding errors. The elements hold the
-    # number of steps instead, and the power is computed from that number. Every call of
-    # `jax.lax.associative_scan` combines with elements of one level of its tree, which
-    # span the same number of steps, so that one power of each decay is enough.
-    def combine_counts(left, right):
-        (n_left, reset_left, b_left), (n_right, reset_right, b_right) = left, right
-        carried = _multiply(decay.powers_of(n_right[..., :1]), b_left)
-        carried = jnp.where(reset_right[..., None], 0, carried)
-        return n_left + n_right, reset_left | reset_right, carried + b_right
-
+    # number of steps instead, and each power is computed from that number.
     def solve_time_invariant(b, reset_in_scan_order, reverse):
-        axis = b.ndim - 2
-        reset = _no_resets(b) if reset_in_scan_order is None else reset_in_scan_order
-        # All elements need the same rank, because they share the scanned axis.
-        reset = jnp.expand_dims(reset, tuple(range(axis + 1 - reset.ndim)))
-        counts = jnp.ones((1,) * axis + reset.shape[-1:], jnp.int32)
-        elements = (counts, reset, b)
-        return jax.lax.associative_scan(combine_counts, elements, reverse, axis)[2]
+        axis, length = b.ndim - 2, b.shape[-2]
+        spans = 2 ** np.arange(length.bit_length())
+        # A loop, because XLA would compute a power anew for each element it multiplies.
+        powers = jax.lax.map(decay.powers_of, jnp.asarray(spans, jnp.int32))
+
+        def combine(left, right):
+            (n_left, reset_left, b_left), (n_right, reset_right, b_right) = left, right
+            # The right elements of a call are of one level of the tree.
+            (span,) = np.unique(n_right) if n_right.size else spans[:1]
+            carried = _multiply(powers[int(span).bit_length() - 1], b_left)
+            if reset is not None:
+                carried = jnp.where(reset_right[..., None], 0, carried)
+                reset_right = reset_left | reset_right
+            return n_left + n_right, reset_right, carried + b_right
+
+        reset = reset_in_scan_order
+        if reset is not None:
+            # All elements need the same rank, because they share the scanned axis.
+            reset = jnp.expand_dims(reset, tuple(range(axis + 1 - reset.ndim)))
+        counts = np.ones((1,) * axis + (length,), np.int32)
+        # The counts are numbers while the rest is traced.
+        with jax.ensure_compile_time_eval():
+            elements = (jnp.asarray(counts), reset, b)
+            return jax.lax.associative_scan(combine, elements, reverse, axis)[2]
 
     return solve_time_invariant
 

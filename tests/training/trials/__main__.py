@@ -29,8 +29,9 @@ On a machine with other work, two processes may miss the 30 seconds in which Glo
 connects them; the run then ends with the advice to start it again. The trial follows it
 once, and counts it.
 
-``--output`` writes what was done after every trial. Exits with 1 if a trial failed; its
-folder is then kept.
+``--output`` writes what was done after every trial; the trials of the same number of
+steps that the file already holds are counted as done. Exits with 1 if a trial failed;
+its folder is then kept.
 """
 
 import itertools
@@ -151,9 +152,18 @@ def attempt(case: Case, seed: int) -> tuple[Case, list[Interrupted]] | None:
     return case, hits
 
 
-def record(done: list[tuple[Case, list[Interrupted]]], failed: int) -> dict[str, Any]:
+def earlier() -> dict[str, Any]:
+    """What ``--output`` holds of trials with the same number of steps."""
+    file = Path(OUTPUT.value) if OUTPUT.value else None
+    found = json.loads(file.read_text()) if file and file.exists() else {}
+    return found if found.get("steps") == STEPS.value else {}
+
+
+def record(
+    done: list[tuple[Case, list[Interrupted]]], failed: int, before: dict[str, Any]
+) -> dict[str, Any]:
     """What was done, counted by experiment, number of processes and signal."""
-    rows = []
+    rows, old = [], {_key(row): row for row in before.get("rows", [])}
     for case, name in itertools.product({case for case, _ in done}, SIGNALS.value):
         hits = [
             hit
@@ -161,30 +171,42 @@ def record(done: list[tuple[Case, list[Interrupted]]], failed: int) -> dict[str,
             for hit in hits
             if one is case and hit.drawn.signal.name == name
         ]
-        rows.append(
-            {
-                "experiment": case.experiment,
-                "processes": case.processes,
-                "signal": name,
-                "interruptions": len(hits),
-                "in_save": sum(hit.in_save for hit in hits),
-                "before_first_step": sum(not hit.taking_steps for hit in hits),
-                "seconds_max": round(max((hit.seconds for hit in hits), default=0), 1),
-            }
-        )
-    rows.sort(key=lambda row: (row["processes"], row["experiment"], row["signal"]))
+        row = {
+            "experiment": case.experiment,
+            "processes": case.processes,
+            "signal": name,
+            "interruptions": len(hits),
+            "in_save": sum(hit.in_save for hit in hits),
+            "before_first_step": sum(not hit.taking_steps for hit in hits),
+            "seconds_max": round(max((hit.seconds for hit in hits), default=0), 1),
+        }
+        was = old.pop(_key(row), {})
+        for count in ("interruptions", "in_save", "before_first_step"):
+            row[count] += was.get(count, 0)
+        row["seconds_max"] = max(row["seconds_max"], was.get("seconds_max", 0))
+        rows.append(row)
+    rows = sorted([*rows, *old.values()], key=_key)
+    passed, failed = (
+        len(done) + before.get("passed", 0),
+        failed + before.get("failed", 0),
+    )
+    not_connected = sum(case.not_connected for case in {case for case, _ in done})
     return {
         **environment(),
         "suite": "interruptions",
         "steps": STEPS.value,
-        "trials": len(done) + failed,
-        "passed": len(done),
+        "trials": passed + failed,
+        "passed": passed,
         "failed": failed,
-        "not_connected": sum(case.not_connected for case in {case for case, _ in done}),
+        "not_connected": not_connected + before.get("not_connected", 0),
         "interruptions": sum(row["interruptions"] for row in rows),
         "in_save": sum(row["in_save"] for row in rows),
         "rows": rows,
     }
+
+
+def _key(row: dict[str, Any]) -> tuple[int, str, str]:
+    return row["processes"], row["experiment"], row["signal"]
 
 
 def main(argv):
@@ -194,22 +216,23 @@ def main(argv):
     jax.config.update("jax_platforms", "cpu")
     folder = Path(tempfile.mkdtemp(prefix="trials_"))
     prepare(folder, RUNS.value)
-    failed, done = 0, []
+    failed, done, before = 0, [], earlier()
+    first = SEED.value + before.get("trials", 0)
     with ThreadPoolExecutor(JOBS.value) as pool:
         drawn = itertools.product(map(int, PROCESSES.value), RUNS.value)
         cases = list(pool.map(lambda one: Case(folder, *one), drawn))
         for result in pool.map(
             lambda seed: attempt(cases[seed % len(cases)], seed),
-            range(SEED.value, SEED.value + TRIALS.value),
+            range(first, SEED.value + TRIALS.value),
         ):
             failed += result is None
             done += [result] if result else []
             if OUTPUT.value:
-                text = json.dumps(record(done, failed), indent=1)
+                text = json.dumps(record(done, failed, before), indent=1)
                 Path(OUTPUT.value).write_text(text + "\n")
-    found = record(done, failed)
+    found = record(done, failed, before)
     print(
-        f"{found['passed']} passed, {failed} failed; {found['interruptions']} "
+        f"{found['passed']} passed, {found['failed']} failed; {found['interruptions']} "
         f"interruptions, {found['in_save']} of them in a save"
     )
     if failed:
