@@ -16,6 +16,8 @@ from sphinx.util.nodes import make_refnode
 
 # `name: text` or `a, b: text`, an item of a section.
 ITEM = re.compile(r"^( *)([\w*., ]+): ?(.*)$")
+# What Flax adds to the arguments of every module.
+FLAX_ARGUMENTS = re.compile(r", parent=<[^>]*>, name=None")
 # The sections of Google's style, which napoleon knows.
 KNOWN = {"args", "returns", "raises", "attributes", "yields", "example", "note"}
 
@@ -23,8 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 def setup(app):
-    """Connects the functions below; the first runs before napoleon."""
+    """Connects the functions below; the first two run before napoleon."""
     app.connect("autodoc-process-docstring", list_own_sections, priority=400)
+    app.connect("autodoc-process-docstring", keep_sentences, priority=400)
+    app.connect("autodoc-process-signature", leave_out_flax_arguments)
     app.connect("autodoc-skip-member", skip_fields)
     app.connect("missing-reference", link_short_name)
     app.connect("doctree-resolved", link_literals)
@@ -66,6 +70,20 @@ def _begins_section(lines, i):
         and following.startswith(" " * (depth + 2))
         and ITEM.match(following) is not None
     )
+
+
+def keep_sentences(app, what, name, obj, options, lines):
+    """Keeps a colon in the first sentence of ``Returns:``, no sign of a type there."""
+    for i, line in enumerate(lines[:-1]):
+        first = lines[i + 1].strip()
+        if line.strip() == "Returns:" and ": " in first and not first.startswith("`"):
+            indent = len(lines[i + 1]) - len(lines[i + 1].lstrip())
+            lines[i + 1] = f"{' ' * indent}: {first}"  # A type that is empty.
+
+
+def leave_out_flax_arguments(app, what, name, obj, options, signature, returned):
+    """Leaves ``parent`` and ``name`` out, which only Flax gives to a module."""
+    return FLAX_ARGUMENTS.sub("", signature or "") or signature, returned
 
 
 def skip_fields(app, what, name, obj, skip, options):
