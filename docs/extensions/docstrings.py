@@ -16,6 +16,8 @@ from sphinx.util.nodes import make_refnode
 
 # `name: text` or `a, b: text`, an item of a section.
 ITEM = re.compile(r"^( *)([\w*., ]+): ?(.*)$")
+# An experiment and its variant, as in the tables of results.
+EXPERIMENT = re.compile(r"\w+/\w+:\S+")
 # What Flax adds to the arguments of every module.
 FLAX_ARGUMENTS = re.compile(r", parent=<[^>]*>, name=None")
 # The sections of Google's style, which napoleon knows.
@@ -32,6 +34,7 @@ def setup(app):
     app.connect("autodoc-skip-member", skip_fields)
     app.connect("missing-reference", link_short_name)
     app.connect("doctree-resolved", link_literals)
+    app.connect("doctree-resolved", break_names_of_experiments)
     for field in PyObject.doc_field_types:
         if field.name == "variable":  # What napoleon makes of attributes.
             field.label = "Attributes"
@@ -130,6 +133,18 @@ def link_literals(app, doctree, docname):
         where = entry.docname, entry.node_id
         link = make_refnode(app.builder, docname, *where, literal.deepcopy(), full)
         literal.replace_self(link)
+
+
+def break_names_of_experiments(app, doctree, docname):
+    """Lets ``paper/task:name=value,...`` in a table break after colons and commas."""
+    for text in list(doctree.findall(nodes.Text)):
+        cell = text.parent.parent
+        if isinstance(cell, nodes.entry) and EXPERIMENT.fullmatch(text):
+            pieces = re.split(r"(?<=[:,])", text)
+            new = [nodes.Text(pieces[0])]
+            for piece in pieces[1:]:
+                new += [nodes.raw("", "<wbr>", format="html"), nodes.Text(piece)]
+            text.parent.replace(text, new)
 
 
 def _check_exists(target, node):
