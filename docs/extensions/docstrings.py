@@ -30,6 +30,7 @@ def setup(app):
     """Connects the functions below; the first two run before napoleon."""
     app.connect("autodoc-process-docstring", list_own_sections, priority=400)
     app.connect("autodoc-process-docstring", keep_sentences, priority=400)
+    app.connect("autodoc-process-docstring", keep_commands)
     app.connect("autodoc-process-signature", leave_out_flax_arguments)
     app.connect("autodoc-skip-member", skip_fields)
     app.connect("missing-reference", link_short_name)
@@ -82,6 +83,14 @@ def keep_sentences(app, what, name, obj, options, lines):
         if line.strip() == "Returns:" and ": " in first and not first.startswith("`"):
             indent = len(lines[i + 1]) - len(lines[i + 1].lstrip())
             lines[i + 1] = f"{' ' * indent}: {first}"  # A type that is empty.
+
+
+def keep_commands(app, what, name, obj, options, lines):
+    """Shows the indented commands of a program's docstring as they are."""
+    for i in reversed(range(1, len(lines))):
+        if re.match(r" +(python -m|ssm-jax) ", lines[i]) and not lines[i - 1].strip():
+            if not any(line.endswith("::") for line in lines[max(i - 2, 0) : i]):
+                lines[i:i] = ["::", ""]
 
 
 def leave_out_flax_arguments(app, what, name, obj, options, signature, returned):
