@@ -16,6 +16,10 @@ from sphinx.util.nodes import make_refnode
 
 # `name: text` or `a, b: text`, an item of a section.
 ITEM = re.compile(r"^( *)([\w*., ]+): ?(.*)$")
+# An experiment and its variant, as in the tables of results.
+EXPERIMENT = re.compile(r"\w+/\w+:\S+")
+# What Flax adds to the arguments of every module.
+FLAX_ARGUMENTS = re.compile(r", parent=<[^>]*>, name=None")
 # The sections of Google's style, which napoleon knows.
 KNOWN = {"args", "returns", "raises", "attributes", "yields", "example", "note"}
 
@@ -23,11 +27,15 @@ logger = logging.getLogger(__name__)
 
 
 def setup(app):
-    """Connects the functions below; the first runs before napoleon."""
+    """Connects the functions below; the first two run before napoleon."""
     app.connect("autodoc-process-docstring", list_own_sections, priority=400)
+    app.connect("autodoc-process-docstring", keep_sentences, priority=400)
+    app.connect("autodoc-process-docstring", keep_commands)
+    app.connect("autodoc-process-signature", leave_out_flax_arguments)
     app.connect("autodoc-skip-member", skip_fields)
     app.connect("missing-reference", link_short_name)
     app.connect("doctree-resolved", link_literals)
+    app.connect("doctree-resolved", break_names_of_experiments)
     for field in PyObject.doc_field_types:
         if field.name == "variable":  # What napoleon makes of attributes.
             field.label = "Attributes"
@@ -66,6 +74,28 @@ def _begins_section(lines, i):
         and following.startswith(" " * (depth + 2))
         and ITEM.match(following) is not None
     )
+
+
+def keep_sentences(app, what, name, obj, options, lines):
+    """Keeps a colon in the first sentence of ``Returns:``, no sign of a type there."""
+    for i, line in enumerate(lines[:-1]):
+        first = lines[i + 1].strip()
+        if line.strip() == "Returns:" and ": " in first and not first.startswith("`"):
+            indent = len(lines[i + 1]) - len(lines[i + 1].lstrip())
+            lines[i + 1] = f"{' ' * indent}: {first}"  # A type that is empty.
+
+
+def keep_commands(app, what, name, obj, options, lines):
+    """Shows the indented commands of a program's docstring as they are."""
+    for i in reversed(range(1, len(lines))):
+        if re.match(r" +(python -m|ssm-jax) ", lines[i]) and not lines[i - 1].strip():
+            if not any(line.endswith("::") for line in lines[max(i - 2, 0) : i]):
+                lines[i:i] = ["::", ""]
+
+
+def leave_out_flax_arguments(app, what, name, obj, options, signature, returned):
+    """Leaves ``parent`` and ``name`` out, which only Flax gives to a module."""
+    return FLAX_ARGUMENTS.sub("", signature or "") or signature, returned
 
 
 def skip_fields(app, what, name, obj, skip, options):
@@ -112,6 +142,18 @@ def link_literals(app, doctree, docname):
         where = entry.docname, entry.node_id
         link = make_refnode(app.builder, docname, *where, literal.deepcopy(), full)
         literal.replace_self(link)
+
+
+def break_names_of_experiments(app, doctree, docname):
+    """Lets ``paper/task:name=value,...`` in a table break after colons and commas."""
+    for text in list(doctree.findall(nodes.Text)):
+        cell = text.parent.parent
+        if isinstance(cell, nodes.entry) and EXPERIMENT.fullmatch(text):
+            pieces = re.split(r"(?<=[:,])", text)
+            new = [nodes.Text(pieces[0])]
+            for piece in pieces[1:]:
+                new += [nodes.raw("", "<wbr>", format="html"), nodes.Text(piece)]
+            text.parent.replace(text, new)
 
 
 def _check_exists(target, node):

@@ -5,8 +5,8 @@ r"""Trains and evaluates an experiment over a grid of values and seeds.
 
 Each ``--grid`` is a field of the config and its values; the runs are all combinations,
 one after the other, in directories of their own below ``--workdir``. Overrides
-``--config.FIELD=VALUE`` hold for all runs. The same command continues a sweep that was
-interrupted: finished runs are skipped. At the end it prints a table with the mean and
+``--config.FIELD=VALUE`` hold for all runs. The same command continues an interrupted
+sweep: finished runs are skipped. At the end it prints a table with the mean and
 the standard deviation over the values of ``training.seed``, the best in validation
 first, draws it to ``sweep.png`` and ``sweep.pdf`` in ``--workdir``, and writes
 ``sweep.csv`` there, with a line for each run. A run whose loss is not finite is counted

@@ -7,6 +7,7 @@ from ssm_jax.recurrences.dlr_identities import diagonalized, kronecker
 from ssm_jax.recurrences.dss import DSS
 from ssm_jax.recurrences.ema import DampedEMA, ExponentialSmoothing
 from ssm_jax.recurrences.families.base import ParamGroup, Recurrence
+from ssm_jax.recurrences.families.input_dependent import ChunkedForm, InputDependent
 from ssm_jax.recurrences.families.modes import (
     MIMOModes,
     SISOModes,
@@ -41,9 +42,11 @@ __all__ = [
     "S5",
     "SRU",
     "BoundedEigenvalues",
+    "ChunkedForm",
     "DampedEMA",
     "ExponentialSmoothing",
     "GatedLinearAttention",
+    "InputDependent",
     "MIMOModes",
     "Nonlinear",
     "ParamGroup",

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from ssm_jax.cli.main import PROGRAMS
 from tests.test_public_api import PACKAGES
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +73,22 @@ def test_sources_of_public_names_are_linked(pages):
 @cache
 def anchors(page: Path) -> set[str]:
     return set(re.findall(r'\b(?:id|name)="([^"]+)"', page.read_text()))
+
+
+def test_signatures_and_results_are_those_of_the_docstrings(pages):
+    layers = re.sub(r"<[^>]*>", "", (pages / "api" / "layers.html").read_text())
+    assert "ssm_jax.layers.MLP(d_hidden" in layers and "_Sentinel" not in layers
+    plots = re.sub(r"<[^>]*>", "", (pages / "api" / "plots.html").read_text())
+    assert "one column per layer. Top: the eigenvalues" in plots
+
+
+def test_flags_of_every_program_are_listed(pages):
+    page = re.sub(r"<[^>]*>", "", (pages / "api" / "programs.html").read_text())
+    for program in PROGRAMS:
+        module = importlib.import_module(f"ssm_jax.cli.{program}")
+        source = Path(str(module.__file__)).read_text()
+        for flag in re.findall(r"DEFINE_\w+\(\s*\"(\w+)\"", source):
+            assert re.search(rf"--(\[no\])?{flag}\b", page), (program, flag)
 
 
 def test_internal_links_lead_to_a_page_and_an_anchor(pages):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ssm_jax.cli import main
+from ssm_jax.cli import main, prepare
 from tests.test_public_api import PACKAGES
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def test_files_and_modules_of_commands_exist(page):
             r"\b(?:experiments|launch|examples)/[\w/.]+", str(words)
         ):
             assert (ROOT / path).exists(), words
-        if words[:2] == ["python", "-m"]:
+        if words[:2] == ["python", "-m"] and words[2] not in ("venv", "pytest"):
             place = ROOT / words[2].replace(".", "/")
             assert place.with_suffix(".py").is_file() or place.is_dir(), words
 
@@ -70,3 +70,16 @@ def test_variants_of_commands_exist(page):
                 module = importlib.import_module(found[1].replace("/", "."))
                 config = module.get_config(*filter(None, [found[2]]))
                 assert config.training.steps > 0
+
+
+def test_every_set_of_prepare_is_listed_with_its_experiments():
+    rows = re.findall(
+        r"^\| (`.*?) \| (.*?) \|", (DOCS / "papers" / "data.md").read_text(), re.M
+    )
+    listed = [name for names, _ in rows for name in re.findall(r"`([\w/]+)`", names)]
+    # A number is the size of another set of the same kind; `pathx` is pathfinder128.
+    sets = [f"pathfinder_segmentation{n}" if n.isdigit() else n for n in listed]
+    assert sorted(sets) == sorted({*prepare.PUBLISHED, *prepare.DRAWN} - {"pathx"})
+    for _, experiments in rows:
+        for name in re.findall(r"`([\w/]+)", experiments):
+            assert (ROOT / "experiments" / f"{name}.py").is_file(), name

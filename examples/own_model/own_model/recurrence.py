@@ -1,16 +1,15 @@
 """The minimal GRU: a gated recurrence whose gates see the input only."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import PositiveInt, check_fields
-from ssm_jax.recurrences.families.input_dependent import (
-    ChunkedForm,
-    InputDependent,
-    Params,
-)
+from ssm_jax.recurrences import ChunkedForm, InputDependent
+
+Params = Mapping[str, jax.Array]
 
 
 @dataclass(frozen=True, kw_only=True)
