@@ -25,6 +25,7 @@ PICTURE = "longssm/lengths.png"
 ATOMIC_PICTURE = "dlr/atomic.png"
 TREES_PICTURE = "dlr/error_by_height.png"
 MASKS_PICTURE = "dlr/segmentation.png"
+ATTENTION_MASKS_PICTURE = "dlr/segmentation_local_attention.png"
 ATOMIC_MODELS = {
     "DLR": "",
     "DLR, 6 layers": ",n_layers=6",
@@ -69,7 +70,9 @@ masks that they predict for the first test images. Drawn by
 
 ![Errors on ListOps-SubTrees by height and operator]({trees})
 
-![Images, target and predicted masks]({masks})
+![Images, target and masks predicted by DLR and DSS]({masks})
+
+![Images, target and masks predicted by local attention]({attention_masks})
 """
 _BY_LENGTH = """\
 ## Perplexity by length
@@ -255,6 +258,7 @@ def _atomic(rows: Sequence[Row]) -> str:
         picture=ATOMIC_PICTURE,
         trees=TREES_PICTURE,
         masks=MASKS_PICTURE,
+        attention_masks=ATTENTION_MASKS_PICTURE,
     )
 
 
