@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels import scan, shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.kernels.decays import InputDependentDecay, TimeInvariantDecay
 from ssm_jax.kernels.fft import fft_solver
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import (
@@ -161,14 +162,14 @@ def _solve(a, b, h0, reset, *, reverse, method):
 
 def _solver(a, length, method) -> scan.Solver:
     if not _is_time_invariant(a):
-        decay = scan.InputDependentDecay(a)
+        decay = InputDependentDecay(a)
     else:
-        decay = scan.TimeInvariantDecay.of(a)
+        decay = TimeInvariantDecay.of(a)
     if method == "sequential":
         return scan.sequential(decay)
     if method == "associative":
         return scan.associative(decay)
-    if method == "chunked" or isinstance(decay, scan.InputDependentDecay):
+    if method == "chunked" or isinstance(decay, InputDependentDecay):
         return scan.chunked(decay, length)
     return _fft_or_sequential(decay, length)
 

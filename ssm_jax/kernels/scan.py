@@ -8,76 +8,20 @@ recurrence and its adjoint. ``b`` and ``h`` have shape ``(*b, l, n)``.
 evaluated before them. Without ``reverse`` these are the first steps of segments; with
 ``reverse`` they are the last ones, which is ``reset`` shifted by one step.
 
-A time-invariant decay is never broadcast over time. The associative scan runs over
-numbers of steps instead, whose powers are accurate to float32 rounding up to ``2**24``
-steps.
+A time-invariant decay is never broadcast over time. The associative scan multiplies by
+one power of each decay per level of its tree; powers are accurate to float32 rounding
+up to ``2**24`` steps.
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from ssm_jax.kernels.powers import (
-    LogDecay,
-    decay_powers,
-    n_step_decay,
-    to_log_decay,
-    two_float_decay,
-)
-from ssm_jax.types import Array, Bool, Float, Inexact
+from ssm_jax.kernels.decays import Decay, InputDependentDecay
+from ssm_jax.types import Array, Bool, Inexact
 
-
-class InputDependentDecay(NamedTuple):
-    """A decay of each state at each step, ``(*b, l, n)``."""
-
-    a: Inexact[Array, "*b l n"]
-
-
-class TimeInvariantDecay(NamedTuple):
-    """A decay of each state, with leaves ``(n,)``.
-
-    Attributes:
-      log: Logarithm of the decay, or of its absolute value if ``sign`` is given.
-      sign: Sign of a real decay, which needs no complex powers. None for the others.
-    """
-
-    log: LogDecay
-    sign: Float[Array, " n"] | None = None
-
-    @classmethod
-    def of(cls, a: LogDecay | Inexact[Array, " n"]) -> "TimeInvariantDecay":
-        """Returns the decay given as numbers or as a logarithm."""
-        if isinstance(a, LogDecay):
-            return cls(a)
-        if jnp.iscomplexobj(a):
-            return cls(to_log_decay(a))
-        # Of a positive number only the modulus remains.
-        log_abs = to_log_decay(jnp.abs(a)).log_abs
-        return cls(LogDecay(log_abs), jnp.where(a < 0, -1, 1).astype(a.dtype))
-
-    def powers_of(self, steps):
-        """Returns ``lam**steps``, ``(*steps, n)``, real if the decay is."""
-        power = decay_powers(self.log, steps)
-        if self.sign is None:
-            return power
-        return jnp.where(steps[..., None] % 2 == 1, self.sign * power, power)
-
-    def two_float(self):
-        """Returns the decay and its rounding error, both ``(n,)``."""
-        hi, lo = two_float_decay(self.log)
-        return (hi, lo) if self.sign is None else (self.sign * hi, self.sign * lo)
-
-    def over(self, count: int) -> "TimeInvariantDecay":
-        """Returns the decay over several steps."""
-        sign = None if self.sign is None else self.sign ** (count % 2)
-        return TimeInvariantDecay(n_step_decay(self.log, count), sign)
-
-
-Decay = InputDependentDecay | TimeInvariantDecay
 ResetFlags = Bool[Array, "*b l"] | None
 Solver = Callable[
     [Inexact[Array, "*b l n"], ResetFlags, bool], Inexact[Array, "*b l n"]
@@ -192,35 +136,49 @@ def associative(decay: Decay) -> Solver:
 
         return solve_input_dependent
 
-    # Products of decays would accumulate their rounding errors. The elements hold the
-    # number of steps instead, and each power is computed from that number.
+    # Products of decays would accumulate their rounding errors. Elements of a level of
+    # the tree span the same number of steps, whose power is computed from that number.
     def solve_time_invariant(b, reset_in_scan_order, reverse):
         axis, length = b.ndim - 2, b.shape[-2]
-        spans = 2 ** np.arange(length.bit_length())
+        spans = 2 ** jnp.arange(length.bit_length(), dtype=jnp.int32)
         # A loop, because XLA would compute a power anew for each element it multiplies.
-        powers = jax.lax.map(decay.powers_of, jnp.asarray(spans, jnp.int32))
+        powers = jax.lax.map(decay.powers_of, spans)
+        calls = iter(_calls(length))
 
         def combine(left, right):
-            (n_left, reset_left, b_left), (n_right, reset_right, b_right) = left, right
-            # The right elements of a call are of one level of the tree.
-            (span,) = np.unique(n_right) if n_right.size else spans[:1]
-            carried = _multiply(powers[int(span).bit_length() - 1], b_left)
+            (reset_left, b_left), (reset_right, b_right) = left, right
+            level, size = next(calls)
+            if b_right.shape[axis] != size:
+                raise RuntimeError(
+                    "`jax.lax.associative_scan` must combine all pairs of a level at "
+                    f"once, got {b_right.shape[axis]} of {size} pairs; use the JAX of "
+                    "pyproject.toml."
+                )
+            carried = _multiply(powers[level], b_left)
             if reset is not None:
                 carried = jnp.where(reset_right[..., None], 0, carried)
                 reset_right = reset_left | reset_right
-            return n_left + n_right, reset_right, carried + b_right
+            return reset_right, carried + b_right
 
         reset = reset_in_scan_order
         if reset is not None:
             # All elements need the same rank, because they share the scanned axis.
             reset = jnp.expand_dims(reset, tuple(range(axis + 1 - reset.ndim)))
-        counts = np.ones((1,) * axis + (length,), np.int32)
-        # The counts are numbers while the rest is traced.
-        with jax.ensure_compile_time_eval():
-            elements = (jnp.asarray(counts), reset, b)
-            return jax.lax.associative_scan(combine, elements, reverse, axis)[2]
+        return jax.lax.associative_scan(combine, (reset, b), reverse, axis)[1]
 
     return solve_time_invariant
+
+
+def _calls(length):
+    """Level and number of pairs of each call by `jax.lax.associative_scan`.
+
+    It combines neighbours level by level, each of half the size, and on the way back
+    the states before the elements of each level with these, but for the first one.
+    """
+    sizes = [length >> level for level in range(length.bit_length() - 1)]
+    down = [(level, size // 2) for level, size in enumerate(sizes)]
+    up = [(level, (size - 1) // 2) for level, size in enumerate(sizes)]
+    return [*down, *reversed(up)]
 
 
 def chunked(decay: Decay, length: int) -> Solver:

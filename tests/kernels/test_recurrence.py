@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ssm_jax.kernels import LogDecay, linear_recurrence
+from ssm_jax.kernels import LogDecay, linear_recurrence, scan
 from tests.kernels import oracle
 from tests.kernels.cases import (
     CONSTANT,
@@ -87,6 +87,19 @@ def test_program_of_a_real_decay_has_no_complex_values(method):
     decay, p = make("real", (1100, N))
     options = {"reverse": False, "method": method}
     assert "complex" not in evaluate.lower(decay, *p[1:6], **options).as_text()
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 6, 8, 13, 64, 100])
+def test_elements_of_a_call_span_the_steps_of_its_level(length):
+    called = []
+
+    def count(left, right):
+        called.append(np.asarray(right))
+        return left + right
+
+    jax.lax.associative_scan(count, jnp.ones(length, jnp.int32))
+    for right, (level, size) in zip(called, scan._calls(length), strict=True):
+        np.testing.assert_array_equal(right, np.full(size, 2**level))
 
 
 @each_length
