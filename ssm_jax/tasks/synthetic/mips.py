@@ -118,7 +118,7 @@ def _best_keys(query: np.ndarray, key: np.ndarray) -> np.ndarray:
         best[start:stop] = found = scores.argmax(axis=1)
         first = scores[rows, found]
         scores[rows, found] = -np.inf
-        gap[start:stop] = first - scores[rows, scores.argmax(axis=1)]
+        gap[start:stop] = first - scores.max(axis=1)
     # The rounding of float32 products differs between machines, so that those that it
     # could exchange are compared again in float64: a few in a batch.
     for i in np.flatnonzero(gap < _ROUNDING):
