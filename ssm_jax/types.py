@@ -24,7 +24,7 @@ from jaxtyping import Bool, Complex, Float, Inexact, Int, Integer, Key, Shaped
 Array = jax.Array | np.ndarray
 """Type of array arguments. Functions return `jax.Array`."""
 
-Method = Literal["auto", "sequential", "associative", "chunked", "fft"]
+Method = Literal["auto", "sequential", "associative", "chunked", "fft", "pallas"]
 """Evaluation method of a recurrence. It affects cost and rounding, not the result."""
 
 Readout = Literal["real", "prod"]

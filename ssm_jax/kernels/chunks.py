@@ -33,12 +33,15 @@ class ChunkedForm(NamedTuple):
       by_steps: With ``"sequential"``, call both functions in the loop over steps,
         without the axis ``c``; no decays and states of several steps are stored. False
         if they multiply matrices, which is slow there.
+      kernel: With ``"pallas"``, evaluates the recurrence instead of `by_chunks`:
+        ``(state, reset, lengths) -> (y, last)``. None if it has no kernel of its own.
     """
 
     decay_and_input: DecayAndInput
     readout: ReadoutFn
     inputs: PyTree
     by_steps: bool = True
+    kernel: Callable[..., tuple[Array, Array]] | None = None
 
 
 def by_chunks(
@@ -71,7 +74,9 @@ def by_chunks(
       ``(y, last)``: outputs, ``(*b, l, o)``, and the state after the last
       valid step.
     """
-    decay_and_input, readout, inputs, by_steps = form
+    decay_and_input, readout, inputs, by_steps, kernel = form
+    if method == "pallas" and kernel is not None:
+        return kernel(state, reset, lengths)
     length, n_axes = jax.tree.leaves(inputs)[0].shape[axis], state.ndim - axis
     if method == "auto":
         # Of any input-dependent decay.

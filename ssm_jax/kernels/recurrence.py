@@ -56,7 +56,11 @@ def linear_recurrence(
         the most memory. ``"chunked"``: depth ``sqrt(l)``, two passes over memory.
         ``"fft"``: convolution, for a time-invariant decay without resets; if a decay
         exceeds 1 by so much that the FFT would lose precision, falls back to
-        ``"sequential"`` at run time. ``"auto"``: the result of `chosen_method`.
+        ``"sequential"`` at run time. ``"pallas"``: a kernel for TPUs, and with JAX 0.12
+        for NVIDIA GPUs from Hopper on, which steps through the sequence within the
+        chip and reads and writes each array once; complex numbers are split into their
+        parts before and joined after it. On CPUs it is interpreted, for tests.
+        ``"auto"``: the result of `chosen_method`.
 
     Returns:
       ``(h, h_last)``: all states, ``(*b, l, n)``, and the state after the step that is
@@ -104,7 +108,8 @@ def chosen_method(
     Returns:
       ``"sequential"`` on CPUs, where it is faster than the parallel methods, and for a
       single step, as in decoding. On other platforms ``"chunked"`` for a time-invariant
-      decay and ``"associative"`` for an input-dependent one.
+      decay and ``"associative"`` for an input-dependent one. Never ``"pallas"``, which
+      has not been measured on a device.
 
     Example:
       >>> chosen_method(jnp.array([0.5]), platform="gpu")
@@ -144,7 +149,12 @@ def _solve(a, b, h0, reset, *, reverse, method):
     if reset_transposed is not None:
         reset_transposed = shift_next(reset_transposed[..., None])[..., 0]
     solver = solver_transposed = _solver(fixed, b.shape[-2], method)
-    if not _is_time_invariant(a):
+    if method == "pallas" and not _is_time_invariant(a):
+        # Its kernel takes the decays of the adjoint from where they are in memory.
+        numbers = _to_numbers(fixed, reset_in_scan_order, b.dtype)
+        solver_transposed = _pallas(InputDependentDecay(numbers), adjoint=True)
+        reset_transposed = None
+    elif not _is_time_invariant(a):
         solver_transposed = _solver(shift_next(fixed), b.shape[-2], method)
 
     def system(h):
@@ -169,9 +179,18 @@ def _solver(a, length, method) -> scan.Solver:
         return scan.sequential(decay)
     if method == "associative":
         return scan.associative(decay)
+    if method == "pallas":
+        return _pallas(decay)
     if method == "chunked" or isinstance(decay, InputDependentDecay):
         return scan.chunked(decay, length)
     return _fft_or_sequential(decay, length)
+
+
+def _pallas(decay, **options) -> scan.Solver:
+    # Imported where it is used: Pallas takes longer to import than all kernels.
+    from ssm_jax.kernels import pallas
+
+    return pallas.solver(decay, **options)
 
 
 def _fft_or_sequential(decay, length) -> scan.Solver:

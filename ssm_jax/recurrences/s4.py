@@ -186,7 +186,8 @@ class S4(Recurrence):
 
 
 def _resolved(method, x, reset):
-    if method == "associative" or (method == "fft" and reset is not None):
+    refused = ("associative", "pallas", *["fft"] * (reset is not None))
+    if method in refused:
         raise ValueError(
             "`method` must be 'sequential' or 'chunked' for a dense matrix, or 'fft' "
             f"without `reset`, got {method!r}; 'auto' chooses by length."

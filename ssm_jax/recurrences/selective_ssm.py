@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.precision import bounded_exp, in_float32, matmul_f32
+from ssm_jax.kernels.selective import selective_form
 from ssm_jax.recurrences.families.initializers import log_uniform, validate_dt_range
 from ssm_jax.recurrences.families.input_dependent import (
     ChunkedForm,
@@ -145,6 +146,10 @@ class SelectiveSSM(InputDependent):
     ) -> tuple[Outputs, Float[jax.Array, "*b d n"]]:
         """Maps a sequence to a sequence; see `InputDependent.apply`.
 
+        The method ``"pallas"`` is a kernel from ``Delta``, ``B`` and ``C`` to the
+        outputs, which keeps all states within the chip. It has no forward-mode
+        derivative.
+
         ``dt``, ``(*b, l)`` or ``(l,)``, multiplies the step ``Delta`` of each step; for
         irregular samples it is the time since the previous one in units of the mean
         interval. It is at least 0; that of a padded step has no effect. None means 1.
@@ -173,22 +178,6 @@ class SelectiveSSM(InputDependent):
     ) -> ChunkedForm:
         """Returns the recurrence with ``Delta``, ``B``, ``C`` computed from ``x``."""
         n = params["log_rate"].shape[-1]
-        rates = bounded_exp(params["log_rate"])
-
-        def form(inputs):
-            x, dt, B, _ = inputs
-            # (b, c, d, n), for the steps of one chunk only.
-            # A < 0 and Delta > 0: no decay exceeds 1, whatever the input.
-            decay = jnp.exp(-dt[..., None] * rates)
-            # Delta B x by Euler's rule, as in the authors' code; see the note above.
-            return decay, (dt * x)[..., None] * B[..., None, :]
-
-        def read(inputs, h):
-            x, _, _, C = inputs
-            # A sum, not a matrix product: in full float32 also on GPUs and TPUs.
-            y = jnp.sum(h * C[..., None, :], -1)
-            return y + params["feedthrough"] * x
-
         # Matrix products of all steps at once, as they are small beside the states.
         chosen = matmul_f32(x, params["input_kernel"])
         rank = chosen.shape[-1] - 2 * n
@@ -196,4 +185,5 @@ class SelectiveSSM(InputDependent):
         step = matmul_f32(step, params["step_kernel"]) + params["step_bias"]
         steps = jax.nn.softplus(step)
         steps = steps if dt is None else steps * dt[..., None]
-        return ChunkedForm(form, read, (x, steps, B, C))
+        rates = bounded_exp(params["log_rate"])
+        return selective_form(x, steps, B, C, rates, params["feedthrough"])

@@ -10,7 +10,7 @@ import pytest
 from ssm_jax.kernels import LogDecay, linear_recurrence
 from tests.kernels import oracle
 
-METHODS = ("sequential", "associative", "chunked", "fft")
+METHODS = ("sequential", "associative", "chunked", "pallas", "fft")
 SCANS = METHODS[:-1]
 N = 4
 LOG_ABS = np.array([-0.3, -0.01, 0.0, -2.0], np.float32)

@@ -106,8 +106,9 @@ def test_checkpoint_changes_no_gradient(method):
     oracle.assert_close(grads, expected(decay, p)[1], 1e-6)
 
 
+# Pallas is interpreted here, which JAX does not support with varying axes.
 @pytest.mark.full
-@each_method
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "pallas"])
 def test_gradient_inside_shard_map_is_that_of_one_device(method):
     decay, p = make("log_phase", (8, 5, N))
     mesh = jax.make_mesh((8,), ("data",), (jax.sharding.AxisType.Auto,))

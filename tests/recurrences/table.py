@@ -36,6 +36,10 @@ METHODS = ("sequential", "fft", "chunked", "associative")
 # Methods for input-dependent decays.
 VARYING = ("sequential", "chunked", "associative")
 
+# Rows that are evaluated in Pallas, too, whose kernels are interpreted here: one of
+# each way to call `linear_recurrence`, and those with a kernel of their own.
+PALLAS = ("dlr", "s5_bidirectional", "selective", "fru", "gru")
+
 # Initial rates that have an effect within few steps.
 FAST = {"d_state": 3, "dt_min": 0.02, "dt_max": 0.2}
 DLRS = {
@@ -270,4 +274,8 @@ ROWS |= {
 ROWS |= {
     name: ROWS[name]._replace(brief=True, methods=("sequential", "associative"))
     for name in ("sru", "fru_summed", "rnn", "lstm", "gated_attention")
+}
+ROWS |= {
+    name: ROWS[name]._replace(methods=(*ROWS[name].methods, "pallas"))
+    for name in PALLAS
 }

@@ -29,7 +29,7 @@ from tests.recurrences.cases import (
 wanted = functools.cache(lambda row, length: expected(row, problem(row, length)))
 
 
-@rows(methods=METHODS, lengths=True, brief=True)
+@rows(methods=(*METHODS, "pallas"), lengths=True, brief=True)
 def test_every_method_equals_the_definition(row, method, length):
     given = evaluate(row.recurrence, problem(row, length), method=method)
     check(given, wanted(row, length))

@@ -201,7 +201,7 @@ def convolve_modes(
 
 
 def _check_method(method, reset):
-    if method in ("associative", "chunked"):
+    if method in ("associative", "chunked", "pallas"):
         raise ValueError(
             "`method` must be 'sequential' or 'fft' for a finite kernel, got "
             f"{method!r}; 'auto' chooses one of them."

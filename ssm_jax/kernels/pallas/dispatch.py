@@ -1,0 +1,100 @@
+"""``h_t = a_t h_{t-1} + b_t`` by the kernel of the platform that is compiled for."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.decays import Decay, InputDependentDecay
+from ssm_jax.kernels.pallas import parts
+from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.kernels.scan import Solver
+
+
+def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
+    """Returns a solver by the kernel of `target_platform`.
+
+    Args:
+      decay: The decay.
+      adjoint: For an input-dependent decay, solve ``h_t = a_{t-1} h_{t-1} + b_t``, with
+        ``a_{t+1} h_{t+1}`` in reverse order. The adjoint of a recurrence has this form;
+        its decays need not be shifted in memory.
+
+    Raises:
+      ValueError: There is no kernel for this GPU or this version of JAX.
+    """
+    kernel = _kernel()
+
+    def flat(values):
+        """Reshapes ``(*b, l, n)`` to ``(b, l, n)``."""
+        return values.reshape(-1, *values.shape[-2:])
+
+    if isinstance(decay, InputDependentDecay):
+
+        def solve_input_dependent(b, reset_in_scan_order, reverse):
+            a = decay.a
+            if reset_in_scan_order is not None:
+                a = jnp.where(reset_in_scan_order[..., None], 0, a)
+            a = flat(jnp.broadcast_to(a, b.shape))
+            h = kernel.input_dependent(
+                parts.split(a), parts.split(flat(b)), reverse=reverse, adjoint=adjoint
+            )
+            return parts.join(h).reshape(b.shape)
+
+        return solve_input_dependent
+
+    def solve_time_invariant(b, reset_in_scan_order, reverse):
+        length = b.shape[-2]
+        steps = jnp.arange(1, kernel.block_length(length) + 1)
+        hi, lo = decay.two_float()
+        reset = reset_in_scan_order
+        if reset is not None:
+            reset = jnp.broadcast_to(reset, b.shape[:-1]).reshape(-1, length)
+        h = kernel.time_invariant(
+            (parts.split(hi[None]), parts.split(lo[None])),
+            parts.split(decay.powers_of(steps)),
+            parts.split(flat(b)),
+            reset,
+            reverse=reverse,
+        )
+        return parts.join(h).reshape(b.shape)
+
+    return solve_time_invariant
+
+
+def selective() -> Any:
+    """Returns the module of the selective recurrence for `target_platform`."""
+    if on_gpu():
+        from ssm_jax.kernels.pallas import selective_gpu
+
+        return selective_gpu
+    from ssm_jax.kernels.pallas import selective_tpu
+
+    return selective_tpu
+
+
+def on_gpu() -> bool:
+    """Returns whether the kernels for GPUs are evaluated.
+
+    Raises:
+      ValueError: There is a GPU, but no kernel for it or for this version of JAX.
+    """
+    platform = target_platform()
+    if platform not in ("gpu", "cuda", "rocm"):
+        return False
+    if platform == "rocm" or jax.__version_info__ < (0, 12):
+        raise ValueError(
+            f"`method` must not be 'pallas' for {platform} with JAX {jax.__version__}; "
+            "its kernels need CUDA and JAX 0.12, or use 'auto'."
+        )
+    return True
+
+
+def _kernel() -> Any:
+    if on_gpu():
+        from ssm_jax.kernels.pallas import gpu
+
+        return gpu
+    from ssm_jax.kernels.pallas import tpu
+
+    return tpu

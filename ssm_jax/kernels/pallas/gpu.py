@@ -1,0 +1,176 @@
+"""The recurrence for GPUs: a warpgroup per sequence and 128 states, by Mosaic GPU.
+
+A thread holds one state in its registers. The loads of several steps are issued before
+the first of them is computed, so that they overlap.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from ssm_jax.kernels.pallas import parts
+from ssm_jax.kernels.pallas.parts import Parts
+from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.types import Array, Bool
+
+# States of a block, one per thread of a warpgroup.
+_STATES = 128
+
+# Steps whose operands are loaded at once.
+_AT_ONCE = 16
+
+# Steps that a time-invariant decay is multiplied over without its powers.
+_STEPS = 64
+
+
+def block_length(length: int) -> int:
+    """Returns the number of steps of a block."""
+    return min(_STEPS, length)
+
+
+def input_dependent(a: Parts, b: Parts, *, reverse: bool, adjoint: bool) -> Parts:
+    """Returns all states for decays and inputs ``(b, l, n)``; see `solver`."""
+    length = b[0].shape[1]
+
+    def kernel(a, b, h):
+        row, states = _block()
+
+        def steps(first, count, carry):
+            at = [_at(first + u, length, reverse) for u in range(count)]
+            loaded = [(_load(a, row, t, states), _load(b, row, t, states)) for t in at]
+            out = []
+            for a_t, b_t in loaded:
+                if adjoint:
+                    out.append(parts.plus(carry, b_t))
+                    carry = parts.times(a_t, out[-1])
+                else:
+                    carry = parts.plus(parts.times(a_t, carry), b_t)
+                    out.append(carry)
+            for t, h_t in zip(at, out, strict=True):
+                _store(h, row, t, states, h_t)
+            return carry
+
+        _in_groups(steps, 0, length, _zeros(b))
+
+    return _call(kernel, b, a, b)
+
+
+def time_invariant(
+    decay: tuple[Parts, Parts],
+    power: Parts,
+    b: Parts,
+    reset: Bool[Array, "b l"] | None,
+    *,
+    reverse: bool,
+) -> Parts:
+    """Returns all states for a decay of each state, as the kernel of the TPU does."""
+    length = b[0].shape[1]
+    size = block_length(length)
+
+    def kernel(flags, decay, power, b, h):
+        row, states = _block()
+        hi, lo = (tuple(part[0, states] for part in value) for value in decay)
+        zeros = _zeros(b)
+
+        def steps(begin, before_block, first, count, carry):
+            local, before, _ = carry
+            at = [_at(begin + first + u, length, reverse) for u in range(count)]
+            loaded = [_load(b, row, t, states) for t in at]
+            powers = [
+                tuple(part[first + u, states] for part in power) for u in range(count)
+            ]
+            out = []
+            for t, b_t, power_t in zip(at, loaded, powers, strict=True):
+                if flags is not None:
+                    keep = jnp.full(_STATES, flags[row, t] == 0)
+                    local, before = parts.where(keep, local), parts.where(keep, before)
+                # The small terms are added first, so that the correction is not lost.
+                small = parts.plus(parts.times(lo, local), b_t)
+                local = parts.plus(parts.times(hi, local), small)
+                out.append(parts.plus(local, parts.carried(power_t, before)))
+            for t, h_t in zip(at, out, strict=True):
+                _store(h, row, t, states, h_t)
+            return local, before, out[-1]
+
+        def block(begin, count, before):
+            carry = zeros, before, zeros
+            return _in_groups(partial(steps, begin, before), 0, count, carry)[2]
+
+        before = jax.lax.fori_loop(
+            0, length // size, lambda k, before: block(k * size, size, before), zeros
+        )
+        if rest := length % size:
+            block(length - rest, rest, before)
+
+    flags = None if reset is None else reset.astype(jnp.int32)
+    return _call(kernel, b, flags, decay, power, b)
+
+
+def interpreted() -> Any:
+    """Returns how the kernels are interpreted where there is no GPU, else None."""
+    if target_platform() in ("gpu", "cuda"):
+        return None
+    # From JAX 0.12 on.
+    return plgpu.InterpretGPUParams()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _in_groups(steps, first, count, carry):
+    """Folds ``steps(first, count, carry)`` over groups; the last one may be smaller."""
+    groups, rest = divmod(count, _AT_ONCE)
+
+    def body(k, carry):
+        return steps(first + k * _AT_ONCE, _AT_ONCE, carry)
+
+    carry = jax.lax.fori_loop(0, groups, body, carry)
+    return steps(first + groups * _AT_ONCE, rest, carry) if rest else carry
+
+
+def _block():
+    """Returns the sequence and the states of this warpgroup."""
+    states = pl.ds(jax.lax.axis_index("states") * _STATES, _STATES)
+    return jax.lax.axis_index("sequences"), states
+
+
+def _at(step, length, reverse):
+    return length - 1 - step if reverse else step
+
+
+def _zeros(like):
+    return tuple(jnp.zeros(_STATES, part.dtype) for part in like)
+
+
+def _load(refs, row, t, states):
+    return tuple(ref[row, t, states] for ref in refs)
+
+
+def _store(refs, row, t, states, values):
+    for ref, value in zip(refs, values, strict=True):
+        ref[row, t, states] = value
+
+
+def _call(kernel, like, *operands):
+    """Calls a kernel with states padded to whole warpgroups."""
+    rows, length, n = like[0].shape
+    fill = -n % _STATES
+
+    def pad(values):
+        if values.dtype == jnp.int32:  # flags
+            return values
+        return jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, fill)])
+
+    varying = jax.typeof(like[0]).manual_axis_type
+    shape = jax.ShapeDtypeStruct(
+        (rows, length, n + fill), like[0].dtype, manual_axis_type=varying
+    )
+    (h,) = plgpu.kernel(
+        kernel,
+        out_type=[(shape,) * len(like)],
+        grid=(rows, (n + fill) // _STATES),
+        grid_names=("sequences", "states"),
+        interpret=interpreted(),
+    )(*jax.tree.map(pad, operands))
+    return tuple(part[..., :n] for part in h)

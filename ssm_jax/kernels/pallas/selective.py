@@ -1,0 +1,91 @@
+"""The selective recurrence of Mamba in one kernel: its states are never in memory."""
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.chunks import by_chunks, chunk_size
+from ssm_jax.kernels.pallas import dispatch
+from ssm_jax.kernels.selective import selective_form
+from ssm_jax.types import Activations, Array, Float, Int, Outputs, Steps
+
+
+def selective_scan(
+    x: Activations,
+    dt: Activations,
+    B: Float[Array, "*b l n"],
+    C: Float[Array, "*b l n"],
+    rates: Float[Array, "d n"],
+    feedthrough: Float[Array, " d"],
+    state: Float[Array, "*b d n"],
+    reset: Steps | None = None,
+    lengths: Int[Array, "*b"] | None = None,
+) -> tuple[Outputs, Float[jax.Array, "*b d n"]]:
+    """Evaluates a selective SSM; see `selective_form` for the first arguments.
+
+    The kernel reads ``x``, ``dt``, ``B`` and ``C`` once and writes ``y`` and one state
+    per block of steps. For TPUs the backward pass is a kernel, too, which computes the
+    states of a block anew; for GPUs it is that of `by_chunks`. There is no forward-mode
+    derivative.
+
+    Args:
+      x: Inputs, ``(*b, l, d)``.
+      dt: Steps.
+      B: Projections of the inputs.
+      C: Readouts.
+      rates: Decay rates.
+      feedthrough: Weights of the inputs in the outputs.
+      state: State before the first step, ``(*b, d, n)``.
+      reset: True where a segment starts, ``(*b, l)``. None means one segment.
+      lengths: Number of valid steps of each row, ``(*b,)``. None means all.
+
+    Returns:
+      ``(y, last)``: outputs and the state after the last valid step.
+    """
+    *batch, length, d = x.shape
+    if lengths is not None:
+        valid = jnp.arange(length) < lengths[..., None]
+        # A step of zero is the identity. A reset on padding would clear the state.
+        dt = jnp.where(valid[..., None], dt, 0)
+        reset = None if reset is None else reset & valid
+    if reset is not None:
+        reset = jnp.broadcast_to(reset, (*batch, length)).reshape(-1, length)
+    sequences = (v.reshape(-1, *v.shape[-2:]) for v in (x, dt, B, C))
+    state = state.reshape(-1, *state.shape[-2:])
+    y, last = _scan((*sequences, rates, feedthrough, state), reset)
+    return y.reshape(*batch, length, d), last.reshape(*batch, *last.shape[1:])
+
+
+@jax.custom_vjp
+def _scan(operands, reset):
+    return _forward(operands, reset)[0]
+
+
+def _forward(operands, reset):
+    y, last, starts = dispatch.selective().forward(*operands, reset)
+    return (y, last), (operands, reset, starts)
+
+
+def _backward(residuals, cotangents):
+    operands, reset, starts = residuals
+    if not dispatch.on_gpu():
+        return dispatch.selective().backward(
+            *operands, reset, starts, *cotangents
+        ), None
+
+    def recomputed(*operands):
+        *form, state = operands
+        size = chunk_size(form[0].shape[1], state.shape[-1])
+        return by_chunks(
+            selective_form(*form),
+            state,
+            axis=1,
+            reset=reset,
+            lengths=None,
+            size=size,
+            method="auto",
+        )
+
+    return jax.vjp(recomputed, *operands)[1](cotangents), None
+
+
+_scan.defvjp(_forward, _backward)

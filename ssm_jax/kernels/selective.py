@@ -1,0 +1,51 @@
+"""The selective recurrence of Mamba, with given steps, projections and readouts."""
+
+import jax.numpy as jnp
+
+from ssm_jax.kernels.chunks import ChunkedForm
+from ssm_jax.types import Activations, Array, Float
+
+
+def selective_form(
+    x: Activations,
+    dt: Activations,
+    B: Float[Array, "*b l n"],
+    C: Float[Array, "*b l n"],
+    rates: Float[Array, "d n"],
+    feedthrough: Float[Array, " d"],
+) -> ChunkedForm:
+    r"""Returns a selective SSM, whose state is ``(*b, d, n)``, as a `ChunkedForm`.
+
+    .. math::
+      h_t = \exp(-\Delta_t r) h_{t-1} + \Delta_t B_t x_t, \qquad
+      y_t = \langle C_t, h_t \rangle + D x_t
+
+    Args:
+      x: Inputs, ``(*b, l, d)``.
+      dt: Steps ``Delta``, positive, ``(*b, l, d)``.
+      B: Projections of the inputs, ``(*b, l, n)``, which all channels share.
+      C: Readouts, ``(*b, l, n)``, which all channels share.
+      rates: Decay rates ``r``, positive, ``(d, n)``.
+      feedthrough: ``D``, ``(d,)``.
+    """
+
+    def decay_and_input(inputs):
+        x, dt, B, _ = inputs
+        # (b, c, d, n), for the steps of one chunk only.
+        # r > 0 and Delta > 0: no decay exceeds 1, whatever the input.
+        decay = jnp.exp(-dt[..., None] * rates)
+        # Delta B x by Euler's rule.
+        return decay, (dt * x)[..., None] * B[..., None, :]
+
+    def readout(inputs, h):
+        x, _, _, C = inputs
+        # A sum, not a matrix product: in full float32 also on GPUs and TPUs.
+        return jnp.sum(h * C[..., None, :], -1) + feedthrough * x
+
+    def by_kernel(*args):
+        # Imported where it is used: Pallas takes longer to import than all kernels.
+        from ssm_jax.kernels.pallas.selective import selective_scan
+
+        return selective_scan(x, dt, B, C, rates, feedthrough, *args)
+
+    return ChunkedForm(decay_and_input, readout, (x, dt, B, C), kernel=by_kernel)
