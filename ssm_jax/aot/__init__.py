@@ -19,6 +19,7 @@ from ssm_jax.aot.abstract import AbstractRun, abstract_run
 from ssm_jax.aot.collectives import Collective, Traffic, traffic
 from ssm_jax.aot.compilers import missing_packages, prepare, topology_devices
 from ssm_jax.aot.largest import largest_batch
+from ssm_jax.aot.memory_traffic import bytes_moved
 from ssm_jax.aot.programs import (
     Program,
     compile_program,
@@ -37,6 +38,7 @@ __all__ = [
     "Target",
     "Traffic",
     "abstract_run",
+    "bytes_moved",
     "compile_program",
     "compile_programs",
     "decode_program",

@@ -1,10 +1,9 @@
 """The collectives of a compiled program, counted in its HLO text."""
 
-import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+
+from ssm_jax.aot.hlo import parse, size_of, trip_count
 
 KINDS = (
     "all-reduce",
@@ -16,13 +15,6 @@ KINDS = (
     "collective-broadcast",
 )
 """The collectives of XLA."""
-
-_ATTRIBUTE = re.compile(r"(\w+)=%?([\w.\-]+)")
-_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
-_INSTRUCTION = re.compile(r"^\s*(ROOT )?%?([\w.\-]+) = (.*)$")
-_TRIP_COUNT = re.compile(r'known_trip_count"?:\{"?n"?:"?(\d+)')
-_TYPE = re.compile(r"([a-z]+\d*\w*)\[([\d,<=]*)\]")
 
 
 @dataclass(frozen=True)
@@ -58,15 +50,6 @@ class Traffic:
     exact: bool
 
 
-class _Instruction(NamedTuple):
-    name: str
-    type: str
-    opcode: str
-    operands: tuple[str, ...]
-    rest: str  # the arguments as text, and the attributes
-    is_root: bool
-
-
 def traffic(text: str) -> Traffic:
     """Counts the collectives of one execution of a compiled program.
 
@@ -91,12 +74,7 @@ def traffic(text: str) -> Traffic:
       >>> found.collectives
       (Collective(kind='all-reduce', count=1, bytes=32),)
     """
-    computations, entry = _parse(text)
-    if entry is None:
-        raise ValueError(
-            "`text` must be that of an HLO module, got none with an entry; "
-            "`compiled.as_text()` returns it."
-        )
+    computations, entry = parse(text)
     loops: dict[str, int | None] = {}
     found, exact = _Counter(computations, loops).of(entry)
     ordered = (Collective(kind, *found[kind]) for kind in KINDS if kind in found)
@@ -125,9 +103,9 @@ class _Counter:
         return total, exact
 
     def _called(self, each) -> Iterator[tuple[dict, bool]]:
-        named = dict(_ATTRIBUTE.findall(each.rest))
+        named = each.attributes()
         if each.opcode == "while":
-            times = self._trip_count(each, named["condition"])
+            times = trip_count(each, self._computations)
             self._loops[each.name] = times
             for part in (named["body"], named["condition"]):
                 found, exact = self.of(part)
@@ -137,79 +115,12 @@ class _Counter:
                 }
                 yield times_found, exact and not (found and times is None)
         elif each.opcode == "conditional":
-            branches = _BRANCHES.search(each.rest)
-            names = re.findall(r"[\w.\-]+", branches.group(1)) if branches else []
-            names += [
-                named[key]
-                for key in ("true_computation", "false_computation")
-                if key in named
-            ]
-            parts = [self.of(name) for name in names]
+            parts = [self.of(name) for name in each.branches()]
             yield max(parts, key=lambda part: _total_bytes(part[0]), default=({}, True))
         elif each.opcode in ("fusion", "async-start"):
             yield self.of(named["calls"])
         elif each.opcode == "call":
             yield self.of(named["to_apply"])
-
-    def _trip_count(self, loop, condition) -> int | None:
-        if known := _TRIP_COUNT.search(loop.rest):
-            return int(known.group(1))
-        # Loops of JAX with a fixed number of iterations count from 0 in steps of 1.
-        inside = list(self._computations.get(condition, []))
-        root = next((each for each in inside if each.is_root), None)
-        while root is not None and root.opcode == "fusion":
-            fused = self._computations.get(
-                dict(_ATTRIBUTE.findall(root.rest))["calls"], []
-            )
-            inside += fused
-            root = next((each for each in fused if each.is_root), None)
-        if root is None or root.opcode != "compare" or "direction=LT" not in root.rest:
-            return None
-        values = {
-            each.rest.split(")")[0]
-            for each in inside
-            if each.opcode == "constant" and each.type.startswith(("s32", "u32"))
-        }
-        value = values.pop() if len(values) == 1 else ""
-        return int(value) if value.isdecimal() else None
-
-
-def _parse(text):
-    """Returns the instructions of each computation, and the name of the entry."""
-    computations: dict[str, list[_Instruction]] = {}
-    current, entry = None, None
-    for line in text.splitlines():
-        if header := _COMPUTATION.match(line):
-            current = computations.setdefault(header.group(2), [])
-            entry = header.group(2) if header.group(1) else entry
-        elif line.startswith("}"):
-            current = None
-        elif current is not None and (match := _INSTRUCTION.match(line)):
-            current.append(_instruction(*match.groups()))
-    return computations, entry
-
-
-def _instruction(root, name, rest):
-    # Types and layouts have parentheses: `(f32[8]{0:T(8,128)}, u32[])`.
-    if rest.startswith("("):
-        end = _closing(rest, 0) + 1
-        type_, rest = rest[:end], rest[end + 1 :]
-    else:
-        type_, _, rest = rest.partition(" ")
-    opcode, _, rest = rest.partition("(")
-    arguments = rest[: _closing("(" + rest, 0) - 1]
-    operands = tuple(re.findall(r"%([\w.\-]+)", arguments))
-    return _Instruction(name, type_, opcode, operands, rest, root is not None)
-
-
-def _closing(text, at):
-    """Returns the position of the parenthesis that closes the one at ``at``."""
-    depth = 0
-    for position in range(at, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[position], 0)
-        if depth == 0:
-            return position
-    return len(text)
 
 
 def _kind(opcode):
@@ -234,8 +145,8 @@ def _payload(each, types):
     # Types of asynchronous forms hold the operands, the results and contexts.
     if each.opcode.endswith("-start") and each.opcode != "all-reduce-start":
         result = _elements(result)[1]
-    given = sum(_size(types.get(name, "")) for name in each.operands)
-    return max(given, _size(result))
+    given = sum(size_of(types.get(name, "")) for name in each.operands)
+    return max(given, size_of(result))
 
 
 def _elements(type_):
@@ -247,17 +158,6 @@ def _elements(type_):
             found.append(type_[start:position])
             start = position + 1
     return found
-
-
-def _size(type_):
-    """Bytes of all arrays in a type."""
-    total = 0
-    for dtype, shape in _TYPE.findall(type_):
-        bits = re.search(r"\d+", dtype)
-        n_bits = int(bits.group()) if bits else {"pred": 8}.get(dtype, 0)
-        sizes = [int(size.lstrip("<=")) for size in shape.split(",") if size]
-        total += math.prod(sizes) * n_bits // 8
-    return total
 
 
 def _add(total, found):

@@ -26,7 +26,7 @@ def forward(x, dt, B, C, rates, feedthrough, state, reset):
 
     def kernel(flags, x, dt, B, C, rates, feedthrough, first, y, last, starts, h_ref):
         @pl.when(pl.program_id(2) == 0)
-        def _():
+        def start():
             h_ref[...] = first[0]
 
         starts[0, 0] = h_ref[...]
@@ -91,7 +91,7 @@ def backward(
         of_x, of_dt, of_B, of_C, of_rates, of_feedthrough, of_state, h_ref, g_ref = refs
 
         @pl.when(pl.program_id(2) == 0)
-        def _():
+        def start():
             g_ref[...] = of_last[0]
             of_rates[0] = jnp.zeros_like(rates)
             of_feedthrough[0] = jnp.zeros_like(feedthrough)

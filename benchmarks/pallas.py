@@ -1,0 +1,227 @@
+r"""Compiles the kernels in Pallas for a GPU or a TPU and counts the bytes they move.
+
+    python -m benchmarks.pallas --target=tpu:v5e:1x1
+    python -m benchmarks.pallas --target=gpu:h100:1
+
+The extra ``[compile]`` must be installed, for GPUs with JAX 0.12; nothing is run. Each
+row is a program: ``linear_recurrence`` or the selective recurrence, the evaluation or
+the evaluation with its gradient. ``ratio`` is the bytes that its kernels read and write
+over those of its arguments and results, each read or written once; the method that
+``"auto"`` chooses is beside it. Registers and spilled bytes of GPUs, VMEM and
+instructions of TPUs are those of the largest kernel. Rows of other targets in
+``--output`` are kept.
+"""
+
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from absl import flags
+from jax.sharding import SingleDeviceSharding
+
+from benchmarks.__main__ import table
+from benchmarks.measurement import Row
+from ssm_jax import aot
+from ssm_jax.cli import app
+from ssm_jax.kernels import LogDecay, compiling_for, linear_recurrence
+from ssm_jax.kernels.chunks import by_chunks, chunk_size
+from ssm_jax.kernels.selective import selective_form
+from ssm_jax.training import environment
+from ssm_jax.types import Method, PyTree
+
+RECORDS = Path(__file__).parents[1] / "experiments" / "benchmarks" / "pallas.json"
+
+ROWS, LENGTH, WIDTH, STATES = 8, 4096, 1024, 16
+"""Sequences, steps, states of `linear_recurrence` or channels, states per channel."""
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    flags.DEFINE_string("target", None, "As `compile` takes it.", required=True)
+    flags.DEFINE_list("methods", ["pallas", "auto"], "Methods to compile.")
+    flags.DEFINE_string("output", str(RECORDS), "JSON file of the rows.")
+
+
+def main(argv):
+    """Compiles for ``--target``; prints the rows and writes them to ``--output``."""
+    del argv
+    values = flags.FLAGS
+    target, file = aot.parse_target(values.target), Path(values.output)
+    with tempfile.TemporaryDirectory() as folder:
+        _ask_compilers(folder)
+        aot.prepare(target)
+        device = aot.topology_devices(target)[0]
+        rows = []
+        platform = target.device.platform
+        for row in kernel_rows(device, platform, values.methods, Path(folder)):
+            rows.append({"target": target.text, "jax": jax.__version__} | row)
+            print(f"{row['what']}, {row['pass']}, {row['method']}", file=sys.stderr)
+    print(table(rows))
+    kept = json.loads(file.read_text())["rows"] if file.exists() else []
+    kept = [row for row in kept if row["target"] != target.text]
+    found = {"suite": "pallas", "rows": [*kept, *rows]}
+    file.write_text(json.dumps(environment() | found, indent=1) + "\n")
+
+
+def kernel_rows(
+    device: Any, platform: str, methods: Sequence[Method], folder: Path
+) -> Iterator[Row]:
+    """Yields a row for each program and method.
+
+    Args:
+      device: A device that programs can be compiled for.
+      platform: ``"cuda"`` or ``"tpu"``.
+      methods: Methods of `linear_recurrence`.
+      folder: Where the TPU compiler writes its programs.
+    """
+    for what, (run, arguments) in _programs().items():
+        arguments = jax.tree.map(lambda leaf: _placed(leaf, device), arguments)
+        for method in methods:
+            forward = _with_method(run, method)
+            results = jax.eval_shape(forward, *arguments)
+            least = _bytes((arguments, results))
+            given = jax.tree.map(lambda leaf: _placed(leaf, device), results)
+            yield {"what": what, "pass": "value", "method": method} | _compiled(
+                forward, arguments, least, platform, folder
+            )
+
+            def both(arguments, given, forward=forward):
+                values, gradient = jax.vjp(forward, *arguments)
+                return values, gradient(given)
+
+            # The backward pass reads the decays, the states and what is given; the
+            # selective one reads all arguments and recomputes the states.
+            read = arguments if what == "selective" else (arguments[0], results)
+            least += _bytes((read, given, arguments))
+            yield {"what": what, "pass": "value and gradient", "method": method} | (
+                _compiled(both, (arguments, given), least, platform, folder)
+            )
+
+
+def _programs() -> dict[str, tuple[Callable, tuple[Any, ...]]]:
+    """The programs by name: functions of a method and arguments, and the arguments."""
+    n: Any = jax.ShapeDtypeStruct((WIDTH,), jnp.float32)
+    real = jax.ShapeDtypeStruct((ROWS, LENGTH, WIDTH), jnp.float32)
+    complex_ = jax.ShapeDtypeStruct(real.shape, jnp.complex64)
+    shared = jax.ShapeDtypeStruct((ROWS, LENGTH, STATES), jnp.float32)
+    rates = jax.ShapeDtypeStruct((WIDTH, STATES), jnp.float32)
+    state = jax.ShapeDtypeStruct((ROWS, WIDTH, STATES), jnp.float32)
+
+    def states(method, a, b):
+        return linear_recurrence(a, b, method=method)[0]
+
+    def selective(method, x, dt, B, C, rates, feedthrough, state):
+        return by_chunks(
+            selective_form(x, dt, B, C, rates, feedthrough),
+            state,
+            axis=1,
+            reset=None,
+            lengths=None,
+            size=chunk_size(LENGTH, STATES),
+            method=method,
+        )
+
+    return {
+        "input-dependent, real": (states, (real, real)),
+        "time-invariant, real": (states, (LogDecay(n), real)),
+        "input-dependent, complex": (states, (complex_, complex_)),
+        "time-invariant, complex": (states, (LogDecay(n, n), complex_)),
+        "selective": (selective, (real, real, shared, shared, rates, n, state)),
+    }
+
+
+def _with_method(run, method: Method):
+    return lambda *arguments: run(method, *arguments)
+
+
+def _placed(leaf, device) -> Any:
+    sharding = SingleDeviceSharding(device)
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def _bytes(tree: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def _compiled(function, arguments, least, platform, folder) -> Row:
+    """Compiles a program and reads what its compiler tells."""
+    began = sum(os.times()[:4])
+    with _printed() as printed, compiling_for(platform):
+        compiled: Any = jax.jit(function).lower(*arguments).compile()
+    seconds = sum(os.times()[:4]) - began
+    moved = aot.bytes_moved(compiled.as_text())
+    return {
+        "moved_MiB": moved / 2**20,
+        "ratio": moved / least,
+        "temp_MiB": compiled.memory_analysis().temp_size_in_bytes / 2**20,
+        "compile_cpu_s": seconds,
+        **_of_gpu("".join(printed)),
+        **_of_tpu(folder),
+    }
+
+
+def _ask_compilers(folder: str) -> None:
+    """Makes the compilers tell about their programs; they read this when loaded."""
+    os.environ["MOSAIC_GPU_DUMP_PTXAS"] = "1"
+    options = f"--xla_jf_dump_to={folder}", "--xla_jf_dump_llo_text=true"
+    before = os.environ.get("LIBTPU_INIT_ARGS", "")
+    os.environ["LIBTPU_INIT_ARGS"] = " ".join([before, *options]).strip()
+
+
+@contextmanager
+def _printed():
+    """Gives what libraries print meanwhile, as a list of one text."""
+    found, kept = [], os.dup(1)
+    with tempfile.TemporaryFile("w+", errors="replace") as file:
+        os.dup2(file.fileno(), 1)
+        try:
+            yield found
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+        file.seek(0)
+        found.append(file.read())
+
+
+def _of_gpu(text: str) -> Row:
+    """What the assembler tells of the largest kernel."""
+    registers = [int(n) for n in re.findall(r"Used (\d+) registers", text)]
+    spilled = [int(n) for n in re.findall(r"(\d+) bytes spill stores", text)]
+    return {
+        "registers": max(registers, default=None),
+        "spilled_bytes": max(spilled, default=None),
+    }
+
+
+def _of_tpu(folder: Path) -> Row:
+    """What the TPU compiler tells of the largest kernel in Pallas, if there is one."""
+    vmem, bundles = [], []
+    for file in folder.glob("*-02-original.txt"):
+        text = file.read_text(errors="replace")
+        # A kernel of XLA has no windows of operands.
+        if "input window allocation" in text:
+            sizes = re.findall(r"space=vmem, size = (0x[0-9a-f]+)", text)
+            vmem.append(sum(int(size, 16) for size in sizes))
+            name = file.name.removesuffix("-02-original.txt")
+            for final in folder.glob(f"{name}-*-final_bundles.txt"):
+                if "schedule-analysis" not in final.name:
+                    lines = final.read_text(errors="replace").splitlines()
+                    bundles.append(sum("{" in line for line in lines))
+    for file in folder.iterdir():
+        file.unlink()
+    return {
+        "vmem_MiB": max(vmem) / 2**20 if vmem else None,
+        "bundles": max(bundles, default=None),
+    }
+
+
+if __name__ == "__main__":
+    app.run(main, define_flags)

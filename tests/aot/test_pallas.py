@@ -1,0 +1,48 @@
+"""Kernels in Pallas, compiled for a TPU and a GPU: each array is read or written once."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+
+from ssm_jax import aot
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["tpu:v5e:1x1", "gpu:h100:1", "gpu:h200:1"])
+def test_kernels_move_the_bytes_of_their_arguments_and_results(target, tmp_path):
+    device = aot.parse_target(target).device
+    if missing := aot.missing_packages(device.platform):
+        pytest.skip(f"{', '.join(missing)} not installed: extra [compile]")
+    if device.platform == "cuda" and jax.__version_info__ < (0, 12):
+        pytest.skip("the kernels for GPUs need JAX 0.12")
+    output = tmp_path / "rows.json"
+    # The flags of the tests are those of the CPU, and JAX is used here already.
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    command = [sys.executable, "-m", "benchmarks.pallas", "--methods=pallas"]
+    run = subprocess.run(
+        [*command, f"--target={target}", f"--output={output}"],
+        cwd=ROOT,
+        env=kept,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    rows = {
+        (row["what"], row["pass"]): row
+        for row in json.loads(output.read_text())["rows"]
+    }
+    for decay in ("input-dependent", "time-invariant"):
+        assert rows[f"{decay}, real", "value"]["ratio"] < 1.1
+        assert rows[f"{decay}, real", "value and gradient"]["ratio"] <= 1.2
+    assert rows["selective", "value"]["ratio"] < 1.3
+    if device.platform == "tpu":
+        assert rows["selective", "value and gradient"]["ratio"] < 1.3
+    else:
+        assert not any(row["spilled_bytes"] for row in rows.values())
