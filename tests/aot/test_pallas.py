@@ -1,4 +1,4 @@
-"""Kernels in Pallas, compiled for a TPU and a GPU: each array is read or written once."""
+"""Kernels in Pallas, compiled for TPUs and GPUs: arrays are read or written once."""
 
 import json
 import os
@@ -42,7 +42,6 @@ def test_kernels_move_the_bytes_of_their_arguments_and_results(target, tmp_path)
         assert rows[f"{decay}, real", "value"]["ratio"] < 1.1
         assert rows[f"{decay}, real", "value and gradient"]["ratio"] <= 1.2
     assert rows["selective", "value"]["ratio"] < 1.3
-    if device.platform == "tpu":
-        assert rows["selective", "value and gradient"]["ratio"] < 1.3
-    else:
-        assert not any(row["spilled_bytes"] for row in rows.values())
+    assert rows["selective", "value and gradient"]["ratio"] < 1.3
+    # Of GPUs; None of TPUs.
+    assert not any(row["spilled_bytes"] for row in rows.values())

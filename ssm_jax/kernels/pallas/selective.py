@@ -3,9 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.chunks import by_chunks, chunk_size
 from ssm_jax.kernels.pallas import dispatch
-from ssm_jax.kernels.selective import selective_form
 from ssm_jax.types import Activations, Array, Float, Int, Outputs, Steps
 
 
@@ -22,10 +20,9 @@ def selective_scan(
 ) -> tuple[Outputs, Float[jax.Array, "*b d n"]]:
     """Evaluates a selective SSM; see `selective_form` for the first arguments.
 
-    The kernel reads ``x``, ``dt``, ``B`` and ``C`` once and writes ``y`` and one state
-    per block of steps. For TPUs the backward pass is a kernel, too, which computes the
-    states of a block anew; for GPUs it is that of `by_chunks`. There is no forward-mode
-    derivative.
+    The kernel reads ``x``, ``dt``, ``B`` and ``C`` once and writes ``y``, and for the
+    gradient one state per block of steps. The backward pass, a kernel too, computes the
+    states of a block anew. There is no forward-mode derivative.
 
     Args:
       x: Inputs, ``(*b, l, d)``.
@@ -57,35 +54,20 @@ def selective_scan(
 
 @jax.custom_vjp
 def _scan(operands, reset):
-    return _forward(operands, reset)[0]
+    y, last, *_ = dispatch.selective().forward(*operands, reset, with_starts=False)
+    return y, last
 
 
 def _forward(operands, reset):
-    y, last, starts = dispatch.selective().forward(*operands, reset)
+    kernel = dispatch.selective()
+    y, last, starts = kernel.forward(*operands, reset, with_starts=True)
     return (y, last), (operands, reset, starts)
 
 
 def _backward(residuals, cotangents):
     operands, reset, starts = residuals
-    if not dispatch.on_gpu():
-        return dispatch.selective().backward(
-            *operands, reset, starts, *cotangents
-        ), None
-
-    def recomputed(*operands):
-        *form, state = operands
-        size = chunk_size(form[0].shape[1], state.shape[-1])
-        return by_chunks(
-            selective_form(*form),
-            state,
-            axis=1,
-            reset=reset,
-            lengths=None,
-            size=size,
-            method="auto",
-        )
-
-    return jax.vjp(recomputed, *operands)[1](cotangents), None
+    kernel = dispatch.selective()
+    return kernel.backward(*operands, reset, starts, *cotangents), None
 
 
 _scan.defvjp(_forward, _backward)
