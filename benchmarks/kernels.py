@@ -10,6 +10,7 @@ import numpy as np
 
 from benchmarks.measurement import Row, costs, ratios
 from ssm_jax.kernels import LogDecay, linear_recurrence, modal_kernel
+from ssm_jax.kernels.platforms import target_platform
 
 
 def modal_kernel_rows(
@@ -71,6 +72,8 @@ def recurrence_rows(length: int, *, n: int = 64, repeats: int) -> Iterable[Row]:
     varying = np.exp(exponent + 1j * rng.uniform(-0.1, 0.1, (length, n)))
     varying = jnp.asarray(varying, jnp.complex64)
     scans = ["sequential", "associative", "chunked"]
+    # On a CPU it is interpreted.
+    scans += ["pallas"] * (target_platform() != "cpu")
     for kind, a, numbers, methods in (
         ("constant", log, np.exp(exponent), [*scans, "fft"]),
         ("varying", varying, varying, scans),

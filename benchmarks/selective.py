@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from benchmarks.measurement import Row
 from benchmarks.scans import compared
+from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.recurrences import SelectiveSSM
 from ssm_jax.recurrences.families.base import Params
 from ssm_jax.types import Activations, Outputs
@@ -35,7 +36,9 @@ def plain(params: Params, x: Activations) -> Outputs:
 
 
 def selective_rows(length: int, *, repeats: int) -> Iterable[Row]:
-    """Times ``"sequential"`` against the plain scan, in turns.
+    """Times a method against the plain scan, in turns.
+
+    The method is ``"sequential"`` on CPUs, else ``"pallas"``.
 
     Args:
       length: Number of steps.
@@ -43,12 +46,14 @@ def selective_rows(length: int, *, repeats: int) -> Iterable[Row]:
 
     Yields:
       A row for each batch and number of channels, with 16 states per channel: the
-      result of `compared`, and the maximum difference relative to the largest output.
+      method, the result of `compared`, and the maximum difference relative to the
+      largest output.
     """
     selective = SelectiveSSM()
+    method = "sequential" if target_platform() == "cpu" else "pallas"
 
     def ours(params, x):
-        return selective.apply(params, x, method="sequential")[0]
+        return selective.apply(params, x, method=method)[0]
 
     for batch, d in SIZES:
         logging.info("batch %d, %d channels, %d steps", batch, d, length)
@@ -58,6 +63,7 @@ def selective_rows(length: int, *, repeats: int) -> Iterable[Row]:
         gap = jnp.max(jnp.abs(jax.jit(ours)(params, x) - wanted))
         yield {
             "what": "selective",
+            "method": method,
             "length": length,
             "batch": batch,
             "d": d,

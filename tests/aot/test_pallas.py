@@ -14,26 +14,32 @@ from ssm_jax import aot
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("target", ["tpu:v5e:1x1", "gpu:h100:1", "gpu:h200:1"])
-def test_kernels_move_the_bytes_of_their_arguments_and_results(target, tmp_path):
+def run(target, *command):
+    """Runs a module; skips without the compiler of the target."""
     device = aot.parse_target(target).device
     if missing := aot.missing_packages(device.platform):
         pytest.skip(f"{', '.join(missing)} not installed: extra [compile]")
     if device.platform == "cuda" and jax.__version_info__ < (0, 12):
         pytest.skip("the kernels for GPUs need JAX 0.12")
-    output = tmp_path / "rows.json"
     # The flags of the tests are those of the CPU, and JAX is used here already.
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    command = [sys.executable, "-m", "benchmarks.pallas", "--methods=pallas"]
-    run = subprocess.run(
-        [*command, f"--target={target}", f"--output={output}"],
+    found = subprocess.run(
+        [sys.executable, "-m", *command],
         cwd=ROOT,
         env=kept,
         capture_output=True,
         text=True,
     )
-    assert run.returncode == 0, run.stderr
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["tpu:v5e:1x1", "gpu:h100:1", "gpu:h200:1"])
+def test_kernels_move_the_bytes_of_their_arguments_and_results(target, tmp_path):
+    output = tmp_path / "rows.json"
+    options = f"--target={target}", "--methods=pallas", f"--output={output}"
+    run(target, "benchmarks.pallas", *options)
     rows = {
         (row["what"], row["pass"]): row
         for row in json.loads(output.read_text())["rows"]
@@ -45,3 +51,12 @@ def test_kernels_move_the_bytes_of_their_arguments_and_results(target, tmp_path)
     assert rows["selective", "value and gradient"]["ratio"] < 1.3
     # Of GPUs; None of TPUs.
     assert not any(row["spilled_bytes"] for row in rows.values())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["tpu:v5e:2x2", "gpu:h100:2"])
+def test_kernels_compile_within_shard_map(target):
+    printed = run(target, "tests.aot.sharded_kernels", target)
+    # The gradient of what all devices share is one sum.
+    sums = "['all-reduce']"
+    assert printed.splitlines() == [f"of_decay {sums}", f"of_params {sums}"]

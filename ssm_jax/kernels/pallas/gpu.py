@@ -15,6 +15,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from ssm_jax.kernels.pallas import parts
 from ssm_jax.kernels.pallas.parts import Parts
 from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.types import Array, Bool
 
 # States of a block, one per thread of a warpgroup.
@@ -162,10 +163,7 @@ def _call(kernel, like, *operands):
             return values
         return jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, fill)])
 
-    varying = jax.typeof(like[0]).manual_axis_type
-    shape = jax.ShapeDtypeStruct(
-        (rows, length, n + fill), like[0].dtype, manual_axis_type=varying
-    )
+    shape = jax.ShapeDtypeStruct((rows, length, n + fill), like[0].dtype)
     (h,) = plgpu.kernel(
         kernel,
         out_type=[(shape,) * len(like)],
@@ -173,4 +171,6 @@ def _call(kernel, like, *operands):
         grid_names=("sequences", "states"),
         interpret=interpreted(),
     )(*jax.tree.map(pad, operands))
+    # In `shard_map` results of a kernel are not marked as varying, which they are.
+    _, h = match_varying_axes(like, h)
     return tuple(part[..., :n] for part in h)

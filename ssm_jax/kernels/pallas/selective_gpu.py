@@ -8,13 +8,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from ssm_jax.kernels.pallas.gpu import interpreted
+from ssm_jax.kernels.recurrence import match_varying_axes
 
 # Channels of a warpgroup, and steps whose inputs are loaded at once.
 _CHANNELS, _AT_ONCE = 128, 4
 
 # Steps of a block, whose states are in shared memory in the backward pass, and the
 # bytes that they may take.
-_STEPS, _SHARED = 16, 2**17
+_STEPS, _SHARED = 24, 24 * 2**13
 
 
 def forward(x, dt, B, C, rates, feedthrough, state, reset, *, with_starts):
@@ -202,18 +203,16 @@ class _Shapes:
 
     def call(self, kernel, results, *operands, scratch=()):
         """Calls a kernel for each sequence and block; ``results`` are shapes."""
-        varying = jax.typeof(self._like).manual_axis_type
-        shape = partial(
-            jax.ShapeDtypeStruct, dtype=self._like.dtype, manual_axis_type=varying
-        )
-        return plgpu.kernel(
+        found = plgpu.kernel(
             kernel,
-            out_type=[shape(size) for size in results],
+            out_type=[jax.ShapeDtypeStruct(size, self._like.dtype) for size in results],
             scratch_types=scratch,
             grid=(self.batch, self.blocks),
             grid_names=("sequences", "channels"),
             interpret=interpreted(),
         )(*operands)
+        # In `shard_map` results of a kernel are not marked as varying, which they are.
+        return match_varying_axes(self._like, *found)[1:]
 
 
 def _place():
@@ -224,7 +223,9 @@ def _place():
 
 
 def _states(ref, channels):
-    return [ref[i, channels] for i in range(ref.shape[0])]
+    # A sum: in `shard_map` JAX marks what is loaded as varying, but no result, and what
+    # a loop carries must be of one type.
+    return [0 + ref[i, channels] for i in range(ref.shape[0])]
 
 
 def _store(ref, channels, values):

@@ -1,0 +1,71 @@
+"""Compiles gradients through kernels in Pallas within `jax.shard_map`.
+
+    python -m tests.aot.sharded_kernels TARGET
+
+Prints the number of collectives of each program.
+"""
+
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from ssm_jax import aot
+from ssm_jax.kernels import compiling_for, linear_recurrence
+from ssm_jax.recurrences import SelectiveSSM
+
+SELECTIVE = SelectiveSSM()
+
+
+def of_decay(a, b, reset):
+    """The gradient of the states in a decay that all devices share."""
+
+    def loss(a):
+        h, last = linear_recurrence(a, b, reset=reset, method="pallas")
+        return jnp.sum(h**2) + jnp.sum(last)
+
+    return jax.grad(loss)(a)
+
+
+def of_params(params, x, reset):
+    """The gradient of the selective recurrence in parameters that all share."""
+
+    def loss(params):
+        return jnp.sum(SELECTIVE.apply(params, x, reset=reset, method="pallas")[0] ** 2)
+
+    return jax.grad(loss)(params)
+
+
+def main(text):
+    """Compiles both for all devices of a target."""
+    target = aot.parse_target(text)
+    aot.prepare(target)
+    devices = aot.topology_devices(target)
+    mesh, rows_of = Mesh(np.array(devices), ("data",)), P("data")
+
+    def shape(size, spec=rows_of, dtype: Any = jnp.float32):
+        return jax.ShapeDtypeStruct(size, dtype, sharding=NamedSharding(mesh, spec))
+
+    rows, length, width = len(devices), 300, 256
+    params = jax.eval_shape(lambda: SELECTIVE.init(jax.random.key(0), width))
+    x = shape((rows, length, width))
+    reset = shape((rows, length), dtype=jnp.bool_)
+    for gradient, shared in (
+        (of_decay, shape((width,), P())),
+        (of_params, jax.tree.map(lambda leaf: shape(leaf.shape, P()), params)),
+    ):
+        sharded = jax.shard_map(
+            gradient, mesh=mesh, in_specs=(P(), rows_of, rows_of), out_specs=P()
+        )
+        with compiling_for(target.device.platform):
+            compiled: Any = jax.jit(sharded).lower(shared, x, reset).compile()
+        found = aot.traffic(compiled.as_text()).collectives
+        print(gradient.__name__, [one.kind for one in found])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
