@@ -31,8 +31,9 @@ extensions = [
     "sphinx-mathjax-offline",  # MathJax from this machine, not from a network.
     "docstrings",
     "doctests",
+    "programs",
 ]
-exclude_patterns = ["_build", "extensions", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "extensions", "snippets", "**.ipynb_checkpoints"]
 
 html_theme = "furo"
 html_show_copyright = False

@@ -1,8 +1,8 @@
 """Evaluates the model of a run from its work dir, on any number of devices.
 
-    python -m launch.evaluate --workdir=runs/digits
+    ssm-jax evaluate --workdir=runs/digits
 
-    python -m launch.evaluate --workdir=runs/s5 --mode=length_extension
+    ssm-jax evaluate --workdir=runs/s5 --mode=length_extension
 
 Prints the metrics of the whole split and writes them to ``evaluation.json`` in the work
 dir, and arrays for figures to ``inspection.npz``; `ssm_jax.cli.report` reads both. On

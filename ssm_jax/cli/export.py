@@ -1,6 +1,6 @@
 """Exports the model of a run as StableHLO, which runs with JAX alone.
 
-    python -m launch.export --workdir=runs/digits --output=exported
+    ssm-jax export --workdir=runs/digits --output=exported
 
 The directory holds the forward pass and, for a language model, the decoding step, both
 for any batch size, and the parameters. The docstring of `ssm_jax.interop.stablehlo`

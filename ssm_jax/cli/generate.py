@@ -1,6 +1,6 @@
 """Continues a prompt with the language model of a run.
 
-    python -m launch.generate --workdir=runs/s5 --prompt="It was the best of times"
+    ssm-jax generate --workdir=runs/s5 --prompt="It was the best of times"
 
 Tokens are sampled and printed in blocks of 64. Several ``--prompt`` are continued in
 one batch, and printed one after another at the end. ``--save_state`` saves the final

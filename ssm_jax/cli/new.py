@@ -5,7 +5,8 @@
 The file, ``forecast.py`` unless ``--output`` names another, forecasts a column of the
 CSV (or npz, or parquet) from all columns of numbers. The column of the time, the column
 to forecast, the period and the lengths are guessed; they are printed and are constants
-at the top of the file.
+at the top of the file. Dates are those of ISO 8601, such as ``2026-01-31`` or
+``2026-01-31 18:00``; a column that is neither dates nor numbers is printed as unread.
 """
 
 import re
@@ -17,7 +18,7 @@ from absl import flags
 
 from ssm_jax.cli.outputs import check_writable
 from ssm_jax.tasks import SeriesTask, Split
-from ssm_jax.tasks.series.guess import guess
+from ssm_jax.tasks.series.guess import guess, unread
 
 TEMPLATE = '''"""Forecast of {target} in {name}, written by `ssm-jax new forecast`.
 
@@ -116,6 +117,11 @@ def forecast(file: str, output: str, **options: Any) -> dict[str, Any]:
             "give another name."
         )
     path = Path(file).expanduser().resolve()
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"`--csv` must be a CSV, npz or parquet file, got {file}, which does not "
+            "exist; give its path."
+        )
     found = guess(str(path), **options)
     task = SeriesTask(data_dir=str(path.parent), file=path.name, **found)
     # Counted here, so that a file that cannot be trained on is refused before.
@@ -159,8 +165,12 @@ def main(argv):
     del argv
     values = flags.FLAGS
     options = {"target": values.target, "season": values.season}
-    for name, value in forecast(values.csv, values.output, **options).items():
+    found = forecast(values.csv, values.output, **options)
+    for name, value in found.items():
         print(f"{name:8} {value}")
+    rest = unread(str(Path(values.csv).expanduser().resolve()), found)
+    for name, value in rest.items():
+        print(f"unread   {name}: {value!r} is not a number or an ISO 8601 date")
     workdir = _workdir(values.output)
     print(
         f"\nWritten to {values.output}; change it where the guess is wrong. Then:\n\n"

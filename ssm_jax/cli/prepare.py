@@ -1,8 +1,8 @@
 r"""Prepares a data set for the tasks that read it.
 
-    python -m launch.prepare --dataset=glue/sst2 --manual_dir=downloads --data_dir=data
-    python -m launch.prepare --dataset=pathfinder32 --data_dir=data
-    python -m launch.prepare --dataset=wikitext103 --manual_dir=wikitext-103 \
+    ssm-jax prepare --dataset=glue/sst2 --manual_dir=downloads --data_dir=data
+    ssm-jax prepare --dataset=pathfinder32 --data_dir=data
+    ssm-jax prepare --dataset=wikitext103 --manual_dir=wikitext-103 \
         --data_dir=data
 
 ``--manual_dir`` holds files as their publisher distributes them; if one is missing, the

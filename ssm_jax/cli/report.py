@@ -1,6 +1,6 @@
 """Prints tables of runs and draws their figures.
 
-    python -m launch.report --workdirs=runs/shift,runs/digits
+    ssm-jax report --workdirs=runs/shift,runs/digits
 
 Figures are written to ``figures`` in each work dir, as PNG and PDF, at the width of a
 column or a page of a paper. Runs that differ only in their seed
@@ -54,12 +54,12 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
     if not is_finished(lines, config.training):
         raise ValueError(
             f"`workdirs` must be trained to the end, got {folder.path} at step "
-            f"{last['step']} of {config.training.steps}; `launch.train` continues it."
+            f"{last['step']} of {config.training.steps}; `ssm-jax train` continues it."
         )
     if evaluation is None:
         raise ValueError(
             f"`workdirs` must be evaluated, got {folder.path} without evaluation.json; "
-            f"run `python -m launch.evaluate --workdir={folder.path}`."
+            f"run `ssm-jax evaluate --workdir={folder.path}`."
         )
     metric = next(name for name in METRICS if name in evaluation)
     run = folder.read("run.json") or {}

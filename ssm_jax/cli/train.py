@@ -1,6 +1,6 @@
 """Trains an experiment, or continues a run from its last checkpoint.
 
-    python -m launch.train --config=experiments/dlr/digits.py --workdir=runs/digits
+    ssm-jax train --config=experiments/dlr/digits.py --workdir=runs/digits
 
 ``--config=FILE:name=value,...`` selects a variant of the experiment, and
 ``--config.model.n_layers=2`` overrides any field of its config. The work dir holds the

@@ -162,8 +162,9 @@ def import_class(address: Any, path: str) -> type:
                     return cls
     raise ValueError(
         f"`{path}` must be a dataclass or Flax module at the top level of a module "
-        f"that can be imported, got {address!r}; install its package, or put it into a "
-        "file beside the experiment."
+        f"that can be imported, got {address!r}; put it into a file beside the "
+        "experiment, or install its package, or name the directory of its module in "
+        "PYTHONPATH."
     )
 
 

@@ -2,7 +2,7 @@
 
 from ssm_jax.evaluation.baseline import trivial_baseline
 from ssm_jax.evaluation.corpus import corpus
-from ssm_jax.evaluation.forecast import forecast_errors, forecasts
+from ssm_jax.evaluation.forecast import forecast_errors, forecasts, next_forecast
 from ssm_jax.evaluation.generate import Sampling, generate
 from ssm_jax.evaluation.generation_state import GenerationState
 from ssm_jax.evaluation.inspect import inspect
@@ -40,6 +40,7 @@ __all__ = [
     "layer_kernels",
     "loss_interval",
     "losses_by_length",
+    "next_forecast",
     "predictions",
     "recurrence_kernels",
     "restore",

@@ -31,12 +31,7 @@ def forecasts(restored: Restored, split: Split) -> dict[str, np.ndarray]:
     Raises:
       ValueError: The task is no forecast.
     """
-    task, size = restored.task, restored.training.batch_size
-    if not isinstance(task, SeriesTask) or task.classes is not None:
-        raise ValueError(
-            "`restored` must be a model of a SeriesTask without classes, got "
-            f"{type(task).__name__}; `evaluate_run` has the metrics of other tasks."
-        )
+    task, size = _forecast_task(restored), restored.training.batch_size
     apply = jax.jit(lambda x: restored.model.apply(restored.variables, x)[0])
     parts = []
     for index in range(n_batches(task, split, size) or 0):
@@ -50,6 +45,26 @@ def forecasts(restored: Restored, split: Split) -> dict[str, np.ndarray]:
         }
         parts.append({name: x[batch.loss_mask] for name, x in found.items()})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def next_forecast(restored: Restored) -> np.ndarray:
+    """Returns the forecast of the steps that follow the last row of the file.
+
+    Columns are normalised by the rows of the train split, so the file must be the one
+    that the model was trained on: new rows need a new run.
+
+    Args:
+      restored: A model of a `SeriesTask` without classes.
+
+    Returns:
+      ``(horizon,)`` in the units of the file, the step after the last row first.
+
+    Raises:
+      ValueError: The task is no forecast.
+    """
+    task = _forecast_task(restored)
+    predicted, _ = restored.model.apply(restored.variables, task.next_inputs())
+    return task.next_in_units(np.asarray(predicted))[0]
 
 
 def forecast_errors(
@@ -112,6 +127,17 @@ def forecast_panel(
         "first": rows[chosen] - start,
         MODEL: np.asarray(found[MODEL])[chosen],
     }
+
+
+def _forecast_task(restored):
+    """The task of a model that forecasts."""
+    task = restored.task
+    if not isinstance(task, SeriesTask) or task.classes is not None:
+        raise ValueError(
+            "`restored` must be a model of a SeriesTask without classes, got "
+            f"{type(task).__name__}; `evaluate_run` has the metrics of other tasks."
+        )
+    return task
 
 
 def _r2(errors, target):

@@ -34,7 +34,7 @@ class Restored:
     """
 
     model: nn.Module
-    variables: PyTree
+    variables: PyTree = dataclasses.field(repr=False)  # Long in a notebook.
     task: Task
     training: TrainConfig
     step: int

@@ -163,7 +163,7 @@ def evaluate_lengths(
     Returns:
       One row per evaluation and length, a dict with
 
-      - ``split``, ``start`` (the ``window_state``), ``order`` and ``length``;
+      - ``split``, ``window_state``, ``order`` and ``length``;
       - ``loss`` in nats per token, its standard ``error`` over documents, its 95 %
         ``interval`` (see `loss_interval`), ``loss_by_document`` and ``perplexity``;
       - ``trained``, the training length, and ``extends``, the result of

@@ -59,7 +59,9 @@ def export_model(
     length: int | None = None,
     platforms: Sequence[str] = PLATFORMS,
 ) -> list[Path]:
-    """Exports a model to files; see the module for what they hold and how to load them.
+    """Exports a model to files.
+
+    `ssm_jax.interop.stablehlo` says what they hold and how to load them.
 
     Requires the package ``flatbuffers`` (extra ``[interop]``), as does loading.
 

@@ -36,7 +36,10 @@ def check_floating(name: str, value: Any, *, may_be_complex: bool = False) -> No
     if _is_of(value, kind):
         return
     remedy = f"`{name}.astype(jnp.float32)` makes one"
-    if _is_of(value, jnp.complexfloating):
+    if _is_of(value, jnp.bool_):
+        # `reset` may have been given by position.
+        remedy += ", and flags are given by keyword, as `reset=`"
+    elif _is_of(value, jnp.complexfloating):
         remedy = f"`jnp.real({name})` is its real part"
     elif not is_array(value):
         remedy = f"`jnp.asarray({name}, jnp.float32)` makes one"

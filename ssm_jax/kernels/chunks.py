@@ -27,8 +27,12 @@ class ChunkedForm(NamedTuple):
     """A recurrence on given sequences, as arguments of `by_chunks`.
 
     Attributes:
-      decay_and_input: Computes decays and projected inputs of a chunk.
-      readout: Computes outputs from the inputs and the states of a chunk.
+      decay_and_input: Maps the inputs of a chunk of ``c`` steps, leaves
+        ``(*b, c, ...)``, to its decays and its projected inputs, ``(*b, c, *s)`` with
+        the shape ``s`` of a state. Decays are broadcast: those that are the same at all
+        steps may be ``s``.
+      readout: Maps the inputs of a chunk and its states, ``(*b, c, *s)``, to outputs,
+        ``(*b, c, o)``.
       inputs: Inputs of all steps, leaves ``(*b, l, ...)``.
       by_steps: With ``"sequential"``, call both functions in the loop over steps,
         without the axis ``c``; no decays and states of several steps are stored. False

@@ -65,5 +65,7 @@ def forecasts(
             colour = _COLOURS.get(which, GREY)
             axes.plot(steps, values, ".-", color=colour, label=which, linewidth=1.0)
         plain(axes, x="steps ahead", y=label)
-    panels[0].legend(fontsize=SMALL, frameon=False)
+    # Above the panel: the curves may be anywhere in it.
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
+    panels[0].legend(fontsize=SMALL, frameon=False, ncols=len(errors), **place)
     return drawing

@@ -115,9 +115,9 @@ class Task(Protocol):
 
         Args:
           split: ``"train"`` has no last batch: a finite set is shuffled in each epoch
-            (except streams, see `ssm_jax.tasks.order`), and the examples of an epoch
-            that do not fill a batch are dropped. The other splits of a finite set are
-            read once, in order, and the last batch is padded with rows whose
+            (except by a `TextFolder` with ``layout="stream"``), and the examples of an
+            epoch that do not fill a batch are dropped. The other splits of a finite set
+            are read once, in order, and the last batch is padded with rows whose
             ``loss_mask`` is false. An endless task is endless in every split.
           index: Position in the split, in batches, from 0.
           batch_size: Number of rows, ``b``; every batch has exactly this many.

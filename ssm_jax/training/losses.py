@@ -176,8 +176,7 @@ def metrics(
     """Computes metrics from the reductions of all batches.
 
     Args:
-      found: Reductions of `loss_sums`, merged over batches by
-        `ssm_jax.training.evaluate.total`, and those of sown metrics.
+      found: Reductions of `loss_sums`, merged over batches, and those of sown metrics.
       language: Whether the classes are the tokens of a text.
 
     Returns:

@@ -131,7 +131,7 @@ def steps_reached(work: WorkDir, training: "TrainConfig") -> int | None:
     if reached is not None and reached > training.steps:
         raise ValueError(
             f"`steps` must be at least {reached}, which the run in {work.path} has "
-            f"taken, got {training.steps}; `launch.evaluate` reads its checkpoints."
+            f"taken, got {training.steps}; `ssm-jax evaluate` reads its checkpoints."
         )
     return reached
 

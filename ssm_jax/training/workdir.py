@@ -112,7 +112,7 @@ class WorkDir:
         if not self._config.exists():
             raise FileNotFoundError(
                 f"`workdir` must hold a run, got {self.path} without config.json; "
-                "`python -m launch.train --workdir=...` makes one."
+                "`ssm-jax train --workdir=...` makes one."
             )
         way_out = "restore it from a copy, or train anew in another --workdir"
         try:

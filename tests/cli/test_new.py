@@ -40,6 +40,16 @@ def test_experiment_is_written_and_builds(csv, monkeypatch, capsys):
     assert batch.inputs.shape[1:] == (task.window, task.spec.d_input)
 
 
+def test_columns_that_are_not_read_are_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{1 + n % 28:02}.01.2020,{n % 7},{2020 + n}" for n in range(100)]
+    (tmp_path / "visits.csv").write_text("\n".join(["day of,visits,year", *rows]))
+    assert write(monkeypatch, "--csv=visits.csv") in (0, None)
+    shown = capsys.readouterr().out
+    assert "unread   day of: '01.01.2020' is not a number or an ISO 8601 date" in shown
+    assert "unread   year" not in shown
+
+
 @pytest.mark.nightly
 def test_experiment_is_trained_and_beats_the_last_value(csv):
     new.forecast(csv, "mine.py")
@@ -59,7 +69,7 @@ def test_what_cannot_be_written_is_refused(csv, tmp_path):
         new.forecast(csv, "mine.txt")
     with refuses("target", "'Load'", rule="load"):
         new.forecast(csv, "mine.py", target="Load")
-    with refuses("file", "other.csv", error=FileNotFoundError):
+    with refuses("--csv", "other.csv", error=FileNotFoundError):
         new.forecast("other.csv", "mine.py")
     assert not (tmp_path / "mine.py").exists()
 

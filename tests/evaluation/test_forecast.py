@@ -8,8 +8,14 @@ from flax import linen as nn
 
 from experiments.own_data import beijing
 from ssm_jax.cli import report
-from ssm_jax.evaluation import Restored, evaluate_run, forecasts, restore
-from ssm_jax.tasks import Digits
+from ssm_jax.evaluation import (
+    Restored,
+    evaluate_run,
+    forecasts,
+    next_forecast,
+    restore,
+)
+from ssm_jax.tasks import Digits, SeriesTask
 from ssm_jax.training import TrainConfig, WorkDir, train
 from tests.bad_inputs import refuses
 
@@ -57,3 +63,33 @@ def test_another_task_has_no_forecast():
     restored = Restored(nn.Dense(1), {}, Digits(), training, 1)
     with refuses("restored", "Digits", rule="SeriesTask"):
         forecasts(restored, "test")
+    with refuses("restored", "Digits", rule="SeriesTask"):
+        next_forecast(restored)
+
+
+class Last(nn.Module):
+    """Predicts the values of the last steps, as differences or as they are."""
+
+    horizon: int
+    differences: bool
+
+    def __call__(self, x):
+        last = x[:, -self.horizon :, 0]
+        return last - self.differences * x[:, -1:, 0], None
+
+
+@pytest.mark.parametrize("differences", [False, True])
+def test_next_forecast_follows_the_last_row(tmp_path, differences):
+    level = np.sin(np.arange(100.0)) + 5
+    np.savez(tmp_path / "a.npz", level=level)
+    task = SeriesTask(
+        file="a.npz",
+        data_dir=str(tmp_path),
+        target="level",
+        window=6,
+        horizon=3,
+        differences=differences,
+    )
+    training = TrainConfig(steps=1, batch_size=1)
+    restored = Restored(Last(3, differences), {}, task, training, 1)
+    np.testing.assert_allclose(next_forecast(restored), level[-3:], rtol=1e-5)

@@ -1,5 +1,6 @@
 """Guesses the columns and the sizes of a forecast from a file."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,28 @@ def guess(
         # A window holds a period, or the baseline is left out.
         "season": season if season is not None and season <= window else None,
     }
+
+
+def unread(path: str, found: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the columns that are neither numbers nor the time of a guess.
+
+    Args:
+      path: The file.
+      found: The result of `guess`.
+
+    Returns:
+      First values that are not missing, by the name of the column.
+    """
+    return {
+        name: _first_value(values)
+        for name, values in columns.read(path).items()
+        if name != found["time"] and columns.numbers(values) is None
+    }
+
+
+def _first_value(values):
+    present = values[~columns.missing(values)]
+    return str(present[0]) if len(present) else ""
 
 
 def _is_numeric(values):

@@ -31,7 +31,7 @@ class SeriesTask:
 
     Attributes:
       file: Name of a ``.csv``, ``.npz`` or ``.parquet`` file; see
-        `ssm_jax.tasks.series.columns`.
+        `ssm_jax.tasks.series.columns` for its format.
       target: Column that is predicted.
       data_dir: Directory of the file. None means the current directory.
       inputs: Columns that the model reads. Empty means the target alone.
@@ -218,6 +218,27 @@ class SeriesTask:
         """
         starts, _ = self._choose(split, index, batch_size, seed)
         return forecasts * self._series().std + self._offset(starts)
+
+    def next_inputs(self) -> np.ndarray:
+        """Returns the last window of the file, whose targets are not in it.
+
+        Returns:
+          float32, ``(1, window, k)``, as the inputs of `batch`.
+        """
+        return self._series().inputs[None, -self.window :].copy()
+
+    def next_in_units(self, forecasts: np.ndarray) -> np.ndarray:
+        """Returns predictions from `next_inputs` in the units of the file.
+
+        Args:
+          forecasts: Predictions of a model, ``(1, horizon)``.
+
+        Returns:
+          float64, ``(1, horizon)``.
+        """
+        series = self._series()
+        start = np.array([[len(series.target) - self.window]])
+        return forecasts * series.std + self._offset(start)
 
     def values(self) -> np.ndarray:
         """Returns the target of a forecast, NaN where it is missing, ``(n,)``."""

@@ -122,7 +122,7 @@ def files(data_dir: str | None) -> dict[Split, list[Path]]:
     if folder is None or not folder.is_dir():
         raise FileNotFoundError(
             f"`data_dir` must be a folder of text files, got {data_dir}; "
-            "`launch.train` accepts it as `--data_dir`."
+            "`ssm-jax train` and `ssm-jax evaluate` accept it as `--data_dir`."
         )
     splits: tuple[Split, ...] = get_args(Split)
     if any((folder / split).is_dir() for split in splits):

@@ -60,7 +60,7 @@ class Glue(sentences.WordTask):
         TFDS's default directory: the environment variable
         ``TFDS_DATA_DIR``, else ``~/tensorflow_datasets``.
       length: Maximum number of words of a row. If two sentences are too long, the
-        longer one is truncated first; see `ssm_jax.tasks.text.tokens.join`.
+        longer one is truncated first.
       vocabulary: Size of the vocabulary: padding, unknown, separator and the most
         frequent words of the train split.
       min_count: Minimum count of a word in the train split; rarer words are mapped to
