@@ -49,7 +49,7 @@ def test_split_is_fixed():
 
 
 def test_rows_of_the_splits_are_those_of_sklearn():
-    labels = load_digits(return_X_y=True)[1]
+    pixels, labels = load_digits(return_X_y=True)
     rest, test = train_test_split(
         np.arange(1797), test_size=300, stratify=labels, random_state=0
     )
@@ -58,8 +58,9 @@ def test_rows_of_the_splits_are_those_of_sklearn():
     )
     rows = {"train": train, "validation": validation, "test": test}
     for split in SIZES:
-        stored = digits._read()[split].labels
-        assert np.array_equal(stored, labels[rows[split]])
+        stored = digits._read()[split]
+        assert np.array_equal(stored.labels, labels[rows[split]])
+        assert np.array_equal(stored.pixels, pixels[rows[split]])
 
 
 @pytest.mark.full
