@@ -18,6 +18,20 @@ which accumulate rounding errors; timed in turns.
 ``selective``: the selective SSM by ``"sequential"``, relative to a plain `jax.lax.scan`
 of its equations; timed in turns. Recorded in ``experiments/benchmarks/selective.json``.
 
+``peers``: S5, LRU, the selective SSM, a real gated scan, GRU, DLR and S4D, relative to
+the same layers written plainly as their authors' code evaluates them, in
+`benchmarks.plain`, with the same parameters and timed in turns; DLR and S4D also in
+torch, if it is installed. Outputs must be equal to those of the peer. Recorded in
+``experiments/benchmarks/peers.json``.
+
+``training_steps``: training steps of small classifiers with S5, S4D, DLR, CES and
+Mamba, relative to plain steps by Flax and optax with these layers and the same
+parameters, and to ours without a recurrence; timed in turns. Recorded in
+``experiments/benchmarks/training_steps.json``.
+
+``depth``: CPU seconds of compiling a training step, and bytes of its temporaries, with
+4, 8 and 24 layers. Recorded in ``experiments/benchmarks/depth.json``.
+
 ``smoothing``: the ETSMLP layer for a batch of 8 with 160 channels, bidirectional,
 compared to the same mathematics with an array of exponentials and an FFT of twice the
 length, and to a Transformer block.
@@ -78,18 +92,21 @@ from absl import flags
 
 from benchmarks import (
     decoding,
+    depth,
     finite,
     generators,
     iterations,
     kernels,
     language,
     long_shift,
+    peers,
     scaled,
     scans,
     selective,
     smoothing,
     synthetic,
     throughput,
+    training_steps,
     units,
 )
 from benchmarks.measurement import Row
@@ -106,6 +123,9 @@ SUITES = {
     "recurrence": (kernels.recurrence_rows, (2**10, 2**14, 2**17)),
     "scans": (scans.time_invariant_rows, (2**12, 2**14, 2**17)),
     "selective": (selective.selective_rows, (512, 4096)),
+    "peers": (peers.peer_rows, (2048,)),
+    "training_steps": (training_steps.training_step_rows, (1024,)),
+    "depth": (depth.depth_rows, (1024,)),
     "smoothing": (smoothing.smoothing_rows, (4096,)),
     "iterations": (iterations.iteration_rows, (176, 784, 4096, 16384)),
     "units": (units.unit_rows, (176, 784)),

@@ -9,6 +9,7 @@ from flax import linen as nn
 
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.models.precision import ComputeDtype, lower, lower_params
+from ssm_jax.models.stacking import stack
 from ssm_jax.types import Activations, PyTree
 
 
@@ -60,7 +61,7 @@ def scan_blocks(
     """
     scope: Any = model.scope  # of a bound model
     variables = {
-        name: _stack([tree[block] for block in names])
+        name: stack([tree[block] for block in names])
         for name, tree in model.variables.items()
         if names[0] in tree
     }
@@ -81,7 +82,7 @@ def scan_blocks(
         # A scan already prevents that forward and recomputed operations are merged.
         step = jax.checkpoint(step, prevent_cse=False)
     # The carry must keep its dtype and the mesh axes that it varies over.
-    x, state = match_varying_axes(lower(dtype, x), _stack(states))
+    x, state = match_varying_axes(lower(dtype, x), stack(states))
     x = x.astype(jax.eval_shape(step, x, _entry((variables, keys, state), 0))[0].dtype)
     y, (state, changed) = jax.lax.scan(step, x, (variables, keys, state))
     for name, tree in changed.items():
@@ -98,10 +99,6 @@ def _alike(trees):
         return structure, [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
 
     return all(described(tree) == described(trees[0]) for tree in trees[1:])
-
-
-def _stack(trees):
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def _entry(tree, index):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import importlib.util
+from pathlib import Path
 
 import numpy as np
 
@@ -64,24 +66,22 @@ class Digits:
 
 @functools.cache
 def _read() -> dict[base.Split, labelled.LabelledImages]:
-    # Imported on first use: the other tasks do not need scikit-learn.
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
-
-    pixels, labels = load_digits(return_X_y=True)
-    # A fixed seed, not that of a run: all runs are evaluated on the same images.
-    rest, test = train_test_split(
-        np.arange(len(labels)), test_size=300, stratify=labels, random_state=0
-    )
-    # From `rest`, so that the splits are disjoint.
-    train, validation = train_test_split(
-        rest, test_size=150, stratify=labels[rest], random_state=0
-    )
-
-    def part(rows: np.ndarray | list[int]) -> labelled.LabelledImages:
-        # `load_digits` returns the integers 0 to 16 as floats.
-        return labelled.LabelledImages(
-            pixels[rows].astype(np.uint8), labels[rows].astype(np.int32), white=16
+    # As files: importing scikit-learn takes two seconds.
+    sklearn = importlib.util.find_spec("sklearn")
+    if sklearn is None or sklearn.origin is None:
+        raise ModuleNotFoundError(
+            "scikit-learn must be installed for `Digits`, got no such module; it is a "
+            "dependency of ssm_jax."
         )
+    data = Path(sklearn.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    pixels, labels = np.split(np.loadtxt(data, np.uint8, delimiter=","), [-1], -1)
+    # Drawn once, by scikit-learn's `train_test_split` stratified by class: all runs are
+    # evaluated on the same images.
+    lines = (Path(__file__).parent / "digits_split.txt").read_text().splitlines()
+    train, validation, test = (np.fromstring(line, int, sep=" ") for line in lines)
+
+    def part(rows: np.ndarray) -> labelled.LabelledImages:
+        rows_labels = labels[rows, 0].astype(np.int32)
+        return labelled.LabelledImages(pixels[rows], rows_labels, white=16)
 
     return {"train": part(train), "validation": part(validation), "test": part(test)}

@@ -1,10 +1,15 @@
 """Digits against the data of scikit-learn."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
 from ssm_jax import tasks
+from ssm_jax.tasks.images import digits
 
 SIZES: dict[tasks.Split, int] = {"train": 1347, "validation": 150, "test": 300}
 
@@ -41,3 +46,27 @@ def test_split_is_fixed():
     # Recorded results depend on it: a new scikit-learn must not change it.
     first = whole("test").targets[:12]
     assert first.tolist() == [4, 0, 7, 8, 7, 2, 3, 6, 1, 5, 8, 2]
+
+
+def test_rows_of_the_splits_are_those_of_sklearn():
+    pixels, labels = load_digits(return_X_y=True)
+    rest, test = train_test_split(
+        np.arange(1797), test_size=300, stratify=labels, random_state=0
+    )
+    train, validation = train_test_split(
+        rest, test_size=150, stratify=labels[rest], random_state=0
+    )
+    rows = {"train": train, "validation": validation, "test": test}
+    for split in SIZES:
+        stored = digits._read()[split]
+        assert np.array_equal(stored.labels, labels[rows[split]])
+        assert np.array_equal(stored.pixels, pixels[rows[split]])
+
+
+@pytest.mark.full
+def test_digits_are_read_without_importing_sklearn():
+    program = (
+        "import sys; from ssm_jax.tasks import Digits; Digits().n_examples('test'); "
+        "sys.exit('sklearn' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,94 @@
+"""Compilation and memory of a training step by the number of layers."""
+
+import logging
+import time
+from collections.abc import Iterable
+from functools import partial
+
+import jax
+
+from benchmarks.classifiers import classifier
+from benchmarks.measurement import Row
+from ssm_jax.training.step import train_step
+
+MODELS = ("S5", "DLR")
+
+DEPTHS = (4, 8, 24)
+"""Numbers of layers; the ratios are to the first one."""
+
+
+def depth_rows(
+    length: int,
+    *,
+    batch: int = 8,
+    width: int = 128,
+    repeats: int,
+) -> Iterable[Row]:
+    """Compiles the training step of each classifier at each depth.
+
+    Args:
+      length: Number of steps of a sequence.
+      batch: Number of sequences.
+      width: Number of channels.
+      repeats: Number of compilations; the minimum counts.
+
+    Yields:
+      A row for each model, with and without ``remat``, and depth: CPU seconds of
+      tracing, of lowering and of XLA, their sum relative to that of the first depth,
+      instructions of the compiled program, and bytes of temporaries.
+    """
+    for name in MODELS:
+        # What is imported or computed once per process is not part of a compilation.
+        _compiled(classifier(name, length, width=width, n_layers=2, batch=batch))
+        for remat in (False, True):
+            first = None
+            for n_layers in DEPTHS:
+                logging.info("%s, %d layers, remat %s", name, n_layers, remat)
+                found = classifier(
+                    name,
+                    length,
+                    width=width,
+                    n_layers=n_layers,
+                    batch=batch,
+                    remat=remat,
+                )
+                costs = min(
+                    (_compiled(found) for _ in range(repeats)),
+                    key=lambda costs: costs["compile_cpu_s"],
+                )
+                first = first or costs["compile_cpu_s"]
+                yield {
+                    "what": name,
+                    "length": length,
+                    "batch": batch,
+                    "width": width,
+                    "layers": n_layers,
+                    "remat": remat,
+                    **costs,
+                    "of_first": costs["compile_cpu_s"] / first,
+                }
+
+
+def _compiled(found) -> Row:
+    """Compiles a step without what earlier calls have left in the caches of JAX."""
+    state = jax.eval_shape(found.init)
+    jax.clear_caches()
+    step = jax.jit(partial(train_step, found.run), donate_argnums=0)
+    # CPU seconds of all threads, which do not depend on the number of cores.
+    clock = [time.process_time()]
+    traced = step.trace(state, found.batch)
+    clock.append(time.process_time())
+    lowered = traced.lower()
+    clock.append(time.process_time())
+    compiled = lowered.compile()
+    clock.append(time.process_time())
+    trace_s, lower_s, xla_s = (b - a for a, b in zip(clock, clock[1:], strict=False))
+    memory = compiled.memory_analysis()
+    return {
+        "trace_cpu_s": trace_s,
+        "lower_cpu_s": lower_s,
+        "xla_cpu_s": xla_s,
+        "compile_cpu_s": trace_s + lower_s + xla_s,
+        "instructions": str(compiled.as_text()).count(" = "),
+        "temp_bytes": memory.temp_size_in_bytes if memory else float("nan"),
+    }
