@@ -6,10 +6,9 @@ from typing import get_args
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels import scan, shift
+from ssm_jax.kernels import shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.decays import InputDependentDecay, TimeInvariantDecay
-from ssm_jax.kernels.fft import fft_solver
+from ssm_jax.kernels.decays import InputDependentDecay
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import (
     LogDecay,
@@ -17,11 +16,8 @@ from ssm_jax.kernels.powers import (
     decay_powers,
     two_float_decay,
 )
-from ssm_jax.types import Bool, Decays, Method, State, States, Steps
-
-# Bound on `log(|lam|**length)` in a convolution by FFT. It admits decays that exceed 1
-# by rounding only.
-GROWTH = 0.1
+from ssm_jax.kernels.solvers import is_time_invariant, pallas_solver, solver_of
+from ssm_jax.types import Decays, Method, State, States, Steps
 
 
 def linear_recurrence(
@@ -117,7 +113,7 @@ def chosen_method(
     """
     if length == 1 or (platform or target_platform()) == "cpu":
         return "sequential"
-    return "chunked" if _is_time_invariant(a) else "associative"
+    return "chunked" if is_time_invariant(a) else "associative"
 
 
 @partial(jax.jit, static_argnames=("reverse", "method"))
@@ -148,17 +144,20 @@ def _solve(a, b, h0, reset, *, reverse, method):
     reset_transposed = reset_in_scan_order
     if reset_transposed is not None:
         reset_transposed = shift_next(reset_transposed[..., None])[..., 0]
-    solver = solver_transposed = _solver(fixed, b.shape[-2], method)
-    if method == "pallas" and not _is_time_invariant(a):
+    solver = solver_transposed = solver_of(fixed, b.shape[-2], method)
+    if method == "pallas" and not is_time_invariant(a):
         # Its kernel takes the decays of the adjoint from where they are in memory.
         numbers = _to_numbers(fixed, reset_in_scan_order, b.dtype)
-        solver_transposed = _pallas(InputDependentDecay(numbers), adjoint=True)
+        solver_transposed = pallas_solver(InputDependentDecay(numbers), adjoint=True)
         reset_transposed = None
-    elif not _is_time_invariant(a):
-        solver_transposed = _solver(shift_next(fixed), b.shape[-2], method)
+    elif not is_time_invariant(a):
+        solver_transposed = solver_of(shift_next(fixed), b.shape[-2], method)
 
     def system(h):
-        return h - _to_numbers(a, reset_in_scan_order, h.dtype) * shift_previous(h)
+        numbers = _to_numbers(a, reset_in_scan_order, h.dtype)
+        # Broadcast here, the gradient of a time-invariant decay is one sum over batch
+        # and steps. XLA stores no array of this shape.
+        return h - jnp.broadcast_to(numbers, h.shape) * shift_previous(h)
 
     def solve(_, b):
         return solver(b, reset_in_scan_order, reverse)
@@ -168,53 +167,6 @@ def _solve(a, b, h0, reset, *, reverse, method):
 
     h = jax.lax.custom_linear_solve(system, b, solve, solve_transposed)
     return h, h[..., 0 if reverse else -1, :]
-
-
-def _solver(a, length, method) -> scan.Solver:
-    if not _is_time_invariant(a):
-        decay = InputDependentDecay(a)
-    else:
-        decay = TimeInvariantDecay.of(a)
-    if method == "sequential":
-        return scan.sequential(decay)
-    if method == "associative":
-        return scan.associative(decay)
-    if method == "pallas":
-        return _pallas(decay)
-    if method == "chunked" or isinstance(decay, InputDependentDecay):
-        return scan.chunked(decay, length)
-    return _fft_or_sequential(decay, length)
-
-
-def _pallas(decay, **options) -> scan.Solver:
-    # Imported where it is used: Pallas takes longer to import than all kernels.
-    from ssm_jax.kernels import pallas
-
-    return pallas.solver(decay, **options)
-
-
-def _fft_or_sequential(decay, length) -> scan.Solver:
-    """Returns a solver by FFT with a sequential fallback for growing states."""
-    convolve = fft_solver(decay.powers_of(jnp.arange(length)))
-    sequential = scan.sequential(decay)
-
-    def solve(b, reset_in_scan_order, reverse):
-        def by(solver):
-            return lambda b: solver(b, reset_in_scan_order, reverse)
-
-        # The decay is known at run time only, so both branches are compiled.
-        return jax.lax.cond(grows(decay.log, length), by(sequential), by(convolve), b)
-
-    return solve
-
-
-def grows(log_decay: LogDecay, length: int) -> Bool[jax.Array, ""]:
-    """Returns whether a decay exceeds 1 by too much for a convolution by FFT.
-
-    The rounding errors of an FFT at every step, including the first ones, are
-    proportional to the largest tap, ``|lam|**length``.
-    """
-    return jnp.max(log_decay.log_abs) * length > GROWTH
 
 
 def _add_initial_state(a, b, h0, reset_in_scan_order, reverse):
@@ -264,10 +216,6 @@ def _varying_axes(leaf):
     return frozenset(jax.typeof(leaf).manual_axis_type.varying)
 
 
-def _is_time_invariant(a):
-    return isinstance(a, LogDecay) or jnp.ndim(a) == 1
-
-
 def _resolve(method, a, reset, length):
     if method not in get_args(Method):
         raise ValueError(
@@ -276,7 +224,7 @@ def _resolve(method, a, reset, length):
         )
     if method == "auto":
         return chosen_method(a, length=length)
-    if method == "fft" and not _is_time_invariant(a):
+    if method == "fft" and not is_time_invariant(a):
         raise ValueError(
             "`method` must not be 'fft' for an input-dependent decay, got "
             f"{jnp.shape(a)}; use 'associative' or 'chunked'."
@@ -304,7 +252,7 @@ def _check(a, b, h0, reset):
             f"{jnp.shape(b)}; no axis may be empty."
         )
     shape = a.log_abs.shape if isinstance(a, LogDecay) else jnp.shape(a)
-    time_invariant = _is_time_invariant(a) and shape == (n,)
+    time_invariant = is_time_invariant(a) and shape == (n,)
     if not time_invariant and (isinstance(a, LogDecay) or shape != jnp.shape(b)):
         raise ValueError(
             f"`a` must be ({n},), time-invariant, or {jnp.shape(b)} like `b`, got "

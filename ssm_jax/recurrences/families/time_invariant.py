@@ -16,8 +16,9 @@ from ssm_jax.kernels.fft import (
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import check_log_decay, decay_powers
 from ssm_jax.kernels.precision import in_float32
-from ssm_jax.kernels.recurrence import GROWTH, chosen_method, grows, linear_recurrence
+from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 from ssm_jax.kernels.shift import shift_left
+from ssm_jax.kernels.solvers import GROWTH, grows
 from ssm_jax.recurrences.families.base import (
     ParamGroup,
     Params,
