@@ -24,10 +24,10 @@ def solver_of(
       length: Number of steps.
       method: A method other than ``"auto"``.
     """
-    if not is_time_invariant(a):
-        decay = InputDependentDecay(a)
-    else:
+    if isinstance(a, LogDecay) or jnp.ndim(a) == 1:
         decay = TimeInvariantDecay.of(a)
+    else:
+        decay = InputDependentDecay(a)
     if method == "sequential":
         return scan.sequential(decay)
     if method == "associative":
