@@ -90,12 +90,13 @@ def section(table: Table, found: Sequence[Summary]) -> str:
 
 def _line(compared):
     error = compared.error
+    in_errors = compared.difference / error if error else None
     return (
         compared.result.name,
         shown(compared.result),
         f"{compared.reference.name}: {shown(compared.reference)}",
         number(compared.difference),
         number(error),
-        number(compared.difference / error if error else None, ".1f"),
+        number(in_errors, "z.1f"),
         compared.verdict,
     )

@@ -1,7 +1,8 @@
 """Tables of results on the pages of the papers, published and reduced settings."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Sequence
 
 from experiments.coverage import command
 from experiments.records import config_of
@@ -38,17 +39,39 @@ def published(cells: Sequence[str], found: Sequence[Summary]) -> str:
     return _table(COLUMNS, lines, footnotes)
 
 
-def smaller(results: Iterable[Summary], found: Sequence[Summary]) -> str:
+def smaller(results: Sequence[Summary], found: Sequence[Summary]) -> str:
     """Returns the table of other settings, without results of the paper.
 
     Args:
       results: The results to show.
       found: All results, with which they are compared in the notes.
+
+    Returns:
+      Markdown: a line per experiment, the notes, and how many results are better than
+      their baselines.
     """
     footnotes = Footnotes()
     lines = [_line(each, found, footnotes) for each in results]
     columns = [name for name in COLUMNS if name != "theirs"]
-    return _table(columns, lines, footnotes)
+    return f"{_table(columns, lines, footnotes)}{_better(results)}"
+
+
+def _better(results):
+    """How many results are better than their baselines by two and three errors."""
+    gains = [
+        (gain, summary.rows[0]["baseline"]["name"])
+        for summary in results
+        if (gain := gain_in_errors(summary)) is not None
+    ]
+    sentences = []
+    for name in dict.fromkeys(name for _, name in gains):
+        of_name = [gain for gain, other in gains if other == name]
+        two, three = (sum(gain > n for gain in of_name) for n in (2, 3))
+        sentences.append(
+            f"Better than the {name} by two standard errors: {two} of {len(of_name)} "
+            f"results; by three: {three}."
+        )
+    return "".join(f"\n{textwrap.fill(each, 88)}\n" for each in sentences)
 
 
 def _line(summary, found, footnotes) -> dict[str, str]:
@@ -62,7 +85,7 @@ def _line(summary, found, footnotes) -> dict[str, str]:
         "ours": shown(summary),
         "error": number(summary.error),
         "baseline": number(summary.baseline),
-        "gain / error": number(gain_in_errors(summary), ".1f"),
+        "gain / error": number(gain_in_errors(summary), "z.1f"),
         "seeds": str(len(summary.rows)),
         "steps": str(row["steps"]),
         "hours": f"{seconds / 3600:.2g}",

@@ -32,6 +32,7 @@ PAPER = Paper(
                 model=_GATES,
             ),
             reduced=(r"etsmlp/language:dataset=\w+,(model=gate,)?size=small",),
+            references=(r"etsmlp/language:dataset=\w+,size=small",),
             reason=f"{_GPU}; QQP, MNLI and QNLI: data not available to us",
         ),
         Table(

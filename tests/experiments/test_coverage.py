@@ -9,7 +9,7 @@ from experiments.coverage import command
 from experiments.papers import PAPERS
 from experiments.records import records
 from ssm_jax.cli.summary import summaries
-from tests.cli.test_tables import cells
+from tests.cli.test_tables import ROW, cells
 
 IN_PAPERS = {
     "dlr": {"Table": range(1, 8), "Figure": range(1, 5)},
@@ -80,6 +80,21 @@ def test_overview_has_a_line_each_and_its_links_lead_to_sections(name):
     links = set(re.findall(r"\]\(#(.*?)\)", page))
     assert links <= {overview.anchor(heading) for heading in headings}
     assert len(headings) == len(set(headings))
+
+
+def test_results_are_counted_that_are_better_than_the_majority_class():
+    baseline = {"name": "majority class", "accuracy": 0.7, "n_examples": 400}
+    rows = [
+        ROW
+        | {"metric": "test accuracy", "baseline": baseline, "value": value}
+        | {"experiment": "etsmlp/language", "variant": f"dataset={dataset},size=small"}
+        for dataset, value in (("cola", 0.71), ("mrpc", 0.755), ("sst2", 0.8))
+    ]
+    text = result_tables.smaller(summaries(rows), summaries(rows))
+    assert " ".join(text.split("\n\n")[-1].split()) == (
+        "Better than the majority class by two standard errors: 2 of 3 results; by "
+        "three: 1."
+    )
 
 
 def test_operations_of_all_published_settings_are_counted():
