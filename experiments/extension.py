@@ -22,8 +22,9 @@ As in the paper, runs trained and evaluated with carried states are compared wit
 trained and evaluated from zero states, on the test split. The first table has the
 change of the loss from windows of the trained length to the longest, each from a zero
 state; `extends` is the classification of each seed. The second has the loss at the
-longest windows: of zero states less that of carried states. Errors are over documents
-or over seeds, whichever is larger; stale runs are excluded.
+longest windows, of zero states less that of carried states, and the number of seeds
+that extend, strongly or weakly. Errors are over documents or over seeds, whichever is
+larger; stale runs are excluded.
 
 {changes}
 {against_zero}
@@ -91,7 +92,10 @@ def section(rows: Sequence[Row]) -> str:
         if (zero := found.get(name.replace("=carry", "=zero"))) and zero is not of
         if (line := _against_zero(of, zero))
     ]
-    head = ("trained with carried states", "seeds", "nats", "error", "in errors", "is")
+    head = (
+        "trained with carried states", "seeds", "nats", "error", "in errors", "is",
+        "extends", "from zero states",
+    )  # fmt: skip
     compared = tables.markdown([head, *lines]) if lines else ""
     return _SECTION.format(changes=changes, against_zero=compared)
 
@@ -123,7 +127,7 @@ def _extension(of: Sequence[Row]):
     measured = [_losses(row, "zero") for row in of]
     trained, longest = of[0]["lengths"][0]["trained"], max(measured[0])
     found = change([_less(at[longest], at[trained]) for at in measured])
-    verdicts = [at[longest]["extends"] for at in measured]
+    verdicts = (at[longest]["extends"] for at in measured)
     return (
         name_of(of[0]),
         str(found.n_seeds),
@@ -152,7 +156,19 @@ def _against_zero(carried: Sequence[Row], zero: Sequence[Row]):
         )
     found = change(differences)
     verdict = {"rises": "better", "falls": "worse", "within": "within"}[found.verdict]
-    return name_of(carried[0]), str(found.n_seeds), *_cells(found), verdict
+    return (
+        name_of(carried[0]),
+        str(found.n_seeds),
+        *_cells(found),
+        verdict,
+        *map(_extending, (carried, zero)),
+    )
+
+
+def _extending(of: Sequence[Row]) -> str:
+    """How many seeds extend, weakly or strongly, with windows from zero states."""
+    verdicts = [max(_losses(row, "zero").items())[1]["extends"] for row in of]
+    return f"{sum(each != 'none' for each in verdicts)} of {len(verdicts)}"
 
 
 def _cells(found: Change):

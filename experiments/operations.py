@@ -160,6 +160,8 @@ def define_flags() -> None:
 def main(argv):
     """Traces the cells that have no record; writes after each."""
     del argv
+    # Before the first write, after which the working tree is not that of the commit.
+    measured = environment()
     rows = {} if flags.FLAGS.again else {**recorded()}
     cells = all_cells()
     for name in cells:
@@ -167,7 +169,7 @@ def main(argv):
             rows[name] = traced(name)
             logging.info("%s: %.3g operations", name, rows[name]["operations"])
             ordered = {cell: rows[cell] for cell in cells if cell in rows}
-            text = json.dumps(environment() | {"rows": ordered}, indent=1)
+            text = json.dumps(measured | {"rows": ordered}, indent=1)
             OPERATIONS.write_text(text + "\n")
 
 
