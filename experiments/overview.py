@@ -16,14 +16,14 @@ RATE = 1e13
 ITERATION = 2e-5
 """Seconds that an iteration of a loop is assumed to take beside its operations."""
 
-_HEAD = ("in the paper", "question", "here", "seeds", "command", "missing, and why")
+_HEAD = ("in the paper", "question", "here", "seeds", "missing, and why", "command")
 _SECTION = """\
 ## Overview
 
 `published` counts the runs at the setting of the paper, `reduced` those of other sizes
-with the same question, which are not comparable with the results of the paper. The last
-column counts the runs of the published setting that are missing. `GPU hours` are those
-of one seed of each: the operations of its training, counted by
+with the same question, which are not comparable with the results of the paper. The
+column of what is missing counts runs of the published setting. `GPU hours` are those of
+one seed of each: the operations of its training, counted by
 `python -m experiments.operations`, at {rate:.0f} TFLOP/s, a seventh of the float32 peak
 of an H100, and {iteration:.0f} microseconds per iteration of a loop. `queued` are
 commands of `benchmarks/gpu_queue.md`.
@@ -95,8 +95,8 @@ def _line(table, found, where):
         table.question,
         ", ".join(_here(table, published, reduced, where)) or "none",
         _seeds(results),
-        _command(table, results),
         "; ".join(_missing(table, published)),
+        _command(table, results),
     )
 
 

@@ -103,6 +103,7 @@ PAPER = Paper(
                 model=("attention_feedforward",),
                 **_TWO_OF_512,
             ),
+            reduced=(r"dlr/atomic:.*model=attention_feedforward.*size=small",),
             reason=_GPU,
         ),
         Table(
