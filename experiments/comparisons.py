@@ -12,7 +12,10 @@ from ssm_jax.cli.summary import Summary, number, shown
 ERRORS = 3.0
 """Number of standard errors by which a result must differ from another."""
 
-_HEAD = ("experiment", "ours", "reference", "difference", "error", "in errors", "is")
+_HEAD = (
+    "experiment", "ours", "reference", "difference", "error", "in errors", "seeds",
+    "is",
+)  # fmt: skip
 
 
 class Comparison(NamedTuple):
@@ -98,5 +101,6 @@ def _line(compared):
         number(compared.difference),
         number(error),
         number(in_errors, "z.1f"),
+        ", ".join(str(len(each.rows)) for each in compared),
         compared.verdict,
     )

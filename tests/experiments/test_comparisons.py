@@ -41,8 +41,8 @@ def test_ablations_are_compared_with_the_full_model_at_three_standard_errors():
     no_beta, real = cells(table)[1:]
     assert no_beta[0].startswith("etsmlp/listops:ablation=no_beta")
     assert no_beta[2] == "etsmlp/listops:size=small: 0.6200"
-    assert no_beta[3:] == ["-0.2200", "0.0154", "-14.3", "below"]
-    assert real[3:] == ["-0.0100", "0.0154", "-0.6", "within"]
+    assert no_beta[3:] == ["-0.2200", "0.0154", "-14.3", "1, 1", "below"]
+    assert real[3:] == ["-0.0100", "0.0154", "-0.6", "1, 1", "within"]
 
 
 def test_one_seed_without_binomial_error_is_not_compared():
@@ -78,7 +78,7 @@ def test_change_of_the_loss_and_carried_against_zero_states():
     name = "longssm/text:model=s5,length=16,state_init"
     assert carry[:5] == [f"{name}=carry", "2", "2", "2", "-0.1000"]
     assert zero[:2] == [f"{name}=zero", "1"]
-    assert zero[4:] == ["+0.6000", "0.1000", "+6.0", "rises", "none"]
+    assert zero[4:] == ["+0.6000", "0.1000", "+6.0", "one seed", "none"]
     (line,) = cells(against.strip())[1:]
     assert line == [
         f"{name}=carry",
@@ -86,7 +86,7 @@ def test_change_of_the_loss_and_carried_against_zero_states():
         "+0.7000",
         "0.1000",
         "+7.0",
-        "better",
+        "one seed",
         "2 of 2",
         "0 of 1",
     ]
@@ -101,4 +101,5 @@ def test_error_of_a_change_is_the_larger_of_documents_and_seeds():
     found = extension.change([[1.0, 1.0], [3.0, 3.0]])
     assert found == pytest.approx((2.0, 1.0, 2))
     assert found.verdict == "within"
-    assert extension.change([[1.0]]).verdict == "within"
+    assert extension.change([[1.0]]).verdict == "one seed"
+    assert extension.change([[1.0, 1.1], [1.1, 1.2]]).verdict == "rises"
