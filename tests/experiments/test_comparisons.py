@@ -46,7 +46,8 @@ def test_ablations_are_compared_with_the_full_model_at_three_standard_errors():
 
 
 def test_one_seed_without_binomial_error_is_not_compared():
-    rows = [row | {"metric": "test r2"} for row in (listops("", 0.6), listops("", 0.7))]
+    r2 = {"metric": "test r2", "baseline": {"name": "mean", "r2": 0.0}}
+    rows = [listops("", value, **r2) for value in (0.6, 0.7)]
     rows[1]["variant"] = "ablation=real,size=small"
     text = comparisons.section(TABLE, summaries(rows))
     assert text.endswith("| unknown |\n")
