@@ -15,7 +15,7 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import markers, pages, trivial_baselines
+from experiments import markers, pages, sections, trivial_baselines
 from experiments.longssm.figures import lengths
 from experiments.own_data import pages as own_data
 from experiments.papers import PAPERS
@@ -66,7 +66,7 @@ def main(argv):
         trivial_baselines.add(flags.FLAGS.baselines, flags.FLAGS.data_dir, RESULTS)
     for path, text in texts(records()).items():
         path.write_text(text)
-    plots.save(lengths.draw(), RESULTS / pages.PICTURE)
+    plots.save(lengths.draw(), RESULTS / sections.PICTURE)
 
 
 if __name__ == "__main__":

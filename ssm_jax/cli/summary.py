@@ -87,6 +87,18 @@ class Summary:
     def _baseline(self):
         return self.rows[0].get("baseline")
 
+    @property
+    def _data(self):
+        """A key of the data: their trivial baseline, which depends on them alone."""
+        found = self._baseline or {}
+        # The last digits differ between machines, and further metrics between versions.
+        values = (
+            None if value is None else f"{value:.6g}"
+            for value in (self.baseline, found.get("loss"))
+        )
+        sizes = (found.get(name) for name in ("name", "n_train", "n_examples"))
+        return (*sizes, *values)
+
     def notes(self, others: Sequence["Summary"]) -> list[str]:
         """Returns the notes on the result.
 
@@ -116,8 +128,7 @@ class Summary:
         """A key that is equal for comparable results: same data, steps and validity."""
         row = self.rows[0]
         return (
-            row["experiment"], row["steps"], self.metric, self.stale,
-            str(self._baseline),
+            row["experiment"], row["steps"], self.metric, self.stale, self._data,
         )  # fmt: skip
 
 

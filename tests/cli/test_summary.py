@@ -55,6 +55,13 @@ def test_results_of_other_data_or_size_are_not_compared():
     assert len(noted([best, accuracy(0.89)])[1]) == 1
 
 
+def test_results_with_further_metrics_and_other_rounding_are_compared():
+    best, other = accuracy(0.9, variant="best"), accuracy(0.89)
+    value = other["baseline"]["accuracy"] * (1 + 1e-12)
+    other["baseline"] = other["baseline"] | {"accuracy": value, "auc": 0.5}
+    assert len(noted([best, other])[1]) == 1
+
+
 def test_a_stale_result_is_shown_as_stale():
     shown, notes = noted([accuracy(0.9, stale="Of other data.")])
     assert shown == [["0.9000 (stale)", "0.0300", "0.6000", "[1]"]]

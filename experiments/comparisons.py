@@ -1,0 +1,106 @@
+"""Results beside a reference of the same data and steps, at three standard errors."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from experiments.coverage import Table
+from ssm_jax.cli import tables
+from ssm_jax.cli.summary import Summary, number, shown
+
+ERRORS = 3.0
+"""Number of standard errors by which a result must differ from another."""
+
+_HEAD = (
+    "experiment", "ours", "reference", "difference", "error", "in errors", "seeds",
+    "is",
+)  # fmt: skip
+
+
+class Comparison(NamedTuple):
+    """A result and the reference that it is compared with.
+
+    Attributes:
+      result: The result.
+      reference: A result on the same data after the same number of steps.
+    """
+
+    result: Summary
+    reference: Summary
+
+    @property
+    def difference(self) -> float:
+        """The mean of the result less that of the reference."""
+        return self.result.mean - self.reference.mean
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of `difference`; None if one of both is not known."""
+        # Errors of independent results add in quadrature.
+        errors = (self.result.error, self.reference.error)
+        return math.hypot(*errors) if all(errors) else None  # pyright: ignore
+
+    @property
+    def verdict(self) -> str:
+        """``"above"`` or ``"below"`` at `ERRORS` standard errors, or ``"within"``."""
+        if self.error is None:
+            return "unknown"
+        if abs(self.difference) < ERRORS * self.error:
+            return "within"
+        return "above" if self.difference > 0 else "below"
+
+
+def comparisons(table: Table, found: Sequence[Summary]) -> list[Comparison]:
+    """Returns the results of a table beside their references.
+
+    Args:
+      table: The table.
+      found: All results of its paper.
+    """
+    results = [*table.published(found), *table.smaller(found)]
+    return [
+        Comparison(result, reference)
+        for reference in filter(table.is_reference, results)
+        for result in results
+        if result.kind == reference.kind and not table.is_reference(result)
+    ]
+
+
+def section(table: Table, found: Sequence[Summary]) -> str:
+    """Returns Markdown of the comparisons of a table; empty if there are none."""
+    compared = comparisons(table, found)
+    if not compared:
+        return ""
+    lines = [_line(each) for each in compared]
+    verdicts = [each.verdict for each in compared]
+    counts = ", ".join(
+        f"{verdicts.count(verdict)} {text}"
+        for verdict, text in (
+            ("below", "below"),
+            ("above", "above"),
+            ("within", "within"),
+            ("unknown", "without a standard error"),
+        )
+        if verdict in verdicts
+    )
+    sentence = (
+        f"At {ERRORS:g} standard errors of the difference, of {len(compared)} results "
+        f"beside their reference: {counts}."
+    )
+    return f"{textwrap.fill(sentence, 88)}\n\n{tables.markdown([_HEAD, *lines])}"
+
+
+def _line(compared):
+    error = compared.error
+    in_errors = compared.difference / error if error else None
+    return (
+        compared.result.name,
+        shown(compared.result),
+        f"{compared.reference.name}: {shown(compared.reference)}",
+        number(compared.difference),
+        number(error),
+        number(in_errors, "z.1f"),
+        ", ".join(str(len(each.rows)) for each in compared),
+        compared.verdict,
+    )

@@ -1,0 +1,189 @@
+"""Length extension of runs that differ only in their initial states."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from experiments.comparisons import ERRORS
+from ssm_jax.cli import tables
+from ssm_jax.cli.summary import Row, in_order, name_of, number
+
+_SPLIT = "test"
+_HEAD = (
+    "experiment", "seeds", "at trained length", "at {longest:,}", "change, nats",
+    "error", "in errors", "loss", "extends",
+)  # fmt: skip
+_SECTION = """\
+## Do carried states extend it?
+
+As in the paper, runs trained and evaluated with carried states are compared with those
+trained and evaluated from zero states, on the test split. The first table has the
+change of the loss from windows of the trained length to the longest, each from a zero
+state; `extends` is the classification of each seed. The second has the loss at the
+longest windows, of zero states less that of carried states, and the number of seeds
+that extend, strongly or weakly. Errors are over documents or over seeds, whichever is
+larger, and of one seed over documents only; stale runs are excluded.
+
+{changes}
+{against_zero}
+"""
+
+
+class Change(NamedTuple):
+    """The mean of a difference of losses over seeds and documents.
+
+    Attributes:
+      mean: The mean, in nats.
+      error: Its standard error, over documents or over seeds, whichever is larger; None
+        for a single document and seed.
+      n_seeds: Number of seeds.
+    """
+
+    mean: float
+    error: float | None
+    n_seeds: int
+
+    @property
+    def verdict(self) -> str:
+        """``"falls"`` or ``"rises"`` at three standard errors, or ``"within"``."""
+        # Seeds differ more than documents, so that one seed does not decide.
+        if self.n_seeds < 2:
+            return "one seed"
+        if not self.error or abs(self.mean) < ERRORS * self.error:
+            return "within"
+        return "rises" if self.mean > 0 else "falls"
+
+
+def change(by_seed: Sequence[Sequence[float]]) -> Change:
+    """Returns the mean of differences.
+
+    Args:
+      by_seed: Differences of the losses of each document, of each seed.
+
+    Example:
+      >>> change([[1.0, 2.0], [2.0, 3.0]]).n_seeds
+      2
+    """
+    of_seeds = [statistics.mean(each) for each in by_seed]
+    of_documents = [statistics.mean(each) for each in zip(*by_seed, strict=True)]
+    errors = [
+        statistics.stdev(values) / math.sqrt(len(values))
+        for values in (of_seeds, of_documents)
+        if len(values) > 1
+    ]
+    return Change(statistics.mean(of_seeds), max(errors, default=None), len(by_seed))
+
+
+def section(rows: Sequence[Row]) -> str:
+    """Returns Markdown of the extension of all runs that were measured by length.
+
+    Args:
+      rows: Records of language models; empty if none was measured on the test split.
+    """
+    groups = [*_groups(rows)]
+    if not groups:
+        return ""
+    longest = max(max(_losses(of[0], "zero")) for of in groups)
+    head = tuple(name.format(longest=longest) for name in _HEAD)
+    changes = tables.markdown([head, *(_extension(of) for of in groups)])
+    found = {name_of(of[0]): of for of in groups}
+    lines = [
+        line
+        for name, of in found.items()
+        if (zero := found.get(name.replace("=carry", "=zero"))) and zero is not of
+        if (line := _against_zero(of, zero))
+    ]
+    head = (
+        "trained with carried states", "seeds", "nats", "error", "in errors", "is",
+        "extends", "from zero states",
+    )  # fmt: skip
+    compared = tables.markdown([head, *lines]) if lines else ""
+    return _SECTION.format(changes=changes, against_zero=compared)
+
+
+def _groups(rows) -> Iterator[list[Row]]:
+    """The runs of each experiment, without stale ones."""
+    kept = [
+        row
+        for row in rows
+        if not row.get("stale") and any(x["split"] == _SPLIT for x in row["lengths"])
+    ]
+    ordered = sorted(kept, key=lambda row: (in_order(row), row["seed"]))
+    for _, of in itertools.groupby(ordered, name_of):
+        yield [*of]
+
+
+def _losses(row: Row, window_state: str) -> dict[int, Any]:
+    """The line of each length, with windows in the order of the text."""
+    return {
+        line["length"]: line
+        for line in row["lengths"]
+        if (line["split"], line["window_state"], line["order"])
+        == (_SPLIT, window_state, "text")
+    }
+
+
+def _extension(of: Sequence[Row]):
+    """A line of the first table."""
+    measured = [_losses(row, "zero") for row in of]
+    trained, longest = of[0]["lengths"][0]["trained"], max(measured[0])
+    found = change([_less(at[longest], at[trained]) for at in measured])
+    verdicts = (at[longest]["extends"] for at in measured)
+    return (
+        name_of(of[0]),
+        str(found.n_seeds),
+        *(
+            f"{statistics.mean(at[n]['perplexity'] for at in measured):.4g}"
+            for n in (trained, longest)
+        ),
+        *_cells(found),
+        found.verdict,
+        ", ".join(verdicts),
+    )
+
+
+def _against_zero(carried: Sequence[Row], zero: Sequence[Row]):
+    """A line of the second table; None without seeds in common."""
+    of_seed = {row["seed"]: row for row in zero}
+    pairs = [(row, of_seed[row["seed"]]) for row in carried if row["seed"] in of_seed]
+    if not pairs:
+        return None
+    differences = []
+    for row, other in pairs:
+        # With carried states the loss is the same at every length.
+        with_carry, from_zero = _losses(row, "carry"), _losses(other, "zero")
+        differences.append(
+            _less(from_zero[max(from_zero)], with_carry[max(with_carry)])
+        )
+    found = change(differences)
+    verdict = {"rises": "better", "falls": "worse"}.get(found.verdict, found.verdict)
+    return (
+        name_of(carried[0]),
+        str(found.n_seeds),
+        *_cells(found),
+        verdict,
+        *map(_extending, (carried, zero)),
+    )
+
+
+def _extending(of: Sequence[Row]) -> str:
+    """How many seeds extend, weakly or strongly, with windows from zero states."""
+    verdicts = [max(_losses(row, "zero").items())[1]["extends"] for row in of]
+    return f"{sum(each != 'none' for each in verdicts)} of {len(verdicts)}"
+
+
+def _cells(found: Change):
+    in_errors = found.mean / found.error if found.error else None
+    return (
+        number(found.mean, "+.4f"),
+        number(found.error),
+        number(in_errors, "+.1f"),
+    )
+
+
+def _less(line, other) -> list[float]:
+    """The losses of the documents of a line less those of another."""
+    pairs = zip(line["loss_by_document"], other["loss_by_document"], strict=True)
+    return [a - b for a, b in pairs]

@@ -1,0 +1,123 @@
+"""Tables and figures of the paper on the FRU."""
+
+from experiments.coverage import Paper, Table, cells
+
+_UNITS = ("fru", "sru", "lstm", "rnn")
+_GPU = "needs a GPU"
+_CURVES = "the paper prints curves"
+_FIGURES = "python -m experiments.fru.figures"
+_MIXTURE = (r"fru/mixture:curves=(sines|poly\d+),model=fru(,size=small)?",)
+
+PAPER = Paper(
+    "Zhang, Lin, Song and Dhillon, 2018: Learning Long Term Dependencies via "
+    "Fourier Recurrent Units",
+    "https://arxiv.org/abs/1803.06585",
+    (
+        Table(
+            "Table 1",
+            "MNIST pixel by pixel",
+            "784 steps: does the FRU learn more than SRU, LSTM and RNN?",
+            cells(
+                "fru/pixel_mnist",
+                inputs=("pixels",),
+                model=("fru", "fru40", "sru", "lstm", "rnn"),
+            ),
+            reduced=(r"fru/pixel_mnist:inputs=pixels,model=\w+,size=\w+",),
+            reason=_GPU,
+        ),
+        Table(
+            "Table 2",
+            "permuted MNIST",
+            "the same with the pixels in a random order",
+            cells("fru/pixel_mnist", inputs=("permuted",), model=_UNITS),
+            reduced=(r"fru/pixel_mnist:inputs=permuted,model=\w+,size=\w+",),
+            reason=_GPU,
+        ),
+        Table(
+            "Table 3",
+            "IMDB",
+            "film reviews: are one or five frequencies enough?",
+            ("fru/imdb:model=fru", "fru/imdb:model=fru,n_frequencies=1")
+            + cells("fru/imdb", model=_UNITS[1:]),
+            reduced=(r"fru/imdb:model=\w+(,n_frequencies=1)?,size=small",),
+            references=(r"fru/imdb:model=fru,size=small",),
+            reason="hours on a CPU, not run yet",
+        ),
+        Table(
+            "Figures 3 and 4",
+            "mixtures of curves (the paper prints no numbers)",
+            "is the error of the FRU orders of magnitude smaller?",
+            cells(
+                "fru/mixture",
+                curves=("sines", "poly5", "poly10", "poly15"),
+                model=_UNITS,
+            ),
+            reduced=(r"fru/mixture:.*size=small",),
+            references=_MIXTURE,
+            reason="hours on a CPU, not all run yet; " + _CURVES,
+        ),
+        Table(
+            "Figures 10 and 11",
+            "MNIST row by row (the paper prints no numbers)",
+            "28 steps: which units and frequencies learn most?",
+            cells("fru/pixel_mnist", inputs=("rows",), model=_UNITS),
+            reason="hours on a CPU, not all run yet; " + _CURVES,
+        ),
+        Table(
+            "Figure 12",
+            "frequencies on MNIST pixel by pixel (the paper prints no numbers)",
+            "784 steps: are frequencies up to 25 enough?",
+            (
+                "fru/frequencies:inputs=pixels,n_frequencies=20",
+                "fru/frequencies:inputs=pixels,n_frequencies=20,frequency_max=784",
+            ),
+            reason=f"{_GPU}; {_CURVES}",
+        ),
+        Table(
+            "Figure 1",
+            "the unit",
+            "how is the unit built?",
+            reason="a diagram; no results",
+        ),
+        Table(
+            "Figure 2",
+            "temperatures of Beijing",
+            "how well do few waves fit a series?",
+            programs=(f"{_FIGURES}.temperatures --data=DATA",),
+            reason=_CURVES,
+        ),
+        Table(
+            "Figure 5",
+            "gradients by the initial state",
+            "are the gradients of the FRU constant over time?",
+            cells("fru/mixture", curves=("poly5",), model=_UNITS),
+            reduced=(r"fru/mixture:curves=poly5,.*size=small",),
+            programs=("python -m launch.report --workdirs=RUN",),
+            reason=_CURVES,
+        ),
+        Table(
+            "Figures 6 and 7",
+            "accuracy of tables 1 and 2 by epoch",
+            "does the FRU learn faster?",
+            cells("fru/pixel_mnist", inputs=("pixels", "permuted"), model=_UNITS),
+            reduced=(r"fru/pixel_mnist:inputs=(pixels|permuted),model=\w+,size=\w+",),
+            reason=f"{_GPU}; {_CURVES}",
+        ),
+        Table(
+            "Figure 8",
+            "accuracy of table 3 by epoch",
+            "does the FRU learn faster?",
+            cells("fru/imdb", model=_UNITS),
+            reduced=(r"fru/imdb:model=\w+(,n_frequencies=1)?,size=small",),
+            reason=f"hours on a CPU, not run yet; {_CURVES}",
+        ),
+        Table(
+            "Figure 9",
+            "a polynomial that decays do not approximate",
+            "how many decays and waves approximate it?",
+            programs=(f"{_FIGURES}.expressive",),
+            reason=_CURVES,
+        ),
+    ),
+)
+"""All tables and figures of the paper."""

@@ -1,0 +1,149 @@
+"""Sections of the pages of the papers that follow their tables."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from experiments import extension, single_tap
+from experiments.dlr import atomic
+from ssm_jax.cli import tables
+from ssm_jax.cli.summary import Footnotes, Row, number, shown, summaries
+
+PICTURE = "longssm/lengths.png"
+ATOMIC_PICTURE = "dlr/atomic.png"
+TREES_PICTURE = "dlr/error_by_height.png"
+MASKS_PICTURE = "dlr/segmentation.png"
+ATTENTION_MASKS_PICTURE = "dlr/segmentation_local_attention.png"
+ATOMIC_MODELS = {
+    "DLR": "",
+    "DLR, 6 layers": ",n_layers=6",
+    "DSS": ",model=dss",
+    "attention, 2 layers": ",model=attention,n_layers=2",
+}
+UNITS = ("rnn", "lstm", "sru", "fru")
+
+_ATOMIC = """\
+## Atomic tasks
+
+R2 of models of the reduced size (`dlr/atomic:task=...,size=small`), on all tasks. The
+sequences have 128 steps, where those of the paper have 512 or 4,096.
+
+{table}
+Of 256 test sequences of each task that of the highest loss, and the prediction of one
+layer of DLR of the reduced size. Drawn by `python -m experiments.dlr.figures.atomic`.
+
+![Input, target and prediction of eleven tasks]({picture})
+
+## Higher-order tasks
+
+The runs of `size=small` above, by the height and the operator of each subtree, and the
+masks that they predict for the first test images. Drawn by
+`python -m experiments.dlr.figures.error_by_height` and `segmentation`.
+
+![Errors on ListOps-SubTrees by height and operator]({trees})
+
+![Images, target and masks predicted by DLR and DSS]({masks})
+
+![Images, target and masks predicted by local attention]({attention_masks})
+"""
+_BY_LENGTH = """\
+## Perplexity by length
+
+Perplexity on windows of each length, measured by
+`launch.evaluate --mode=length_extension` on an equal share of each document of a split.
+Column `95 %` is the confidence interval of the perplexity at the maximum length over
+documents (Student's t). Column `extends` classifies the evaluation from zero states:
+beyond the training length the loss decreases with each longer window (strong), never
+increases (weak), or increases (none); a change counts if its 95 % interval over
+documents excludes 0. States are carried within spans of at least the maximum length and
+reset between spans.
+
+![Perplexity by length; columns are models, colours training lengths]({picture})
+"""
+
+
+def _units(rows: Sequence[Row]) -> str:
+    """The unexplained variance of each unit on each mixture of curves."""
+    of_variant = {
+        tuple(each.rows[0]["variant"].split(",")): each
+        for each in summaries(rows)
+        if each.rows[0]["experiment"] == "fru/mixture"
+    }
+    footnotes, lines = Footnotes(), []
+    for size in ((), ("size=small",)):
+        for curves in ("sines", "poly5", "poly10", "poly15"):
+            of_units = [
+                of_variant.get((f"curves={curves}", f"model={unit}", *size))
+                for unit in UNITS
+            ]
+            if any(of_units):
+                name = " ".join([curves, *size])
+                lines.append(_missed(name, of_units, bool(size), footnotes))
+    head = ("1 - R2", *(unit.upper() for unit in UNITS), "LSTM / FRU", "notes")
+    parts = [
+        "## Mixtures of curves: the part of the variance that each unit misses\n",
+        tables.markdown([head, *lines]),
+        *footnotes.listed(),
+    ]
+    return "\n".join(parts)
+
+
+def _missed(name, of_units, small, footnotes):
+    """Returns a line of the table of `_units`."""
+    present = [summary for summary in of_units if summary]
+    notes = [f"`*` is stale: {each.stale}" for each in present if each.stale]
+    _, lstm, _, fru = of_units
+    # A stale run used other data or another model than a run that is not stale.
+    comparable = lstm and fru and lstm.stale == fru.stale
+    ratio = (1 - lstm.mean) / (1 - fru.mean) if comparable else None
+    # The paper makes this claim for its own sizes only.
+    if ratio is not None and ratio < 100 and not small:
+        notes.append(
+            f"the FRU is {ratio:.1f} times below the LSTM, where the paper says that "
+            "it is orders of magnitude below all others"
+        )
+    return (
+        name,
+        *(
+            f"{1 - each.mean:.1e}" + ("*" if each.stale else "") if each else ""
+            for each in of_units
+        ),
+        number(ratio, ".1f"),
+        footnotes.mark(list(dict.fromkeys(notes))),
+    )
+
+
+def _atomic(rows: Sequence[Row]) -> str:
+    """R2 of each model on each atomic task at the reduced size, and a picture."""
+    found = {each.name: each for each in summaries(rows)}
+    lines = [("task", *ATOMIC_MODELS)]
+    for task in atomic.TASKS:
+        names = (
+            f"dlr/atomic:task={task}{model},size=small"
+            for model in ATOMIC_MODELS.values()
+        )
+        lines.append(
+            (task, *(shown(found[name]) if name in found else "" for name in names))
+        )
+    return _ATOMIC.format(
+        table=tables.markdown(lines),
+        picture=ATOMIC_PICTURE,
+        trees=TREES_PICTURE,
+        masks=MASKS_PICTURE,
+        attention_masks=ATTENTION_MASKS_PICTURE,
+    )
+
+
+def _of_dlr(rows: Sequence[Row]) -> str:
+    return f"{_atomic(rows)}\n{single_tap.recorded()}"
+
+
+def _by_length(rows: Sequence[Row]) -> str:
+    measured = _BY_LENGTH.format(picture=PICTURE) + "\n" + tables.by_length(rows)
+    return f"{extension.section(rows)}\n{measured}"
+
+
+MORE: Mapping[str, Callable[[Sequence[Row]], str]] = {
+    "dlr": _of_dlr,
+    "fru": _units,
+    "longssm": _by_length,
+}
+"""Sections that follow the tables of a paper, by paper."""
