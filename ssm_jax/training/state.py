@@ -10,6 +10,7 @@ import optax
 from flax import linen as nn
 from flax import struct
 from flax.core import meta
+from jax.core import Tracer
 
 from ssm_jax.fields import Seed, check_value
 from ssm_jax.kernels.platforms import target_platform
@@ -109,7 +110,10 @@ def create(
     flags = {"reset": batch.reset, "mask": batch.mask}
     # Compiled: without `jit`, each operation of the model is compiled and run by
     # itself.
-    init = jax.jit(model.init, compiler_options=_INIT_OPTIONS.get(target_platform()))
+    options = _INIT_OPTIONS.get(target_platform())
+    if isinstance(key, Tracer):
+        options = None  # Only shapes are wanted; JAX takes no options within a trace.
+    init = jax.jit(model.init, compiler_options=options)
     _check_memory(init.eval_shape(key_params, batch.inputs, **flags))
     boxed = init(key_params, batch.inputs, **flags)
     _check_predictions(model, boxed, batch, task.spec)

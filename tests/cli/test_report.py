@@ -103,5 +103,5 @@ def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
     with pytest.raises(ValueError, match="trained to the end, got .* step 0 of 4"):
         report.row_of(folder)
     folder.log(4, elapsed_s=1.0)
-    with pytest.raises(ValueError, match=r"launch\.evaluate --workdir="):
+    with pytest.raises(ValueError, match="ssm-jax evaluate --workdir="):
         report.row_of(folder)
