@@ -56,6 +56,8 @@ napoleon_preprocess_types = False
 # Pages: cells run in one kernel for each page, and an error ends the build.
 myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
+# Results in Markdown are as the pages are, with tables.
+nb_render_markdown_format = "myst"
 nb_execution_mode = "force"
 nb_execution_timeout = 300
 # Sphinx defines `tags`: `--tag quick`.
