@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def kernel_rows(
     for what, (run, arguments) in _programs().items():
         arguments = jax.tree.map(lambda leaf: _placed(leaf, device), arguments)
         for method in methods:
-            forward = _with_method(run, method)
+            forward = partial(run, method)
             results = jax.eval_shape(forward, *arguments)
             least = _bytes((arguments, results))
             given = jax.tree.map(lambda leaf: _placed(leaf, device), results)
@@ -138,10 +139,6 @@ def _programs() -> dict[str, tuple[Callable, tuple[Any, ...]]]:
         "time-invariant, complex": (states, (LogDecay(n, n), complex_)),
         "selective": (selective, (real, real, shared, shared, rates, n, state)),
     }
-
-
-def _with_method(run, method: Method):
-    return lambda *arguments: run(method, *arguments)
 
 
 def _placed(leaf, device) -> Any:

@@ -54,16 +54,7 @@ def _combine(left, right):
 
 def selective_scan(params: Params, x: Activations) -> Outputs:
     """Selective SSM: decays and inputs ``(b, l, d, n)`` in memory, then a scan."""
-
-    def states(decays, inputs):
-        def step(h, now):
-            h = now[0] * h + now[1]
-            return h, h
-
-        now = jnp.moveaxis(decays, 1, 0), jnp.moveaxis(inputs, 1, 0)
-        return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(now[1][0]), now)[1], 0, 1)
-
-    return _selective(states, params, x)
+    return _selective(_scan, params, x)
 
 
 def selective_associative(params: Params, x: Activations) -> Outputs:
@@ -75,12 +66,28 @@ def selective_associative(params: Params, x: Activations) -> Outputs:
     return _selective(states, params, x)
 
 
-def _selective(states, params, x):
+def _scan(decays, inputs):
+    """``h' = a h + b`` over the second axis, step by step."""
+
+    def step(h, now):
+        h = now[0] * h + now[1]
+        return h, h
+
+    now = jnp.moveaxis(decays, 1, 0), jnp.moveaxis(inputs, 1, 0)
+    return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(now[1][0]), now)[1], 0, 1)
+
+
+def selected(params: Params, x: Activations) -> tuple[Array, Array, Array]:
+    """Returns the steps, projections and readouts of a selective SSM for its input."""
     n = params["log_rate"].shape[-1]
     chosen = x @ params["input_kernel"]
     rank = chosen.shape[-1] - 2 * n
     r, B, C = jnp.split(chosen, [rank, rank + n], -1)
-    dt = jax.nn.softplus(r @ params["step_kernel"] + params["step_bias"])
+    return jax.nn.softplus(r @ params["step_kernel"] + params["step_bias"]), B, C
+
+
+def _selective(states, params, x):
+    dt, B, C = selected(params, x)
     decays = jnp.exp(-dt[..., None] * jnp.exp(params["log_rate"]))
     inputs = (dt * x)[..., None] * B[..., None, :]
     y = jnp.einsum("bldn,bln->bld", states(decays, inputs), C)
@@ -101,13 +108,7 @@ def gates(params: Params, x: Activations) -> tuple[Array, Array]:
 
 def gated_scan(params: Params, x: Activations) -> Outputs:
     """The recurrence of `gates` by a `jax.lax.scan` over steps."""
-
-    def step(h, now):
-        h = now[0] * h + now[1]
-        return h, h
-
-    now = jax.tree.map(lambda v: jnp.moveaxis(v, 1, 0), gates(params, x))
-    return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(now[1][0]), now)[1], 0, 1)
+    return _scan(*gates(params, x))
 
 
 def gru(params: Params, x: Activations) -> Outputs:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks.measurement import Row
+from benchmarks.plain import selected
 from benchmarks.scans import compared
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.recurrences import SelectiveSSM
@@ -19,11 +20,8 @@ SIZES = ((1, 64), (8, 64), (1, 256))
 
 def plain(params: Params, x: Activations) -> Outputs:
     """The equations of `SelectiveSSM`, one `jax.lax.scan` that stores every state."""
-    rates, n = jnp.exp(params["log_rate"]), params["log_rate"].shape[-1]
-    chosen = x @ params["input_kernel"]
-    rank = chosen.shape[-1] - 2 * n
-    r, B, C = jnp.split(chosen, [rank, rank + n], -1)
-    dt = jax.nn.softplus(r @ params["step_kernel"] + params["step_bias"])
+    rates = jnp.exp(params["log_rate"])
+    dt, B, C = selected(params, x)
 
     def step(h, inputs):
         x, dt, B, C = inputs

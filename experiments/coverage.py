@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from experiments.records import config_of
+from experiments.records import config_named
 from ssm_jax.cli.summary import Summary
 
 
@@ -95,7 +95,7 @@ def command(name: str) -> str:
       name: The experiment and its variant, ``PAPER/TASK:variant``.
     """
     experiment, colon, variant = name.partition(":")
-    task = config_of({"experiment": experiment, "variant": variant}).task
+    task = config_named(name).task
     # Images of Pathfinder are drawn in training if there is no directory of them.
     drawn = "data_dir" not in task or "Pathfinder" in task.cls
     data = "" if drawn else " --data_dir=DATA"

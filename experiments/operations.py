@@ -23,7 +23,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from experiments.overview import OPERATIONS
 from experiments.papers import PAPERS
-from experiments.records import config_of
+from experiments.records import config_named
 from ssm_jax import aot
 from ssm_jax.aot.programs import train_program
 from ssm_jax.cli import app
@@ -79,8 +79,7 @@ def traced(name: str) -> dict[str, Any]:
     Args:
       name: The experiment and its variant.
     """
-    experiment, _, variant = name.partition(":")
-    config = config_of({"experiment": experiment, "variant": variant})
+    config = config_named(name)
     described = aot.abstract_run(config, jax.devices()[:1])
     step, arguments = train_program(described)
     with compiling_for("cuda"):

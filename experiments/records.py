@@ -17,8 +17,17 @@ RESULTS = EXPERIMENTS / "results"
 
 def config_of(row: Mapping[str, Any]) -> Config:
     """Returns the config of the experiment and variant of a row."""
-    variant = f":{row['variant']}" if row["variant"] else ""
-    return load(f"{EXPERIMENTS / row['experiment']}.py{variant}")
+    return config_named(f"{row['experiment']}:{row['variant']}".rstrip(":"))
+
+
+def config_named(name: str) -> Config:
+    """Returns the config of an experiment.
+
+    Args:
+      name: The experiment and its variant, ``PAPER/TASK:variant``.
+    """
+    experiment, colon, variant = name.partition(":")
+    return load(f"{EXPERIMENTS / experiment}.py{colon}{variant}")
 
 
 def check_published(folder: WorkDir, row: Mapping[str, Any]) -> None:

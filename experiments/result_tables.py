@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 
 from experiments.coverage import command
-from experiments.records import config_of
+from experiments.records import config_named
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import Footnotes, Summary, number, shown
 
@@ -33,8 +33,7 @@ def published(cells: Sequence[str], found: Sequence[Summary]) -> str:
         line = {"experiment": cell, "ours": NOT_RUN, "command": f"`{command(cell)}`"}
         if cell in of_name:
             line = _line(of_name[cell], found, footnotes)
-        experiment, _, variant = cell.partition(":")
-        theirs = config_of({"experiment": experiment, "variant": variant}).paper
+        theirs = config_named(cell).paper
         lines.append(line | {"theirs": number(theirs, ".4g")})
     return _table(COLUMNS, lines, footnotes)
 

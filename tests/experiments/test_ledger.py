@@ -7,7 +7,7 @@ import pytest
 
 from experiments import ledger, pages, single_tap
 from experiments.papers import HEADLINES, PAPERS
-from experiments.records import config_of, records
+from experiments.records import config_named, records
 from tests.cli.test_tables import ROW, cells
 
 ROWS = records()
@@ -19,23 +19,18 @@ def test_page_is_what_the_ledger_writes(path):
     assert path.read_text() == FILES[path], "run `python -m experiments.ledger`"
 
 
-def config(cell):
-    experiment, _, variant = cell.partition(":")
-    return config_of({"experiment": experiment, "variant": variant})
-
-
 @pytest.mark.parametrize("name", PAPERS)
 def test_cells_are_experiments_and_all_published_figures_are_cells(name):
     found = {cell for table in PAPERS[name].tables for cell in table.cells}
     for cell in found:
-        named = config(cell)
+        named = config_named(cell)
         assert f"{named.experiment}:{named.variant}".rstrip(":") == cell
     for file in sorted((Path(pages.__file__).parent / name).glob("*.py")):
         module = importlib.import_module(f"experiments.{name}.{file.stem}")
         figures = getattr(module, "PAPER", {}) if file.stem != "tables" else {}
         for variant, figure in figures.items():
             cell = f"{name}/{file.stem}:{variant}".rstrip(":")
-            assert cell in found and config(cell).paper == figure
+            assert cell in found and config_named(cell).paper == figure
 
 
 def test_headlines_are_records_that_are_not_stale():

@@ -23,6 +23,10 @@ CONSTANT = {
     "log_phase": LogDecay(LOG_ABS, PHASE),
     "log_phase_lo": LogDecay(LOG_ABS, PHASE, PHASE_LO),
 }
+# Row 0 is one segment. The others have segments at both ends and adjacent resets.
+RESET = np.array(
+    [[0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 1, 1, 0, 0], [0, 1, 0, 0, 0, 1, 1]], bool
+)
 VARYING = ("varying_real", "varying_complex")
 
 each_method = pytest.mark.parametrize("method", METHODS)

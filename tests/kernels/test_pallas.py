@@ -10,13 +10,9 @@ from ssm_jax.kernels.pallas import dispatch
 from ssm_jax.recurrences import SelectiveSSM
 from tests.bad_inputs import refuses
 from tests.kernels import oracle
-from tests.kernels.cases import CONSTANT, N, check, make
+from tests.kernels.cases import CONSTANT, RESET, N, check, make
 from tests.tiers import tiered
 
-# Row 0 is one segment. The others have segments at both ends and adjacent resets.
-RESET = np.array(
-    [[0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 1, 1, 0, 0], [0, 1, 0, 0, 0, 1, 1]], bool
-)
 KINDS = ("real", "log_phase", "varying_real", "varying_complex")
 
 each_direction = pytest.mark.parametrize("reverse", tiered([True, False]))

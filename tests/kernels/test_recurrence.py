@@ -14,6 +14,7 @@ from tests.kernels import oracle
 from tests.kernels.cases import (
     CONSTANT,
     METHODS,
+    RESET,
     SCANS,
     VARYING,
     N,
@@ -30,11 +31,6 @@ from tests.tiers import tiered
 KINDS = (*CONSTANT, *VARYING)
 LENGTHS = (1, 2, 3, 127, 1000, 8191)
 DIRECTIONS = {"forward": False, "reverse": True}
-
-# Row 0 is one segment. The others have segments at both ends and adjacent resets.
-RESET = np.array(
-    [[0, 0, 0, 0, 0, 0, 0], [1, 0, 0, 1, 1, 0, 0], [0, 1, 0, 0, 0, 1, 1]], bool
-)
 
 each_scan = pytest.mark.parametrize("method", SCANS)
 each_length = pytest.mark.parametrize("length", tiered(LENGTHS, (127,)))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from ssm_jax.kernels.pallas import parts
+from ssm_jax.kernels.pallas import one_step, parts
 from ssm_jax.kernels.pallas.parts import Parts
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.recurrence import match_varying_axes
@@ -45,12 +45,8 @@ def input_dependent(a: Parts, b: Parts, *, reverse: bool, adjoint: bool) -> Part
             loaded = [(_load(a, row, t, states), _load(b, row, t, states)) for t in at]
             out = []
             for a_t, b_t in loaded:
-                if adjoint:
-                    out.append(parts.plus(carry, b_t))
-                    carry = parts.times(a_t, out[-1])
-                else:
-                    carry = parts.plus(parts.times(a_t, carry), b_t)
-                    out.append(carry)
+                carry, h_t = one_step.input_dependent(carry, a_t, b_t, adjoint=adjoint)
+                out.append(h_t)
             for t, h_t in zip(at, out, strict=True):
                 _store(h, row, t, states, h_t)
             return carry
@@ -77,7 +73,7 @@ def time_invariant(
         hi, lo = (tuple(part[0, states] for part in value) for value in decay)
         zeros = _zeros(b)
 
-        def steps(begin, before_block, first, count, carry):
+        def steps(begin, first, count, carry):
             local, before, _ = carry
             at = [_at(begin + first + u, length, reverse) for u in range(count)]
             loaded = [_load(b, row, t, states) for t in at]
@@ -89,9 +85,7 @@ def time_invariant(
                 if flags is not None:
                     keep = jnp.full(_STATES, flags[row, t] == 0)
                     local, before = parts.where(keep, local), parts.where(keep, before)
-                # The small terms are added first, so that the correction is not lost.
-                small = parts.plus(parts.times(lo, local), b_t)
-                local = parts.plus(parts.times(hi, local), small)
+                local = one_step.time_invariant(local, hi, lo, b_t)
                 out.append(parts.plus(local, parts.carried(power_t, before)))
             for t, h_t in zip(at, out, strict=True):
                 _store(h, row, t, states, h_t)
@@ -99,7 +93,7 @@ def time_invariant(
 
         def block(begin, count, before):
             carry = zeros, before, zeros
-            return _in_groups(partial(steps, begin, before), 0, count, carry)[2]
+            return _in_groups(partial(steps, begin), 0, count, carry)[2]
 
         before = jax.lax.fori_loop(
             0, length // size, lambda k, before: block(k * size, size, before), zeros

@@ -59,13 +59,7 @@ def forward(x, dt, B, C, rates, feedthrough, state, reset, *, with_starts):
     y, last, *starts = shapes.call(
         kernel,
         [shapes.sequence, shapes.state, *[shapes.starts] * with_starts],
-        None if reset is None else reset.astype(jnp.int32),
-        shapes.pad(x),
-        shapes.pad(dt),
-        B,
-        C,
-        shapes.pad(rates.T),
-        shapes.pad(feedthrough),
+        *shapes.operands(x, dt, B, C, rates, feedthrough, reset),
         shapes.pad(jnp.swapaxes(state, 1, 2)),
     )
     return shapes.cut(y), jnp.swapaxes(shapes.cut(last), 1, 2), *starts
@@ -147,13 +141,7 @@ def backward(
             (shapes.batch, shapes.state[-1]),
             shapes.state,
         ],
-        None if reset is None else reset.astype(jnp.int32),
-        shapes.pad(x),
-        shapes.pad(dt),
-        B,
-        C,
-        shapes.pad(rates.T),
-        shapes.pad(feedthrough),
+        *shapes.operands(x, dt, B, C, rates, feedthrough, reset),
         starts,
         shapes.pad(y_gradient),
         shapes.pad(jnp.swapaxes(last_gradient, 1, 2)),
@@ -193,6 +181,13 @@ class _Shapes:
             (self.batch, self.n, d),
         )
         self.starts = (self.batch, count, self.n, d)
+
+    def operands(self, x, dt, B, C, rates, feedthrough, reset):
+        """Returns the operands of both passes, the flags of resets first."""
+        flags = None if reset is None else reset.astype(jnp.int32)
+        padded = map(self.pad, (x, dt, rates.T, feedthrough))
+        x, dt, rates, feedthrough = padded
+        return flags, x, dt, B, C, rates, feedthrough
 
     def pad(self, values):
         fill = self.blocks * _CHANNELS - self._d

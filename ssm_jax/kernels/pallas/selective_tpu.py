@@ -4,14 +4,12 @@ Channels are lanes and the states of a channel are sublanes. ``B`` and ``C`` hav
 steps in the lanes: one step is a column, which all channels share.
 """
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.kernels.pallas.tpu import call, shaped
 
 # Steps of a block, one register of columns, and steps of a tile, a register of rows.
 _STEPS, _ROWS = 128, 8
@@ -268,23 +266,8 @@ class _Blocks:
 
     def call(self, kernel, operands, results, scratch):
         """Calls a kernel with the blocks of operands; results are shapes and specs."""
-        values, specs = zip(*operands, strict=True)
-        varying = jax.typeof(self._like).manual_axis_type
-        shape = partial(
-            jax.ShapeDtypeStruct, dtype=self._like.dtype, manual_axis_type=varying
-        )
-        return pl.pallas_call(
-            kernel,
-            grid=self._grid,
-            in_specs=[None if value is None else spec for value, spec in operands],
-            out_specs=[spec for _, spec in results],
-            out_shape=[shape(size) for size, _ in results],
-            scratch_shapes=scratch,
-            compiler_params=pltpu.CompilerParams(
-                dimension_semantics=("parallel", "parallel", "arbitrary")
-            ),
-            interpret=target_platform() != "tpu",
-        )(*values)
+        shapes = [(shaped(self._like, size), spec) for size, spec in results]
+        return call(kernel, self._grid, operands, shapes, scratch)
 
 
 def _zero_at(flags, t, state):

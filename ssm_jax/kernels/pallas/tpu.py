@@ -4,15 +4,17 @@ Steps are sublanes and states are lanes. A tile of steps is computed in register
 state is carried in VMEM from one block of steps to the next.
 """
 
+from collections.abc import Callable, Sequence
+
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from ssm_jax.kernels.pallas import parts
+from ssm_jax.kernels.pallas import one_step, parts
 from ssm_jax.kernels.pallas.parts import Parts
 from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.types import Array, Bool
+from ssm_jax.types import Array, Bool, PyTree
 
 # Steps and states of a block: two blocks of each operand fit in VMEM.
 _STEPS, _STATES = 256, 512
@@ -38,11 +40,9 @@ def input_dependent(a: Parts, b: Parts, *, reverse: bool, adjoint: bool) -> Part
             out = {}
             for r in blocks.order:
                 a_row, b_row = _row(a_tile, r), _row(b_tile, r)
-                if adjoint:
-                    out[r] = parts.plus(carry, b_row)
-                    carry = parts.times(a_row, out[r])
-                else:
-                    carry = out[r] = parts.plus(parts.times(a_row, carry), b_row)
+                carry, out[r] = one_step.input_dependent(
+                    carry, a_row, b_row, adjoint=adjoint
+                )
             _store(h, rows, _concatenate(out))
             return carry
 
@@ -86,9 +86,8 @@ def time_invariant(
                 if flags is not None:
                     keep = flags[0, 0, rows.start + r] == 0
                     local, before = parts.where(keep, local), parts.where(keep, before)
-                # The small terms are added first, so that the correction is not lost.
-                small = parts.plus(parts.times(lo, local), _row(b_tile, r))
-                local = locals_[r] = parts.plus(parts.times(hi, local), small)
+                local = one_step.time_invariant(local, hi, lo, _row(b_tile, r))
+                locals_[r] = local
                 befores[r] = before
             all_before = before if flags is None else _concatenate(befores)
             power_tile = tuple(part[rows, :] for part in power)
@@ -190,27 +189,59 @@ class _Blocks:
         Returns:
           ``h``, with the parts of the last operand.
         """
-        values, specs = zip(*operands, strict=True)
-        like = self._like
-        varying = jax.typeof(like).manual_axis_type
-        one = jax.ShapeDtypeStruct(like.shape, like.dtype, manual_axis_type=varying)
-        n_parts = len(values[-1])
-        (h,) = pl.pallas_call(
+        (b, _), like = operands[-1], self._like
+        result = shaped(like, like.shape)
+        (h,) = call(
             kernel,
-            grid=self._grid,
-            in_specs=[
-                jax.tree.map(lambda _, spec=spec: spec, value)
-                for value, spec in operands
-            ],
-            out_specs=[(self.steps,) * n_parts],
-            out_shape=[(one,) * n_parts],
-            scratch_shapes=[(self._state,) * n_parts],
-            compiler_params=pltpu.CompilerParams(
-                dimension_semantics=("parallel", "parallel", "arbitrary")
-            ),
-            interpret=target_platform() != "tpu",
-        )(*values)
+            self._grid,
+            operands,
+            [((result,) * len(b), self.steps)],
+            [(self._state,) * len(b)],
+        )
         return h
+
+
+def shaped(like: Array, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+    """Returns the type of a result, which varies over the axes that ``like`` does."""
+    varying = jax.typeof(like).manual_axis_type
+    return jax.ShapeDtypeStruct(shape, like.dtype, manual_axis_type=varying)
+
+
+def call(
+    kernel: Callable[..., None],
+    grid: tuple[int, int, int],
+    operands: Sequence[tuple[PyTree, pl.BlockSpec]],
+    results: Sequence[tuple[PyTree, pl.BlockSpec]],
+    scratch: Sequence[PyTree],
+) -> Sequence[PyTree]:
+    """Calls a kernel on a grid whose last axis is evaluated in order.
+
+    Args:
+      kernel: Function of references to blocks of operands, results and scratch.
+      grid: Number of sequences, of blocks of states and of blocks of steps.
+      operands: Trees of arrays, or None, with the blocks of their leaves.
+      results: Trees from `shaped`, with the blocks of their leaves.
+      scratch: Trees of memory that is kept from one block to the next.
+
+    Returns:
+      The results.
+    """
+
+    def of_leaves(pairs):
+        return [jax.tree.map(lambda _, spec=spec: spec, tree) for tree, spec in pairs]
+
+    return pl.pallas_call(
+        kernel,
+        grid=grid,
+        in_specs=of_leaves(operands),
+        out_specs=of_leaves(results),
+        out_shape=[tree for tree, _ in results],
+        scratch_shapes=scratch,
+        compiler_params=pltpu.CompilerParams(
+            dimension_semantics=("parallel", "parallel", "arbitrary")
+        ),
+        interpret=target_platform() != "tpu",
+    )(*(tree for tree, _ in operands))
 
 
 def _row(tile, r):

@@ -1,0 +1,22 @@
+"""One step of a recurrence, which the kernels for GPUs and TPUs share."""
+
+from ssm_jax.kernels.pallas import parts
+from ssm_jax.kernels.pallas.parts import Parts
+
+
+def input_dependent(
+    carry: Parts, a: Parts, b: Parts, *, adjoint: bool
+) -> tuple[Parts, Parts]:
+    """Returns what is carried to the next step, and the state; see `solver`."""
+    if adjoint:
+        h = parts.plus(carry, b)
+        return parts.times(a, h), h
+    h = parts.plus(parts.times(a, carry), b)
+    return h, h
+
+
+def time_invariant(local: Parts, hi: Parts, lo: Parts, b: Parts) -> Parts:
+    """Returns the state for the decay ``hi + lo``."""
+    # The small terms are added first, so that the correction is not lost.
+    small = parts.plus(parts.times(lo, local), b)
+    return parts.plus(parts.times(hi, local), small)
