@@ -19,7 +19,7 @@ from ssm_jax.aot.abstract import AbstractRun, abstract_run
 from ssm_jax.aot.collectives import Collective, Traffic, traffic
 from ssm_jax.aot.compilers import missing_packages, prepare, topology_devices
 from ssm_jax.aot.largest import largest_batch
-from ssm_jax.aot.memory_traffic import bytes_moved
+from ssm_jax.aot.memory_traffic import bytes_moved, kernels_run
 from ssm_jax.aot.programs import (
     Program,
     compile_program,
@@ -43,6 +43,7 @@ __all__ = [
     "compile_programs",
     "decode_program",
     "evaluation_program",
+    "kernels_run",
     "known_devices",
     "largest_batch",
     "missing_packages",

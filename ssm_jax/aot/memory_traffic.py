@@ -1,6 +1,6 @@
-"""The memory traffic of a compiled program, read from its HLO text."""
+"""Kernels of a compiled program and their memory traffic, read from its HLO text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ssm_jax.aot.hlo import Computations, Instruction, parse, size_of, trip_count
 
@@ -44,36 +44,66 @@ def bytes_moved(text: str) -> int:
       ... }''')
       64
     """
+    return _total(text, _moved)
+
+
+def kernels_run(text: str) -> int:
+    """Returns the number of kernels that a compiled program runs.
+
+    They are the operations that are not within a fusion, counted as by `bytes_moved`.
+    On a TPU they are parts of one program, which run one after another.
+
+    Args:
+      text: HLO text of a compiled program, `jax.stages.Compiled.as_text`.
+
+    Returns:
+      Number of kernels of one execution on one device.
+
+    Raises:
+      ValueError: The text has no entry computation.
+    """
+    return _total(text, lambda each, *_: not each.opcode.endswith("-done"))
+
+
+_Count = Callable[[Instruction, dict[str, str], Computations], int]
+
+
+def _total(text: str, count: _Count) -> int:
+    """Sums over all operations outside of fusions, times the iterations of loops."""
     computations, entry = parse(text)
-    return _of(entry, computations)
 
+    def of(name):
+        instructions = computations.get(name, [])
+        types = {each.name: each.type for each in instructions}
+        return sum(counted(each, types) for each in instructions)
 
-def _of(name: str, computations: Computations) -> int:
-    instructions = computations.get(name, [])
-    types = {each.name: each.type for each in instructions}
-    return sum(_moved(each, types, computations) for each in instructions)
+    def counted(each, types):
+        named = each.attributes()
+        if each.opcode in _FREE:
+            return 0
+        if each.opcode == "while":
+            return (trip_count(each, computations) or 1) * of(named["body"])
+        if each.opcode == "conditional":
+            return max(map(of, each.branches()))
+        if each.opcode == "call":
+            return of(named["to_apply"])
+        return count(each, types, computations)
+
+    return of(entry)
 
 
 def _moved(each: Instruction, types: dict[str, str], computations: Computations) -> int:
-    named = each.attributes()
-    if each.opcode in _FREE:
+    if each.opcode == "fusion-done":
         return 0
-    if each.opcode == "while":
-        times = trip_count(each, computations) or 1
-        return times * _of(named["body"], computations)
-    if each.opcode == "conditional":
-        return max(_of(branch, computations) for branch in each.branches())
-    if each.opcode == "call":
-        return _of(named["to_apply"], computations)
-    if each.opcode == "fusion":
-        body = computations.get(named["calls"], [])
-    else:
-        # As a fusion of this operation alone.
-        body = [
-            Instruction(name, types.get(name, ""), "parameter", (), "", False)
-            for name in dict.fromkeys(each.operands)
-        ]
-        body.append(each._replace(is_root=True))
+    if each.opcode in ("fusion", "fusion-start"):
+        body = computations.get(each.attributes()["calls"], [])
+        return _read(body) + _written(body)
+    # As a fusion of this operation alone.
+    body = [
+        Instruction(name, types.get(name, ""), "parameter", (), "", False)
+        for name in dict.fromkeys(each.operands)
+    ]
+    body.append(each._replace(is_root=True))
     # An asynchronous operation reads at its start and has written at its end.
     read = 0 if each.opcode.endswith("-done") else _read(body)
     return read + (0 if each.opcode.endswith("-start") else _written(body))

@@ -84,7 +84,8 @@ def by_chunks(
     length, n_axes = jax.tree.leaves(inputs)[0].shape[axis], state.ndim - axis
     if method == "auto":
         # Of any input-dependent decay.
-        method = chosen_method(np.empty((1, 1)), length=length)
+        steps, n_bytes = min(size, length), state.dtype.itemsize * state.size
+        method = chosen_method(np.empty((1, 1)), length=steps, n_bytes=n_bytes * steps)
     # The scan needs chunks of equal length; the added steps count as padding.
     fill = -length % size
     valid = None

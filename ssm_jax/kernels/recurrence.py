@@ -1,12 +1,13 @@
 """The linear recurrence ``h_t = a_t h_{t-1} + b_t``: checks, methods, derivatives."""
 
+import math
 from functools import partial
 from typing import get_args
 
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels import shift
+from ssm_jax.kernels import costs, shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.decays import InputDependentDecay
 from ssm_jax.kernels.platforms import target_platform
@@ -18,6 +19,10 @@ from ssm_jax.kernels.powers import (
 )
 from ssm_jax.kernels.solvers import is_time_invariant, pallas_solver, solver_of
 from ssm_jax.types import Decays, Method, State, States, Steps
+
+# For `chosen_method` without sizes: the array whose costs were counted.
+_LENGTH = 4096
+_BYTES_PER_STEP = 2**15
 
 
 def linear_recurrence(
@@ -84,7 +89,7 @@ def linear_recurrence(
     if isinstance(a, LogDecay):
         a = check_log_decay(a, "a")
     _check(a, b, h0, reset)
-    method = _resolve(method, a, reset, jnp.shape(b)[-2])
+    method = _resolve(method, a, b, reset)
     return _solve(a, b, h0, reset, reverse=reverse, method=method)
 
 
@@ -93,27 +98,38 @@ def chosen_method(
     *,
     platform: str | None = None,
     length: int | None = None,
+    n_bytes: int | None = None,
 ) -> Method:
     """Returns the method that ``method="auto"`` selects.
 
     Args:
       a: Decay as in `linear_recurrence`; only its type and rank are used.
       platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``. None means `target_platform`.
-      length: Number of steps. None means more than one.
+      length: Number of steps. None means 4,096.
+      n_bytes: Number of bytes of all states. None means 32 KiB for each step.
 
     Returns:
       ``"sequential"`` on CPUs, where it is faster than the parallel methods, and for a
-      single step, as in decoding. On other platforms ``"chunked"`` for a time-invariant
-      decay and ``"associative"`` for an input-dependent one. Never ``"pallas"``, which
-      has not been measured on a device.
+      single step, as in decoding. On other platforms the method for which
+      `ssm_jax.kernels.costs` predicts the least time, from the bytes and kernels of
+      compiled programs: on GPUs ``"associative"``, on TPUs ``"chunked"`` for long
+      sequences and ``"associative"`` for small arrays. Never ``"pallas"``, which has
+      not been measured on a device.
 
     Example:
-      >>> chosen_method(jnp.array([0.5]), platform="gpu")
+      >>> chosen_method(jnp.array([0.5]), platform="tpu")
       'chunked'
     """
-    if length == 1 or (platform or target_platform()) == "cpu":
+    platform = platform or target_platform()
+    if length == 1 or platform == "cpu":
         return "sequential"
-    return "chunked" if is_time_invariant(a) else "associative"
+    length = _LENGTH if length is None else length
+    return costs.fastest(
+        platform,
+        time_invariant=is_time_invariant(a),
+        length=length,
+        n_bytes=_BYTES_PER_STEP * length if n_bytes is None else n_bytes,
+    )
 
 
 @partial(jax.jit, static_argnames=("reverse", "method"))
@@ -216,14 +232,16 @@ def _varying_axes(leaf):
     return frozenset(jax.typeof(leaf).manual_axis_type.varying)
 
 
-def _resolve(method, a, reset, length):
+def _resolve(method, a, b, reset):
     if method not in get_args(Method):
         raise ValueError(
             f"`method` must be one of {list(get_args(Method))}, got {method!r}; "
             "'auto' chooses by platform."
         )
     if method == "auto":
-        return chosen_method(a, length=length)
+        shape = jnp.shape(b)
+        size = max(4, jnp.result_type(b).itemsize)
+        return chosen_method(a, length=shape[-2], n_bytes=size * math.prod(shape))
     if method == "fft" and not is_time_invariant(a):
         raise ValueError(
             "`method` must not be 'fft' for an input-dependent decay, got "

@@ -5,7 +5,7 @@ import textwrap
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.aot import bytes_moved
+from ssm_jax.aot import bytes_moved, kernels_run
 
 LOOP = textwrap.dedent("""
     HloModule m
@@ -46,6 +46,18 @@ LOOP = textwrap.dedent("""
 def test_loop_reads_and_writes_a_row_at_each_step():
     # The row is read and written, and the index is read.
     assert bytes_moved(LOOP) == 4 * (2 * 8 * 4 + 4)
+    assert kernels_run(LOOP) == 4
+
+
+def test_asynchronous_fusion_counts_once():
+    fusion = (
+        "%f = f32[4,8]{1,0} fusion(%x, %y, %k), kind=kLoop, calls=%slice_and_update"
+    )
+    start = fusion.replace("%f =", "%s =").replace("fusion(", "fusion-start(")
+    done = "%f = f32[4,8]{1,0} fusion-done(%s)\n  ROOT %r ="
+    text = LOOP.replace(fusion, start).replace("ROOT %r =", done)
+    assert text.count("fusion-") == 2
+    assert (bytes_moved(text), kernels_run(text)) == (bytes_moved(LOOP), 4)
 
 
 def test_copy_to_the_chip_and_back_counts_what_is_off_the_chip():

@@ -66,8 +66,8 @@ def test_low_input_is_summed_in_float32(method):
 CHOICES = [
     ("cpu", A, "sequential"),
     ("cpu", B, "sequential"),
-    ("gpu", A, "chunked"),
-    ("gpu", LOG, "chunked"),
+    ("gpu", A, "associative"),
+    ("gpu", LOG, "associative"),
     ("gpu", B, "associative"),
     ("tpu", A, "chunked"),
     ("tpu", B, "associative"),
@@ -77,9 +77,10 @@ CHOICES = [
 @pytest.mark.parametrize(("platform", "a", "choice"), CHOICES)
 @pytest.mark.parametrize("reset", [None, RESET], ids=["one", "packed"])
 def test_auto_is_the_method_it_says(platform, a, choice, reset, monkeypatch):
-    assert chosen_method(a, platform=platform) == choice
+    sizes = {"length": B.shape[1], "n_bytes": 4 * B.size}
+    assert chosen_method(a, platform=platform, **sizes) == choice
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
-    assert chosen_method(a) == choice
+    assert chosen_method(a, **sizes) == choice
     auto, named = (
         jax.make_jaxpr(partial(linear_recurrence, reset=reset, method=method))(a, B)
         for method in ("auto", choice)

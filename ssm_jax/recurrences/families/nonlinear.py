@@ -2,12 +2,14 @@
 
 import abc
 import functools
+import math
 from collections.abc import Callable
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels import costs
 from ssm_jax.kernels.nonlinear import SolverStats, nonlinear_recurrence
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.precision import in_float32
@@ -108,7 +110,8 @@ class Nonlinear(Recurrence, abc.ABC):
         ``"sequential"`` evaluates one step after another. The other methods solve for
         all steps in parallel by iterations of a linear recurrence, which is evaluated
         by ``method``; ``"fft"`` requires a time-invariant decay and no resets.
-        ``"auto"`` is ``"sequential"`` on CPUs, else ``"associative"``.
+        ``"auto"`` is ``"sequential"`` on CPUs, else the method for which
+        `ssm_jax.kernels.costs` predicts the least time.
         """
         return self.solve(params, x, state, reset=reset, mask=mask, method=method)[:2]
 
@@ -152,9 +155,7 @@ class Nonlinear(Recurrence, abc.ABC):
         shape, d = (self.d_hidden + self.tracks_position,), self.d_in(params)
         check(x, state, reset, mask, d=d, state_shape=shape, method=method)
         if method == "auto":
-            # On CPUs the iterations of a parallel solve cost more than the steps.
-            on_cpu = target_platform() == "cpu"
-            method = "sequential" if on_cpu else "associative"
+            method = self._chosen(x)
         # An FFT needs one decay for all steps; Newton linearizes each step separately.
         if method == "fft" and (reset is not None or self.solver == "newton"):
             raise ValueError(
@@ -204,6 +205,17 @@ class Nonlinear(Recurrence, abc.ABC):
             return y, last, stats
 
         return apply_to_valid_steps(run, x, state, reset, mask, last_only=last_only)
+
+    def _chosen(self, x):
+        """Returns the method that ``method="auto"`` selects."""
+        platform, length = target_platform(), x.shape[-2]
+        # On CPUs the iterations of a parallel solve cost more than the steps.
+        if platform == "cpu" or length == 1:
+            return "sequential"
+        n_bytes = 4 * math.prod(x.shape[:-1]) * self.d_hidden
+        return costs.fastest_nonlinear(
+            platform, self.solver, length=length, n_bytes=n_bytes
+        )
 
     def run(
         self,

@@ -160,7 +160,10 @@ def _chosen(modes, x, reset):
     """Returns the method that ``method="auto"`` selects."""
     length, on_cpu = x.shape[-2], target_platform() == "cpu"
     if length == 1 or reset is not None or (on_cpu and length < _LONG):
-        return chosen_method(modes.log_decay, length=length)
+        # The states of all channels, which a `vmap` evaluates together.
+        size = modes.state_dtype.itemsize * modes.state_shape[-1]
+        n_bytes = min(size * math.prod(x.shape), 8 * STATES_AT_ONCE)
+        return chosen_method(modes.log_decay, length=length, n_bytes=n_bytes)
     few = modes.w.shape[-1] <= _FEW and modes.readout == "real"
     # The program of a convolution by blocks grows with the number of modes.
     return "chunked" if few and on_cpu else "fft"

@@ -1,0 +1,149 @@
+r"""Counts what the methods of a linear recurrence cost on a GPU or a TPU.
+
+    python -m benchmarks.costs --target=gpu:h100:1
+    python -m benchmarks.costs --target=tpu:v5e:1x1
+
+The extra ``[compile]`` must be installed; programs are compiled, and nothing is run. A
+row is a method with its gradient, or the nonlinear term of a GRU without. ``passes`` is
+the number of times that its kernels read or write an array of the size of the states;
+``kernels`` is the number of kernels, also for each level of
+`ssm_jax.kernels.costs.depth`. ``predicted_ms`` is the time that the model of ``"auto"``
+predicts. Rows of other targets in ``--output`` are kept.
+"""
+
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from absl import flags
+from jax.sharding import SingleDeviceSharding
+
+from benchmarks.__main__ import table
+from benchmarks.measurement import Row
+from ssm_jax import aot
+from ssm_jax.cli import app
+from ssm_jax.kernels import LogDecay, compiling_for, costs, linear_recurrence
+from ssm_jax.recurrences import GRU
+from ssm_jax.training import environment
+
+RECORDS = Path(__file__).parents[1] / "experiments" / "benchmarks" / "costs.json"
+
+ROWS, WIDTH, LENGTHS = 8, 1024, (64, 256, 1024, 4096)
+"""Sequences, states of each, steps."""
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    flags.DEFINE_string("target", None, "As `compile` takes it.", required=True)
+    flags.DEFINE_string("output", str(RECORDS), "JSON file of the rows.")
+
+
+def main(argv):
+    """Compiles for ``--target``; prints the rows and writes them to ``--output``."""
+    del argv
+    values = flags.FLAGS
+    target, file = aot.parse_target(values.target), Path(values.output)
+    aot.prepare(target)
+    device = aot.topology_devices(target)[0]
+    rows = []
+    platform = target.device.platform
+    counted = cost_rows(device, platform), nonlinear_rows(device, platform)
+    for row in itertools.chain(*counted):
+        rows.append({"target": target.text, "jax": jax.__version__} | row)
+        print(f"{row['what']}, {row['method']}, {row['length']}", file=sys.stderr)
+    print(table(rows))
+    kept = json.loads(file.read_text())["rows"] if file.exists() else []
+    kept = [row for row in kept if row["target"] != target.text]
+    found = {"suite": "costs", "rows": [*kept, *rows]}
+    file.write_text(json.dumps(environment() | found, indent=1) + "\n")
+
+
+def cost_rows(device: Any, platform: str) -> Iterator[Row]:
+    """Yields a row for each kind of decay, method and length.
+
+    Args:
+      device: A device that programs can be compiled for.
+      platform: ``"cuda"`` or ``"tpu"``.
+    """
+    for length in LENGTHS:
+        b, n = _placed((ROWS, length, WIDTH), device), _placed((WIDTH,), device)
+        for what, a in (("time-invariant", LogDecay(n)), ("input-dependent", b)):
+            for method in costs.METHODS:
+
+                def with_gradient(a, b, given, method=method):
+                    def states(a, b):
+                        return linear_recurrence(a, b, method=method)[0]
+
+                    h, gradient = jax.vjp(states, a, b)
+                    return h, gradient(given)
+
+                predicted = costs.seconds(
+                    method,
+                    platform,
+                    time_invariant=a is not b,
+                    length=length,
+                    n_bytes=4 * b.size,
+                )
+                counted = _counts(with_gradient, (a, b, b), platform, method, length)
+                yield {"what": what} | counted | {"predicted_ms": 1e3 * predicted}
+
+
+def nonlinear_rows(device: Any, platform: str) -> Iterator[Row]:
+    """Yields rows of a GRU: its steps with their gradient, and its nonlinear term.
+
+    The steps also read the weights, which are in the cache of most devices.
+
+    Args:
+      device: A device that programs can be compiled for.
+      platform: ``"cuda"`` or ``"tpu"``.
+    """
+    gru, length = GRU(d_state=WIDTH), LENGTHS[2]
+    x: Any = _placed((ROWS, length, WIDTH), device)
+    params = jax.tree.map(
+        lambda leaf: _placed(leaf.shape, device),
+        jax.eval_shape(lambda key: gru.init(key, WIDTH), jax.random.key(0)),
+    )
+
+    def steps(params, x):
+        def outputs(params, x):
+            return gru.apply(params, x, method="sequential")[0]
+
+        y, gradient = jax.vjp(outputs, params, x)
+        return y, gradient(y)
+
+    def term(params, x, h):
+        u = gru.input_projection(params, x)
+        return gru.nonlinear_term(params, h, u), gru.diagonal(params, h, u)
+
+    counted = _counts(steps, (params, x), platform, "sequential", length)
+    yield {"what": "GRU"} | counted | {"predicted_ms": None}
+    counted = _counts(term, (params, x, x), platform)
+    yield {"what": "GRU, nonlinear term"} | counted | {"predicted_ms": None}
+
+
+def _placed(shape, device) -> Any:
+    sharding = SingleDeviceSharding(device)
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+
+def _counts(function, arguments, platform, method=None, length=1) -> Row:
+    with compiling_for(platform):
+        lowered = jax.jit(function).lower(*arguments)
+    text = str(lowered.compile().as_text())
+    states, kernels = arguments[1], aot.kernels_run(text)
+    return {
+        "method": method,
+        "length": states.shape[1],
+        "passes": aot.bytes_moved(text) / (4 * states.size),
+        "kernels": kernels,
+        "kernels_per_level": kernels / (costs.depth(method, length) if method else 1),
+    }
+
+
+if __name__ == "__main__":
+    app.run(main, define_flags)

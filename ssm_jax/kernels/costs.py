@@ -1,0 +1,183 @@
+"""The predicted time of a linear recurrence, by which ``"auto"`` chooses its method.
+
+On an accelerator the kernels of a program run one after another. Each has a time of its
+own, and reads and writes its arrays at the bandwidth of the memory::
+
+    seconds = kernels * seconds_per_kernel + bytes / bandwidth
+
+The number of kernels is proportional to the depth of a method, and the number of bytes
+to that of the states. Both factors were counted in programs that were compiled for an
+H100 and for a TPU v5e, of the evaluation with its gradient (`benchmarks.costs`). The
+bandwidths are those that the manufacturers state; the seconds per kernel are estimates.
+None of this has been measured on a device.
+"""
+
+import math
+from typing import NamedTuple
+
+from ssm_jax.types import Method
+
+METHODS: tuple[Method, ...] = ("sequential", "associative", "chunked")
+"""The methods that are compared: of any decay, with or without resets."""
+
+
+class Accelerator(NamedTuple):
+    """Speed of a device.
+
+    Attributes:
+      bandwidth: Bytes per second that kernels read and write.
+      seconds_per_kernel: Time of a kernel that does nothing.
+    """
+
+    bandwidth: float
+    seconds_per_kernel: float
+
+
+class Counts(NamedTuple):
+    """What a method costs with its gradient.
+
+    Attributes:
+      passes: Number of times that an array of the size of the states is read or
+        written.
+      kernels_per_level: Number of kernels, divided by the `depth`.
+    """
+
+    passes: float
+    kernels_per_level: float
+
+
+ACCELERATORS = {"gpu": Accelerator(3.35e12, 3e-6), "tpu": Accelerator(8.19e11, 1e-6)}
+
+TIME_INVARIANT: dict[str, dict[Method, Counts]] = {
+    "gpu": {
+        "sequential": Counts(23.0, 6.2),
+        "associative": Counts(12.9, 3.9),
+        "chunked": Counts(20.3, 6.2),
+    },
+    "tpu": {
+        "sequential": Counts(19.0, 7.4),
+        "associative": Counts(50.1, 24.4),
+        "chunked": Counts(20.1, 8.4),
+    },
+}
+
+INPUT_DEPENDENT: dict[str, dict[Method, Counts]] = {
+    "gpu": {
+        "sequential": Counts(25.0, 6.0),
+        "associative": Counts(22.7, 1.9),
+        "chunked": Counts(30.0, 6.2),
+    },
+    "tpu": {
+        "sequential": Counts(21.0, 11.0),
+        "associative": Counts(65.4, 13.5),
+        "chunked": Counts(35.2, 10.3),
+    },
+}
+
+
+STEP = {"gpu": Counts(40.0, 21.0), "tpu": Counts(40.0, 17.0)}
+"""A step of a GRU and its gradient, without reading the weights; per step."""
+
+NONLINEAR_TERM = {"gpu": Counts(40.0, 12.0), "tpu": Counts(44.0, 54.0)}
+"""The nonlinear term in an iteration of a parallel solve, and in one of its gradient;
+in addition to the linear recurrence."""
+
+ITERATIONS = {"newton": 20, "picard": 6}
+"""Iterations of GRUs and LSTMs, and of Fourier recurrent units, at initial weights."""
+
+
+def depth(method: Method, length: int) -> int:
+    """Returns the number of steps that a method evaluates one after another.
+
+    Args:
+      method: One of `METHODS`.
+      length: Number of steps of the recurrence.
+
+    Example:
+      >>> [depth(method, 1024) for method in METHODS]
+      [1024, 11, 64]
+    """
+    if method == "sequential":
+        return length
+    return length.bit_length() if method == "associative" else 2 * math.isqrt(length)
+
+
+def seconds(
+    method: Method,
+    platform: str,
+    *,
+    time_invariant: bool,
+    length: int,
+    n_bytes: float,
+) -> float:
+    """Returns the predicted time of a recurrence with its gradient.
+
+    Args:
+      method: One of `METHODS`.
+      platform: ``"tpu"``, or a name of a GPU: ``"gpu"``, ``"cuda"`` or ``"rocm"``.
+      time_invariant: Whether the decay is the same at all steps.
+      length: Number of steps.
+      n_bytes: Number of bytes of all states.
+
+    Returns:
+      Seconds.
+    """
+    name = "tpu" if platform == "tpu" else "gpu"
+    device = ACCELERATORS[name]
+    counts = (TIME_INVARIANT if time_invariant else INPUT_DEPENDENT)[name][method]
+    n_kernels = counts.kernels_per_level * depth(method, length)
+    started = n_kernels * device.seconds_per_kernel
+    return started + counts.passes * n_bytes / device.bandwidth
+
+
+def fastest(
+    platform: str, *, time_invariant: bool, length: int, n_bytes: float
+) -> Method:
+    """Returns the method with the least predicted time; arguments as of `seconds`."""
+
+    def predicted(method):
+        return seconds(
+            method,
+            platform,
+            time_invariant=time_invariant,
+            length=length,
+            n_bytes=n_bytes,
+        )
+
+    return min(METHODS, key=predicted)
+
+
+def fastest_nonlinear(
+    platform: str, solver: str, *, length: int, n_bytes: float
+) -> Method:
+    """Returns the method for a nonlinear recurrence with the least predicted time.
+
+    Args:
+      platform: As of `seconds`.
+      solver: ``"newton"`` or ``"picard"``, by which it is solved in parallel.
+      length: Number of steps.
+      n_bytes: Number of bytes of all states.
+
+    Returns:
+      ``"sequential"`` for one step after another, else the method that evaluates the
+      linear recurrence of each iteration.
+    """
+    name = "tpu" if platform == "tpu" else "gpu"
+    device, sequential = ACCELERATORS[name], METHODS[0]
+
+    def of(counts, depth):
+        started = counts.kernels_per_level * depth * device.seconds_per_kernel
+        return started + counts.passes * n_bytes / device.bandwidth
+
+    def linear(method):
+        return seconds(
+            method,
+            platform,
+            time_invariant=solver == "picard",
+            length=length,
+            n_bytes=n_bytes,
+        )
+
+    inner = min(METHODS[1:], key=linear)
+    iterated = ITERATIONS[solver] * (linear(inner) + of(NONLINEAR_TERM[name], 1))
+    return sequential if of(STEP[name], length) <= iterated else inner
