@@ -30,6 +30,7 @@ from ssm_jax.cli import app
 from ssm_jax.kernels import LogDecay, compiling_for, costs, linear_recurrence
 from ssm_jax.recurrences import GRU
 from ssm_jax.training import environment
+from ssm_jax.types import Method
 
 RECORDS = Path(__file__).parents[1] / "experiments" / "benchmarks" / "costs.json"
 
@@ -75,7 +76,7 @@ def cost_rows(device: Any, platform: str) -> Iterator[Row]:
         for what, a in (("time-invariant", LogDecay(n)), ("input-dependent", b)):
             for method in costs.METHODS:
 
-                def with_gradient(a, b, given, method=method):
+                def with_gradient(a, b, given, method: Method = method):
                     def states(a, b):
                         return linear_recurrence(a, b, method=method)[0]
 
