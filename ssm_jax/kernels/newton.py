@@ -33,7 +33,7 @@ class SolverInputs(NamedTuple):
     params: PyTree
     x: PyTree
     h0: Float[Array, "*b n"]
-    decay: Float[Array, " n"]
+    decay: Float[Array, " n"] | None  # None means zeros, for `step_by_step` only
 
 
 class SolverConfig(NamedTuple):
@@ -107,7 +107,8 @@ def step_by_step(
     def step(h, inputs):
         x, reset = inputs
         h = h if reset is None else jnp.where(reset[..., None], 0, h)
-        h = decay * h + config.nonlinear_term(params, h, x)
+        f = config.nonlinear_term(params, h, x)
+        h = f if decay is None else decay * h + f
         return h, h
 
     inputs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), (x, reset))

@@ -130,7 +130,10 @@ def nonlinear_recurrence(
     check_floating("h0", h0)
     if decay is not None:
         check_floating("decay", decay)
-    decay = jnp.zeros(h0.shape[-1], h0.dtype) if decay is None else jnp.asarray(decay)
+        decay = jnp.asarray(decay)
+    elif method != "sequential":
+        # Sequential steps omit a product with zeros, which XLA may not.
+        decay = jnp.zeros(h0.shape[-1], h0.dtype)
     length = _check(x, h0, decay, reset, initial_guess)
     check_size("max_iterations", max_iterations)
     if chunk is not None:
@@ -172,7 +175,7 @@ def _check(x, h0, decay, reset, initial_guess):
             f"{[leaf.shape for leaf in leaves]}; `h0` has {axis} batch axes."
         )
     length = leaves[0].shape[axis]
-    if decay.shape != h0.shape[-1:]:
+    if decay is not None and decay.shape != h0.shape[-1:]:
         raise ValueError(
             f"`decay` must be {h0.shape[-1:]}, one decay per state, got {decay.shape}; "
             "use `jnp.broadcast_to`."

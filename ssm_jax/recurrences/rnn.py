@@ -62,13 +62,20 @@ class _Gated(Nonlinear):
         }
 
     def input_projection(self, params, x):
-        """Returns the input part of the gates."""
-        # One product for all steps; only that with the state is sequential.
-        return matmul_f32(x, params["input_kernel"]) + params["bias"]
+        """Returns the input part of each gate."""
+        # One product for all steps; only that with the state is sequential. Each gate is
+        # an array: on CPUs a step that slices gates out of one is not vectorized.
+        gates = matmul_f32(x, params["input_kernel"]) + params["bias"]
+        return jnp.split(gates, self.n_gates, -1)
 
     @abc.abstractmethod
     def _step(self, params, h, gates) -> tuple[Array, Array]:
         """Returns the next state and the diagonal of its Jacobian."""
+
+    def _of_state(self, params, h) -> list[Float[Array, "*b n"]]:
+        """Returns the state part of each gate."""
+        gates = matmul_f32(h, params["recurrent_kernel"])
+        return jnp.split(gates, self.n_gates, -1)
 
     def nonlinear_term(self, params, h, u):
         """Returns the next state."""
@@ -136,7 +143,8 @@ class RNN(_Gated):
     def _step(self, params, h, gates):
         phi, derivative = _ACTIVATIONS[self.activation]
         # The derivatives are functions of the value, so that phi is evaluated once.
-        h = phi(gates + matmul_f32(h, params["recurrent_kernel"]))
+        (of_x,), (of_h,) = gates, self._of_state(params, h)
+        h = phi(of_x + of_h)
         return h, derivative(h) * self._own(params, 0)
 
 
@@ -184,8 +192,8 @@ class GRU(_Gated):
         }
 
     def _step(self, params, h, gates):
-        r, z, c = jnp.split(gates, 3, -1)
-        of_r, of_z, of_c = jnp.split(matmul_f32(h, params["recurrent_kernel"]), 3, -1)
+        r, z, c = gates
+        of_r, of_z, of_c = self._of_state(params, h)
         # Separate from the input bias: `r` multiplies it, as in cuDNN.
         of_c = of_c + params["recurrent_bias"]
         r, gate = sigmoid(r + of_r), z + of_z
@@ -253,8 +261,7 @@ class LSTM(_Gated):
 
     def _step(self, params, h, gates):
         c_prev, h = jnp.split(h, 2, -1)
-        gates = gates + matmul_f32(h, params["recurrent_kernel"])
-        i, f, g, o = jnp.split(gates, 4, -1)
+        i, f, g, o = map(jnp.add, gates, self._of_state(params, h))
         # The forget bias is a constant, not part of `bias`, as in TensorFlow's cell.
         i, f, o = map(sigmoid, (i, f + self.forget_bias, o))
         g = jnp.tanh(g)
