@@ -41,6 +41,10 @@ a GRU, evaluated by iterations over all steps in parallel and step by step, whic
 faster on devices without parallelism; the number of iterations does not depend on the
 length.
 
+``warm_start``: iterations of GRU, LSTM and RNN from zeros, from the states of another
+batch, and from those of the same batch before a small change of the parameters.
+Recorded in ``experiments/benchmarks/warm_start.json``.
+
 ``units``: units whose last output is used, with batches of 64: as in their equations,
 with all sums updated at each step, and as in this library, with only the projections of
 the sums that are read.
@@ -108,6 +112,7 @@ from benchmarks import (
     throughput,
     training_steps,
     units,
+    warm_start,
 )
 from benchmarks.measurement import Row
 from ssm_jax import plots
@@ -128,6 +133,7 @@ SUITES = {
     "depth": (depth.depth_rows, (1024,)),
     "smoothing": (smoothing.smoothing_rows, (4096,)),
     "iterations": (iterations.iteration_rows, (176, 784, 4096, 16384)),
+    "warm_start": (warm_start.warm_start_rows, (64, 512)),
     "units": (units.unit_rows, (176, 784)),
     "throughput": (throughput.throughput_rows, (512, 1024, 2048, 4096)),
     "generation": (language.generation_rows, (10, 1_000, 10_000, 100_000)),

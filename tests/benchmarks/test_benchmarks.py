@@ -25,6 +25,7 @@ from benchmarks import (
     synthetic,
     throughput,
     units,
+    warm_start,
 )
 from benchmarks.measurement import measure
 from ssm_jax.recurrences import FRU, SRU, log_spaced
@@ -61,6 +62,13 @@ def test_kernel_of_a_long_shift_is_a_single_tap_if_the_states_are_enough():
     assert (row["states"], few["states"]) == (32, 8)
     assert row["left"] < 1e-8 < 1 < few["left"]
     assert row["step_s"] > 0 and row["step_bytes"] > 4 * 256 * 16 * 4
+
+
+@pytest.mark.full
+def test_states_of_the_same_batch_save_iterations():
+    for row in warm_start.warm_start_rows(12, repeats=1):
+        assert 0 < row["moved_from_same_batch"] <= row["moved_from_zeros"] <= 13
+        assert row["from_another_batch"] <= 13
 
 
 @pytest.mark.full
