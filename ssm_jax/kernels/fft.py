@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.circular import circle, circular_convolution, fft_length
+from ssm_jax.kernels.fusion import materialized
 from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
 from ssm_jax.types import Array, Float, Inexact
 
@@ -79,8 +80,12 @@ def modal_kernel(
     # the kernels.
     block = _block_length(length, math.prod(w.shape[:-1]) if shared else 1)
     n_blocks = -(-length // block)
+    # Each decay and weight is evaluated once, not once per power, and each power once,
+    # not once per product that its real and its imaginary part are in.
+    log_decay, w = materialized((log_decay, w))
     coarse = decay_powers(log_decay, block * jnp.arange(n_blocks))
     fine = decay_powers(log_decay, jnp.arange(block))
+    coarse, fine = materialized((coarse, fine))
     if not shared:
         coarse, fine = jnp.moveaxis(coarse, 0, -2), jnp.moveaxis(fine, 0, -2)
     coarse = jnp.expand_dims(w, -2) * coarse
