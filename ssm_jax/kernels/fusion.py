@@ -29,7 +29,8 @@ def materialized(values: PyTree) -> PyTree:
     first = jax.tree.leaves(values)[0]
 
     def invalid(values):
-        return jax.tree.map(lambda leaf: leaf * jnp.nan, values)
+        # Without a gradient, which under `vmap` would be 0 times NaN.
+        return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), values)
 
     # A condition that holds and that the compiler cannot evaluate.
     return jax.lax.cond(jnp.any(first == first), lambda v: v, invalid, values)

@@ -63,8 +63,8 @@ class _Gated(Nonlinear):
 
     def input_projection(self, params, x):
         """Returns the input part of each gate."""
-        # One product for all steps; only that with the state is sequential. Each gate is
-        # an array: on CPUs a step that slices gates out of one is not vectorized.
+        # One product for all steps; only that with the state is sequential. Each gate
+        # is an array: on CPUs a step that slices gates out of one is not vectorized.
         gates = matmul_f32(x, params["input_kernel"]) + params["bias"]
         return jnp.split(gates, self.n_gates, -1)
 
