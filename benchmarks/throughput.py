@@ -23,7 +23,7 @@ from ssm_jax.models import (
     StepHead,
     TokenEncoder,
 )
-from ssm_jax.recurrences import CES, S4D
+from ssm_jax.recurrences import CES, S4, S4D
 from ssm_jax.types import Array, Int
 
 _VOCABULARY = 1000
@@ -91,12 +91,13 @@ def models(width: int, n_layers: int, length: int) -> dict[str, nn.Module]:
         )
 
     gated = ETSMLP(CES(), d_hidden=2 * width, gate=True)
-    mixed = RecurrentLayer(S4D(), ChannelMixing(kind="glu"))
+    mixing = ChannelMixing(kind="glu")
     attention = Attention(n_heads=width // 64)
     mlp = MLP(d_hidden=4 * width)
     return {
         "ETSMLP-Gate": model(Block(gated, prenorm=True)),
-        "S4D": model(Block(mixed, prenorm=True)),
+        "S4": model(Block(RecurrentLayer(S4(), mixing), prenorm=True)),
+        "S4D": model(Block(RecurrentLayer(S4D(), mixing), prenorm=True)),
         "Transformer": model(
             Block(attention, prenorm=True, feedforward=mlp),
             PositionalEmbedding(max_length=length),
