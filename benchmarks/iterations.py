@@ -11,7 +11,6 @@ from benchmarks.measurement import Row, measure
 from ssm_jax.recurrences import FRU, GRU, Nonlinear, log_spaced
 from ssm_jax.types import Activations, PyTree
 
-
 FACTORS = (1, 2, 4, 8)
 """Factors on the weights of the FRU."""
 

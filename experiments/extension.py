@@ -15,9 +15,8 @@ _HEAD = (
     "experiment", "seeds", "at trained length", "at {longest:,}", "change, nats",
     "error", "in errors", "loss", "extends",
 )  # fmt: skip
+TITLE = "Do carried states extend it?"
 _SECTION = """\
-## Do carried states extend it?
-
 As in the paper, runs trained and evaluated with carried states are compared with those
 trained and evaluated from zero states, on the test split. The first table has the
 change of the loss from windows of the trained length to the longest, each from a zero
@@ -78,6 +77,8 @@ def change(by_seed: Sequence[Sequence[float]]) -> Change:
 
 def section(rows: Sequence[Row]) -> str:
     """Returns Markdown of the extension of all runs that were measured by length.
+
+    Its tables have no title; `TITLE` is that of the page of the paper.
 
     Args:
       rows: Records of language models; empty if none was measured on the test split.
