@@ -39,8 +39,9 @@ _POWERS = """\
 Does it matter how the powers of the decays are formed? Three evaluations of the same
 stored parameters: `exact`, the phase in fixed point, as everywhere in this library;
 `exponentials`, `exp(l log lambda)` in float32 as in the authors' code; `products`, one
-more multiplication by the decay for each step, as in a scan. `error` is the largest
-error of the kernel of DLR as initialized, relative to its largest tap, against float64;
+more multiplication by the decay for each step, as in a scan. `float64` is what the
+rounding of the stored parameters leaves. `error` is the largest
+error of the kernel of DLR as initialized, relative to its largest tap;
 its decays end it before the longest lengths. `distance` is the squared distance from a
 single tap of the kernel of a shift by 7/8 of the length, by DLR-prod with modes that do
 not decay and weights in closed form. No model is trained.
@@ -143,10 +144,14 @@ def powers(record: Mapping[str, Any]) -> str:
     ]
     sentences = []
     for key, what in (("error", "error"), ("left", "distance")):
-        at = {row["what"]: row[key] for row in rows[-3:]}
-        others = (f"{at[name] / at['exact']:,.2g} ({name})" for name in [*at][1:])
+        longest = [row for row in rows if row["length"] == rows[-1]["length"]]
+        at = {row["what"]: row[key] for row in longest}
+        others = (
+            f"{at[name] / at['exact']:,.2g} ({name})"
+            for name in ("exponentials", "products")
+        )
         sentences.append(
-            f"At {rows[-1]['length']:,} steps the {what} of the other evaluations is "
+            f"At {rows[-1]['length']:,} steps the {what} of the others in float32 is "
             f"that of `exact` times {' and '.join(others)}."
         )
     return _POWERS.format(

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from experiments import drawing
 from experiments.beyond import POWERS
-from ssm_jax.plots.style import PAGE, PALETTE, SMALL, figure, plain
+from ssm_jax.plots.style import GREY, PAGE, PALETTE, SMALL, figure, plain
 
 
 def draw() -> Figure:
@@ -27,12 +27,14 @@ def draw() -> Figure:
     }
     names = list(dict.fromkeys(row["what"] for row in rows))
     for axes, (key, title) in zip(panels, titles.items(), strict=True):
-        for name, colour in zip(names, PALETTE, strict=False):
-            line = [row for row in rows if row["what"] == name]
+        for name, colour in zip(names, (GREY, *PALETTE), strict=False):
+            # The error is relative to float64, where it is 0.
+            line = [row for row in rows if row["what"] == name and row[key]]
             axes.loglog(
                 [row["length"] for row in line],
                 [row[key] for row in line],
                 color=colour,
+                linestyle=":" if name == "float64" else "-",
                 marker="o",
                 markersize=4,
                 label=name,
@@ -41,7 +43,7 @@ def draw() -> Figure:
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], rotation=30)
         axes.minorticks_off()
         plain(axes, title=title, x="length, steps")
-    panels[0].legend(fontsize=SMALL, frameon=False)
+    panels[1].legend(fontsize=SMALL, frameon=False)
     return drawn
 
 
