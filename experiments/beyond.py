@@ -29,8 +29,8 @@ _PAGE = """\
 
 Questions that the papers leave open, at sizes that a CPU answers. Written by
 `python -m experiments.ledger` from the records in this directory and in
-`experiments/benchmarks`. A difference counts from {errors:g} standard errors on; one
-seed has no standard error over seeds.
+`experiments/benchmarks`. A difference counts from {errors:g} standard errors on;
+one seed has no standard error over seeds.
 
 {parts}"""
 _POWERS = """\
@@ -40,11 +40,11 @@ Does it matter how the powers of the decays are formed? Three evaluations of the
 stored parameters: `exact`, the phase in fixed point, as everywhere in this library;
 `exponentials`, `exp(l log lambda)` in float32 as in the authors' code; `products`, one
 more multiplication by the decay for each step, as in a scan. `float64` is what the
-rounding of the stored parameters leaves. `error` is the largest
-error of the kernel of DLR as initialized, relative to its largest tap;
-its decays end it before the longest lengths. `distance` is the squared distance from a
-single tap of the kernel of a shift by 7/8 of the length, by DLR-prod with modes that do
-not decay and weights in closed form. No model is trained.
+rounding of the stored parameters leaves. `error` is the largest error of the kernel of
+DLR as initialized, relative to its largest tap; its decays end it before the longest
+lengths. `distance` is the squared distance from a single tap of the kernel of a shift
+by 7/8 of the length, by DLR-prod with modes that do not decay and weights in closed
+form. No model is trained.
 
     python -m benchmarks --suite=powers
 
@@ -100,6 +100,7 @@ carried states? The language models above, evaluated by length with
 has a horizon of 1,024 steps and is read beyond it.
 
 {states}
+{conclusion}
 {by_length}
 ![Perplexity by length; columns are models]({picture})
 """
@@ -136,7 +137,7 @@ def powers(record: Mapping[str, Any]) -> str:
         (
             f"{row['length']:,}",
             row["what"],
-            f"{row['error']:.1e}",
+            f"{row['error']:.1e}" if row["error"] else "",
             f"{row['states']:,}",
             f"{row['left']:.1e}",
         )
@@ -205,14 +206,10 @@ def iterations(record: Mapping[str, Any]) -> str:
         )
         for row in ordered
     ]
-    sentences = []
-    for name, of in itertools.groupby(ordered, lambda row: row["what"]):
-        counts = [row["iterations"] for row in of if row["converged"]]
-        sentences.append(
-            f"- {name}: {min(counts)} to {max(counts)} iterations where they converge."
-            if counts
-            else f"- {name}: the iterations do not converge."
-        )
+    sentences = [
+        f"- {name}: {_converged([*of])}."
+        for name, of in itertools.groupby(ordered, lambda row: row["what"])
+    ]
     return _ITERATIONS.format(
         machine=_machine(record),
         table=tables.markdown([head, *lines]),
@@ -227,11 +224,33 @@ def states(rows: Sequence[Row]) -> str:
     Args:
       rows: Records of `is_carried`.
     """
+    verdicts = [line[5] for line in extension.against_zero(rows)]
+    counts = ", ".join(
+        f"{verdicts.count(verdict)} {verdict.replace('one seed', 'of one seed')}"
+        for verdict in dict.fromkeys(verdicts)
+    )
+    sentence = (
+        f"Of {len(verdicts)} models trained and read with carried states, beside the "
+        f"same from zero states, at {ERRORS:g} standard errors: {counts}."
+    )
     return _STATES.format(
         states=extension.section(rows),
+        conclusion=textwrap.fill(sentence, 88) + "\n" if verdicts else "",
         by_length=tables.by_length(rows),
         picture=CARRIED_PICTURE,
     )
+
+
+def _converged(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The iterations of a unit at its lengths, in order."""
+    solved = [row for row in rows if row["converged"]]
+    if not solved:
+        return "the iterations converge at no length"
+    counts = [str(row["iterations"]) for row in (solved[0], solved[-1])]
+    found = f"{counts[0]} iterations at {solved[0]['length']:,} steps"
+    if len(solved) > 1:
+        found += f" and {counts[1]} at {solved[-1]['length']:,}"
+    return found + ("" if len(solved) == len(rows) else "; not at every length")
 
 
 _COMPARED = (

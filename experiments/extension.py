@@ -89,19 +89,32 @@ def section(rows: Sequence[Row]) -> str:
     longest = max(max(_losses(of[0], "zero")) for of in groups)
     head = tuple(name.format(longest=longest) for name in _HEAD)
     changes = tables.markdown([head, *(_extension(of) for of in groups)])
-    found = {name_of(of[0]): of for of in groups}
-    lines = [
-        line
-        for name, of in found.items()
-        if (zero := found.get(name.replace("=carry", "=zero"))) and zero is not of
-        if (line := _against_zero(of, zero))
-    ]
+    lines = against_zero(rows)
     head = (
         "trained with carried states", "seeds", "nats", "error", "in errors", "is",
         "extends", "from zero states",
     )  # fmt: skip
     compared = tables.markdown([head, *lines]) if lines else ""
     return _SECTION.format(changes=changes, against_zero=compared)
+
+
+def against_zero(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Returns a line for each experiment with carried states that has one without.
+
+    Args:
+      rows: Records of language models.
+
+    Returns:
+      The cells: the experiment, seeds, difference of the losses, error, the difference
+      in errors, the verdict, and the numbers of seeds that extend.
+    """
+    found = {name_of(of[0]): of for of in _groups(rows)}
+    return [
+        line
+        for name, of in found.items()
+        if (zero := found.get(name.replace("=carry", "=zero"))) and zero is not of
+        if (line := _against_zero(of, zero))
+    ]
 
 
 def _groups(rows) -> Iterator[list[Row]]:
