@@ -144,7 +144,8 @@ def _of_etsmlp(rows: Sequence[Row]) -> str:
 def _by_length(rows: Sequence[Row]) -> str:
     rows = [row for row in rows if not beyond.is_carried(row)]
     measured = _BY_LENGTH.format(picture=PICTURE) + "\n" + tables.by_length(rows)
-    return f"## {extension.TITLE}\n\n{extension.section(rows)}\n{measured}"
+    extended = extension.section(rows)
+    return f"## {extension.TITLE}\n\n{extended}\n{measured}" if extended else measured
 
 
 MORE: Mapping[str, Callable[[Sequence[Row]], str]] = {
