@@ -11,6 +11,9 @@ from benchmarks.measurement import Row, measure
 from ssm_jax.recurrences import FRU, GRU, Nonlinear, log_spaced
 from ssm_jax.types import Activations, PyTree
 
+FACTORS = (1, 2, 4, 8)
+"""Factors on the weights of the FRU."""
+
 
 def iteration_rows(
     length: int, *, batch: int = 4, frequencies: int = 60, repeats: int
@@ -30,7 +33,7 @@ def iteration_rows(
     waves = log_spaced(frequencies, float(length))
     fru = FRU(frequencies=waves, horizon=length)
     x = jax.random.normal(jax.random.key(0), (batch, length, 1))
-    for factor in (1, 2, 4):
+    for factor in FACTORS:
         yield {"what": f"FRU, weights x {factor}"} | _row(fru, x, factor, repeats)
     yield {"what": "GRU"} | _row(GRU(d_state=32), x, 1, repeats)
 
@@ -56,6 +59,7 @@ def _row(unit: Nonlinear, x: Activations, factor: int, repeats: int) -> Row:
     error = np.max(np.abs(found - y)) / np.max(np.abs(y))
     return {
         "length": x.shape[1],
+        "factor": factor,
         "iterations": int(stats.iterations),
         "converged": bool(stats.converged),
         "error": float(jnp.asarray(error)),

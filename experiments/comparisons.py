@@ -12,6 +12,14 @@ from ssm_jax.cli.summary import Summary, number, shown
 ERRORS = 3.0
 """Number of standard errors by which a result must differ from another."""
 
+VERDICTS = {
+    "below": "below",
+    "above": "above",
+    "within": "within",
+    "unknown": "without a standard error",
+}
+"""The verdicts, and how a sentence counts them."""
+
 _HEAD = (
     "experiment", "ours", "reference", "difference", "error", "in errors", "seeds",
     "is",
@@ -76,12 +84,7 @@ def section(table: Table, found: Sequence[Summary]) -> str:
     verdicts = [each.verdict for each in compared]
     counts = ", ".join(
         f"{verdicts.count(verdict)} {text}"
-        for verdict, text in (
-            ("below", "below"),
-            ("above", "above"),
-            ("within", "within"),
-            ("unknown", "without a standard error"),
-        )
+        for verdict, text in VERDICTS.items()
         if verdict in verdicts
     )
     sentence = (

@@ -25,6 +25,8 @@ class Table(NamedTuple):
       reduced: Regular expressions of experiments of other sizes with the same question.
       references: Regular expressions of those of them that others are compared with.
       programs: Commands that draw or measure it without a published or reduced run.
+      measured: Title of the section with the record of its programs; empty if there is
+        no record.
       reason: Why there is no number at a published setting; empty if there are all.
     """
 
@@ -35,6 +37,7 @@ class Table(NamedTuple):
     reduced: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
+    measured: str = ""
     reason: str = ""
 
     @property

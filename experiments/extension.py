@@ -15,9 +15,8 @@ _HEAD = (
     "experiment", "seeds", "at trained length", "at {longest:,}", "change, nats",
     "error", "in errors", "loss", "extends",
 )  # fmt: skip
+TITLE = "Do carried states extend it?"
 _SECTION = """\
-## Do carried states extend it?
-
 As in the paper, runs trained and evaluated with carried states are compared with those
 trained and evaluated from zero states, on the test split. The first table has the
 change of the loss from windows of the trained length to the longest, each from a zero
@@ -79,6 +78,8 @@ def change(by_seed: Sequence[Sequence[float]]) -> Change:
 def section(rows: Sequence[Row]) -> str:
     """Returns Markdown of the extension of all runs that were measured by length.
 
+    Its tables have no title; `TITLE` is that of the page of the paper.
+
     Args:
       rows: Records of language models; empty if none was measured on the test split.
     """
@@ -88,19 +89,32 @@ def section(rows: Sequence[Row]) -> str:
     longest = max(max(_losses(of[0], "zero")) for of in groups)
     head = tuple(name.format(longest=longest) for name in _HEAD)
     changes = tables.markdown([head, *(_extension(of) for of in groups)])
-    found = {name_of(of[0]): of for of in groups}
-    lines = [
-        line
-        for name, of in found.items()
-        if (zero := found.get(name.replace("=carry", "=zero"))) and zero is not of
-        if (line := _against_zero(of, zero))
-    ]
+    lines = against_zero(rows)
     head = (
         "trained with carried states", "seeds", "nats", "error", "in errors", "is",
         "extends", "from zero states",
     )  # fmt: skip
     compared = tables.markdown([head, *lines]) if lines else ""
     return _SECTION.format(changes=changes, against_zero=compared)
+
+
+def against_zero(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """Returns a line for each experiment with carried states that has one without.
+
+    Args:
+      rows: Records of language models.
+
+    Returns:
+      The cells: the experiment, seeds, difference of the losses, error, the difference
+      in errors, the verdict, and the numbers of seeds that extend.
+    """
+    found = {name_of(of[0]): of for of in _groups(rows)}
+    return [
+        line
+        for name, of in found.items()
+        if (zero := found.get(name.replace("=carry", "=zero"))) and zero is not of
+        if (line := _against_zero(of, zero))
+    ]
 
 
 def _groups(rows) -> Iterator[list[Row]]:

@@ -15,8 +15,18 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import markers, pages, sections, trivial_baselines
-from experiments.longssm.figures import lengths
+from experiments import (
+    beyond,
+    markers,
+    pages,
+    sections,
+    throughput,
+    trivial_baselines,
+)
+from experiments.dlr.figures import powers
+from experiments.etsmlp.figures import throughput as training_by_length
+from experiments.fru.figures import iterations
+from experiments.longssm.figures import carried, lengths
 from experiments.own_data import pages as own_data
 from experiments.papers import PAPERS
 from experiments.records import RESULTS, check_published, record, records
@@ -26,6 +36,14 @@ from ssm_jax.cli.report import row_of
 from ssm_jax.cli.summary import Row
 from ssm_jax.training import WorkDir
 
+PICTURES = {
+    sections.PICTURE: lengths.draw,
+    throughput.PICTURE: training_by_length.draw,
+    beyond.POWERS_PICTURE: powers.draw,
+    beyond.ITERATIONS_PICTURE: iterations.draw,
+    beyond.CARRIED_PICTURE: carried.draw,
+}
+"""Pictures that are drawn from records alone, and what draws them."""
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -38,6 +56,7 @@ def texts(rows: Sequence[Row]) -> dict[Path, str]:
     blocks = {"headlines": pages.headlines(rows)}
     found = {README: markers.with_results(README.read_text(), blocks)}
     found[RESULTS / "own_data.md"] = own_data.page(rows)
+    found[RESULTS / "beyond.md"] = beyond.page(rows)
     return found | {RESULTS / f"{name}.md": pages.page(name, rows) for name in PAPERS}
 
 
@@ -66,7 +85,8 @@ def main(argv):
         trivial_baselines.add(flags.FLAGS.baselines, flags.FLAGS.data_dir, RESULTS)
     for path, text in texts(records()).items():
         path.write_text(text)
-    plots.save(lengths.draw(), RESULTS / sections.PICTURE)
+    for picture, draw in PICTURES.items():
+        plots.save(draw(), RESULTS / picture)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,9 @@ def _here(
     if reduced:
         link = anchor(where[reduced[0].name])
         yield f"[reduced](#{link}): {len(reduced)}{_stale(reduced)}"
-    if table.programs and not results_of(table):
+    if table.measured:
+        yield f"[measured](#{anchor(table.measured)}), at a reduced size"
+    elif table.programs and not results_of(table):
         yield "a program"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from experiments import extension, single_tap
+from experiments import beyond, extension, single_tap, throughput
 from experiments.dlr import atomic
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import Footnotes, Row, number, shown, summaries
@@ -136,13 +136,21 @@ def _of_dlr(rows: Sequence[Row]) -> str:
     return f"{_atomic(rows)}\n{single_tap.recorded()}"
 
 
+def _of_etsmlp(rows: Sequence[Row]) -> str:
+    del rows
+    return throughput.recorded()
+
+
 def _by_length(rows: Sequence[Row]) -> str:
+    rows = [row for row in rows if not beyond.is_carried(row)]
     measured = _BY_LENGTH.format(picture=PICTURE) + "\n" + tables.by_length(rows)
-    return f"{extension.section(rows)}\n{measured}"
+    extended = extension.section(rows)
+    return f"## {extension.TITLE}\n\n{extended}\n{measured}" if extended else measured
 
 
 MORE: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "dlr": _of_dlr,
+    "etsmlp": _of_etsmlp,
     "fru": _units,
     "longssm": _by_length,
 }

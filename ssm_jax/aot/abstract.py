@@ -39,7 +39,7 @@ class AbstractRun(NamedTuple):
         ``training.mesh``, by its steps.
       has_data: Whether the batch is as the task makes it. Otherwise its data are not
         on this machine, and it is as the spec says; tokens other than of a text then
-        have a mask, and texts resets.
+        have a mask.
     """
 
     run: RunSpec
@@ -150,7 +150,7 @@ def _row_of_spec(spec: TaskSpec) -> Batch:
         targets,
         np.zeros(predicted, bool),
         mask=flags if is_token and not spec.language else None,
-        reset=flags if spec.language else None,
+        reset=flags if spec.resets else None,
     )
 
 

@@ -30,7 +30,7 @@ def materialized(values: PyTree) -> PyTree:
 
     def invalid(values):
         # Without a gradient, which under `vmap` would be 0 times NaN.
-        return jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), values)
+        return jax.tree.map(lambda leaf: jnp.nan * leaf, jax.lax.stop_gradient(values))
 
     # A condition that holds and that the compiler cannot evaluate.
     return jax.lax.cond(jnp.any(first == first), lambda v: v, invalid, values)

@@ -42,6 +42,14 @@ def throughput(rows: Sequence[Mapping[str, Any]], device: str) -> Figure:
         axes.minorticks_off()
     plain(speed, title="training, tokens per second", x="length, steps")
     plain(memory, title="memory of a training step, MiB", x="length, steps")
-    speed.legend(fontsize=SMALL, frameon=False)
+    labels = speed.get_legend_handles_labels()
+    # Outside, as the lines of either panel may be anywhere.
+    drawing.legend(
+        *labels,
+        loc="outside lower center",
+        ncols=len(names),
+        fontsize=SMALL,
+        frameon=False,
+    )
     drawing.suptitle(f"one sequence at a time, {device}", fontsize=TITLE)
     return drawing

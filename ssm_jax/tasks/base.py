@@ -67,6 +67,7 @@ class TaskSpec:
         `ssm_jax.models.PairHead` expects them.
       language: Whether the classes are the next tokens of a text, so that perplexity
         is reported.
+      resets: Whether batches have a ``reset``, as rows of several segments have.
       class_weight: ``"balanced"``: each class of a batch contributes equally to the
         loss, and macro-F1 and balanced accuracy are reported; see
         `ssm_jax.training.loss_sums`. None: each target contributes equally.
@@ -83,6 +84,7 @@ class TaskSpec:
     l_output: int | None
     pair: bool = False
     language: bool = False
+    resets: bool = False
     class_weight: Literal["balanced"] | None = None
 
     def __post_init__(self) -> None:

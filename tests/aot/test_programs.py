@@ -48,13 +48,16 @@ def test_abstract_run_has_the_shapes_of_the_run():
     assert described.has_data
 
 
-def test_batch_without_data_is_as_the_spec_says():
-    described = aot.abstract_run(config_file.load(TEXT), jax.devices()[:1])
+@pytest.mark.parametrize("layout", ["stream", "packed"])
+def test_batch_without_data_is_as_the_spec_says(layout):
+    config = config_file.load(TEXT)
+    config.task.layout = layout
+    described = aot.abstract_run(config, jax.devices()[:1])
     batch = described.batch
     assert not described.has_data
     rows = described.training.batch_size
     assert batch.inputs.shape == batch.targets.shape == (rows, 128)
-    assert batch.reset is not None and batch.mask is None
+    assert (batch.reset is not None) == (layout == "packed") and batch.mask is None
     carried = jax.tree.leaves(described.state.carry)
     assert carried and all(leaf.shape[0] == rows for leaf in carried)
 

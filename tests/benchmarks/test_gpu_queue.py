@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import SUITES
+from experiments import coverage, overview
 from experiments.dlr import atomic, long_shift
 from experiments.papers import PAPERS
 from ssm_jax.cli.config_file import load
@@ -29,18 +30,23 @@ def cell(experiment):
     return experiment.removeprefix("experiments/").replace(".py", "")
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=cell)
-def test_experiment_builds_and_is_written_as_its_records_are_named(experiment):
+@pytest.mark.parametrize("command", TRAINED, ids=lambda of: cell(of["--config"]))
+def test_experiment_builds_and_is_written_as_its_records_are_named(command):
+    experiment = command["--config"]
     config = load(str(ROOT / experiment))
     assert cell(experiment) == f"{config.experiment}:{config.variant}".rstrip(":")
     model, task = build(config.model), build(config.task)
-    assert model.head.d_output == task.spec.d_output
+    if model.head is not None:
+        assert model.head.d_output == task.spec.d_output
+    reads_data = "--data_dir" in coverage.command(cell(experiment))
+    assert ("--data_dir" in command) == reads_data
     assert build(config.training).steps == config.training.steps
     build(config.optimizer)
 
 
 def test_no_two_runs_share_a_work_dir_and_none_has_other_flags():
-    assert all(command.keys() == {"--config", "--workdir"} for command in TRAINED)
+    known = {"--config", "--workdir"}
+    assert all(known <= run.keys() <= known | {"--data_dir"} for run in TRAINED)
     assert len({command["--workdir"] for command in TRAINED}) == len(TRAINED)
     assert len(set(EXPERIMENTS)) == len(TRAINED)
 
@@ -52,6 +58,17 @@ def test_tables_are_complete():
     assert queued >= (one - shorter) | two | three
     assert len(one - shorter) == 4 * len(atomic.TASKS)
     assert len(two) == len(long_shift.PAPER)
+    of_paper = {
+        name: {table.name: set(table.cells) for table in paper.tables}
+        for name, paper in PAPERS.items()
+    }
+    for table in ("Table 3", "Table 4"):
+        assert queued >= of_paper["etsmlp"][table]
+    for table in ("Table 1", "Table 2", "Figures 3 and 4"):
+        assert queued >= of_paper["fru"][table]
+    for table in ("Figure 4", "Figure 8"):
+        assert queued >= of_paper["longssm"][table]
+    assert overview.queued() == queued
 
 
 def test_benchmarks_are_suites():

@@ -74,7 +74,7 @@ def test_change_of_the_loss_and_carried_against_zero_states():
         by_length("carry", seed, {16: [2.0, 2.2], 32: [1.9, 2.1]}) for seed in (0, 1)
     ]
     rows += [by_length("zero", 0, {16: [2.0, 2.2], 32: [2.5, 2.9]}, "none")]
-    changes, against = extension.section(rows).split("\n\n")[2:4]
+    changes, against = extension.section(rows).split("\n\n")[1:3]
     carry, zero = cells(changes)[1:]
     name = "longssm/text:model=s5,length=16,state_init"
     assert carry[:5] == [f"{name}=carry", "2", "2", "2", "-0.1000"]

@@ -182,6 +182,7 @@ def test_batch_has_the_shapes_and_types_of_the_spec(task, split):
     if batch.mask is not None:
         chex.assert_shape(batch.mask, steps)
         chex.assert_type(batch.mask, bool)
+    assert (batch.reset is not None) == spec.resets
     if batch.reset is not None:
         chex.assert_shape(batch.reset, steps)
         chex.assert_type(batch.reset, bool)

@@ -15,11 +15,11 @@ states too, but not necessary for a loss that does not increase with the length 
 4.1); and carried states improve on zero states (section 4.2). The results of the models
 here are in the tables of ``experiments/results``, with intervals over documents.
 
-The figure shows runs whose number of rows does not depend on the length, ``rows=32``,
-on the test split, averaged over seeds; stale runs are excluded. Two runs of one colour
-differ only in their states. Runs of different colours read the same text in the same
-rows, but longer windows have fewer steps, so that their difference is not due to the
-length alone.
+The figure shows runs of ``size=small`` whose number of rows does not depend on the
+length, ``rows=32``, on the test split, averaged over seeds; stale runs are excluded.
+Two runs of one colour differ only in their states. Runs of different colours read the
+same text in the same rows, but longer windows have fewer steps, so that their
+difference is not due to the length alone.
 
 For each of ``s5`` and ``mamba``, 16, 32 and 128, ``carry`` and ``zero``, and three
 seeds::
@@ -79,11 +79,12 @@ class Curve(NamedTuple):
     perplexities: list[float]
 
 
-def curves(records: Path = RECORDS) -> list[Curve]:
+def curves(records: Path = RECORDS, size: str = "small") -> list[Curve]:
     """Reads the curves of all models evaluated with the window state of training.
 
     Args:
       records: Directory of the records.
+      size: Size of the models.
 
     Raises:
       ValueError: There are no such records.
@@ -95,6 +96,8 @@ def curves(records: Path = RECORDS) -> list[Curve]:
         run = parse_variant(row["variant"], Variant)
         start = run.state_init
         if row.get("stale") or run.rows is None or run.order == "shuffled":
+            continue
+        if run.size != size:
             continue
         if start not in _WINDOW_STATES:
             continue
@@ -125,7 +128,16 @@ def curves(records: Path = RECORDS) -> list[Curve]:
 
 def draw() -> Figure:
     """Plots all curves: one column per model, text order above, shuffled below."""
-    found = curves()
+    return of_size("small")
+
+
+def of_size(size: str) -> Figure:
+    """Plots the curves of the models of a size.
+
+    Args:
+      size: The size, as in ``experiments/longssm/text.py``.
+    """
+    found = curves(size=size)
     models = sorted({curve.model for curve in found})
     windows = sorted({curve.trained for curve in found})
     shades = colormaps["viridis"]

@@ -131,6 +131,7 @@ class TextFolder:
             d_output=self.vocabulary,
             l_output=self.length,
             language=True,
+            resets=self.layout == "packed",
         )
 
     def n_examples(self, split: base.Split) -> int:

@@ -1,0 +1,21 @@
+"""Perplexity by length of DLR, ETSMLP, FRU and GRU, with carried or zero states.
+
+    python -m experiments.longssm.figures.carried --output=carried.png
+
+As `experiments.longssm.figures.lengths`, of the runs of ``size=tiny``, which the paper
+has not: each model is trained on windows of 16 bytes.
+"""
+
+from matplotlib.figure import Figure
+
+from experiments import drawing
+from experiments.longssm.figures import lengths
+
+
+def draw() -> Figure:
+    """Plots all curves: one column per model, text order above, shuffled below."""
+    return lengths.of_size("tiny")
+
+
+if __name__ == "__main__":
+    drawing.run(draw)

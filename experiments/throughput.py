@@ -1,0 +1,101 @@
+"""The record of training language models by length, on the page of ETSMLP."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ssm_jax.cli import tables
+
+RECORD = Path(__file__).parent / "benchmarks" / "throughput.json"
+PICTURE = "etsmlp/throughput.png"
+TITLE = "Training by length"
+
+_REFERENCE = "Transformer"
+_SECTION = """\
+## {title}
+
+The question of figure 3 at a reduced size: causal language models of nearly equal size,
+{parameters} million parameters where the paper has 30, trained on one sequence at a
+time. Tokens per second are those of the gradient of the loss, in the fastest of
+{repeats} turns that the models take; memory is that of temporary arrays and results, in
+MiB. Measured by `python -m benchmarks --suite=throughput` on {machine}, commit
+{commit}; other processes on the machine add to the seconds, so that ratios below 1.5
+are not to be relied on. `ratio` is that to the Transformer of the same length, whose
+attention is evaluated in blocks of queries.
+
+{table}
+{conclusion}
+
+![Tokens per second and memory by length]({picture})
+"""
+
+
+def section(record: Mapping[str, Any]) -> str:
+    """Returns the section of the page.
+
+    Args:
+      record: What the suite `throughput` of `benchmarks` writes by ``--output``.
+
+    Returns:
+      Markdown, with a line of the table per length and model.
+    """
+    rows = record["rows"]
+    of = {(row["what"], row["length"]): row for row in rows}
+    head = ("steps", "model", "tokens per second", "ratio", "memory", "ratio")
+    lines = [_line(row, of[_REFERENCE, row["length"]]) for row in rows]
+    millions = sorted({f"{row['parameters'] / 1e6:.1f}" for row in rows})
+    return _SECTION.format(
+        title=TITLE,
+        parameters=" to ".join(dict.fromkeys([millions[0], millions[-1]])),
+        repeats=record["repeats"],
+        machine=f"{record['n_devices']} x {record['device']} ({record['cpus']} cores)",
+        commit=record["commit"],
+        table=tables.markdown([head, *lines]),
+        conclusion=_conclusion(of),
+        picture=PICTURE,
+    )
+
+
+def recorded() -> str:
+    """Returns the section of the committed record."""
+    return section(json.loads(RECORD.read_text()))
+
+
+def _line(row, reference):
+    return (
+        f"{row['length']:,}",
+        row["what"],
+        f"{row['tokens_a_second']:,.0f}",
+        f"{row['tokens_a_second'] / reference['tokens_a_second']:.2f}",
+        f"{row['step_bytes'] / 2**20:,.0f}",
+        f"{row['step_bytes'] / reference['step_bytes']:.2f}",
+    )
+
+
+def _conclusion(of):
+    """From which length on each model trains faster than the Transformer."""
+    lengths = sorted({length for _, length in of})
+    sentences = []
+    for name in dict.fromkeys(name for name, _ in of):
+        if name == _REFERENCE:
+            continue
+        faster = [
+            n
+            for n in lengths
+            if of[name, n]["tokens_a_second"] > of[_REFERENCE, n]["tokens_a_second"]
+        ]
+        smaller = [
+            n
+            for n in lengths
+            if of[name, n]["step_bytes"] < of[_REFERENCE, n]["step_bytes"]
+        ]
+        sentences.append(
+            f"- {name} trains faster than the Transformer at {_listed(faster)} steps, "
+            f"with less memory at {_listed(smaller)}."
+        )
+    return "\n".join(sentences)
+
+
+def _listed(lengths):
+    return ", ".join(f"{n:,}" for n in lengths) or "none of these"
