@@ -17,14 +17,15 @@ _REFERENCE = "Transformer"
 _SECTION = """\
 ## {title}
 
-The question of figure 3 at a reduced size: causal language models of nearly equal size,
-{parameters} million parameters where the paper has 30, trained on one sequence at a
-time. Tokens per second are those of the gradient of the loss, in the fastest of
+The question of figure 3 at a reduced size: causal language models of {parameters}
+million parameters where the paper has 30, trained on one sequence at a time. They have
+the same number but for the table of positions of the Transformer, which grows with the
+length. Tokens per second are those of the gradient of the loss, in the fastest of
 {repeats} turns that the models take; memory is that of temporary arrays and results, in
-MiB. Measured by `python -m benchmarks --suite=throughput` on {machine}, commit
-{commit}; other processes on the machine add to the seconds, so that differences of less
-than a factor of {factor:g} do not count. `ratio` is that to the Transformer of the same length, whose
-attention is evaluated in blocks of queries.
+MiB; `ratio` is that to the Transformer of the same length, whose attention is evaluated
+in blocks of queries. Measured by `python -m benchmarks --suite=throughput` on
+{machine}, commit {commit}. Other processes on the machine add to the seconds, so that
+speeds that differ by less than a factor of {factor:g} do not count as different.
 
 {table}
 {conclusion}
@@ -95,8 +96,8 @@ def _conclusion(of):
             if of[name, n]["step_bytes"] < of[_REFERENCE, n]["step_bytes"]
         ]
         sentences.append(
-            f"- {name} trains at least {FACTOR:g} times as fast as the Transformer at "
-            f"{_listed(faster)} steps, and with less memory at {_listed(smaller)}."
+            f"- {name}: at least {FACTOR:g} times as fast as the Transformer at "
+            f"{_listed(faster)} steps, less memory at {_listed(smaller)}."
         )
     return "\n".join(sentences)
 
