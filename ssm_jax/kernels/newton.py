@@ -33,7 +33,7 @@ class SolverInputs(NamedTuple):
     params: PyTree
     x: PyTree
     h0: Float[Array, "*b n"]
-    decay: Float[Array, " n"] | None  # None means zeros, for `step_by_step` only
+    decay: Any  # (n,); None means zeros, for `step_by_step` only
 
 
 class SolverConfig(NamedTuple):

@@ -149,13 +149,18 @@ class Norm(Module):
             return ScalarNorm(name="scalar")(x)
         if self.kind == "layer":
             # The epsilon of PyTorch; that of flax is 1e-6.
-            return nn.LayerNorm(epsilon=1e-5, name="layer")(x)
+            return _recomputed(nn.LayerNorm)(epsilon=1e-5, name="layer")(x)
         if self.kind == "rms":
             # The epsilon of the published Mamba models.
-            return nn.RMSNorm(epsilon=1e-5, name="rms")(x)
+            return _recomputed(nn.RMSNorm)(epsilon=1e-5, name="rms")(x)
         # Only these moments include other steps, so only they need the mask.
         norm = BatchNorm(self.axis_name, name="batch")
         return norm(x, mask=mask, train=train)
+
+
+def _recomputed(norm):
+    """Returns a module that stores its input only for the gradient, which is faster."""
+    return nn.remat(norm, prevent_cse=False)
 
 
 def _check(x, mask):

@@ -1,6 +1,7 @@
 """Recurrent networks with dense recurrent weights: RNN, GRU and LSTM."""
 
 import abc
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -72,7 +73,7 @@ class _Gated(Nonlinear):
     def _step(self, params, h, gates) -> tuple[Array, Array]:
         """Returns the next state and the diagonal of its Jacobian."""
 
-    def _of_state(self, params, h) -> list[Float[Array, "*b n"]]:
+    def _of_state(self, params, h) -> Sequence[Float[Array, "*b n"]]:
         """Returns the state part of each gate."""
         gates = matmul_f32(h, params["recurrent_kernel"])
         return jnp.split(gates, self.n_gates, -1)
