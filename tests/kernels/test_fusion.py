@@ -1,0 +1,32 @@
+"""`materialized` returns its argument, also in derivatives and under `vmap`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ssm_jax.kernels import compiling_for
+from ssm_jax.kernels.fusion import materialized
+
+
+def test_values_and_derivatives_are_those_of_the_argument():
+    x, z = jnp.array([0.5, jnp.nan, -2.0]), jnp.array([1 + 2j, 3j])
+
+    def total(x):
+        first, _ = materialized((x, z))
+        return jnp.sum(first**3)
+
+    for given, wanted in zip(jax.jit(materialized)((x, z)), (x, z), strict=True):
+        np.testing.assert_array_equal(given, wanted)
+    rows = jnp.array([[0.5, -2.0], [1.0, 3.0]])
+    given = jax.jit(jax.vmap(jax.grad(total)))(rows)
+    np.testing.assert_allclose(given, 3 * rows**2)
+    _, tangent = jax.jvp(total, (rows,), (jnp.ones_like(rows),))
+    np.testing.assert_allclose(tangent, jnp.sum(3 * rows**2), rtol=1e-6)
+
+
+def test_only_programs_for_cpus_have_a_conditional():
+    x = jnp.ones(2)
+    for platform, conditionals in (("cpu", 1), ("cuda", 0)):
+        with compiling_for(platform):
+            text = str(jax.make_jaxpr(lambda x: materialized(x))(x))
+        assert text.count("cond[") == conditionals
