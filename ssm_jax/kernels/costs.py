@@ -108,7 +108,7 @@ def seconds(
     *,
     time_invariant: bool,
     length: int,
-    n_bytes: float,
+    n_bytes: int,
 ) -> float:
     """Returns the predicted time of a recurrence with its gradient.
 
@@ -131,7 +131,7 @@ def seconds(
 
 
 def fastest(
-    platform: str, *, time_invariant: bool, length: int, n_bytes: float
+    platform: str, *, time_invariant: bool, length: int, n_bytes: int
 ) -> Method:
     """Returns the method with the least predicted time; arguments as of `seconds`."""
 
@@ -148,7 +148,7 @@ def fastest(
 
 
 def fastest_nonlinear(
-    platform: str, solver: str, *, length: int, n_bytes: float
+    platform: str, solver: str, *, length: int, n_bytes: int
 ) -> Method:
     """Returns the method for a nonlinear recurrence with the least predicted time.
 
