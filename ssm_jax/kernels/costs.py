@@ -17,20 +17,10 @@ from typing import NamedTuple
 
 from ssm_jax.types import Method
 
-METHODS: tuple[Method, ...] = ("sequential", "associative", "chunked")
+_PARALLEL: tuple[Method, ...] = ("associative", "chunked")
+
+METHODS: tuple[Method, ...] = ("sequential", *_PARALLEL)
 """The methods that are compared: of any decay, with or without resets."""
-
-
-class Accelerator(NamedTuple):
-    """Speed of a device.
-
-    Attributes:
-      bandwidth: Bytes per second that kernels read and write.
-      seconds_per_kernel: Time of a kernel that does nothing.
-    """
-
-    bandwidth: float
-    seconds_per_kernel: float
 
 
 class Counts(NamedTuple):
@@ -44,6 +34,32 @@ class Counts(NamedTuple):
 
     passes: float
     kernels_per_level: float
+
+
+class Accelerator(NamedTuple):
+    """Speed of a device.
+
+    Attributes:
+      bandwidth: Bytes per second that kernels read and write.
+      seconds_per_kernel: Time of a kernel that does nothing.
+    """
+
+    bandwidth: float
+    seconds_per_kernel: float
+
+    def seconds(self, counts: Counts, depth: int, n_bytes: int) -> float:
+        """Returns the predicted time.
+
+        Args:
+          counts: What is counted per pass and per level.
+          depth: Number of levels.
+          n_bytes: Number of bytes of all states.
+        """
+        n_kernels = counts.kernels_per_level * depth
+        return (
+            n_kernels * self.seconds_per_kernel
+            + counts.passes * n_bytes / self.bandwidth
+        )
 
 
 ACCELERATORS = {"gpu": Accelerator(3.35e12, 3e-6), "tpu": Accelerator(8.19e11, 1e-6)}
@@ -73,7 +89,6 @@ INPUT_DEPENDENT: dict[str, dict[Method, Counts]] = {
         "chunked": Counts(35.2, 10.3),
     },
 }
-
 
 STEP = {"gpu": Counts(40.0, 21.0), "tpu": Counts(40.0, 17.0)}
 """A step of a GRU and its gradient, without reading the weights; per step."""
@@ -122,18 +137,15 @@ def seconds(
     Returns:
       Seconds.
     """
-    name = "tpu" if platform == "tpu" else "gpu"
-    device = ACCELERATORS[name]
+    name = _name(platform)
     counts = (TIME_INVARIANT if time_invariant else INPUT_DEPENDENT)[name][method]
-    n_kernels = counts.kernels_per_level * depth(method, length)
-    started = n_kernels * device.seconds_per_kernel
-    return started + counts.passes * n_bytes / device.bandwidth
+    return ACCELERATORS[name].seconds(counts, depth(method, length), n_bytes)
 
 
 def fastest(
     platform: str, *, time_invariant: bool, length: int, n_bytes: int
 ) -> Method:
-    """Returns the method with the least predicted time; arguments as of `seconds`."""
+    """Returns the method of the shortest predicted time; arguments as of `seconds`."""
 
     def predicted(method):
         return seconds(
@@ -150,7 +162,7 @@ def fastest(
 def fastest_nonlinear(
     platform: str, solver: str, *, length: int, n_bytes: int
 ) -> Method:
-    """Returns the method for a nonlinear recurrence with the least predicted time.
+    """Returns the method for a nonlinear recurrence with the shortest predicted time.
 
     Args:
       platform: As of `seconds`.
@@ -162,12 +174,8 @@ def fastest_nonlinear(
       ``"sequential"`` for one step after another, else the method that evaluates the
       linear recurrence of each iteration.
     """
-    name = "tpu" if platform == "tpu" else "gpu"
-    device, sequential = ACCELERATORS[name], METHODS[0]
-
-    def of(counts, depth):
-        started = counts.kernels_per_level * depth * device.seconds_per_kernel
-        return started + counts.passes * n_bytes / device.bandwidth
+    name = _name(platform)
+    device = ACCELERATORS[name]
 
     def linear(method):
         return seconds(
@@ -178,6 +186,12 @@ def fastest_nonlinear(
             n_bytes=n_bytes,
         )
 
-    inner = min(METHODS[1:], key=linear)
-    iterated = ITERATIONS[solver] * (linear(inner) + of(NONLINEAR_TERM[name], 1))
-    return sequential if of(STEP[name], length) <= iterated else inner
+    inner = min(_PARALLEL, key=linear)
+    term = device.seconds(NONLINEAR_TERM[name], 1, n_bytes)
+    iterated = ITERATIONS[solver] * (linear(inner) + term)
+    stepped = device.seconds(STEP[name], length, n_bytes)
+    return "sequential" if stepped <= iterated else inner
+
+
+def _name(platform):
+    return "tpu" if platform == "tpu" else "gpu"

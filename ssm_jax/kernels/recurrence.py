@@ -111,9 +111,9 @@ def chosen_method(
     Returns:
       ``"sequential"`` on CPUs, where it is faster than the parallel methods, and for a
       single step, as in decoding. On other platforms the method for which
-      `ssm_jax.kernels.costs` predicts the least time, from the bytes and kernels of
-      compiled programs: on GPUs ``"associative"``, on TPUs ``"chunked"`` for long
-      sequences and ``"associative"`` for small arrays. Never ``"pallas"``, which has
+      `ssm_jax.kernels.costs` predicts the shortest time, from the bytes and kernels of
+      compiled programs: on GPUs ``"associative"``, on TPUs ``"chunked"`` for large
+      arrays and ``"associative"`` for small ones. Never ``"pallas"``, which has
       not been measured on a device.
 
     Example:

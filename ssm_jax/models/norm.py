@@ -159,7 +159,7 @@ class Norm(Module):
 
 
 def _recomputed(norm):
-    """Returns a module that stores its input only for the gradient, which is faster."""
+    """Returns a module that computes its parts again for the gradient."""
     return nn.remat(norm, prevent_cse=False)
 
 

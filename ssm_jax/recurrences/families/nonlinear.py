@@ -111,7 +111,7 @@ class Nonlinear(Recurrence, abc.ABC):
         all steps in parallel by iterations of a linear recurrence, which is evaluated
         by ``method``; ``"fft"`` requires a time-invariant decay and no resets.
         ``"auto"`` is ``"sequential"`` on CPUs, else the method for which
-        `ssm_jax.kernels.costs` predicts the least time.
+        `ssm_jax.kernels.costs` predicts the shortest time.
         """
         return self.solve(params, x, state, reset=reset, mask=mask, method=method)[:2]
 
