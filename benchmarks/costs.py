@@ -12,7 +12,6 @@ predicts. Rows of other targets in ``--output`` are kept.
 """
 
 import itertools
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,15 +20,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from absl import flags
-from jax.sharding import SingleDeviceSharding
 
 from benchmarks.__main__ import table
+from benchmarks.compiled import placed, record
 from benchmarks.measurement import Row
 from ssm_jax import aot
 from ssm_jax.cli import app
 from ssm_jax.kernels import LogDecay, compiling_for, costs, linear_recurrence
 from ssm_jax.recurrences import GRU
-from ssm_jax.training import environment
 from ssm_jax.types import Method
 
 RECORDS = Path(__file__).parents[1] / "experiments" / "benchmarks" / "costs.json"
@@ -58,10 +56,7 @@ def main(argv):
         rows.append({"target": target.text, "jax": jax.__version__} | row)
         print(f"{row['what']}, {row['method']}, {row['length']}", file=sys.stderr)
     print(table(rows))
-    kept = json.loads(file.read_text())["rows"] if file.exists() else []
-    kept = [row for row in kept if row["target"] != target.text]
-    found = {"suite": "costs", "rows": [*kept, *rows]}
-    file.write_text(json.dumps(environment() | found, indent=1) + "\n")
+    record(file, "costs", rows, lambda row: row["target"])
 
 
 def cost_rows(device: Any, platform: str) -> Iterator[Row]:
@@ -72,7 +67,7 @@ def cost_rows(device: Any, platform: str) -> Iterator[Row]:
       platform: ``"cuda"`` or ``"tpu"``.
     """
     for length in LENGTHS:
-        b, n = _placed((ROWS, length, WIDTH), device), _placed((WIDTH,), device)
+        b, n = _float32(device, ROWS, length, WIDTH), _float32(device, WIDTH)
         for what, a in (("time-invariant", LogDecay(n)), ("input-dependent", b)):
             for method in costs.METHODS:
 
@@ -104,9 +99,9 @@ def nonlinear_rows(device: Any, platform: str) -> Iterator[Row]:
       platform: ``"cuda"`` or ``"tpu"``.
     """
     gru, length = GRU(d_state=WIDTH), LENGTHS[2]
-    x: Any = _placed((ROWS, length, WIDTH), device)
+    x = _float32(device, ROWS, length, WIDTH)
     params = jax.tree.map(
-        lambda leaf: _placed(leaf.shape, device),
+        lambda leaf: placed(leaf, device),
         jax.eval_shape(lambda key: gru.init(key, WIDTH), jax.random.key(0)),
     )
 
@@ -127,9 +122,8 @@ def nonlinear_rows(device: Any, platform: str) -> Iterator[Row]:
     yield {"what": "GRU, nonlinear term"} | counted | {"predicted_ms": None}
 
 
-def _placed(shape, device) -> Any:
-    sharding = SingleDeviceSharding(device)
-    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+def _float32(device, *shape) -> Any:
+    return placed(jax.ShapeDtypeStruct(shape, jnp.float32), device)
 
 
 def _counts(function, arguments, platform, method=None, length=1) -> Row:

@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.measurement import Row, measure
 from ssm_jax.recurrences import FRU, GRU, Nonlinear, log_spaced
+from ssm_jax.recurrences.families.base import Params
 from ssm_jax.types import Activations, PyTree
 
 FACTORS = (1, 2, 4, 8)
@@ -38,12 +39,16 @@ def iteration_rows(
     yield {"what": "GRU"} | _row(GRU(d_state=32), x, 1, repeats)
 
 
+def larger(params: Params, factor: float) -> PyTree:
+    """Returns parameters with all matrices multiplied by ``factor``."""
+    return {
+        name: factor * leaf if leaf.ndim == 2 else leaf for name, leaf in params.items()
+    }
+
+
 def _row(unit: Nonlinear, x: Activations, factor: int, repeats: int) -> Row:
     logging.info("%s, %d steps, weights x %d", type(unit).__name__, x.shape[1], factor)
-    drawn = unit.init(jax.random.key(1), x.shape[-1])
-    params: PyTree = {
-        name: factor * leaf if leaf.ndim == 2 else leaf for name, leaf in drawn.items()
-    }
+    params = larger(unit.init(jax.random.key(1), x.shape[-1]), factor)
 
     def stepped(params, x):
         return unit.solve(params, x, method="sequential")[0]

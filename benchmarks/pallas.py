@@ -12,7 +12,6 @@ instructions of TPUs are those of the largest kernel. Rows of other targets and 
 in ``--output`` are kept; for a TPU ``--methods=auto`` alone is compiled far faster.
 """
 
-import json
 import os
 import re
 import sys
@@ -26,16 +25,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from absl import flags
-from jax.sharding import SingleDeviceSharding
 
 from benchmarks.__main__ import table
+from benchmarks.compiled import placed, record
 from benchmarks.measurement import Row
 from ssm_jax import aot
 from ssm_jax.cli import app
 from ssm_jax.kernels import LogDecay, compiling_for, linear_recurrence
 from ssm_jax.kernels.chunks import by_chunks, chunk_size
 from ssm_jax.kernels.selective import selective_form
-from ssm_jax.training import environment
 from ssm_jax.types import Method, PyTree
 
 RECORDS = Path(__file__).parents[1] / "experiments" / "benchmarks" / "pallas.json"
@@ -67,11 +65,7 @@ def main(argv):
             rows.append({"target": target.text, "jax": jax.__version__} | row)
             print(f"{row['what']}, {row['pass']}, {row['method']}", file=sys.stderr)
     print(table(rows))
-    kept = json.loads(file.read_text())["rows"] if file.exists() else []
-    measured = [(row["target"], row["method"]) for row in rows]
-    kept = [row for row in kept if (row["target"], row["method"]) not in measured]
-    found = {"suite": "pallas", "rows": [*kept, *rows]}
-    file.write_text(json.dumps(environment() | found, indent=1) + "\n")
+    record(file, "pallas", rows, lambda row: (row["target"], row["method"]))
 
 
 def kernel_rows(
@@ -86,12 +80,12 @@ def kernel_rows(
       folder: Where the TPU compiler writes its programs.
     """
     for what, (run, arguments) in _programs().items():
-        arguments = jax.tree.map(lambda leaf: _placed(leaf, device), arguments)
+        arguments = jax.tree.map(lambda leaf: placed(leaf, device), arguments)
         for method in methods:
             forward = partial(run, method)
             results = jax.eval_shape(forward, *arguments)
             least = _bytes((arguments, results))
-            given = jax.tree.map(lambda leaf: _placed(leaf, device), results)
+            given = jax.tree.map(lambda leaf: placed(leaf, device), results)
             yield {"what": what, "pass": "value", "method": method} | _compiled(
                 forward, arguments, least, platform, folder
             )
@@ -139,11 +133,6 @@ def _programs() -> dict[str, tuple[Callable, tuple[Any, ...]]]:
         "time-invariant, complex": (states, (LogDecay(n, n), complex_)),
         "selective": (selective, (real, real, shared, shared, rates, n, state)),
     }
-
-
-def _placed(leaf, device) -> Any:
-    sharding = SingleDeviceSharding(device)
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
 
 def _bytes(tree: PyTree) -> int:

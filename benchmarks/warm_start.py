@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from benchmarks.iterations import larger
 from benchmarks.measurement import Row
 from ssm_jax.kernels import nonlinear_recurrence
 from ssm_jax.recurrences import GRU, LSTM, RNN, Nonlinear
@@ -36,10 +37,7 @@ def warm_start_rows(length: int, *, repeats: int) -> Iterable[Row]:
 
 
 def _counts(unit: Nonlinear, factor: float, length: int) -> Row:
-    drawn = unit.init(jax.random.key(0), _WIDTH)
-    params: PyTree = {
-        name: factor * leaf if leaf.ndim == 2 else leaf for name, leaf in drawn.items()
-    }
+    params = larger(unit.init(jax.random.key(0), _WIDTH), factor)
     moved = jax.tree.map(
         lambda leaf: leaf + _MOVE * jax.random.normal(jax.random.key(1), leaf.shape),
         params,

@@ -1,0 +1,41 @@
+"""What the programs that compile for GPUs and TPUs, and run nothing, share."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import SingleDeviceSharding
+
+from benchmarks.measurement import Row
+from ssm_jax.training import environment
+
+
+def placed(leaf: Any, device: Any) -> Any:
+    """Returns the shape and dtype of an array on a device.
+
+    Args:
+      leaf: An array, or its shape and dtype.
+      device: A device that programs can be compiled for.
+    """
+    sharding = SingleDeviceSharding(device)
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def record(
+    file: Path, suite: str, rows: Sequence[Row], what: Callable[[Row], object]
+) -> None:
+    """Writes rows to a record, of which it keeps the rows of other programs.
+
+    Args:
+      file: JSON file of the record.
+      suite: Name of the suite.
+      rows: What was compiled.
+      what: Returns what a row is of: rows of the record with the same are replaced.
+    """
+    kept = json.loads(file.read_text())["rows"] if file.exists() else []
+    replaced = {what(row) for row in rows}
+    kept = [row for row in kept if what(row) not in replaced]
+    found = {"suite": suite, "rows": [*kept, *rows]}
+    file.write_text(json.dumps(environment() | found, indent=1) + "\n")
