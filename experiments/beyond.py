@@ -10,8 +10,9 @@ from typing import Any
 
 from experiments import comparisons, extension, result_tables
 from experiments.comparisons import ERRORS, Comparison
+from experiments.records import machine
 from ssm_jax.cli import tables
-from ssm_jax.cli.summary import Row, Summary, name_of, number, shown, summaries
+from ssm_jax.cli.summary import Row, Summary, name_of, summaries
 
 _BENCHMARKS = Path(__file__).parent / "benchmarks"
 POWERS = _BENCHMARKS / "powers.json"
@@ -156,7 +157,7 @@ def powers(record: Mapping[str, Any]) -> str:
             f"that of `exact` times {' and '.join(others)}."
         )
     return _POWERS.format(
-        machine=_machine(record),
+        machine=_measured(record),
         table=tables.markdown([head, *lines]),
         conclusion=textwrap.fill(" ".join(sentences), 88),
         picture=POWERS_PICTURE,
@@ -177,8 +178,14 @@ def language(rows: Sequence[Row]) -> str:
         for other in found
         if other not in of_ces and _states(other) == _states(ces)
     ]
-    sentence = _counts(compared)
-    table = tables.markdown([_COMPARED, *map(_compared, compared)])
+    sentence = comparisons.counted(
+        compared, "perplexities of CES beside those of other recurrences"
+    )
+    lines = (
+        comparisons.line(each, _states(each.result), _model(each.reference))
+        for each in compared
+    )
+    table = tables.markdown([_COMPARED, *lines])
     return _LANGUAGE.format(
         variant=found[0].rows[0]["variant"],
         table=result_tables.smaller(found, found),
@@ -211,7 +218,7 @@ def iterations(record: Mapping[str, Any]) -> str:
         for name, of in itertools.groupby(ordered, lambda row: row["what"])
     ]
     return _ITERATIONS.format(
-        machine=_machine(record),
+        machine=_measured(record),
         table=tables.markdown([head, *lines]),
         conclusion="\n".join(sentences),
         picture=ITERATIONS_PICTURE,
@@ -258,44 +265,16 @@ _COMPARED = (
 )  # fmt: skip
 
 
-def _compared(each: Comparison) -> tuple[str, ...]:
-    """A line of CES beside another recurrence."""
-    in_errors = each.difference / each.error if each.error else None
-    other = re.findall(r"model=(\w+)", each.reference.name)[0]
-    return (
-        _states(each.result),
-        shown(each.result),
-        f"{other}: {shown(each.reference)}",
-        number(each.difference),
-        number(each.error),
-        number(in_errors, "z.1f"),
-        ", ".join(str(len(of.rows)) for of in (each.result, each.reference)),
-        each.verdict,
-    )
-
-
-def _counts(compared: Sequence[Comparison]) -> str:
-    """How many perplexities of CES are below and above those of others."""
-    verdicts = [each.verdict for each in compared]
-    counts = ", ".join(
-        f"{verdicts.count(verdict)} {text}"
-        for verdict, text in comparisons.VERDICTS.items()
-        if verdict in verdicts
-    )
-    return textwrap.fill(
-        f"At {ERRORS:g} standard errors of the difference, of {len(compared)} "
-        f"perplexities of CES beside those of other recurrences: {counts}.",
-        88,
-    )
-
-
 def _states(summary: Summary) -> str:
     return re.findall(r"state_init=(\w+)", summary.name)[0]
 
 
-def _machine(record):
-    cores = f"{record['n_devices']} x {record['device']} ({record['cpus']} cores)"
-    return f"Measured on {cores}, commit {record['commit']}"
+def _model(summary: Summary) -> str:
+    return re.findall(r"model=(\w+)", summary.name)[0]
+
+
+def _measured(record):
+    return f"Measured on {machine(record)}, commit {record['commit']}"
 
 
 def _read(path):

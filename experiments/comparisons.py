@@ -12,7 +12,7 @@ from ssm_jax.cli.summary import Summary, number, shown
 ERRORS = 3.0
 """Number of standard errors by which a result must differ from another."""
 
-VERDICTS = {
+_VERDICTS = {
     "below": "below",
     "above": "above",
     "within": "within",
@@ -80,27 +80,45 @@ def section(table: Table, found: Sequence[Summary]) -> str:
     compared = comparisons(table, found)
     if not compared:
         return ""
-    lines = [_line(each) for each in compared]
+    lines = [line(each, each.result.name, each.reference.name) for each in compared]
+    counts = counted(compared, "results beside their reference")
+    return f"{counts}\n\n{tables.markdown([_HEAD, *lines])}"
+
+
+def counted(compared: Sequence[Comparison], what: str) -> str:
+    """Returns a sentence with the number of comparisons of each verdict.
+
+    Args:
+      compared: The comparisons.
+      what: What is compared with what, in the plural.
+    """
     verdicts = [each.verdict for each in compared]
     counts = ", ".join(
         f"{verdicts.count(verdict)} {text}"
-        for verdict, text in VERDICTS.items()
+        for verdict, text in _VERDICTS.items()
         if verdict in verdicts
     )
-    sentence = (
-        f"At {ERRORS:g} standard errors of the difference, of {len(compared)} results "
-        f"beside their reference: {counts}."
+    return textwrap.fill(
+        f"At {ERRORS:g} standard errors of the difference, of {len(compared)} {what}: "
+        f"{counts}.",
+        88,
     )
-    return f"{textwrap.fill(sentence, 88)}\n\n{tables.markdown([_HEAD, *lines])}"
 
 
-def _line(compared):
+def line(compared: Comparison, result: str, reference: str) -> tuple[str, ...]:
+    """Returns the cells of a comparison.
+
+    Args:
+      compared: The comparison.
+      result: What the result is called.
+      reference: What the reference is called.
+    """
     error = compared.error
     in_errors = compared.difference / error if error else None
     return (
-        compared.result.name,
+        result,
         shown(compared.result),
-        f"{compared.reference.name}: {shown(compared.reference)}",
+        f"{reference}: {shown(compared.reference)}",
         number(compared.difference),
         number(error),
         number(in_errors, "z.1f"),

@@ -15,6 +15,11 @@ EXPERIMENTS = Path(__file__).parent
 RESULTS = EXPERIMENTS / "results"
 
 
+def machine(record: Mapping[str, Any]) -> str:
+    """Returns the devices and the cores that a benchmark was measured on."""
+    return f"{record['n_devices']} x {record['device']} ({record['cpus']} cores)"
+
+
 def config_of(row: Mapping[str, Any]) -> Config:
     """Returns the config of the experiment and variant of a row."""
     return config_named(f"{row['experiment']}:{row['variant']}".rstrip(":"))

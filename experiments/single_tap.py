@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.records import machine
 from ssm_jax.cli import tables
 
 RECORD = Path(__file__).parent / "benchmarks" / "long_shift.json"
@@ -46,9 +47,10 @@ def section(record: Mapping[str, Any]) -> str:
         )
         for row in record["rows"]
     ]
-    machine = f"{record['n_devices']} x {record['device']} ({record['cpus']} cores)"
     return _SECTION.format(
-        machine=machine, commit=record["commit"], table=tables.markdown([head, *lines])
+        machine=machine(record),
+        commit=record["commit"],
+        table=tables.markdown([head, *lines]),
     )
 
 

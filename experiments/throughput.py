@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.records import machine
 from ssm_jax.cli import tables
 
 RECORD = Path(__file__).parent / "benchmarks" / "throughput.json"
@@ -53,7 +54,7 @@ def section(record: Mapping[str, Any]) -> str:
         parameters=" to ".join(dict.fromkeys([millions[0], millions[-1]])),
         repeats=record["repeats"],
         factor=FACTOR,
-        machine=f"{record['n_devices']} x {record['device']} ({record['cpus']} cores)",
+        machine=machine(record),
         commit=record["commit"],
         table=tables.markdown([head, *lines]),
         conclusion=_conclusion(of),
