@@ -29,6 +29,10 @@ Mamba, relative to plain steps by Flax and optax with these layers and the same
 parameters, and to ours without a recurrence; timed in turns. Recorded in
 ``experiments/benchmarks/training_steps.json``.
 
+``lengths``: S5, LRU, DLR, S4D and CES with 16 channels: nanoseconds and bytes per step
+and channel, and the exponent of the time from 4,096 steps on. Recorded in
+``experiments/benchmarks/lengths.json``.
+
 ``depth``: CPU seconds of compiling a training step, and bytes of its temporaries, with
 4, 8 and 24 layers. Recorded in ``experiments/benchmarks/depth.json``.
 
@@ -106,6 +110,7 @@ from benchmarks import (
     iterations,
     kernels,
     language,
+    lengths,
     long_shift,
     peers,
     powers,
@@ -136,6 +141,7 @@ SUITES = {
     "selective": (selective.selective_rows, (512, 4096)),
     "peers": (peers.peer_rows, (2048,)),
     "training_steps": (training_steps.training_step_rows, (1024,)),
+    "lengths": (lengths.length_rows, (2**14, 2**16, 2**18, 2**20)),
     "depth": (depth.depth_rows, (1024,)),
     "smoothing": (smoothing.smoothing_rows, (4096,)),
     "iterations": (iterations.iteration_rows, (176, 784, 4096, 16384)),

@@ -10,7 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
-from ssm_jax.types import Array, Inexact, Int, Method, Outputs, PyTree, Steps
+from ssm_jax.types import (
+    Array,
+    Inexact,
+    Int,
+    Method,
+    Outputs,
+    PyTree,
+    Shaped,
+    Steps,
+)
 
 # Maximum number of steps whose states exist at the same time.
 CHUNK = 256
@@ -96,13 +105,6 @@ def by_chunks(
         # A reset on padding would clear the final state.
         reset = None if reset is None else reset & valid
 
-    def split_chunks(values):
-        """Reshapes ``(*b, l, ...)`` to ``(l / c, *b, c, ...)``, padded with zeros."""
-        pad = [(0, 0)] * values.ndim
-        pad[axis] = (0, fill)
-        shape = (*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
-        return jnp.moveaxis(jnp.pad(values, pad).reshape(shape), axis, 0)
-
     def of_states(flags):
         return jnp.expand_dims(flags, tuple(range(flags.ndim, flags.ndim + n_axes)))
 
@@ -142,11 +144,47 @@ def by_chunks(
         h = h.reshape(*h.shape[: axis + 1], *state.shape[axis:])
         return last.reshape(state.shape), readout(inputs, h)
 
-    chunks = jax.tree.map(split_chunks, (inputs, reset, valid))
+    split = functools.partial(split_chunks, axis=axis, size=size)
+    chunks = jax.tree.map(split, (inputs, reset, valid))
     last, y = jax.lax.scan(one_chunk, state, chunks)
-    y = jnp.moveaxis(y, 0, axis)
-    y = y.reshape(*y.shape[:axis], -1, y.shape[-1])
-    return jax.lax.slice_in_dim(y, 0, length, axis=axis), last
+    return join_chunks(y, axis=axis, length=length), last
+
+
+def split_chunks(
+    values: Shaped[Array, "..."], *, axis: int, size: int
+) -> Shaped[Array, "..."]:
+    """Splits an axis of ``l`` steps into chunks.
+
+    Args:
+      values: Array with the axis, ``(*b, l, ...)``.
+      axis: The axis, nonnegative.
+      size: Number of steps of a chunk, ``c``.
+
+    Returns:
+      The chunks, ``(ceil(l / c), *b, c, ...)``, the last padded with zeros.
+    """
+    pad = [(0, 0)] * values.ndim
+    pad[axis] = (0, -values.shape[axis] % size)
+    shape = (*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
+    return jnp.moveaxis(jnp.pad(values, pad).reshape(shape), axis, 0)
+
+
+def join_chunks(
+    values: Shaped[Array, "..."], *, axis: int, length: int
+) -> Shaped[Array, "..."]:
+    """Joins chunks, ``(k, *b, c, ...)``, as split by `split_chunks`.
+
+    Args:
+      values: The chunks.
+      axis: The axis of the steps, ``l``, in the result.
+      length: Number of steps without padding.
+
+    Returns:
+      The array, ``(*b, l, ...)``.
+    """
+    values = jnp.moveaxis(values, 0, axis)
+    shape = (*values.shape[:axis], -1, *values.shape[axis + 2 :])
+    return jax.lax.slice_in_dim(values.reshape(shape), 0, length, axis=axis)
 
 
 def chunk_size(length: int, n: int) -> int:

@@ -7,16 +7,14 @@ import math
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.blocked import block_convolution, block_length
-from ssm_jax.kernels.fft import (
-    bidirectional_convolution,
-    causal_convolution,
-    final_state,
-)
+from ssm_jax.kernels.blocked import block_length
 from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.kernels.powers import check_log_decay, decay_powers
+from ssm_jax.kernels.powers import check_log_decay
 from ssm_jax.kernels.precision import in_float32
-from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
+from ssm_jax.kernels.recurrence import (
+    chosen_method,
+    linear_recurrence,
+)
 from ssm_jax.kernels.shift import shift_left
 from ssm_jax.kernels.solvers import GROWTH, grows
 from ssm_jax.recurrences.families.base import (
@@ -27,15 +25,14 @@ from ssm_jax.recurrences.families.base import (
     check,
     state_after,
 )
+from ssm_jax.recurrences.families.blocks import block_size, in_blocks
 from ssm_jax.recurrences.families.finite_kernel import convolve_modes
+from ssm_jax.recurrences.families.modal_convolution import by_convolution
 from ssm_jax.recurrences.families.modes import (
     MIMOModes,
     SISOModes,
-    convolution_kernel,
-    direction_weights,
     resample,
     to_real_readout,
-    zero_input_response,
 )
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
@@ -113,8 +110,10 @@ class TimeInvariant(Recurrence, abc.ABC):
         ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"`` computes the
         states of a single step, with resets, and on CPUs for short sequences; otherwise
         it uses ``"chunked"`` on CPUs for few modes per channel, else ``"fft"``. The
-        states of `MIMOModes` are always computed. With ``max_kernel_length`` the
-        methods are those of `convolve`.
+        states of `MIMOModes` are always computed. On CPUs long sequences are evaluated
+        in blocks, with states between them: ``"fft"`` with up to 64 modes per channel,
+        and ``"sequential"`` of `MIMOModes`. With ``max_kernel_length`` the methods are
+        those of `convolve`.
         """
         modes = self.modes(in_float32(params))
         check_log_decay(modes.log_decay)
@@ -144,14 +143,19 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
     x = x.astype(modes.feedthrough.dtype)
     if isinstance(modes, MIMOModes):
         # The channels share the states, so that no slicing is needed to bound memory.
-        y, state = _through_states(modes, x, state, reset, lengths, method)
+        size = x.shape[-2]
+        if method in ("auto", "sequential") and target_platform() == "cpu":
+            of_rows = math.prod(x.shape[:-2]) * math.prod(modes.state_shape)
+            size = block_size(size, modes.state_dtype.itemsize * of_rows)
+        through = functools.partial(_through_states, modes, method=method)
+        y, state = in_blocks(through, modes, x, state, reset, lengths, size=size)
         return y + modes.feedthrough * x, state
     if method == "auto":
         method = _chosen(modes, x, reset)
     if reset is None and _convolved(modes, x, method):
         if method == "fft" and not bounded:
             return _by_fft_if_bounded(modes, x, state, lengths)
-        return _by_convolution(modes, x, state, lengths, method)
+        return by_convolution(modes, x, state, lengths, method)
     y, state = _by_states(modes, x, state, reset, lengths, method)
     return y + modes.feedthrough * x, state
 
@@ -176,40 +180,6 @@ def _convolved(modes, x, method):
     return method == "fft" or (method == "chunked" and fit)
 
 
-def _by_convolution(modes, x, state, lengths, method):
-    length = x.shape[-2]
-    if method == "chunked":
-        # Adding the feedthrough to the weights within a block saves a pass over `x`.
-        y = block_convolution(
-            x, *direction_weights(modes), feedthrough=modes.feedthrough
-        )
-    elif modes.bidirectional:
-        kernels = (convolution_kernel(m, length) for m in (modes, modes.backward()))
-        y = bidirectional_convolution(x, *kernels) + modes.feedthrough * x
-    else:
-        y = causal_convolution(x, convolution_kernel(modes, length))
-        y += modes.feedthrough * x
-    if modes.bidirectional:
-        return y, None
-    modes = to_real_readout(modes)
-    aligned = x
-    if lengths is not None:
-        # `final_state` counts steps from the end of the row: right-align valid steps.
-        shift = jnp.arange(length) - (length - lengths)[..., None]
-        aligned = jnp.take_along_axis(x, jnp.maximum(shift, 0)[..., None], -2)
-        aligned = jnp.where(shift[..., None] >= 0, aligned, 0)
-    last = final_state(modes.log_decay, aligned)
-    if state is not None:
-        one = decay_powers(modes.log_decay, jnp.ones((), jnp.int32))
-        y = y + zero_input_response(modes, one * state, length)
-        steps = jnp.asarray(length if lengths is None else lengths)
-        # The power is formed from the logarithm: a product of `l` factors loses digits.
-        n_step = decay_powers(modes.log_decay, steps)
-        n_step = n_step[..., None, :] if n_step.ndim == steps.ndim + 1 else n_step
-        last = last + n_step * state
-    return y, last
-
-
 def _by_fft_if_bounded(modes, x, state, lengths):
     """Evaluates by FFT, or sequentially if a decay above 1 amplifies its errors."""
     length = x.shape[-2]
@@ -232,7 +202,7 @@ def _by_fft_if_bounded(modes, x, state, lengths):
         bounded = modes._replace(
             log_decay=clipped(modes.log_decay), log_decay_backward=clipped(backward)
         )
-        return _by_convolution(bounded, x, state, lengths, "fft")
+        return by_convolution(bounded, x, state, lengths, "fft")
 
     return jax.lax.cond(too_large, by_states, by_fft)
 

@@ -1,0 +1,100 @@
+"""Evaluation of long sequences block by block, in the cache of a CPU.
+
+The states of all steps are many times larger than the input. If they do not fit in the
+cache, they are written to memory and read again, and the gradient needs all of them.
+Those of a block stay in the cache, and the gradient computes them again.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.chunks import join_chunks, split_chunks
+from ssm_jax.kernels.recurrence import match_varying_axes
+from ssm_jax.recurrences.families.modes import MIMOModes, SISOModes
+from ssm_jax.types import Activations, Inexact, Int, Outputs, Steps
+
+# Bytes of the states of a block, and the number of blocks from which on they pay.
+_BYTES = 2**21
+_FEWEST = 4
+
+Run = Callable[..., tuple[Outputs, Any]]
+"""Evaluates a block: ``(x, state, reset, lengths) -> (y, state)``."""
+
+
+def block_size(length: int, bytes_per_step: int) -> int:
+    """Returns the number of steps of a block.
+
+    Args:
+      length: Number of steps of the sequences.
+      bytes_per_step: Bytes of the states of all sequences at a step.
+
+    Returns:
+      The number of steps; ``length`` if the states of all of them are small enough.
+
+    Example:
+      >>> block_size(4096, 8 * 64), block_size(65536, 8 * 64)
+      (4096, 4096)
+    """
+    if length * bytes_per_step < _FEWEST * _BYTES:
+        return length
+    return max(1, _BYTES // bytes_per_step)
+
+
+def in_blocks(
+    run: Run,
+    modes: SISOModes | MIMOModes,
+    x: Activations,
+    state: Inexact[jax.Array, "..."] | None,
+    reset: Steps | None,
+    lengths: Int[jax.Array, "*b"] | None,
+    *,
+    size: int,
+) -> tuple[Outputs, Inexact[jax.Array, "..."] | None]:
+    """Evaluates a recurrence block by block; the gradient evaluates each block again.
+
+    For the gradient only ``x`` and one state per block are stored. A bidirectional
+    recurrence, and one with a single block, is evaluated at once.
+
+    Args:
+      run: Evaluates a block.
+      modes: The modes of the recurrence.
+      x: Input, ``(*b, l, d)``.
+      state: State before the first step. None means zeros.
+      reset: True where a segment starts, ``(*b, l)``, or None.
+      lengths: Number of valid steps of each row, ``(*b,)``. None means all.
+      size: Largest number of steps of a block.
+
+    Returns:
+      ``(y, state)``: outputs, ``(*b, l, o)``, and the state after the last valid step.
+    """
+    *batch, length, _ = x.shape
+    if size >= length or modes.bidirectional:
+        return run(x, state, reset, lengths)
+    if state is None:
+        state = jnp.zeros((*batch, *modes.state_shape), modes.state_dtype)
+    n_blocks = math.ceil(length / size)
+    # Blocks of equal length, the last of which has fewer valid steps than blocks exist.
+    size, axis = math.ceil(length / n_blocks), len(batch)
+    if lengths is None and length % size:
+        lengths = jnp.full(batch, length)
+    # In `shard_map` the state varies over the axes of all that it is computed from.
+    arrays = [leaf for leaf in jax.tree.leaves(modes) if not isinstance(leaf, str)]
+    x, state, reset, lengths, _ = match_varying_axes(x, state, reset, lengths, arrays)
+    split = functools.partial(split_chunks, axis=axis, size=size)
+
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def one_block(state, block):
+        x, reset, start = block
+        valid = None if lengths is None else jnp.clip(lengths - start, 0, size)
+        y, state = run(x, state, reset, valid)
+        return state, y
+
+    starts = size * jnp.arange(n_blocks)
+    blocks = split(x), None if reset is None else split(reset), starts
+    last, y = jax.lax.scan(one_block, state, blocks)
+    return join_chunks(y, axis=axis, length=length), last

@@ -1,0 +1,98 @@
+"""Convolutions with the kernels of modes, and the states that go in and out."""
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.kernels.blocked import block_convolution
+from ssm_jax.kernels.fft import (
+    bidirectional_convolution,
+    causal_convolution,
+    final_state,
+)
+from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.kernels.powers import decay_powers
+from ssm_jax.recurrences.families.blocks import in_blocks
+from ssm_jax.recurrences.families.modes import (
+    SISOModes,
+    convolution_kernel,
+    direction_weights,
+    to_real_readout,
+    zero_input_response,
+)
+from ssm_jax.types import Activations, Inexact, Int, Method, Outputs
+
+# On CPUs an FFT of more than `_LONGEST_FFT` steps leaves the cache, and convolutions of
+# blocks with a state between them are faster, if there are not too many modes.
+_LONGEST_FFT = 2**17
+_BLOCK = 2**14
+_MODES_OF_BLOCKS = 64
+
+
+def by_convolution(
+    modes: SISOModes,
+    x: Activations,
+    state: Inexact[jax.Array, "*b d n"] | None,
+    lengths: Int[jax.Array, "*b"] | None,
+    method: Method,
+) -> tuple[Outputs, Inexact[jax.Array, "*b d n"] | None]:
+    """Convolves with the kernels of the modes, and forms the last state.
+
+    Args:
+      modes: The modes.
+      x: Input, ``(*b, l, d)``.
+      state: State before the first step, or None.
+      lengths: Number of valid steps of each row, ``(*b,)``. None means all.
+      method: ``"fft"``, or ``"chunked"`` for `block_convolution`.
+
+    Returns:
+      ``(y, state)``; no state if the modes are bidirectional.
+    """
+    length, n = x.shape[-2], modes.state_shape[-1]
+    size = length
+    if method == "fft" and target_platform() == "cpu" and n <= _MODES_OF_BLOCKS:
+        size = _BLOCK if length > _LONGEST_FFT else length
+    convolve = _convolution(modes, size, method)
+
+    def through(x, state, reset, lengths):
+        del reset  # A convolution has none.
+        y = convolve(x)
+        if modes.bidirectional:
+            return y, None
+        zero_input, last = _response(modes, x, state, lengths)
+        return (y if zero_input is None else y + zero_input), last
+
+    return in_blocks(through, modes, x, state, None, lengths, size=size)
+
+
+def _convolution(modes, length, method):
+    """Returns the convolution of ``length`` steps, with the kernels computed once."""
+    if method == "chunked":
+        # Adding the feedthrough to the weights within a block saves a pass over `x`.
+        weights = direction_weights(modes)
+        return lambda x: block_convolution(x, *weights, feedthrough=modes.feedthrough)
+    directions = (modes, modes.backward()) if modes.bidirectional else (modes,)
+    kernels = [convolution_kernel(each, length) for each in directions]
+    convolve = bidirectional_convolution if modes.bidirectional else causal_convolution
+    return lambda x: convolve(x, *kernels) + modes.feedthrough * x
+
+
+def _response(modes, x, state, lengths):
+    """Returns the response to ``state``, None without one, and the last state."""
+    length = x.shape[-2]
+    modes = to_real_readout(modes)
+    aligned = x
+    if lengths is not None:
+        # `final_state` counts steps from the end of the row: right-align valid steps.
+        shift = jnp.arange(length) - (length - lengths)[..., None]
+        aligned = jnp.take_along_axis(x, jnp.maximum(shift, 0)[..., None], -2)
+        aligned = jnp.where(shift[..., None] >= 0, aligned, 0)
+    last = final_state(modes.log_decay, aligned)
+    if state is None:
+        return None, last
+    one = decay_powers(modes.log_decay, jnp.ones((), jnp.int32))
+    y = zero_input_response(modes, one * state, length)
+    steps = jnp.asarray(length if lengths is None else lengths)
+    # The power is formed from the logarithm: a product of `l` factors loses digits.
+    n_step = decay_powers(modes.log_decay, steps)
+    n_step = n_step[..., None, :] if n_step.ndim == steps.ndim + 1 else n_step
+    return y, last + n_step * state

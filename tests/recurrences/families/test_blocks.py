@@ -1,0 +1,109 @@
+"""Blocks bound the memory of long sequences and do not change results."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ssm_jax.recurrences import S4D, S5
+from ssm_jax.recurrences.families import blocks, modal_convolution
+from tests.recurrences.cases import (
+    MASK,
+    RESET,
+    check,
+    evaluation,
+    expected,
+    problem,
+)
+from tests.recurrences.table import ROWS
+
+STATES = ["s5", pytest.param("lru", marks=pytest.mark.full)]
+CONVOLVED = [
+    "s4d",
+    *(pytest.param(name, marks=pytest.mark.full) for name in ("dlr", "dlr_prod")),
+    *(pytest.param(name, marks=pytest.mark.full) for name in ("s4", "dss")),
+]
+
+STARTS = [True, pytest.param(False, marks=pytest.mark.full)]
+
+
+@pytest.fixture
+def split(monkeypatch):
+    """Returns a function that sets blocks of some steps for a recurrence and rows."""
+
+    def into(size, recurrence, rows, width):
+        monkeypatch.setattr(modal_convolution, "_LONGEST_FFT", size)
+        monkeypatch.setattr(modal_convolution, "_BLOCK", size)
+        bytes_per_step = jnp.asarray(recurrence.initial_state((rows,), width)).nbytes
+        monkeypatch.setattr(blocks, "_FEWEST", 1)
+        monkeypatch.setattr(blocks, "_BYTES", size * bytes_per_step)
+
+    return into
+
+
+def evaluated(row, p, **options):
+    def run(params, x, state):
+        return row.recurrence.apply(params, x, state, **options)
+
+    return jax.jit(evaluation(run))(*p)
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("name", STATES)
+def test_states_by_blocks(name, start, split):
+    row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
+    split(3, row.recurrence, *p.x.shape[::2])
+    given = evaluated(row, p, method="sequential", reset=RESET, mask=MASK)
+    check(given, expected(row, p, RESET, MASK))
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("name", CONVOLVED)
+def test_convolutions_by_blocks(name, start, split):
+    row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
+    split(3, row.recurrence, *p.x.shape[::2])
+    check(evaluated(row, p, method="fft", mask=MASK), expected(row, p, None, MASK))
+    check(evaluated(row, p, method="fft"), expected(row, p))
+
+
+@pytest.mark.parametrize("recurrence", [S5(d_state=32, blocks=1), S4D(d_state=16)])
+def test_gradient_holds_the_memory_of_a_block(recurrence, split):
+    length, width = 4096, 2
+
+    def memory(size):
+        split(size, recurrence, 1, width)
+
+        def total(params, x):
+            return jnp.sum(recurrence.apply(params, x)[0] ** 2)
+
+        params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), width))
+        x = jax.ShapeDtypeStruct((1, length, width), jnp.float32)
+        compiled = jax.jit(jax.grad(total, (0, 1))).lower(params, x).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert memory(256) < 0.6 * memory(length)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["s5", "dlr"])
+def test_blocks_in_shard_map(name, split):
+    row, p = ROWS[name], problem(ROWS[name], 17)
+    split(5, row.recurrence, 1, p.x.shape[-1])
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def loss(params, x, c):
+        return jnp.sum(c * row.recurrence.apply(params, x)[0])
+
+    def of_device(params, x, c):
+        # The sum over devices is that of the gradient of replicated parameters.
+        return jax.grad(loss)(params, x, c)
+
+    same, rows = jax.P(), jax.P("data")
+    mapped = jax.shard_map(
+        of_device, mesh=mesh, in_specs=(same, rows, rows), out_specs=same
+    )
+    given = jax.jit(mapped)(p.params, p.x, p.weights[0])
+    wanted = jax.jit(jax.grad(loss))(p.params, p.x, p.weights[0])
+    for key, value in wanted.items():
+        scale = np.abs(value).max()
+        np.testing.assert_allclose(given[key], value, rtol=1e-3, atol=1e-4 * scale)
