@@ -59,6 +59,8 @@ PAPER = Paper(
                     "ring_0.6_0.9",
                 ),
             ),
+            reduced=(r"etsmlp/listops:(init=[\w.]+,)?size=small",),
+            references=(r"etsmlp/listops:size=small",),
             reason=_GPU,
         ),
         Table(

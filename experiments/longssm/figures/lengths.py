@@ -145,7 +145,7 @@ def of_size(size: str) -> Figure:
         n: to_hex(shades(0.85 * i / len(windows))) for i, n in enumerate(windows)
     }
     drawing = figure(min(PAGE, max(COLUMN, 2.2 * len(models))), 4.6)
-    panels = drawing.subplots(2, len(models), sharex=True, sharey=True, squeeze=False)
+    panels = drawing.subplots(2, len(models), sharex=True, sharey="col", squeeze=False)
     for curve in found:
         row, column = [*_ORDERS].index(curve.order), models.index(curve.model)
         one_height = (curve.window_state, curve.order) == ("carry", "text")
@@ -163,7 +163,7 @@ def of_size(size: str) -> Figure:
         axes.minorticks_off()
         plain(
             axes,
-            title=f"{models[column]}, windows {[*_ORDERS.values()][row]}",
+            title=f"{models[column]}, {[*_ORDERS.values()][row]}",
             x="tokens of a window" if row else "",
             y="" if column else "perplexity",
         )
