@@ -37,8 +37,8 @@ def block_size(length: int, bytes_per_step: int) -> int:
       The number of steps; ``length`` if the states of all of them are small enough.
 
     Example:
-      >>> block_size(4096, 8 * 64), block_size(65536, 8 * 64)
-      (4096, 4096)
+      >>> block_size(1024, 8 * 64), block_size(65536, 8 * 64)
+      (1024, 4096)
     """
     if length * bytes_per_step < _FEWEST * _BYTES:
         return length
@@ -57,8 +57,8 @@ def in_blocks(
 ) -> tuple[Outputs, Inexact[jax.Array, "..."] | None]:
     """Evaluates a recurrence block by block; the gradient evaluates each block again.
 
-    For the gradient only ``x`` and one state per block are stored. A bidirectional
-    recurrence, and one with a single block, is evaluated at once.
+    For the gradient only ``x`` and one state per block are stored. Bidirectional
+    recurrences, and sequences of a single block, are evaluated at once.
 
     Args:
       run: Evaluates a block.
@@ -78,7 +78,7 @@ def in_blocks(
     if state is None:
         state = jnp.zeros((*batch, *modes.state_shape), modes.state_dtype)
     n_blocks = math.ceil(length / size)
-    # Blocks of equal length, the last of which has fewer valid steps than blocks exist.
+    # Of equal length, so that fewer steps are padded than there are blocks.
     size, axis = math.ceil(length / n_blocks), len(batch)
     if lengths is None and length % size:
         lengths = jnp.full(batch, length)

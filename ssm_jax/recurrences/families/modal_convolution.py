@@ -47,10 +47,7 @@ def by_convolution(
     Returns:
       ``(y, state)``; no state if the modes are bidirectional.
     """
-    length, n = x.shape[-2], modes.state_shape[-1]
-    size = length
-    if method == "fft" and target_platform() == "cpu" and n <= _MODES_OF_BLOCKS:
-        size = _BLOCK if length > _LONGEST_FFT else length
+    size = _block_size(modes, x.shape[-2], method)
     convolve = _convolution(modes, size, method)
 
     def through(x, state, reset, lengths):
@@ -62,6 +59,13 @@ def by_convolution(
         return (y if zero_input is None else y + zero_input), last
 
     return in_blocks(through, modes, x, state, None, lengths, size=size)
+
+
+def _block_size(modes, length, method):
+    few = not modes.bidirectional and modes.state_shape[-1] <= _MODES_OF_BLOCKS
+    on_cpu = target_platform() == "cpu"
+    blocks = method == "fft" and few and on_cpu and length > _LONGEST_FFT
+    return _BLOCK if blocks else length
 
 
 def _convolution(modes, length, method):

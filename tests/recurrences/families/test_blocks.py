@@ -17,12 +17,14 @@ from tests.recurrences.cases import (
 )
 from tests.recurrences.table import ROWS
 
-STATES = ["s5", pytest.param("lru", marks=pytest.mark.full)]
-CONVOLVED = [
-    "s4d",
-    *(pytest.param(name, marks=pytest.mark.full) for name in ("dlr", "dlr_prod")),
-    *(pytest.param(name, marks=pytest.mark.full) for name in ("s4", "dss")),
-]
+
+def names(first, *more):
+    """The fast tier runs the first one."""
+    return [first, *(pytest.param(name, marks=pytest.mark.full) for name in more)]
+
+
+STATES = names("s5", "s5_bidirectional", "lru")
+CONVOLVED = names("s4d", "dlr", "dlr_prod", "dlr_bidirectional", "s4", "dss")
 
 STARTS = [True, pytest.param(False, marks=pytest.mark.full)]
 
@@ -34,7 +36,9 @@ def split(monkeypatch):
     def into(size, recurrence, rows, width):
         monkeypatch.setattr(modal_convolution, "_LONGEST_FFT", size)
         monkeypatch.setattr(modal_convolution, "_BLOCK", size)
-        bytes_per_step = jnp.asarray(recurrence.initial_state((rows,), width)).nbytes
+        # Bidirectional recurrences have no states; they are evaluated at once.
+        state = recurrence.initial_state((rows,), width)
+        bytes_per_step = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         monkeypatch.setattr(blocks, "_FEWEST", 1)
         monkeypatch.setattr(blocks, "_BYTES", size * bytes_per_step)
 
