@@ -56,7 +56,7 @@ def evaluated(row, p, **options):
 @pytest.mark.parametrize("name", STATES)
 def test_states_by_blocks(name, start, split):
     row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
-    split(3, row.recurrence, *p.x.shape[::2])
+    split(3, row.recurrence, len(p.x), p.x.shape[-1])
     given = evaluated(row, p, method="sequential", reset=RESET, mask=MASK)
     check(given, expected(row, p, RESET, MASK))
 
@@ -65,7 +65,7 @@ def test_states_by_blocks(name, start, split):
 @pytest.mark.parametrize("name", CONVOLVED)
 def test_convolutions_by_blocks(name, start, split):
     row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
-    split(3, row.recurrence, *p.x.shape[::2])
+    split(3, row.recurrence, len(p.x), p.x.shape[-1])
     check(evaluated(row, p, method="fft", mask=MASK), expected(row, p, None, MASK))
     check(evaluated(row, p, method="fft"), expected(row, p))
 
