@@ -1,9 +1,12 @@
 """Convolutions with the kernels of modes, and the states that go in and out."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.blocked import block_convolution
+from ssm_jax.kernels.blocks import in_blocks
 from ssm_jax.kernels.fft import (
     bidirectional_convolution,
     causal_convolution,
@@ -11,7 +14,6 @@ from ssm_jax.kernels.fft import (
 )
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import decay_powers
-from ssm_jax.recurrences.families.blocks import in_blocks
 from ssm_jax.recurrences.families.modes import (
     SISOModes,
     convolution_kernel,
@@ -50,15 +52,16 @@ def by_convolution(
     size = _block_size(modes, x.shape[-2], method)
     convolve = _convolution(modes, size, method)
 
-    def through(x, state, reset, lengths):
+    def one_block(x, state, reset, lengths):
         del reset  # A convolution has none.
-        y = convolve(x)
-        if modes.bidirectional:
-            return y, None
-        zero_input, last = _response(modes, x, state, lengths)
-        return (y if zero_input is None else y + zero_input), last
+        return _with_state(modes, convolve(x), x, state, lengths, method)
 
-    return in_blocks(through, modes, x, state, None, lengths, size=size)
+    if size == x.shape[-2]:
+        return _with_state(modes, convolve(x), x, state, lengths, method)
+    if state is None:
+        shape = (*x.shape[:-2], *modes.state_shape)
+        state = jnp.zeros(shape, modes.state_dtype)
+    return in_blocks(one_block, x, state, None, lengths, size=size, params=modes)
 
 
 def _block_size(modes, length, method):
@@ -70,18 +73,25 @@ def _block_size(modes, length, method):
 
 def _convolution(modes, length, method):
     """Returns the convolution of ``length`` steps, with the kernels computed once."""
+    # Partial applications: a function of our own would be one more frame of each scan.
     if method == "chunked":
+        names = "log_decay", "w", "log_decay_backward", "w_backward"
+        weights = dict(zip(names, direction_weights(modes), strict=False))
         # Adding the feedthrough to the weights within a block saves a pass over `x`.
-        weights = direction_weights(modes)
-        return lambda x: block_convolution(x, *weights, feedthrough=modes.feedthrough)
-    directions = (modes, modes.backward()) if modes.bidirectional else (modes,)
-    kernels = [convolution_kernel(each, length) for each in directions]
-    convolve = bidirectional_convolution if modes.bidirectional else causal_convolution
-    return lambda x: convolve(x, *kernels) + modes.feedthrough * x
+        return partial(block_convolution, feedthrough=modes.feedthrough, **weights)
+    kernel = convolution_kernel(modes, length)
+    if not modes.bidirectional:
+        return partial(causal_convolution, kernel=kernel)
+    backward = convolution_kernel(modes.backward(), length)
+    return partial(bidirectional_convolution, forward=kernel, backward=backward)
 
 
-def _response(modes, x, state, lengths):
-    """Returns the response to ``state``, None without one, and the last state."""
+def _with_state(modes, y, x, state, lengths, method):
+    """Returns ``y`` with what does not come from the kernels, and the last state."""
+    if method == "fft":
+        y = y + modes.feedthrough * x
+    if modes.bidirectional:
+        return y, None
     length = x.shape[-2]
     modes = to_real_readout(modes)
     aligned = x
@@ -92,9 +102,9 @@ def _response(modes, x, state, lengths):
         aligned = jnp.where(shift[..., None] >= 0, aligned, 0)
     last = final_state(modes.log_decay, aligned)
     if state is None:
-        return None, last
+        return y, last
     one = decay_powers(modes.log_decay, jnp.ones((), jnp.int32))
-    y = zero_input_response(modes, one * state, length)
+    y = y + zero_input_response(modes, one * state, length)
     steps = jnp.asarray(length if lengths is None else lengths)
     # The power is formed from the logarithm: a product of `l` factors loses digits.
     n_step = decay_powers(modes.log_decay, steps)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.blocked import block_length
+from ssm_jax.kernels.blocks import block_size, in_blocks
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import check_log_decay
 from ssm_jax.kernels.precision import in_float32
@@ -25,7 +26,6 @@ from ssm_jax.recurrences.families.base import (
     check,
     state_after,
 )
-from ssm_jax.recurrences.families.blocks import block_size, in_blocks
 from ssm_jax.recurrences.families.finite_kernel import convolve_modes
 from ssm_jax.recurrences.families.modal_convolution import by_convolution
 from ssm_jax.recurrences.families.modes import (
@@ -143,12 +143,16 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
     x = x.astype(modes.feedthrough.dtype)
     if isinstance(modes, MIMOModes):
         # The channels share the states, so that no slicing is needed to bound memory.
-        size = x.shape[-2]
-        if method in ("auto", "sequential") and target_platform() == "cpu":
-            of_rows = math.prod(x.shape[:-2]) * math.prod(modes.state_shape)
-            size = block_size(size, modes.state_dtype.itemsize * of_rows)
+        size, length = _steps_of_block(modes, x, method), x.shape[-2]
         through = functools.partial(_through_states, modes, method=method)
-        y, state = in_blocks(through, modes, x, state, reset, lengths, size=size)
+        if size < length:
+            if state is None:
+                shape = (*x.shape[:-2], *modes.state_shape)
+                state = jnp.zeros(shape, modes.state_dtype)
+            options = {"size": size, "params": modes}
+            y, state = in_blocks(through, x, state, reset, lengths, **options)
+        else:
+            y, state = through(x, state, reset, lengths)
         return y + modes.feedthrough * x, state
     if method == "auto":
         method = _chosen(modes, x, reset)
@@ -158,6 +162,15 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
         return by_convolution(modes, x, state, lengths, method)
     y, state = _by_states(modes, x, state, reset, lengths, method)
     return y + modes.feedthrough * x, state
+
+
+def _steps_of_block(modes, x, method):
+    """Steps that `MIMOModes` are evaluated at once: on CPUs those of a block."""
+    on_cpu = target_platform() == "cpu"
+    if modes.bidirectional or method not in ("auto", "sequential") or not on_cpu:
+        return x.shape[-2]
+    n_states = math.prod((*x.shape[:-2], *modes.state_shape))
+    return block_size(x.shape[-2], modes.state_dtype.itemsize * n_states)
 
 
 def _chosen(modes, x, reset):

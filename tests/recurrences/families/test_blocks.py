@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ssm_jax.kernels import blocks
 from ssm_jax.recurrences import S4D, S5
-from ssm_jax.recurrences.families import blocks, modal_convolution
+from ssm_jax.recurrences.families import modal_convolution
 from tests.recurrences.cases import (
     MASK,
     RESET,

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.chunks import join_chunks, split_chunks
 from ssm_jax.kernels.recurrence import match_varying_axes
-from ssm_jax.recurrences.families.modes import MIMOModes, SISOModes
-from ssm_jax.types import Activations, Inexact, Int, Outputs, Steps
+from ssm_jax.types import Activations, Inexact, Int, Outputs, PyTree, Steps
 
 # Bytes of the states of a block, and the number of blocks from which on they pay.
 _BYTES = 2**21
@@ -47,43 +46,38 @@ def block_size(length: int, bytes_per_step: int) -> int:
 
 def in_blocks(
     run: Run,
-    modes: SISOModes | MIMOModes,
     x: Activations,
-    state: Inexact[jax.Array, "..."] | None,
+    state: Inexact[jax.Array, "..."],
     reset: Steps | None,
     lengths: Int[jax.Array, "*b"] | None,
     *,
     size: int,
-) -> tuple[Outputs, Inexact[jax.Array, "..."] | None]:
+    params: PyTree,
+) -> tuple[Outputs, Inexact[jax.Array, "..."]]:
     """Evaluates a recurrence block by block; the gradient evaluates each block again.
 
-    For the gradient only ``x`` and one state per block are stored. Bidirectional
-    recurrences, and sequences of a single block, are evaluated at once.
+    For the gradient only ``x`` and one state per block are stored.
 
     Args:
       run: Evaluates a block.
-      modes: The modes of the recurrence.
       x: Input, ``(*b, l, d)``.
-      state: State before the first step. None means zeros.
+      state: State before the first step, batch axes first.
       reset: True where a segment starts, ``(*b, l)``, or None.
       lengths: Number of valid steps of each row, ``(*b,)``. None means all.
       size: Largest number of steps of a block.
+      params: All that ``run`` closes over. In `jax.shard_map` the states vary over its
+        axes, too.
 
     Returns:
       ``(y, state)``: outputs, ``(*b, l, o)``, and the state after the last valid step.
     """
     *batch, length, _ = x.shape
-    if size >= length or modes.bidirectional:
-        return run(x, state, reset, lengths)
-    if state is None:
-        state = jnp.zeros((*batch, *modes.state_shape), modes.state_dtype)
     n_blocks = math.ceil(length / size)
     # Of equal length, so that fewer steps are padded than there are blocks.
     size, axis = math.ceil(length / n_blocks), len(batch)
     if lengths is None and length % size:
         lengths = jnp.full(batch, length)
-    # In `shard_map` the state varies over the axes of all that it is computed from.
-    arrays = [leaf for leaf in jax.tree.leaves(modes) if not isinstance(leaf, str)]
+    arrays = [leaf for leaf in jax.tree.leaves(params) if not isinstance(leaf, str)]
     x, state, reset, lengths, _ = match_varying_axes(x, state, reset, lengths, arrays)
     split = functools.partial(split_chunks, axis=axis, size=size)
 
