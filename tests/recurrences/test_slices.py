@@ -9,7 +9,7 @@ from tests.recurrences.cases import (
     MASK,
     RESET,
     check,
-    evaluation,
+    evaluate_anew,
     expected,
     problem,
     rows,
@@ -22,12 +22,8 @@ def test_slices_of_the_modes_change_nothing(row, monkeypatch):
     # Two modes per slice, three or six in total: one slice may be padded.
     monkeypatch.setattr(BOUND, 2 * p.x.size)
 
-    def run(params, x, state):
-        return row.recurrence.apply(
-            params, x, state, reset=RESET, mask=MASK, method="sequential"
-        )
-
-    check(jax.jit(evaluation(run))(*p), expected(row, p, RESET, MASK))
+    given = evaluate_anew(row, p, reset=RESET, mask=MASK, method="sequential")
+    check(given, expected(row, p, RESET, MASK))
 
 
 BOUND = "ssm_jax.recurrences.families.time_invariant.STATES_AT_ONCE"

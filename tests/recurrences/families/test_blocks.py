@@ -12,7 +12,7 @@ from tests.recurrences.cases import (
     MASK,
     RESET,
     check,
-    evaluation,
+    evaluate_anew,
     expected,
     problem,
 )
@@ -46,19 +46,12 @@ def split(monkeypatch):
     return into
 
 
-def evaluated(row, p, **options):
-    def run(params, x, state):
-        return row.recurrence.apply(params, x, state, **options)
-
-    return jax.jit(evaluation(run))(*p)
-
-
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("name", STATES)
 def test_states_by_blocks(name, start, split):
     row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
     split(3, row.recurrence, len(p.x), p.x.shape[-1])
-    given = evaluated(row, p, method="sequential", reset=RESET, mask=MASK)
+    given = evaluate_anew(row, p, method="sequential", reset=RESET, mask=MASK)
     check(given, expected(row, p, RESET, MASK))
 
 
@@ -67,8 +60,8 @@ def test_states_by_blocks(name, start, split):
 def test_convolutions_by_blocks(name, start, split):
     row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
     split(3, row.recurrence, len(p.x), p.x.shape[-1])
-    check(evaluated(row, p, method="fft", mask=MASK), expected(row, p, None, MASK))
-    check(evaluated(row, p, method="fft"), expected(row, p))
+    check(evaluate_anew(row, p, method="fft", mask=MASK), expected(row, p, None, MASK))
+    check(evaluate_anew(row, p, method="fft"), expected(row, p))
 
 
 @pytest.mark.parametrize("recurrence", [S5(d_state=32, blocks=1), S4D(d_state=32)])
