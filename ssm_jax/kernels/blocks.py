@@ -89,6 +89,6 @@ def in_blocks(
         return state, y
 
     starts = size * jnp.arange(n_blocks)
-    blocks = split(x), None if reset is None else split(reset), starts
+    blocks = *jax.tree.map(split, (x, reset)), starts
     last, y = jax.lax.scan(one_block, state, blocks)
     return join_chunks(y, axis=axis, length=length), last

@@ -12,7 +12,6 @@ from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.kernels.precision import in_float32
-from ssm_jax.recurrences.families.finite_kernel import last_inputs
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
     log_uniform,
@@ -25,7 +24,7 @@ from ssm_jax.recurrences.families.time_invariant import (
     TimeInvariant,
     resample,
 )
-from ssm_jax.types import PRNGKey, PyTree
+from ssm_jax.types import PRNGKey
 
 # Im k = Re(-i k) and Re k + Im k = Re((1 - i) k): real readouts of rotated weights.
 _ROTATION = {"imag": -1j, "sum": 1 - 1j}
@@ -241,12 +240,6 @@ class DLR(TimeInvariant):
             readout="prod" if self.readout == "prod" else "real",
         )
         return resample(modes, self.step_scale)
-
-    def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
-        """Returns zeros, batch axes first; None if bidirectional."""
-        if self.max_kernel_length is None or self.bidirectional:
-            return super().initial_state(batch_shape, d_in)
-        return last_inputs(batch_shape, self.max_kernel_length, d_in)
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Returns optimizer groups for decays and weights."""

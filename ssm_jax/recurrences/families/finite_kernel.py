@@ -16,7 +16,6 @@ from ssm_jax.recurrences.families.base import (
     apply_to_valid_steps,
     check,
 )
-from ssm_jax.recurrences.families.modes import SISOModes, convolution_kernel
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
 
 # Names that a module of a convolution imports.
@@ -26,7 +25,6 @@ __all__ = [
     "ParamGroup",
     "Params",
     "convolve",
-    "convolve_modes",
     "last_inputs",
 ]
 
@@ -175,29 +173,6 @@ def convolve(
         return y, _state_after(past, segment, x.shape[-2], lengths, kernel_length - 1)
 
     return apply_to_valid_steps(run, x, state, reset, mask)
-
-
-def convolve_modes(
-    modes: SISOModes,
-    x: Activations,
-    state: PyTree,
-    reset: Steps | None,
-    mask: Steps | None,
-    kernel_length: int,
-    method: Method,
-) -> tuple[Outputs, PyTree]:
-    """Convolves sequences with the first taps of the kernel of modes; `convolve`."""
-
-    def kernels(length):
-        length = min(length, kernel_length)
-        backward = None
-        if modes.bidirectional:
-            backward = convolution_kernel(modes.backward(), length)
-        return Kernels(convolution_kernel(modes, length), modes.feedthrough, backward)
-
-    return convolve(
-        kernels, x, state, reset, mask, kernel_length=kernel_length, method=method
-    )
 
 
 def _check_method(method, reset):

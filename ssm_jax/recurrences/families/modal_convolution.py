@@ -14,20 +14,52 @@ from ssm_jax.kernels.fft import (
 )
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import decay_powers
+from ssm_jax.recurrences.families.finite_kernel import (
+    Kernels,
+    convolve,
+    last_inputs,
+)
 from ssm_jax.recurrences.families.modes import (
     SISOModes,
     convolution_kernel,
     direction_weights,
     to_real_readout,
     zero_input_response,
+    zero_state,
 )
-from ssm_jax.types import Activations, Inexact, Int, Method, Outputs
+from ssm_jax.types import Activations, Inexact, Int, Method, Outputs, PyTree, Steps
+
+# Names that a time-invariant recurrence imports.
+__all__ = ["by_convolution", "convolve_modes", "last_inputs"]
 
 # On CPUs an FFT of more than `_LONGEST_FFT` steps leaves the cache, and convolutions of
 # blocks with a state between them are faster, if there are not too many modes.
 _LONGEST_FFT = 2**17
 _BLOCK = 2**14
 _MODES_OF_BLOCKS = 64
+
+
+def convolve_modes(
+    modes: SISOModes,
+    x: Activations,
+    state: PyTree,
+    reset: Steps | None,
+    mask: Steps | None,
+    kernel_length: int,
+    method: Method,
+) -> tuple[Outputs, PyTree]:
+    """Convolves sequences with the first taps of the kernel of modes; `convolve`."""
+
+    def kernels(length):
+        length = min(length, kernel_length)
+        backward = None
+        if modes.bidirectional:
+            backward = convolution_kernel(modes.backward(), length)
+        return Kernels(convolution_kernel(modes, length), modes.feedthrough, backward)
+
+    return convolve(
+        kernels, x, state, reset, mask, kernel_length=kernel_length, method=method
+    )
 
 
 def by_convolution(
@@ -58,9 +90,7 @@ def by_convolution(
 
     if size == x.shape[-2]:
         return _with_state(modes, convolve(x), x, state, lengths, method)
-    if state is None:
-        shape = (*x.shape[:-2], *modes.state_shape)
-        state = jnp.zeros(shape, modes.state_dtype)
+    state = zero_state(modes, x.shape[:-2]) if state is None else state
     return in_blocks(one_block, x, state, None, lengths, size=size, params=modes)
 
 

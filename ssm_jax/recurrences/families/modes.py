@@ -112,6 +112,13 @@ class MIMOModes(NamedTuple):
         return self._replace(C=C, C_backward=None)
 
 
+def zero_state(
+    modes: SISOModes | MIMOModes, batch_shape: tuple[int, ...]
+) -> Inexact[jax.Array, "..."]:
+    """Returns the state before the first step: zeros, batch axes first."""
+    return jnp.zeros((*batch_shape, *modes.state_shape), modes.state_dtype)
+
+
 def to_real_readout(modes: SISOModes) -> SISOModes:
     """Returns modes with a real readout and the same convolution kernel.
 

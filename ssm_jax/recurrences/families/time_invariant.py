@@ -12,10 +12,7 @@ from ssm_jax.kernels.blocks import block_size, in_blocks
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import check_log_decay
 from ssm_jax.kernels.precision import in_float32
-from ssm_jax.kernels.recurrence import (
-    chosen_method,
-    linear_recurrence,
-)
+from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 from ssm_jax.kernels.shift import shift_left
 from ssm_jax.kernels.solvers import GROWTH, grows
 from ssm_jax.recurrences.families.base import (
@@ -26,13 +23,17 @@ from ssm_jax.recurrences.families.base import (
     check,
     state_after,
 )
-from ssm_jax.recurrences.families.finite_kernel import convolve_modes
-from ssm_jax.recurrences.families.modal_convolution import by_convolution
+from ssm_jax.recurrences.families.modal_convolution import (
+    by_convolution,
+    convolve_modes,
+    last_inputs,
+)
 from ssm_jax.recurrences.families.modes import (
     MIMOModes,
     SISOModes,
     resample,
     to_real_readout,
+    zero_state,
 )
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
@@ -80,15 +81,17 @@ class TimeInvariant(Recurrence, abc.ABC):
     def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
         """Returns zeros, batch axes first; None if bidirectional."""
 
-        def one_state():
+        def state():
             modes = self.modes(self.init(jax.random.key(0), d_in))
             if modes.bidirectional:
                 return None
-            return jnp.zeros(modes.state_shape, modes.state_dtype)
+            if (longest := self.max_kernel_length) is not None:
+                return last_inputs(batch_shape, longest, d_in)
+            return zero_state(modes, batch_shape)
 
         # Shapes and dtypes only: no parameters are drawn.
-        one = jax.eval_shape(one_state)
-        return one and jnp.zeros((*batch_shape, *one.shape), one.dtype)
+        zeros = jax.eval_shape(state)
+        return zeros and jnp.zeros(zeros.shape, zeros.dtype)
 
     def apply(
         self,
@@ -146,9 +149,7 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
         size, length = _steps_of_block(modes, x, method), x.shape[-2]
         through = functools.partial(_through_states, modes, method=method)
         if size < length:
-            if state is None:
-                shape = (*x.shape[:-2], *modes.state_shape)
-                state = jnp.zeros(shape, modes.state_dtype)
+            state = zero_state(modes, x.shape[:-2]) if state is None else state
             options = {"size": size, "params": modes}
             y, state = in_blocks(through, x, state, reset, lengths, **options)
         else:
