@@ -26,10 +26,12 @@ class TimeInvariantDecay(NamedTuple):
     Attributes:
       log: Logarithm of the decay, or of its absolute value if ``sign`` is given.
       sign: Sign of a real decay, which needs no complex powers. None for the others.
+      number: The decay itself if it was given as numbers. None if by its logarithm.
     """
 
     log: LogDecay
     sign: Float[Array, " n"] | None = None
+    number: Inexact[Array, " n"] | None = None
 
     @classmethod
     def of(cls, a: LogDecay | Inexact[Array, " n"]) -> "TimeInvariantDecay":
@@ -37,10 +39,10 @@ class TimeInvariantDecay(NamedTuple):
         if isinstance(a, LogDecay):
             return cls(a)
         if jnp.iscomplexobj(a):
-            return cls(to_log_decay(a))
+            return cls(to_log_decay(a), number=a)
         # Of a positive number only the modulus remains.
         log_abs = to_log_decay(jnp.abs(a)).log_abs
-        return cls(LogDecay(log_abs), jnp.where(a < 0, -1, 1).astype(a.dtype))
+        return cls(LogDecay(log_abs), jnp.where(a < 0, -1, 1).astype(a.dtype), a)
 
     def powers_of(self, steps):
         """Returns ``lam**steps``, ``(*steps, n)``, real if the decay is."""
@@ -50,7 +52,9 @@ class TimeInvariantDecay(NamedTuple):
         return jnp.where(steps[..., None] % 2 == 1, self.sign * power, power)
 
     def two_float(self):
-        """Returns the decay and its rounding error, both ``(n,)``."""
+        """Returns the decay and its rounding error, ``(n,)``; None of exact numbers."""
+        if self.number is not None:
+            return self.number, None
         hi, lo = two_float_decay(self.log)
         return (hi, lo) if self.sign is None else (self.sign * hi, self.sign * lo)
 

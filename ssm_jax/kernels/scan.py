@@ -15,6 +15,7 @@ up to ``2**24`` steps.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -52,75 +53,96 @@ def sequential(decay: Decay) -> Solver:
 
         return solve_input_dependent
 
-    # A decay that is rounded to one float would drift away from the given logarithm.
-    hi, lo = decay.two_float()
+    add_step = _step_of(decay)
 
     def step(h, inputs):
         reset_t, b_t = inputs
         if reset_t is not None:
             h = jnp.where(reset_t[..., None], 0, h)
-        # The small terms are added first, so that the correction is not rounded away.
-        h = hi * h + (lo * h + b_t)
+        h = add_step(h, b_t)
         return h, h
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):
-        length, b = b.shape[-2], _time_first(b)
-        starts = reset = reset_in_scan_order
+        reset = reset_in_scan_order
         if reset is not None:
-            starts = jnp.moveaxis(reset, -1, 0)
-        stretch = math.isqrt(length) if length > _STRETCH_FROM else length
-        if stretch < length:
-            first = jnp.arange(length) % stretch == 0
-            first = jnp.flip(first) if reverse else first
-            first = jnp.expand_dims(first, tuple(range(1, b.ndim - 1)))
-            starts = first if reset is None else first | starts
-        _, h = jax.lax.scan(step, jnp.zeros_like(b[0]), (starts, b), reverse=reverse)
-        if stretch < length:
-            h = _join_stretches(decay, h, reset, stretch, reverse)
+            # Of the rank of the sequences, also if it is that of all of them.
+            reset = jnp.expand_dims(reset, tuple(range(b.ndim - 1 - reset.ndim)))
+            reset = jnp.moveaxis(reset, -1, 0)
+        b = _time_first(b)
+        if len(b) > _STRETCH_FROM:
+            h = _by_stretches(decay, step, b, reset, reverse)
+        else:
+            _, h = jax.lax.scan(step, jnp.zeros_like(b[0]), (reset, b), reverse=reverse)
         return jnp.moveaxis(h, 0, -2)
 
     return solve_time_invariant
 
 
-def _join_stretches(decay, h, reset, size, reverse):
-    """Adds the state before each stretch to its states, which started from zero.
+def _step_of(decay):
+    """Returns a step of a time-invariant decay, ``(h, b_t) -> h``."""
+    # A decay that is rounded to one float would drift away from the given logarithm.
+    hi, lo = decay.two_float()
+    if lo is None:
+        return lambda h, b: hi * h + b
+    # The small terms are added first, so that the correction is not rounded away.
+    return lambda h, b: hi * h + (lo * h + b)
+
+
+def _by_stretches(decay, step, b, reset, reverse):
+    """Scans stretches from zero, and adds the state before each to its states.
 
     Args:
       decay: A time-invariant decay.
-      h: States, ``(l, *b, n)``.
-      reset: True at steps that do not depend on the previous one, ``(*b, l)``, or None.
-      size: Number of steps of a stretch.
-      reverse: Whether stretches are counted from the last step.
+      step: Step of a scan, ``(h, (reset, b)) -> (h, h)``.
+      b: Inputs, ``(l, *b, n)``.
+      reset: True at steps that do not depend on the previous one, ``(l, *b)``, or None.
+      reverse: Whether the last step is evaluated first.
+
+    Returns:
+      The states, ``(l, *b, n)``.
     """
-    length = len(h)
-    count, rest = divmod(length, size)
+    length, zero = len(b), jnp.zeros_like(b[0])
+    size = math.isqrt(length)
+    n_later = (length - 1) // size
+    # The first stretch, to which nothing is added, has what the later ones leave.
+    n_first = length - n_later * size
     power = decay.powers_of(jnp.arange(1, size + 1))
-    power = jnp.expand_dims(power, tuple(range(1, h.ndim - 1)))
-    was_reset = None
-    if reset is not None:
-        # The state before a stretch does not reach steps from its first reset on.
-        was_reset = _split_chunks(reset[..., None], size, reverse)[..., 0]
-        was_reset = jnp.cumsum(was_reset, axis=-1) > 0
-    across_stretches = sequential(decay.over(size))
-    ends = jnp.moveaxis((jnp.flip(h, 0) if reverse else h)[size - 1 :: size], 0, -2)
-    reset_by_end = None if was_reset is None else was_reset[..., :count, -1]
-    before = _time_first(across_stretches(ends, reset_by_end, False))
+    power = jnp.expand_dims(power, tuple(range(1, b.ndim - 1)))
+    power = jnp.flip(power, 0) if reverse else power
+    add_stretch = _step_of(decay.over(size))
 
-    # Slices are updated in place: the whole array at once would need its memory again.
-    def add_to_stretch(k, h, steps=size):
-        kept = power[:steps]
-        if was_reset is not None:
-            flags = jnp.moveaxis(was_reset[..., k, :steps, None], -2, 0)
-            kept = jnp.where(flags, 0, kept)
-        carried = _multiply(kept, before[k - 1])
-        begin = k * size
-        if reverse:
-            begin, carried = length - begin - steps, jnp.flip(carried, 0)
-        local = jax.lax.dynamic_slice_in_dim(h, begin, steps)
-        return jax.lax.dynamic_update_slice_in_dim(h, local + carried, begin, 0)
+    def part(values, begin):
+        return jax.lax.dynamic_slice_in_dim(values, begin, size)
 
-    h = jax.lax.fori_loop(1, count, add_to_stretch, h)
-    return add_to_stretch(count, h, rest) if rest else h
+    # Both loops write to one array: stacked results of a scan would be copied to it.
+    def from_zero(h, begin, steps):
+        def one(i, carry):
+            h, state = carry
+            t = begin + (steps - 1 - i if reverse else i)
+            at = partial(jax.lax.dynamic_index_in_dim, index=t, keepdims=False)
+            state, _ = step(state, jax.tree.map(at, (reset, b)))
+            return jax.lax.dynamic_update_index_in_dim(h, state, t, 0), state
+
+        return jax.lax.fori_loop(0, steps, one, (h, zero))
+
+    def later(k, carry):
+        h, before = carry
+        begin = n_first + k * size
+        begin = length - begin - size if reverse else begin
+        h, last = from_zero(h, begin, size)
+        weight, kept = power, before
+        if reset is not None:
+            # The state before a stretch does not reach steps from its first reset on.
+            flags = part(reset, begin).astype(jnp.int32)
+            was_reset = jax.lax.cumsum(flags, 0, reverse=reverse)[..., None] > 0
+            weight = jnp.where(was_reset, 0, power)
+            kept = jnp.where(was_reset[0 if reverse else -1], 0, before)
+        states = part(h, begin) + _multiply(weight, before)
+        h = jax.lax.dynamic_update_slice_in_dim(h, states, begin, 0)
+        return h, add_stretch(kept, last)
+
+    carry = from_zero(jnp.zeros_like(b), length - n_first if reverse else 0, n_first)
+    return jax.lax.fori_loop(0, n_later, later, carry)[0]
 
 
 def associative(decay: Decay) -> Solver:

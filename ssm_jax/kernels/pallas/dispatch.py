@@ -47,6 +47,7 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
         length = b.shape[-2]
         steps = jnp.arange(1, kernel.block_length(length) + 1)
         hi, lo = decay.two_float()
+        lo = jnp.zeros_like(hi) if lo is None else lo
         reset = reset_in_scan_order
         if reset is not None:
             reset = jnp.broadcast_to(reset, b.shape[:-1]).reshape(-1, length)
