@@ -111,17 +111,25 @@ def _by_stretches(decay, step, b, reset, reverse):
     power = jnp.flip(power, 0) if reverse else power
     add_stretch = _step_of(decay.over(size))
 
+    # Each operation on an index would be a kernel of each step on accelerators.
+    nonnegative = {"axis": 0, "allow_negative_indices": False}
+
     def part(values, begin):
-        return jax.lax.dynamic_slice_in_dim(values, begin, size)
+        return jax.lax.dynamic_slice_in_dim(values, begin, size, **nonnegative)
 
     # Both loops write to one array: stacked results of a scan would be copied to it.
     def from_zero(h, begin, steps):
+        def at(t, values):
+            return jax.lax.dynamic_index_in_dim(
+                values, t, keepdims=False, **nonnegative
+            )
+
         def one(i, carry):
             h, state = carry
             t = begin + (steps - 1 - i if reverse else i)
-            at = partial(jax.lax.dynamic_index_in_dim, index=t, keepdims=False)
-            state, _ = step(state, jax.tree.map(at, (reset, b)))
-            return jax.lax.dynamic_update_index_in_dim(h, state, t, 0), state
+            state, _ = step(state, jax.tree.map(partial(at, t), (reset, b)))
+            h = jax.lax.dynamic_update_index_in_dim(h, state, t, **nonnegative)
+            return h, state
 
         return jax.lax.fori_loop(0, steps, one, (h, zero))
 
@@ -138,7 +146,7 @@ def _by_stretches(decay, step, b, reset, reverse):
             weight = jnp.where(was_reset, 0, power)
             kept = jnp.where(was_reset[0 if reverse else -1], 0, before)
         states = part(h, begin) + _multiply(weight, before)
-        h = jax.lax.dynamic_update_slice_in_dim(h, states, begin, 0)
+        h = jax.lax.dynamic_update_slice_in_dim(h, states, begin, **nonnegative)
         return h, add_stretch(kept, last)
 
     carry = from_zero(jnp.zeros_like(b), length - n_first if reverse else 0, n_first)
