@@ -66,12 +66,12 @@ ACCELERATORS = {"gpu": Accelerator(3.35e12, 3e-6), "tpu": Accelerator(8.19e11, 1
 
 TIME_INVARIANT: dict[str, dict[Method, Counts]] = {
     "gpu": {
-        "sequential": Counts(23.0, 6.2),
+        "sequential": Counts(27.0, 6.2),
         "associative": Counts(12.9, 3.9),
         "chunked": Counts(20.3, 6.2),
     },
     "tpu": {
-        "sequential": Counts(19.0, 7.4),
+        "sequential": Counts(18.9, 9.2),
         "associative": Counts(50.1, 24.4),
         "chunked": Counts(20.1, 8.4),
     },
