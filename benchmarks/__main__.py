@@ -36,6 +36,10 @@ and channel, and the exponent of the time from 4,096 steps on. Recorded in
 ``depth``: CPU seconds of compiling a training step, and bytes of its temporaries, with
 4, 8 and 24 layers. Recorded in ``experiments/benchmarks/depth.json``.
 
+``startup``: CPU seconds of a process that imports the packages below this library, of
+one that imports it, and of training on digits up to its first step, with and without a
+cache of compiled programs. Recorded in ``experiments/benchmarks/startup.json``.
+
 ``smoothing``: the ETSMLP layer for a batch of 8 with 160 channels, bidirectional,
 compared to the same mathematics with an array of exponentials and an FFT of twice the
 length, and to a Transformer block.
@@ -118,6 +122,7 @@ from benchmarks import (
     scans,
     selective,
     smoothing,
+    startup,
     synthetic,
     throughput,
     training_steps,
@@ -143,6 +148,7 @@ SUITES = {
     "training_steps": (training_steps.training_step_rows, (1024,)),
     "lengths": (lengths.length_rows, (2**14, 2**16, 2**18, 2**20)),
     "depth": (depth.depth_rows, (1024,)),
+    "startup": (startup.startup_rows, (1,)),
     "smoothing": (smoothing.smoothing_rows, (4096,)),
     "iterations": (iterations.iteration_rows, (176, 784, 4096, 16384)),
     "warm_start": (warm_start.warm_start_rows, (64, 512)),

@@ -23,6 +23,7 @@ from benchmarks import (
     scans,
     selective,
     smoothing,
+    startup,
     synthetic,
     throughput,
     units,
@@ -63,6 +64,17 @@ def test_kernel_of_a_long_shift_is_a_single_tap_if_the_states_are_enough():
     assert (row["states"], few["states"]) == (32, 8)
     assert row["left"] < 1e-8 < 1 < few["left"]
     assert row["step_s"] > 0 and row["step_bytes"] > 4 * 256 * 16 * 4
+
+
+@pytest.mark.nightly
+def test_a_training_starts_with_the_imports_and_compiles_less_from_a_cache():
+    rows = {row["what"]: row["cpu_s"] for row in startup.startup_rows(2, repeats=1)}
+    assert 0 < rows["packages"] < rows["training, cached"] < rows["training"]
+
+
+def test_a_process_that_fails_before_the_step_is_an_error():
+    with pytest.raises(RuntimeError, match="no_such_module"):
+        startup.seconds_until(["-c", "import no_such_module"], 1)
 
 
 @pytest.mark.full

@@ -1,0 +1,95 @@
+"""CPU seconds from the start of a process to the first training step of digits."""
+
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.measurement import Row
+
+ROOT = Path(__file__).parents[1]
+
+PACKAGES = "import jax, flax.linen, optax, orbax.checkpoint; jax.numpy.ones(1)"
+"""What every training program on these packages does before its own work."""
+
+IMPORTS = f"{PACKAGES}; import ssm_jax.cli.train, ssm_jax.tasks"
+
+
+def startup_rows(step: int, *, repeats: int) -> Iterable[Row]:
+    """Starts processes, and ends the trainings when they have logged a step.
+
+    Args:
+      step: The step up to which a training is measured.
+      repeats: Number of processes of each kind; the median counts.
+
+    Yields:
+      CPU and wall seconds of a process that imports JAX, Flax, optax and Orbax and
+      makes an array, of one that imports this library as well, and of
+      `ssm_jax.cli.train` up to the step, without and with a cache of compiled programs.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        cached = f"--compile_cache={folder}/cache"
+        commands = {
+            "packages": ["-c", PACKAGES],
+            "imports": ["-c", IMPORTS],
+            "training": _training(folder),
+            "training, cached": [*_training(folder), cached],
+        }
+        seconds_until(commands["training, cached"], step)  # fills the cache
+        found = {what: [] for what in commands}
+        for _ in range(repeats):
+            for what, command in commands.items():
+                found[what].append(seconds_until(command, step))
+    for what, seconds in found.items():
+        cpu, wall = zip(*seconds, strict=True)
+        yield {
+            "what": what,
+            "step": step,
+            "cpu_s": statistics.median(cpu),
+            "cpu_min_s": min(cpu),
+            "wall_s": statistics.median(wall),
+        }
+
+
+def _training(folder):
+    return [
+        "-m",
+        "launch.train",
+        "--config=experiments/dlr/digits.py",
+        "--config.training.log_every=1",
+        f"--workdir={folder}/run",
+    ]
+
+
+def seconds_until(command: Sequence[str], step: int) -> tuple[float, float]:
+    """Returns the CPU and wall seconds of a Python process.
+
+    Args:
+      command: Arguments of the interpreter.
+      step: The process is ended when its log has this step, if it ever has.
+
+    Raises:
+      RuntimeError: The process failed before.
+    """
+    used, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    process = subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    log, reached = [], False
+    for line in process.stderr:
+        log.append(line)
+        if f"step {step} of" in line and not reached:
+            reached = True
+            # Before its first checkpoint, so that the next process begins anew.
+            process.kill()
+    if process.wait() and not reached:
+        raise RuntimeError(f"A process failed: {''.join(log[-5:])}")
+    wall = time.perf_counter() - start
+    total = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = total.ru_utime + total.ru_stime - used.ru_utime - used.ru_stime
+    return cpu, wall
