@@ -76,18 +76,18 @@ def seconds_until(command: Sequence[str], step: int) -> tuple[float, float]:
       RuntimeError: The process failed before.
     """
     used, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, *command], cwd=ROOT, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
     log, reached = [], False
-    for line in process.stderr:
-        log.append(line)
-        if f"step {step} of" in line and not reached:
-            reached = True
-            # Before its first checkpoint, so that the next process begins anew.
-            process.kill()
-    if process.wait() and not reached:
+    with subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            log.append(line)
+            if f"step {step} of" in line and not reached:
+                reached = True
+                # Before its first checkpoint, so that the next process begins anew.
+                process.kill()
+    if process.returncode and not reached:
         raise RuntimeError(f"A process failed: {''.join(log[-5:])}")
     wall = time.perf_counter() - start
     total = resource.getrusage(resource.RUSAGE_CHILDREN)
