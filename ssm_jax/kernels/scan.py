@@ -63,10 +63,8 @@ def sequential(decay: Decay) -> Solver:
         return h, h
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):
-        reset = reset_in_scan_order
+        reset = _as_rank_of(b, reset_in_scan_order)
         if reset is not None:
-            # Of the rank of the sequences, also if it is that of all of them.
-            reset = jnp.expand_dims(reset, tuple(range(b.ndim - 1 - reset.ndim)))
             reset = jnp.moveaxis(reset, -1, 0)
         b = _time_first(b)
         if len(b) > _STRETCH_FROM:
@@ -190,10 +188,7 @@ def associative(decay: Decay) -> Solver:
                 reset_right = reset_left | reset_right
             return reset_right, carried + b_right
 
-        reset = reset_in_scan_order
-        if reset is not None:
-            # All elements need the same rank, because they share the scanned axis.
-            reset = jnp.expand_dims(reset, tuple(range(axis + 1 - reset.ndim)))
+        reset = _as_rank_of(b, reset_in_scan_order)
         return jax.lax.associative_scan(combine, (reset, b), reverse, axis)[1]
 
     return solve_time_invariant
@@ -282,6 +277,13 @@ def _join_chunks(values, length, reverse):
 def _zero_at_resets(a, reset):
     # A decay of zero is a reset: the step does not depend on the state before it.
     return a if reset is None else jnp.where(reset[..., None], 0, a)
+
+
+def _as_rank_of(b, reset):
+    # Resets that all sequences share have fewer axes than the inputs.
+    if reset is None:
+        return None
+    return jnp.expand_dims(reset, tuple(range(b.ndim - 1 - reset.ndim)))
 
 
 def _no_resets(b):
