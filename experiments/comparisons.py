@@ -62,17 +62,32 @@ class Comparison(NamedTuple):
 def comparisons(table: Table, found: Sequence[Summary]) -> list[Comparison]:
     """Returns the results of a table beside their references.
 
+    If a result has several references of its kind, it is compared with those that
+    differ from it in the fewest choices of the variant.
+
     Args:
       table: The table.
       found: All results of its paper.
     """
     results = [*table.published(found), *table.smaller(found)]
+    references = [*filter(table.is_reference, results)]
     return [
         Comparison(result, reference)
-        for reference in filter(table.is_reference, results)
+        for reference in references
         for result in results
-        if result.kind == reference.kind and not table.is_reference(result)
+        if not table.is_reference(result) and reference in _nearest(result, references)
     ]
+
+
+def _nearest(result, references):
+    """The references of the same kind that share most choices of the variant."""
+    alike = [each for each in references if each.kind == result.kind]
+    shared = [len(_choices(each) & _choices(result)) for each in alike]
+    return [each for each, n in zip(alike, shared, strict=True) if n == max(shared)]
+
+
+def _choices(summary):
+    return {*summary.rows[0]["variant"].split(",")}
 
 
 def section(table: Table, found: Sequence[Summary]) -> str:

@@ -22,8 +22,9 @@ without ``rows``, and longer windows have fewer steps. Rows, text and steps cann
 be equal; lengths are compared by the runs with ``rows=32``.
 
 Training with carried states may become unstable (section 4.3): ``model=s5_bounded``
-bounds the states by its eigenvalues, ``--config.training.state_penalty`` by the loss.
-With ``--config.training.gradient_windows`` gradients also flow between batches.
+bounds the states by its eigenvalues, ``state_penalty`` by the loss. ``learning_rate``
+is that after the warmup. With ``--config.training.gradient_windows`` gradients also
+flow between batches.
 
 The paper states models and lengths, but no sizes, learning rates or batch sizes; those
 here are ours. With the 50,257 tokens of GPT-2's tokenizer, S5 has 12, 29, 117 and 329
@@ -37,7 +38,7 @@ from typing import Literal
 from ml_collections import ConfigDict
 
 from ssm_jax.config import Config, spec
-from ssm_jax.fields import PositiveInt
+from ssm_jax.fields import NonNegativeFloat, PositiveFloat, PositiveInt
 from ssm_jax.layers import ETSMLP, MLP, ChannelMixing, Mamba, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.models.precision import ComputeDtype
@@ -65,7 +66,11 @@ LARGEST_STATE = 100.0  # Bound of the states of s5_bounded, for inputs within 1.
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
-    """Choices of the variant; ``rows``: rows of a batch, None for equal tokens."""
+    """Choices of the variant.
+
+    ``rows``: rows of a batch, None for equal tokens; ``learning_rate``: None for that
+    of the size.
+    """
 
     model: Literal["s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru"]
     length: PositiveInt
@@ -74,6 +79,8 @@ class Variant:
     rows: PositiveInt | None = None
     size: Literal["d384", "d192", "d768", "d1024", "small", "tiny"] = "d384"
     dtype: ComputeDtype = "float32"
+    learning_rate: PositiveFloat | None = None
+    state_penalty: NonNegativeFloat = 0.0
 
 
 def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
@@ -89,6 +96,7 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
         # Equally many tokens for every length, so that checkpoints are chosen alike.
         validated = max(1, validated * tokens_of_batch // (rows * length))
         batch_size = rows
+    learning_rate = chosen.learning_rate or (3e-3 if small else 1e-3)
     task = spec(
         TextFolder,
         length=length,
@@ -103,6 +111,7 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
         steps=steps,
         batch_size=batch_size,
         initial_state=chosen.state_init,
+        state_penalty=chosen.state_penalty,
         evaluate_every=max(1, steps // 4),
         evaluation_batches=validated,
     )
@@ -122,7 +131,7 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
             ),
             "optimizer": spec(
                 Optimizer,
-                learning_rate=3e-3 if small else 1e-3,
+                learning_rate=learning_rate,
                 schedule="cosine",
                 warmup_steps=training.get_ref("steps") // 20,
                 schedule_steps=training.get_ref("steps"),
