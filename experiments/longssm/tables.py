@@ -15,7 +15,7 @@ def _cells(model, length, state_init=_STATES, size=("",)):
     )
 
 
-def _stressed(model, state_init, penalty=""):
+def _by_learning_rate(model, state_init, penalty=""):
     """The pattern of runs of the smallest size at several learning rates."""
     return (
         rf"longssm/text:model={model},length=16,state_init={state_init},rows=32,"
@@ -85,8 +85,10 @@ PAPER = Paper(
             "is training with carried states unstable?",
             _cells(("s5", "s5_bounded"), ("16",), ("carry",), ("d768",))
             + _cells(("s5",), ("16",), ("zero",), ("d768",)),
-            reduced=(_stressed("s5(_bounded)?", r"\w+", "(,state_penalty=.+)?"),),
-            references=(_stressed("s5", "zero"),),
+            reduced=(
+                _by_learning_rate("s5(_bounded)?", r"\w+", "(,state_penalty=.+)?"),
+            ),
+            references=(_by_learning_rate("s5", "zero"),),
             reason=_MISSING,
         ),
         Table(

@@ -45,6 +45,29 @@ def test_ablations_are_compared_with_the_full_model_at_three_standard_errors():
     assert real[3:] == ["-0.0100", "0.0154", "-0.6", "1, 1", "within"]
 
 
+def test_of_several_references_the_nearest_is_compared():
+    table = TABLE._replace(
+        reduced=(r"etsmlp/listops:(ablation=\w+,)?rate=\d,size=small",),
+        references=(r"etsmlp/listops:rate=\d,size=small",),
+    )
+    rows = [
+        listops(f"{ablation}rate={rate},", value)
+        for rate in (1, 2)
+        for ablation, value in (("", 0.6), ("ablation=real,", 0.5))
+    ]
+    compared = comparisons.comparisons(table, summaries(rows))
+    assert [(each.result.name, each.reference.name) for each in compared] == [
+        (
+            f"etsmlp/listops:{ablation}size=small",
+            f"etsmlp/listops:{reference}size=small",
+        )
+        for ablation, reference in (
+            ("ablation=real,rate=1,", "rate=1,"),
+            ("ablation=real,rate=2,", "rate=2,"),
+        )
+    ]
+
+
 def test_one_seed_without_binomial_error_is_not_compared():
     r2 = {"metric": "test r2", "baseline": {"name": "mean", "r2": 0.0}}
     rows = [listops("", value, **r2) for value in (0.6, 0.7)]
