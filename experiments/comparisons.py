@@ -71,23 +71,24 @@ def comparisons(table: Table, found: Sequence[Summary]) -> list[Comparison]:
     """
     results = [*table.published(found), *table.smaller(found)]
     references = [*filter(table.is_reference, results)]
+    nearest = [
+        (result, _nearest(result, references))
+        for result in results
+        if not table.is_reference(result)
+    ]
     return [
         Comparison(result, reference)
         for reference in references
-        for result in results
-        if not table.is_reference(result) and reference in _nearest(result, references)
+        for result, compared in nearest
+        if reference in compared
     ]
 
 
 def _nearest(result, references):
     """The references of the same kind that share most choices of the variant."""
     alike = [each for each in references if each.kind == result.kind]
-    shared = [len(_choices(each) & _choices(result)) for each in alike]
+    shared = [len({*each.choices} & {*result.choices}) for each in alike]
     return [each for each, n in zip(alike, shared, strict=True) if n == max(shared)]
-
-
-def _choices(summary):
-    return {*summary.rows[0]["variant"].split(",")}
 
 
 def section(table: Table, found: Sequence[Summary]) -> str:

@@ -63,7 +63,7 @@ reset between spans.
 def _units(rows: Sequence[Row]) -> str:
     """The unexplained variance of each unit on each mixture of curves."""
     of_variant = {
-        tuple(each.rows[0]["variant"].split(",")): each
+        each.choices: each
         for each in summaries(rows)
         if each.rows[0]["experiment"] == "fru/mixture"
     }

@@ -41,6 +41,11 @@ class Summary:
         return name_of(self.rows[0])
 
     @property
+    def choices(self) -> tuple[str, ...]:
+        """The choices of the variant, as ``("model=s5", "length=16")``."""
+        return tuple(self.rows[0]["variant"].split(","))
+
+    @property
     def metric(self) -> str:
         """The split and the metric, as ``"test accuracy"``."""
         return self.rows[0]["metric"]
