@@ -1,5 +1,6 @@
 """Records of runs in ``experiments/results``, one JSON file per run."""
 
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,12 @@ def config_named(name: str) -> Config:
     Args:
       name: The experiment and its variant, ``PAPER/TASK:variant``.
     """
+    return _loaded(name).copy_and_resolve_references()
+
+
+# A page needs the configs of all its cells and runs several times.
+@functools.cache
+def _loaded(name: str) -> Config:
     experiment, colon, variant = name.partition(":")
     return load(f"{EXPERIMENTS / experiment}.py{colon}{variant}")
 

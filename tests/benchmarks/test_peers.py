@@ -61,7 +61,7 @@ def test_plain_classifier_has_the_predictions_of_ours(name):
     np.testing.assert_allclose(found, ours, atol=1e-5)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_training_step_is_compared_with_plain_and_without_a_recurrence(monkeypatch):
     layer = {"CES": training_steps.LAYERS["CES"]}
     monkeypatch.setattr(training_steps, "LAYERS", layer)
@@ -72,7 +72,7 @@ def test_training_step_is_compared_with_plain_and_without_a_recurrence(monkeypat
     assert row["of_identity_min"] == row["ours_min_s"] / row["identity_min_s"]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_depth_is_compared_with_the_first_one(monkeypatch):
     monkeypatch.setattr(depth, "MODELS", ("CES",))
     monkeypatch.setattr(depth, "DEPTHS", (2, 3))

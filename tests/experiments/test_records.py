@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from experiments import trivial_baselines
-from experiments.records import check_published, config_of, path_of, record, records
+from experiments.records import (
+    check_published,
+    config_named,
+    config_of,
+    path_of,
+    record,
+    records,
+)
 from ssm_jax.cli import report
 from ssm_jax.cli.config_file import load
 from ssm_jax.evaluation import evaluate_run
@@ -78,3 +85,9 @@ def test_baselines_are_added_to_old_records(run, tmp_path):
     assert "baseline" not in other
     with pytest.raises(ValueError, match="`--baselines` must name .*, got dl;"):
         trivial_baselines.add(["dl"], None, tmp_path)
+
+
+def test_config_of_a_name_is_a_copy():
+    config = config_named("dlr/digits")
+    config.training.steps += 1
+    assert config_named("dlr/digits").training.steps == config.training.steps - 1

@@ -17,17 +17,12 @@ from tests.recurrences.cases import (
     problem,
 )
 from tests.recurrences.table import ROWS
+from tests.tiers import tiered
 
+STATES = ("s5", "s5_bidirectional", "lru")
+CONVOLVED = ("s4d", "dlr_prod", "dlr_bidirectional", "s4", "dlr", "dss")
 
-def names(first, *more):
-    """The fast tier runs the first one."""
-    return [first, *(pytest.param(name, marks=pytest.mark.full) for name in more)]
-
-
-STATES = names("s5", "s5_bidirectional", "lru")
-CONVOLVED = names("s4d", "dlr", "dlr_prod", "dlr_bidirectional", "s4", "dss")
-
-STARTS = [True, pytest.param(False, marks=pytest.mark.full)]
+starts = pytest.mark.parametrize("start", tiered([True, False], full=1))
 
 
 @pytest.fixture
@@ -46,8 +41,8 @@ def split(monkeypatch):
     return into
 
 
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("name", STATES)
+@starts
+@pytest.mark.parametrize("name", tiered(STATES))
 def test_states_by_blocks(name, start, split):
     row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
     split(3, row.recurrence, len(p.x), p.x.shape[-1])
@@ -55,8 +50,8 @@ def test_states_by_blocks(name, start, split):
     check(given, expected(row, p, RESET, MASK))
 
 
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("name", CONVOLVED)
+@starts
+@pytest.mark.parametrize("name", tiered(CONVOLVED, full=4))
 def test_convolutions_by_blocks(name, start, split):
     row, p = ROWS[name], problem(ROWS[name], 7, batch=5, start=start)
     split(3, row.recurrence, len(p.x), p.x.shape[-1])
