@@ -57,7 +57,7 @@ def test_both_forms_of_the_kernel_are_exact_and_their_ratio_is_taken():
     assert ratio["grad_bytes"] == usual["grad_bytes"] / ours["grad_bytes"]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_kernel_of_a_long_shift_is_a_single_tap_if_the_states_are_enough():
     (row,) = long_shift.long_shift_rows(256, repeats=1)
     (few,) = long_shift.long_shift_rows(256, d_state=8, repeats=1)
@@ -77,7 +77,7 @@ def test_a_process_that_fails_before_the_step_is_an_error():
         startup.seconds_until(["-c", "import no_such_module"], 1)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_states_of_the_same_batch_save_iterations():
     for row in warm_start.warm_start_rows(12, repeats=1):
         assert 0 < row["moved_from_same_batch"] <= row["moved_from_zeros"] <= 13
@@ -92,7 +92,7 @@ def test_powers_are_compared_with_float64():
     assert all(row["left"] < 1e-5 for row in (exact, exponentials, products))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_scans_are_compared_with_the_plain_ones():
     rows = list(scans.time_invariant_rows(40, batch=2, n=3, repeats=1))
     assert [row["what"] for row in rows[:4]] == 2 * ["sequential"] + 2 * ["associative"]
@@ -218,7 +218,7 @@ def test_token_is_timed_after_the_prompt(monkeypatch):
     assert row["state_bytes"] == 2 * 64 * 4  # two layers
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_generated_text_is_that_of_one_loop(monkeypatch):
     monkeypatch.setattr(language, "MODELS", ("gru",))
     monkeypatch.setattr(decoding, "ROWS", (2,))

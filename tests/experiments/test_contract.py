@@ -298,7 +298,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize(
-    ("file", "variant"), tiered(list(dict.fromkeys(LEARNING)), full=6, unpack=True)
+    ("file", "variant"), tiered(list(dict.fromkeys(LEARNING)), full=4, unpack=True)
 )
 def test_shrunk_experiment_trains(file, variant, sets_dir):
     """The loss of one batch falls by a stated factor when it is trained on alone."""

@@ -9,10 +9,12 @@ from flax.core import meta
 
 from ssm_jax.layers import Recurrent
 from ssm_jax.recurrences import DLR, S5
+from tests.tiers import tiered
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("recurrence", [DLR(d_state=4), S5(d_state=16)])
+@pytest.mark.parametrize(
+    "recurrence", tiered([DLR(d_state=4), S5(d_state=16)], 0, full=1)
+)
 def test_layer_in_nnx_is_that_of_linen(recurrence):
     layer = Recurrent(recurrence)
     x = jax.random.normal(jax.random.key(1), (2, 9, 3))

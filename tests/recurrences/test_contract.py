@@ -73,7 +73,7 @@ def test_padding_is_as_if_it_were_not_there(row, method):
     assert not np.any(of_x[~MASK])
 
 
-@rows(methods=("sequential",), fast=("dlr_bidirectional", "fru"))
+@rows(methods=("sequential",), fast=("dlr_bidirectional", "fru"), full=EVERY_METHOD)
 def test_segments_are_separate_sequences(row, method):
     p = problem(row, 7, batch=5, start=True)
     x = np.where(MASK[..., None], p.x, np.nan)
