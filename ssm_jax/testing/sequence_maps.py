@@ -43,7 +43,7 @@ def check_recurrence(
         what usually mends it.
       ValueError: ``length`` is less than 4.
 
-    Example, which compiles for some seconds::
+    Example, which compiles for half a minute::
 
       check_recurrence(DLR(d_state=2))
     """
@@ -96,7 +96,7 @@ def check_layer(
       AssertionError: A property does not hold; see `check_recurrence`.
       ValueError: ``length`` is less than 4.
 
-    Example, which compiles for some seconds::
+    Example, which compiles for half a minute::
 
       check_layer(Recurrent(DLR(d_state=2)))
     """
@@ -128,7 +128,8 @@ def check_layer(
 
 def _check_map(m: SequenceMap) -> None:
     """Checks what recurrences and layers have in common."""
-    y, _ = outputs(m, m.x, m.start)
+    # One program with gradients serves every check of whole sequences.
+    y, _ = with_gradients(m, m.x, m.start)[0]
     _check_rows(m, y)
     if m.start is None:
         holds(
@@ -152,7 +153,7 @@ def _check_map(m: SequenceMap) -> None:
 def _check_causality(m, y):
     x = m.x.copy()
     x[:, -1] += 1
-    changed, _ = outputs(m, x, m.start)
+    changed, _ = with_gradients(m, x, m.start)[0]
     close(
         changed[:, :-1],
         y[:, :-1],
@@ -165,7 +166,7 @@ def _check_causality(m, y):
 def _check_rows(m, y):
     x = m.x.copy()
     x[1] *= -2
-    changed, _ = outputs(m, x, m.start)
+    changed, _ = with_gradients(m, x, m.start)[0]
     close(
         changed[::2],
         y[::2],
@@ -176,16 +177,15 @@ def _check_rows(m, y):
 
 
 def _check_padding(m):
-    """Rows with padding at the end, at the start and in between, as many steps each."""
-    length = m.x.shape[1]
-    n = length - 3
-    at = np.stack([np.arange(n), np.arange(3, length), np.arange(n) + 1])
+    """Rows with three padded steps at the end, at the start, and in between."""
+    n, width = m.x.shape[1:]
+    at = np.stack([np.arange(n), np.arange(n) + 3, np.arange(n) + 1])
     at[2, n // 2 :] += 1
-    mask = np.zeros(m.x.shape[:2], bool)
+    mask = np.zeros((BATCH, n + 3), bool)
     np.put_along_axis(mask, at, True, 1)
     # NaN, so that a padded step that is multiplied by 0 is noticed too.
-    x = np.where(mask[..., None], m.x, np.float32("nan"))
-    packed = np.take_along_axis(m.x, at[..., None], 1)
+    x = np.full((BATCH, n + 3, width), np.nan, np.float32)
+    np.put_along_axis(x, at[..., None], m.x, 1)
     y, _ = jax.eval_shape(m.apply, m.params, x, m.start)
     # Outputs at padded steps are free, as long as a loss without them is.
     weights = draw_weights(y.shape) * mask[..., None]
@@ -203,7 +203,7 @@ def _check_padding(m):
     rule = f"{m.name}: padded steps must not count, whatever they hold"
     close(
         (given, (of_params, of_data, of_state)),
-        with_gradients(m, packed, m.start, weights=weights),
+        with_gradients(m, m.x, m.start, weights=weights),
         m.tolerance,
         rule,
         remedy,
