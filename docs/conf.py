@@ -60,13 +60,9 @@ myst_heading_anchors = 3
 nb_render_markdown_format = "myst"
 nb_execution_mode = "force"
 nb_execution_timeout = 300
-# Sphinx defines `tags`: `--tag quick` for guides without tutorials, `--tag text` for no
-# cell at all; the examples of a page, `>>>`, run in any case.
-_chosen = set(tags)  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
-if "quick" in _chosen:
+# Sphinx defines `tags`: `--tag quick`.
+if "quick" in tags:  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
     nb_execution_excludepatterns = ["tutorials/*"]
-if "text" in _chosen:
-    nb_execution_mode = "off"
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True

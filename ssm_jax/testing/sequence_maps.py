@@ -129,24 +129,25 @@ def check_layer(
 def _check_map(m: SequenceMap) -> None:
     """Checks what recurrences and layers have in common."""
     # One program with gradients serves every check of whole sequences.
-    y, _ = with_gradients(m, m.x, m.start)[0]
+    whole = with_gradients(m, m.x, m.start)
+    (y, last), _ = whole
     _check_rows(m, y)
     if m.start is None:
         holds(
-            outputs(m, m.x, None)[1] is None,
+            last is None,
             f"{m.name}: the state must be None where `initial_state` is, got one",
             "a bidirectional map cannot continue a sequence",
         )
     else:
         _check_causality(m, y)
         close(
-            with_gradients(m, m.x, m.start),
+            whole,
             with_gradients(m._replace(apply=OneByOne(m.apply)), m.x, m.start),
             m.tolerance,
             f"{m.name}: the whole sequence must be what single steps give",
             "the state must hold all that later outputs depend on",
         )
-    _check_padding(m)
+    _check_padding(m, whole)
     _check_segments(m)
 
 
@@ -176,25 +177,28 @@ def _check_rows(m, y):
     )
 
 
-def _check_padding(m):
-    """Rows with three padded steps at the end, at the start, and in between."""
-    n, width = m.x.shape[1:]
+def _check_padding(m, whole):
+    """Rows with three padded steps after the data, before them, and in between."""
+    n = m.x.shape[1]
     at = np.stack([np.arange(n), np.arange(n) + 3, np.arange(n) + 1])
     at[2, n // 2 :] += 1
     mask = np.zeros((BATCH, n + 3), bool)
     np.put_along_axis(mask, at, True, 1)
+
+    def padded(values, by):
+        wider = np.full((BATCH, n + 3, values.shape[-1]), by, np.float32)
+        np.put_along_axis(wider, at[..., None], values, 1)
+        return wider
+
     # NaN, so that a padded step that is multiplied by 0 is noticed too.
-    x = np.full((BATCH, n + 3, width), np.nan, np.float32)
-    np.put_along_axis(x, at[..., None], m.x, 1)
-    y, _ = jax.eval_shape(m.apply, m.params, x, m.start)
+    x = padded(m.x, np.nan)
     # Outputs at padded steps are free, as long as a loss without them is.
-    weights = draw_weights(y.shape) * mask[..., None]
+    weights = padded(draw_weights(whole[0][0].shape), 0)
     (y, last), (of_params, of_x, of_state) = with_gradients(
         m, x, m.start, mask=mask, weights=weights
     )
     given = jnp.take_along_axis(y, at[..., None], 1), last
     of_data = jnp.take_along_axis(of_x, at[..., None], 1)
-    weights = np.take_along_axis(weights, at[..., None], 1)
     remedy = (
         "replace padded inputs by 0 with `jnp.where`, which stops NaN too; "
         "`ssm_jax.recurrences.families.base.apply_to_valid_steps` left-aligns the "
@@ -203,7 +207,7 @@ def _check_padding(m):
     rule = f"{m.name}: padded steps must not count, whatever they hold"
     close(
         (given, (of_params, of_data, of_state)),
-        with_gradients(m, m.x, m.start, weights=weights),
+        whole,
         m.tolerance,
         rule,
         remedy,
@@ -234,8 +238,8 @@ def _check_segments(m):
 def _check_two_directions(m):
     x = m.x.copy()
     x[:, 1:] += 1
-    changed, _ = outputs(m, x, None)
-    y, _ = outputs(m, m.x, None)
+    changed, _ = with_gradients(m, x, None)[0]
+    y, _ = with_gradients(m, m.x, None)[0]
     holds(
         np.all(np.any(changed[:, 0] != y[:, 0], -1)),
         f"{m.name}: outputs do not depend on later inputs, so that it has a state",

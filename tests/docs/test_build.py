@@ -50,7 +50,7 @@ def build(out: Path, *options: str) -> Path:
 def pages(tmp_path_factory) -> Path:
     """The pages; their cells are not executed."""
     out = tmp_path_factory.mktemp("docs")
-    return build(out, "--tag", "text")
+    return build(out, "--define", "nb_execution_mode=off")
 
 
 def test_every_public_name_is_documented(pages):

@@ -37,7 +37,7 @@ MASK = np.array(
 
 # One of each evaluation, and the layers that carry more than a recurrence.
 _FEW = (
-    *("dlr", "s5", "ets_mlp", "mamba", "fru", "gated_attention"),
+    *("dlr", "s4", "s5", "ets_mlp", "mamba", "fru", "gru", "gated_attention"),
     *("linear_attention", "short_convolution"),
 )
 
