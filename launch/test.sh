@@ -5,6 +5,11 @@
 # to pytest. The tiers are described in tests/conftest.py.
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
+# The tests start many processes that import the same packages: their bytecode is kept
+# in the environment, even where Python is told to write none beside the sources.
+unset PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX=$VIRTUAL_ENV/bytecode
+
 ruff format --check .
 ruff check .
 lint-imports

