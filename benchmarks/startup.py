@@ -1,12 +1,13 @@
 """CPU seconds from the start of a process to the first training step of digits."""
 
+import os
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.measurement import Row
@@ -21,6 +22,9 @@ IMPORTS = f"{PACKAGES}; import ssm_jax.cli.train, ssm_jax.tasks"
 
 def startup_rows(step: int, *, repeats: int) -> Iterable[Row]:
     """Starts processes, and ends the trainings when they have logged a step.
+
+    Every process finds the bytecode of all modules, as it is after the first use of an
+    installation, also where ``PYTHONDONTWRITEBYTECODE`` is set.
 
     Args:
       step: The step up to which a training is measured.
@@ -39,11 +43,14 @@ def startup_rows(step: int, *, repeats: int) -> Iterable[Row]:
             "training": _training(folder),
             "training, cached": [*_training(folder), cached],
         }
-        seconds_until(commands["training, cached"], step)  # fills the cache
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        # Fills the cache and writes the bytecode.
+        seconds_until(commands["training, cached"], step, environment)
         found = {what: [] for what in commands}
         for _ in range(repeats):
             for what, command in commands.items():
-                found[what].append(seconds_until(command, step))
+                found[what].append(seconds_until(command, step, environment))
     for what, seconds in found.items():
         cpu, wall = zip(*seconds, strict=True)
         yield {
@@ -65,12 +72,15 @@ def _training(folder):
     ]
 
 
-def seconds_until(command: Sequence[str], step: int) -> tuple[float, float]:
+def seconds_until(
+    command: Sequence[str], step: int, environment: Mapping[str, str] | None = None
+) -> tuple[float, float]:
     """Returns the CPU and wall seconds of a Python process.
 
     Args:
       command: Arguments of the interpreter.
       step: The process is ended when its log has this step, if it ever has.
+      environment: The variables of its environment; ``None``: those of this process.
 
     Raises:
       RuntimeError: The process failed before.
@@ -78,7 +88,11 @@ def seconds_until(command: Sequence[str], step: int) -> tuple[float, float]:
     used, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     log, reached = [], False
     with subprocess.Popen(
-        [sys.executable, *command], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        [sys.executable, *command],
+        cwd=ROOT,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:

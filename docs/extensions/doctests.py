@@ -12,6 +12,8 @@ import re
 from sphinx.util import logging
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+SLOW = doctest.register_optionflag("SLOW")
+"""Of an example that is run only where cells are."""
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +29,10 @@ def run_examples(app, docname, source):
     # A fence would be read as the last line of an output.
     text = re.sub(r"^```.*$", "", source[0], flags=re.MULTILINE)
     test = doctest.DocTestParser().get_doctest(text, {}, docname, docname, 0)
+    if app.config.nb_execution_mode == "off":
+        test.examples = [
+            example for example in test.examples if not example.options.get(SLOW)
+        ]
     if not test.examples:
         return
     report = io.StringIO()

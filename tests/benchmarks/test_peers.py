@@ -10,7 +10,7 @@ from benchmarks import classifiers, depth, peers, plain, training_steps
 from ssm_jax.recurrences import CES
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_every_peer_has_a_row_with_the_outputs_of_our_layer(monkeypatch):
     monkeypatch.setattr(peers, "HAS_TORCH", False)
     rows = list(peers.peer_rows(24, batch=2, width=8, n=4, repeats=1))

@@ -1,6 +1,7 @@
 """The pages as they are built: all code runs, all links and names lead somewhere.
 
-The full tier runs the examples of the pages, ``>>>``; the nightly one their cells too.
+The full tier runs the examples of the pages, ``>>>``, but for those with the doctest
+flag ``SLOW``; the nightly one runs all of them and the cells.
 """
 
 import html

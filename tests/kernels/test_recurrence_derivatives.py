@@ -41,10 +41,17 @@ def test_first_and_second_derivatives_are_known(method):
     np.testing.assert_allclose(hessian, 2 * np.eye(3), atol=2e-6)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("method", "kind"),
-    [*((method, "log_phase") for method in METHODS), ("chunked", "varying_complex")],
+    tiered(
+        [
+            *((method, "log_phase") for method in METHODS),
+            ("chunked", "varying_complex"),
+        ],
+        0,
+        full=[(method, "log_phase") for method in METHODS if method != "pallas"],
+        unpack=True,
+    ),
 )
 def test_derivatives_are_differences_in_both_modes_and_orders(method, kind):
     with jax.enable_x64(True):

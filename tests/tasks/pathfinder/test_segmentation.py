@@ -17,7 +17,7 @@ from tests.tiers import tiered
 N_DRAWN = {64: 100, 128: 30, 256: 10, 512: 6}
 N_DASHES = {64: (12, 4), 128: (14, 4), 256: (16, 5), 512: (12, 4)}
 THICKNESS = {64: 1.0, 128: 1.5, 256: 2.0, 512: 6.0}
-each_size = pytest.mark.parametrize("size", tiered(list(N_DRAWN)))
+each_size = pytest.mark.parametrize("size", tiered(list(N_DRAWN), full=3))
 
 
 @functools.cache
