@@ -38,7 +38,8 @@ and channel, and the exponent of the time from 4,096 steps on. Recorded in
 
 ``startup``: CPU seconds of a process that imports the packages below this library, of
 one that imports it, and of training on digits up to its first step, with and without a
-cache of compiled programs. Recorded in ``experiments/benchmarks/startup.json``.
+cache of compiled programs; the bytecode of all modules is there. Recorded in
+``experiments/benchmarks/startup.json``.
 
 ``smoothing``: the ETSMLP layer for a batch of 8 with 160 channels, bidirectional,
 compared to the same mathematics with an array of exponentials and an FFT of twice the
