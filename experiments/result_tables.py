@@ -76,7 +76,6 @@ def _better(results):
 def _line(summary, found, footnotes) -> dict[str, str]:
     """The cells of a result; date, commit and device are those of its last run."""
     row = summary.last
-    cpus = f" ({row['cpus']} cores)" if row["platform"] == "cpu" else ""
     seconds = statistics.mean(each["seconds"] for each in summary.rows)
     return {
         "experiment": summary.name,
@@ -88,7 +87,7 @@ def _line(summary, found, footnotes) -> dict[str, str]:
         "seeds": str(len(summary.rows)),
         "steps": str(row["steps"]),
         "hours": f"{seconds / 3600:.2g}",
-        "device": f"{row['n_devices']} x {row['device']}{cpus}",
+        "device": summary.device,
         "commit": row["commit"] or "",
         "date": row["date"],
         "notes": footnotes.mark(summary.notes(found)),

@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Sets the number of devices, and whether annotations are checked."""
     if config.getoption("--full") or config.getoption("--nightly"):
         jax.config.update("jax_num_cpu_devices", 8)  # before JAX makes them
-        # Every module of ssm_jax is compiled anew for it, which takes 13 seconds.
+        # It compiles every module of ssm_jax anew, which takes some seconds.
         jaxtyping.install_import_hook("ssm_jax", "beartype.beartype")
     else:
         jax.config.update("jax_num_cpu_devices", 1)
@@ -84,10 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Collects garbage seldom: tracing makes many objects, of which few are garbage.
-
-    That takes 3 to 10 % off the time of the tests.
-    """
+    """Collects garbage seldom: tracing makes many objects, of which few are garbage."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 50, 1000)

@@ -1,7 +1,8 @@
 """Runs the examples of a page, ``>>> ...``, when the page is read.
 
 They run in the process of the build, page by page, and take no kernel of their own. An
-output that differs is a warning, and so an error of the build.
+output that differs is a warning, and so an error of the build. Examples with the flag
+`SLOW` run only in builds that run the cells.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ from sphinx.util import logging
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 SLOW = doctest.register_optionflag("SLOW")
-"""Of an example that is run only where cells are."""
+"""Of an example that runs only in builds that run the cells."""
 
 logger = logging.getLogger(__name__)
 

@@ -15,20 +15,20 @@ def _cells(model, length, state_init=_STATES, size=("",)):
     )
 
 
+def _pattern(model, length, state_init, rest):
+    """The pattern of runs; all arguments are patterns."""
+    return rf"longssm/text:model={model},length={length},state_init={state_init},{rest}"
+
+
 def _by_learning_rate(model, state_init, penalty=""):
     """The pattern of runs of the smallest size at several learning rates."""
-    return (
-        rf"longssm/text:model={model},length=16,state_init={state_init},rows=32,"
-        rf"size=tiny,learning_rate=[^,]+{penalty}"
-    )
+    rest = rf"rows=32,size=tiny,learning_rate=[^,]+{penalty}"
+    return _pattern(model, "16", state_init, rest)
 
 
 def _small(model, length=r"\d+", state_init=r"\w+"):
     """The pattern of runs of the reduced size."""
-    return (
-        rf"longssm/text:model={model},length={length},state_init={state_init},"
-        r"(rows=32,)?size=small"
-    )
+    return _pattern(model, length, state_init, r"(rows=32,)?size=small")
 
 
 PAPER = Paper(

@@ -84,6 +84,13 @@ class Summary:
         return self._baseline[self.metric.split()[-1]]
 
     @property
+    def device(self) -> str:
+        """The devices of the last run, as ``"1 x cpu (2 cores)"``."""
+        row = self.last
+        cores = f" ({row['cpus']} cores)" if row["platform"] == "cpu" else ""
+        return f"{row['n_devices']} x {row['device']}{cores}"
+
+    @property
     def stale(self) -> str | None:
         """The reason why the result is stale; None if it is not."""
         return self.rows[0].get("stale")

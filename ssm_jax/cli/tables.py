@@ -101,7 +101,6 @@ def markdown(cells: Sequence[Sequence[str]]) -> str:
 def _result(summary, notes):
     """The cells of an experiment; date and device are those of its last run."""
     row = summary.last
-    cpus = f" ({row['cpus']} cores)" if row["platform"] == "cpu" else ""
     return (
         summary.name,
         summary.metric,
@@ -112,7 +111,7 @@ def _result(summary, notes):
         number(row["paper"], ".4g"),
         str(row["steps"]),
         f"{statistics.mean(row['seconds'] for row in summary.rows):.0f}",
-        f"{row['n_devices']} x {row['device']}{cpus}",
+        summary.device,
         row["commit"] or "",
         row["date"],
         notes,
