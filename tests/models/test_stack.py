@@ -107,7 +107,7 @@ def test_encoder_dropout_follows_the_encoder_normalization():
         normed_encoder=True,
         encoder_dropout=0.25,
     )
-    variables = {"params": net.init(jax.random.key(0), X)["params"]}
+    variables = {"params": jax.jit(net.init)(jax.random.key(0), X)["params"]}
 
     def entering(**options):
         _, sown = net.apply(variables, X, mutable="intermediates", **options)
