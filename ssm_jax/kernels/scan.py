@@ -132,7 +132,7 @@ def _by_stretches(decay, step, b, reset, reverse):
             h = jax.lax.dynamic_update_index_in_dim(h, whole, begin + k, **nonnegative)
             return h, state
 
-        # Two steps at once take less time than two.
+        # The steps are small: half as many iterations of the loop.
         h, last = jax.lax.fori_loop(0, steps, one, (h, zero), unroll=2)
         if was_reset is not None:
             before = jnp.where(was_reset[0 if reverse else -1], 0, before)

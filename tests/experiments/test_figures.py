@@ -176,7 +176,9 @@ def test_segmentation_is_ranked_and_reported_by_macro_f1(segmented):
     measured = evaluate_run(segmented)
     best = max(folder.metrics(), key=lambda line: line["validation/macro_f1"])
     assert measured["step"] == best["step"]
-    restored, found = restore(segmented), np.load(folder.path / "inspection.npz")
+    restored = restore(segmented)
+    with np.load(folder.path / "inspection.npz") as file:
+        found = dict(file)
     logits, _ = restored.model.apply(restored.variables, found["inputs"])
     predicted = found["predictions"].argmax(-1)
     assert np.mean(predicted == logits.argmax(-1)) > 0.999

@@ -178,7 +178,8 @@ def test_run_is_exported_and_runs_where_the_package_is_not(
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     wanted, _ = jax.jit(restored.model.apply)(restored.variables, batch.inputs)
-    got = np.load(arrays)
+    with np.load(arrays) as file:
+        got = dict(file)
     assert set(got) == ({"forward", "step"} if language else {"forward"})
     for predictions in got.values():
         np.testing.assert_allclose(predictions, wanted, rtol=0, atol=1e-5)
