@@ -95,58 +95,53 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
         figures["gradients"] = figure
     if row["lengths"]:
         figures["lengths"] = plots.lengths(row["lengths"], title)
-    with np.load(folder.path / "inspection.npz") as found:
-        if "kernels" in found:
-            figures["kernels"] = plots.convolution_kernels(
-                found["kernels"],
-                found["lags"],
-                title,
-                channels=found["channels"],
-                energies=found["energies"],
-            )
-            figures["eigenvalues"] = plots.eigenvalues(
-                found["log_abs"],
-                found["phase"],
-                found["initial_log_abs"],
-                found["initial_phase"],
-                title,
-            )
-        inputs, targets, predictions = (
-            found[name] for name in ("inputs", "targets", "predictions")
+    found = folder.read_arrays("inspection.npz")
+    if "kernels" in found:
+        figures["kernels"] = plots.convolution_kernels(
+            found["kernels"],
+            found["lags"],
+            title,
+            channels=found["channels"],
+            energies=found["energies"],
         )
-        chosen = f"lowest and highest losses of {found['n_candidates']} test examples"
-        if targets.ndim == 1 and inputs.ndim == 3 and plots.is_image(inputs):
-            figures["predictions"] = plots.images(
-                inputs, targets, predictions, title, examples=chosen
-            )
-        # Targets of a forecast are two-dimensional too, but no classes of pixels.
-        classes = np.issubdtype(targets.dtype, np.integer)
-        if (
-            classes
-            and targets.ndim == 2
-            and inputs.ndim == 3
-            and plots.is_image(inputs)
-        ):
-            there = range(len(inputs))  # A split may have fewer.
-            few = sorted({*there[:_IMAGES], *there[-_IMAGES:]})
-            shown = {"predicted": predictions[few].argmax(-1)}
-            figures["predictions"] = plots.masks(
-                inputs[few], targets[few], shown, f"{title}\n{chosen}"
-            )
-        if targets.ndim == 3:
-            ends, names = [0, -1], ("lowest loss", "highest loss")
-            figures["predictions"] = plots.sequences(
-                targets[ends], predictions[ends], f"{title}\n{chosen}", names=names
-            )
+        figures["eigenvalues"] = plots.eigenvalues(
+            found["log_abs"],
+            found["phase"],
+            found["initial_log_abs"],
+            found["initial_phase"],
+            title,
+        )
+    inputs, targets, predictions = (
+        found[name] for name in ("inputs", "targets", "predictions")
+    )
+    chosen = f"lowest and highest losses of {found['n_candidates']} test examples"
+    if targets.ndim == 1 and inputs.ndim == 3 and plots.is_image(inputs):
+        figures["predictions"] = plots.images(
+            inputs, targets, predictions, title, examples=chosen
+        )
+    # Targets of a forecast are two-dimensional too, but no classes of pixels.
+    classes = np.issubdtype(targets.dtype, np.integer)
+    if classes and targets.ndim == 2 and inputs.ndim == 3 and plots.is_image(inputs):
+        there = range(len(inputs))  # A split may have fewer.
+        few = sorted({*there[:_IMAGES], *there[-_IMAGES:]})
+        shown = {"predicted": predictions[few].argmax(-1)}
+        figures["predictions"] = plots.masks(
+            inputs[few], targets[few], shown, f"{title}\n{chosen}"
+        )
+    if targets.ndim == 3:
+        ends, names = [0, -1], ("lowest loss", "highest loss")
+        figures["predictions"] = plots.sequences(
+            targets[ends], predictions[ends], f"{title}\n{chosen}", names=names
+        )
     if "forecast" in row:
-        with np.load(folder.path / FORECAST_FILE) as found:
-            figures["forecast"] = plots.forecasts(
-                found["series"],
-                found,
-                row["forecast"],
-                name=folder.config().task.target,
-                title=title,
-            )
+        forecast = folder.read_arrays(FORECAST_FILE)
+        figures["forecast"] = plots.forecasts(
+            forecast["series"],
+            forecast,
+            row["forecast"],
+            name=folder.config().task.target,
+            title=title,
+        )
     where = folder.path / "figures"
     where.mkdir(exist_ok=True)
     return [

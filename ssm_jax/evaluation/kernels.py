@@ -1,7 +1,9 @@
 """Convolution kernels and eigenvalues of trained layers."""
 
+import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
@@ -105,7 +107,8 @@ def recurrence_kernels(
         directions = [_of_system(s, length) for s in recurrence.systems(params)]
         feedthrough = params["feedthrough"]
     elif isinstance(recurrence, FiniteKernel):
-        forward, feedthrough, backward = recurrence.kernels(params, length)
+        compiled = jax.jit(recurrence.kernels, static_argnums=1)
+        forward, feedthrough, backward = compiled(params, length)
         taps = (forward, backward)
         directions = [(kernel, None) for kernel in taps if kernel is not None]
     else:
@@ -121,6 +124,8 @@ def recurrence_kernels(
     )
 
 
+# Compiled whole: operation by operation, each of them would be a program of its own.
+@functools.partial(jax.jit, static_argnames=("recurrence", "length"))
 def _of_modes(recurrence, params, length):
     """``(kernel, eigenvalues)`` of each direction, and the feedthrough."""
     modes = recurrence.modes(in_float32(params))
@@ -145,6 +150,12 @@ def _of_modes(recurrence, params, length):
 
 
 def _of_system(system, length):
-    change = np.asarray(nplr.discretized(system).A_minus_I, np.float64)
+    kernel, change = _kernel_and_change(system, length)
+    change = np.asarray(change, np.float64)
     eigenvalues = np.linalg.eigvals(np.eye(change.shape[-1]) + change)
-    return nplr.kernel(system, length), eigenvalues.astype(np.complex64)
+    return kernel, eigenvalues.astype(np.complex64)
+
+
+@functools.partial(jax.jit, static_argnames="length")
+def _kernel_and_change(system, length):
+    return nplr.kernel(system, length), nplr.discretized(system).A_minus_I

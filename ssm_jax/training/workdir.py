@@ -18,10 +18,13 @@ figures/              what `launch.report` drew
 import contextlib
 import json
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
@@ -37,6 +40,7 @@ PARTS = ("task", "model", "optimizer", "training")
 """What the config of a run holds, each a `ssm_jax.config.spec`."""
 
 _LOCK = "lock"
+_AGAIN = "remove it, and run again what writes it"
 _PART = ".part"
 
 
@@ -191,14 +195,28 @@ class WorkDir:
         path = self.path / name
         if not path.exists():
             return None
-        way_out = "remove it, and run again what writes it"
         try:
             values = json.loads(path.read_bytes().decode())
         except ValueError as error:
-            raise _damaged(path, "be a JSON object", error, way_out) from error
+            raise _damaged(path, "be a JSON object", error, _AGAIN) from error
         if not isinstance(values, dict):
-            raise _damaged(path, "be a JSON object", type(values).__name__, way_out)
+            raise _damaged(path, "be a JSON object", type(values).__name__, _AGAIN)
         return values
+
+    def read_arrays(self, name: str) -> dict[str, np.ndarray]:
+        """Reads the arrays of an ``.npz`` file.
+
+        Raises:
+          FileNotFoundError: There is none.
+          ValueError: It does not hold arrays, or not whole.
+        """
+        path = self.path / name
+        try:
+            # NumPy leaves a file open that it cannot read.
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
+                return dict(found)
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise _damaged(path, "hold arrays", error, _AGAIN) from error
 
     def _check(self, config: ConfigDict) -> None:
         """Rejects the directory of another experiment, or of no run."""

@@ -43,16 +43,11 @@ def test_a_row_is_what_the_folder_holds(run):
     json.dumps(row)
 
 
-def inspection(path):
-    with np.load(path / "inspection.npz") as file:
-        return dict(file)
-
-
 @pytest.mark.full
 def test_inspection_is_of_the_model(run):
     path, _ = run
     restored = restore(path)
-    found = inspection(path)
+    found = WorkDir(path).read_arrays("inspection.npz")
     recurrence = build(WorkDir(path).config().model).block.layer.recurrence
     params = restored.variables["params"]["block_0"]["layer"]["recurrent"]["recurrence"]
     modes = recurrence.modes(params)
@@ -76,7 +71,7 @@ def test_inspection_is_of_the_model(run):
 @pytest.mark.full
 def test_examples_have_the_lowest_and_the_highest_losses(run):
     path, _ = run
-    restored, found = restore(path), inspection(path)
+    restored, found = restore(path), WorkDir(path).read_arrays("inspection.npz")
     batch = restored.task.batch("test", 0, 256, 0)
     logits, _ = restored.model.apply(restored.variables, batch.inputs)
     losses = -jax.nn.log_softmax(logits)[np.arange(256), batch.targets]

@@ -82,7 +82,8 @@ def test_a_step_without_input_multiplies_states_by_the_eigenvalues(row):
     if state.ndim == 2:
         units = np.broadcast_to(units[:, None], (n, WIDTH, n))
     x = np.zeros((n, 1, WIDTH), np.float32)
-    _, last = row.recurrence.apply(params, x, units, method="sequential")
+    apply = jax.jit(row.recurrence.apply, static_argnames="method")
+    _, last = apply(params, x, units, method="sequential")
     matrices = np.moveaxis(np.asarray(last), 0, -1)  # (*d, n, n)
     wanted = np.sort_complex(np.linalg.eigvals(matrices))
     got = np.broadcast_to(np.sort_complex(kernels.eigenvalues), wanted.shape)

@@ -177,8 +177,7 @@ def test_segmentation_is_ranked_and_reported_by_macro_f1(segmented):
     best = max(folder.metrics(), key=lambda line: line["validation/macro_f1"])
     assert measured["step"] == best["step"]
     restored = restore(segmented)
-    with np.load(folder.path / "inspection.npz") as file:
-        found = dict(file)
+    found = folder.read_arrays("inspection.npz")
     logits, _ = restored.model.apply(restored.variables, found["inputs"])
     predicted = found["predictions"].argmax(-1)
     assert np.mean(predicted == logits.argmax(-1)) > 0.999

@@ -136,7 +136,7 @@ def test_last_only_returns_the_output_of_the_last_valid_step(recurrence, starts,
     reset = None if starts is None else np.tile(np.arange(LENGTH) == starts, (4, 1))
     x = jax.random.normal(key, (4, LENGTH, WIDTH))
     layer = Recurrent(recurrence)
-    variables = layer.init(key, x)
+    variables = jax.jit(layer.init)(key, x)
     before = jax.tree.map(lambda leaf: leaf + 0.5, layer.initial_state((4,), WIDTH))
 
     @functools.partial(jax.jit, static_argnums=1)

@@ -1,5 +1,7 @@
 """Nonlinear recurrences: numbers of parameters, and parallel evaluation."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -127,7 +129,7 @@ def test_trained_weights_are_solved_in_parallel(unit, contracts, key):
         return (optax.apply_updates(params, updates), state), loss
 
     readout = 0.3 * jax.random.normal(key, (unit.d_out(1), 1))
-    start = unit.init(key, 1), readout
+    start = jax.jit(unit.init, static_argnums=1)(key, 1), readout
     run = jax.jit(lambda carry: jax.lax.scan(step, carry, length=200))
     (params, _), losses = run((start, adam.init(start)))
     assert losses[-1] < losses[0] * 2 / 3
@@ -138,11 +140,14 @@ def test_trained_weights_are_solved_in_parallel(unit, contracts, key):
     )
     assert_close(found, jax.tree.map(np.asarray, wanted), 1e-5)
     assert_close(of_found, jax.tree.map(np.asarray, of_wanted), 1e-4)
-    options = {"method": "associative", "max_iterations": 120}
-    *_, sweeps = unit.solve(params[0], x, **options)
-    assert sweeps.converged == contracts
-    *_, damped = unit.solve(params[0], x, **options, damping=None)
-    assert damped.converged
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def stats(damping):
+        options = {"method": "associative", "max_iterations": 120}
+        return unit.solve(params[0], x, **options, damping=damping)[2]
+
+    assert stats(0.0).converged == contracts
+    assert stats(None).converged
 
 
 @pytest.mark.nightly

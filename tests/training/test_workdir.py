@@ -6,6 +6,7 @@ import os
 import pathlib
 
 import jax
+import numpy as np
 import pytest
 
 import ssm_jax
@@ -158,3 +159,20 @@ def test_json_is_written_whole_or_not_at_all(folder, monkeypatch):
     monkeypatch.undo()
     (folder.path / "evaluation.json.part").unlink()
     assert contents(folder.path) == before
+
+
+def test_arrays_that_are_not_whole_are_refused(folder):
+    name, values = "inspection.npz", np.random.default_rng(0).random(1000)
+    path = folder.path / name
+    np.savez_compressed(path, values=values)
+    np.testing.assert_array_equal(folder.read_arrays(name)["values"], values)
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 255
+    for damaged in (b"", b"values", whole[: len(whole) // 2], bytes(flipped)):
+        path.write_bytes(damaged)
+        with refuses(str(path), rule="hold arrays"):
+            folder.read_arrays(name)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=name):
+        folder.read_arrays(name)

@@ -50,16 +50,15 @@ def draw(data: str) -> Figure:
 def _panel(work: WorkDir, panel: SubFigure) -> None:
     """Plots one run."""
     config, evaluation = work.config(), work.read("evaluation.json")
-    arrays = work.path / "inspection.npz"
-    if config.experiment != "dlr/atomic" or not evaluation or not arrays.exists():
+    if config.experiment != "dlr/atomic" or not evaluation:
         raise ValueError(
             f"`--data` must be evaluated runs of dlr/atomic, got {work.path}; "
             "`python -m launch.evaluate --workdir=RUN` evaluates one."
         )
-    with np.load(arrays) as found:
-        inputs, targets, predictions = (
-            found[name][-1] for name in ("inputs", "targets", "predictions")
-        )
+    found = work.read_arrays("inspection.npz")
+    inputs, targets, predictions = (
+        found[name][-1] for name in ("inputs", "targets", "predictions")
+    )
     name = config.variant.split(",")[0].removeprefix("task=")
     vectors = name == "mips"
     # The first entry of the value, which follows query and key.

@@ -35,17 +35,16 @@ def draw(data: str) -> Figure:
       ValueError: The run is of another experiment, or not evaluated.
     """
     work = WorkDir(data)
-    path = work.path / FORECAST_FILE
-    if work.config().experiment != "own_data/beijing" or not path.exists():
+    of_other = work.config().experiment != "own_data/beijing"
+    if of_other or not (work.path / FORECAST_FILE).exists():
         raise ValueError(
             f"`--data` must be an evaluated run of own_data/beijing, got {data}; "
             "`python -m launch.evaluate --workdir=RUN` evaluates one."
         )
     drawing = figure(PAGE, 4.6)
     above, below = drawing.subfigures(2, 1, squeeze=False)[:, 0]
-    with np.load(path) as found:
-        model = parse_variant(work.config().variant, Variant).model
-        _forecasts(above.subplots(), found, model.upper())
+    model = parse_variant(work.config().variant, Variant).model
+    _forecasts(above.subplots(), work.read_arrays(FORECAST_FILE), model.upper())
     panels = below.subplots(1, 2)
     for axes, metric in zip(panels, _LABELS, strict=True):
         _by_hour(axes, metric)
