@@ -41,7 +41,13 @@ if jax.__version_info__ < (0, 11):  # A flag that XLA does not know ends the pro
     _QUICK += ["--xla_cpu_use_fusion_emitters=false"]
 os.environ.setdefault("XLA_FLAGS", " ".join(_QUICK))
 
-_COMPILED = tempfile.mkdtemp(prefix="compiled-")
+# One cache for all workers of pytest-xdist, which inherit the variable set here.
+_IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+_COMPILED = (
+    os.environ["JAX_COMPILATION_CACHE_DIR"]
+    if _IS_WORKER
+    else tempfile.mkdtemp(prefix="compiled-")
+)
 for _name, _value in (
     ("jax_compilation_cache_dir", _COMPILED),
     ("jax_persistent_cache_min_compile_time_secs", 0.0),
@@ -92,7 +98,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     """Throws the compiled programs away."""
-    shutil.rmtree(_COMPILED, ignore_errors=True)
+    if not _IS_WORKER:
+        shutil.rmtree(_COMPILED, ignore_errors=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
