@@ -9,7 +9,7 @@ from flax import linen as nn
 
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.models.precision import ComputeDtype, lower, lower_params
-from ssm_jax.models.stacking import stack
+from ssm_jax.models.stacking import stack, unstack
 from ssm_jax.types import Activations, PyTree
 
 
@@ -67,10 +67,7 @@ def scan_blocks(
     }
     # Rounded before the scan: the stacked copy has half the size then.
     variables["params"] = lower_params(dtype, variables.get("params", {}))
-    keys = {
-        name: jax.random.split(model.make_rng(name), len(names)) for name in scope.rngs
-    }
-    mutable = scope.mutable
+    keys, mutable = _keys(model, len(names)), scope.mutable
 
     def step(x, layer):
         variables, keys, state = layer
@@ -85,10 +82,54 @@ def scan_blocks(
     x, state = match_varying_axes(lower(dtype, x), stack(states))
     x = x.astype(jax.eval_shape(step, x, _entry((variables, keys, state), 0))[0].dtype)
     y, (state, changed) = jax.lax.scan(step, x, (variables, keys, state))
-    for name, tree in changed.items():
-        for i, block_name in enumerate(names):
-            model.put_variable(name, block_name, _entry(tree, i))
+    _put(model, names, changed)
     return y, tuple(_entry(state, i) for i in range(len(names)))
+
+
+def init_blocks(
+    model: nn.Module,
+    block: nn.Module,
+    names: Sequence[str],
+    x: Activations,
+    states: Sequence[PyTree],
+    **flags: Any,
+) -> tuple[Activations, tuple[PyTree, ...]]:
+    """Initializes blocks, each with its own key, and applies them as `scan_blocks`.
+
+    Args:
+      model: The bound model, which is being initialized.
+      block: The block, without a parent.
+      names: Names of the entries of the blocks in ``model``.
+      x: Input of the first block, ``(*b, l, d)``.
+      states: Initial state of each block, of equal structure.
+      **flags: Further arguments of the blocks, the same for all.
+
+    Returns:
+      As `scan_blocks`.
+    """
+
+    def step(x, layer):
+        keys, state = layer
+        (y, state), variables = block.init_with_output(keys, x, state=state, **flags)
+        return y.astype(x.dtype), (state, variables)
+
+    layers = _keys(model, len(names)), stack(states)
+    y, (state, variables) = jax.lax.scan(step, x, layers)
+    _put(model, names, variables)
+    return y, tuple(_entry(state, i) for i in range(len(names)))
+
+
+def _keys(model, n):
+    """A key of each stream of random numbers for each of ``n`` blocks."""
+    scope: Any = model.scope
+    return {name: jax.random.split(model.make_rng(name), n) for name in scope.rngs}
+
+
+def _put(model, names, variables):
+    """Writes stacked variables to the entries of their blocks."""
+    for name, tree in variables.items():
+        for block_name, entry in zip(names, unstack(tree, len(names)), strict=True):
+            model.put_variable(name, block_name, entry)
 
 
 def _alike(trees):

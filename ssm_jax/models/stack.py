@@ -11,7 +11,7 @@ from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import PositionalEmbedding, TokenEncoder
 from ssm_jax.models.norm import AxisName, Norm
 from ssm_jax.models.precision import ComputeDtype, call, widen
-from ssm_jax.models.repeat import can_scan, scan_blocks
+from ssm_jax.models.repeat import can_scan, init_blocks, scan_blocks
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
 
@@ -40,10 +40,10 @@ class SequenceModel(Module):
         gradient instead of stored, which takes one more evaluation of the blocks and
         memory for the activations of one block only.
 
-    Several blocks are evaluated by one `jax.lax.scan` over their stacked parameters, so
-    that the program contains one block, whatever the depth; it holds a second copy of
-    the parameters. In calls of a single step, and where states differ in structure,
-    blocks are applied one after the other.
+    Several blocks are initialized, and evaluated, by one `jax.lax.scan` over their
+    stacked parameters, so that the program contains one block, whatever the depth; it
+    holds a second copy of the parameters. In calls of a single step, and where states
+    differ in structure, blocks are applied one after the other.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -154,17 +154,15 @@ class SequenceModel(Module):
     def _blocks(self, x, states, **flags):
         """Applies the blocks; returns the last output and the final states."""
         names = [f"block_{index}" for index in range(self.n_layers)]
-        # A single step is cheap to compile, and stacking the parameters would take
-        # more time than the step.
-        if (
-            self.n_layers > 1
-            and x.shape[-2] > 1
-            and not self.is_initializing()
-            and can_scan(self.variables, names, states)
-        ):
+        if self.n_layers > 1 and can_scan(self.variables, names, states):
             block = self.block.clone(parent=None, name=None, axis_name=self.axis_name)
-            options = {"dtype": self.dtype, "remat": self.remat}
-            return scan_blocks(self, block, names, x, states, **options, **flags)
+            if self.is_initializing():
+                return init_blocks(self, block, names, x, states, **flags)
+            # A single step is cheap to compile, and stacking the parameters would take
+            # more time than the step.
+            if x.shape[-2] > 1:
+                options = {"dtype": self.dtype, "remat": self.remat}
+                return scan_blocks(self, block, names, x, states, **options, **flags)
 
         def apply(block, x, state):
             return self._call(block, x, state=state, **flags)

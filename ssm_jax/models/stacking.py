@@ -1,5 +1,6 @@
-"""Stacks trees of equal structure, with a gradient that compiles fast on CPUs."""
+"""Stacks trees of equal structure, and splits them, as compiles fast on CPUs."""
 
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -24,14 +25,9 @@ def stack(trees: Sequence[PyTree]) -> PyTree:
     Returns:
       A tree of the same structure.
     """
-    floating = [
-        leaf
-        for leaf in jax.tree.leaves(trees[0])
-        if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) and jnp.size(leaf)
-    ]
-    if not floating or len(trees) == 1 or target_platform() != "cpu":
+    indices = _unknown_to_xla(len(trees), trees[0])
+    if indices is None:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
-    indices = _unknown_to_xla(len(trees), floating[0])
 
     def stack_leaf(*leaves):
         if not jnp.issubdtype(jnp.result_type(leaves[0]), jnp.inexact):
@@ -60,9 +56,34 @@ def _stack_jvp(primals, tangents):
     return stacked, tangent
 
 
-def _unknown_to_xla(n: int, leaf: Array) -> tuple[Int[Array, ""], ...]:
-    """Returns ``0, ..., n - 1`` as results of a branch that XLA cannot foresee."""
-    number = jnp.ravel(jax.lax.stop_gradient(leaf))[0]
+def unstack(tree: PyTree, n: int) -> tuple[PyTree, ...]:
+    """Splits each leaf along its first axis, of ``n`` entries; inverts `stack`.
+
+    On CPUs the slices of a leaf are one kernel, as in the gradient of `stack`.
+    """
+    indices = _unknown_to_xla(n, tree) or range(n)
+    return tuple(_at(tree, index) for index in indices)
+
+
+def _at(tree, index):
+    at = functools.partial(jax.lax.dynamic_index_in_dim, index=index, keepdims=False)
+    return jax.tree.map(at, tree)
+
+
+def _unknown_to_xla(n: int, tree: PyTree) -> tuple[Int[Array, ""], ...] | None:
+    """Returns ``0, ..., n - 1`` as results of a branch that XLA cannot foresee.
+
+    None where they are of no use, or ``tree`` has no number that the branch may depend
+    on.
+    """
+    floating = [
+        leaf
+        for leaf in jax.tree.leaves(tree)
+        if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) and jnp.size(leaf)
+    ]
+    if not floating or n == 1 or target_platform() != "cpu":
+        return None
+    number = jnp.ravel(jax.lax.stop_gradient(floating[0]))[0]
     # False for every number; constants would be compiled into the slices.
     never = (number != number) & (number == number)
     return jax.lax.cond(

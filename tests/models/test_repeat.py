@@ -129,6 +129,56 @@ def test_program_of_more_blocks_has_no_more_products():
     assert products(2) == products(7) > 4
 
 
+@each_block
+def test_initialized_blocks_have_the_variables_and_groups_of_one_block(block):
+    model, _, x, *_ = example(block)
+    encoded = jnp.zeros((2, LENGTH, WIDTH))
+    wanted = jax.eval_shape(block.init, jax.random.key(0), encoded)
+    boxed = jax.eval_shape(model.init, jax.random.key(0), x)
+    for name, of_block in wanted.items():
+        for i in range(DEPTH):
+            found = boxed[name][f"block_{i}"]
+            # The boxes of parameters, and so their groups, are part of the structure.
+            chex.assert_trees_all_equal_structs(found, of_block)
+            chex.assert_trees_all_equal_shapes_and_dtypes(found, of_block)
+
+
+@each_block
+def test_outputs_of_an_initialization_are_those_of_its_variables(block):
+    model, *_, x, states, flags = example(block)
+    run = jax.jit(functools.partial(model.init_with_output, **flags))
+    wanted, variables = run(jax.random.key(0), x, states)
+    variables.pop(METRICS_COLLECTION, None)
+    found = jax.jit(functools.partial(model.apply, **flags))(variables, x, states)
+    chex.assert_trees_all_close(found, wanted, atol=1e-5)
+
+
+def test_each_block_draws_numbers_of_its_own_whatever_the_length():
+    class Draw(nn.Module):
+        @nn.compact
+        def __call__(self, x, state=None, **flags):
+            self.param("number", jax.random.normal)
+            return x, state
+
+    model = stack(Block(Draw(), "scalar"))
+    init = jax.jit(model.init)
+    variables = init(jax.random.key(0), jnp.ones((2, LENGTH, 3)))
+    blocks = [variables["params"][f"block_{i}"]["layer"] for i in range(DEPTH)]
+    assert len({float(of_block["number"]) for of_block in blocks}) == DEPTH
+    of_step = init(jax.random.key(0), jnp.ones((2, 1, 3)))
+    chex.assert_trees_all_equal(of_step, variables)
+
+
+@pytest.mark.full
+def test_initialization_of_more_blocks_draws_by_the_same_program():
+    def draws(depth):
+        model = stack(BLOCKS["batch"]).clone(n_layers=depth)
+        init = jax.jit(model.init).lower(jax.random.key(0), jnp.ones((2, LENGTH, 3)))
+        return init.as_text().count("call @_normal")
+
+    assert draws(2) == draws(7) > 1
+
+
 @pytest.mark.full
 def test_blocks_whose_states_differ_in_kind_are_not_scanned():
     """A state of None beside an array, which a scan cannot hold."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.kernels.platforms import compiling_for
-from ssm_jax.models.stacking import stack
+from ssm_jax.models.stacking import stack, unstack
 
 TREES = [
     {"a": jnp.arange(6.0).reshape(2, 3) + k, "b": jnp.full(2, k, jnp.int32)}
@@ -36,9 +36,17 @@ def test_leaves_are_stacked(platform):
         chex.assert_trees_all_equal(jax.jit(stack)(TREES), plain(TREES))
 
 
-def test_trees_without_floats_are_stacked():
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+def test_stacks_are_split(platform):
+    split = jax.jit(unstack, static_argnums=1)
+    with compiling_for(platform):
+        chex.assert_trees_all_equal(list(split(plain(TREES), len(TREES))), TREES)
+
+
+def test_trees_without_floats_are_stacked_and_split():
     trees = [{"b": tree["b"], "c": None} for tree in TREES]
     chex.assert_trees_all_equal(stack(trees), plain(trees))
+    chex.assert_trees_all_equal(list(unstack(plain(trees), len(trees))), trees)
 
 
 def test_gradient_is_that_of_the_plain_stack():
