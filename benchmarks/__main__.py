@@ -33,8 +33,9 @@ parameters, and to ours without a recurrence; timed in turns. Recorded in
 and channel, and the exponent of the time from 4,096 steps on. Recorded in
 ``experiments/benchmarks/lengths.json``.
 
-``depth``: CPU seconds of compiling a training step, and bytes of its temporaries, with
-4, 8 and 24 layers. Recorded in ``experiments/benchmarks/depth.json``.
+``depth``: CPU seconds of compiling a training step and ``model.init``, and bytes of the
+temporaries of the step, with 4, 8 and 24 layers. Recorded in
+``experiments/benchmarks/depth.json``.
 
 ``startup``: CPU seconds of a process that imports the packages below this library, of
 one that imports it, and of training on digits up to its first step, with and without a

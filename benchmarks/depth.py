@@ -1,4 +1,4 @@
-"""Compilation and memory of a training step by the number of layers."""
+"""Compilation of steps and initializations, and memory, by the number of layers."""
 
 import logging
 import time
@@ -24,7 +24,7 @@ def depth_rows(
     width: int = 128,
     repeats: int,
 ) -> Iterable[Row]:
-    """Compiles the training step of each classifier at each depth.
+    """Compiles the training step and the initialization of each classifier.
 
     Args:
       length: Number of steps of a sequence.
@@ -34,8 +34,9 @@ def depth_rows(
 
     Yields:
       A row for each model, with and without ``remat``, and depth: CPU seconds of
-      tracing, of lowering and of XLA, their sum relative to that of the first depth,
-      instructions of the compiled program, and bytes of temporaries.
+      tracing, of lowering and of XLA for a training step, their sum, instructions of
+      the compiled program and bytes of temporaries; the CPU seconds of compiling
+      ``model.init``; and both sums relative to those of the first depth.
     """
     for name in MODELS:
         # What is imported or computed once per process is not part of a compilation.
@@ -63,10 +64,13 @@ def depth_rows(
                     costs[n_layers].append(_compiled(of_depth))
             least = {
                 n_layers: min(of_depth, key=lambda each: each["compile_cpu_s"])
+                | {"init_cpu_s": min(each["init_cpu_s"] for each in of_depth)}
                 for n_layers, of_depth in costs.items()
             }
+            first, first_init = (
+                least[DEPTHS[0]][name] for name in ("compile_cpu_s", "init_cpu_s")
+            )
             for n_layers, of_depth in least.items():
-                first = least[DEPTHS[0]]["compile_cpu_s"]
                 yield {
                     "what": name,
                     "length": length,
@@ -76,6 +80,7 @@ def depth_rows(
                     "remat": remat,
                     **of_depth,
                     "of_first": of_depth["compile_cpu_s"] / first,
+                    "init_of_first": of_depth["init_cpu_s"] / first_init,
                 }
 
 
@@ -99,6 +104,15 @@ def _compiled(found) -> Row:
         "lower_cpu_s": lower_s,
         "xla_cpu_s": xla_s,
         "compile_cpu_s": trace_s + lower_s + xla_s,
+        "init_cpu_s": _init_cpu_s(found),
         "instructions": str(compiled.as_text()).count(" = "),
         "temp_bytes": memory.temp_size_in_bytes if memory else float("nan"),
     }
+
+
+def _init_cpu_s(found):
+    jax.clear_caches()
+    start = time.process_time()
+    init = jax.jit(found.run.model.init)
+    init.lower(jax.random.key(0), found.batch.inputs[:1]).compile()
+    return time.process_time() - start
