@@ -53,24 +53,10 @@ def depth_rows(
                 )
                 for n_layers in DEPTHS
             }
-            costs = {n_layers: [] for n_layers in DEPTHS}
-            # In turns: a machine is slower for minutes at a time.
-            for turn in range(repeats):
-                for n_layers, of_depth in found.items():
-                    logging.info(
-                        "%s, %d layers, remat %s, turn %d",
-                        *(name, n_layers, remat, turn),
-                    )
-                    costs[n_layers].append(_compiled(of_depth))
-            least = {
-                n_layers: min(of_depth, key=lambda each: each["compile_cpu_s"])
-                | {"init_cpu_s": min(each["init_cpu_s"] for each in of_depth)}
-                for n_layers, of_depth in costs.items()
-            }
-            first, first_init = (
-                least[DEPTHS[0]][name] for name in ("compile_cpu_s", "init_cpu_s")
-            )
-            for n_layers, of_depth in least.items():
+            logging.info("%s, remat %s", name, remat)
+            costs = _minima(found, repeats)
+            first = costs[DEPTHS[0]]
+            for n_layers, cost in costs.items():
                 yield {
                     "what": name,
                     "length": length,
@@ -78,10 +64,24 @@ def depth_rows(
                     "width": width,
                     "layers": n_layers,
                     "remat": remat,
-                    **of_depth,
-                    "of_first": of_depth["compile_cpu_s"] / first,
-                    "init_of_first": of_depth["init_cpu_s"] / first_init,
+                    **cost,
+                    "of_first": cost["compile_cpu_s"] / first["compile_cpu_s"],
+                    "init_of_first": cost["init_cpu_s"] / first["init_cpu_s"],
                 }
+
+
+def _minima(found, repeats) -> dict[int, Row]:
+    """Compiles each classifier in turns; a machine is slower for minutes at a time."""
+    costs = {n_layers: [] for n_layers in found}
+    for turn in range(repeats):
+        for n_layers, of_depth in found.items():
+            logging.info("%d layers, turn %d of %d", n_layers, turn + 1, repeats)
+            costs[n_layers].append(_compiled(of_depth))
+    return {
+        n_layers: min(turns, key=lambda cost: cost["compile_cpu_s"])
+        | {"init_cpu_s": min(cost["init_cpu_s"] for cost in turns)}
+        for n_layers, turns in costs.items()
+    }
 
 
 def _compiled(found) -> Row:

@@ -9,7 +9,7 @@ from flax import linen as nn
 
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.models.precision import ComputeDtype, lower, lower_params
-from ssm_jax.models.stacking import stack, unstack
+from ssm_jax.models.stacking import entry, stack, unstack
 from ssm_jax.types import Activations, PyTree
 
 
@@ -80,10 +80,9 @@ def scan_blocks(
         step = jax.checkpoint(step, prevent_cse=False)
     # The carry must keep its dtype and the mesh axes that it varies over.
     x, state = match_varying_axes(lower(dtype, x), stack(states))
-    x = x.astype(jax.eval_shape(step, x, _entry((variables, keys, state), 0))[0].dtype)
-    y, (state, changed) = jax.lax.scan(step, x, (variables, keys, state))
-    _put(model, names, changed)
-    return y, tuple(_entry(state, i) for i in range(len(names)))
+    x = x.astype(jax.eval_shape(step, x, entry((variables, keys, state), 0))[0].dtype)
+    y, layers = jax.lax.scan(step, x, (variables, keys, state))
+    return y, _put(model, names, [entry(layers, i) for i in range(len(names))])
 
 
 def init_blocks(
@@ -113,10 +112,8 @@ def init_blocks(
         (y, state), variables = block.init_with_output(keys, x, state=state, **flags)
         return y.astype(x.dtype), (state, variables)
 
-    layers = _keys(model, len(names)), stack(states)
-    y, (state, variables) = jax.lax.scan(step, x, layers)
-    _put(model, names, variables)
-    return y, tuple(_entry(state, i) for i in range(len(names)))
+    y, layers = jax.lax.scan(step, x, (_keys(model, len(names)), stack(states)))
+    return y, _put(model, names, unstack(layers, len(names)))
 
 
 def _keys(model, n):
@@ -125,11 +122,12 @@ def _keys(model, n):
     return {name: jax.random.split(model.make_rng(name), n) for name in scope.rngs}
 
 
-def _put(model, names, variables):
-    """Writes stacked variables to the entries of their blocks."""
-    for name, tree in variables.items():
-        for block_name, entry in zip(names, unstack(tree, len(names)), strict=True):
-            model.put_variable(name, block_name, entry)
+def _put(model, names, layers):
+    """Writes the variables of each block to its entry, and returns the states."""
+    for block_name, (_, variables) in zip(names, layers, strict=True):
+        for name, tree in variables.items():
+            model.put_variable(name, block_name, tree)
+    return tuple(state for state, _ in layers)
 
 
 def _alike(trees):
@@ -140,7 +138,3 @@ def _alike(trees):
         return structure, [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
 
     return all(described(tree) == described(trees[0]) for tree in trees[1:])
-
-
-def _entry(tree, index):
-    return jax.tree.map(lambda leaf: leaf[index], tree)

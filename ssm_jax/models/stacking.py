@@ -62,10 +62,11 @@ def unstack(tree: PyTree, n: int) -> tuple[PyTree, ...]:
     On CPUs the slices of a leaf are one kernel, as in the gradient of `stack`.
     """
     indices = _unknown_to_xla(n, tree) or range(n)
-    return tuple(_at(tree, index) for index in indices)
+    return tuple(entry(tree, index) for index in indices)
 
 
-def _at(tree, index):
+def entry(tree: PyTree, index: int | Int[Array, ""]) -> PyTree:
+    """Returns the entry of each leaf along its first axis at ``index``."""
     at = functools.partial(jax.lax.dynamic_index_in_dim, index=index, keepdims=False)
     return jax.tree.map(at, tree)
 

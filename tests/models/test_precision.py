@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import linen as nn
 from flax.core import meta
@@ -98,9 +97,9 @@ def test_modules_compute_in_bfloat16(build):
     assert jax.tree.all(jax.tree.map(np.array_equal, params, same))
     (_, (wanted, _)), of_wanted = exact(same)
     assert 0 < np.abs(y - wanted).max() < 0.05 * np.abs(wanted).max()
-    # The gradient of a bias before BatchNorm is zero, but for what rounding leaves.
-    rounding = 2**-8 * optax.tree.norm(of_wanted)
     for found, leaf in zip(*map(jax.tree.leaves, (grads, of_wanted)), strict=True):
+        # Of a bias before BatchNorm: zero, but for what rounding leaves.
+        rounding = 2.5e-3 if np.linalg.norm(leaf) < 1e-5 else 0
         assert np.linalg.norm(found - leaf) <= 0.1 * np.linalg.norm(leaf) + rounding
 
 
