@@ -26,16 +26,16 @@ torch, if it is installed. Outputs must be equal to those of the peer. Recorded 
 
 ``training_steps``: training steps of small classifiers with S5, S4D, DLR, CES and
 Mamba, relative to plain steps by Flax and optax with these layers and the same
-parameters, and to ours without a recurrence; timed in turns. Recorded in
-``experiments/benchmarks/training_steps.json``.
+parameters, to ours without a recurrence, and to ours with a scan over the blocks; timed
+in turns. Recorded in ``experiments/benchmarks/training_steps.json``.
 
 ``lengths``: S5, LRU, DLR, S4D and CES with 16 channels: nanoseconds and bytes per step
 and channel, and the exponent of the time from 4,096 steps on. Recorded in
 ``experiments/benchmarks/lengths.json``.
 
 ``depth``: CPU seconds of compiling a training step and ``model.init``, and bytes of the
-temporaries of the step, with 4, 8 and 24 layers. Recorded in
-``experiments/benchmarks/depth.json``.
+temporaries of the step, with 4, 8 and 24 layers, by one scan over the blocks and by one
+after the other. Recorded in ``experiments/benchmarks/depth.json``.
 
 ``startup``: CPU seconds of a process that imports the packages below this library, of
 one that imports it, and of training on digits up to its first step, with and without a

@@ -75,6 +75,7 @@ def classifier(
     n_layers: int,
     batch: int = 8,
     remat: bool = False,
+    scan_blocks: bool | None = None,
     recurrent: bool = True,
     learning_rate: float = 1e-3,
 ) -> Classifier:
@@ -87,6 +88,7 @@ def classifier(
       n_layers: Number of blocks.
       batch: Number of sequences.
       remat: See `SequenceModel`.
+      scan_blocks: See `SequenceModel`.
       recurrent: If False, `Identity` is in the place of the recurrence.
       learning_rate: Learning rate of AdamW, without weight decay.
     """
@@ -100,6 +102,7 @@ def classifier(
         n_layers=n_layers,
         head=PooledHead(CLASSES),
         remat=remat,
+        scan_blocks=scan_blocks,
     )
     rng = np.random.default_rng(0)
     spec = TaskSpec(

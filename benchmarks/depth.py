@@ -1,5 +1,6 @@
 """Compilation of steps and initializations, and memory, by the number of layers."""
 
+import itertools
 import logging
 import time
 from collections.abc import Iterable
@@ -33,15 +34,15 @@ def depth_rows(
       repeats: Number of compilations of each, in turns; the minimum counts.
 
     Yields:
-      A row for each model, with and without ``remat``, and depth: CPU seconds of
-      tracing, of lowering and of XLA for a training step, their sum, instructions of
-      the compiled program and bytes of temporaries; the CPU seconds of compiling
-      ``model.init``; and both sums relative to those of the first depth.
+      A row for each model, with and without ``remat`` and ``scan_blocks``, and depth:
+      CPU seconds of tracing, of lowering and of XLA for a training step, their sum,
+      instructions of the compiled program and bytes of temporaries; the CPU seconds of
+      compiling ``model.init``; and both sums relative to those of the first depth.
     """
     for name in MODELS:
         # What is imported or computed once per process is not part of a compilation.
         _compiled(classifier(name, length, width=width, n_layers=2, batch=batch))
-        for remat in (False, True):
+        for remat, scan in itertools.product((False, True), (True, False)):
             found = {
                 n_layers: classifier(
                     name,
@@ -50,10 +51,11 @@ def depth_rows(
                     n_layers=n_layers,
                     batch=batch,
                     remat=remat,
+                    scan_blocks=scan,
                 )
                 for n_layers in DEPTHS
             }
-            logging.info("%s, remat %s", name, remat)
+            logging.info("%s, remat %s, scan_blocks %s", name, remat, scan)
             costs = _minima(found, repeats)
             first = costs[DEPTHS[0]]
             for n_layers, cost in costs.items():
@@ -64,6 +66,7 @@ def depth_rows(
                     "width": width,
                     "layers": n_layers,
                     "remat": remat,
+                    "scan_blocks": scan,
                     **cost,
                     "of_first": cost["compile_cpu_s"] / first["compile_cpu_s"],
                     "init_of_first": cost["init_cpu_s"] / first["init_cpu_s"],

@@ -21,6 +21,13 @@ LEARNING_RATE = 1e-3
 TOLERANCE = 1e-3
 """Bound on the difference of the losses before the first step, relative to ours."""
 
+OURS: Mapping[str, Mapping[str, bool]] = {
+    "ours": {},
+    "identity": {"recurrent": False},
+    "scanned": {"scan_blocks": True},
+}
+"""Fields of the classifiers that take our step."""
+
 
 def training_step_rows(
     length: int,
@@ -41,9 +48,10 @@ def training_step_rows(
 
     Yields:
       A row for each model: seconds of our step, of the plain step of the same model
-      with the same parameters (``plain``), and of our step with the identity in the
-      place of the recurrence (``identity``), median and minimum; the ratios of ours to
-      both, and the difference of the first losses of the plain and our step.
+      with the same parameters (``plain``), of our step with the identity in the place
+      of the recurrence (``identity``) and of our step with a scan over the blocks
+      (``scanned``), median and minimum; the ratios of ours to the others, and the
+      difference of the first losses of the plain and our step.
 
     Raises:
       ArithmeticError: The losses differ by more than `TOLERANCE`.
@@ -52,9 +60,9 @@ def training_step_rows(
     for name, layer in LAYERS.items():
         logging.info("%s, %d steps", name, length)
         runs, losses = {}, {}
-        for what, recurrent in (("ours", True), ("identity", False)):
+        for what, fields in OURS.items():
             found = classifier(
-                name, length, **sizes, recurrent=recurrent, learning_rate=LEARNING_RATE
+                name, length, **sizes, **fields, learning_rate=LEARNING_RATE
             )
             runs[what], losses[what] = _ours(found)
             if what == "ours":
@@ -72,10 +80,11 @@ def training_step_rows(
             "length": length,
             **sizes,
             **seconds,
-            "of_plain": ours / seconds["plain_s"],
-            "of_plain_min": ours_min / seconds["plain_min_s"],
-            "of_identity": ours / seconds["identity_s"],
-            "of_identity_min": ours_min / seconds["identity_min_s"],
+            **{
+                f"of_{other}{suffix}": time / seconds[f"{other}{suffix}_s"]
+                for other in ("plain", "identity", "scanned")
+                for suffix, time in (("", ours), ("_min", ours_min))
+            },
             "difference": difference,
         }
 

@@ -60,7 +60,7 @@ NonNegativeInt = Annotated[
 Depth = Annotated[
     int, Rule("from 1 to 10,000", lambda n: 1 <= n <= 10_000, "6 is typical")
 ]
-"""Number of layers of a model. Every layer is traced and compiled separately."""
+"""Number of layers of a model."""
 
 Seed = Annotated[
     int, Rule("from 0 to 2**32 - 1", lambda n: 0 <= n < 2**32, "for example 0")

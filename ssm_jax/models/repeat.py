@@ -1,4 +1,4 @@
-"""Equal blocks evaluated by one scan, so that a program contains one of them."""
+"""Blocks of equal structure, initialized and applied one after the other."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +29,7 @@ def can_scan(variables: PyTree, names: Sequence[str], states: Sequence[PyTree]) 
     return complete and all(map(_alike, [*collections, states]))
 
 
-def scan_blocks(
+def apply_blocks(
     model: nn.Module,
     block: nn.Module,
     names: Sequence[str],
@@ -38,36 +38,38 @@ def scan_blocks(
     *,
     dtype: ComputeDtype,
     remat: bool,
+    scan: bool,
     **flags: Any,
 ) -> tuple[Activations, tuple[PyTree, ...]]:
     """Applies blocks one after the other, with the variables of each in ``model``.
 
-    The variables of a model keep an entry per block, ``block_0`` and so on, as in a
-    loop over submodules; they are stacked for the scan only. What the blocks change or
-    sow is written back to these entries.
+    The variables of a model keep an entry per block, ``block_0`` and so on; they are
+    stacked for a scan only. What the blocks change or sow is written back to these
+    entries. The keys of the blocks do not depend on ``scan`` and ``remat``.
 
     Args:
       model: The bound model that owns the variables.
       block: The block, without a parent.
       names: Names of the entries of the blocks in ``model``.
       x: Input of the first block, ``(*b, l, d)``.
-      states: Initial state of each block, of equal structure.
+      states: Initial state of each block.
       dtype: Dtype of the computation.
       remat: Whether the backward pass recomputes the activations within each block.
+      scan: Whether the blocks, for which `can_scan` is True, are evaluated by one scan.
       **flags: Further arguments of the blocks, the same for all.
 
     Returns:
       ``(y, states)``: output of the last block, and the final state of each.
     """
     scope: Any = model.scope  # of a bound model
-    variables = {
-        name: stack([tree[block] for block in names])
-        for name, tree in model.variables.items()
-        if names[0] in tree
-    }
-    # Rounded before the scan: the stacked copy has half the size then.
-    variables["params"] = lower_params(dtype, variables.get("params", {}))
     keys, mutable = _keys(model, len(names)), scope.mutable
+
+    def variables_of(name):
+        found = {
+            key: tree[name] for key, tree in model.variables.items() if name in tree
+        }
+        # Rounded before a scan: the stacked copy has half the size then.
+        return found | {"params": lower_params(dtype, found.get("params", {}))}
 
     def step(x, layer):
         variables, keys, state = layer
@@ -77,12 +79,21 @@ def scan_blocks(
 
     if remat:
         # A scan already prevents that forward and recomputed operations are merged.
-        step = jax.checkpoint(step, prevent_cse=False)
-    # The carry must keep its dtype and the mesh axes that it varies over.
-    x, state = match_varying_axes(lower(dtype, x), stack(states))
-    x = x.astype(jax.eval_shape(step, x, entry((variables, keys, state), 0))[0].dtype)
-    y, layers = jax.lax.scan(step, x, (variables, keys, state))
-    return y, _put(model, names, [entry(layers, i) for i in range(len(names))])
+        step = jax.checkpoint(step, prevent_cse=not scan)
+    x, variables = lower(dtype, x), [variables_of(name) for name in names]
+    if scan:
+        # The carry must keep its dtype and the mesh axes that it varies over.
+        x, state = match_varying_axes(x, stack(states))
+        layers = stack(variables), keys, state
+        x = x.astype(jax.eval_shape(step, x, entry(layers, 0))[0].dtype)
+        x, found = jax.lax.scan(step, x, layers)
+        results = [entry(found, i) for i in range(len(names))]
+    else:
+        results = []
+        for i, layer in enumerate(zip(variables, states, strict=True)):
+            x, result = step(x, (layer[0], entry(keys, i), layer[1]))
+            results.append(result)
+    return x, _put(model, names, results)
 
 
 def init_blocks(
@@ -93,7 +104,7 @@ def init_blocks(
     states: Sequence[PyTree],
     **flags: Any,
 ) -> tuple[Activations, tuple[PyTree, ...]]:
-    """Initializes blocks, each with its own key, and applies them as `scan_blocks`.
+    """Initializes blocks, each with its own key, and applies them as `apply_blocks`.
 
     Args:
       model: The bound model, which is being initialized.
@@ -104,7 +115,7 @@ def init_blocks(
       **flags: Further arguments of the blocks, the same for all.
 
     Returns:
-      As `scan_blocks`.
+      As `apply_blocks`.
     """
 
     def step(x, layer):

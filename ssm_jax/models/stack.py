@@ -5,15 +5,20 @@ from flax import linen as nn
 
 from ssm_jax.fields import Depth, Fraction
 from ssm_jax.kernels.arguments import check_flags
+from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import PositionalEmbedding, TokenEncoder
 from ssm_jax.models.norm import AxisName, Norm
 from ssm_jax.models.precision import ComputeDtype, call, widen
-from ssm_jax.models.repeat import can_scan, init_blocks, scan_blocks
+from ssm_jax.models.repeat import apply_blocks, can_scan, init_blocks
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
+
+# On CPUs, fewer blocks compile about as fast one after the other, and their steps take
+# less time (`benchmarks.depth`, `benchmarks.training_steps`).
+_SCAN_FROM_ON_CPU = 8
 
 
 class SequenceModel(Module):
@@ -39,11 +44,15 @@ class SequenceModel(Module):
       remat: Whether the activations within each block are computed again for the
         gradient instead of stored, which takes one more evaluation of the blocks and
         memory for the activations of one block only.
+      scan_blocks: Whether the blocks are evaluated by one `jax.lax.scan` over their
+        stacked parameters, so that the program contains one block, whatever the depth;
+        it holds a second copy of the parameters, and copies what the gradient needs
+        into stacked arrays. None: yes, but for fewer than 8 blocks without ``remat`` on
+        CPUs. In calls of a single step, and where states differ in structure, blocks
+        are applied one after the other.
 
-    Several blocks are initialized, and evaluated, by one `jax.lax.scan` over their
-    stacked parameters, so that the program contains one block, whatever the depth; it
-    holds a second copy of the parameters. In calls of a single step, and where states
-    differ in structure, blocks are applied one after the other.
+    Several blocks are initialized by one scan in any case. No number drawn, for
+    parameters or dropout, depends on ``scan_blocks`` or ``remat``.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -75,6 +84,7 @@ class SequenceModel(Module):
     axis_name: AxisName = None
     dtype: ComputeDtype = "float32"
     remat: bool = False
+    scan_blocks: bool | None = None
 
     @property
     def recurrence(self) -> Recurrence | None:
@@ -154,28 +164,30 @@ class SequenceModel(Module):
     def _blocks(self, x, states, **flags):
         """Applies the blocks; returns the last output and the final states."""
         names = [f"block_{index}" for index in range(self.n_layers)]
-        if self.n_layers > 1 and can_scan(self.variables, names, states):
-            block = self.block.clone(parent=None, name=None, axis_name=self.axis_name)
-            if self.is_initializing():
-                return init_blocks(self, block, names, x, states, **flags)
+        block = self.block.clone(parent=None, name=None, axis_name=self.axis_name)
+        alike = self.n_layers > 1 and can_scan(self.variables, names, states)
+        if not self.is_initializing():
             # A single step is cheap to compile, and stacking the parameters would take
             # more time than the step.
-            if x.shape[-2] > 1:
-                options = {"dtype": self.dtype, "remat": self.remat}
-                return scan_blocks(self, block, names, x, states, **options, **flags)
-
-        def apply(block, x, state):
-            return self._call(block, x, state=state, **flags)
-
-        if self.remat:
-            apply = nn.remat(apply)
+            scan = alike and x.shape[-2] > 1 and self._scans_blocks()
+            options = {"dtype": self.dtype, "remat": self.remat, "scan": scan}
+            return apply_blocks(self, block, names, x, states, **options, **flags)
+        if alike:
+            return init_blocks(self, block, names, x, states, **flags)
         final_states = []
         for name, initial in zip(names, states, strict=True):
             # A copy per layer, because one shared module would share its parameters.
             block = self.block.copy(name=name, axis_name=self.axis_name)
-            x, final = apply(block, x, initial)
+            x, final = self._call(block, x, state=initial, **flags)
             final_states.append(final)
         return x, tuple(final_states)
+
+    def _scans_blocks(self):
+        if self.scan_blocks is not None:
+            return self.scan_blocks
+        # On CPUs, XLA computes only the blocks of a scan again when they are needed.
+        few = self.n_layers < _SCAN_FROM_ON_CPU and not self.remat
+        return not few or target_platform() != "cpu"
 
     def _call(self, module, *args, **flags):
         return call(self.dtype, module, *args, **flags)

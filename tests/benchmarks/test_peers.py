@@ -70,6 +70,7 @@ def test_training_step_is_compared_with_plain_and_without_a_recurrence(monkeypat
     assert row["what"] == "CES" and row["difference"] < 1e-5
     assert row["of_plain"] == row["ours_s"] / row["plain_s"]
     assert row["of_identity_min"] == row["ours_min_s"] / row["identity_min_s"]
+    assert row["of_scanned"] == row["ours_s"] / row["scanned_s"]
 
 
 @pytest.mark.nightly
@@ -77,11 +78,12 @@ def test_depth_is_compared_with_the_first_one(monkeypatch):
     monkeypatch.setattr(depth, "MODELS", ("CES",))
     monkeypatch.setattr(depth, "DEPTHS", (2, 3))
     rows = list(depth.depth_rows(12, batch=2, width=16, repeats=1))
-    assert [(row["layers"], row["remat"]) for row in rows] == [
-        (2, False),
-        (3, False),
-        (2, True),
-        (3, True),
+    fields = ("remat", "scan_blocks", "layers")
+    assert [tuple(row[name] for name in fields) for row in rows] == [
+        (remat, scan, n_layers)
+        for remat in (False, True)
+        for scan in (True, False)
+        for n_layers in (2, 3)
     ]
     first, second = rows[:2]
     assert first["of_first"] == 1

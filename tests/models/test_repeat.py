@@ -10,6 +10,7 @@ import pytest
 from flax import linen as nn
 from flax.core import meta
 
+from ssm_jax.kernels import compiling_for
 from ssm_jax.layers import ChannelMixing, Mamba, RecurrentLayer
 from ssm_jax.metrics import METRICS_COLLECTION, Mean, log_metric, sown_metrics
 from ssm_jax.models import Block, Norm, SequenceModel, StepHead, VectorEncoder
@@ -47,6 +48,7 @@ each_block = pytest.mark.parametrize("block", tiered(BLOCKS, full=1))
 
 
 def stack(block, **fields):
+    fields = {"scan_blocks": True} | fields
     return SequenceModel(VectorEncoder(WIDTH), block, DEPTH, StepHead(2), **fields)
 
 
@@ -91,12 +93,20 @@ def one_by_one(model, variables, x, states, *, mutable, **flags):
     return (model.head.apply(own("head"), x), tuple(finals)), changed
 
 
+EVALUATIONS = {
+    "scan": {"scan_blocks": True},
+    "loop": {"scan_blocks": False},
+    "remat": {"scan_blocks": True, "remat": True},
+    "loop-remat": {"scan_blocks": False, "remat": True},
+}
+
+
 @each_block
-@pytest.mark.parametrize("remat", tiered([False, True], full=[False]))
-def test_scan_computes_what_the_blocks_compute_one_after_the_other(block, remat):
+@pytest.mark.parametrize("fields", tiered(EVALUATIONS, full=["scan", "loop"]))
+def test_model_computes_what_its_blocks_compute(block, fields):
     """Outputs, final states, moments of BatchNorm, metrics and gradients."""
     model, variables, x, states, flags = example(block)
-    scanned = model.clone(remat=remat)
+    evaluated = model.clone(**fields)
     flags = flags | {"train": True, "mutable": ["batch_stats", METRICS_COLLECTION]}
 
     def found(apply):
@@ -108,7 +118,7 @@ def test_scan_computes_what_the_blocks_compute_one_after_the_other(block, remat)
         of = jax.value_and_grad(loss, has_aux=True)
         return jax.jit(of)(variables["params"], x, states)
 
-    given = found(lambda *args: scanned.apply(*args, **flags))
+    given = found(lambda *args: evaluated.apply(*args, **flags))
     wanted = found(lambda *args: one_by_one(model, *args, **flags))
     chex.assert_trees_all_close(given, wanted, rtol=1e-5, atol=2e-6)
     if isinstance(block.layer, Logged):
@@ -127,6 +137,30 @@ def test_program_of_more_blocks_has_no_more_products():
         return jax.jit(step).lower(variables).as_text().count("dot_general")
 
     assert products(2) == products(7) > 4
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("platform", "depth", "remat", "scans"),
+    [
+        ("cpu", 7, False, False),
+        ("cpu", 8, False, True),
+        ("cpu", 2, True, True),
+        ("tpu", 2, False, True),
+    ],
+)
+def test_few_blocks_are_not_scanned_on_cpus(platform, depth, remat, scans):
+    class Same(nn.Module):
+        def __call__(self, x, state=None, **flags):
+            return x, state
+
+    model = stack(Block(Same(), "scalar"), scan_blocks=None, remat=remat)
+    model = model.clone(n_layers=depth)
+    x = jnp.ones((2, LENGTH, 3))
+    variables = meta.unbox(jax.eval_shape(model.init, jax.random.key(0), x))
+    with compiling_for(platform):
+        program = jax.make_jaxpr(model.apply)(variables, x)
+    assert ("scan[" in str(program)) == scans
 
 
 @each_block
@@ -191,7 +225,7 @@ def test_blocks_whose_states_differ_in_kind_are_not_scanned():
 
 
 @pytest.mark.full
-def test_dropout_of_each_block_has_its_own_mask():
+def test_dropout_of_each_block_has_its_own_mask_however_it_is_evaluated():
     class Ones(nn.Module):
         @nn.compact
         def __call__(self, x, state=None, **flags):
@@ -200,16 +234,19 @@ def test_dropout_of_each_block_has_its_own_mask():
     model = stack(Block(Ones(), "scalar", prenorm=True, dropout=0.5))
     x = np.zeros((64, LENGTH, 3), np.float32)
     variables = meta.unbox(model.init(jax.random.key(0), x))
-    _, seen = model.apply(
-        variables,
-        x,
-        train=True,
-        rngs={"dropout": jax.random.key(1)},
-        capture_intermediates=True,
-    )
-    masks = [
-        seen["intermediates"][f"block_{i}"]["RowDropout_0"]["__call__"][0] > 0
-        for i in range(DEPTH)
-    ]
+
+    def masks(**fields):
+        _, seen = model.clone(**fields).apply(
+            variables,
+            x,
+            train=True,
+            rngs={"dropout": jax.random.key(1)},
+            capture_intermediates=True,
+        )
+        blocks = (seen["intermediates"][f"block_{i}"] for i in range(DEPTH))
+        return [found["RowDropout_0"]["__call__"][0] > 0 for found in blocks]
+
+    scanned = masks(scan_blocks=True)
     for i, j in ((0, 1), (0, 2), (1, 2)):
-        assert 0.3 < np.mean(masks[i] != masks[j]) < 0.7
+        assert 0.3 < np.mean(scanned[i] != scanned[j]) < 0.7
+    chex.assert_trees_all_equal(masks(scan_blocks=False), scanned)
