@@ -29,6 +29,10 @@ Mamba, relative to plain steps by Flax and optax with these layers and the same
 parameters, to ours without a recurrence, and to ours with a scan over the blocks; timed
 in turns. Recorded in ``experiments/benchmarks/training_steps.json``.
 
+``huge_pages``: training steps of small classifiers on a CPU with huge pages of memory,
+by ``GLIBC_TUNABLES=glibc.malloc.hugetlb=1``, relative to the usual pages. Recorded in
+``experiments/benchmarks/huge_pages.json``.
+
 ``lengths``: S5, LRU, DLR, S4D and CES with 16 channels: nanoseconds and bytes per step
 and channel, and the exponent of the time from 4,096 steps on. Recorded in
 ``experiments/benchmarks/lengths.json``.
@@ -113,6 +117,7 @@ from benchmarks import (
     depth,
     finite,
     generators,
+    huge_pages,
     iterations,
     kernels,
     language,
@@ -150,6 +155,7 @@ SUITES = {
     "training_steps": (training_steps.training_step_rows, (1024,)),
     "lengths": (lengths.length_rows, (2**14, 2**16, 2**18, 2**20)),
     "depth": (depth.depth_rows, (1024,)),
+    "huge_pages": (huge_pages.huge_page_rows, (1024,)),
     "startup": (startup.startup_rows, (1,)),
     "smoothing": (smoothing.smoothing_rows, (4096,)),
     "iterations": (iterations.iteration_rows, (176, 784, 4096, 16384)),

@@ -11,7 +11,7 @@ import optax
 from flax import linen as nn
 
 from benchmarks import plain
-from benchmarks.classifiers import CLASSES, classifier
+from benchmarks.classifiers import CLASSES, Classifier, classifier
 from benchmarks.measurement import Row, in_turns
 from ssm_jax.training.step import train_step
 from ssm_jax.types import Activations, Array, Outputs, PyTree
@@ -64,7 +64,7 @@ def training_step_rows(
             found = classifier(
                 name, length, **sizes, **fields, learning_rate=LEARNING_RATE
             )
-            runs[what], losses[what] = _ours(found)
+            runs[what], losses[what] = our_step(found)
             if what == "ours":
                 runs["plain"], losses["plain"] = _plain(layer, found)
         difference = abs(losses["plain"] / losses["ours"] - 1)
@@ -89,7 +89,7 @@ def training_step_rows(
         }
 
 
-def _ours(found) -> tuple[Callable[[], Array], float]:
+def our_step(found: Classifier) -> tuple[Callable[[], Array], float]:
     """Returns our step, which continues from its last state, and the first loss."""
     step = jax.jit(partial(train_step, found.run), donate_argnums=0)
     batch = jax.tree.map(jnp.asarray, found.batch)
@@ -105,7 +105,7 @@ def _ours(found) -> tuple[Callable[[], Array], float]:
 
 
 def _plain(layer, found) -> tuple[Callable[[], Array], float]:
-    """As `_ours`, of `optax.adamw` and a loop over blocks with a plain layer."""
+    """As `our_step`, of `optax.adamw` and a loop over blocks with a plain layer."""
     transform = optax.adamw(LEARNING_RATE, weight_decay=0.0)
     x, targets = jnp.asarray(found.batch.inputs), jnp.asarray(found.batch.targets)
 

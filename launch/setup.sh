@@ -24,3 +24,6 @@ if [[ ! -f $VENV/ready || $(cat "$VENV/ready") != "$wanted" ]]; then
 fi
 # shellcheck source=/dev/null
 source "$VENV/bin/activate"
+
+# Large arrays in huge pages of memory, where Linux has them: see docs/performance.md.
+export GLIBC_TUNABLES=${GLIBC_TUNABLES-glibc.malloc.hugetlb=1}

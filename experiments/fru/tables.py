@@ -61,7 +61,7 @@ PAPER = Paper(
             "MNIST row by row (the paper prints no numbers)",
             "28 steps: which units and frequencies learn most?",
             cells("fru/pixel_mnist", inputs=("rows",), model=_UNITS),
-            reason="hours on a CPU, not all run yet; " + _CURVES,
+            reason=_CURVES,
         ),
         Table(
             "Figure 12",

@@ -15,6 +15,7 @@ from benchmarks import (
     decoding,
     finite,
     generators,
+    huge_pages,
     iterations,
     kernels,
     language,
@@ -75,6 +76,16 @@ def test_a_training_starts_with_the_imports_and_compiles_less_from_a_cache():
 def test_a_process_that_fails_before_the_step_is_an_error():
     with pytest.raises(RuntimeError, match="no_such_module"):
         startup.seconds_until(["-c", "import no_such_module"], 1)
+
+
+@pytest.mark.nightly
+def test_pages_are_compared_in_processes_of_their_own(monkeypatch):
+    monkeypatch.setattr(huge_pages, "MODELS", ("CES",))
+    (row,) = huge_pages.huge_page_rows(12, repeats=1)
+    assert row["ratio"] == row["huge_s"] / row["usual_s"] > 0
+    monkeypatch.setattr(huge_pages, "MODELS", ("no model",))
+    with pytest.raises(RuntimeError, match="process of no model failed"):
+        list(huge_pages.huge_page_rows(12, repeats=1))
 
 
 @pytest.mark.nightly
