@@ -70,7 +70,6 @@ def _in_process(name, length, tunables) -> Iterator[Callable[[], str]]:
             return answer
 
         yield take
-        stdin.close()
 
 
 def _take_steps(name: str, length: str) -> None:

@@ -90,8 +90,9 @@ def apply_blocks(
         results = [entry(found, i) for i in range(len(names))]
     else:
         results = []
-        for i, layer in enumerate(zip(variables, states, strict=True)):
-            x, result = step(x, (layer[0], entry(keys, i), layer[1]))
+        each_key = [entry(keys, i) for i in range(len(names))]
+        for layer in zip(variables, each_key, states, strict=True):
+            x, result = step(x, layer)
             results.append(result)
     return x, _put(model, names, results)
 
