@@ -74,7 +74,10 @@ def depth_rows(
 
 
 def _minima(found, repeats) -> dict[int, Row]:
-    """Compiles each classifier in turns; a machine is slower for minutes at a time."""
+    """Compiles each classifier in turns; returns the costs of the fastest compilations.
+
+    A machine is slower for minutes at a time.
+    """
     costs = {n_layers: [] for n_layers in found}
     for turn in range(repeats):
         for n_layers, of_depth in found.items():

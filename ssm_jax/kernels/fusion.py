@@ -4,18 +4,19 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.types import PyTree
+from ssm_jax.types import Array, Bool, PyTree
 
 
 def materialized(values: PyTree) -> PyTree:
-    """Returns floating-point values that CPUs evaluate once, whatever reads them.
+    """Returns values that CPUs evaluate once, whatever reads them.
 
-    There, XLA fuses the operations that form a small array into those that read it, and
-    evaluates them anew for each element that it is broadcast to; it removes
-    `jax.lax.optimization_barrier` before. It fuses nothing with a conditional.
+    There, XLA fuses the operations that form an array into each of those that read it,
+    and evaluates them anew in all of them, and anew for each element that a small array
+    is broadcast to; it removes `jax.lax.optimization_barrier` before. It fuses nothing
+    with a conditional.
 
     Args:
-      values: Arrays. If all elements of the first are NaN, all elements become NaN.
+      values: Floating-point or complex arrays.
 
     Returns:
       ``values``.
@@ -24,13 +25,31 @@ def materialized(values: PyTree) -> PyTree:
       >>> print(materialized(jnp.ones(2)))
       [1. 1.]
     """
-    if target_platform() != "cpu":
+    false = false_unknown_to_xla(values) if target_platform() == "cpu" else None
+    if false is None:
         return values
-    first = jax.tree.leaves(values)[0]
 
-    def invalid(values):
-        # Without a gradient, which under `vmap` would be 0 times NaN.
-        return jax.tree.map(lambda leaf: jnp.nan * leaf, jax.lax.stop_gradient(values))
+    def never_taken(values):
+        return jax.tree.map(jnp.negative, values)
 
-    # A condition that holds and that the compiler cannot evaluate.
-    return jax.lax.cond(jnp.any(first == first), lambda v: v, invalid, values)
+    return jax.lax.cond(false, never_taken, lambda values: values, values)
+
+
+def false_unknown_to_xla(values: PyTree) -> Bool[Array, ""] | None:
+    """Returns False, from a comparison that XLA does not evaluate while it compiles.
+
+    A branch that is chosen by a constant is no branch in the compiled program.
+
+    Args:
+      values: Arrays, of which one element is read.
+
+    Returns:
+      False; None if ``values`` have no element that is a floating-point or a complex
+      number, as the comparison needs.
+    """
+    for leaf in jax.tree.leaves(values):
+        if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) and jnp.size(leaf):
+            number = jnp.ravel(jax.lax.stop_gradient(leaf))[0]
+            # Of a number the first is False, of NaN the second.
+            return (number != number) & (number == number)
+    return None

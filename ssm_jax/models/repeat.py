@@ -63,11 +63,10 @@ def apply_blocks(
     """
     scope: Any = model.scope  # of a bound model
     keys, mutable = _keys(model, len(names)), scope.mutable
+    collections = model.variables
 
     def variables_of(name):
-        found = {
-            key: tree[name] for key, tree in model.variables.items() if name in tree
-        }
+        found = {key: tree[name] for key, tree in collections.items() if name in tree}
         # Rounded before a scan: the stacked copy has half the size then.
         return found | {"params": lower_params(dtype, found.get("params", {}))}
 

@@ -165,14 +165,13 @@ class SequenceModel(Module):
         """Applies the blocks; returns the last output and the final states."""
         names = [f"block_{index}" for index in range(self.n_layers)]
         block = self.block.clone(parent=None, name=None, axis_name=self.axis_name)
-        alike = self.n_layers > 1 and can_scan(self.variables, names, states)
+        wanted = self.is_initializing() or self._scans_blocks(x.shape[-2])
+        several = wanted and self.n_layers > 1
+        scan = several and can_scan(self.variables, names, states)
         if not self.is_initializing():
-            # A single step is cheap to compile, and stacking the parameters would take
-            # more time than the step.
-            scan = alike and x.shape[-2] > 1 and self._scans_blocks()
             options = {"dtype": self.dtype, "remat": self.remat, "scan": scan}
             return apply_blocks(self, block, names, x, states, **options, **flags)
-        if alike:
+        if scan:
             return init_blocks(self, block, names, x, states, **flags)
         final_states = []
         for name, initial in zip(names, states, strict=True):
@@ -182,7 +181,11 @@ class SequenceModel(Module):
             final_states.append(final)
         return x, tuple(final_states)
 
-    def _scans_blocks(self):
+    def _scans_blocks(self, length):
+        # A single step is cheap to compile, and stacking the parameters would take more
+        # time than the step.
+        if length == 1:
+            return False
         if self.scan_blocks is not None:
             return self.scan_blocks
         # On CPUs, XLA computes only the blocks of a scan again when they are needed.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.fusion import false_unknown_to_xla
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.types import Array, Int, PyTree
@@ -77,18 +78,13 @@ def _unknown_to_xla(n: int, tree: PyTree) -> tuple[Int[Array, ""], ...] | None:
     None where they are of no use, or ``tree`` has no number that the branch may depend
     on.
     """
-    floating = [
-        leaf
-        for leaf in jax.tree.leaves(tree)
-        if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) and jnp.size(leaf)
-    ]
-    if not floating or n == 1 or target_platform() != "cpu":
+    # Constants would be compiled into the slices.
+    if n == 1 or target_platform() != "cpu":
         return None
-    number = jnp.ravel(jax.lax.stop_gradient(floating[0]))[0]
-    # False for every number; constants would be compiled into the slices.
-    never = (number != number) & (number == number)
+    if (false := false_unknown_to_xla(tree)) is None:
+        return None
     return jax.lax.cond(
-        never,
+        false,
         lambda: tuple(jnp.zeros((), jnp.int32) for _ in range(n)),
         lambda: tuple(jnp.asarray(k, jnp.int32) for k in range(n)),
     )

@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from ssm_jax.kernels import compiling_for
-from ssm_jax.kernels.fusion import materialized
+from ssm_jax.kernels.fusion import false_unknown_to_xla, materialized
 
 
 def test_values_and_derivatives_are_those_of_the_argument():
@@ -44,3 +45,16 @@ def test_a_small_array_is_not_evaluated_for_each_element_that_reads_it():
 
     fused, apart = fusion_of_both(jnp.ones(8))
     assert "conditional" not in fused and "conditional" in apart
+
+
+@pytest.mark.parametrize("number", [0.0, -0.0, 1.5, jnp.inf, jnp.nan, 1j, jnp.nan * 1j])
+def test_branch_is_never_taken(number):
+    given = jnp.array([number, 2.0])
+    assert not jax.jit(false_unknown_to_xla)(given)
+    np.testing.assert_array_equal(jax.jit(materialized)(given), given)
+
+
+def test_trees_without_a_floating_point_element_have_no_branch():
+    trees = {"none": None, "empty": jnp.zeros((0, 2)), "integers": jnp.arange(3)}
+    assert false_unknown_to_xla(trees) is None
+    assert materialized(trees) is trees
