@@ -30,7 +30,7 @@ class Circle(NamedTuple):
 
     Attributes:
       outer: First factor, even.
-      inner: Second factor, a power of two.
+      inner: Second factor; of `circle`, a power of two.
     """
 
     outer: int

@@ -15,7 +15,12 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels.arguments import check_floating
-from ssm_jax.kernels.circular import circle, circular_convolution, fft_length
+from ssm_jax.kernels.circular import (
+    before_the_start,
+    circle,
+    convolution_on,
+    fft_length,
+)
 from ssm_jax.kernels.fusion import materialized
 from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
 from ssm_jax.types import Array, Float, Inexact
@@ -125,7 +130,7 @@ def causal_convolution(
     kernel = kernel[:, :length]
     # Padding to the length of the linear convolution prevents wrap-around.
     on = circle(length + kernel.shape[-1] - 1)
-    return circular_convolution(u, kernel, on)
+    return convolution_on(on, u, kernel)
 
 
 @jax.jit
@@ -165,11 +170,11 @@ def bidirectional_convolution(
     length = u.shape[-2]
     forward, backward = forward[:, :length], backward[:, :length]
     taps = forward.shape[-1]
-    # Lags -1, -2, ... are the last taps of a circular kernel.
     on = circle(length + taps)
     gap = jnp.zeros((len(forward), on.size - 2 * taps), forward.dtype)
-    kernel = jnp.concatenate([forward, gap, jnp.flip(backward, -1)], -1)
-    return circular_convolution(u, kernel, on)
+    future = before_the_start(jnp.flip(backward, -1))
+    kernel = jnp.concatenate([forward, gap, future], -1)
+    return convolution_on(on, u, kernel)
 
 
 @jax.jit
@@ -243,13 +248,14 @@ def fft_solver(
 
     def solve(b, reset_in_scan_order, reverse):
         del reset_in_scan_order  # A convolution has no resets.
-        b = jnp.swapaxes(jnp.flip(b, -2) if reverse else b, -1, -2)
-        size = fft_length(2 * length - 1)
+        b = jnp.flip(b, -2) if reverse else b
         if jnp.iscomplexobj(kernel) or jnp.iscomplexobj(b):
-            h = jnp.fft.ifft(jnp.fft.fft(b, size) * jnp.fft.fft(kernel, size))
+            size = fft_length(2 * length - 1)
+            spectrum = jnp.fft.fft(jnp.swapaxes(b, -1, -2), size)
+            h = jnp.fft.ifft(spectrum * jnp.fft.fft(kernel, size))
+            h = jnp.swapaxes(h[..., :length], -1, -2)
         else:
-            h = jnp.fft.irfft(jnp.fft.rfft(b, size) * jnp.fft.rfft(kernel, size), size)
-        h = jnp.swapaxes(h[..., :length], -1, -2)
+            h = convolution_on(circle(2 * length - 1), b, kernel)
         return jnp.flip(h, -2) if reverse else h
 
     return solve

@@ -34,7 +34,7 @@ __all__ = ["by_convolution", "convolve_modes", "last_inputs"]
 
 # On CPUs an FFT of more than `_LONGEST_FFT` steps leaves the cache, and convolutions of
 # blocks with a state between them are faster, if there are not too many modes.
-_LONGEST_FFT = 2**17
+_LONGEST_FFT = 2**16
 _BLOCK = 2**14
 _MODES_OF_BLOCKS = 64
 
