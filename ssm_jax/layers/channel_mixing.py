@@ -9,6 +9,7 @@ from flax import linen as nn
 
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.fusion import materialized
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Outputs
@@ -38,7 +39,8 @@ def _gelu_jvp(primals, tangents):
     # x, so that float64 constants do not promote the result.
     cdf = 0.5 * jax.lax.erfc(-x * np.sqrt(0.5).astype(x.dtype))
     pdf = jnp.exp(-0.5 * jnp.square(x)) * np.sqrt(0.5 / np.pi).astype(x.dtype)
-    return gelu(x), (cdf + x * pdf) * x_dot
+    # Once, with the value: a gradient would keep several parts of it, or form it anew.
+    return gelu(x), materialized(cdf + x * pdf) * x_dot
 
 
 InitScheme = Literal["uniform", "xavier", "normal", "truncated_normal"]
