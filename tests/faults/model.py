@@ -6,8 +6,8 @@ _KERNELS = (
     Fault(
         "stretch_ignores_reset",
         "ssm_jax/kernels/scan.py",
-        "carried = _multiply(jnp.where(was_reset, 0, power), h_prev[..., None, :])",
-        "carried = _multiply(power, h_prev[..., None, :])",
+        "kept = jnp.where(at(k, was_reset), 0, before)",
+        "kept = before",
     ),
     Fault(
         "reverse_reset_not_shifted",
@@ -24,8 +24,8 @@ _KERNELS = (
     Fault(
         "fft_wraps_around",
         "ssm_jax/kernels/fft.py",
-        "return _circular(u, kernel, length + kernel.shape[-1] - 1)",
-        "return _circular(u, kernel, length)",
+        "on = circle(length + kernel.shape[-1] - 1)",
+        "on = circle(length)",
     ),
     Fault(
         "attention_reads_state_behind_reset",
@@ -50,7 +50,7 @@ _RECURRENCES = (
     ),
     Fault(
         "initial_state_decays_over_padding",
-        "ssm_jax/recurrences/families/time_invariant.py",
+        "ssm_jax/recurrences/families/modal_convolution.py",
         "steps = jnp.asarray(length if lengths is None else lengths)",
         "steps = jnp.asarray(length)",
     ),
@@ -95,9 +95,9 @@ _RECURRENCES = (
 _LAYERS = (
     Fault(
         "attention_mask_on_queries",
-        "ssm_jax/layers/attention.py",
-        "visible &= mask[..., None, None, :]",
-        "visible &= mask[..., None, :, None]",
+        "ssm_jax/layers/softmax.py",
+        "visible &= mask[..., None, :]",
+        'visible &= jnp.take(mask, steps, axis=-1, mode="clip")[..., :, None]',
     ),
     Fault(
         "convolution_window_ends_in_padding",
@@ -138,14 +138,14 @@ _LAYERS = (
     Fault(
         "positions_start_at_one",
         "ssm_jax/models/encoders.py",
-        "position = jnp.cumsum(valid, -1) - valid",
-        "position = jnp.cumsum(valid, -1)",
+        "position = before[..., None] + jnp.cumsum(valid, -1) - valid",
+        "position = before[..., None] + jnp.cumsum(valid, -1)",
     ),
     Fault(
         "blocks_without_mask",
         "ssm_jax/models/stack.py",
-        "block(x, initial, reset=reset, mask=mask, train=train)",
-        "block(x, initial, reset=reset, train=train)",
+        'flags = {"reset": reset, "mask": mask, "train": train}',
+        'flags = {"reset": reset, "mask": None, "train": train}',
     ),
 )
 

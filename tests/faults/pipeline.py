@@ -5,17 +5,17 @@ from tests.faults.fault import Fault
 _TASKS = (
     Fault(
         "same_order_each_epoch",
-        "ssm_jax/tasks/base.py",
+        "ssm_jax/tasks/order.py",
         'generator("order of an epoch", split, seed, epoch)',
         'generator("order of an epoch", split, seed, 0)',
     ),
     Fault(
         "first_filler_row_counts",
-        "ssm_jax/tasks/base.py",
-        "rows = position * batch_size + np.arange(batch_size)\n"
-        "    return np.minimum(rows, n - 1), rows < n",
-        "rows = position * batch_size + np.arange(batch_size)\n"
-        "    return np.minimum(rows, n - 1), rows <= n",
+        "ssm_jax/tasks/order.py",
+        "indices = position * batch_size + np.arange(batch_size)[rows or _ALL]\n"
+        "    return np.minimum(indices, n - 1), indices < n",
+        "indices = position * batch_size + np.arange(batch_size)[rows or _ALL]\n"
+        "    return np.minimum(indices, n - 1), indices <= n",
     ),
     Fault(
         "shift_wraps_around",
@@ -26,8 +26,8 @@ _TASKS = (
     Fault(
         "target_behind_text_counts",
         "ssm_jax/tasks/text/folder.py",
-        "(positions[:, 1:] <= last)",
-        "(positions[:, :-1] <= last)",
+        "(positions < len(whole))",
+        "(positions <= len(whole))",
     ),
     Fault(
         "packed_reset_one_step_early",
@@ -70,9 +70,9 @@ _TRAINING = (
     ),
     Fault(
         "training_skips_first_batch",
-        "ssm_jax/training/loop.py",
-        '"train", step - 1, training.batch_size',
-        '"train", step, training.batch_size',
+        "ssm_jax/training/steps.py",
+        '"train", index, training.batch_size',
+        '"train", index + 1, training.batch_size',
     ),
     Fault(
         "evaluation_does_not_carry_state",
