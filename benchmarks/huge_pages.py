@@ -19,17 +19,22 @@ MODELS = ("S5", "DLR", "CES")
 TUNABLE = "glibc.malloc.hugetlb=1"
 """Makes the C library ask for huge pages, from glibc 2.35 on."""
 
+STEPS = 10
+"""Steps of a turn. A virtual machine may lose memory that is free between two turns,
+and it takes time to get it again."""
+
 
 def huge_page_rows(length: int, *, repeats: int) -> Iterable[Row]:
-    """Times a training step of each classifier in two processes, in turns.
+    """Times training steps of each classifier in two processes, in turns.
 
     Args:
       length: Number of steps of a sequence.
-      repeats: Number of timed turns.
+      repeats: Number of timed turns, of `STEPS` steps each.
 
     Yields:
       A row for each model: seconds of a step with the pages of the C library
-      (``usual``) and with `TUNABLE` (``huge``), median and minimum, and their ratio.
+      (``usual``) and with `TUNABLE` (``huge``), median and minimum over the means of
+      the turns, and their ratio.
     """
     for name in MODELS:
         logging.info("%s, %d steps", name, length)
@@ -38,7 +43,10 @@ def huge_page_rows(length: int, *, repeats: int) -> Iterable[Row]:
                 what: stack.enter_context(_in_process(name, length, tunables))
                 for what, tunables in (("usual", ""), ("huge", TUNABLE))
             }
-            seconds = in_turns(steps, repeats=repeats)
+            seconds = {
+                key: of_turn / STEPS
+                for key, of_turn in in_turns(steps, repeats=repeats).items()
+            }
         yield {
             "what": name,
             "length": length,
@@ -50,7 +58,7 @@ def huge_page_rows(length: int, *, repeats: int) -> Iterable[Row]:
 
 @contextlib.contextmanager
 def _in_process(name, length, tunables) -> Iterator[Callable[[], str]]:
-    """Starts a process; yields a function that lets it take a step, and waits."""
+    """Starts a process; yields a function that lets it take `STEPS` steps."""
     with subprocess.Popen(
         [sys.executable, "-m", __name__, name, str(length)],
         cwd=ROOT,
@@ -73,10 +81,11 @@ def _in_process(name, length, tunables) -> Iterator[Callable[[], str]]:
 
 
 def _take_steps(name: str, length: str) -> None:
-    """Takes a step for each line of the standard input, and answers by a line."""
+    """Takes `STEPS` steps for each line of the standard input; answers by a line."""
     step, _ = our_step(classifier(name, int(length), width=128, n_layers=4))
     for _ in sys.stdin:
-        jax.block_until_ready(step())
+        for _ in range(STEPS):
+            jax.block_until_ready(step())
         print("taken", flush=True)
 
 
