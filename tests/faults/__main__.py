@@ -24,6 +24,8 @@ from tests.faults.faults import FAULTS, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
 _OPTIONS = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-rfE"]
+# It applies the faults itself, which fails where one is applied already.
+_OPTIONS.append("--ignore=tests/test_faults.py")
 _PATHS = ["ssm_jax", "tests", "README.md"]
 
 _DRAW = flags.DEFINE_integer("draw", 20, "Faults to draw.", lower_bound=0)
