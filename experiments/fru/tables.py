@@ -54,7 +54,7 @@ PAPER = Paper(
             ),
             reduced=(r"fru/mixture:.*size=small",),
             references=_MIXTURE,
-            reason="hours on a CPU, not all run yet; " + _CURVES,
+            reason=_CURVES,
         ),
         Table(
             "Figures 10 and 11",
