@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.kernels.axes import join_axis, split_axis
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.types import Array, Float, Steps
 
@@ -125,10 +126,10 @@ def _chunked_sums(q, k, v, segment, state, bidirectional):
     """
     length = q.shape[-3]
     size = min(_CHUNK, length)
-    q, k, v = (_split_chunks(values, size, -3) for values in (q, k, v))
+    q, k, v = (split_axis(values, -3, size) for values in (q, k, v))
     # Padding of the last chunk continues the last segment, so that the state is not
     # reset there. Its keys are zeros.
-    segment = _split_chunks(segment, size, -1, mode="edge")
+    segment = split_axis(segment, -1, size, mode="edge")
     attends = segment[..., :, None] == segment[..., None, :]
     if not bidirectional:
         attends &= jnp.tri(size, dtype=bool)
@@ -146,17 +147,7 @@ def _chunked_sums(q, k, v, segment, state, bidirectional):
         future, _ = _sums_of_previous_chunks(q, k, v, segment, None)
         sums += jnp.flip(future, steps)
         last = None
-    sums = sums.reshape(*sums.shape[:-4], -1, *sums.shape[-2:])
-    return sums[..., :length, :, :], last
-
-
-def _split_chunks(values, size, axis, mode="constant"):
-    """Splits the time axis into ``(chunks, size)``, padded at the end."""
-    padding = [(0, 0)] * values.ndim
-    padding[axis] = (0, -values.shape[axis] % size)
-    values = jnp.pad(values, padding, mode=mode)
-    axis += values.ndim
-    return values.reshape(*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
+    return join_axis(sums, sums.ndim - 4, length), last
 
 
 def _sums_of_previous_chunks(q, k, v, segment, state):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels import shift
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.axes import split_axis
 from ssm_jax.kernels.powers import LogDecay, decay_powers, n_step_decay
 from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
 from ssm_jax.types import Array, Float, Inexact
@@ -69,7 +70,7 @@ def block_convolution(
     check_floating("u", u)
     *batch, length, d = u.shape
     c = block_length(length)
-    x = jnp.pad(u.reshape(-1, length, d), [(0, 0), (0, -length % c), (0, 0)])
+    x = split_axis(u.reshape(-1, length, d), 1, c)
     log, n = log_decay, log_decay.log_abs.shape[-1]
     if w_backward is not None and log_decay_backward is not None:
         # The modes of both sides are evaluated as one; from the `n`-th on they see

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.chunks import join_chunks, split_chunks
+from ssm_jax.kernels.axes import join_chunks, split_chunks
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.types import Activations, Inexact, Int, Outputs, PyTree, Steps
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.kernels.axes import join_chunks, split_chunks
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 from ssm_jax.types import (
     Array,
@@ -17,7 +18,6 @@ from ssm_jax.types import (
     Method,
     Outputs,
     PyTree,
-    Shaped,
     Steps,
 )
 
@@ -148,43 +148,6 @@ def by_chunks(
     chunks = jax.tree.map(split, (inputs, reset, valid))
     last, y = jax.lax.scan(one_chunk, state, chunks)
     return join_chunks(y, axis=axis, length=length), last
-
-
-def split_chunks(
-    values: Shaped[Array, "..."], *, axis: int, size: int
-) -> Shaped[Array, "..."]:
-    """Splits an axis of ``l`` steps into chunks.
-
-    Args:
-      values: Array with the axis, ``(*b, l, ...)``.
-      axis: The axis, nonnegative.
-      size: Number of steps of a chunk, ``c``.
-
-    Returns:
-      The chunks, ``(ceil(l / c), *b, c, ...)``, the last padded with zeros.
-    """
-    pad = [(0, 0)] * values.ndim
-    pad[axis] = (0, -values.shape[axis] % size)
-    shape = (*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
-    return jnp.moveaxis(jnp.pad(values, pad).reshape(shape), axis, 0)
-
-
-def join_chunks(
-    values: Shaped[Array, "..."], *, axis: int, length: int
-) -> Shaped[Array, "..."]:
-    """Joins chunks, ``(k, *b, c, ...)``, as split by `split_chunks`.
-
-    Args:
-      values: The chunks.
-      axis: The axis of the steps, ``l``, in the result.
-      length: Number of steps without padding.
-
-    Returns:
-      The array, ``(*b, l, ...)``.
-    """
-    values = jnp.moveaxis(values, 0, axis)
-    shape = (*values.shape[:axis], -1, *values.shape[axis + 2 :])
-    return jax.lax.slice_in_dim(values.reshape(shape), 0, length, axis=axis)
 
 
 def chunk_size(length: int, n: int) -> int:

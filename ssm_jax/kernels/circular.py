@@ -1,13 +1,7 @@
-"""Convolutions on a circle of steps, by the FFT or by matrix products.
-
-Real sequences ``x`` of ``2 n`` steps are convolved by a complex FFT of ``n``: it
-transforms ``(x_j + i x_{j+n}) w^j`` with ``w^n = i``, the polynomial ``x`` modulo
-``z^n - i``. Sequences of at most ``n`` steps need no padding then. What passes the end
-of the circle returns to its start with the other sign.
-"""
+"""Convolutions that wrap around: cyclic ones, and negacyclic ones by complex FFTs."""
 
 import math
-from typing import cast
+from typing import NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +9,7 @@ import numpy as np
 from scipy.fft import next_fast_len
 
 from ssm_jax.kernels import dft
+from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.types import Array, Complex, Float
 
@@ -24,58 +19,68 @@ def fft_length(size: int) -> int:
     return cast(int, next_fast_len(size, real=False))
 
 
-def circle(size: int) -> dft.Circle:
-    """Returns a circle of at least ``size`` steps that is fast on the target platform.
+class Negacyclic(NamedTuple):
+    """Negacyclic convolution: what passes the end returns with the other sign.
 
-    Args:
-      size: Number of steps, positive.
-    """
-    if target_platform() == "tpu":
-        return dft.circle(size)
-    return dft.Circle(2, fft_length(math.ceil(size / 2)))
+    A right-angle convolution: real sequences ``x`` of ``2 n`` steps are transformed by
+    a complex FFT of length ``n`` of ``(x_j + i x_{j+n}) w^j`` with ``w^n = i``, the
+    polynomial ``x`` modulo ``z^n - i``. Sequences of at most ``n`` steps need no
+    padding.
 
-
-def before_the_start(taps: Float[Array, "d k"]) -> Float[Array, "d k"]:
-    """Returns taps at the lags ``-k, ..., -1`` as the last taps of the circle."""
-    return taps if target_platform() == "tpu" else -taps
-
-
-def convolution_on(
-    on: dft.Circle, u: Float[Array, "*b l d"], kernel: Float[Array, "d k"]
-) -> Float[Array, "*b l d"]:
-    """Computes the first ``l`` steps of a convolution over time on a circle.
-
-    On TPUs by `ssm_jax.kernels.dft`, on other platforms by the FFT.
-
-    Args:
-      on: The circle, from `circle`, of at least ``l`` and ``k`` steps.
-      u: Sequences, ``(*b, l, d)``.
-      kernel: Kernel of each channel, ``(d, k)``, float32 or float64; the dtype of the
-        sums.
-
-    Returns:
-      ``y``, ``(*b, l, d)``, in the dtype of ``u``.
+    Attributes:
+      half: Length of the FFT, ``n``.
 
     References:
       Crandall and Fagin, Discrete weighted transforms and large-integer arithmetic,
       Mathematics of Computation, 1994
     """
-    length, dtype = u.shape[-2], u.dtype
-    # There is no FFT of bfloat16.
-    u = u.astype(kernel.dtype)
-    if target_platform() == "tpu":
-        return dft.circular_convolution(u, kernel.T, on).astype(dtype)
-    n = on.inner
-    spectrum = _spectrum(jnp.swapaxes(u, -1, -2), n) * _spectrum(kernel, n)
-    return jnp.swapaxes(_steps(spectrum, length), -1, -2).astype(dtype)
+
+    half: int
+
+    @classmethod
+    def at_least(cls, size: int) -> "Negacyclic":
+        """Returns that of the smallest suitable length from ``size`` on."""
+        return cls(fft_length(math.ceil(size / 2)))
+
+    @property
+    def size(self) -> int:
+        """The length, ``2 n``."""
+        return 2 * self.half
+
+    @property
+    def wrap(self) -> int:
+        """Factor of what passes the end, at the start."""
+        return -1
+
+    def __call__(
+        self, u: Float[Array, "*b l d"], kernel: Float[Array, "d k"]
+    ) -> Float[jax.Array, "*b l d"]:
+        """Computes the first ``l`` steps of the convolution of each channel.
+
+        Args:
+          u: Sequences, ``(*b, l, d)``, of at most `size` steps, float32 or float64.
+          kernel: Kernels, ``(d, k)``, of at most `size` taps, in the dtype of ``u``.
+        """
+        n = self.half
+        spectrum = _spectrum(jnp.swapaxes(u, -1, -2), n) * _spectrum(kernel, n)
+        return jnp.swapaxes(_sequences(spectrum, u.shape[-2]), -1, -2)
+
+
+def circular_convolution(size: int) -> dft.Cyclic | Negacyclic:
+    """Returns a convolution of at least ``size`` steps, fast on the target platform.
+
+    Args:
+      size: Number of steps, positive.
+    """
+    method = dft.Cyclic if target_platform() == "tpu" else Negacyclic
+    return method.at_least(size)
 
 
 def _spectrum(x: Float[Array, "*b l"], n: int) -> Complex[Array, "*b n"]:
     """Transforms real sequences of at most ``2 n`` steps."""
     cos, sin = _weights(n, x.dtype)
     length = x.shape[-1]
-    padded = n if length <= n else 2 * n
-    x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, padded - length)])
+    x = pad_axis(x, -1, after=(n if length <= n else 2 * n) - length)
     re, im = x[..., :n] * cos, x[..., :n] * sin
     if length > n:
         high = x[..., n:]
@@ -83,8 +88,10 @@ def _spectrum(x: Float[Array, "*b l"], n: int) -> Complex[Array, "*b n"]:
     return jnp.fft.fft(jax.lax.complex(re, im))
 
 
-def _steps(spectrum: Complex[Array, "*b n"], length: int) -> Float[Array, "*b l"]:
-    """The first steps of the sequences; inverts `_spectrum`."""
+def _sequences(
+    spectrum: Complex[Array, "*b n"], length: int
+) -> Float[jax.Array, "*b l"]:
+    """Inverse of `_spectrum`: the first ``length`` steps."""
     z = jnp.fft.ifft(spectrum)
     n = z.shape[-1]
     re, im = jnp.real(z), jnp.imag(z)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags
+from ssm_jax.kernels.axes import join_chunks, split_axis, split_chunks
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.types import Array, Float, Int, Steps
 
@@ -107,15 +108,13 @@ def step_by_step(
         return jnp.where(valid[..., None, None], h_next, h), _readout(system, h_next)
 
     def split_blocks(values):
-        values = jnp.moveaxis(values, len(batch), 0)
-        padding = [(0, -length % c)] + [(0, 0)] * (values.ndim - 1)
-        return jnp.pad(values, padding).reshape(-1, c, *values.shape[1:])
+        return split_chunks(jnp.moveaxis(values, len(batch), 0), axis=0, size=c)
 
     # Rematerialize within blocks: the backward pass stores one state per block.
     scan_block = jax.checkpoint(lambda h, inputs: jax.lax.scan(step, h, inputs))
     inputs = jax.tree.map(split_blocks, (x, reset, valid))
     last, y = jax.lax.scan(scan_block, h0, inputs)
-    y = y.reshape(-1, *y.shape[2:])[:length]
+    y = join_chunks(y, axis=0, length=length)
     return jnp.moveaxis(y, 0, len(batch)), last
 
 
@@ -143,8 +142,7 @@ def block_by_block(
     system, x, h0 = _match_axes(system, x, state)
     *batch, length, d = x.shape
     c = _block_length(length)
-    padding = [(0, 0)] * len(batch) + [(0, -length % c), (0, 0)]
-    blocks = jnp.pad(x, padding).reshape(*batch, -1, c, d)
+    blocks = split_axis(x, -2, c)
     block_change, A_powers_B, C_A_powers = _tables(system, c)
 
     def carry_state(h, block_input):

@@ -1,4 +1,4 @@
-"""Circular convolution by matrix products, for platforms whose FFT is slow.
+"""Cyclic convolution by matrix products, for platforms whose FFT is slow.
 
 A discrete Fourier transform of length ``n1 n2`` is one of length ``n1``, a product with
 twiddle factors and one of length ``n2``. Short ones are matrix products, for which TPUs
@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.kernels.axes import split_axis
 from ssm_jax.types import Array, Float
 
 # Points of the longest transform that is one matrix product.
@@ -25,49 +26,48 @@ _LARGEST = 256
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
-class Circle(NamedTuple):
-    """The length of a circular convolution, as two factors.
+class Cyclic(NamedTuple):
+    """Cyclic convolution, of a length with two factors.
 
     Attributes:
       outer: First factor, even.
-      inner: Second factor; of `circle`, a power of two.
+      inner: Second factor; of `at_least`, a power of two.
     """
 
     outer: int
     inner: int
+
+    @classmethod
+    def at_least(cls, size: int) -> "Cyclic":
+        """Returns that of the smallest suitable length from ``size`` on."""
+        inner = _inner(size)
+        return cls(2 * -(-size // (2 * inner)), inner)
 
     @property
     def size(self) -> int:
         """The length."""
         return self.outer * self.inner
 
+    @property
+    def wrap(self) -> int:
+        """Factor of what passes the end, at the start."""
+        return 1
 
-def circle(size: int) -> Circle:
-    """Returns a circle of at least ``size`` steps.
+    def __call__(
+        self, u: Float[Array, "*b l d"], kernel: Float[Array, "d k"]
+    ) -> Float[jax.Array, "*b l d"]:
+        """Computes the first ``l`` steps of the convolution of each channel.
 
-    Args:
-      size: Number of steps, positive.
-    """
-    inner = _inner(size)
-    return Circle(2 * -(-size // (2 * inner)), inner)
+        Args:
+          u: Sequences, ``(*b, l, d)``, of at most `size` steps, float32 or float64.
+          kernel: Kernels, ``(d, k)``, of at most `size` taps, in the dtype of ``u``.
 
-
-def circular_convolution(
-    u: Float[Array, "*b l d"], kernel: Float[Array, "k d"], on: Circle
-) -> Float[Array, "*b l d"]:
-    """Computes the first ``l`` steps of a circular convolution.
-
-    Args:
-      u: Sequences, ``(*b, l, d)``, float32 or float64.
-      kernel: Kernel of each channel, ``(k, d)``, in the dtype of ``u``.
-      on: The circle, of at least ``l`` and ``k`` steps.
-
-    References:
-      Cooley and Tukey, An algorithm for the machine calculation of complex Fourier
-      series, Mathematics of Computation, 1965
-    """
-    spectrum = _product(_spectrum(u, on), _spectrum(kernel, on))
-    return _sequences(spectrum, on, u.shape[-2])
+        References:
+          Cooley and Tukey, An algorithm for the machine calculation of complex Fourier
+          series, Mathematics of Computation, 1965
+        """
+        spectrum = _product(_spectrum(u, self), _spectrum(kernel.T, self))
+        return _sequences(spectrum, self, u.shape[-2])
 
 
 def _inner(size):
@@ -76,27 +76,25 @@ def _inner(size):
     return 2 ** round(math.log2(size) * (n_factors - 1) / n_factors)
 
 
-def _spectrum(x, on):
+def _spectrum(x, of):
     """Transforms real sequences; of conjugate outer frequencies, only one."""
-    *batch, length, d = x.shape
-    rows = -(-length // on.inner)
-    padding = [(0, 0)] * len(batch) + [(0, rows * on.inner - length), (0, 0)]
-    x = jnp.pad(x, padding).reshape(*batch, rows, on.inner * d)
-    # The rest of the circle is zero, and left out of the product.
-    z = _along(x, _half(on.outer)[:rows])
-    z = z.reshape(*batch, -1, 2, on.inner, d)
-    return _transform(_turn(z, on.size, -1))
+    x = split_axis(x, -2, of.inner)
+    *batch, rows, inner, d = x.shape
+    # The other rows are zero, and left out of the product.
+    z = _along(x.reshape(*batch, rows, inner * d), _half(of.outer)[:rows])
+    z = z.reshape(*batch, -1, 2, inner, d)
+    return _transform(_turn(z, of.size, -1))
 
 
-def _sequences(z, on, length):
+def _sequences(z, of, length):
     """Inverse of `_spectrum`: the first ``length`` steps."""
-    z = _turn(_inverse(z, on.inner), on.size, 1)
+    z = _turn(_inverse(z, of.inner), of.size, 1)
     *batch, k, _, m, d = z.shape
     # A conjugate that was left out doubles the real part.
-    weights = np.full(k, 2 / on.size)
-    weights[[0, on.outer // 2]] = 1 / on.size
+    weights = np.full(k, 2 / of.size)
+    weights[[0, of.outer // 2]] = 1 / of.size
     rows = -(-length // m)
-    table = (_half(on.outer)[:rows] * np.repeat(weights, 2)).T
+    table = (_half(of.outer)[:rows] * np.repeat(weights, 2)).T
     x = _along(z.reshape(*batch, k * 2, m * d), table)
     return x.reshape(*batch, rows * m, d)[..., :length, :]
 

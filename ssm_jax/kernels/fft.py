@@ -15,12 +15,8 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels.arguments import check_floating
-from ssm_jax.kernels.circular import (
-    before_the_start,
-    circle,
-    convolution_on,
-    fft_length,
-)
+from ssm_jax.kernels.axes import split_axis
+from ssm_jax.kernels.circular import circular_convolution, fft_length
 from ssm_jax.kernels.fusion import materialized
 from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
 from ssm_jax.types import Array, Float, Inexact
@@ -129,8 +125,7 @@ def causal_convolution(
     length = u.shape[-2]
     kernel = kernel[:, :length]
     # Padding to the length of the linear convolution prevents wrap-around.
-    on = circle(length + kernel.shape[-1] - 1)
-    return convolution_on(on, u, kernel)
+    return _convolved(circular_convolution(length + kernel.shape[-1] - 1), u, kernel)
 
 
 @jax.jit
@@ -170,11 +165,11 @@ def bidirectional_convolution(
     length = u.shape[-2]
     forward, backward = forward[:, :length], backward[:, :length]
     taps = forward.shape[-1]
-    on = circle(length + taps)
-    gap = jnp.zeros((len(forward), on.size - 2 * taps), forward.dtype)
-    future = before_the_start(jnp.flip(backward, -1))
-    kernel = jnp.concatenate([forward, gap, future], -1)
-    return convolution_on(on, u, kernel)
+    convolve = circular_convolution(length + taps)
+    gap = jnp.zeros((len(forward), convolve.size - 2 * taps), forward.dtype)
+    # The lags -k, ..., -1 are the last taps, whose products wrap to the step they meet.
+    future = convolve.wrap * jnp.flip(backward, -1)
+    return _convolved(convolve, u, jnp.concatenate([forward, gap, future], -1))
 
 
 @jax.jit
@@ -214,9 +209,7 @@ def final_state(
         coarse, fine = coarse[:, None], fine[:, None]
     # Reversed, each step is weighted by the power of its index; padding is at the end.
     reversed_u = jnp.flip(u.astype(jnp.real(coarse).dtype), -2)
-    padding = [(0, 0)] * len(batch) + [(0, n_blocks * block - length), (0, 0)]
-    reversed_u = jnp.pad(reversed_u, padding)
-    reversed_u = reversed_u.reshape(*batch, n_blocks, block, width)
+    reversed_u = split_axis(reversed_u, -2, block)
     formula = "...qcd,cn->...qdn" if fine.shape[1] == 1 else "...qcd,cdn->...qdn"
     if fine.shape[1] == 1:
         fine = fine[:, 0]  # shared by all channels
@@ -255,10 +248,15 @@ def fft_solver(
             h = jnp.fft.ifft(spectrum * jnp.fft.fft(kernel, size))
             h = jnp.swapaxes(h[..., :length], -1, -2)
         else:
-            h = convolution_on(circle(2 * length - 1), b, kernel)
+            h = _convolved(circular_convolution(2 * length - 1), b, kernel)
         return jnp.flip(h, -2) if reverse else h
 
     return solve
+
+
+def _convolved(convolve, u, kernel):
+    # There is no FFT of bfloat16.
+    return convolve(u.astype(kernel.dtype), kernel).astype(u.dtype)
 
 
 def _check_sequences(u):

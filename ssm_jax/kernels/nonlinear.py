@@ -25,6 +25,7 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.kernels.axes import join_chunks, split_chunks
 from ssm_jax.kernels.newton import (
     NonlinearTerm,
     SolverConfig,
@@ -197,10 +198,8 @@ def _solve_chunks(config, solver_inputs, reset, initial_guess, chunk):
     def time_slice(leaf, first, last):
         return jax.lax.slice_in_dim(leaf, first, last, axis=axis)
 
-    def split_chunks(leaf):
-        leaf = time_slice(leaf, 0, n_whole)
-        shape = (*leaf.shape[:axis], -1, chunk, *leaf.shape[axis + 1 :])
-        return jnp.moveaxis(leaf.reshape(shape), axis, 0)
+    def split(leaf):
+        return split_chunks(time_slice(leaf, 0, n_whole), axis=axis, size=chunk)
 
     def solve(h0, sequences):
         x, reset, initial_guess = sequences
@@ -210,10 +209,9 @@ def _solve_chunks(config, solver_inputs, reset, initial_guess, chunk):
 
     # Each chunk starts from the final state of the previous one.
     h0, (h, count, converged) = jax.lax.scan(
-        solve, solver_inputs.h0, jax.tree.map(split_chunks, sequences)
+        solve, solver_inputs.h0, jax.tree.map(split, sequences)
     )
-    h = jnp.moveaxis(h, 0, axis)
-    h = h.reshape(*h.shape[:axis], -1, h.shape[-1])
+    h = join_chunks(h, axis=axis, length=n_whole)
     count, converged = jnp.max(count), jnp.min(converged)
     if n_whole == length:
         return h, count, converged

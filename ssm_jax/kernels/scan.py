@@ -20,6 +20,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import join_axis, split_axis
 from ssm_jax.kernels.decays import Decay, InputDependentDecay
 from ssm_jax.types import Array, Bool, Inexact
 
@@ -258,15 +259,12 @@ def _split_chunks(values, size, reverse):
     """Reshapes ``(*b, l, n)`` to ``(*b, l / c, c, n)`` in scan order, zero-padded."""
     if reverse:
         values = jnp.flip(values, -2)
-    fill = -values.shape[-2] % size
-    values = jnp.pad(values, [(0, 0)] * (values.ndim - 2) + [(0, fill), (0, 0)])
-    return values.reshape(*values.shape[:-2], -1, size, values.shape[-1])
+    return split_axis(values, -2, size)
 
 
 def _join_chunks(values, length, reverse):
     """Inverts `_split_chunks`."""
-    values = values.reshape(*values.shape[:-3], -1, values.shape[-1])
-    values = values[..., :length, :]
+    values = join_axis(values, values.ndim - 3, length)
     return jnp.flip(values, -2) if reverse else values
 
 

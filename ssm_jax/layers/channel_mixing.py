@@ -29,18 +29,22 @@ def gelu(x: Activations) -> Activations:
     Returns:
       ``(*b, l, d)``.
     """
-    return jax.nn.gelu(x, approximate=False)
+    return x * _normal_cdf(x)
 
 
 @gelu.defjvp
 def _gelu_jvp(primals, tangents):
     (x,), (x_dot,) = primals, tangents
-    # Phi(x) through erfc: `1 + erf` cancels for x << 0. The constants have the dtype of
-    # x, so that float64 constants do not promote the result.
-    cdf = 0.5 * jax.lax.erfc(-x * np.sqrt(0.5).astype(x.dtype))
+    cdf = _normal_cdf(x)
     pdf = jnp.exp(-0.5 * jnp.square(x)) * np.sqrt(0.5 / np.pi).astype(x.dtype)
     # Once, with the value: a gradient would keep several parts of it, or form it anew.
-    return gelu(x), materialized(cdf + x * pdf) * x_dot
+    return x * cdf, materialized(cdf + x * pdf) * x_dot
+
+
+def _normal_cdf(x):
+    # By erfc, because `1 + erf` cancels for x << 0. The constant has the dtype of x, so
+    # that it does not promote the result.
+    return 0.5 * jax.lax.erfc(-x * np.sqrt(0.5).astype(x.dtype))
 
 
 InitScheme = Literal["uniform", "xavier", "normal", "truncated_normal"]

@@ -6,6 +6,7 @@ from flax import linen as nn
 
 from ssm_jax.fields import PositiveInt
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.layers.module import Module
 from ssm_jax.recurrences.families.base import check
 from ssm_jax.recurrences.families.padding import apply_to_valid_steps
@@ -119,7 +120,7 @@ def _convolve(x, window, kernel, reset, lengths):
     if reset is not None:
         segment = jnp.cumsum(reset, -1)
         # The window belongs to segment 0, which ends at the first reset.
-        segment = jnp.pad(segment, [(0, 0)] * (x.ndim - 2) + [(past, 0)])
+        segment = pad_axis(segment, -1, before=past)
 
     # A sum of shifted sequences, because XLA's grouped convolution is slow on CPUs.
     y = jnp.zeros_like(x)

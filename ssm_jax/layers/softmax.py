@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import join_chunks, split_chunks
 from ssm_jax.layers.rotary import rotate
 from ssm_jax.types import Array, Bool, Float, Int
 
@@ -151,14 +152,8 @@ def _in_blocks(
     length, axis = q.shape[-3], q.ndim - 3
     if length == size:
         return block(jnp.array(0), q)
-    padding = [(0, 0)] * q.ndim
-    padding[axis] = (0, -length % size)
-    q = jnp.pad(q, padding)
-    q = q.reshape(*q.shape[:axis], -1, size, *q.shape[axis + 1 :])
-    q = jnp.moveaxis(q, axis, 0)
+    q = split_chunks(q, axis=axis, size=size)
     starts = size * jnp.arange(len(q))
     # The gradient forms the weights of a block again, instead of storing all of them.
     y = jax.lax.map(lambda args: jax.checkpoint(block)(*args), (starts, q))
-    y = jnp.moveaxis(y, 0, axis)
-    y = y.reshape(*y.shape[:axis], -1, *y.shape[axis + 2 :])
-    return jax.lax.slice_in_dim(y, 0, length, axis=axis)
+    return join_chunks(y, axis=axis, length=length)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.layers.softmax import Positions, local_attention
 from ssm_jax.types import Array, Bool, Float, Int
 
@@ -71,11 +72,12 @@ def attend_in_windows(
     begin, end = 2 * window - past, -length % size + future
     y = local_attention(
         q,
-        _pad(k[..., begin:, :, :], end, -3),
-        _pad(v[..., begin:, :, :], end, -3),
+        pad_axis(k[..., begin:, :, :], -3, after=end),
+        pad_axis(v[..., begin:, :, :], -3, after=end),
         queries,
         Positions(
-            _pad(segment[..., begin:], end, fill=-1), _pad(of_window[..., begin:], end)
+            pad_axis(segment[..., begin:], -1, after=end, constant_values=-1),
+            pad_axis(of_window[..., begin:], -1, after=end),
         ),
         bidirectional=bidirectional,
         past=past,
@@ -92,7 +94,7 @@ def _positions(first, length, window, reset):
     segment = jnp.where(position < 0, -1, 0)
     if reset is None:
         return position, segment
-    reset = _pad(reset, 2 * window, before=True)
+    reset = pad_axis(reset, -1, before=2 * window)
     start = jax.lax.cummax(jnp.where(reset, steps, -1), axis=reset.ndim - 1)
     position = jnp.where(start < 0, position, (steps - start).astype(position.dtype))
     return position, segment + jnp.cumsum(reset, -1)
@@ -127,10 +129,3 @@ def _last_cache(k, v, position, segment, window, lengths):
         for each in (k, v)
     )
     return k, v, next_position
-
-
-def _pad(values, width, axis=-1, fill=0, *, before=False):
-    """Pads an axis at its end, or at its beginning."""
-    padding = [(0, 0)] * values.ndim
-    padding[axis] = (width, 0) if before else (0, width)
-    return jnp.pad(values, padding, constant_values=fill)

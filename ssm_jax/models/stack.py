@@ -165,9 +165,11 @@ class SequenceModel(Module):
         """Applies the blocks; returns the last output and the final states."""
         names = [f"block_{index}" for index in range(self.n_layers)]
         block = self.block.clone(parent=None, name=None, axis_name=self.axis_name)
-        wanted = self.is_initializing() or self._scans_blocks(x.shape[-2])
-        several = wanted and self.n_layers > 1
-        scan = several and can_scan(self.variables, names, states)
+        scan = (
+            self.n_layers > 1
+            and (self.is_initializing() or self._scans_blocks(x.shape[-2]))
+            and can_scan(self.variables, names, states)
+        )
         if not self.is_initializing():
             options = {"dtype": self.dtype, "remat": self.remat, "scan": scan}
             return apply_blocks(self, block, names, x, states, **options, **flags)

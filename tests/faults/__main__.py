@@ -23,9 +23,9 @@ from absl import app, flags
 from tests.faults.faults import FAULTS, Fault
 
 ROOT = Path(__file__).resolve().parents[2]
-_OPTIONS = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-rfE"]
-# It applies the faults itself, which fails where one is applied already.
-_OPTIONS.append("--ignore=tests/test_faults.py")
+# The ignored test applies the faults itself, which fails where one is applied already.
+_IGNORED = "--ignore=tests/test_faults.py"
+_OPTIONS = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-rfE", _IGNORED]
 _PATHS = ["ssm_jax", "tests", "README.md"]
 
 _DRAW = flags.DEFINE_integer("draw", 20, "Faults to draw.", lower_bound=0)

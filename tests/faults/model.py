@@ -24,8 +24,8 @@ _KERNELS = (
     Fault(
         "fft_wraps_around",
         "ssm_jax/kernels/fft.py",
-        "on = circle(length + kernel.shape[-1] - 1)",
-        "on = circle(length)",
+        "circular_convolution(length + kernel.shape[-1] - 1)",
+        "circular_convolution(length)",
     ),
     Fault(
         "attention_reads_state_behind_reset",

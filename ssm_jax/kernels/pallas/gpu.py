@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.pallas import one_step, parts
 from ssm_jax.kernels.pallas.parts import Parts
 from ssm_jax.kernels.platforms import target_platform
@@ -155,7 +156,7 @@ def _call(kernel, like, *operands):
     def pad(values):
         if values.dtype == jnp.int32:  # flags
             return values
-        return jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, fill)])
+        return pad_axis(values, -1, after=fill)
 
     shape = jax.ShapeDtypeStruct((rows, length, n + fill), like[0].dtype)
     (h,) = plgpu.kernel(

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
+from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.pallas.gpu import interpreted
 from ssm_jax.kernels.recurrence import match_varying_axes
 
@@ -190,8 +191,7 @@ class _Shapes:
         return flags, x, dt, B, C, rates, feedthrough
 
     def pad(self, values):
-        fill = self.blocks * _CHANNELS - self._d
-        return jnp.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, fill)])
+        return pad_axis(values, -1, after=self.blocks * _CHANNELS - self._d)
 
     def cut(self, values):
         return values[..., : self._d]

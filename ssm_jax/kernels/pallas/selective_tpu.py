@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.pallas.tpu import call, shaped
 
 # Steps of a block, one register of columns, and steps of a tile, a register of rows.
@@ -253,8 +254,7 @@ class _Blocks:
 
     def pad(self, values):
         """Returns ``(b, l, ...)`` padded to whole blocks of steps."""
-        fill = self._grid[2] * _STEPS - self._length
-        return jnp.pad(values, [(0, 0), (0, fill), *[(0, 0)] * (values.ndim - 2)])
+        return pad_axis(values, 1, after=self._grid[2] * _STEPS - self._length)
 
     def pad_flags(self, reset):
         """Returns resets as numbers, or None."""

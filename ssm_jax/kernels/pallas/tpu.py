@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.pallas import one_step, parts
 from ssm_jax.kernels.pallas.parts import Parts
 from ssm_jax.kernels.platforms import target_platform
@@ -181,7 +182,7 @@ class _Blocks:
     def pad_flags(self, flags):
         """Returns flags ``(b, l)`` as numbers, ``(b, 1, l)`` for whole blocks."""
         padded = self._grid[2] * self._size - flags.shape[1]
-        return jnp.pad(flags.astype(jnp.int32), [(0, 0), (0, padded)])[:, None]
+        return pad_axis(flags.astype(jnp.int32), 1, after=padded)[:, None]
 
     def call(self, kernel, *operands):
         """Calls ``kernel(*operands, h, state)`` with blocks of values and their specs.

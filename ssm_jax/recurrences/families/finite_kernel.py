@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.fft import bidirectional_convolution, causal_convolution
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.recurrences.families.base import (
@@ -164,7 +165,7 @@ def convolve(
             y = _direct(past, taps.forward, segment, x.shape[-2])
         if taps.backward is not None and method != "fft":
             # In reverse order a future step is a past one; lag 0 is not part of it.
-            backward = jnp.pad(taps.backward, [(0, 0), (1, 0)])
+            backward = pad_axis(taps.backward, -1, before=1)
             order = None if segment is None else jnp.flip(segment, -1)
             y += jnp.flip(_direct(jnp.flip(x, -2), backward, order, x.shape[-2]), -2)
         y += taps.feedthrough * x
@@ -191,8 +192,7 @@ def _check_method(method, reset):
 def _segments(reset, length):
     """Returns the segment number of each input, 0 for those of the state."""
     segment = jnp.cumsum(reset, -1)
-    before = length - reset.shape[-1]
-    return jnp.pad(segment, [(0, 0)] * (segment.ndim - 1) + [(before, 0)])
+    return pad_axis(segment, -1, before=length - reset.shape[-1])
 
 
 def _direct(past, kernel, segment, length):
@@ -200,10 +200,10 @@ def _direct(past, kernel, segment, length):
     taps = kernel.shape[-1]
     # Zeros in front, so that each tap of the first of these steps meets an input.
     front = max(0, length + taps - 1 - past.shape[-2])
-    past = jnp.pad(past, [(0, 0)] * (past.ndim - 2) + [(front, 0), (0, 0)])
+    past = pad_axis(past, -2, before=front)
     past = past[..., past.shape[-2] - (length + taps - 1) :, :]
     if segment is not None:
-        segment = jnp.pad(segment, [(0, 0)] * (segment.ndim - 1) + [(front, 0)])
+        segment = pad_axis(segment, -1, before=front)
         segment = segment[..., segment.shape[-1] - (length + taps - 1) :]
 
     def window(start, size, own):
@@ -249,20 +249,18 @@ def _state_after(past, segment, length, lengths, size):
 
     Those before the last reset are zeros: no later tap may reach them.
     """
-    padding = [(0, 0)] * (past.ndim - 2) + [(size, 0)]
     # Index of the oldest input kept, after `size` zeros in front.
     end = past.shape[-2] - length + (length if lengths is None else lengths)
     index = jnp.expand_dims(jnp.asarray(end), -1) + jnp.arange(size)
     index = jnp.broadcast_to(index, (*past.shape[:-2], size))
-    kept = jnp.take_along_axis(
-        jnp.pad(past, [*padding, (0, 0)]), index[..., None], axis=-2
-    )
+    past = pad_axis(past, -2, before=size)
+    kept = jnp.take_along_axis(past, index[..., None], axis=-2)
     if segment is None:
         return kept
     last = jnp.broadcast_to(
         jnp.asarray(end)[..., None] + size - 1, (*index.shape[:-1], 1)
     )
-    segment = jnp.pad(segment, padding)
+    segment = pad_axis(segment, -1, before=size)
     same = jnp.take_along_axis(segment, index, -1) == jnp.take_along_axis(
         segment, last, -1
     )

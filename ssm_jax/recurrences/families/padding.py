@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.types import (
     Activations,
     Array,
@@ -100,7 +101,7 @@ def left_align(
         segment = jnp.cumsum(reset, -1)
         x, segment = _permute((x, segment[..., None]), positions, inverse=False)
         segment = segment[..., 0]
-        previous = jnp.pad(segment[..., :-1], [(0, 0)] * (segment.ndim - 1) + [(1, 0)])
+        previous = pad_axis(segment[..., :-1], -1, before=1)
         reset = segment != previous
     return x, reset, lengths, positions
 

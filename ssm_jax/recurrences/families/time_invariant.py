@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import split_axis
 from ssm_jax.kernels.blocked import block_length
 from ssm_jax.kernels.blocks import block_size, in_blocks
 from ssm_jax.kernels.platforms import target_platform
@@ -238,10 +239,7 @@ def _by_states(modes, x, state, reset, lengths, method):
 
     def split_modes(values):
         """Reshapes ``(..., n)`` to ``(slices, ..., n / slices)``, padded with zeros."""
-        fill = [(0, 0)] * (values.ndim - 1) + [(0, n_slices * n_slice - n)]
-        values = jnp.pad(values, fill)
-        values = values.reshape(*values.shape[:-1], n_slices, n_slice)
-        return jnp.moveaxis(values, -2, 0)
+        return jnp.moveaxis(split_axis(values, -1, n_slice), -2, 0)
 
     # The backward pass recomputes the states of a slice; only its modes are stored.
     @jax.checkpoint

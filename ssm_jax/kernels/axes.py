@@ -1,0 +1,92 @@
+"""Pads one axis of an array, or splits it into chunks."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ssm_jax.types import Array, Shaped
+
+
+def pad_axis(
+    values: Shaped[Array, "..."],
+    axis: int,
+    *,
+    before: int = 0,
+    after: int = 0,
+    **options: Any,
+) -> Shaped[jax.Array, "..."]:
+    """Pads one axis.
+
+    Args:
+      values: The array.
+      axis: The axis.
+      before: Number of entries in front, zeros unless ``options`` says otherwise.
+      after: Number of entries at the end.
+      options: Arguments of `jax.numpy.pad`.
+    """
+    widths = [(0, 0)] * values.ndim
+    widths[axis] = (before, after)
+    return jnp.pad(values, widths, **options)
+
+
+def split_axis(
+    values: Shaped[Array, "..."], axis: int, size: int, **options: Any
+) -> Shaped[jax.Array, "..."]:
+    """Splits an axis of ``l`` steps into chunks, in place.
+
+    Args:
+      values: The array, ``(*b, l, ...)``.
+      axis: The axis.
+      size: Number of steps of a chunk, ``c``.
+      options: Arguments of `jax.numpy.pad`, which pads the last chunk with zeros.
+
+    Returns:
+      The chunks, ``(*b, ceil(l / c), c, ...)``.
+    """
+    axis %= values.ndim
+    values = pad_axis(values, axis, after=-values.shape[axis] % size, **options)
+    return values.reshape(*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
+
+
+def join_axis(
+    values: Shaped[Array, "..."], axis: int, length: int
+) -> Shaped[jax.Array, "..."]:
+    """Inverts `split_axis`: ``(*b, k, c, ...)`` to ``(*b, l, ...)``.
+
+    Args:
+      values: The chunks.
+      axis: The axis of the chunks, nonnegative, and of the steps in the result.
+      length: Number of steps without padding, ``l``.
+    """
+    values = values.reshape(*values.shape[:axis], -1, *values.shape[axis + 2 :])
+    return jax.lax.slice_in_dim(values, 0, length, axis=axis)
+
+
+def split_chunks(
+    values: Shaped[Array, "..."], *, axis: int, size: int
+) -> Shaped[jax.Array, "..."]:
+    """Splits an axis as `split_axis`, with the chunks first: a loop goes over them.
+
+    Args:
+      values: The array, ``(*b, l, ...)``.
+      axis: The axis, nonnegative.
+      size: Number of steps of a chunk, ``c``.
+
+    Returns:
+      The chunks, ``(ceil(l / c), *b, c, ...)``, the last padded with zeros.
+    """
+    return jnp.moveaxis(split_axis(values, axis, size), axis, 0)
+
+
+def join_chunks(
+    values: Shaped[Array, "..."], *, axis: int, length: int
+) -> Shaped[jax.Array, "..."]:
+    """Inverts `split_chunks`: ``(k, *b, c, ...)`` to ``(*b, l, ...)``.
+
+    Args:
+      values: The chunks.
+      axis: The axis of the steps in the result, nonnegative.
+      length: Number of steps without padding, ``l``.
+    """
+    return join_axis(jnp.moveaxis(values, 0, axis), axis, length)
