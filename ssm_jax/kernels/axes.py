@@ -1,11 +1,14 @@
-"""Pads one axis of an array, or splits it into chunks."""
+"""Pads an axis of an array, splits it into chunks, or joins the axes of steps."""
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.types import Array, Shaped
+from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.types import Array, Float, Shaped
 
 
 def pad_axis(
@@ -90,3 +93,23 @@ def join_chunks(
       length: Number of steps without padding, ``l``.
     """
     return join_axis(jnp.moveaxis(values, 0, axis), axis, length)
+
+
+def by_rows(
+    function: Callable[[Any], jax.Array], x: Float[Array, "*b d"]
+) -> Float[jax.Array, "*b o"]:
+    """Applies a function of rows ``(n, d)`` to all steps of sequences.
+
+    On CPUs to all steps as one matrix: of more axes, XLA computes the gradient of a
+    weight from a transposed copy. Elsewhere, and if another axis than the first is
+    divided among devices by its type, to ``x``.
+
+    Args:
+      function: Maps ``(*b, d)`` to ``(*b, o)``, each row by itself.
+      x: ``(*b, d)``.
+    """
+    divided = any(jax.typeof(x).sharding.spec[1:])
+    if x.ndim < 3 or divided or target_platform() != "cpu":
+        return function(x)
+    y = function(x.reshape(math.prod(x.shape[:-1]), x.shape[-1]))
+    return y.reshape(*x.shape[:-1], y.shape[-1])

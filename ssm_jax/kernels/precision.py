@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.axes import by_rows
 from ssm_jax.types import Array, Complex, Float, PyTree
 
 MAX_EXPONENT = 30.0
@@ -127,4 +128,4 @@ def matmul_f32(
     x: Float[Array, "... d"], kernel: Float[Array, "d n"]
 ) -> Float[Array, "... n"]:
     """The matrix product in full float32, on GPUs and TPUs too."""
-    return jnp.matmul(x, kernel, precision="highest")
+    return by_rows(lambda x: jnp.matmul(x, kernel, precision="highest"), x)

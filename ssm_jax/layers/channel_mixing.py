@@ -9,6 +9,7 @@ from flax import linen as nn
 
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.axes import by_rows
 from ssm_jax.kernels.fusion import materialized
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
@@ -100,7 +101,7 @@ class Linear(Module):
             bias_init=bias,
             name="dense",
         )
-        return dense(x)
+        return by_rows(dense, x)
 
 
 class ChannelMixing(Module):

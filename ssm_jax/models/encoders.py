@@ -6,6 +6,7 @@ from flax import linen as nn
 
 from ssm_jax.fields import NonNegativeFloat, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
+from ssm_jax.kernels.axes import by_rows
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.module import Module
 from ssm_jax.sharding.axis import first_step, n_pieces, of_pieces_before
@@ -60,7 +61,7 @@ class ScalarEncoder(Module):
         dense = nn.Dense(
             self.d_model, kernel_init=normal(1.0), bias_init=normal(0.1), name="dense"
         )
-        return dense(x)
+        return by_rows(dense, x)
 
 
 class TokenEncoder(Module):
@@ -126,7 +127,7 @@ class TokenEncoder(Module):
         if self.d_embedding is not None:
             x = self.to_table(x)
         # Tied to the embedding: no second matrix of the size of the vocabulary.
-        return self.table.attend(x)
+        return by_rows(self.table.attend, x)
 
 
 class PositionalEmbedding(Module):
