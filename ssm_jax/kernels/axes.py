@@ -36,7 +36,7 @@ def pad_axis(
 def split_axis(
     values: Shaped[Array, "..."], axis: int, size: int, **options: Any
 ) -> Shaped[jax.Array, "..."]:
-    """Splits an axis of ``l`` steps into chunks, in place.
+    """Splits an axis of ``l`` steps into two, the chunks and the steps of each.
 
     Args:
       values: The array, ``(*b, l, ...)``.

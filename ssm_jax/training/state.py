@@ -108,27 +108,34 @@ def create(
     batch = task.batch("train", 0, 1, seed)
     key_params, key = jax.random.split(jax.random.key(seed))
     flags = {"reset": batch.reset, "mask": batch.mask}
-    # Compiled: without `jit`, each operation of the model is compiled and run by
-    # itself.
+    init = jax.jit(model.init)
+    shapes = init.eval_shape(key_params, batch.inputs, **flags)
+    _check_memory(shapes)
+    _check_predictions(model, shapes, batch, task.spec)
+    # The boxes hold the groups, so that they are read before unboxing.
+    groups = with_rates(groups_of(shapes["params"]), getattr(optimizer, "rates", ()))
+    transform = optimizer.transform(groups)
+
+    def start(key, inputs, flags):
+        variables = dict(meta.unbox(init(key, inputs, **flags)))
+        params = variables.pop("params")
+        # Sown metrics are outputs of a step; here they would become part of
+        # checkpoints.
+        variables.pop(METRICS_COLLECTION, None)
+        return params, variables, transform.init(params)
+
+    # One program: without `jit`, each operation is compiled and run by itself.
     options = _INIT_OPTIONS.get(target_platform())
     if isinstance(key, Tracer):
         options = None  # Only shapes are wanted; JAX takes no options within a trace.
-    init = jax.jit(model.init, compiler_options=options)
-    _check_memory(init.eval_shape(key_params, batch.inputs, **flags))
-    boxed = init(key_params, batch.inputs, **flags)
-    _check_predictions(model, boxed, batch, task.spec)
-    # The boxes hold the groups, so that they are read before unboxing.
-    groups = with_rates(groups_of(boxed["params"]), getattr(optimizer, "rates", ()))
-    variables = dict(meta.unbox(boxed))
-    params = variables.pop("params")
-    # Sown metrics are outputs of a step; here they would become part of checkpoints.
-    variables.pop(METRICS_COLLECTION, None)
-    transform = optimizer.transform(groups)
+    params, model_state, opt_state = jax.jit(start, compiler_options=options)(
+        key_params, batch.inputs, flags
+    )
     state = TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,
-        model_state=variables,
-        opt_state=transform.init(params),
+        model_state=model_state,
+        opt_state=opt_state,
         key=key,
     )
     summary = (_sizes(params), *describe(groups, params))
