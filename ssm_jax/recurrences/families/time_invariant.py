@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.axes import split_axis
+from ssm_jax.kernels.axes import by_rows, split_axis
 from ssm_jax.kernels.blocked import block_length
 from ssm_jax.kernels.blocks import block_size, in_blocks
 from ssm_jax.kernels.platforms import target_platform
@@ -286,4 +286,7 @@ def _readout(h, w):
 
 
 def _product(values, weights):
-    return jnp.tensordot(values, weights, (-1, -1), precision="highest")
+    def product(rows):
+        return jnp.tensordot(rows, weights, (-1, -1), precision="highest")
+
+    return product(values) if weights.ndim == 1 else by_rows(product, values)
