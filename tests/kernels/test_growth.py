@@ -62,7 +62,7 @@ def assert_sum_close(given, terms):
     """Checks the error of a sum relative to that of the absolute values."""
     terms = (terms if np.iscomplexobj(given) else np.real(terms)).reshape(-1, 3)
     error = np.abs(given - np.sum(terms, 0)) / np.sum(np.abs(terms), 0)
-    assert np.max(error) < 3e-6
+    assert np.max(error) < 1e-6
 
 
 @functools.partial(jax.jit, static_argnames="method")
