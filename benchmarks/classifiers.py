@@ -1,23 +1,20 @@
 """Small classifiers and their training step, for `training_steps` and `depth`."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax.core import meta
 
 from ssm_jax.layers import ChannelMixing, Mamba, RecurrentLayer
 from ssm_jax.models import Block, PooledHead, SequenceModel, VectorEncoder
 from ssm_jax.recurrences import CES, DLR, S4D, S5, Recurrence, SelectiveSSM
 from ssm_jax.recurrences.families.base import Params
-from ssm_jax.tasks.base import Batch, TaskSpec
+from ssm_jax.tasks.base import Batch, Split, TaskSpec, generator
 from ssm_jax.training import Optimizer
-from ssm_jax.training.groups import groups_of
-from ssm_jax.training.state import RunSpec, TrainState
+from ssm_jax.training.state import RunSpec, TrainState, create
 from ssm_jax.types import Activations, Outputs, PRNGKey, PyTree
 
 FEATURES, CLASSES = 4, 10
@@ -53,17 +50,54 @@ class Identity(Recurrence):
         return x, None
 
 
+@dataclass(frozen=True)
+class RandomVectors:
+    """Sequences of random vectors with random classes.
+
+    Attributes:
+      length: Number of steps.
+    """
+
+    length: int
+
+    @property
+    def spec(self) -> TaskSpec:
+        """Vectors and one class of each sequence."""
+        return TaskSpec(
+            length=self.length,
+            inputs="vector",
+            d_input=FEATURES,
+            targets="classification",
+            d_output=CLASSES,
+            l_output=None,
+        )
+
+    def n_examples(self, split: Split) -> None:
+        """Returns None: every split is endless."""
+        del split
+
+    def batch(self, split: Split, index: int, batch_size: int, seed: int) -> Batch:
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
+        rng = generator("random_vectors", split, seed, index)
+        shape = (batch_size, self.length, FEATURES)
+        return Batch(
+            rng.normal(size=shape).astype(np.float32),
+            rng.integers(CLASSES, size=batch_size).astype(np.int32),
+            np.ones(batch_size, bool),
+        )
+
+
 class Classifier(NamedTuple):
     """A model with what a training step of it takes.
 
     Attributes:
-      run: The constant parts of a run.
-      init: Returns the state before the first step.
+      model: The model.
+      create: Returns the run and its state before the first step.
       batch: A batch of random vectors and classes.
     """
 
-    run: RunSpec
-    init: partial[TrainState]
+    model: nn.Module
+    create: partial[tuple[RunSpec, TrainState]]
     batch: Batch
 
 
@@ -104,34 +138,7 @@ def classifier(
         remat=remat,
         scan_blocks=scan_blocks,
     )
-    rng = np.random.default_rng(0)
-    spec = TaskSpec(
-        length=length,
-        inputs="vector",
-        d_input=FEATURES,
-        targets="classification",
-        d_output=CLASSES,
-        l_output=None,
-    )
-    rows = Batch(
-        rng.normal(size=(batch, length, FEATURES)).astype(np.float32),
-        rng.integers(CLASSES, size=batch).astype(np.int32),
-        np.ones(batch, bool),
-    )
-    shapes = jax.eval_shape(model.init, jax.random.key(0), rows.inputs[:1])
+    task = RandomVectors(length)
     optimizer = Optimizer(learning_rate=learning_rate)
-    transform = optimizer.transform(groups_of(shapes["params"]))
-    run = RunSpec(model, spec, transform, ())
-    return Classifier(run, partial(_first_state, run, rows.inputs[:1]), rows)
-
-
-def _first_state(run, inputs):
-    boxed = jax.jit(run.model.init)(jax.random.key(0), inputs)
-    params = meta.unbox(boxed)["params"]
-    return TrainState(
-        step=jnp.zeros((), jnp.int32),
-        params=params,
-        model_state={},
-        opt_state=run.transform.init(params),
-        key=jax.random.key(1),
-    )
+    first = partial(create, model, task, optimizer, seed=0)
+    return Classifier(model, first, task.batch("train", 0, batch, seed=0))

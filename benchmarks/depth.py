@@ -92,9 +92,16 @@ def _minima(found, repeats) -> dict[int, Row]:
 
 def _compiled(found) -> Row:
     """Compiles a step without what earlier calls have left in the caches of JAX."""
-    state = jax.eval_shape(found.init)
+    runs = []
+
+    def initial():
+        run, state = found.create()
+        runs.append(run)
+        return state
+
+    state = jax.eval_shape(initial)
     jax.clear_caches()
-    step = jax.jit(partial(train_step, found.run), donate_argnums=0)
+    step = jax.jit(partial(train_step, runs[0]), donate_argnums=0)
     # CPU seconds of all threads, which do not depend on the number of cores.
     clock = [time.process_time()]
     traced = step.trace(state, found.batch)
@@ -119,6 +126,6 @@ def _compiled(found) -> Row:
 def _init_cpu_s(found):
     jax.clear_caches()
     start = time.process_time()
-    init = jax.jit(found.run.model.init)
+    init = jax.jit(found.model.init)
     init.lower(jax.random.key(0), found.batch.inputs[:1]).compile()
     return time.process_time() - start

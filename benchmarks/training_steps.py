@@ -91,9 +91,10 @@ def training_step_rows(
 
 def our_step(found: Classifier) -> tuple[Callable[[], Array], float]:
     """Returns our step, which continues from its last state, and the first loss."""
-    step = jax.jit(partial(train_step, found.run), donate_argnums=0)
+    run, state = found.create()
+    step = jax.jit(partial(train_step, run), donate_argnums=0)
     batch = jax.tree.map(jnp.asarray, found.batch)
-    state, sums = step(found.init(), batch)
+    state, sums = step(state, batch)
     loss = sums["loss"].compute()
 
     def take():
@@ -120,7 +121,7 @@ def _plain(layer, found) -> tuple[Callable[[], Array], float]:
         updates, opt_state = transform.update(gradient, opt_state, params)
         return optax.apply_updates(params, updates), opt_state, value
 
-    params = found.init().params
+    params = found.create()[1].params
     params, opt_state, first = step(params, transform.init(params))
 
     def take():

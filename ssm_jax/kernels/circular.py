@@ -1,6 +1,8 @@
 """Convolutions that wrap around: cyclic ones, and negacyclic ones by complex FFTs."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, cast
 
 import jax
@@ -19,38 +21,18 @@ def fft_length(size: int) -> int:
     return cast(int, next_fast_len(size, real=False))
 
 
-class Negacyclic(NamedTuple):
-    """Negacyclic convolution: what passes the end returns with the other sign.
-
-    A right-angle convolution: real sequences ``x`` of ``2 n`` steps are transformed by
-    a complex FFT of length ``n`` of ``(x_j + i x_{j+n}) w^j`` with ``w^n = i``, the
-    polynomial ``x`` modulo ``z^n - i``. Sequences of at most ``n`` steps need no
-    padding.
+class CircularConvolution(NamedTuple):
+    """A convolution that wraps around.
 
     Attributes:
-      half: Length of the FFT, ``n``.
-
-    References:
-      Crandall and Fagin, Discrete weighted transforms and large-integer arithmetic,
-      Mathematics of Computation, 1994
+      size: Its length: the largest number of steps and of taps.
+      wrap: Factor of the products that wrap around, 1 or -1.
+      convolve: The function of sequences and kernels in one dtype, float32 or float64.
     """
 
-    half: int
-
-    @classmethod
-    def at_least(cls, size: int) -> "Negacyclic":
-        """Returns that of the smallest suitable length from ``size`` on."""
-        return cls(fft_length(math.ceil(size / 2)))
-
-    @property
-    def size(self) -> int:
-        """The length, ``2 n``."""
-        return 2 * self.half
-
-    @property
-    def wrap(self) -> int:
-        """Factor of what passes the end, at the start."""
-        return -1
+    size: int
+    wrap: int
+    convolve: Callable[[Array, Array], jax.Array]
 
     def __call__(
         self, u: Float[Array, "*b l d"], kernel: Float[Array, "d k"]
@@ -58,22 +40,40 @@ class Negacyclic(NamedTuple):
         """Computes the first ``l`` steps of the convolution of each channel.
 
         Args:
-          u: Sequences, ``(*b, l, d)``, of at most `size` steps, float32 or float64.
-          kernel: Kernels, ``(d, k)``, of at most `size` taps, in the dtype of ``u``.
+          u: Sequences, ``(*b, l, d)``, of any floating-point dtype.
+          kernel: Kernels, ``(d, k)``, float32 or float64, in which sums are formed.
         """
-        n = self.half
-        spectrum = _spectrum(jnp.swapaxes(u, -1, -2), n) * _spectrum(kernel, n)
-        return jnp.swapaxes(_sequences(spectrum, u.shape[-2]), -1, -2)
+        # There is no FFT of bfloat16.
+        return self.convolve(u.astype(kernel.dtype), kernel).astype(u.dtype)
 
 
-def circular_convolution(size: int) -> dft.Cyclic | Negacyclic:
+def circular_convolution(size: int) -> CircularConvolution:
     """Returns a convolution of at least ``size`` steps, fast on the target platform.
 
     Args:
       size: Number of steps, positive.
     """
-    method = dft.Cyclic if target_platform() == "tpu" else Negacyclic
-    return method.at_least(size)
+    if target_platform() == "tpu":
+        factors = dft.cyclic_factors(size)
+        cyclic = partial(dft.cyclic_convolution, factors=factors)
+        return CircularConvolution(math.prod(factors), 1, cyclic)
+    n = fft_length(math.ceil(size / 2))
+    return CircularConvolution(2 * n, -1, partial(_negacyclic_convolution, n=n))
+
+
+def _negacyclic_convolution(u, kernel, n):
+    """Computes a right-angle convolution of ``2 n`` steps.
+
+    Real sequences ``x`` of ``2 n`` steps are transformed by a complex FFT of length
+    ``n`` of ``(x_j + i x_{j+n}) w^j`` with ``w^n = i``, the polynomial ``x`` modulo
+    ``z^n - i``. Sequences of at most ``n`` steps need no padding.
+
+    References:
+      Crandall and Fagin, Discrete weighted transforms and large-integer arithmetic,
+      Mathematics of Computation, 1994
+    """
+    spectrum = _spectrum(jnp.swapaxes(u, -1, -2), n) * _spectrum(kernel, n)
+    return jnp.swapaxes(_sequences(spectrum, u.shape[-2]), -1, -2)
 
 
 def _spectrum(x: Float[Array, "*b l"], n: int) -> Complex[Array, "*b n"]:

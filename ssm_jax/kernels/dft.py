@@ -11,7 +11,6 @@ length 2. Channels stay last, as in the sequences.
 
 import math
 from functools import cache
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,48 +25,36 @@ _LARGEST = 256
 _HIGHEST = jax.lax.Precision.HIGHEST
 
 
-class Cyclic(NamedTuple):
-    """Cyclic convolution, of a length with two factors.
+def cyclic_factors(size: int) -> tuple[int, int]:
+    """Returns the factors of the smallest suitable length from ``size`` on.
 
-    Attributes:
-      outer: First factor, even.
-      inner: Second factor; of `at_least`, a power of two.
+    Args:
+      size: Number of steps, positive.
+
+    Returns:
+      An even number, and a power of two.
     """
+    inner = _inner(size)
+    return 2 * -(-size // (2 * inner)), inner
 
-    outer: int
-    inner: int
 
-    @classmethod
-    def at_least(cls, size: int) -> "Cyclic":
-        """Returns that of the smallest suitable length from ``size`` on."""
-        inner = _inner(size)
-        return cls(2 * -(-size // (2 * inner)), inner)
+def cyclic_convolution(
+    u: Float[Array, "*b l d"], kernel: Float[Array, "d k"], factors: tuple[int, int]
+) -> Float[jax.Array, "*b l d"]:
+    """Computes the first ``l`` steps of the cyclic convolution of each channel.
 
-    @property
-    def size(self) -> int:
-        """The length."""
-        return self.outer * self.inner
+    Args:
+      u: Sequences, ``(*b, l, d)``, float32 or float64.
+      kernel: Kernels, ``(d, k)``, in the dtype of ``u``.
+      factors: Factors of the length of the convolution, at least ``l`` and ``k``; the
+        first is even.
 
-    @property
-    def wrap(self) -> int:
-        """Factor of what passes the end, at the start."""
-        return 1
-
-    def __call__(
-        self, u: Float[Array, "*b l d"], kernel: Float[Array, "d k"]
-    ) -> Float[jax.Array, "*b l d"]:
-        """Computes the first ``l`` steps of the convolution of each channel.
-
-        Args:
-          u: Sequences, ``(*b, l, d)``, of at most `size` steps, float32 or float64.
-          kernel: Kernels, ``(d, k)``, of at most `size` taps, in the dtype of ``u``.
-
-        References:
-          Cooley and Tukey, An algorithm for the machine calculation of complex Fourier
-          series, Mathematics of Computation, 1965
-        """
-        spectrum = _product(_spectrum(u, self), _spectrum(kernel.T, self))
-        return _sequences(spectrum, self, u.shape[-2])
+    References:
+      Cooley and Tukey, An algorithm for the machine calculation of complex Fourier
+      series, Mathematics of Computation, 1965
+    """
+    spectrum = _product(_spectrum(u, *factors), _spectrum(kernel.T, *factors))
+    return _sequences(spectrum, *factors, u.shape[-2])
 
 
 def _inner(size):
@@ -76,25 +63,26 @@ def _inner(size):
     return 2 ** round(math.log2(size) * (n_factors - 1) / n_factors)
 
 
-def _spectrum(x, of):
+def _spectrum(x, outer, inner):
     """Transforms real sequences; of conjugate outer frequencies, only one."""
-    x = split_axis(x, -2, of.inner)
-    *batch, rows, inner, d = x.shape
+    x = split_axis(x, -2, inner)
+    *batch, rows, _, d = x.shape
     # The other rows are zero, and left out of the product.
-    z = _along(x.reshape(*batch, rows, inner * d), _half(of.outer)[:rows])
+    z = _along(x.reshape(*batch, rows, inner * d), _half(outer)[:rows])
     z = z.reshape(*batch, -1, 2, inner, d)
-    return _transform(_turn(z, of.size, -1))
+    return _transform(_turn(z, outer * inner, -1))
 
 
-def _sequences(z, of, length):
+def _sequences(z, outer, inner, length):
     """Inverse of `_spectrum`: the first ``length`` steps."""
-    z = _turn(_inverse(z, of.inner), of.size, 1)
+    size = outer * inner
+    z = _turn(_inverse(z, inner), size, 1)
     *batch, k, _, m, d = z.shape
     # A conjugate that was left out doubles the real part.
-    weights = np.full(k, 2 / of.size)
-    weights[[0, of.outer // 2]] = 1 / of.size
+    weights = np.full(k, 2 / size)
+    weights[[0, outer // 2]] = 1 / size
     rows = -(-length // m)
-    table = (_half(of.outer)[:rows] * np.repeat(weights, 2)).T
+    table = (_half(outer)[:rows] * np.repeat(weights, 2)).T
     x = _along(z.reshape(*batch, k * 2, m * d), table)
     return x.reshape(*batch, rows * m, d)[..., :length, :]
 

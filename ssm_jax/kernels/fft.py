@@ -125,7 +125,7 @@ def causal_convolution(
     length = u.shape[-2]
     kernel = kernel[:, :length]
     # Padding to the length of the linear convolution prevents wrap-around.
-    return _convolved(circular_convolution(length + kernel.shape[-1] - 1), u, kernel)
+    return circular_convolution(length + kernel.shape[-1] - 1)(u, kernel)
 
 
 @jax.jit
@@ -167,9 +167,9 @@ def bidirectional_convolution(
     taps = forward.shape[-1]
     convolve = circular_convolution(length + taps)
     gap = jnp.zeros((len(forward), convolve.size - 2 * taps), forward.dtype)
-    # The lags -k, ..., -1 are the last taps, whose products wrap to the step they meet.
+    # Tap `size - j` is that of lag -j: its products with steps from j on wrap around.
     future = convolve.wrap * jnp.flip(backward, -1)
-    return _convolved(convolve, u, jnp.concatenate([forward, gap, future], -1))
+    return convolve(u, jnp.concatenate([forward, gap, future], -1))
 
 
 @jax.jit
@@ -248,15 +248,10 @@ def fft_solver(
             h = jnp.fft.ifft(spectrum * jnp.fft.fft(kernel, size))
             h = jnp.swapaxes(h[..., :length], -1, -2)
         else:
-            h = _convolved(circular_convolution(2 * length - 1), b, kernel)
+            h = circular_convolution(2 * length - 1)(b, kernel)
         return jnp.flip(h, -2) if reverse else h
 
     return solve
-
-
-def _convolved(convolve, u, kernel):
-    # There is no FFT of bfloat16.
-    return convolve(u.astype(kernel.dtype), kernel).astype(u.dtype)
 
 
 def _check_sequences(u):

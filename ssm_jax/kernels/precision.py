@@ -125,7 +125,16 @@ def divided(
 
 
 def matmul_f32(
-    x: Float[Array, "... d"], kernel: Float[Array, "d n"]
-) -> Float[Array, "... n"]:
-    """The matrix product in full float32, on GPUs and TPUs too."""
-    return by_rows(lambda x: jnp.matmul(x, kernel, precision="highest"), x)
+    x: Float[Array, "*b d"], kernel: Float[Array, "d n"] | Float[Array, " d"]
+) -> Float[Array, "*b n"] | Float[Array, "*b"]:
+    """The matrix product in full float32, on GPUs and TPUs too.
+
+    Args:
+      x: ``(*b, d)``.
+      kernel: A matrix, ``(d, n)``, or a vector, ``(d,)``.
+    """
+
+    def product(x):
+        return jnp.matmul(x, kernel, precision="highest")
+
+    return product(x) if kernel.ndim == 1 else by_rows(product, x)

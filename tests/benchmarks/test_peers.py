@@ -53,7 +53,7 @@ def test_plain_smoothing_is_the_same_mathematics(key):
 @pytest.mark.parametrize("name", training_steps.LAYERS)
 def test_plain_classifier_has_the_predictions_of_ours(name):
     found = classifiers.classifier(name, 12, width=16, n_layers=2, batch=2)
-    model, x = found.run.model, found.batch.inputs
+    model, x = found.model, found.batch.inputs
     variables = meta.unbox(jax.jit(model.init)(jax.random.key(0), x))
     ours, _ = jax.jit(model.apply)(variables, x)
     layer = training_steps.LAYERS[name]

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.precision import divided, in_float32
 from ssm_jax.recurrences.families.discretization import Discretization, discretize
 from ssm_jax.recurrences.families.input_dependent import ChunkedForm, apply_form
+from ssm_jax.recurrences.families.modes import project_in, read_out
 from ssm_jax.recurrences.families.time_invariant import (
     MIMOModes,
     ParamGroup,
@@ -136,21 +137,16 @@ class Continuous(TimeInvariant, abc.ABC):
             log_decay, gain = discretize(self.discretization, z, dt)
             assert log_decay.phase is not None  # The eigenvalues are complex.
             decay = jnp.exp(jax.lax.complex(log_decay.log_abs, log_decay.phase))
-            Bx = x[..., None] if B is None else _product("...d,nd->...n", x, B)
+            Bx = x[..., None] if B is None else project_in(x, B)
             # The quotient of two gains: Delta, which may underflow, is in neither.
             return decay, divided(gain, unit_gain) * Bx
 
-        def read(inputs, h):
+        # Channels of `SISOModes` have their own states.
+        read = read_out if mimo else jax.vmap(read_out, (-2, 0), -1)
+
+        def output(inputs, h):
             x, _ = inputs
-            equation = "...n,dn->...d" if mimo else "...dn,dn->...d"
-            # Two real products: the imaginary part of the sum is never computed.
-            y = _product(equation, jnp.real(h), jnp.real(C))
-            y -= _product(equation, jnp.imag(h), jnp.imag(C))
-            return y + modes.feedthrough * x
+            return read(h, C) + modes.feedthrough * x
 
         # B and C of `MIMOModes` are matrices, which a chunk multiplies at once.
-        return ChunkedForm(form, read, (x, dt), by_steps=not mimo)
-
-
-def _product(equation, values, weights):
-    return jnp.einsum(equation, values, weights, precision="highest")
+        return ChunkedForm(form, output, (x, dt), by_steps=not mimo)

@@ -7,7 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.axes import by_rows, split_axis
+from ssm_jax.kernels.axes import split_axis
 from ssm_jax.kernels.blocked import block_length
 from ssm_jax.kernels.blocks import block_size, in_blocks
 from ssm_jax.kernels.platforms import target_platform
@@ -32,6 +32,8 @@ from ssm_jax.recurrences.families.modal_convolution import (
 from ssm_jax.recurrences.families.modes import (
     MIMOModes,
     SISOModes,
+    project_in,
+    read_out,
     resample,
     to_real_readout,
     zero_state,
@@ -259,34 +261,18 @@ def _by_states(modes, x, state, reset, lengths, method):
 def _through_states(modes, x, state, reset, lengths, method):
     """Evaluates all channels of `MIMOModes`, or one channel of `SISOModes`."""
     if isinstance(modes, MIMOModes):
-        # `x` is real: two real products cost half of a complex one.
-        parts = (jnp.real(modes.B), jnp.imag(modes.B))
-        Bx = jax.lax.complex(*(_product(x, part) for part in parts))
+        Bx = project_in(x, modes.B)
         w, w_backward, backward = modes.C, modes.C_backward, modes.log_decay
     else:
         Bx = jnp.broadcast_to(x[..., None], (*x.shape, modes.w.shape[-1]))
         w, w_backward = modes.w, modes.w_backward
         backward = modes.log_decay_backward or modes.log_decay
     h, last = linear_recurrence(modes.log_decay, Bx, state, reset=reset, method=method)
-    y = _readout(h, w)
+    y = read_out(h, w)
     if w_backward is None:
         return y, last if lengths is None else state_after(h, state, lengths)
     h, _ = linear_recurrence(backward, Bx, reset=reset, reverse=True, method=method)
     if isinstance(modes, SISOModes):
         # The backward direction of SISO modes excludes the present step.
         h = shift_left(h, reset)
-    return y + _readout(h, w_backward), None
-
-
-def _readout(h, w):
-    """Returns ``Re sum_n w_n h_n``, ``(*b, l, *o)``."""
-    # Two real products: the imaginary part of the sum is never computed.
-    y = _product(jnp.real(h), jnp.real(w))
-    return y - _product(jnp.imag(h), jnp.imag(w)) if jnp.iscomplexobj(w) else y
-
-
-def _product(values, weights):
-    def product(rows):
-        return jnp.tensordot(rows, weights, (-1, -1), precision="highest")
-
-    return product(values) if weights.ndim == 1 else by_rows(product, values)
+    return y + read_out(h, w_backward), None
