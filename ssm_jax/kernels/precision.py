@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import by_rows
-from ssm_jax.types import Array, Complex, Float, PyTree
+from ssm_jax.types import Array, Complex, Float, Inexact, PyTree
 
 MAX_EXPONENT = 30.0
 """Upper bound of the exponents of decay rates, steps, phases and gains.
@@ -138,3 +138,33 @@ def matmul_f32(
         return jnp.matmul(x, kernel, precision="highest")
 
     return product(x) if kernel.ndim == 1 else by_rows(product, x)
+
+
+def project_in(
+    x: Float[Array, "*b d"], B: Complex[Array, "n d"]
+) -> Complex[Array, "*b n"]:
+    """Returns the inputs of the modes, ``sum_d B_nd x_d``.
+
+    Args:
+      x: Input, ``(*b, d)``, real.
+      B: Input projection, ``(n, d)``.
+    """
+    # Two real products cost half of a complex one.
+    re, im = (matmul_f32(x, part.T) for part in (jnp.real(B), jnp.imag(B)))
+    return jax.lax.complex(re, im)
+
+
+def read_out(
+    h: Inexact[Array, "*b n"], w: Inexact[Array, "o n"] | Inexact[Array, " n"]
+) -> Float[Array, "*b o"] | Float[Array, "*b"]:
+    """Returns ``Re sum_n w_n h_n``.
+
+    Args:
+      h: States, ``(*b, n)``; complex if ``w`` is.
+      w: Weights of the modes, ``(o, n)`` or ``(n,)``.
+    """
+    # Two real products: the imaginary part of the sum is never computed.
+    y = matmul_f32(jnp.real(h), jnp.real(w).T)
+    if jnp.iscomplexobj(w):
+        y -= matmul_f32(jnp.imag(h), jnp.imag(w).T)
+    return y

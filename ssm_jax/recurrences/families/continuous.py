@@ -5,10 +5,9 @@ import abc
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.precision import divided, in_float32
+from ssm_jax.kernels.precision import divided, in_float32, project_in, read_out
 from ssm_jax.recurrences.families.discretization import Discretization, discretize
 from ssm_jax.recurrences.families.input_dependent import ChunkedForm, apply_form
-from ssm_jax.recurrences.families.modes import project_in, read_out
 from ssm_jax.recurrences.families.time_invariant import (
     MIMOModes,
     ParamGroup,

@@ -13,7 +13,6 @@ from ssm_jax.kernels.powers import (
     multiply_decays,
     n_step_decay,
 )
-from ssm_jax.kernels.precision import matmul_f32
 from ssm_jax.types import Array, Complex, Float, Inexact, Readout
 
 
@@ -118,36 +117,6 @@ def zero_state(
 ) -> Inexact[jax.Array, "..."]:
     """Returns the state before the first step: zeros, batch axes first."""
     return jnp.zeros((*batch_shape, *modes.state_shape), modes.state_dtype)
-
-
-def project_in(
-    x: Float[Array, "*b d"], B: Complex[Array, "n d"]
-) -> Complex[Array, "*b n"]:
-    """Returns the inputs of the modes, ``sum_d B_nd x_d``.
-
-    Args:
-      x: Input, ``(*b, d)``, real.
-      B: Input projection, ``(n, d)``.
-    """
-    # Two real products cost half of a complex one.
-    re, im = (matmul_f32(x, part.T) for part in (jnp.real(B), jnp.imag(B)))
-    return jax.lax.complex(re, im)
-
-
-def read_out(
-    h: Inexact[Array, "*b n"], w: Inexact[Array, "o n"] | Inexact[Array, " n"]
-) -> Float[Array, "*b o"] | Float[Array, "*b"]:
-    """Returns ``Re sum_n w_n h_n``.
-
-    Args:
-      h: States, ``(*b, n)``; complex if ``w`` is.
-      w: Weights of the modes, ``(o, n)`` or ``(n,)``.
-    """
-    # Two real products: the imaginary part of the sum is never computed.
-    y = matmul_f32(jnp.real(h), jnp.real(w).T)
-    if jnp.iscomplexobj(w):
-        y -= matmul_f32(jnp.imag(h), jnp.imag(w).T)
-    return y
 
 
 def to_real_readout(modes: SISOModes) -> SISOModes:

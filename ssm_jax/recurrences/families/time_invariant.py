@@ -12,7 +12,7 @@ from ssm_jax.kernels.blocked import block_length
 from ssm_jax.kernels.blocks import block_size, in_blocks
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import check_log_decay
-from ssm_jax.kernels.precision import in_float32
+from ssm_jax.kernels.precision import in_float32, project_in, read_out
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 from ssm_jax.kernels.shift import shift_left
 from ssm_jax.kernels.solvers import GROWTH, grows
@@ -32,8 +32,6 @@ from ssm_jax.recurrences.families.modal_convolution import (
 from ssm_jax.recurrences.families.modes import (
     MIMOModes,
     SISOModes,
-    project_in,
-    read_out,
     resample,
     to_real_readout,
     zero_state,
