@@ -10,6 +10,7 @@ import jax
 
 from benchmarks.classifiers import classifier
 from benchmarks.measurement import Row
+from ssm_jax.training.state import abstract
 from ssm_jax.training.step import train_step
 
 MODELS = ("S5", "DLR")
@@ -92,16 +93,9 @@ def _minima(found, repeats) -> dict[int, Row]:
 
 def _compiled(found) -> Row:
     """Compiles a step without what earlier calls have left in the caches of JAX."""
-    runs = []
-
-    def initial():
-        run, state = found.create()
-        runs.append(run)
-        return state
-
-    state = jax.eval_shape(initial)
+    run, state = abstract(found.create)
     jax.clear_caches()
-    step = jax.jit(partial(train_step, runs[0]), donate_argnums=0)
+    step = jax.jit(partial(train_step, run), donate_argnums=0)
     # CPU seconds of all threads, which do not depend on the number of cores.
     clock = [time.process_time()]
     traced = step.trace(state, found.batch)

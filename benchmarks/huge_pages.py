@@ -82,7 +82,8 @@ def _in_process(name, length, tunables) -> Iterator[Callable[[], str]]:
 
 def _take_steps(name: str, length: str) -> None:
     """Takes `STEPS` steps for each line of the standard input; answers by a line."""
-    step, _ = our_step(classifier(name, int(length), width=128, n_layers=4))
+    found = classifier(name, int(length), width=128, n_layers=4)
+    step, _ = our_step(*found.create(), found.batch)
     for _ in sys.stdin:
         for _ in range(STEPS):
             jax.block_until_ready(step())

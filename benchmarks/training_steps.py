@@ -11,8 +11,10 @@ import optax
 from flax import linen as nn
 
 from benchmarks import plain
-from benchmarks.classifiers import CLASSES, Classifier, classifier
+from benchmarks.classifiers import CLASSES, classifier
 from benchmarks.measurement import Row, in_turns
+from ssm_jax.tasks.base import Batch
+from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.step import train_step
 from ssm_jax.types import Activations, Array, Outputs, PyTree
 
@@ -64,9 +66,11 @@ def training_step_rows(
             found = classifier(
                 name, length, **sizes, **fields, learning_rate=LEARNING_RATE
             )
-            runs[what], losses[what] = our_step(found)
+            run, state = found.create()
             if what == "ours":
-                runs["plain"], losses["plain"] = _plain(layer, found)
+                params = jax.tree.map(jnp.copy, state.params)  # Steps donate theirs.
+                runs["plain"], losses["plain"] = _plain(layer, params, found.batch)
+            runs[what], losses[what] = our_step(run, state, found.batch)
         difference = abs(losses["plain"] / losses["ours"] - 1)
         if difference > TOLERANCE:
             raise ArithmeticError(
@@ -89,11 +93,12 @@ def training_step_rows(
         }
 
 
-def our_step(found: Classifier) -> tuple[Callable[[], Array], float]:
+def our_step(
+    run: RunSpec, state: TrainState, batch: Batch
+) -> tuple[Callable[[], Array], float]:
     """Returns our step, which continues from its last state, and the first loss."""
-    run, state = found.create()
     step = jax.jit(partial(train_step, run), donate_argnums=0)
-    batch = jax.tree.map(jnp.asarray, found.batch)
+    batch = jax.tree.map(jnp.asarray, batch)
     state, sums = step(state, batch)
     loss = sums["loss"].compute()
 
@@ -105,10 +110,10 @@ def our_step(found: Classifier) -> tuple[Callable[[], Array], float]:
     return take, loss
 
 
-def _plain(layer, found) -> tuple[Callable[[], Array], float]:
+def _plain(layer, params, batch) -> tuple[Callable[[], Array], float]:
     """As `our_step`, of `optax.adamw` and a loop over blocks with a plain layer."""
     transform = optax.adamw(LEARNING_RATE, weight_decay=0.0)
-    x, targets = jnp.asarray(found.batch.inputs), jnp.asarray(found.batch.targets)
+    x, targets = jnp.asarray(batch.inputs), jnp.asarray(batch.targets)
 
     def loss(params):
         logits = predictions(layer, params, x)
@@ -121,7 +126,6 @@ def _plain(layer, found) -> tuple[Callable[[], Array], float]:
         updates, opt_state = transform.update(gradient, opt_state, params)
         return optax.apply_updates(params, updates), opt_state, value
 
-    params = found.create()[1].params
     params, opt_state, first = step(params, transform.init(params))
 
     def take():

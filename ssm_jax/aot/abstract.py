@@ -21,7 +21,7 @@ from ssm_jax.training.mesh import (
 )
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.start import first_state
-from ssm_jax.training.state import RunSpec, TrainState
+from ssm_jax.training.state import RunSpec, TrainState, abstract
 from ssm_jax.training.workdir import check_parts
 from ssm_jax.types import PyTree
 
@@ -89,22 +89,17 @@ def abstract_run(
     parallel.check(training.batch_size, training.accumulate)
     rows, has_data = _one_row(task, training.seed)
     shapes: Any = _Zeros(task.spec, rows, _n_examples(task, training.batch_size))
-    runs = []
-
-    def initial():
-        # Values do not count, so that the run of `init_from` is not read.
-        run, state = first_state(model, shapes, optimizer, training, new=False)
-        runs.append(run)
-        return state
-
-    state = jax.eval_shape(initial)
+    # Values do not count, so that the run of `init_from` is not read.
+    run, state = abstract(
+        partial(first_state, model, shapes, optimizer, training, new=False)
+    )
     mesh = mesh_of(devices, pieces)
     carry = _sharded(mesh, state.carry, P(ROW_AXIS))
     state = _sharded(mesh, state.replace(carry=None), P()).replace(carry=carry)
     batch = shapes.batch("train", 0, training.batch_size, training.seed)
     specs = batch_specs(task.spec, pieces)
     batch = Batch(*map(partial(_sharded, mesh), batch, specs))
-    return AbstractRun(runs[0], training, parallel, mesh, state, batch, has_data)
+    return AbstractRun(run, training, parallel, mesh, state, batch, has_data)
 
 
 class _Zeros:

@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -140,6 +141,28 @@ def create(
     )
     summary = (_sizes(params), *describe(groups, params))
     return RunSpec(model, task.spec, transform, summary), state
+
+
+def abstract(
+    created: Callable[[], tuple[RunSpec, TrainState]],
+) -> tuple[RunSpec, TrainState]:
+    """Returns what a function like `create` returns, without computing the state.
+
+    Args:
+      created: Returns a run and its state.
+
+    Returns:
+      The run and its state, whose arrays are `jax.ShapeDtypeStruct`.
+    """
+    runs = []  # A run is no array, so that `jax.eval_shape` would not return it.
+
+    def state_of():
+        run, state = created()
+        runs.append(run)
+        return state
+
+    state = jax.eval_shape(state_of)
+    return runs[0], state
 
 
 def _sizes(params):
