@@ -52,8 +52,9 @@ length, and to a Transformer block.
 
 ``iterations``: an FRU with 60 frequencies with its initial weights and larger ones, and
 a GRU, evaluated by iterations over all steps in parallel and step by step, which is
-faster on devices without parallelism; the number of iterations does not depend on the
-length. Recorded in ``experiments/benchmarks/iterations.json``.
+faster on devices without parallelism; the number of iterations depends more on the
+weights than on the length, and with large weights they may not converge. Recorded in
+``experiments/benchmarks/iterations.json``.
 
 ``warm_start``: iterations of GRU, LSTM and RNN from zeros, from the states of another
 batch, and from those of the same batch before a small change of the parameters.

@@ -98,7 +98,7 @@ _STATES = """\
 Do other recurrences than S5 and Mamba extend their length if they are trained from
 carried states? The language models above, evaluated by length with
 `launch.evaluate --mode=length_extension --lengths=16,32,128,1024,8192,32768`. The FRU
-has a horizon of 1,024 steps and is read beyond it.
+has a horizon of 1,024 steps and is evaluated beyond it.
 
 {states}
 {conclusion}
@@ -237,8 +237,8 @@ def states(rows: Sequence[Row]) -> str:
         for verdict in dict.fromkeys(verdicts)
     )
     sentence = (
-        f"Of {len(verdicts)} models trained and read with carried states, beside the "
-        f"same from zero states, at {ERRORS:g} standard errors: {counts}."
+        f"Of {len(verdicts)} models trained and evaluated with carried states, beside "
+        f"the same from zero states, at {ERRORS:g} standard errors: {counts}."
     )
     return _STATES.format(
         states=extension.section(rows),

@@ -28,6 +28,7 @@ class Table(NamedTuple):
       measured: Title of the section with the record of its programs; empty if there is
         no record.
       reason: Why there is no number at a published setting; empty if there are all.
+      note: What a reader of the results must know; shown below them.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Table(NamedTuple):
     programs: tuple[str, ...] = ()
     measured: str = ""
     reason: str = ""
+    note: str = ""
 
     @property
     def title(self) -> str:

@@ -149,7 +149,7 @@ def _extension(of: Sequence[Row]):
         name_of(of[0]),
         str(found.n_seeds),
         *(
-            f"{statistics.mean(at[n]['perplexity'] for at in measured):.4g}"
+            f"{math.exp(statistics.mean(at[n]['loss'] for at in measured)):.4g}"
             for n in (trained, longest)
         ),
         *_cells(found),

@@ -5,9 +5,10 @@
     python -m experiments.ledger --baselines=etsmlp/language,fru --data_dir=data
 
 Every result in the README and in ``experiments/results`` is written by this program.
-``--record`` first writes the rows of evaluated runs, including those by length, to
-``experiments/results``. ``--baselines`` adds the trivial baseline to records of these
-experiments that have none; their data are read from ``--data_dir`` or generated.
+``--record`` first writes the rows of evaluated runs, with their validation metric by
+step and including those by length, to ``experiments/results``. ``--baselines`` adds the
+trivial baseline to records of these experiments that have none; their data are read
+from ``--data_dir`` or generated.
 """
 
 from collections.abc import Sequence
@@ -25,11 +26,17 @@ from experiments import (
 )
 from experiments.dlr.figures import powers
 from experiments.etsmlp.figures import throughput as training_by_length
-from experiments.fru.figures import iterations
+from experiments.fru.figures import iterations, learning
 from experiments.longssm.figures import carried, lengths
 from experiments.own_data import pages as own_data
 from experiments.papers import PAPERS
-from experiments.records import RESULTS, check_published, record, records
+from experiments.records import (
+    RESULTS,
+    check_published,
+    curve_of,
+    record,
+    records,
+)
 from ssm_jax import plots
 from ssm_jax.cli import app
 from ssm_jax.cli.report import row_of
@@ -42,6 +49,7 @@ PICTURES = {
     beyond.POWERS_PICTURE: powers.draw,
     beyond.ITERATIONS_PICTURE: iterations.draw,
     beyond.CARRIED_PICTURE: carried.draw,
+    sections.LEARNING_PICTURE: learning.draw,
 }
 """Pictures that are drawn from records alone, and what draws them."""
 README = Path(__file__).parents[1] / "README.md"
@@ -78,6 +86,8 @@ def main(argv):
     rows = [row_of(folder) for folder in folders]
     for folder, row in zip(folders, rows, strict=True):
         check_published(folder, row)
+        if curve := curve_of(folder, row["metric"]):
+            row["curve"] = curve
     # Recorded after all checks, so that an error leaves the records unchanged.
     for row in rows:
         record(row)

@@ -1,5 +1,6 @@
 """Pages of ``experiments/results``, one per paper, and the table of the README."""
 
+import textwrap
 from collections.abc import Sequence
 
 from experiments import comparisons, dtypes, overview, result_tables, sections
@@ -12,11 +13,15 @@ _HEAD = """\
 # {title}
 
 [The paper]({url}). `ours` is the mean over seeds, followed by the sample standard
-deviation over seeds after ±; `theirs` is the result of the paper for the same setting;
+deviation over seeds after ±; `theirs` is the result of the paper for the same model and
+training (`docs/papers/{name}.md` has what differs in the data and in the code);
 `baseline` is the majority class, the mean or the unigram model on the same split;
-`error` is a standard error, over examples or over seeds, and `gain / error` how much
+`error` is a standard error, the larger one of that over examples and that over seeds:
+with one seed it does not contain how much seeds differ. `gain / error` is how much
 better than the baseline a result is, in standard errors. `hours` are those of training
-one seed. Stale results were measured before a correction that is named in the notes.
+one seed. A note names the best result on the same data after as many steps if a result
+is within two standard errors of it. Stale results were measured before a correction
+that is named in the notes.
 Written by `python -m experiments.ledger` from the records in this directory.
 
 `command` trains an experiment: `RUN` is a new directory and `DATA` that of the data
@@ -63,7 +68,7 @@ def page(name: str, rows: Sequence[Row]) -> str:
         parts.append(compared)
     if name in sections.MORE:
         parts.append(sections.MORE[name](of_paper))
-    head = _HEAD.format(title=paper.title, url=paper.url)
+    head = _HEAD.format(name=name, title=paper.title, url=paper.url)
     return "\n".join([head, overview.section(paper, found, where), *parts])
 
 
@@ -95,6 +100,8 @@ def _of_table(
     if not before.issuperset(each.name for each in reduced):
         parts += [_REDUCED, result_tables.smaller(reduced, found)]
         names |= {each.name for each in reduced}
+    if names and table.note:
+        parts.append(textwrap.fill(table.note, 88) + "\n")
     if names and (compared := comparisons.section(table, found)):
         parts.append(compared)
     return "\n".join(parts), names

@@ -19,10 +19,10 @@ PAPERS = {
 
 HEADLINES = (
     "dlr/atomic:task=shift,size=demo",
-    "dlr/atomic:task=cumsum,size=demo",
     "dlr/digits",
     "etsmlp/text:model=gate,size=small",
     "fru/mixture:curves=sines,model=fru,size=small",
+    "fru/pixel_mnist:inputs=pixels,model=fru",
     "longssm/text:model=s5,length=16,state_init=carry,rows=32,size=small",
 )
 """The results that the README shows."""

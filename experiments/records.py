@@ -72,6 +72,17 @@ def path_of(row: Mapping[str, Any], results: Path = RESULTS) -> Path:
     return results / f"{name_of(row).replace(':', '.')}.seed{row['seed']}.json"
 
 
+def curve_of(folder: WorkDir, metric: str) -> dict[str, float]:
+    """Returns a metric of the validation split by step; empty if it is not logged.
+
+    Args:
+      folder: Work dir of the run.
+      metric: The metric of its row, as ``"test accuracy"``.
+    """
+    name = f"validation/{metric.split()[-1]}"
+    return {str(line["step"]): line[name] for line in folder.metrics() if name in line}
+
+
 def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:
     """Writes a row to a JSON file, and its rows by length to a JSONL file."""
     path = path_of(row, results)

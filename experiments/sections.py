@@ -8,6 +8,7 @@ from ssm_jax.cli import tables
 from ssm_jax.cli.summary import Footnotes, Row, number, shown, summaries
 
 PICTURE = "longssm/lengths.png"
+LEARNING_PICTURE = "fru/learning.png"
 ATOMIC_PICTURE = "dlr/atomic.png"
 TREES_PICTURE = "dlr/error_by_height.png"
 MASKS_PICTURE = "dlr/segmentation.png"
@@ -23,8 +24,9 @@ UNITS = ("rnn", "lstm", "sru", "fru")
 _ATOMIC = """\
 ## Atomic tasks
 
-R2 of models of the reduced size (`dlr/atomic:task=...,size=small`), on all tasks. The
-sequences have 128 steps, where those of the paper have 512 or 4,096.
+R2 of models of the reduced size (`dlr/atomic:task=...,size=small`), on all tasks, of
+`length=128`, where those of the paper have 512 or 4,096; sequences of Reverse and Sort
+have 256 steps, those of Select and SelectFixed 144.
 
 {table}
 Of 256 test sequences of each task that of the highest loss, and the prediction of one
@@ -44,6 +46,14 @@ masks that they predict for the first test images. Drawn by
 
 ![Images, target and masks predicted by local attention]({attention_masks})
 """
+_LEARNING = """\
+## Accuracy by step
+
+The curves of figures 6 to 8, of the runs above whose records have them: validation
+accuracy, one seed. Drawn by `python -m experiments.fru.figures.learning`.
+
+![Validation accuracy by step of each unit]({picture})
+"""
 _BY_LENGTH = """\
 ## Perplexity by length
 
@@ -54,10 +64,15 @@ documents (Student's t). Column `extends` classifies the evaluation from zero st
 beyond the training length the loss decreases with each longer window (strong), never
 increases (weak), or increases (none); a change counts if its 95 % interval over
 documents excludes 0. States are carried within spans of at least the maximum length and
-reset between spans.
+reset between spans. Perplexities are those of the mean loss over seeds, per byte for
+`size=small` and `size=tiny`.
 
 ![Perplexity by length; columns are models, colours training lengths]({picture})
 """
+
+
+def _of_fru(rows: Sequence[Row]) -> str:
+    return f"{_LEARNING.format(picture=LEARNING_PICTURE)}\n{_units(rows)}"
 
 
 def _units(rows: Sequence[Row]) -> str:
@@ -151,7 +166,7 @@ def _by_length(rows: Sequence[Row]) -> str:
 MORE: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "dlr": _of_dlr,
     "etsmlp": _of_etsmlp,
-    "fru": _units,
+    "fru": _of_fru,
     "longssm": _by_length,
 }
 """Sections that follow the tables of a paper, by paper."""

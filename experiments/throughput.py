@@ -21,10 +21,11 @@ _SECTION = """\
 The question of figure 3 at a reduced size: causal language models of {parameters}
 million parameters where the paper has 30, trained on one sequence at a time. They have
 the same number but for the table of positions of the Transformer, which grows with the
-length. Tokens per second are those of the gradient of the loss, in the fastest of
-{repeats} turns that the models take; memory is that of temporary arrays and results, in
-MiB; `ratio` is that to the Transformer of the same length, whose attention is evaluated
-in blocks of queries. Measured by `python -m benchmarks --suite=throughput` on
+length. Tokens per second are those of the gradient of the loss, by the fastest of
+{repeats} timings, for which the models alternate; memory is that of temporary arrays
+and results, in MiB; `ratio` is that to the Transformer of the same length, whose
+attention is evaluated in blocks of queries. Measured by
+`python -m benchmarks --suite=throughput --repeats={repeats} {lengths}` on
 {machine}, commit {commit}. Other processes on the machine add to the seconds, so that
 speeds that differ by less than a factor of {factor:g} do not count as different.
 
@@ -53,6 +54,7 @@ def section(record: Mapping[str, Any]) -> str:
         title=TITLE,
         parameters=" to ".join(dict.fromkeys([millions[0], millions[-1]])),
         repeats=record["repeats"],
+        lengths=" ".join(f"--lengths={n}" for n in sorted({n for _, n in of})),
         factor=FACTOR,
         machine=machine(record),
         commit=record["commit"],

@@ -5,7 +5,7 @@
 #
 # Then, without one, in a virtual environment:
 #
-#   pip install --no-index --find-links=wheels ssm_jax
+#   pip install --no-index --find-links=wheels ssm_jax    # or "ssm_jax[cuda]"
 #
 # Data are prepared with a network by `ssm-jax prepare` and copied, too.
 set -euo pipefail

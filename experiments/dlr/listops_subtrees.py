@@ -16,7 +16,8 @@ model=...       ``dss``: DSS with the exponential kernel (paper: 0.838);
                 length, also at the other sizes (paper: 0.940)
 size=easy       1,500 to 2,000 tokens as in the authors' code, 64 channels, an hour
                 on 2 CPU cores
-size=small      40 to 120 tokens, 32 channels, ten minutes on one CPU core
+size=small      40 to 120 tokens, 32 channels, ten minutes on one CPU core, local
+                attention half an hour on two
 ==============  ===================================================================
 
 The published accuracy is the mean over batches of the accuracy of each, here it is that

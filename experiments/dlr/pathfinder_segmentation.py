@@ -17,7 +17,7 @@ model       ``dlr`` (default), ``dss``, with the exponential kernel (paper: 0.94
             0.894 and 0.604), or ``local_attention`` (paper: 0.952 at 128 pixels)
 size        ``full`` (default), or ``small``, 3 layers of 32 channels, which trains on
             64 pixels on one CPU core in a quarter of an hour, local attention in
-            an hour, in windows of the same share of an image
+            three hours on two, in windows of the same share of an image
 ==========  ========================================================================
 
 The settings are those of the paper, completed from the authors' repository: pre-norm

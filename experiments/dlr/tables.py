@@ -93,6 +93,10 @@ PAPER = Paper(
             reason=f"{_GPU}; PG-19 not available to us; the paper names neither the "
             "unit of its numbers nor the tokenizer; with experts a prediction depends "
             "on later tokens",
+            note="Tokens of `size=small` are bytes of other books than those of PG-19, "
+            "and its experts choose among the tokens of a batch, later ones included: "
+            "the perplexity per byte is not that of a causal model, and is comparable "
+            "with no other one.",
         ),
         Table(
             "Table 6",

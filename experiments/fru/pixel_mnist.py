@@ -8,7 +8,8 @@ r"""FRU, SRU, LSTM and RNN on MNIST, one pixel or row per step; tables 1 and 2.
 paper has only the curves of figures 10 and 11). ``model=fru40``, for pixels only, is
 the FRU with 40 frequencies of table 1, whose learning rate is constant. ``size=small``
 has images of 14 by 14 pixels (rows are unchanged) and trains on two CPU cores in
-minutes; ``size=quarter`` has batches of 64 instead of 256 and trains in an hour.
+minutes; ``size=quarter`` has batches of 64 instead of 256 and trains in two or three
+hours.
 ``FOLDER`` contains mnist as prepared by ``python -m launch.prepare``.
 
 The test split is the published one. The authors pool all images and test on a fifth of

@@ -6,6 +6,11 @@ _UNITS = ("fru", "sru", "lstm", "rnn")
 _GPU = "needs a GPU"
 _CURVES = "the paper prints curves"
 _FIGURES = "python -m experiments.fru.figures"
+_SPLIT = (
+    "The test images are those of the published split; the authors test on a fifth of "
+    "all images, pooled."
+)
+_PIXELS = (r"fru/pixel_mnist:inputs=\w+,model=fru(,size=\w+)?",)
 _MIXTURE = (r"fru/mixture:curves=(sines|poly\d+),model=fru(,size=small)?",)
 
 PAPER = Paper(
@@ -23,7 +28,9 @@ PAPER = Paper(
                 model=("fru", "fru40", "sru", "lstm", "rnn"),
             ),
             reduced=(r"fru/pixel_mnist:inputs=pixels,model=\w+,size=\w+",),
+            references=_PIXELS,
             reason=_GPU,
+            note=_SPLIT,
         ),
         Table(
             "Table 2",
@@ -31,7 +38,9 @@ PAPER = Paper(
             "the same with the pixels in a random order",
             cells("fru/pixel_mnist", inputs=("permuted",), model=_UNITS),
             reduced=(r"fru/pixel_mnist:inputs=permuted,model=\w+,size=\w+",),
+            references=_PIXELS,
             reason=_GPU,
+            note=_SPLIT,
         ),
         Table(
             "Table 3",
@@ -41,6 +50,8 @@ PAPER = Paper(
             + cells("fru/imdb", model=_UNITS[1:]),
             reduced=(r"fru/imdb:model=\w+(,n_frequencies=1)?,size=small",),
             references=(r"fru/imdb:model=fru", r"fru/imdb:model=fru,size=small"),
+            note="The last word of a review is its last step here; the units of the "
+            "authors also process the padding after it.",
         ),
         Table(
             "Figures 3 and 4",
@@ -58,9 +69,14 @@ PAPER = Paper(
         Table(
             "Figures 10 and 11",
             "MNIST row by row (the paper prints no numbers)",
-            "28 steps: which units and frequencies learn most?",
-            cells("fru/pixel_mnist", inputs=("rows",), model=_UNITS),
+            "28 steps: do more frequencies learn more, and more than other units?",
+            cells("fru/frequencies", inputs=("rows",), n_frequencies=("5", "10", "20"))
+            + cells("fru/pixel_mnist", inputs=("rows",), model=_UNITS),
+            references=(r"fru/frequencies:inputs=rows,n_frequencies=20",),
             reason=_CURVES,
+            note="The paper names the numbers 5, 10 and 20 of frequencies, and prints "
+            "their ranges in the legends of its curves only; here they are from 0.25 "
+            "to 25.",
         ),
         Table(
             "Figure 12",
@@ -92,7 +108,7 @@ PAPER = Paper(
             cells("fru/mixture", curves=("poly5",), model=_UNITS),
             reduced=(r"fru/mixture:curves=poly5,.*size=small",),
             programs=("python -m launch.report --workdirs=RUN",),
-            reason=_CURVES,
+            reason=f"{_CURVES}; ours are drawn by the second command",
         ),
         Table(
             "Figures 6 and 7",

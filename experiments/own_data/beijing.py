@@ -9,7 +9,7 @@ r"""PM2.5 of Beijing: the next day of a measured series from the days before.
 repository's set `Beijing PM2.5 <https://archive.ics.uci.edu/dataset/381>`_ (licence CC
 BY 4.0): the concentration in micrograms per cubic metre and the weather, each hour of
 five years. The model reads a week, ``size=small`` three days, and predicts the next 24
-values of ``pm2.5``. Two of every hundred are missing; see `SeriesTask` for the rule.
+values of ``pm2.5``. Five of every hundred are missing; see `SeriesTask` for the rule.
 The last command prints MAE and R2 beside those of the last value and of the value of
 the day before, and draws forecasts beside the series.
 

@@ -1,8 +1,8 @@
 """Summaries of runs over seeds: means, standard errors and notes.
 
 A note is added to a result that is not better than its trivial baseline, to one that
-differs from the best comparable result by less than the standard error, and to one that
-is stale.
+differs from the best comparable result by less than `ERRORS` standard errors, and to
+one that is stale.
 """
 
 import itertools

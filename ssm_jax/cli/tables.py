@@ -144,8 +144,8 @@ def _stale(row):
 
 
 def _perplexity(rows):
-    """The mean perplexity over seeds."""
-    return f"{statistics.mean(r['perplexity'] for r in rows):.4g}" if rows else ""
+    """The perplexity of the mean loss over seeds, as the interval has it."""
+    return f"{math.exp(statistics.mean(r['loss'] for r in rows)):.4g}" if rows else ""
 
 
 def _interval(rows):

@@ -1,7 +1,7 @@
 """The contracts of recurrences, layers and tasks, as checks for those of your own.
 
 Each raises an ``AssertionError`` that names the property that does not hold, by how
-much, and what usually mends it::
+much, and what usually fixes it::
 
     from ssm_jax import testing
 

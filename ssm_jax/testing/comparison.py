@@ -1,4 +1,4 @@
-"""Comparisons whose errors name a property and what usually mends it."""
+"""Comparisons whose errors name a property and what usually fixes it."""
 
 from typing import NoReturn
 
@@ -31,7 +31,7 @@ def close(
       tolerance: Largest difference, relative to the largest absolute value of the leaf,
         or to a hundredth of the largest of all, since a leaf may cancel to zero.
       rule: The property, as the message begins.
-      remedy: What usually mends it.
+      remedy: What usually fixes it.
 
     Raises:
       AssertionError: The trees differ.

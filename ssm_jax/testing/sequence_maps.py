@@ -40,7 +40,7 @@ def check_recurrence(
 
     Raises:
       AssertionError: A property does not hold; the message says which, by how much and
-        what usually mends it.
+        what usually fixes it.
       ValueError: ``length`` is less than 4.
 
     Example, which compiles for half a minute::

@@ -18,7 +18,7 @@ def check_task(task: Task, *, batch_size: int = 3) -> None:
 
     Raises:
       AssertionError: A property does not hold; the message says which and what usually
-        mends it.
+        fixes it.
 
     Example:
       >>> from ssm_jax.tasks import Shift

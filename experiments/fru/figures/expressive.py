@@ -131,7 +131,7 @@ def draw() -> Figure:
             for f in frequencies
         ]
         left.loglog(frequencies, errors, color=colour, label=f"degree {degree}")
-    plain(left, title="interpolated polynomials", x="f", y="greatest error")
+    plain(left, title="interpolated polynomials", x="f", y="maximum error")
     counts = np.arange(2, 15, 2)
     wanted = polynomial(t)
     for name, terms, colour in (("decays", decays, ORANGE), ("waves", harmonics, BLUE)):

@@ -21,8 +21,8 @@ Two runs of one colour differ only in their states. Runs of different colours re
 same text in the same rows, but longer windows have fewer steps, so that their
 difference is not due to the length alone.
 
-For each of ``s5`` and ``mamba``, 16, 32 and 128, ``carry`` and ``zero``, and three
-seeds::
+For each of ``s5``, ``mamba`` and ``gru``, 16, 32 and 128, ``carry`` and ``zero``, and
+three seeds::
 
     VARIANT=model=s5,length=16,state_init=carry,rows=32,size=small
     python -m launch.train --config=experiments/longssm/text.py:$VARIANT \
@@ -53,8 +53,8 @@ from ssm_jax.variants import parse_variant
 
 RECORDS = Path(__file__).parents[2] / "results" / "longssm"
 _WINDOW_STATES = {
-    "carry": ("-", "trained and read with carried states"),
-    "zero": (":", "trained and read from zero states"),
+    "carry": ("-", "trained and evaluated with carried states"),
+    "zero": (":", "trained and evaluated from zero states"),
 }
 _ORDERS = {"text": "in order", "shuffled": "shuffled"}
 

@@ -1,1 +1,1 @@
-"""The figures of the paper: ``python -m experiments.dlr.figures.NAME``."""
+"""The figures of data of one's own: ``python -m experiments.own_data.figures.NAME``."""

@@ -1,0 +1,64 @@
+"""Validation accuracy of FRU, SRU, LSTM and RNN by step; figures 6 to 8.
+
+    python -m experiments.fru.figures.learning --output=learning.png
+
+The question of the paper: does the FRU learn faster than the other units? Draws the
+curves in the records of ``experiments/results/fru``, at the published settings (top)
+and for images of 14 by 14 pixels (bottom), beside the majority class. The curves end
+with the training; the tests are of the step of the best validation accuracy.
+"""
+
+from collections.abc import Mapping
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import drawing
+from experiments.records import RESULTS, records
+from ssm_jax.cli.summary import Row, name_of
+from ssm_jax.plots.style import GREY, PAGE, PALETTE, SMALL, figure, plain
+
+UNITS = ("fru", "sru", "lstm", "rnn")
+PANELS = (
+    ("pixel by pixel", "fru/pixel_mnist:inputs=pixels,model={}"),
+    ("permuted pixels", "fru/pixel_mnist:inputs=permuted,model={}"),
+    ("film reviews", "fru/imdb:model={}"),
+    ("14 by 14 pixels", "fru/pixel_mnist:inputs=pixels,model={},size=small"),
+    ("14 by 14, permuted", "fru/pixel_mnist:inputs=permuted,model={},size=small"),
+)
+"""Titles, and the names of the experiments of a unit."""
+
+
+def draw() -> Figure:
+    """Plots a panel for each setting, with the units whose curves are recorded."""
+    found = {
+        name_of(row): row
+        for row in records(RESULTS / "fru")
+        if "curve" in row and row["seed"] == 0
+    }
+    drawn = figure(PAGE, 3.8)
+    panels = drawn.subplots(2, 3).flat
+    for axes, (title, pattern) in zip(panels, PANELS, strict=False):
+        of_unit = {unit: found.get(pattern.format(unit)) for unit in UNITS}
+        _panel(axes, title, of_unit)
+    last = drawn.axes[-1]
+    last.set_axis_off()
+    for unit, colour in zip(UNITS, PALETTE, strict=True):
+        last.plot([], [], color=colour, label=unit.upper())
+    last.plot([], [], ":", color=GREY, label="majority class")
+    last.legend(fontsize=SMALL, frameon=False, loc="center left")
+    return drawn
+
+
+def _panel(axes: Axes, title: str, of_unit: Mapping[str, Row | None]) -> None:
+    for row, colour in zip(of_unit.values(), PALETTE, strict=True):
+        if row:
+            steps = [int(step) for step in row["curve"]]
+            axes.plot(steps, [*row["curve"].values()], ".-", color=colour, lw=1, ms=3)
+            axes.axhline(row["baseline"]["accuracy"], ls=":", color=GREY, lw=1)
+    axes.set_ylim(0.0, 1.0)
+    plain(axes, title=title, x="steps", y="validation accuracy")
+
+
+if __name__ == "__main__":
+    drawing.run(draw)
