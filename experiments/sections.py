@@ -47,12 +47,13 @@ masks that they predict for the first test images. Drawn by
 ![Images, target and masks predicted by local attention]({attention_masks})
 """
 _LEARNING = """\
-## Accuracy by step
+## Error by step
 
-The curves of figures 6 to 8, of the runs above whose records have them: validation
-accuracy, one seed. Drawn by `python -m experiments.fru.figures.learning`.
+The curves of figures 6 to 8, of the runs above whose records have them: the part of the
+validation split that is misclassified; one seed. Drawn by
+`python -m experiments.fru.figures.learning`.
 
-![Validation accuracy by step of each unit]({picture})
+![Validation error by step of each unit]({picture})
 """
 _BY_LENGTH = """\
 ## Perplexity by length
