@@ -73,9 +73,9 @@ def main(argv):
     at_once = len(heads) == 1
     # Bytes, because a token may be part of a UTF-8 character; `fsencode` restores the
     # bytes of a prompt that is not UTF-8.
-    out, texts = sys.stdout.buffer, list(map(os.fsencode, heads))
+    out, texts = sys.stdout.buffer, [[os.fsencode(head)] for head in heads]
     if at_once:
-        out.write(texts[0])
+        out.write(*texts[0])
     step = before
     for step in itertools.islice(steps, values.n_tokens):
         spelt = [task.decode(int(token)) for token in step.tokens]
@@ -83,7 +83,12 @@ def main(argv):
             out.write(spelt[0])
             # Shows the token now: `stdout.buffer` is flushed when it is full.
             out.flush()
-        texts = [text + more for text, more in zip(texts, spelt, strict=True)]
-    out.write(b"\n" if at_once else b"".join(text + b"\n---\n" for text in texts))
+        else:
+            for text, more in zip(texts, spelt, strict=True):
+                text.append(more)
+    if at_once:
+        out.write(b"\n")
+    else:
+        out.writelines(b"".join(text) + b"\n---\n" for text in texts)
     if values.save_state and step:
         step.save(values.save_state)

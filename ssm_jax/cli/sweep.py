@@ -17,6 +17,7 @@ each job is the run of one index (``--row``). When they have ended, the command 
 ``--slurm`` prints the table.
 """
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -181,15 +182,15 @@ def slurm_script(argv: list[str], n_runs: int, root: str) -> str:
     words = []
     for word, previous in zip(argv[1:], ["", *argv[1:]], strict=False):
         # `--slurm FILE` may be two words.
-        if previous not in ("--slurm", "-slurm") and not word.lstrip("-").startswith(
-            "slurm"
+        if previous not in ("--slurm", "-slurm") and not re.fullmatch(
+            r"--?slurm(=.*)?", word
         ):
             words.append(shlex.quote(word))
     command = " \\\n    ".join(["ssm-jax sweep", *words, "--row=$SLURM_ARRAY_TASK_ID"])
     return f"""#!/bin/bash
 #SBATCH --job-name=sweep
 #SBATCH --array=0-{n_runs - 1}
-#SBATCH --output={Path(root).absolute()}/slurm-%A_%a.out
+#SBATCH --output={shlex.quote(f"{Path(root).absolute()}/slurm-%A_%a.out")}
 # Options of the cluster, as --partition and --gpus, are given to sbatch or added here.
 
 set -e

@@ -28,6 +28,7 @@ _FIXED = {
     "use_conv_bias": True,
     "hidden_act": "silu",
     "tie_word_embeddings": True,
+    "layer_norm_epsilon": 1e-5,
 }
 
 _LAYER = {
@@ -190,8 +191,7 @@ def _config(model):
         "num_hidden_layers": model.n_layers,
         "expand": layer.expand,
         "conv_kernel": layer.d_conv,
-        # Constants of the modules here, so they are not read from fields.
-        "layer_norm_epsilon": 1e-5,
+        # A constant of the modules here, so it is not read from a field.
         "residual_in_fp32": True,
     }
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -156,9 +157,11 @@ def test_no_figure_where_only_seeds_vary():
 
 
 def test_slurm_script_is_the_array_of_the_runs(tmp_path):
-    line = ["sweep", "--grid=a=1,2", "--slurm", "a b.sh", "--slurm=x", "--workdir=w x"]
-    script = sweep.slurm_script(line, 6, "w x")
+    line = ["sweep", "--grid=a=1,2", "--slurm", "a b.sh", "--slurm=x"]
+    line += ["--workdir", "slurm x"]
+    script = sweep.slurm_script(line, 6, "slurm x")
     assert "#SBATCH --array=0-5\n" in script
+    assert re.search(r"#SBATCH --output='/.*slurm x/slurm-%A_%a.out'\n", script)
     path = tmp_path / "array.sh"
     path.write_text(script)
     subprocess.run(["bash", "-n", path], check=True)
@@ -171,7 +174,7 @@ def test_slurm_script_is_the_array_of_the_runs(tmp_path):
         text=True,
         check=True,
     ).stdout.splitlines()
-    assert said == ["sweep", "--grid=a=1,2", "--workdir=w x", "--row=3"]
+    assert said == ["sweep", "--grid=a=1,2", "--workdir", "slurm x", "--row=3"]
 
 
 def launch(monkeypatch, root, *arguments):

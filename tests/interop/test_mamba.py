@@ -72,7 +72,7 @@ def test_weights_in_several_files_and_in_bfloat16_are_loaded(saved, tmp_path):
     chex.assert_trees_all_close(again, variables, rtol=2**-8)
 
 
-@pytest.mark.parametrize("field", ["model_type", "hidden_act", "use_bias"])
+@pytest.mark.parametrize("field", ["model_type", "use_bias", "layer_norm_epsilon"])
 def test_config_of_another_model_is_rejected(saved, tmp_path, field):
     config = json.loads((saved[0] / "config.json").read_text()) | {field: "other"}
     (tmp_path / "config.json").write_text(json.dumps(config))

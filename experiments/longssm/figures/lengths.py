@@ -36,6 +36,7 @@ Source: Wang, arXiv 2406.02080, 2024, figures 4 to 6 and 8, whose models are lar
 """
 
 import json
+import math
 import statistics
 from collections import defaultdict
 from pathlib import Path
@@ -107,7 +108,7 @@ def curves(records: Path = RECORDS, size: str = "small") -> list[Curve]:
             # The loss from zero states does not depend on the order of the windows.
             way = (start, order if start == "carry" else "text")
             at = {
-                line["length"]: line["perplexity"]
+                line["length"]: line["loss"]
                 for line in lines
                 if (line["window_state"], line["order"]) == way
             }
@@ -120,8 +121,9 @@ def curves(records: Path = RECORDS, size: str = "small") -> list[Curve]:
             f"`records` must hold runs of `rows=32` by length, got none in {records}; "
             "`launch.evaluate --mode=length_extension`, `experiments.ledger --record`."
         )
+    # As in the tables, the perplexity of the mean loss over seeds.
     return [
-        Curve(*key, sorted(at), [statistics.mean(at[length]) for length in sorted(at)])
+        Curve(*key, sorted(at), [math.exp(statistics.mean(at[n])) for n in sorted(at)])
         for key, at in sorted(found.items())
     ]
 

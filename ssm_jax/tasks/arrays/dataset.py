@@ -155,7 +155,6 @@ class GrainTask:
                 f"{where}; `length` is the maximum."
             )
         per_step = (steps,) if self.per_step else ()
-        per_step = (steps,) if self.per_step else ()
         # A vector, or an integer, for each step or for the example.
         kinds = {
             "inputs": (inputs, (steps,), self.d_input, self.inputs == "vector"),

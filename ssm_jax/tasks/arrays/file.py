@@ -2,13 +2,12 @@
 
 import dataclasses
 import functools
-import os
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from ssm_jax.fields import Fraction, PositiveInt, check_fields
-from ssm_jax.tasks import base, order
+from ssm_jax.tasks import base, files, order
 from ssm_jax.tasks.arrays import checks
 
 
@@ -54,8 +53,9 @@ class ArrayTask:
 
     Raises:
       FileNotFoundError: At the first batch or count, if there is no such file.
-      ValueError: A field is out of range; at the first batch or count, if an array is
-        missing, does not fit the fields or is not finite, or if a split is empty.
+      ValueError: A field is out of range; at the first batch or count, if the file is
+        damaged, if an array is missing, does not fit the fields or is not finite, or if
+        a split is empty.
 
     Example:
       >>> import os, tempfile
@@ -144,7 +144,7 @@ class ArrayTask:
         )
 
     def _path(self):
-        return os.path.join(os.path.expanduser(self.data_dir or ""), self.file)
+        return files.path_of(self.data_dir, self.file)
 
 
 class _Arrays(NamedTuple):
@@ -158,14 +158,8 @@ class _Arrays(NamedTuple):
 @functools.lru_cache(maxsize=4)
 def _arrays(task: ArrayTask) -> _Arrays:
     path = task._path()
-    if not os.path.isfile(path):
-        raise FileNotFoundError(
-            f"`file` must be in `data_dir`, got {path} with nothing there; "
-            "`--data_dir` is the directory of the file."
-        )
-    # Pickled objects would run code when they are loaded.
-    with np.load(path, allow_pickle=False) as found:
-        arrays = {name: found[name] for name in found.files}
+    files.check_is_there(path)
+    arrays = files.read_npz(path)
     for name in ("inputs", "targets"):
         if name not in arrays:
             raise ValueError(

@@ -2,10 +2,11 @@
 
 import csv
 import functools
-import os
 from pathlib import Path
 
 import numpy as np
+
+from ssm_jax.tasks import files
 
 MISSING = ("", "na", "n/a", "nan", "null", "none")
 """Words for a missing value in a CSV, in any case."""
@@ -14,11 +15,6 @@ SUFFIXES = (".csv", ".npz", ".parquet")
 """File name extensions that are read."""
 
 _DELIMITERS = ",;\t"
-
-
-def path_of(data_dir: str | None, file: str) -> str:
-    """Returns the path of a file, relative to ``data_dir`` unless it is absolute."""
-    return os.path.join(os.path.expanduser(data_dir or ""), os.path.expanduser(file))
 
 
 def delimiter_of(header: str) -> str:
@@ -47,13 +43,9 @@ def read(path: str) -> dict[str, np.ndarray]:
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The file has another extension, no rows, or rows of several lengths,
-        or pyarrow is not installed.
+        it is damaged, or pyarrow is not installed.
     """
-    if not os.path.isfile(path):
-        raise FileNotFoundError(
-            f"`file` must be in `data_dir`, got {path} with nothing there; "
-            "`--data_dir` is the directory of the file."
-        )
+    files.check_is_there(path)
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(
@@ -136,11 +128,12 @@ def _csv(path):
         names = next(csv.reader([header], delimiter=delimiter_of(header)), [])
         names = [name.strip() for name in names]
         rows = []
-        for row in csv.reader(file, delimiter=delimiter_of(header)):
+        reader = csv.reader(file, delimiter=delimiter_of(header))
+        for row in reader:
             if row and len(row) != len(names):
                 raise ValueError(
                     f"`file` must have {len(names)} values in each line, as in its "
-                    f"header, got {len(row)} in line {len(rows) + 2} of {path}; "
+                    f"header, got {len(row)} in line {reader.line_num + 1} of {path}; "
                     "correct the line."
                 )
             rows += [row] if row else []
@@ -149,9 +142,9 @@ def _csv(path):
 
 
 def _npz(path):
-    # Pickled objects would run code when they are loaded.
-    with np.load(path, allow_pickle=False) as found:
-        return {name: found[name] for name in found.files if found[name].ndim == 1}
+    return {
+        name: array for name, array in files.read_npz(path).items() if array.ndim == 1
+    }
 
 
 def _parquet(path):

@@ -25,7 +25,7 @@ def guess(
         neither the time nor one of `CALENDAR`.
       season: Period in steps. None means a day for steps below a day, a week for steps
         of a day, a year for steps of a month; without dates a day if there is a column
-        ``hour``, and none otherwise.
+        ``hour`` whose first value recurs, and none otherwise.
 
     Returns:
       ``target``; ``time``, the first column if it increases, or else the first column
@@ -62,7 +62,8 @@ def guess(
         season = _season(table[time])
     if season is None and (hours := table.get("hour")) is not None:
         # The distance to the same hour of the next day.
-        season = int(np.argmax(hours[1:] == hours[0])) + 1
+        again = np.flatnonzero(hours[1:] == hours[0])
+        season = int(again[0]) + 1 if again.size else None
     # The validation split, a tenth of the rows, holds several windows.
     held_out = n // 10
     horizon = max(1, min(season or 24, held_out // 8))

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 
 from ssm_jax.fields import Fraction, NonNegativeInt, PositiveInt, check_fields
-from ssm_jax.tasks import base, order
-from ssm_jax.tasks.series import columns, scaled
+from ssm_jax.tasks import base, files, order
+from ssm_jax.tasks.series import scaled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,9 +117,9 @@ class SeriesTask:
             )
         if not 0 < self.train_fraction < 1 - self.validation_fraction < 1:
             raise ValueError(
-                "`train_fraction` must be positive, and with `validation_fraction` "
-                f"below 1, got {self.train_fraction} and {self.validation_fraction}; "
-                "0.7 and 0.1 are usual."
+                "`train_fraction` and `validation_fraction` must be positive and "
+                f"together below 1, got {self.train_fraction} and "
+                f"{self.validation_fraction}; 0.7 and 0.1 are usual."
             )
 
     @property
@@ -280,7 +280,7 @@ class SeriesTask:
         return self.inputs or (self.target,)
 
     def _path(self):
-        return columns.path_of(self.data_dir, self.file)
+        return files.path_of(self.data_dir, self.file)
 
 
 @functools.lru_cache(maxsize=12)

@@ -104,3 +104,12 @@ def test_file_that_lacks_an_array_is_refused(tmp_path):
     (tmp_path / "a.npz").unlink()
     with refuses("file", "a.npz", error=FileNotFoundError):
         it.n_examples("test")
+
+
+@pytest.mark.parametrize("kept", [0, 10, -100])
+def test_damaged_file_is_refused(kept, tmp_path):
+    it = task(tmp_path, VECTORS, CLASSES)
+    whole = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "a.npz").write_bytes(whole[:kept])
+    with refuses("file", "a.npz", rule="whole"):
+        it.n_examples("test")

@@ -50,6 +50,13 @@ def test_number_that_increases_is_no_time_unless_it_comes_first(tmp_path):
     assert guess(str(tmp_path / "b.npz"))["time"] == "at"
 
 
+def test_hour_that_does_not_recur_is_no_period(tmp_path):
+    load = np.random.default_rng(0).normal(size=100)
+    np.savez(tmp_path / "a.npz", load=load, hour=np.arange(100))
+    found = guess(str(tmp_path / "a.npz"))
+    assert (found["season"], found["horizon"], found["window"]) == (None, 1, 5)
+
+
 @pytest.mark.parametrize("n", [80, 117])
 def test_guess_for_a_short_file_has_windows_in_each_split(n, tmp_path):
     np.savez(tmp_path / "a.npz", load=np.random.default_rng(0).normal(size=n))

@@ -149,6 +149,7 @@ FIELDS = {
     "horizon": ({"horizon": 0}, "horizon", 0),
     "season": ({"season": 6}, "season", 6),
     "fractions": ({"train_fraction": 0.9}, "train_fraction", 0.9),
+    "no validation": ({"validation_fraction": 0.0}, "train_fraction", "0.7 and 0.0"),
     "classes": ({"classes": ("a",)}, "classes", "('a',)"),
     "window": ({"window": 0}, "window", 0),
     "missing": ({"missing": "first"}, "missing", "first"),
@@ -189,7 +190,12 @@ def test_file_that_does_not_fit_is_refused(table, fields, name, value, tmp_path)
 def test_files_that_are_no_tables_are_refused(tmp_path):
     with refuses("file", "a.csv", error=FileNotFoundError):
         task(tmp_path).n_examples("test")
-    for name, text in (("b.csv", "a,b\n1\n"), ("c.csv", "a,b\n"), ("d.txt", "a\n")):
+    for name, text, rule in (
+        ("b.csv", "a,b\n\n1,2\n\n1\n", "in line 5"),
+        ("c.csv", "a,b\n", "a value"),
+        ("d.txt", "a\n", "end in"),
+        ("e.npz", "", "whole"),
+    ):
         (tmp_path / name).write_text(text)
-        with refuses("file", name):
+        with refuses("file", name, rule=rule):
             columns.read(str(tmp_path / name))

@@ -1,0 +1,43 @@
+"""Files that the user brings: their paths, and the arrays of an npz."""
+
+import os
+import zipfile
+import zlib
+
+import numpy as np
+
+
+def path_of(data_dir: str | None, file: str) -> str:
+    """Returns the path of a file, relative to ``data_dir`` unless it is absolute."""
+    return os.path.join(os.path.expanduser(data_dir or ""), os.path.expanduser(file))
+
+
+def check_is_there(path: str) -> None:
+    """Checks that there is a file.
+
+    Raises:
+      FileNotFoundError: There is none.
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(
+            f"`file` must be in `data_dir`, got {path} with nothing there; "
+            "`--data_dir` is the directory of the file."
+        )
+
+
+def read_npz(path: str) -> dict[str, np.ndarray]:
+    """Reads the arrays of an ``.npz`` file.
+
+    Raises:
+      ValueError: The file is damaged, or holds something else than arrays.
+    """
+    try:
+        # NumPy leaves a file open that it cannot read. Pickled objects would run code
+        # when they are loaded.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
+            return dict(found)
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"`file` must be a whole npz of arrays without objects, got {path}: "
+            f"{error}; write it by `np.savez`."
+        ) from error
