@@ -10,7 +10,6 @@ _SPLIT = (
     "The test images are those of the published split; the authors test on a fifth of "
     "all images, pooled."
 )
-_PIXELS = (r"fru/pixel_mnist:inputs=\w+,model=fru(,size=\w+)?",)
 _MIXTURE = (r"fru/mixture:curves=(sines|poly\d+),model=fru(,size=small)?",)
 
 PAPER = Paper(
@@ -28,7 +27,7 @@ PAPER = Paper(
                 model=("fru", "fru40", "sru", "lstm", "rnn"),
             ),
             reduced=(r"fru/pixel_mnist:inputs=pixels,model=\w+,size=\w+",),
-            references=_PIXELS,
+            references=(r"fru/pixel_mnist:inputs=pixels,model=fru(,size=\w+)?",),
             reason=_GPU,
             note=_SPLIT,
         ),
@@ -38,7 +37,7 @@ PAPER = Paper(
             "the same with the pixels in a random order",
             cells("fru/pixel_mnist", inputs=("permuted",), model=_UNITS),
             reduced=(r"fru/pixel_mnist:inputs=permuted,model=\w+,size=\w+",),
-            references=_PIXELS,
+            references=(r"fru/pixel_mnist:inputs=permuted,model=fru(,size=\w+)?",),
             reason=_GPU,
             note=_SPLIT,
         ),

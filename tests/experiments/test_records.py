@@ -9,6 +9,7 @@ from experiments.records import (
     check_published,
     config_named,
     config_of,
+    curve_of,
     path_of,
     record,
     records,
@@ -43,6 +44,16 @@ def test_records_are_the_rows(run, tmp_path):
     assert records(tmp_path) == [row, measured]
     record(measured | {"lengths": []}, tmp_path)
     assert not records(tmp_path)[1]["lengths"]
+
+
+@pytest.mark.full
+def test_curve_is_the_validation_metric_by_step(run):
+    folder = WorkDir(run[0])
+    lines = [line for line in folder.metrics() if "validation/accuracy" in line]
+    curve = curve_of(folder, report.row_of(folder)["metric"])
+    assert curve == {str(line["step"]): line["validation/accuracy"] for line in lines}
+    assert [*curve] == ["2", "4"]
+    assert curve_of(folder, "test perplexity") == {}
 
 
 @pytest.mark.full
