@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from ssm_jax.fields import Fraction, PositiveInt, check_fields
-from ssm_jax.tasks import base, files, order
+from ssm_jax.tasks import base, order, user_files
 from ssm_jax.tasks.arrays import checks
 
 
@@ -144,7 +144,7 @@ class ArrayTask:
         )
 
     def _path(self):
-        return files.path_of(self.data_dir, self.file)
+        return user_files.path_of(self.data_dir, self.file)
 
 
 class _Arrays(NamedTuple):
@@ -158,8 +158,8 @@ class _Arrays(NamedTuple):
 @functools.lru_cache(maxsize=4)
 def _arrays(task: ArrayTask) -> _Arrays:
     path = task._path()
-    files.check_is_there(path)
-    arrays = files.read_npz(path)
+    user_files.check_is_there(path)
+    arrays = user_files.read_npz(path)
     for name in ("inputs", "targets"):
         if name not in arrays:
             raise ValueError(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ssm_jax.tasks import files
+from ssm_jax.tasks import user_files
 
 MISSING = ("", "na", "n/a", "nan", "null", "none")
 """Words for a missing value in a CSV, in any case."""
@@ -45,7 +45,7 @@ def read(path: str) -> dict[str, np.ndarray]:
       ValueError: The file has another extension, no rows, or rows of several lengths,
         it is damaged, or pyarrow is not installed.
     """
-    files.check_is_there(path)
+    user_files.check_is_there(path)
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(
@@ -143,7 +143,9 @@ def _csv(path):
 
 def _npz(path):
     return {
-        name: array for name, array in files.read_npz(path).items() if array.ndim == 1
+        name: array
+        for name, array in user_files.read_npz(path).items()
+        if array.ndim == 1
     }
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from ssm_jax.fields import Fraction, NonNegativeInt, PositiveInt, check_fields
-from ssm_jax.tasks import base, files, order
+from ssm_jax.tasks import base, order, user_files
 from ssm_jax.tasks.series import scaled
 
 
@@ -280,7 +280,7 @@ class SeriesTask:
         return self.inputs or (self.target,)
 
     def _path(self):
-        return files.path_of(self.data_dir, self.file)
+        return user_files.path_of(self.data_dir, self.file)
 
 
 @functools.lru_cache(maxsize=12)
