@@ -99,11 +99,13 @@ def loss_sums(
     difference = jnp.where(weight, predictions - expected, 0)
     error = jnp.sum(jnp.square(difference))
     n = jnp.sum(weight, dtype=jnp.float32)
-    sums = jnp.sum(expected), jnp.sum(jnp.square(expected))
+    shift = jnp.sum(expected) / jnp.maximum(n, 1)
+    deviation = jnp.where(weight, expected - shift, 0)
+    sums = jnp.sum(deviation), jnp.sum(jnp.square(deviation))
     return {
         "loss": Mean(error, n),
         "mae": Mean(jnp.sum(jnp.abs(difference)), n),
-        "r2": R2(error, n, *sums),
+        "r2": R2(error, n, *sums, shift),
     }
 
 
