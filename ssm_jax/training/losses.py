@@ -70,6 +70,8 @@ def loss_sums(
             f"`predictions` must fit the targets {expected.shape} and their mask "
             f"{mask.shape}, got {predictions.shape}; the head of the model sets it."
         )
+    # A sum in bfloat16 has eight significant bits.
+    predictions = predictions.astype(jnp.promote_types(predictions.dtype, jnp.float32))
     if targets == "classification":
         loss = optax.softmax_cross_entropy_with_integer_labels(predictions, expected)
         hit = jnp.argmax(predictions, -1) == expected

@@ -4,6 +4,7 @@ import math
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
@@ -290,6 +291,22 @@ def test_balanced_batch_without_targets_has_zeros():
     logits, classes = classification()
     sums = loss_sums("classification", logits, classes, MASK & False, "balanced")
     assert set(metrics(sums).values()) == {0.0}
+
+
+@each_kind
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_loss_of_half_precision_is_that_of_the_same_numbers(
+    targets, class_weight, dtype
+):
+    make = regression if targets == "regression" else classification
+    predictions, expected = make(shape=(40, 100))
+    predictions, mask = jnp.asarray(predictions, dtype), RNG.random((40, 100)) < 0.9
+    found, wanted = (
+        loss_sums(targets, x, expected, mask, class_weight)
+        for x in (predictions, predictions.astype(np.float32))
+    )
+    chex.assert_trees_all_equal(found, wanted)
+    assert all(leaf.dtype.itemsize == 4 for leaf in jax.tree.leaves(found))
 
 
 @each_kind
