@@ -157,7 +157,7 @@ class WorkDir:
         """Removes the metrics of later steps: they will be measured again.
 
         Args:
-          step: The step that the run continues from.
+          step: The step that the run continues from; -1 removes all lines.
           measured: The metrics of that step, from its checkpoint; written again if the
             file has lost their line.
 
