@@ -1,8 +1,10 @@
 """A work folder belongs to one experiment and loses nothing that was measured."""
 
 import contextlib
+import importlib
 import json
 import resource
+import subprocess
 
 import jax
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import ssm_jax
 from ssm_jax.evaluation import GenerationState
 from ssm_jax.files import write_arrays
+from ssm_jax.training.environment import environment
 from ssm_jax.training.workdir import WorkDir
 from tests.bad_inputs import refuses
 from tests.training import tiny
@@ -46,6 +49,26 @@ def test_environment_at_the_start_is_kept(folder):
     assert {"jax", "flax", "optax", "numpy"} <= found["versions"].keys()
     assert found["versions"]["ssm_jax"] == ssm_jax.__version__
     assert found["commit"] is None or len(found["commit"].rstrip("+")) >= 10
+
+
+def test_commit_is_that_of_a_repository_that_tracks_the_package(tmp_path, monkeypatch):
+    def git(*arguments):
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        return done.stdout.decode().strip()
+
+    file = tmp_path / "venv" / "environment.py"
+    file.parent.mkdir()
+    file.touch()
+    # `ssm_jax.training.environment` is the function.
+    module = importlib.import_module("ssm_jax.training.environment")
+    monkeypatch.setattr(module, "__file__", str(file))
+    git("init")
+    git("commit", "--allow-empty", "--message=of another project")
+    assert environment()["commit"] is None
+    git("add", "--all")
+    git("commit", "--message=of the package")
+    assert environment()["commit"] == git("rev-parse", "--short=10", "HEAD")
 
 
 def test_same_experiment_may_claim_again(folder):
