@@ -8,7 +8,8 @@ A layer measures a number by one line, and it reaches the log under its name, as
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -241,20 +242,45 @@ class AUC(Sums):
 
 
 @struct.dataclass
-class R2(Sums):
+class R2(Reduction):
     """The coefficient of determination: 1 - squared error / variance of the targets.
 
     Attributes:
       error: Sum of the squared errors.
       count: Number of targets.
-      total: Sum of the targets.
-      square: Sum of their squares.
+      total: Sum of the deviations of the targets from ``shift``.
+      square: Sum of the squares of these deviations.
+      shift: Any number near the targets. In float32, squares of targets far from zero
+        would leave nothing of their variance.
     """
 
     error: Any
     count: Any
     total: Any
     square: Any
+    shift: Any = 0.0
+
+    def combined(self) -> "R2":
+        """Adds the entries of each field, about one shift."""
+        return jax.tree.map(partial(jnp.asarray, dtype=jnp.float32), self)._sum(jnp.sum)
+
+    def merge(self, *others: Any) -> "R2":
+        """Adds each field, about one shift, on the host in float64."""
+        stacked = jax.tree.map(lambda *x: np.array(x, np.float64), self, *others)
+        return stacked._sum(math.fsum)
+
+    def over_devices(self, axes: Sequence[str]) -> "R2":
+        """Adds each field over devices, about one shift."""
+        return self._sum(partial(jax.lax.psum, axis_name=axes))
+
+    def _sum(self, add: Callable[[Any], Any]) -> "R2":
+        """Adds the fields by ``add``, after a change to the mean of the shifts."""
+        n = add(self.count)
+        shift = add(self.count * self.shift) / (n + (n == 0))
+        by = self.shift - shift
+        square = self.square + by * (2 * self.total + self.count * by)
+        total = self.total + self.count * by
+        return R2(add(self.error), n, add(total), add(square), shift)
 
     def compute(self) -> float:
         """The coefficient; the variance counts as at least 1e-5."""

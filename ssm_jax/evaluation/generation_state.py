@@ -12,6 +12,7 @@ import numpy as np
 from flax import linen as nn
 from flax import serialization
 
+from ssm_jax.files import replaced
 from ssm_jax.types import Int, PyTree
 
 
@@ -41,12 +42,10 @@ class GenerationState:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the state to a file, atomically."""
-        path = Path(path)
         fields = {name: getattr(self, name) for name in ("tokens", "state", "n_drawn")}
-        # `replace` is atomic: an interrupted save leaves the previous file.
-        part = path.with_name(path.name + ".part")
-        part.write_bytes(serialization.to_bytes(jax.device_get(fields)))
-        part.replace(path)
+        content = serialization.to_bytes(jax.device_get(fields))
+        with replaced(Path(path)) as file:
+            file.write(content)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: nn.Module) -> "GenerationState":

@@ -10,6 +10,7 @@ import optax
 from flax.core import meta
 
 from ssm_jax.evaluation.restore import Restored
+from ssm_jax.files import write_arrays
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.recurrences import MIMOModes, TimeInvariant, convolution_kernel
 from ssm_jax.tasks.base import n_batches
@@ -55,7 +56,7 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
         lags = arrays["kernels"].shape[-1]
         # Two-sided kernels have the lags from -length, causal ones from 0.
         arrays["lags"] = np.arange(length - lags, length)
-    np.savez_compressed(path, allow_pickle=False, **arrays)
+    write_arrays(path, arrays)
     return arrays
 
 

@@ -1,8 +1,5 @@
 """Predictions of a model for every example of a split."""
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import jax
 import numpy as np
 import optax
@@ -81,15 +78,6 @@ def predictions(
     if (n_steps := task.spec.l_output) is not None:
         merged["step"] = np.arange(task.spec.length - n_steps, task.spec.length)
     return merged
-
-
-def save_predictions(found: Mapping[str, np.ndarray], path: Path) -> None:
-    """Writes predictions to an npz file, whole or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    # An open file, because numpy would add its extension to the name.
-    with part.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **found)
-    part.replace(path)
 
 
 def example_ids(

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import numpy as np
 import optax
 from absl import logging
 
@@ -23,8 +22,9 @@ from ssm_jax.evaluation.length_extension import (
     losses_by_length,
 )
 from ssm_jax.evaluation.length_extension import WindowState as LengthStart
-from ssm_jax.evaluation.predictions import predictions, save_predictions
+from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import restore
+from ssm_jax.files import write_arrays, write_text
 from ssm_jax.tasks.base import Split
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
@@ -94,7 +94,7 @@ def evaluate_run(
     parallel = DataParallel(training.parallel, devices)
     if predictions_file is not None:
         found = predictions(restored, split, parallel=parallel, limit=limit)
-        save_predictions(found, Path(predictions_file))
+        write_arrays(Path(predictions_file), found)
     variables = dict(restored.variables)
     params = variables.pop("params")
     # Evaluation has no optimizer.
@@ -126,7 +126,7 @@ def evaluate_run(
         found = forecasts(restored, split)
         result["forecast"] = forecast_errors(found)
         panel = forecast_panel(task, split, found)
-        np.savez_compressed(work.path / FORECAST_FILE, allow_pickle=False, **panel)
+        write_arrays(work.path / FORECAST_FILE, panel)
     inspect(restored, work.path / "inspection.npz")
     work.write("evaluation.json", result)
     return result
@@ -204,7 +204,7 @@ def evaluate_lengths(
         rows += [way | _row(each, known) | of_all for each in found]
     # Written at the end, so that an interrupted evaluation keeps the previous file.
     lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (WorkDir(workdir).path / LENGTHS_FILE).write_text(lines)
+    write_text(WorkDir(workdir).path / LENGTHS_FILE, lines)
     return rows
 
 

@@ -32,7 +32,14 @@ def environment() -> dict[str, Any]:
 
 def _commit():
     """The commit of the code, with a plus sign if files differ; None outside git."""
-    command = ["git", "describe", "--always", "--abbrev=10", "--dirty=+"]
+    # A virtual environment may lie in a repository, which does not track this file.
+    tracked = _git("ls-files", "--error-unmatch", Path(__file__).name)
+    return tracked and _git("describe", "--always", "--abbrev=10", "--dirty=+")
+
+
+def _git(*arguments: str) -> str | None:
+    """What git prints in the directory of this file; None if that is nothing."""
+    command = ["git", *arguments]
     here = Path(__file__).parent
     try:
         found = subprocess.run(command, cwd=here, capture_output=True, text=True)

@@ -64,8 +64,8 @@ def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
     """Measures the gradient of the loss at given steps by the initial state.
 
     The loss at step ``t`` is that of the prediction at ``t``. A model with one
-    prediction per sequence is evaluated on the first ``t`` steps only. Classes are not
-    weighted.
+    prediction per sequence, or per pair, is evaluated on the first ``t`` steps only, of
+    both sequences. Classes are not weighted.
 
     Args:
       run: The model and its task.
@@ -91,11 +91,13 @@ def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
     @jax.jit
     def measured(params, model_state, batch):
         rows, mask = len(batch.inputs), jnp.asarray(batch.loss_mask)
+        # Of pairs, with an axis for the two sequences.
+        shape = batch.inputs.shape[: 3 if spec.pair else 2]
 
         def loss(state, step):
             # Later steps are masked instead of sliced off: shapes stay static, so that
             # all `t` share one compilation.
-            seen = jnp.broadcast_to(places < step, (rows, spec.length))
+            seen = jnp.broadcast_to(places < step, shape)
             seen = seen if batch.mask is None else seen & batch.mask
             counts = mask
             if spec.l_output is not None:

@@ -197,7 +197,8 @@ def train(
         start = int(state.step)
         # A step that was saved without an evaluation knows only the time.
         last = measured if len(measured) > 1 else None
-        on_first(lambda: work.rewind(start, last))
+        # Without a checkpoint the line before the first step is measured again, too.
+        on_first(lambda: work.rewind(-1 if restored is None else start, last))
         state = parallel.place(state)
         names = writers if is_first() else ()
         stack.enter_context(trace)

@@ -70,6 +70,8 @@ def loss_sums(
             f"`predictions` must fit the targets {expected.shape} and their mask "
             f"{mask.shape}, got {predictions.shape}; the head of the model sets it."
         )
+    # A sum in bfloat16 has eight significant bits.
+    predictions = predictions.astype(jnp.promote_types(predictions.dtype, jnp.float32))
     if targets == "classification":
         loss = optax.softmax_cross_entropy_with_integer_labels(predictions, expected)
         hit = jnp.argmax(predictions, -1) == expected
@@ -99,11 +101,13 @@ def loss_sums(
     difference = jnp.where(weight, predictions - expected, 0)
     error = jnp.sum(jnp.square(difference))
     n = jnp.sum(weight, dtype=jnp.float32)
-    sums = jnp.sum(expected), jnp.sum(jnp.square(expected))
+    shift = jnp.sum(expected) / jnp.maximum(n, 1)
+    deviation = jnp.where(weight, expected - shift, 0)
+    sums = jnp.sum(deviation), jnp.sum(jnp.square(deviation))
     return {
         "loss": Mean(error, n),
         "mae": Mean(jnp.sum(jnp.abs(difference)), n),
-        "r2": R2(error, n, *sums),
+        "r2": R2(error, n, *sums, shift),
     }
 
 

@@ -264,18 +264,18 @@ class DataParallel:
           accumulate: Number of parts that each device divides its rows into.
 
         Raises:
-          ValueError: The batch size is not a multiple of the number of devices, or the
-            rows of a device are not a multiple of the number of parts.
+          ValueError: The batch size is not a multiple of the number of shards of its
+            rows, or the rows of a shard are not a multiple of the number of parts.
         """
         n = self._n_shards
         if batch_size % n:
             raise ValueError(
-                f"`batch_size` must be a multiple of {n}, the number of devices, got "
-                f"{batch_size}; {batch_size - batch_size % n or n} is one."
+                f"`batch_size` must be a multiple of {n}, the number of shards of its "
+                f"rows, got {batch_size}; {batch_size - batch_size % n or n} is one."
             )
         if (rows := batch_size // n) % accumulate:
             raise ValueError(
-                f"`accumulate` must divide {rows}, the rows of a batch per device, got "
+                f"`accumulate` must divide {rows}, the rows of a batch per shard, got "
                 f"{accumulate}; 1 always does."
             )
 

@@ -130,7 +130,7 @@ class Steps:
                     progress.show(step, measured)
                     if evaluating:
                         measured["elapsed_s"] = seconds
-                        self._save(step, state, measured)
+                        self._save(step, state, measured | seen)
                         saved = time.perf_counter()
                     if evaluating and self._out_of_patience():
                         break

@@ -1,7 +1,6 @@
 """Weights of another run as the first ones of a new run."""
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,7 @@ from flax import traverse_util
 
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.checkpointing.integrity import Json, read_record
-from ssm_jax.training.checkpointing.leaves import named_leaves
+from ssm_jax.training.checkpointing.leaves import abstract, named_leaves
 from ssm_jax.training.losses import MAIN_METRICS
 from ssm_jax.types import PyTree
 
@@ -66,7 +65,10 @@ def warm_start(
     """
     directory = Path(workdir, "checkpoints").absolute()
     record = _best_record(directory)
-    target = _layouts(record["leaves"])
+    saved = record["leaves"]
+    wanted = abstract(saved, "ema") or abstract(saved, "params")
+    wanted |= abstract(saved, "model_state")
+    target = traverse_util.unflatten_dict(wanted, sep="/")
     restored = Checkpoints(directory).restore(target, step=record["step"]).state
     if "ema" in restored:
         restored["params"] = restored.pop("ema")
@@ -111,20 +113,6 @@ def _best_record(directory: Path) -> Json:
     )
     best = checkpoints.best_step
     return record if best is None else read_record(directory / str(best))
-
-
-def _layouts(leaves: Json) -> PyTree:
-    """The parameters and variables of a record, as a tree of abstract arrays."""
-    tops = {name.split("/")[0] for name in leaves}
-    wanted = {"ema" if "ema" in tops else "params", "model_state"}
-    found = {}
-    for name, layout in leaves.items():
-        path = tuple(name.split("/"))
-        if path[0] in wanted:
-            dtype, _, shape = layout.partition("(")
-            sizes = tuple(int(size) for size in re.findall(r"\d+", shape))
-            found[path] = jax.ShapeDtypeStruct(sizes, dtype)
-    return traverse_util.unflatten_dict(found)
 
 
 def _shown(leaves: dict) -> tuple[str, ...]:

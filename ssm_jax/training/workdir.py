@@ -30,6 +30,7 @@ from ml_collections import ConfigDict
 
 from ssm_jax import __version__
 from ssm_jax.config import Config, changed_fields, from_json, to_json, unknown_classes
+from ssm_jax.files import PART, named_errors, write_text
 from ssm_jax.tasks.base import TaskSpec
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.environment import environment
@@ -41,7 +42,6 @@ PARTS = ("task", "model", "optimizer", "training")
 
 _LOCK = "lock"
 _AGAIN = "remove it, and run again what writes it"
-_PART = ".part"
 
 
 class WorkDir:
@@ -83,8 +83,8 @@ class WorkDir:
         self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path / _LOCK):
             self._check(config)
-            _write(self._config, to_json(config))
-            _write(self.path / "run.json", json.dumps(environment(), indent=2))
+            write_text(self._config, to_json(config))
+            write_text(self.path / "run.json", json.dumps(environment(), indent=2))
             yield
 
     def open_checkpoints(self, spec: TaskSpec) -> Checkpoints:
@@ -157,7 +157,7 @@ class WorkDir:
         """Removes the metrics of later steps: they will be measured again.
 
         Args:
-          step: The step that the run continues from.
+          step: The step that the run continues from; -1 removes all lines.
           measured: The metrics of that step, from its checkpoint; written again if the
             file has lost their line.
 
@@ -174,16 +174,16 @@ class WorkDir:
             )
             kept.append({"step": step, **measured})
         if kept or self._metrics.exists():
-            _write(self._metrics, "".join(json.dumps(line) + "\n" for line in kept))
+            write_text(self._metrics, "".join(json.dumps(line) + "\n" for line in kept))
 
     def log(self, step: int, **values: float) -> None:
         """Appends a line of metrics, named ``split/metric`` or with their unit."""
-        with _named_errors(self._metrics), self._metrics.open("a") as file:
+        with named_errors(self._metrics), self._metrics.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
     def write(self, name: str, values: dict[str, Any]) -> Path:
         """Writes a JSON file, whole or not at all, and returns its path."""
-        _write(self.path / name, json.dumps(values, indent=2))
+        write_text(self.path / name, json.dumps(values, indent=2))
         return self.path / name
 
     def read(self, name: str) -> dict[str, Any] | None:
@@ -274,16 +274,9 @@ def check_parts(config: Config, where: str, way_out: str) -> None:
         )
 
 
-def _write(path, text):
-    part = path.with_name(path.name + _PART)
-    with _named_errors(path):
-        part.write_text(text)
-        part.replace(path)
-
-
 def _is_foreign(path):
     """Whether a file is not one that a kill leaves before there is a config."""
-    return path.name != _LOCK and path.suffix != _PART
+    return path.name != _LOCK and path.suffix != PART
 
 
 def _is_measured(values):
@@ -303,12 +296,3 @@ def _damaged_line(path, number, line):
     shown = repr(line[:40].decode(errors="replace")) + "..." * (len(line) > 40)
     rule = f"hold an object of numbers with a step in line {number}"
     return _damaged(path, rule, shown, "correct or remove that line")
-
-
-@contextlib.contextmanager
-def _named_errors(path):
-    """Says which file could not be written; the error of a full disk does not."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error

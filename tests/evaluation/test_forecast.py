@@ -1,6 +1,7 @@
 """Forecasts of a trained model against its predictions, example by example."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,9 @@ from tests.bad_inputs import refuses
 
 
 @pytest.mark.nightly
-def test_forecasts_are_the_predictions_in_the_units_of_the_file(sets_dir, tmp_path):
+def test_forecasts_are_the_predictions_in_the_units_of_the_file(
+    sets_dir, tmp_path, monkeypatch
+):
     config = beijing.get_config("model=gru,size=small")
     config.task.update(data_dir=sets_dir, window=24, horizon=4)
     config.model.update(n_layers=1)
@@ -56,6 +59,11 @@ def test_forecasts_are_the_predictions_in_the_units_of_the_file(sets_dir, tmp_pa
         assert (np.diff(first) >= 4).all() and first[0] == 24
         np.testing.assert_array_equal(model[0], found["model"][0])
         np.testing.assert_allclose(panel["series"][24:28], values[0])
+    before = (work.path / "forecast.npz").read_bytes()
+    monkeypatch.setattr(Path, "replace", lambda *of: 1 / 0)  # killed before its end
+    with pytest.raises(ZeroDivisionError):
+        evaluate_run(tmp_path)
+    assert (work.path / "forecast.npz").read_bytes() == before
 
 
 def test_another_task_has_no_forecast():

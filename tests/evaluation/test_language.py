@@ -59,7 +59,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.full
-def test_losses_by_length_are_written(trained):
+def test_losses_by_length_are_written(trained, monkeypatch):
     rows = evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
     ways = [(row["window_state"], row["order"], row["length"]) for row in rows]
     assert ways == [
@@ -93,6 +93,10 @@ def test_losses_by_length_are_written(trained):
         }
     lines = (trained / "length_extension.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == rows
+    monkeypatch.setattr(Path, "replace", lambda *of: 1 / 0)  # killed before its end
+    with pytest.raises(ZeroDivisionError):
+        evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
+    assert (trained / "length_extension.jsonl").read_text().splitlines() == lines
 
 
 @pytest.mark.parametrize("length", [5, 8, 13])

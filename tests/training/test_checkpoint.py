@@ -157,6 +157,30 @@ def test_best_is_kept_within_one_process(tmp_path):
     assert sorted(int(path.name) for path in tmp_path.iterdir()) == [1, 3, 4]
 
 
+@pytest.mark.parametrize("failing", ["write_record", "remove"])
+def test_best_and_latest_steps_survive_a_save_that_fails(
+    tmp_path, monkeypatch, failing
+):
+    options = {"best_metric": "accuracy"}
+    scores = [0.9, 0.1, 0.2, 0.95]
+
+    def save(checkpoints, step):
+        checkpoints.save(step, state_of(step), {"accuracy": scores[step - 1]})
+
+    with Checkpoints(tmp_path, **options) as checkpoints:
+        for step in (1, 2, 3):
+            save(checkpoints, step)
+    monkeypatch.setattr(integrity, failing, lambda *of: 1 / 0)
+    with pytest.raises(CheckpointError), Checkpoints(tmp_path, **options) as failed:
+        save(failed, 4)
+    recorded = [1, 2, 3] if failing == "write_record" else [1, 2, 3, 4]
+    assert integrity.recorded_steps(tmp_path) == recorded
+    for step in recorded:
+        restored = Checkpoints(tmp_path).restore(state_of(0), step=step)
+        assert bits(restored.state) == bits(state_of(step))
+    assert failed.best_step == (1 if failing == "write_record" else 4)
+
+
 NAN = float("nan")
 # Accuracies and losses by step, and the best step. The digits demo evaluated the first
 # of its two steps of equal accuracy.

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from ssm_jax.config import build
-from ssm_jax.models import LastHead, RecurrentNetwork, StepHead
+from ssm_jax.models import LastHead, PairHead, RecurrentNetwork, StepHead
 from ssm_jax.recurrences import GRU
 from ssm_jax.tasks import Mixture, Shift
+from ssm_jax.tasks.base import Batch, TaskSpec
 from ssm_jax.training import Optimizer, create, train
 from ssm_jax.training.gradients import (
     NORMS,
@@ -50,6 +51,54 @@ def test_one_prediction_is_that_of_the_steps_so_far(t):
         jnp.zeros((3, 4)), batch.inputs, batch.targets
     )
     np.testing.assert_allclose(found, norms(of_rows).mean(0), rtol=1e-4)
+
+
+class Pairs:
+    """Classes of pairs of vectors, padded or not; any numbers do."""
+
+    spec = TaskSpec(
+        length=9,
+        inputs="vector",
+        d_input=3,
+        targets="classification",
+        d_output=2,
+        l_output=None,
+        pair=True,
+    )
+
+    def __init__(self, padded):
+        self.mask = np.arange(9) < [[[9], [7]], [[2], [9]], [[5], [5]]]
+        self.mask = self.mask if padded else None
+
+    def n_examples(self, split):
+        return None
+
+    def batch(self, split, index, batch_size, seed):
+        inputs = np.random.default_rng(seed).standard_normal((batch_size, 2, 9, 3))
+        targets = np.arange(batch_size, dtype=np.int32) % 2
+        mask = None if self.mask is None else self.mask[:batch_size]
+        ones = np.ones(batch_size, bool)
+        return Batch(inputs.astype(np.float32), targets, ones, mask)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_pair_is_that_of_the_steps_so_far_of_both_sequences(padded):
+    config = tiny.model(PairHead(d_output=2, d_hidden=5))
+    model, task = build(config), Pairs(padded)
+    (found,), params, batch = measured(model, task, (4,))
+    mask = np.ones((3, 2, 9), bool) if task.mask is None else task.mask
+
+    @jax.jit
+    @jax.grad
+    def of_rows(state):
+        x, valid = batch.inputs[:, :, :4], mask[:, :, :4]
+        y, _ = model.apply({"params": params}, x, state, mask=valid)
+        return -jnp.sum(jax.nn.log_softmax(y)[jnp.arange(3), batch.targets])
+
+    state = of_rows(jax.tree.map(jnp.zeros_like, model.initial_state((3, 2))))
+    (state,) = jax.tree.leaves(state)
+    wanted = norms(np.abs(state).reshape(3, -1)).mean(0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
 @pytest.mark.full

@@ -125,6 +125,29 @@ def test_stopped_run_gives_the_numbers_of_one_that_never_was(
     assert arrays(parts, 6) == arrays(whole, 6)
 
 
+@pytest.mark.full
+def test_gradient_norms_of_a_stopped_run_are_logged_once_and_come_back(
+    tmp_path, monkeypatch
+):
+    """Before the first checkpoint; then the metrics are lost after it."""
+    config = tiny.shift(gradient_steps=(16,))
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    work = workdir.WorkDir(run)
+    train(config, str(whole))
+    stop = Stopping(monkeypatch, Shift)
+    stop(config, run, 1)
+    assert [line["step"] for line in work.metrics()] == [0]
+    stop(config, run, 5)
+    assert [line["step"] for line in work.metrics()] == [0, 2, 3, 4]
+    work.rewind(2)
+    train(config, str(run))
+    found, wanted = (
+        [{k: v for k, v in line.items() if k != "elapsed_s"} for line in each]
+        for each in (work.metrics(), workdir.WorkDir(whole).metrics())
+    )
+    assert found == wanted
+
+
 def test_time_of_a_run_goes_on_where_it_was(finished):
     times = [
         json.loads(line)["elapsed_s"]

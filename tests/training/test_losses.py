@@ -4,12 +4,13 @@ import math
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
 
-from ssm_jax.metrics import R2, Mean
+from ssm_jax.metrics import Mean
 from ssm_jax.tasks import Digits, PathfinderSegmentation, Shift
 from ssm_jax.training.evaluate import total
 from ssm_jax.training.losses import loss_sums, main_metric, metrics
@@ -37,8 +38,8 @@ def test_regression_sums_squared_errors_of_the_targets_that_count():
     wanted = {
         "loss": Mean(error, n),
         "mae": Mean(np.sum(np.abs(predictions[MASK] - y)), n),
-        "r2": R2(error, n, y.sum(), np.sum(y**2)),
     }
+    assert sums.pop("r2").compute() == pytest.approx(1 - error / n / y.var(), abs=1e-6)
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
 
 
@@ -139,6 +140,34 @@ def test_r2_of_a_batch_on_several_devices_is_that_of_the_whole_batch():
     found = metrics(total([jax.tree.map(lambda x: x[0], each)]))
     whole = 1 - np.mean((predictions - expected) ** 2) / np.var(expected)
     assert found["r2_batch"] == pytest.approx(whole, rel=1e-5)
+
+
+@pytest.mark.parametrize("over", ["batches", "devices", "accumulated parts"])
+@pytest.mark.parametrize("offset", [0, 1e4, -1e4])
+def test_r2_of_targets_far_from_zero_is_that_of_float64(over, offset):
+    expected = RNG.standard_normal((4, 5_000, 2)) + np.arange(4)[:, None, None]
+    expected = (offset + expected).astype(np.float32)
+    predictions = expected + 0.5 * RNG.standard_normal(expected.shape)
+    arrays = predictions.astype(np.float32), expected
+    masks = RNG.random(expected.shape[:2]) < [[0.9], [0.1], [0.5], [0]]
+
+    def of_part(predictions, expected, mask):
+        return loss_sums("regression", predictions, expected, mask)["r2"]
+
+    def of_device(*part):
+        return of_part(*part).over_devices(("data",))
+
+    if over == "batches":
+        first, *others = (of_part(*part) for part in zip(*arrays, masks, strict=True))
+        found = first.merge(*others)
+    elif over == "devices":
+        of_all = jax.vmap(of_device, axis_name="data")(*arrays, masks)
+        found = jax.tree.map(lambda x: x[0], of_all)
+    else:
+        found = jax.vmap(of_part)(*arrays, masks).combined()
+    x, y = (array[masks].astype(np.float64) for array in arrays)
+    wanted = 1 - np.mean((x - y) ** 2) / np.var(y)
+    assert found.compute() == pytest.approx(wanted, abs=1e-5)
 
 
 @pytest.mark.parametrize(("scale", "wanted"), [(1e-3, 1 - 1e-6 / 1e-5), (1.0, 0.0)])
@@ -262,6 +291,22 @@ def test_balanced_batch_without_targets_has_zeros():
     logits, classes = classification()
     sums = loss_sums("classification", logits, classes, MASK & False, "balanced")
     assert set(metrics(sums).values()) == {0.0}
+
+
+@each_kind
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_loss_of_half_precision_is_that_of_the_same_numbers(
+    targets, class_weight, dtype
+):
+    make = regression if targets == "regression" else classification
+    predictions, expected = make(shape=(40, 100))
+    predictions, mask = jnp.asarray(predictions, dtype), RNG.random((40, 100)) < 0.9
+    found, wanted = (
+        loss_sums(targets, x, expected, mask, class_weight)
+        for x in (predictions, predictions.astype(np.float32))
+    )
+    chex.assert_trees_all_equal(found, wanted)
+    assert all(leaf.dtype.itemsize == 4 for leaf in jax.tree.leaves(found))
 
 
 @each_kind

@@ -280,12 +280,17 @@ def test_layers_of_whole_sequences_are_refused(of_block):
         step(parallel.place(state), parallel.split(batch, run.spec))
 
 
+def rows_of_six():
+    DataParallel("shard_map", pieces=2).check(6)
+
+
 @pytest.mark.parametrize(
     ("name", "rule", "call"),
     [
         ("mesh", "of the form", lambda: pieces_of("seq=2", 8)),
         ("mesh", "must have 8 devices", lambda: pieces_of("data=2,seq=2", 8)),
         ("parallel", "must be 'shard_map'", lambda: DataParallel("pmap", pieces=2)),
+        ("batch_size", "multiple of 4, the number of shards of its rows", rows_of_six),
         ("seq", "must divide 8", lambda: DataParallel("shard_map", pieces=3)),
         ("seq", "must divide 24", lambda: check_sharded_length(spec_of(), 5)),
         ("seq", "must be 1", lambda: check_sharded_length(spec_of(l_output=3), 2)),

@@ -1,15 +1,19 @@
 """A work folder belongs to one experiment and loses nothing that was measured."""
 
-import errno
+import contextlib
+import importlib
 import json
-import os
-import pathlib
+import resource
+import subprocess
 
 import jax
 import numpy as np
 import pytest
 
 import ssm_jax
+from ssm_jax.evaluation import GenerationState
+from ssm_jax.files import write_arrays
+from ssm_jax.training.environment import environment
 from ssm_jax.training.workdir import WorkDir
 from tests.bad_inputs import refuses
 from tests.training import tiny
@@ -45,6 +49,26 @@ def test_environment_at_the_start_is_kept(folder):
     assert {"jax", "flax", "optax", "numpy"} <= found["versions"].keys()
     assert found["versions"]["ssm_jax"] == ssm_jax.__version__
     assert found["commit"] is None or len(found["commit"].rstrip("+")) >= 10
+
+
+def test_commit_is_that_of_a_repository_that_tracks_the_package(tmp_path, monkeypatch):
+    def git(*arguments):
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        return done.stdout.decode().strip()
+
+    file = tmp_path / "venv" / "environment.py"
+    file.parent.mkdir()
+    file.touch()
+    # `ssm_jax.training.environment` is the function.
+    module = importlib.import_module("ssm_jax.training.environment")
+    monkeypatch.setattr(module, "__file__", str(file))
+    git("init")
+    git("commit", "--allow-empty", "--message=of another project")
+    assert environment()["commit"] is None
+    git("add", "--all")
+    git("commit", "--message=of the package")
+    assert environment()["commit"] == git("rev-parse", "--short=10", "HEAD")
 
 
 def test_same_experiment_may_claim_again(folder):
@@ -144,21 +168,42 @@ def test_rewind_forgets_later_steps_and_a_line_cut_short(folder):
     assert folder.metrics()[-1] == {"step": 3, "loss": 0.25}
 
 
-def test_json_is_written_whole_or_not_at_all(folder, monkeypatch):
-    folder.write("evaluation.json", {"loss": 0.5})
-    before = contents(folder.path)
+@contextlib.contextmanager
+def full_disk():
+    """No file may grow beyond five bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5, hard))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
-    def full(path, text):
-        path.write_bytes(text[:5].encode())
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(pathlib.Path, "write_text", full)
-    with pytest.raises(OSError, match="No space left on device: .*evaluation.json'$"):
-        folder.write("evaluation.json", {"loss": 0.25})
-    assert folder.read("evaluation.json") == {"loss": 0.5}
-    monkeypatch.undo()
-    (folder.path / "evaluation.json.part").unlink()
-    assert contents(folder.path) == before
+def generation_state(path, value):
+    GenerationState(np.arange(3), lambda: np.full(3, value), 1).save(path)
+
+
+WRITERS = {
+    "json": lambda path, value: WorkDir(path.parent).write(path.name, {"loss": value}),
+    "arrays": lambda path, value: write_arrays(path, {"loss": np.full(3, value)}),
+    "state of a generation": generation_state,
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_file_is_written_whole_or_not_at_all(tmp_path, write):
+    path = tmp_path / "some.file"
+    write(path, 0.25)
+    wanted = path.read_bytes()
+    write(path, 0.5)
+    before = contents(tmp_path)
+    assert list(before) == [path]
+    with full_disk(), pytest.raises(OSError, match="too large: .*some.file'$"):
+        write(path, 0.25)
+    (tmp_path / "some.file.part").unlink()
+    assert contents(tmp_path) == before
+    write(path, 0.25)
+    assert contents(tmp_path) == {path: wanted}
 
 
 def test_arrays_that_are_not_whole_are_refused(folder):

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     """The latest and the best checkpoints of a run, in one directory.
 
     Nothing is created, moved or deleted before the first `save`, so evaluation uses
-    the same class. A save that was killed leaves nothing that `restore` would take.
+    the same class. A save that was killed leaves nothing that `restore` would take, and
+    older steps are deleted only once that of a save is complete.
 
     Orbax alone reads a step, as nested dicts, without this package: those of a run have
     ``params``, ``ema`` if it is averaged, ``model_state``, ``opt_state`` and ``step``.
@@ -81,7 +82,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     @property
     def best_step(self) -> int | None:
         """The finished step with the largest value of `best_metric`, or None."""
-        return self._best()
+        records = integrity.records(self._directory)
+        return integrity.best_step(records, self._best_metric, self._tie_metric)
 
     def save(
         self,
@@ -204,29 +206,15 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 raise
             logging.error("%s", failure)
 
-    def should_preserve(
-        self, checkpoints: Sequence[Any], *, context: Any
-    ) -> Sequence[bool]:
-        """Orbax's preservation policy: the latest steps and the best one are kept."""
-        del context
-        found = [checkpoint.step for checkpoint in checkpoints]
-        # Orbax asks before the record of the step that it has just saved is written.
-        kept = {*sorted(found)[-_KEPT:], self._best(self._saving)}
-        return [step in kept for step in found]
-
-    def _best(self, *saving: Json) -> int | None:
-        """The best of the finished steps and of one that is being saved."""
-        records = [*saving, *integrity.records(self._directory)]
-        return integrity.best_step(records, self._best_metric, self._tie_metric)
-
     def _open(self) -> ocp.training.Checkpointer:
         """Opens the directory for writing; sets unusable steps in it aside."""
         on_first(self._set_aside)
         self._unreadable.clear()
         # A failed save is raised by `wait`; Orbax logs its traceback six times more.
         logging.get_absl_logger().addFilter(_is_not_orbax)
+        # Orbax itself keeps all steps: it would delete before there is a record.
         return ocp.training.Checkpointer(
-            str(self._directory), preservation_policy=self, cleanup_tmp_directories=True
+            str(self._directory), cleanup_tmp_directories=True
         )
 
     def _set_aside(self):
@@ -234,12 +222,15 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             integrity.set_aside(self._directory / str(step))
 
     def _finish(self, response: Any) -> None:
-        """Writes the record once Orbax has committed the step and deleted old ones."""
+        """Writes the record once Orbax has committed the step; deletes old steps."""
         response.result()
         if not is_first():
             return
         path = self._directory / str(self._saving["step"])
         integrity.write_record(path, self._saving)
+        finished = integrity.recorded_steps(self._directory)
+        for step in {*finished[:-_KEPT]} - {self.best_step}:
+            integrity.remove(self._directory / str(step))
         integrity.remove_set_aside(self._directory)
 
     def _usable(self) -> set[int]:

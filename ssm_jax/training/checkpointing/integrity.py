@@ -81,6 +81,12 @@ def remove_set_aside(directory: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
+def remove(path: Path) -> None:
+    """Deletes a step; if it is interrupted, what is left counts as never finished."""
+    (path / RECORD).unlink()
+    shutil.rmtree(path)
+
+
 def write_record(path: Path, record: Json) -> None:
     """Writes the record of the step in `path` atomically, with its files' checksums."""
     files = {

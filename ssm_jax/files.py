@@ -1,0 +1,50 @@
+"""Files that are written whole or not at all."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+PART = ".part"
+"""Suffix of what is not yet whole."""
+
+
+@contextlib.contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """Opens a file that replaces ``path`` at the end of the block.
+
+    A kill or an error in the block leaves the previous file.
+
+    Raises:
+      OSError: The file cannot be written; the error names it.
+    """
+    part = path.with_name(path.name + PART)
+    with named_errors(path):
+        with part.open("wb") as file:
+            yield file
+        part.replace(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file, whole or not at all."""
+    with replaced(path) as file:
+        file.write(text.encode())
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes an ``.npz`` file, whole or not at all, of any name."""
+    # An open file, because numpy would add its extension to the name.
+    with replaced(path) as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+@contextlib.contextmanager
+def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Says which file could not be written; the error of a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
