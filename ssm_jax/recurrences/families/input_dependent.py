@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from ssm_jax.kernels.arguments import check_floating
@@ -182,9 +183,10 @@ def _check_dt(dt, x, mask):
     # Where values are traced, they are not known.
     if isinstance(dt, Tracer) or isinstance(mask, Tracer):
         return
-    valid = dt if mask is None else jnp.where(mask, dt, 0)
-    if not jnp.all(valid >= 0):
+    # By numpy: in a jitted function `jnp` would trace known values, too.
+    valid = np.asarray(dt) if mask is None else np.where(mask, dt, 0)
+    if not np.all(valid >= 0):
         raise ValueError(
-            f"`dt` must be at least 0, got {jnp.min(valid)}; it is the time since the "
+            f"`dt` must be at least 0, got {np.min(valid)}; it is the time since the "
             "previous step."
         )
