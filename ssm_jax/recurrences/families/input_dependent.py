@@ -126,7 +126,9 @@ def apply_form(
       ValueError: As `Recurrence.apply`, or ``dt`` does not fit.
     """
     dtype = jax.tree.leaves(params)[0].dtype
-    state_dtype = jnp.result_type(dtype, zeros)
+    # Of the parameters, although zeros are float64 under `jax_enable_x64`.
+    complex_state = jnp.iscomplexobj(zeros)
+    state_dtype = jnp.result_type(dtype, jnp.complex64) if complex_state else dtype
     check(
         x,
         state,
@@ -134,7 +136,7 @@ def apply_form(
         mask,
         d=d_in,
         state_shape=zeros.shape,
-        complex_state=jnp.iscomplexobj(zeros),
+        complex_state=complex_state,
         method=method,
     )
     if method == "fft":

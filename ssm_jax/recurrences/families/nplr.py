@@ -123,7 +123,7 @@ def _rotations(values):
 
 
 def _diagonal(values):
-    return values[..., None] * jnp.eye(values.shape[-1])
+    return values[..., None] * jnp.eye(values.shape[-1], dtype=values.dtype)
 
 
 def _parts(values):
