@@ -9,6 +9,7 @@ import pytest
 
 from tests.kernels.oracle import assert_close
 from tests.recurrences.cases import EVERY_METHOD, METHODS, WIDTH, problem, rows
+from tests.recurrences.table import ROWS
 
 
 def in_double(tree):
@@ -41,6 +42,18 @@ def test_double_is_the_definition_to_its_digits(row):
     assert_close(y, wanted, 1e-10)
     if last is not None:
         assert_close(last, wanted_last, 1e-10)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["s4", "s4_bidirectional"])
+def test_double_kernel_from_the_generating_function_is_the_definition(name):
+    row = ROWS[name]
+    p = problem(row, 17)
+    with jax.enable_x64(True):
+        params, x = in_double(p.params), np.float64(p.x)
+        run = jax.jit(functools.partial(row.recurrence.apply, method="fft"))
+        y, _ = run(params, x)
+    assert_close(y, row.run(params, x, None)[0], 1e-12)
 
 
 @rows(methods=METHODS, directions=(1,), brief=True, fast=("ema", "s4", "selective"))
