@@ -9,10 +9,12 @@ import numpy as np
 import optax
 from flax.core import meta
 
+from ssm_jax.evaluation.kernels import modal_kernels
 from ssm_jax.evaluation.restore import Restored
 from ssm_jax.files import write_arrays
+from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.layers.recurrent import recurrences_of
-from ssm_jax.recurrences import MIMOModes, TimeInvariant, convolution_kernel
+from ssm_jax.recurrences import MIMOModes, TimeInvariant
 from ssm_jax.tasks.base import n_batches
 
 _CHANNELS = 4
@@ -131,18 +133,19 @@ def _predicted(predict, spec, batch):
 def _kernels(recurrence, params, length):
     """Kernels of the channels with the most energy, and lags of their taps."""
     layers = [
-        _most_energetic(recurrence.modes(layer), length)
+        _most_energetic(recurrence, recurrence.modes(layer), length)
         for layer in recurrences_of(params)
     ]
     return {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}
 
 
-def _most_energetic(modes, length):
+def _most_energetic(recurrence, modes, length):
     """The channels of one layer whose kernels have the largest sums of squares."""
     n = len(modes.feedthrough)
     best, energies = [], np.zeros(n)
     for first in range(0, n, _BLOCK):
-        taps = np.asarray(_two_sided(modes, slice(first, first + _BLOCK), length))
+        block = _of_channels(modes, slice(first, first + _BLOCK))
+        taps = np.asarray(_two_sided(recurrence, block, length))
         energies[first : first + _BLOCK] = np.square(taps, dtype=np.float64).sum(-1)
         best += [(energies[first + i], first + i, tap) for i, tap in enumerate(taps)]
         best = sorted(best, key=lambda one: (-one[0], one[1]))[:_CHANNELS]
@@ -153,25 +156,32 @@ def _most_energetic(modes, length):
     }
 
 
-def _two_sided(modes, channels, length):
-    """Kernels of some channels, the backward direction before the forward one."""
+def _of_channels(modes, channels):
+    """The modes of some channels."""
+    if isinstance(modes, MIMOModes):
+        C, C_backward = jax.tree.map(lambda v: v[channels], (modes.C, modes.C_backward))
+        return modes._replace(B=modes.B[:, channels], C=C, C_backward=C_backward)
+    decays = modes.log_decay, modes.log_decay_backward
+    weights = modes.w, modes.w_backward
+    # Decays that all channels share have no axis of channels.
+    (log_decay, log_decay_backward), (w, w_backward) = jax.tree.map(
+        lambda v: v[channels] if v.ndim == 2 else v, (decays, weights)
+    )
+    return modes._replace(
+        log_decay=log_decay,
+        log_decay_backward=log_decay_backward,
+        w=w,
+        w_backward=w_backward,
+    )
 
-    def one_sided(modes):
-        """Kernels of one direction; of MIMO modes only the diagonal ones."""
-        if isinstance(modes, MIMOModes):
-            modes = modes._replace(B=modes.B[:, channels], C=modes.C[channels])
-            return jnp.einsum("ddl->dl", convolution_kernel(modes, length))
-        log = modes.log_decay
-        if log.log_abs.ndim == 2:
-            log = jax.tree.map(lambda v: v[channels], log)
-        modes = modes._replace(log_decay=log, w=modes.w[channels])
-        return convolution_kernel(modes, length)
 
-    taps = one_sided(modes)
-    if not modes.bidirectional:
-        return taps
-    if isinstance(modes, MIMOModes) and modes.C_backward is not None:
-        # The backward direction of these modes includes the present step.
-        B, C = modes.B[:, channels], modes.C_backward[channels]
-        taps = jnp.asarray(taps).at[:, 0].add(jnp.einsum("dn,nd->d", C, B).real)
-    return jnp.concatenate([one_sided(modes.backward())[:, ::-1], taps], -1)
+def _two_sided(recurrence, modes, length):
+    """Kernels, the backward direction before the forward one; zeros after their end."""
+    kernels = modal_kernels(recurrence, modes, length)
+    if isinstance(modes, MIMOModes):
+        # From each channel to itself.
+        kernels = [jnp.einsum("ddl->dl", kernel) for kernel in kernels]
+    ahead, *behind = (
+        pad_axis(kernel, -1, after=length - kernel.shape[-1]) for kernel in kernels
+    )
+    return jnp.concatenate([*(kernel[:, ::-1] for kernel in behind), ahead], -1)

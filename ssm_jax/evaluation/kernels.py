@@ -16,13 +16,14 @@ from ssm_jax.recurrences import (
     S4,
     MIMOModes,
     Recurrence,
+    SISOModes,
     TimeInvariant,
     convolution_kernel,
 )
 from ssm_jax.recurrences.families import nplr
 from ssm_jax.recurrences.families.base import Params
 from ssm_jax.recurrences.families.finite_kernel import FiniteKernel
-from ssm_jax.types import Complex, Float, PyTree
+from ssm_jax.types import Array, Complex, Float, PyTree
 
 
 class LayerKernels(NamedTuple):
@@ -124,29 +125,44 @@ def recurrence_kernels(
     )
 
 
+def modal_kernels(
+    recurrence: TimeInvariant, modes: SISOModes | MIMOModes, length: int
+) -> list[Float[Array, "... l"]]:
+    """Returns the kernels of modes, forward and, if bidirectional, backward.
+
+    Args:
+      recurrence: The recurrence, whose ``max_kernel_length`` bounds the taps.
+      modes: Its modes, or those of some channels.
+      length: Number of taps ``l`` per direction. A kernel that ends before has fewer.
+
+    Returns:
+      ``forward`` and ``backward`` of `LayerKernels`, with the channels of ``modes``.
+    """
+    taps = min(length, recurrence.max_kernel_length or length)
+    kernels = [convolution_kernel(one, taps) for one in _directions(modes)]
+    if isinstance(modes, MIMOModes) and modes.C_backward is not None:
+        # The backward direction of these modes includes the present step, at lag 0.
+        present = jnp.einsum("dn,ne->de", modes.C_backward, modes.B)
+        kernels[0] = jnp.asarray(kernels[0]).at[..., 0].add(present.real)
+    return kernels
+
+
+def _directions(modes):
+    return [modes, modes.backward()] if modes.bidirectional else [modes]
+
+
 # Compiled whole: operation by operation, each of them would be a program of its own.
 @functools.partial(jax.jit, static_argnames=("recurrence", "length"))
 def _of_modes(recurrence, params, length):
     """``(kernel, eigenvalues)`` of each direction, and the feedthrough."""
     modes = recurrence.modes(in_float32(params))
-    longest = recurrence.max_kernel_length or length
-    directions = [modes, modes.backward()] if modes.bidirectional else [modes]
-    found = [
-        (
-            convolution_kernel(one, min(length, longest)),
-            decay_powers(one.log_decay, jnp.ones((), jnp.int32)).astype(jnp.complex64),
-        )
-        for one in directions
+    one = jnp.ones((), jnp.int32)
+    eigenvalues = [
+        decay_powers(direction.log_decay, one).astype(jnp.complex64)
+        for direction in _directions(modes)
     ]
-    if isinstance(modes, MIMOModes) and modes.C_backward is not None:
-        # The backward direction of these modes includes the present step, at lag 0.
-        present = jnp.einsum("dn,ne->de", modes.C_backward, modes.B)
-        (forward, eigenvalues), behind = found
-        found = [
-            (jnp.asarray(forward).at[..., 0].add(present.real), eigenvalues),
-            behind,
-        ]
-    return found, modes.feedthrough
+    kernels = modal_kernels(recurrence, modes, length)
+    return list(zip(kernels, eigenvalues, strict=True)), modes.feedthrough
 
 
 def _of_system(system, length):

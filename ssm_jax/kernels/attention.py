@@ -37,7 +37,7 @@ def linear_attention(
     Args:
       q: Non-negative features of the queries, ``(*b, l, h, k)``.
       k: Non-negative features of the keys, ``(*b, l, h, k)``.
-      v: Values, ``(*b, l, h, v)``.
+      v: Values, ``(*b, l, h, v)``. Sums are accumulated in float32, also for bfloat16.
       state: State before the first step, ``(*b, h, k, v + 1)``. None means zeros.
       bidirectional: If True, each step attends to all steps of its segment; otherwise
         to itself and to previous steps of the segment.
@@ -47,9 +47,10 @@ def linear_attention(
         that all steps are valid.
 
     Returns:
-      ``(y, state)``: weighted means, ``(*b, l, h, v)``, and the state after the last
-      step, or None if ``bidirectional``. The normalizer is bounded below by 1e-12, so
-      that the output is zero at a step that attends to no valid step.
+      ``(y, state)``: weighted means, ``(*b, l, h, v)``, in the dtype of ``v``, and the
+      state after the last step, at least float32, or None if ``bidirectional``. The
+      normalizer is bounded below by 1e-12, so that the output is zero at a step that
+      attends to no valid step.
 
     Raises:
       ValueError: ``state`` is given together with ``bidirectional``, an array is not
@@ -103,9 +104,13 @@ def _check(q, k, v, state, reset, mask):
 
 @partial(jax.jit, static_argnames="bidirectional")
 def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
+    v_dtype, arrays = v.dtype, [q, k, v, *([] if state is None else [state])]
+    dtype = jnp.result_type(jnp.float32, *arrays)
+    q, k, v = (values.astype(dtype) for values in (q, k, v))
     if mask is not None:
-        # A zero key removes a padded step from the numerator and from the normalizer.
-        k = jnp.where(mask[..., None, None], k, 0)
+        # A zero key removes a padded step from the numerator and from the normalizer,
+        # unless its value is not finite.
+        k, v = (jnp.where(mask[..., None, None], values, 0) for values in (k, v))
     # The appended column of ones accumulates the normalizer along with the numerator.
     v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
     if bidirectional and reset is None:
@@ -116,7 +121,8 @@ def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
         segment = jnp.zeros(q.shape[:-2], jnp.int32)
         segment = segment if reset is None else jnp.cumsum(reset, -1)
         sums, state = _chunked_sums(q, k, v, segment, state, bidirectional)
-    return sums[..., :-1] / jnp.maximum(sums[..., -1:], _NORMALIZER_MIN), state
+    y = sums[..., :-1] / jnp.maximum(sums[..., -1:], _NORMALIZER_MIN)
+    return y.astype(v_dtype), state
 
 
 def _chunked_sums(q, k, v, segment, state, bidirectional):

@@ -74,8 +74,10 @@ def nonlinear_recurrence(
       nonlinear_term: Function ``(params, h_prev, x) -> f``, called with zeros as
         ``h_prev`` where ``reset`` is True.
       params: First argument of ``nonlinear_term``, a pytree.
-      x: Last argument of ``nonlinear_term``, a pytree with leaves ``(*b, l, ...)``.
-      h0: State before the first step, ``(*b, n)``, float32.
+      x: Last argument of ``nonlinear_term``, a pytree with leaves ``(*b, l, ...)``,
+        whose batch axes may be 1 where rows do not differ.
+      h0: State before the first step, ``(*b, n)``. States are computed in float32, also
+        for bfloat16.
       decay: Time-invariant decay of each state, ``(n,)``. None means zeros.
       diagonal: Diagonal of the Jacobian of ``nonlinear_term`` with respect to the
         state, a function of the same arguments; used by ``"newton"`` only.
@@ -129,6 +131,11 @@ def nonlinear_recurrence(
             "`diagonal` must be given for 'newton', got None; use 'picard'."
         )
     check_floating("h0", h0)
+    if h0.ndim == 0:
+        raise ValueError(
+            f"`h0` must be (*b, n), got {h0.shape}; a single state is `h0[None]`."
+        )
+    h0 = jnp.asarray(h0, jnp.result_type(jnp.float32, h0))
     if decay is not None:
         check_floating("decay", decay)
         decay = jnp.asarray(decay)
@@ -136,6 +143,8 @@ def nonlinear_recurrence(
         # Sequential steps omit a product with zeros, which XLA may not.
         decay = jnp.zeros(h0.shape[-1], h0.dtype)
     length = _check(x, h0, decay, reset, initial_guess)
+    if initial_guess is not None:
+        initial_guess = jnp.asarray(initial_guess, h0.dtype)
     check_size("max_iterations", max_iterations)
     if chunk is not None:
         check_size("chunk", chunk)
@@ -176,6 +185,15 @@ def _check(x, h0, decay, reset, initial_guess):
             f"{[leaf.shape for leaf in leaves]}; `h0` has {axis} batch axes."
         )
     length = leaves[0].shape[axis]
+    # Leaves that are equal in all rows have batch axes of 1.
+    sizes = [(1, size) for size in h0.shape[:-1]] + [(length,)]
+    for leaf in leaves:
+        if any(n not in fit for n, fit in zip(leaf.shape, sizes, strict=False)):
+            raise ValueError(
+                f"`x` must have leaves {(*h0.shape[:-1], length)} + (...), with batch "
+                f"axes like `h0` and one length, got {leaf.shape}; an axis of 1 is "
+                "shared by all rows."
+            )
     if decay is not None and decay.shape != h0.shape[-1:]:
         raise ValueError(
             f"`decay` must be {h0.shape[-1:]}, one decay per state, got {decay.shape}; "
@@ -184,6 +202,12 @@ def _check(x, h0, decay, reset, initial_guess):
     check_flags("reset", reset, (*h0.shape[:-1], length), (length,))
     if initial_guess is not None:
         check_floating("initial_guess", initial_guess)
+        states = (*h0.shape[:-1], length, h0.shape[-1])
+        if initial_guess.shape != states:
+            raise ValueError(
+                f"`initial_guess` must be {states}, one state per step, got "
+                f"{initial_guess.shape}; use `jnp.broadcast_to`."
+            )
     return length
 
 

@@ -54,7 +54,9 @@ def linear_recurrence(
         first, and ``h0`` is the state after the last step.
       method: ``"sequential"``: `jax.lax.scan`, which defines the result; fastest on
         CPUs. ``"associative"``: `jax.lax.associative_scan`, of depth ``log l``, with
-        the most memory. ``"chunked"``: depth ``sqrt(l)``, two passes over memory.
+        the most memory; of an input-dependent decay it forms products, which give NaN
+        where they overflow, even for states of zero. ``"chunked"``: depth ``sqrt(l)``,
+        two passes over memory.
         ``"fft"``: convolution, for a time-invariant decay without resets; if a decay
         exceeds 1 by so much that the FFT would lose precision, falls back to
         ``"sequential"`` at run time. ``"pallas"``: a kernel for TPUs, and with JAX 0.12

@@ -38,12 +38,17 @@ _STRETCH_FROM = 1024
 
 def sequential(decay: Decay) -> Solver:
     """Returns a solver by `jax.lax.scan`, which defines the recurrence."""
+    return _step_by_step(decay, jnp.multiply)
+
+
+def _step_by_step(decay, multiply):
+    """`sequential` with a product of decays and states: `_multiply` of powers."""
     if isinstance(decay, InputDependentDecay):
 
         def solve_input_dependent(b, reset_in_scan_order, reverse):
             def step(h, inputs):
                 a_t, b_t = inputs
-                h = a_t * h + b_t
+                h = multiply(a_t, h) + b_t
                 return h, h
 
             a = jnp.broadcast_to(_zero_at_resets(decay.a, reset_in_scan_order), b.shape)
@@ -54,7 +59,7 @@ def sequential(decay: Decay) -> Solver:
 
         return solve_input_dependent
 
-    add_step = _step_of(decay)
+    add_step = _step_of(decay, multiply)
 
     def step(h, inputs):
         reset_t, b_t = inputs
@@ -77,14 +82,14 @@ def sequential(decay: Decay) -> Solver:
     return solve_time_invariant
 
 
-def _step_of(decay):
+def _step_of(decay, multiply):
     """Returns a step of a time-invariant decay, ``(h, b_t) -> h``."""
     # A decay that is rounded to one float would drift away from the given logarithm.
     hi, lo = decay.two_float()
     if lo is None:
-        return lambda h, b: hi * h + b
+        return lambda h, b: multiply(hi, h) + b
     # The small terms are added first, so that the correction is not rounded away.
-    return lambda h, b: hi * h + (lo * h + b)
+    return lambda h, b: multiply(hi, h) + (multiply(lo, h) + b)
 
 
 def _by_stretches(decay, step, b, reset, reverse):
@@ -103,7 +108,7 @@ def _by_stretches(decay, step, b, reset, reverse):
     length, zero = len(b), jnp.zeros_like(b[0])
     size = math.isqrt(length)
     power = decay.powers_of(jnp.arange(1, size + 1))
-    add_stretch = _step_of(decay.over(size))
+    add_stretch = _step_of(decay.over(size), _multiply)
 
     # Each operation on an index would be a kernel of each step on accelerators.
     nonnegative = {"axis": 0, "allow_negative_indices": False}
@@ -215,7 +220,8 @@ def chunked(decay: Decay, length: int) -> Solver:
         h_prev = jnp.concatenate(
             [jnp.zeros_like(last[..., :1, :]), last[..., :-1, :]], -2
         )
-        return _join_chunks(local + weight * h_prev[..., None, :], length, reverse)
+        carried = _multiply(weight, h_prev[..., None, :])
+        return _join_chunks(local + carried, length, reverse)
 
     if isinstance(decay, InputDependentDecay):
 
@@ -227,14 +233,15 @@ def chunked(decay: Decay, length: int) -> Solver:
             )
             # Weight of the state before the chunk at each of its steps.
             weight = jnp.cumprod(a, axis=-2)
-            across_chunks = sequential(InputDependentDecay(weight[..., -1, :]))
+            decay_of_chunks = InputDependentDecay(weight[..., -1, :])
+            across_chunks = _step_by_step(decay_of_chunks, _multiply)
             last = across_chunks(local[..., -1, :], None, False)
             return add_carried(local, weight, last, reverse)
 
         return solve_input_dependent
 
     within_chunks = sequential(decay)
-    across_chunks = sequential(decay.over(size))
+    across_chunks = _step_by_step(decay.over(size), _multiply)
     power = decay.powers_of(jnp.arange(1, size + 1))
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):

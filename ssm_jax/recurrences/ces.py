@@ -265,7 +265,7 @@ class CES(TimeInvariant):
         """
         if self.shortcut == "none":
             # All parameters are (d,).
-            return jnp.zeros(next(iter(params.values())).shape)
+            return jnp.zeros_like(next(iter(params.values())))
         omega = params["shortcut"]
         return sigmoid(omega) if self.shortcut == "sigmoid" else omega
 

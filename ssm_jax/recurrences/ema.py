@@ -93,7 +93,7 @@ class ExponentialSmoothing(TimeInvariant):
 
         log_decay, w = mode("")
         # Equation 6 has no shortcut.
-        modes = SISOModes(log_decay, w, feedthrough=jnp.zeros(len(w)))
+        modes = SISOModes(log_decay, w, feedthrough=jnp.zeros_like(w[:, 0]))
         if not self.bidirectional:
             return modes
         log_decay, w = mode("_backward")

@@ -50,7 +50,8 @@ def main(text):
     def shape(size, spec=rows_of, dtype: Any = jnp.float32):
         return jax.ShapeDtypeStruct(size, dtype, sharding=NamedSharding(mesh, spec))
 
-    rows, length, width = len(devices), 300, 256
+    # In one block, the gradient of so many channels would not fit in VMEM.
+    rows, length, width = len(devices), 300, 1664
     params = jax.eval_shape(lambda: SELECTIVE.init(jax.random.key(0), width))
     x = shape((rows, length, width))
     reset = shape((rows, length), dtype=jnp.bool_)

@@ -3,15 +3,39 @@
 import importlib
 import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ssm_jax.recurrences import DLR, S5
 from ssm_jax.tasks import Digits
+from tests.tiers import tiered
 from tests.training.test_workdir import full_disk
 
 # `ssm_jax.evaluation.inspect` is the function; `import_module` gives the module.
-module = importlib.import_module("ssm_jax.evaluation.inspect")
+MODULE = importlib.import_module("ssm_jax.evaluation.inspect")
+WIDTH, LENGTH = 3, 16
+RECURRENCES = {
+    "dlr": DLR(d_state=8, bidirectional=True),
+    "dlr_cut": DLR(d_state=8, max_kernel_length=4, bidirectional=True),
+    "causal_cut": DLR(d_state=8, max_kernel_length=4),
+    "s5": S5(d_state=4, blocks=1, bidirectional=True),
+}
+
+
+@pytest.mark.parametrize("recurrence", tiered(RECURRENCES, fast=["dlr_cut"]))
+def test_kernels_are_the_responses_to_impulses(recurrence, key):
+    params = recurrence.init(key, WIDTH)
+    found = MODULE._most_energetic(recurrence, recurrence.modes(params), LENGTH)
+    lags = np.arange(LENGTH - found["kernels"].shape[-1], LENGTH)
+    x = np.zeros((WIDTH, 2 * LENGTH, WIDTH), np.float32)
+    x[np.arange(WIDTH), LENGTH, np.arange(WIDTH)] = 1
+    y, _ = jax.jit(recurrence.apply)(params, x)
+    for channel, taps in zip(found["channels"], found["kernels"], strict=True):
+        wanted = np.array(y[channel, :, channel])
+        wanted[LENGTH] -= recurrence.modes(params).feedthrough[channel]
+        np.testing.assert_allclose(taps, wanted[LENGTH + lags], rtol=0, atol=1e-5)
 
 
 def test_confident_mistakes_are_among_the_highest_losses():
@@ -19,7 +43,7 @@ def test_confident_mistakes_are_among_the_highest_losses():
     task = Digits()
     batch = task.batch("test", 0, 8, 0)
     logits = jnp.zeros((8, 10)).at[jnp.arange(8), (batch.targets + 1) % 10].set(300.0)
-    found = module._predicted(lambda *_, **__: logits, task.spec, batch)
+    found = MODULE._predicted(lambda *_, **__: logits, task.spec, batch)
     np.testing.assert_allclose(found["losses"], 300.0)
     assert np.all(found["predictions"][np.arange(8), batch.targets] == 0)
 
@@ -28,9 +52,9 @@ def test_confident_mistakes_are_among_the_highest_losses():
 def test_full_disk_keeps_the_arrays_that_were_there(tmp_path, monkeypatch):
     path = tmp_path / "inspection.npz"
     restored = types.SimpleNamespace(model=types.SimpleNamespace(recurrence=None))
-    monkeypatch.setattr(module, "_examples", lambda of: {"losses": np.arange(10.0)})
-    module.inspect(restored, path)
+    monkeypatch.setattr(MODULE, "_examples", lambda of: {"losses": np.arange(10.0)})
+    MODULE.inspect(restored, path)
     before = path.read_bytes()
     with full_disk(), pytest.raises(OSError, match="inspection.npz"):
-        module.inspect(restored, path)
+        MODULE.inspect(restored, path)
     assert path.read_bytes() == before

@@ -1,6 +1,7 @@
 """Linear attention in chunks against its quadratic form in float64."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -44,6 +45,34 @@ def test_steps_without_valid_keys_return_zeros():
     np.testing.assert_allclose(y[0, 2:4], v[0, [2, 2]], rtol=1e-5)
     np.testing.assert_array_equal(y[1], 0)
     np.testing.assert_array_equal(state[1], 0)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("with_reset", [False, True])
+def test_numbers_at_padding_do_not_matter(bidirectional, with_reset):
+    q, k, v = problem()
+    mask = np.random.default_rng(1).random((2, LENGTH)) < 0.8
+    reset = np.tile(np.arange(LENGTH) % 40 == 0, (2, 1)) if with_reset else None
+    options = {"bidirectional": bidirectional, "reset": reset, "mask": mask}
+    wanted, wanted_state = linear_attention(q, k, v, **options)
+    k, v = (np.where(mask[..., None, None], values, np.nan) for values in (k, v))
+    y, state = linear_attention(q, k, v, **options)
+    np.testing.assert_array_equal(y, wanted)
+    if not bidirectional:
+        np.testing.assert_array_equal(state, wanted_state)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("with_reset", [False, True])
+def test_bfloat16_is_summed_in_float32(bidirectional, with_reset):
+    low = tuple(jnp.asarray(values, jnp.bfloat16) for values in problem())
+    reset = np.tile(np.arange(LENGTH) == 0, (2, 1)) if with_reset else None
+    options = {"bidirectional": bidirectional, "reset": reset}
+    y, state = linear_attention(*low, **options)
+    wanted, _ = linear_attention(*map(jnp.float32, low), **options)
+    assert y.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(y, wanted.astype(jnp.bfloat16))
+    assert bidirectional or state.dtype == jnp.float32
 
 
 def test_state_in_two_directions_is_refused():

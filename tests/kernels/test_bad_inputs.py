@@ -100,8 +100,10 @@ SHAPES = {
         "h0": [(N,), (B, 2)],
     },
     nonlinear_recurrence: {
-        "x": [(0, L, N), (B, 0, N), (B,)],
+        "x": [(0, L, N), (B, 0, N), (B,), (3, L, N)],
+        "h0": [()],
         "decay": [(2,), (B, N)],
+        "initial_guess": [(L, N), (B, 4, N), (B, L, 2)],
     },
     linear_attention: {
         "q": [(0, L, 1, N), (L, N)],

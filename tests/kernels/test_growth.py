@@ -99,15 +99,25 @@ def test_states_are_exact_until_they_overflow(growth):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("method", "length", "growth"),
-    tiered([("associative", 49, 2**20), ("sequential", 1300, 2)], unpack=True),
+    ("method", "length", "growth", "varies"),
+    tiered(
+        [
+            ("associative", 49, 2**20, False),
+            ("sequential", 1300, 2, False),
+            ("sequential", 1300, 2**17, False),
+            ("chunked", 400, 2**17, False),
+            ("chunked", 400, 2**17, True),
+        ],
+        unpack=True,
+    ),
 )
-def test_overflow_of_powers_keeps_zero_states_finite(method, length, growth):
+def test_overflow_of_powers_keeps_zero_states_finite(method, length, growth, varies):
     # An infinite power times a state of zero would be NaN.
     a, b = np.float32([growth, 1.0, 0.5]), drawn(length)
     b[:-6, 0] = 0
     run = jax.jit(functools.partial(linear_recurrence, method=method))
-    assert_close(run(a, b)[0], by_steps(a, b))
+    given = run(np.broadcast_to(a, b.shape) if varies else a, b)[0]
+    assert_close(given, by_steps(a, b))
 
 
 @pytest.mark.full

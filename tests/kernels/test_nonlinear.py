@@ -188,6 +188,21 @@ def test_solver_runs_in_shard_map(method):
     )
 
 
+@pytest.mark.parametrize("method", tiered(["sequential", "newton"], ["sequential"]))
+def test_states_of_low_precision_are_computed_in_float32(method):
+    low, guess = jnp.asarray(H0, jnp.bfloat16), jnp.zeros((B, L, N), jnp.bfloat16)
+    wanted, _ = solved(PARAMS, X, np.float32(low), DECAY, method="sequential")
+    h, _ = solved(PARAMS, X, low, DECAY, method=method, initial_guess=guess)
+    assert h.dtype == jnp.float32
+    assert_close(h, np.asarray(wanted), 2e-6)
+
+
+def test_all_leaves_have_one_length():
+    x = {"one": jnp.ones((B, L, N)), "other": jnp.ones((B, L + 1, N))}
+    with refuses("x", (B, L + 1, N)):
+        nonlinear_recurrence(nonlinear_term, PARAMS, x, jnp.ones((B, N)))
+
+
 def test_newton_requires_a_diagonal():
     x, h0 = jnp.ones((4, 1)), jnp.zeros(1)
     with refuses("diagonal", "'newton'"):

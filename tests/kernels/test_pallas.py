@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.kernels import compiling_for, linear_recurrence
-from ssm_jax.kernels.pallas import dispatch
+from ssm_jax.kernels.pallas import dispatch, selective_tpu
 from ssm_jax.recurrences import SelectiveSSM
 from tests.bad_inputs import refuses
 from tests.kernels import oracle
@@ -88,14 +88,27 @@ def test_selective_kernel_of_tpus_over_blocks_is_the_scan():
     selective_kernel_is_the_scan(131)
 
 
-def selective_kernel_is_the_scan(length):
+# Three blocks of 128 channels; the scan is compared with the definition elsewhere.
+@pytest.mark.full
+def test_selective_kernel_of_tpus_over_blocks_of_channels_is_the_scan():
+    selective_kernel_is_the_scan(7, 384)
+
+
+@pytest.mark.parametrize(("width", "size"), [(1024, 256), (1664, 128), (96, 96)])
+def test_selective_kernel_of_tpus_holds_few_channels_at_once(width, size):
+    # Of 1664 channels with 16 states, the gradient does not fit in VMEM.
+    x, B = jnp.zeros((1, 1, width)), jnp.zeros((1, 1, 16))
+    assert selective_tpu._Blocks(x, B).rows.block_shape[-1] == size
+
+
+def selective_kernel_is_the_scan(length, width=5):
     """Compares values and gradients, with resets, padding and a start."""
     rng = np.random.default_rng(0)
     recurrence = SelectiveSSM(d_state=3)
-    params = recurrence.init(jax.random.key(0), 5)
+    params = recurrence.init(jax.random.key(0), width)
     x, state, weights = (
         np.float32(rng.normal(size=size))
-        for size in ((2, length, 5), (2, 5, 3), (2, length, 5))
+        for size in ((2, length, width), (2, width, 3), (2, length, width))
     )
     options = {
         "reset": rng.random((2, length)) < 0.1,

@@ -1,5 +1,6 @@
 """Steps of different sizes, ``dt``, compared with a loop in float64."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -133,6 +134,24 @@ def test_unit_steps_are_those_of_the_ordinary_call(recurrence, given):
         got = recurrence.apply(params, x, dt=np.ones(LENGTH, np.float32), **options)
         for value, ordinary in zip(got, wanted, strict=True):
             np.testing.assert_allclose(value, ordinary, rtol=0, atol=1e-5)
+
+
+@each
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+def test_a_compiled_function_may_know_dt(recurrence, array, given, key):
+    params, x, dt, _, _, mask = given
+    dt, mask = array(np.float32(dt)), array(mask)
+
+    def total(params, dt):
+        y, _ = recurrence.apply(params, x, dt=dt, mask=mask)
+        return jnp.sum(y**2)
+
+    known = jax.jit(jax.value_and_grad(lambda params: total(params, dt)))(params)
+    traced = jax.jit(jax.value_and_grad(total))(params, dt)
+    chex.assert_trees_all_close(known, traced, rtol=1e-5, atol=1e-5)
+    negative = -array(np.ones(LENGTH, np.float32))
+    with refuses("dt", -1.0):
+        jax.jit(lambda params: total(params, negative))(params)
 
 
 @pytest.mark.parametrize(

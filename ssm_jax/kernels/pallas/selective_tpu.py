@@ -15,8 +15,9 @@ from ssm_jax.kernels.pallas.tpu import call, shaped
 # Steps of a block, one register of columns, and steps of a tile, a register of rows.
 _STEPS, _ROWS = 128, 8
 
-# Channels of a block.
-_CHANNELS = 256
+# Largest number of channels of a block, and lanes of a register: blocks of whole
+# registers, as all channels of a wide layer would not fit in VMEM.
+_CHANNELS, _LANES = 256, 128
 
 
 def forward(x, dt, B, C, rates, feedthrough, state, reset, *, with_starts):
@@ -215,7 +216,7 @@ class _Blocks:
     def __init__(self, x, B, *, reverse=False):
         (b, self._length, d), n = x.shape, B.shape[-1]
         self._like, count = x, pl.cdiv(self._length, _STEPS)
-        size = _CHANNELS if d % _CHANNELS == 0 else d
+        size = next((size for size in (_CHANNELS, _LANES) if d % size == 0), d)
         n_blocks = d // size
         self._grid, self._n, self._size = (b, n_blocks, count), n, size
 

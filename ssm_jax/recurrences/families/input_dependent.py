@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from ssm_jax.kernels.arguments import check_floating
@@ -125,7 +126,9 @@ def apply_form(
       ValueError: As `Recurrence.apply`, or ``dt`` does not fit.
     """
     dtype = jax.tree.leaves(params)[0].dtype
-    state_dtype = jnp.result_type(dtype, zeros)
+    # Of the parameters, although zeros are float64 under `jax_enable_x64`.
+    complex_state = jnp.iscomplexobj(zeros)
+    state_dtype = jnp.result_type(dtype, jnp.complex64) if complex_state else dtype
     check(
         x,
         state,
@@ -133,7 +136,7 @@ def apply_form(
         mask,
         d=d_in,
         state_shape=zeros.shape,
-        complex_state=jnp.iscomplexobj(zeros),
+        complex_state=complex_state,
         method=method,
     )
     if method == "fft":
@@ -182,9 +185,10 @@ def _check_dt(dt, x, mask):
     # Where values are traced, they are not known.
     if isinstance(dt, Tracer) or isinstance(mask, Tracer):
         return
-    valid = dt if mask is None else jnp.where(mask, dt, 0)
-    if not jnp.all(valid >= 0):
+    # By numpy: in a jitted function `jnp` would trace known values, too.
+    valid = np.asarray(dt) if mask is None else np.where(mask, dt, 0)
+    if not np.all(valid >= 0):
         raise ValueError(
-            f"`dt` must be at least 0, got {jnp.min(valid)}; it is the time since the "
+            f"`dt` must be at least 0, got {np.min(valid)}; it is the time since the "
             "previous step."
         )

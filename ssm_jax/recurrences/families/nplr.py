@@ -92,7 +92,8 @@ def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
     # A real kernel: half of the spectrum determines the rest.
     angle = -2j * np.pi * np.arange(length // 2 + 1) / length
     # 1 - z by `expm1` in float64, as near z = 1 the difference cancels.
-    nodes = np.stack([-np.expm1(angle), 1 + np.exp(angle)], -1).astype(np.complex64)
+    nodes = np.stack([-np.expm1(angle), 1 + np.exp(angle)], -1)
+    nodes = nodes.astype(jnp.result_type(dt, jnp.complex64))
 
     def at(node):
         """The spectrum at ``z``, from ``1 - z`` and ``1 + z``."""
@@ -123,7 +124,7 @@ def _rotations(values):
 
 
 def _diagonal(values):
-    return values[..., None] * jnp.eye(values.shape[-1])
+    return values[..., None] * jnp.eye(values.shape[-1], dtype=values.dtype)
 
 
 def _parts(values):
