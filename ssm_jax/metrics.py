@@ -248,44 +248,40 @@ class R2(Reduction):
     Attributes:
       error: Sum of the squared errors.
       count: Number of targets.
-      total: Sum of the deviations of the targets from ``shift``.
-      square: Sum of the squares of these deviations.
-      shift: Any number near the targets. In float32, squares of targets far from zero
-        would leave nothing of their variance.
+      mean: Mean of the targets; 0 of none.
+      square: Sum of the squares of their deviations from it. Squares of the targets
+        themselves would leave nothing of their variance in float32, far from zero.
     """
 
     error: Any
     count: Any
-    total: Any
+    mean: Any
     square: Any
-    shift: Any = 0.0
 
     def combined(self) -> "R2":
-        """Adds the entries of each field, about one shift."""
+        """Reduces the entries of each field to one, about the mean of all."""
         return jax.tree.map(partial(jnp.asarray, dtype=jnp.float32), self)._sum(jnp.sum)
 
     def merge(self, *others: Any) -> "R2":
-        """Adds each field, about one shift, on the host in float64."""
+        """Reduces several to one, about the mean of all, on the host in float64."""
         stacked = jax.tree.map(lambda *x: np.array(x, np.float64), self, *others)
         return stacked._sum(math.fsum)
 
     def over_devices(self, axes: Sequence[str]) -> "R2":
-        """Adds each field over devices, about one shift."""
+        """Reduces those of all devices to one, about the mean of all."""
         return self._sum(partial(jax.lax.psum, axis_name=axes))
 
     def _sum(self, add: Callable[[Any], Any]) -> "R2":
-        """Adds the fields by ``add``, after a change to the mean of the shifts."""
+        """Reduces by ``add``, which adds up a field of all parts."""
         n = add(self.count)
-        shift = add(self.count * self.shift) / (n + (n == 0))
-        by = self.shift - shift
-        square = self.square + by * (2 * self.total + self.count * by)
-        total = self.total + self.count * by
-        return R2(add(self.error), n, add(total), add(square), shift)
+        mean = add(self.count * self.mean) / (n + (n == 0))
+        square = self.square + self.count * (self.mean - mean) ** 2
+        return R2(add(self.error), n, mean, add(square))
 
     def compute(self) -> float:
         """The coefficient; the variance counts as at least 1e-5."""
         n = max(float(self.count), 1.0)
-        variance = float(self.square) / n - (float(self.total) / n) ** 2
+        variance = float(self.square) / n
         # The lower bound keeps r2 finite for (almost) constant targets.
         return 1.0 - float(self.error) / n / max(variance, 1e-5)
 

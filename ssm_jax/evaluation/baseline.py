@@ -130,12 +130,13 @@ def _fit_mean(task, train, evaluated):
     for batch in evaluated:
         targets = batch.targets[batch.loss_mask].astype(np.float64)
         error = np.sum(np.square(targets - mean))
-        squares = np.sum(np.square(targets))
+        own_mean = np.sum(targets) / max(targets.size, 1)
+        squares = np.sum(np.square(targets - own_mean))
         parts.append(
             {
                 "loss": Mean(error, targets.size),
                 "mae": Mean(np.sum(np.abs(targets - mean)), targets.size),
-                "r2": R2(error, targets.size, np.sum(targets), squares),
+                "r2": R2(error, targets.size, own_mean, squares),
             }
         )
         n_examples += _count_examples(batch)

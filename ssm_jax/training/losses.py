@@ -101,13 +101,15 @@ def loss_sums(
     difference = jnp.where(weight, predictions - expected, 0)
     error = jnp.sum(jnp.square(difference))
     n = jnp.sum(weight, dtype=jnp.float32)
-    shift = jnp.sum(expected) / jnp.maximum(n, 1)
-    deviation = jnp.where(weight, expected - shift, 0)
-    sums = jnp.sum(deviation), jnp.sum(jnp.square(deviation))
+    mean = jnp.sum(expected) / jnp.maximum(n, 1)
+    deviation = jnp.where(weight, expected - mean, 0)
+    # The sum of many targets far from zero is rounded; that of deviations is not.
+    rounding = jnp.sum(deviation) / jnp.maximum(n, 1)
+    square = jnp.sum(jnp.square(deviation)) - n * jnp.square(rounding)
     return {
         "loss": Mean(error, n),
         "mae": Mean(jnp.sum(jnp.abs(difference)), n),
-        "r2": R2(error, n, *sums, shift),
+        "r2": R2(error, n, mean + rounding, square),
     }
 
 

@@ -167,7 +167,7 @@ def test_r2_of_targets_far_from_zero_is_that_of_float64(over, offset):
         found = jax.vmap(of_part)(*arrays, masks).combined()
     x, y = (array[masks].astype(np.float64) for array in arrays)
     wanted = 1 - np.mean((x - y) ** 2) / np.var(y)
-    assert found.compute() == pytest.approx(wanted, abs=1e-5)
+    assert found.compute() == pytest.approx(wanted, abs=1e-4)
 
 
 @pytest.mark.parametrize(("scale", "wanted"), [(1e-3, 1 - 1e-6 / 1e-5), (1.0, 0.0)])
