@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from absl import logging
 
 from ssm_jax.training.checkpointing.leaves import named_leaves
 from ssm_jax.training.losses import Reductions
@@ -29,9 +30,13 @@ def unstacked(arrays: Mapping[str, np.ndarray], like: Reductions) -> list[Reduct
       like: Reductions of another step.
 
     Returns:
-      The reductions of each step.
+      The reductions of each step. None of a checkpoint of another version, which has
+      reductions with other fields: the next line of metrics averages over fewer steps.
     """
     names, structure = list(named_leaves(like)), jax.tree.structure(like)
+    if arrays and not set(names) <= arrays.keys():
+        logging.warning("the metrics of steps before the checkpoint are left out")
+        return []
     n_steps = min((len(array) for array in arrays.values()), default=0)
     return [
         jax.tree.unflatten(structure, [arrays[name][i] for name in names])

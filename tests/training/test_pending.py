@@ -1,0 +1,28 @@
+"""Reductions of several steps as arrays of a checkpoint."""
+
+import chex
+import jax
+import numpy as np
+
+from ssm_jax.metrics import R2, Mean
+from ssm_jax.training.checkpointing.leaves import named_leaves
+from ssm_jax.training.pending import stacked, unstacked
+
+STEPS = [
+    {"loss": Mean(1.0, 2.0), "r2": R2(1.0, 2.0, 3.0, 4.0)},
+    {"loss": Mean(5.0, 6.0), "r2": R2(5.0, 6.0, 7.0, 8.0)},
+]
+
+
+def test_reductions_of_each_step_are_found_again():
+    arrays = named_leaves(stacked(STEPS))
+    found = unstacked(arrays, STEPS[0])
+    chex.assert_trees_all_equal(found, jax.tree.map(np.asarray, STEPS))
+    assert unstacked({}, STEPS[0]) == []
+
+
+def test_reductions_with_other_fields_are_left_out():
+    arrays = named_leaves(stacked(STEPS))
+    (name,) = (name for name in arrays if name.endswith("mean") and "r2" in name)
+    arrays["r2/total"] = arrays.pop(name)
+    assert unstacked(arrays, STEPS[0]) == []
