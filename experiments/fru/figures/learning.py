@@ -62,6 +62,7 @@ def _panel(axes: Axes, title: str, of_unit: Mapping[str, Row | None]) -> None:
     axes.set_yscale("log")
     axes.set_ylim(0.01, 1.0)
     axes.set_xlim(left=0)
+    axes.locator_params(axis="x", nbins=4)
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     plain(axes, title=title, x="steps", y="validation error")
