@@ -10,7 +10,7 @@ import jax
 
 from benchmarks.classifiers import classifier
 from benchmarks.measurement import Row
-from ssm_jax.training.state import abstract
+from ssm_jax.training.state import abstract_state
 from ssm_jax.training.step import train_step
 
 MODELS = ("S5", "DLR")
@@ -93,7 +93,7 @@ def _minima(found, repeats) -> dict[int, Row]:
 
 def _compiled(found) -> Row:
     """Compiles a step without what earlier calls have left in the caches of JAX."""
-    run, state = abstract(found.create)
+    run, state = abstract_state(found.create)
     jax.clear_caches()
     step = jax.jit(partial(train_step, run), donate_argnums=0)
     # CPU seconds of all threads, which do not depend on the number of cores.

@@ -21,7 +21,7 @@ from ssm_jax.training.mesh import (
 )
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.start import first_state
-from ssm_jax.training.state import RunSpec, TrainState, abstract
+from ssm_jax.training.state import RunSpec, TrainState, abstract_state
 from ssm_jax.training.workdir import check_parts
 from ssm_jax.types import PyTree
 
@@ -90,7 +90,7 @@ def abstract_run(
     rows, has_data = _one_row(task, training.seed)
     shapes: Any = _Zeros(task.spec, rows, _n_examples(task, training.batch_size))
     # Values do not count, so that the run of `init_from` is not read.
-    run, state = abstract(
+    run, state = abstract_state(
         partial(first_state, model, shapes, optimizer, training, new=False)
     )
     mesh = mesh_of(devices, pieces)

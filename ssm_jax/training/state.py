@@ -143,7 +143,7 @@ def create(
     return RunSpec(model, task.spec, transform, summary), state
 
 
-def abstract(
+def abstract_state(
     created: Callable[[], tuple[RunSpec, TrainState]],
 ) -> tuple[RunSpec, TrainState]:
     """Returns what a function like `create` returns, without computing the state.
