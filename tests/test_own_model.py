@@ -109,7 +109,7 @@ def test_template_writes_text(run_in, tmp_path):
 
 
 def test_forecaster_of_a_csv_is_trained_and_drawn(run_in, tmp_path):
-    rows = [f"{hour},{hour % 24 + hour / 999}" for hour in range(900)]
+    rows = [f"{hour % 24},{hour % 24 + hour / 999}" for hour in range(900)]
     (tmp_path / "load.csv").write_text("\n".join(["hour,load", *rows]))
     steps = "--config.training.steps=60"  # More than the warmup.
     for command in (
