@@ -148,10 +148,7 @@ def _extension(of: Sequence[Row]):
     return (
         name_of(of[0]),
         str(found.n_seeds),
-        *(
-            f"{math.exp(statistics.mean(at[n]['loss'] for at in measured)):.4g}"
-            for n in (trained, longest)
-        ),
+        *(tables.perplexity([at[n] for at in measured]) for n in (trained, longest)),
         *_cells(found),
         found.verdict,
         ", ".join(verdicts),

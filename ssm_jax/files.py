@@ -1,7 +1,9 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and arrays read from whole ones."""
 
 import contextlib
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -39,6 +41,22 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     # An open file, because numpy would add its extension to the name.
     with replaced(path) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Reads the arrays of an ``.npz`` file.
+
+    Raises:
+      FileNotFoundError: There is none.
+      ValueError: It does not hold arrays, or not whole; the error does not name it.
+    """
+    try:
+        # NumPy leaves a file open that it cannot read. Pickled objects would run code
+        # when they are loaded.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
+            return dict(found)
+    except (EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(str(error)) from error
 
 
 @contextlib.contextmanager

@@ -131,7 +131,7 @@ def _lengths(rows, lengths):
     return (
         name_of(rows[0]) + (" (stale)" if _stale(rows[0]) else ""),
         str(rows[0]["trained"]),
-        *(_perplexity(found.get(n, [])) for n in lengths or [max(found)]),
+        *(perplexity(found.get(n, [])) for n in lengths or [max(found)]),
         _interval(longest),
         _text(longest[0].get("corpus")),
         ", ".join(verdicts),
@@ -143,8 +143,12 @@ def _stale(row):
     return row.get("stale") or ""
 
 
-def _perplexity(rows):
-    """The perplexity of the mean loss over seeds, as the interval has it."""
+def perplexity(rows: Sequence[Row]) -> str:
+    """Returns the perplexity of the mean loss over seeds, as intervals are of it.
+
+    Args:
+      rows: Rows of one length, a seed each; "" for none.
+    """
     return f"{math.exp(statistics.mean(r['loss'] for r in rows)):.4g}" if rows else ""
 
 

@@ -1,10 +1,10 @@
 """Files that the user brings: their paths, and the arrays of an npz."""
 
 import os
-import zipfile
-import zlib
 
 import numpy as np
+
+from ssm_jax.files import read_arrays
 
 
 def path_of(data_dir: str | None, file: str) -> str:
@@ -32,11 +32,8 @@ def read_npz(path: str) -> dict[str, np.ndarray]:
       ValueError: The file is damaged, or holds something else than arrays.
     """
     try:
-        # NumPy leaves a file open that it cannot read. Pickled objects would run code
-        # when they are loaded.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
-            return dict(found)
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        return read_arrays(path)
+    except ValueError as error:
         raise ValueError(
             f"`file` must be a whole npz of arrays without objects, got {path}: "
             f"{error}; write it by `np.savez`."

@@ -18,8 +18,6 @@ figures/              what `launch.report` drew
 import contextlib
 import json
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +28,7 @@ from ml_collections import ConfigDict
 
 from ssm_jax import __version__
 from ssm_jax.config import Config, changed_fields, from_json, to_json, unknown_classes
-from ssm_jax.files import PART, named_errors, write_text
+from ssm_jax.files import PART, named_errors, read_arrays, write_text
 from ssm_jax.tasks.base import TaskSpec
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.environment import environment
@@ -212,10 +210,8 @@ class WorkDir:
         """
         path = self.path / name
         try:
-            # NumPy leaves a file open that it cannot read.
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
-                return dict(found)
-        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            return read_arrays(path)
+        except ValueError as error:
             raise _damaged(path, "hold arrays", error, _AGAIN) from error
 
     def _check(self, config: ConfigDict) -> None:

@@ -8,8 +8,7 @@ import pytest
 from ssm_jax.config import build
 from ssm_jax.models import LastHead, PairHead, RecurrentNetwork, StepHead
 from ssm_jax.recurrences import GRU
-from ssm_jax.tasks import Mixture, Shift
-from ssm_jax.tasks.base import Batch, TaskSpec
+from ssm_jax.tasks import ArrayTask, Mixture, Shift
 from ssm_jax.training import Optimizer, create, train
 from ssm_jax.training.gradients import (
     NORMS,
@@ -53,40 +52,30 @@ def test_one_prediction_is_that_of_the_steps_so_far(t):
     np.testing.assert_allclose(found, norms(of_rows).mean(0), rtol=1e-4)
 
 
-class Pairs:
-    """Classes of pairs of vectors, padded or not; any numbers do."""
-
-    spec = TaskSpec(
+@pytest.mark.parametrize("padded", [False, True])
+def test_pair_is_that_of_the_steps_so_far_of_both_sequences(padded, tmp_path):
+    arrays = {
+        "inputs": np.random.default_rng(0).standard_normal((6, 2, 9, 3)),
+        "targets": np.arange(6) % 2,
+        "split": ["train", "validation"] * 3,
+    }
+    if padded:
+        arrays["lengths"] = [[9, 7], [9, 7], [2, 9], [2, 9], [5, 5], [5, 5]]
+    np.savez(tmp_path / "a.npz", **arrays)
+    task = ArrayTask(
+        file="a.npz",
+        data_dir=str(tmp_path),
         length=9,
         inputs="vector",
         d_input=3,
         targets="classification",
         d_output=2,
-        l_output=None,
         pair=True,
     )
-
-    def __init__(self, padded):
-        self.mask = np.arange(9) < [[[9], [7]], [[2], [9]], [[5], [5]]]
-        self.mask = self.mask if padded else None
-
-    def n_examples(self, split):
-        return None
-
-    def batch(self, split, index, batch_size, seed):
-        inputs = np.random.default_rng(seed).standard_normal((batch_size, 2, 9, 3))
-        targets = np.arange(batch_size, dtype=np.int32) % 2
-        mask = None if self.mask is None else self.mask[:batch_size]
-        ones = np.ones(batch_size, bool)
-        return Batch(inputs.astype(np.float32), targets, ones, mask)
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_pair_is_that_of_the_steps_so_far_of_both_sequences(padded):
-    config = tiny.model(PairHead(d_output=2, d_hidden=5))
-    model, task = build(config), Pairs(padded)
+    model = build(tiny.model(PairHead(d_output=2, d_hidden=5)))
     (found,), params, batch = measured(model, task, (4,))
-    mask = np.ones((3, 2, 9), bool) if task.mask is None else task.mask
+    assert (batch.mask is not None) == padded
+    mask = batch.mask if padded else np.ones((3, 2, 9), bool)
 
     @jax.jit
     @jax.grad

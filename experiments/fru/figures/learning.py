@@ -10,17 +10,19 @@ Test accuracies are those of the step with the best validation accuracy.
 """
 
 from collections.abc import Mapping
+from typing import get_args
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from experiments import drawing
+from experiments.fru.units import Unit
 from experiments.records import RESULTS, records
 from ssm_jax.cli.summary import Row, name_of
 from ssm_jax.plots.style import GREY, PAGE, PALETTE, SMALL, figure, plain
 
-UNITS = ("fru", "sru", "lstm", "rnn")
+UNITS = get_args(Unit)
 PANELS = (
     ("pixel by pixel", "fru/pixel_mnist:inputs=pixels,model={}"),
     ("permuted pixels", "fru/pixel_mnist:inputs=permuted,model={}"),
