@@ -11,6 +11,11 @@ the gradient together; seconds are medians; bytes are temporary memory and resul
 error is the maximum absolute error of the values divided by the maximum absolute value,
 against float64.
 
+``roofline``: recurrences of 8 sequences and 1,024 states or channels by every method,
+with and without their gradient, relative to reading and writing their arguments and
+results once at the measured bandwidth of a copy. Recorded on a GPU in
+``experiments/benchmarks/roofline.json``.
+
 ``scans``: ``"sequential"`` and ``"associative"`` for 64 states with time-invariant
 decays, relative to `jax.lax.scan` and `jax.lax.associative_scan` of the same numbers,
 which accumulate rounding errors; timed in turns.
@@ -126,6 +131,7 @@ from benchmarks import (
     long_shift,
     peers,
     powers,
+    roofline,
     scaled,
     scans,
     selective,
@@ -150,6 +156,7 @@ SUITES = {
     "powers": (powers.power_rows, (2**12, 2**14, 2**16, 2**18, 2**20)),
     "modal_kernel": (kernels.modal_kernel_rows, (2**14,)),
     "recurrence": (kernels.recurrence_rows, (2**10, 2**14, 2**17)),
+    "roofline": (roofline.roofline_rows, (64, 512, 4096)),
     "scans": (scans.time_invariant_rows, (2**12, 2**14, 2**17)),
     "selective": (selective.selective_rows, (512, 4096)),
     "peers": (peers.peer_rows, (2048,)),

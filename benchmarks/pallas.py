@@ -3,7 +3,7 @@ r"""Compiles the kernels in Pallas for a GPU or a TPU and counts the bytes they 
     python -m benchmarks.pallas --target=tpu:v5e:1x1
     python -m benchmarks.pallas --target=gpu:h100:1
 
-The extra ``[compile]`` must be installed, for GPUs with JAX 0.12; nothing is run. Each
+The extra ``[compile]`` must be installed, for GPUs with JAX 0.11; nothing is run. Each
 row is a program: ``linear_recurrence`` or the selective recurrence, the evaluation or
 the evaluation with its gradient. ``ratio`` is the bytes that its kernels read and write
 over those of its arguments and results, each read or written once; the method that
@@ -16,30 +16,25 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from absl import flags
 
 from benchmarks.__main__ import table
 from benchmarks.compiled import placed, record
 from benchmarks.measurement import Row
+from benchmarks.programs import LENGTH, passes, programs
 from ssm_jax import aot
 from ssm_jax.cli import app
-from ssm_jax.kernels import LogDecay, compiling_for, linear_recurrence
-from ssm_jax.kernels.chunks import by_chunks, chunk_size
-from ssm_jax.kernels.selective import selective_form
-from ssm_jax.types import Method, PyTree
+from ssm_jax.kernels import compiling_for
+from ssm_jax.types import Method
 
 RECORDS = Path(__file__).parents[1] / "experiments" / "benchmarks" / "pallas.json"
-
-ROWS, LENGTH, WIDTH, STATES = 8, 4096, 1024, 16
-"""Sequences, steps, states of `linear_recurrence` or channels, states per channel."""
 
 
 def define_flags() -> None:
@@ -79,64 +74,15 @@ def kernel_rows(
       methods: Methods of `linear_recurrence`.
       folder: Where the TPU compiler writes its programs.
     """
-    for what, (run, arguments) in _programs().items():
+    for what, (run, arguments) in programs(LENGTH).items():
         arguments = jax.tree.map(lambda leaf: placed(leaf, device), arguments)
         for method in methods:
-            forward = partial(run, method)
-            results = jax.eval_shape(forward, *arguments)
-            least = _bytes((arguments, results))
-            given = jax.tree.map(lambda leaf: placed(leaf, device), results)
-            yield {"what": what, "pass": "value", "method": method} | _compiled(
-                forward, arguments, least, platform, folder
-            )
-
-            def both(arguments, given, forward=forward):
-                values, gradient = jax.vjp(forward, *arguments)
-                return values, gradient(given)
-
-            # The backward pass reads the decays, the states and what is given; the
-            # selective one reads all arguments and recomputes the states.
-            read = arguments if what == "selective" else (arguments[0], results)
-            least += _bytes((read, given, arguments))
-            yield {"what": what, "pass": "value and gradient", "method": method} | (
-                _compiled(both, (arguments, given), least, platform, folder)
-            )
-
-
-def _programs() -> dict[str, tuple[Callable, tuple[Any, ...]]]:
-    """The programs by name: functions of a method and arguments, and the arguments."""
-    n: Any = jax.ShapeDtypeStruct((WIDTH,), jnp.float32)
-    real = jax.ShapeDtypeStruct((ROWS, LENGTH, WIDTH), jnp.float32)
-    complex_ = jax.ShapeDtypeStruct(real.shape, jnp.complex64)
-    shared = jax.ShapeDtypeStruct((ROWS, LENGTH, STATES), jnp.float32)
-    rates = jax.ShapeDtypeStruct((WIDTH, STATES), jnp.float32)
-    state = jax.ShapeDtypeStruct((ROWS, WIDTH, STATES), jnp.float32)
-
-    def states(method, a, b):
-        return linear_recurrence(a, b, method=method)[0]
-
-    def selective(method, x, dt, B, C, rates, feedthrough, state):
-        return by_chunks(
-            selective_form(x, dt, B, C, rates, feedthrough),
-            state,
-            axis=1,
-            reset=None,
-            lengths=None,
-            size=chunk_size(LENGTH, STATES),
-            method=method,
-        )
-
-    return {
-        "input-dependent, real": (states, (real, real)),
-        "time-invariant, real": (states, (LogDecay(n), real)),
-        "input-dependent, complex": (states, (complex_, complex_)),
-        "time-invariant, complex": (states, (LogDecay(n, n), complex_)),
-        "selective": (selective, (real, real, shared, shared, rates, n, state)),
-    }
-
-
-def _bytes(tree: PyTree) -> int:
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+            for each in passes(what, partial(run, method), arguments):
+                given = jax.tree.map(lambda leaf: placed(leaf, device), each.arguments)
+                row = _compiled(
+                    each.function, given, each.least_bytes, platform, folder
+                )
+                yield {"what": what, "pass": each.name, "method": method} | row
 
 
 def _compiled(function, arguments, least, platform, folder) -> Row:

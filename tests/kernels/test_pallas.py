@@ -17,7 +17,7 @@ KINDS = ("real", "log_phase", "varying_real", "varying_complex")
 
 each_direction = pytest.mark.parametrize("reverse", tiered([True, False]))
 of_gpus = pytest.mark.skipif(
-    jax.__version_info__ < (0, 12), reason="the kernel for GPUs needs JAX 0.12"
+    jax.__version_info__ < (0, 11), reason="the kernel for GPUs needs JAX 0.11"
 )
 
 
@@ -70,9 +70,9 @@ def test_states_of_several_blocks_are_those_of_one(n):
     np.testing.assert_allclose(many, one, atol=1e-5)
 
 
-@pytest.mark.skipif(jax.__version_info__ >= (0, 12), reason="of an older JAX")
+@pytest.mark.skipif(jax.__version_info__ >= (0, 11), reason="of an older JAX")
 def test_gpus_need_a_newer_jax():
-    with compiling_for("cuda"), refuses("method", jax.__version__, rule="JAX 0.12"):
+    with compiling_for("cuda"), refuses("method", jax.__version__, rule="JAX 0.11"):
         linear_recurrence(CONSTANT["real"], jnp.ones((3, N)), method="pallas")
 
 

@@ -83,10 +83,10 @@ def on_gpu() -> bool:
     platform = target_platform()
     if platform not in ("gpu", "cuda", "rocm"):
         return False
-    if platform == "rocm" or jax.__version_info__ < (0, 12):
+    if platform == "rocm" or jax.__version_info__ < (0, 11):
         raise ValueError(
             f"`method` must not be 'pallas' for {platform} with JAX {jax.__version__}; "
-            "its kernels need CUDA and JAX 0.12, or use 'auto'."
+            "its kernels need CUDA and JAX 0.11, or use 'auto'."
         )
     return True
 

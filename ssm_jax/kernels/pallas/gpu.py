@@ -1,7 +1,7 @@
 """The recurrence for GPUs: a warpgroup per sequence and 128 states, by Mosaic GPU.
 
-A thread holds one state in its registers. The loads of several steps are issued before
-the first of them is computed, so that they overlap.
+A thread holds one state in its registers. The operands of a group of steps are loaded
+while the group before them is computed.
 """
 
 from functools import partial
@@ -22,8 +22,8 @@ from ssm_jax.types import Array, Bool
 # States of a block, one per thread of a warpgroup.
 _STATES = 128
 
-# Steps whose operands are loaded at once.
-_AT_ONCE = 16
+# Steps whose operands are loaded at once, of real and of complex states.
+_AT_ONCE = 32, 16
 
 # Steps that a time-invariant decay is multiplied over without its powers.
 _STEPS = 64
@@ -41,9 +41,12 @@ def input_dependent(a: Parts, b: Parts, *, reverse: bool, adjoint: bool) -> Part
     def kernel(a, b, h):
         row, states = _block()
 
-        def steps(first, count, carry):
+        def load(first, count):
             at = [_at(first + u, length, reverse) for u in range(count)]
-            loaded = [(_load(a, row, t, states), _load(b, row, t, states)) for t in at]
+            return [(_load(a, row, t, states), _load(b, row, t, states)) for t in at]
+
+        def steps(first, loaded, carry):
+            at = [_at(first + u, length, reverse) for u in range(len(loaded))]
             out = []
             for a_t, b_t in loaded:
                 carry, h_t = one_step.input_dependent(carry, a_t, b_t, adjoint=adjoint)
@@ -52,7 +55,7 @@ def input_dependent(a: Parts, b: Parts, *, reverse: bool, adjoint: bool) -> Part
                 _store(h, row, t, states, h_t)
             return carry
 
-        _in_groups(steps, 0, length, _zeros(b))
+        _in_groups(load, steps, length, _at_once(b), _zeros(b))
 
     return _call(kernel, b, a, b)
 
@@ -74,15 +77,18 @@ def time_invariant(
         hi, lo = (tuple(part[0, states] for part in value) for value in decay)
         zeros = _zeros(b)
 
-        def steps(begin, first, count, carry):
-            local, before, _ = carry
+        def load(begin, first, count):
             at = [_at(begin + first + u, length, reverse) for u in range(count)]
-            loaded = [_load(b, row, t, states) for t in at]
-            powers = [
-                tuple(part[first + u, states] for part in power) for u in range(count)
+            return [
+                (_load(b, row, t, states), tuple(p[first + u, states] for p in power))
+                for u, t in enumerate(at)
             ]
+
+        def steps(begin, first, loaded, carry):
+            local, before, _ = carry
+            at = [_at(begin + first + u, length, reverse) for u in range(len(loaded))]
             out = []
-            for t, b_t, power_t in zip(at, loaded, powers, strict=True):
+            for t, (b_t, power_t) in zip(at, loaded, strict=True):
                 if flags is not None:
                     keep = jnp.full(_STATES, flags[row, t] == 0)
                     local, before = parts.where(keep, local), parts.where(keep, before)
@@ -94,7 +100,8 @@ def time_invariant(
 
         def block(begin, count, before):
             carry = zeros, before, zeros
-            return _in_groups(partial(steps, begin), 0, count, carry)[2]
+            read, step = partial(load, begin), partial(steps, begin)
+            return _in_groups(read, step, count, _at_once(b), carry)[2]
 
         before = jax.lax.fori_loop(
             0, length // size, lambda k, before: block(k * size, size, before), zeros
@@ -110,19 +117,28 @@ def interpreted() -> Any:
     """Returns how the kernels are interpreted where there is no GPU, else None."""
     if target_platform() in ("gpu", "cuda"):
         return None
-    # From JAX 0.12 on.
+    # From JAX 0.11 on.
     return plgpu.InterpretGPUParams()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _in_groups(steps, first, count, carry):
-    """Folds ``steps(first, count, carry)`` over groups; the last one may be smaller."""
-    groups, rest = divmod(count, _AT_ONCE)
+def _in_groups(load, steps, count, size, carry):
+    """Folds ``steps(first, load(first, n), carry)`` over groups of ``size``.
+
+    The last group may be smaller.
+    """
+    groups, rest = divmod(count, size)
 
     def body(k, carry):
-        return steps(first + k * _AT_ONCE, _AT_ONCE, carry)
+        carry, loaded = carry
+        # The last group is loaded once more, in vain.
+        after = load(jnp.minimum(k + 1, groups - 1) * size, size)
+        return steps(k * size, loaded, carry), after
 
-    carry = jax.lax.fori_loop(0, groups, body, carry)
-    return steps(first + groups * _AT_ONCE, rest, carry) if rest else carry
+    if groups:
+        carry, _ = jax.lax.fori_loop(0, groups, body, (carry, load(0, size)))
+    if rest:
+        carry = steps(groups * size, load(groups * size, rest), carry)
+    return carry
 
 
 def _block():
@@ -133,6 +149,10 @@ def _block():
 
 def _at(step, length, reverse):
     return length - 1 - step if reverse else step
+
+
+def _at_once(values):
+    return _AT_ONCE[len(values) - 1]
 
 
 def _zeros(like):

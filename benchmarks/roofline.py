@@ -1,0 +1,196 @@
+"""Recurrences timed on a device, beside the time that their bytes take to be copied."""
+
+import logging
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.measurement import Row
+from benchmarks.programs import ROWS, WIDTH, Pass, passes, programs
+from ssm_jax.kernels import LogDecay, costs
+from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.types import Method
+
+COPIED = 2**30
+"""Bytes of the array by which the bandwidth is measured; not in a cache."""
+
+CHECKED = 4
+"""States of the first sequence, or channels, that are compared with float64."""
+
+
+def roofline_rows(
+    length: int, *, rows: int = ROWS, width: int = WIDTH, repeats: int
+) -> Iterable[Row]:
+    """Times every method of the recurrences that have a kernel of their own.
+
+    Calls follow each other without waiting for results, so that the time is that of the
+    device, not that of starting a program from Python.
+
+    Args:
+      length: Number of steps.
+      rows: Number of sequences.
+      width: Number of states, or of channels.
+      repeats: Number of timings of each, of several calls; the median counts.
+
+    Yields:
+      A row for each program, pass and method: milliseconds; those of reading and
+      writing its arguments and results once at the bandwidth of a copy, and this time
+      relative to the measured one; the milliseconds that `ssm_jax.kernels.costs`
+      predicts; the largest difference of the values from float64, and that of the
+      gradients from ``"sequential"``, relative to the largest value.
+    """
+    methods: list[Method] = ["sequential", "associative", "chunked"]
+    if target_platform() != "cpu":  # There it would be interpreted.
+        methods.append("pallas")
+    for what, (run, shapes) in programs(length, rows=rows, width=width).items():
+        logging.info("%s, %d steps", what, length)
+        arguments = _drawn(what, shapes)
+        exact = _exact(what, arguments)
+        results = jax.eval_shape(partial(run, "sequential"), *shapes)
+        given = jax.tree.map(partial(_normal, jax.random.key(9)), results)
+        cells = [
+            (method, each)
+            for method in methods
+            for each in passes(what, partial(run, method), shapes)
+        ]
+        reference = None
+        for (method, each), compiled in zip(cells, _compiled(cells), strict=True):
+            with_gradient = each.name != "value"
+            inputs = (arguments, given) if with_gradient else arguments
+            found = compiled(*inputs)
+            values, gradient = found if with_gradient else (found, None)
+            values = jax.tree.leaves(values)[0]
+            reference = reference or gradient
+            least = each.least_bytes / _bandwidth(repeats)
+            seconds = _seconds(compiled, inputs, repeats)
+            yield {
+                "what": what,
+                "pass": each.name,
+                "method": method,
+                "length": length,
+                "ms": 1e3 * seconds,
+                "least_ms": 1e3 * least,
+                "of_copy": least / seconds,
+                "predicted_ms": _predicted(what, each, method, length, rows * width),
+                "error": _gap(values[0, :, :CHECKED], exact),
+                "gradient_error": gradient and _largest_gap(gradient, reference),
+            }
+
+
+def _drawn(what: str, shapes: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments at random, of decays between .5 and almost 1."""
+    keys = iter(jax.random.split(jax.random.key(0), 16))
+
+    def uniform(shape, low, high):
+        return jax.random.uniform(next(keys), shape, minval=low, maxval=high)
+
+    def normal(shape):
+        return _normal(next(keys), shape)
+
+    if what == "selective":
+        x, dt, B, C, rates, feedthrough, state = shapes
+        steps = uniform(dt.shape, 0.001, 0.1)
+        rate = uniform(rates.shape, 0.1, 16.0)
+        rest = normal(B), normal(C), rate, normal(feedthrough), normal(state)
+        return normal(x), steps, *rest
+    a, b = shapes
+    if isinstance(a, LogDecay):
+        log_abs = -jnp.geomspace(1e-4, 0.7, a.log_abs.size)
+        phase = None if a.phase is None else uniform(log_abs.shape, -3.0, 3.0)
+        return LogDecay(log_abs, phase), normal(b)
+    decay = jnp.exp(-uniform(a.shape, 1e-4, 0.7))
+    if jnp.iscomplexobj(b):
+        decay = decay * jnp.exp(1j * uniform(a.shape, -3.0, 3.0))
+    return decay.astype(a.dtype), normal(b)
+
+
+def _normal(key, shape):
+    return jax.random.normal(key, shape.shape, shape.dtype)
+
+
+def _exact(what: str, arguments: tuple[Any, ...]) -> np.ndarray:
+    """The first states or outputs of the first sequence, step by step in float64."""
+    some = slice(CHECKED)
+    if what != "selective":
+        a, b = arguments
+        b = np.asarray(b[0, :, some], complex)
+        if isinstance(a, LogDecay):
+            phase = 0.0 if a.phase is None else np.asarray(a.phase[some], float)
+            a = np.exp(np.asarray(a.log_abs[some], float) + 1j * phase)
+        else:
+            a = np.asarray(a[0, :, some], complex)
+        a = np.broadcast_to(a, b.shape)
+        out, h = np.empty_like(b), np.zeros_like(b[0])
+        for t in range(len(b)):
+            out[t] = h = a[t] * h + b[t]
+        return out
+    x, dt, B, C, rates, feedthrough, state = arguments
+    x, dt = (np.asarray(each[0, :, some], float) for each in (x, dt))
+    B, C = (np.asarray(each[0], float) for each in (B, C))
+    rates = np.asarray(rates[some], float)
+    feedthrough = np.asarray(feedthrough[some], float)
+    out, h = np.empty_like(x), np.asarray(state[0, some], float)
+    for t in range(len(x)):
+        decay = np.exp(-dt[t, :, None] * rates)
+        h = decay * h + (dt[t] * x[t])[:, None] * B[t]
+        out[t] = h @ C[t] + feedthrough * x[t]
+    return out
+
+
+def _compiled(cells: list[tuple[Method, Pass]]) -> list[Any]:
+    """Compiles in several threads what is traced in one."""
+    lowered = [jax.jit(each.function).lower(*each.arguments) for _, each in cells]
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda program: program.compile(), lowered))
+
+
+def _seconds(compiled: Callable[..., Any], inputs: tuple[Any, ...], repeats: int):
+    """The median time of a call among many that follow each other."""
+
+    def timed(calls):
+        start = time.perf_counter()
+        for _ in range(calls):
+            found = compiled(*inputs)
+        jax.block_until_ready(found)
+        return (time.perf_counter() - start) / calls
+
+    calls = int(min(max(0.02 / timed(2), 2), 200))
+    return statistics.median(timed(calls) for _ in range(repeats))
+
+
+@cache
+def _bandwidth(repeats: int) -> float:
+    """Bytes per second of reading and writing an array."""
+    x = jnp.ones(COPIED // 4)
+    compiled = jax.jit(lambda x: x + 1).lower(x).compile()
+    return 2 * x.nbytes / _seconds(compiled, (x,), repeats)
+
+
+def _predicted(what, each, method, length, n_states) -> float | None:
+    """What the model of ``"auto"`` knows: real decays, with the gradient."""
+    platform = target_platform()
+    counted = what.endswith("real") and each.name != "value"
+    if platform == "cpu" or method not in costs.METHODS or not counted:
+        return None
+    return 1e3 * costs.seconds(
+        method,
+        platform,
+        time_invariant=what.startswith("time-invariant"),
+        length=length,
+        n_bytes=4 * length * n_states,
+    )
+
+
+def _gap(found, exact) -> float:
+    return float(np.max(np.abs(np.asarray(found) - exact)) / np.max(np.abs(exact)))
+
+
+def _largest_gap(found, reference) -> float:
+    return max(map(_gap, jax.tree.leaves(found), jax.tree.leaves(reference)))
