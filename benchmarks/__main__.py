@@ -59,7 +59,8 @@ length, and to a Transformer block.
 a GRU, evaluated by iterations over all steps in parallel and step by step, which is
 faster on devices without parallelism; the number of iterations depends more on the
 weights than on the length, and with large weights they may not converge. Recorded in
-``experiments/benchmarks/iterations.json``.
+``experiments/benchmarks/iterations.json``, and on a GPU with
+``--lengths=784 --options=batch=256,frequencies=40`` in ``iterations_gpu.json``.
 
 ``warm_start``: iterations of GRU, LSTM and RNN from zeros, from the states of another
 batch, and from those of the same batch before a small change of the parameters.
@@ -112,9 +113,11 @@ Results depend on the machine and its load; ``--output`` writes them with a desc
 of the machine.
 """
 
+import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -191,11 +194,8 @@ def define_flags() -> None:
         "Timings per row; the median counts.",
         lower_bound=1,
     )
-    flags.DEFINE_integer(
-        "draws",
-        None,
-        "Draws of the suite `finite` (default: 10000).",
-        lower_bound=1,
+    flags.DEFINE_list(
+        "options", [], "Numbers of the suite, such as `batch=256,frequencies=40`."
     )
     flags.DEFINE_string("output", None, "JSON file for the rows and the machine.")
     flags.DEFINE_string("figure", None, "PNG file for the throughput by length.")
@@ -211,6 +211,33 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
+def read_options(suite: Callable[..., Any], given: Sequence[str]) -> dict[str, int]:
+    """Returns the numbers that a suite is called with, by name.
+
+    Args:
+      suite: Function of a length, with keyword arguments.
+      given: Texts such as ``"batch=256"``.
+
+    Raises:
+      ValueError: The suite has no such argument, or it is not a whole number.
+    """
+    known = [
+        name
+        for name, parameter in inspect.signature(suite).parameters.items()
+        if isinstance(parameter.default, int)
+    ]
+    found = {}
+    for text in given:
+        name, _, number = text.partition("=")
+        if name not in known or not number.isdecimal():
+            raise ValueError(
+                "`--options` must be `name=number` with one of the names "
+                f"{', '.join(known) or '(none)'}, got {text}."
+            )
+        found[name] = int(number)
+    return found
+
+
 def main(argv):
     """Runs the suite of ``--suite`` and prints its rows."""
     del argv
@@ -221,15 +248,10 @@ def main(argv):
             f"`--figure` must be left out for {name}, got {values.figure}; only "
             "throughput has a picture."
         )
-    if values.draws and name != "finite":
-        raise ValueError(
-            f"`--draws` must be left out for {name}, got {values.draws}; only "
-            "finite draws parameters."
-        )
     check_writable("output", values.output)
     check_writable("figure", values.figure, PICTURES)
     suite, lengths = SUITES[name]
-    options = {"draws": values.draws} if values.draws else {}
+    options = read_options(suite, values.options)
     rows = [
         row
         for length in values.lengths or lengths
@@ -237,7 +259,9 @@ def main(argv):
     ]
     print(table(rows))
     if values.output:
-        found = {"suite": name, "repeats": values.repeats, "rows": rows}
+        found = {"suite": name, "repeats": values.repeats}
+        found |= {"options": options} if options else {}
+        found |= {"rows": rows}
         text = json.dumps(environment() | found, indent=2)
         Path(values.output).write_text(text + "\n")
     if values.figure:

@@ -115,8 +115,8 @@ def chosen_method(
       single step, as in decoding. On other platforms the method for which
       `ssm_jax.kernels.costs` predicts the shortest time, from the bytes and kernels of
       compiled programs: on GPUs ``"associative"``, on TPUs ``"chunked"`` for large
-      arrays and ``"associative"`` for small ones. Never ``"pallas"``, which has
-      not been measured on a device.
+      arrays and ``"associative"`` for small ones. Never ``"pallas"``, whose
+      kernels need GPUs from Hopper on and have no derivative in forward mode.
 
     Example:
       >>> chosen_method(jnp.array([0.5]), platform="tpu")

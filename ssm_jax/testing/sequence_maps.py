@@ -8,7 +8,7 @@ import numpy as np
 from flax import linen as nn
 from flax.core import meta
 
-from ssm_jax.recurrences import ParamGroup, Recurrence
+from ssm_jax.recurrences import Recurrence
 from ssm_jax.testing.comparison import close, fail, holds
 from ssm_jax.testing.evaluation import (
     BATCH,
@@ -20,6 +20,7 @@ from ssm_jax.testing.evaluation import (
     state_after_some_steps,
     with_gradients,
 )
+from ssm_jax.testing.parameters import checked_params
 from ssm_jax.types import Method
 
 
@@ -54,7 +55,7 @@ def check_recurrence(
         "inherit from `ssm_jax.recurrences.Recurrence`",
     )
     x = draw_inputs(d_in, length)
-    params = _check_params(recurrence, name, d_in)
+    params = checked_params(recurrence, name, d_in)
     apply = recurrence.apply
     checked = SequenceMap(
         name,
@@ -245,25 +246,6 @@ def _check_two_directions(m):
         f"{m.name}: outputs do not depend on later inputs, so that it has a state",
         "return it, and zeros as `initial_state`, or the map cannot generate",
     )
-
-
-def _check_params(recurrence, name, d_in):
-    one, same = (recurrence.init(jax.random.key(0), d_in) for _ in range(2))
-    dtypes = {key: leaf.dtype for key, leaf in one.items()}
-    holds(
-        set(dtypes.values()) == {jnp.dtype(jnp.float32)},
-        f"{name}: parameters must be float32, got {dtypes}",
-        "give real and imaginary parts names of their own",
-    )
-    close(one, same, 0.0, f"{name}: `init` must be a function of its key", "see `key`")
-    groups = recurrence.groups()
-    holds(
-        groups.keys() <= one.keys()
-        and all(isinstance(group, ParamGroup) for group in groups.values()),
-        f"{name}: `groups` must map parameters to `ParamGroup`, got {groups}",
-        f"the parameters are {sorted(one)}",
-    )
-    return one
 
 
 def _check_methods(m):

@@ -21,6 +21,7 @@ from benchmarks import (
     language,
     long_shift,
     powers,
+    roofline,
     scans,
     selective,
     smoothing,
@@ -31,7 +32,9 @@ from benchmarks import (
     warm_start,
 )
 from benchmarks.measurement import measure
+from benchmarks.programs import programs as programs_timed
 from ssm_jax.recurrences import FRU, SRU, log_spaced
+from tests.bad_inputs import refuses
 from tests.cli import programs
 
 
@@ -130,6 +133,26 @@ def test_recurrence_has_a_row_for_each_method_and_writes_them(tmp_path, capsys):
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["what", "decay", "length"]
     assert [line.split()[0] for line in lines[:2]] == ["sequential", "associative"]
+
+
+@pytest.mark.full
+def test_roofline_has_the_least_time_and_the_error_of_each_method(monkeypatch):
+    monkeypatch.setattr(roofline, "COPIED", 2**20)
+    rows = list(roofline.roofline_rows(9, rows=2, width=6, repeats=1))
+    assert len(rows) == len(programs_timed(9)) * 3 * 2
+    for row in rows:
+        assert row["ms"] > 0 and row["least_ms"] > 0 and row["error"] < 1e-6
+        assert row["predicted_ms"] is None  # On a CPU nothing is predicted.
+        with_gradient = row["pass"] == "value and gradient"
+        assert (row["gradient_error"] is not None) == with_gradient
+        assert not with_gradient or row["gradient_error"] < 1e-5
+
+
+def test_roofline_sees_a_wrong_value_and_a_wrong_gradient():
+    exact = np.array([[1.0, -4.0]])
+    assert roofline._gap(jnp.asarray([[1.0, -3.0]]), exact) == 0.25
+    tree, other = {"a": exact, "b": 2 * exact}, {"a": exact, "b": 4 * exact}
+    assert roofline._largest_gap(tree, other) == 0.5
 
 
 @pytest.mark.nightly
@@ -255,15 +278,19 @@ def test_draws_that_are_not_finite_are_counted(monkeypatch, tmp_path):
     monkeypatch.setattr(finite, "RECURRENCES", {"sru": unit})
     monkeypatch.setattr(finite, "SCALES", (0.1, 1e3))
     output = tmp_path / "rows.json"
-    run("--suite=finite", "--lengths=40", "--draws=9", f"--output={output}")
+    run("--suite=finite", "--lengths=40", "--options=draws=9", f"--output={output}")
     few, many = json.loads(output.read_text())["rows"]
     assert (few["values"], few["gradients"], few["within"]) == (0, 0, 9)
     assert many["values"] > 0 and many["within"] == many["bad_within"] == 0
     assert "W_phi" in many["where"]
 
 
-@pytest.mark.parametrize("flag", ["--draws=3", "--figure=a.png"])
-def test_flag_of_another_suite_is_refused(flag):
-    name, got = flag.split("=")
-    with pytest.raises(ValueError, match=f"`{name}` must be left out .* got {got}"):
-        run("--suite=recurrence", flag)
+def test_figure_of_another_suite_is_refused():
+    with pytest.raises(ValueError, match="`--figure` must be left out .* got a.png"):
+        run("--suite=recurrence", "--figure=a.png")
+
+
+@pytest.mark.parametrize("option", ["draws=3", "n=many", "n", "repeats=2"])
+def test_option_that_a_suite_does_not_have_is_refused(option):
+    with refuses("--options", option, rule="name=number` with one of the names n,"):
+        run("--suite=recurrence", f"--options={option}")

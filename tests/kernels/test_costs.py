@@ -4,12 +4,19 @@ import json
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from ssm_jax.kernels import LogDecay, chosen_method, costs
 
-RECORD = Path(__file__).parents[2] / "experiments" / "benchmarks" / "costs.json"
-ROWS = json.loads(RECORD.read_text())["rows"]
+RECORDS = Path(__file__).parents[2] / "experiments" / "benchmarks"
+
+
+def read(name):
+    return json.loads((RECORDS / f"{name}.json").read_text())
+
+
+ROWS = read("costs")["rows"]
 LONGEST = max(row["length"] for row in ROWS)
 TABLES = {
     "time-invariant": costs.TIME_INVARIANT,
@@ -40,10 +47,50 @@ def test_counts_of_a_gru_are_those_of_compiled_programs(platform):
         if row["target"].startswith(platform) and row["what"].startswith("GRU")
     )
     step, both = costs.STEP[platform], costs.NONLINEAR_TERM[platform]
-    assert step.kernels_per_level == pytest.approx(steps["kernels_per_level"], rel=0.02)
+    if platform == "tpu":  # That of GPUs is measured.
+        counted = pytest.approx(steps["kernels_per_level"], rel=0.02)
+        assert step.kernels_per_level == counted
     # Of an iteration and of one of its gradient.
     assert both.kernels_per_level == 2 * term["kernels"]
     assert both.passes == pytest.approx(2 * term["passes"], rel=0.1)
+
+
+@pytest.mark.parametrize("what", TABLES)
+@pytest.mark.parametrize("length", [64, 512, 4096])
+def test_predictions_are_in_the_order_that_was_measured_on_a_gpu(what, length):
+    measured = {
+        row["method"]: row
+        for row in read("roofline")["rows"]
+        if (row["what"], row["length"]) == (f"{what}, real", length)
+        and row["predicted_ms"] is not None
+    }
+    assert measured.keys() == set(costs.METHODS)
+    ms, predicted = (
+        [measured[method][name] for method in costs.METHODS]
+        for name in ("ms", "predicted_ms")
+    )
+    assert np.argsort(ms).tolist() == np.argsort(predicted).tolist()
+    np.testing.assert_allclose(np.log(ms), np.log(predicted), atol=np.log(2.1))
+    again = 1e3 * costs.seconds(
+        "associative",
+        "gpu",
+        time_invariant=what == "time-invariant",
+        length=length,
+        n_bytes=4 * 8 * 1024 * length,
+    )
+    assert again == pytest.approx(measured["associative"]["predicted_ms"])
+
+
+def test_iterations_of_a_gru_take_the_part_of_its_steps_that_was_measured():
+    record = read("iterations_gpu")
+    [row] = [row for row in record["rows"] if row["what"] == "GRU"]
+    n_bytes = 4 * record["options"]["batch"] * row["length"] * 32
+    options = {"length": row["length"], "n_bytes": n_bytes}
+    assert costs.fastest_nonlinear("gpu", "newton", **options) == "associative"
+    assert row["iterations_s"] < row["steps_s"]
+    # The time of steps is proportional to their number, that of iterations is not.
+    options = {"length": row["length"] // 5, "n_bytes": n_bytes // 5}
+    assert costs.fastest_nonlinear("gpu", "newton", **options) == "sequential"
 
 
 def test_time_is_that_of_the_kernels_or_that_of_the_bytes():
