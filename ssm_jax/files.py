@@ -18,7 +18,7 @@ PART = ".part"
 def replaced(path: Path) -> Iterator[BinaryIO]:
     """Opens a file that replaces ``path`` at the end of the block.
 
-    A kill or an error in the block leaves the previous file.
+    A kill or an error in the block, or a power failure, leaves the previous file.
 
     Raises:
       OSError: The file cannot be written; the error names it.
@@ -27,6 +27,9 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
     with named_errors(path):
         with part.open("wb") as file:
             yield file
+            # Without fsync, a rename may reach the disk before the content does.
+            file.flush()
+            os.fsync(file.fileno())
         part.replace(path)
 
 

@@ -122,9 +122,9 @@ def interpreted() -> Any:
 
 
 def _in_groups(load, steps, count, size, carry):
-    """Folds ``steps(first, load(first, n), carry)`` over groups of ``size``.
+    """Folds ``steps(first, load(first, n), carry)`` over groups of ``n`` steps.
 
-    The last group may be smaller.
+    All groups are of ``size`` steps, but for the last one.
     """
     groups, rest = divmod(count, size)
 

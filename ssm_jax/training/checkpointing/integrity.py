@@ -8,13 +8,14 @@ checkpoint; a checkpoint without one was never finished.
 import hashlib
 import json
 import math
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from absl import logging
+
+from ssm_jax import files
 
 Json = dict[str, Any]
 
@@ -89,21 +90,15 @@ def remove(path: Path) -> None:
 
 def write_record(path: Path, record: Json) -> None:
     """Writes the record of the step in `path` atomically, with its files' checksums."""
-    files = {
+    contents = {
         file.relative_to(path).as_posix(): [file.stat().st_size, _checksum(file)]
         for file in sorted(path.rglob("*"))
         if file.is_file()
     }
-    record = {**record, "files": files}
-    draft = path / f"{RECORD}.tmp"
-    with draft.open("w") as file:
-        # A record that does not end in a newline was truncated.
-        text = json.dumps({"checksum": _record_checksum(record), "record": record})
-        file.write(text + "\n")
-        # Without fsync, a rename may reach the disk before the content does.
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path / RECORD)
+    record = {**record, "files": contents}
+    # A record that does not end in a newline was truncated.
+    text = json.dumps({"checksum": _record_checksum(record), "record": record})
+    files.write_text(path / RECORD, text + "\n")
 
 
 def read_record(path: Path) -> Json:
