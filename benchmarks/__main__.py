@@ -219,7 +219,7 @@ def read_options(suite: Callable[..., Any], given: Sequence[str]) -> dict[str, i
       given: Texts such as ``"batch=256"``.
 
     Raises:
-      ValueError: The suite has no such argument, or it is not a whole number.
+      ValueError: The suite has no such argument, or it is not a positive integer.
     """
     known = [
         name
@@ -229,10 +229,10 @@ def read_options(suite: Callable[..., Any], given: Sequence[str]) -> dict[str, i
     found = {}
     for text in given:
         name, _, number = text.partition("=")
-        if name not in known or not number.isdecimal():
+        if name not in known or not number.isdecimal() or int(number) == 0:
             raise ValueError(
-                "`--options` must be `name=number` with one of the names "
-                f"{', '.join(known) or '(none)'}, got {text}."
+                "`--options` must be `name=number`, a positive integer and one of the "
+                f"names {', '.join(known) or '(none)'}, got {text}."
             )
         found[name] = int(number)
     return found

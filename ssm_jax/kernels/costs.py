@@ -92,8 +92,9 @@ INPUT_DEPENDENT: dict[str, dict[Method, Counts]] = {
 }
 
 STEP = {"gpu": Counts(40.0, 6.0), "tpu": Counts(40.0, 23.0)}
-"""A step of a GRU and its gradient, without reading the weights; per step. On GPUs 22
-kernels are compiled, whose time on an H200 is that of 6 (`benchmarks.iterations`)."""
+"""A step of a GRU and its gradient, without reading the weights; per step. For GPUs 22
+kernels are compiled; they count as 6, because a step without gradient took 7
+microseconds on an H200 (`benchmarks.iterations`)."""
 
 NONLINEAR_TERM = {"gpu": Counts(40.0, 12.0), "tpu": Counts(44.0, 54.0)}
 """The nonlinear term in an iteration of a parallel solve, and in one of its gradient;

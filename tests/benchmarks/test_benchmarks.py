@@ -290,7 +290,7 @@ def test_figure_of_another_suite_is_refused():
         run("--suite=recurrence", "--figure=a.png")
 
 
-@pytest.mark.parametrize("option", ["draws=3", "n=many", "n", "repeats=2"])
+@pytest.mark.parametrize("option", ["draws=3", "n=many", "n", "n=0", "repeats=2"])
 def test_option_that_a_suite_does_not_have_is_refused(option):
-    with refuses("--options", option, rule="name=number` with one of the names n,"):
+    with refuses("--options", option, rule="positive integer and one of the names n,"):
         run("--suite=recurrence", f"--options={option}")
