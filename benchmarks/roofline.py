@@ -55,7 +55,7 @@ def roofline_rows(
         exact = _exact(what, arguments)
         results = jax.eval_shape(partial(run, "sequential"), *shapes)
         given = jax.tree.map(partial(_normal, jax.random.key(9)), results)
-        cells = [
+        cells: list[tuple[Method, Pass]] = [
             (method, each)
             for method in methods
             for each in passes(what, partial(run, method), shapes)
@@ -156,6 +156,7 @@ def _seconds(compiled: Callable[..., Any], inputs: tuple[Any, ...], repeats: int
 
     def timed(calls):
         start = time.perf_counter()
+        found = None
         for _ in range(calls):
             found = compiled(*inputs)
         jax.block_until_ready(found)

@@ -1,24 +1,20 @@
 """The page ``experiments/results/beyond.md``: one step beyond each paper."""
 
-import itertools
 import json
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from experiments import comparisons, extension, result_tables
 from experiments.comparisons import ERRORS, Comparison
-from experiments.records import machine
+from experiments.fru import parallel
+from experiments.records import BENCHMARKS, measured_on
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import Row, Summary, name_of, summaries
 
-_BENCHMARKS = Path(__file__).parent / "benchmarks"
-POWERS = _BENCHMARKS / "powers.json"
-ITERATIONS = _BENCHMARKS / "iterations.json"
+POWERS = BENCHMARKS / "powers.json"
 POWERS_PICTURE = "dlr/powers.png"
-ITERATIONS_PICTURE = "fru/iterations.png"
 CARRIED_PICTURE = "longssm/carried.png"
 
 _CARRIED = re.compile(
@@ -74,24 +70,6 @@ A product readout, which lets DLR shift over long ranges, adds nothing to CES: t
 product of the real and the imaginary part of a single mode is a single mode again, with
 twice the phase and the decay. [The page](../../docs/papers/beyond.md) shows it.
 """
-_ITERATIONS = """\
-## FRU: all steps in parallel
-
-How many iterations solve for all steps at once? An FRU with 60 frequencies, whose
-horizon is the length, with its initial weights and with larger ones, and a GRU with 32
-states, on normal inputs. An iteration evaluates all steps in parallel; `no` in column
-`converged` means that the solver stopped and evaluated step by step. `error` is the
-largest difference from the outputs step by step, relative to the largest output.
-
-    python -m benchmarks --suite=iterations
-
-{machine}.
-
-{table}
-{conclusion}
-
-![Iterations by length and scale of the weights]({picture})
-"""
 _STATES = """\
 ## LongSSM: carried states of DLR, CES, FRU and GRU
 
@@ -114,7 +92,8 @@ def page(rows: Sequence[Row]) -> str:
       rows: All records.
     """
     carried = [row for row in rows if is_carried(row)]
-    parts = [powers(_read(POWERS)), iterations(_read(ITERATIONS))]
+    solved, on_gpu = map(_read, (parallel.RECORD, parallel.RECORD_OF_GPU))
+    parts = [powers(_read(POWERS)), parallel.section(solved, on_gpu)]
     if carried:
         parts.insert(1, language(carried))
         parts.append(states(carried))
@@ -157,7 +136,7 @@ def powers(record: Mapping[str, Any]) -> str:
             f"that of `exact` times {' and '.join(others)}."
         )
     return _POWERS.format(
-        machine=_measured(record),
+        machine=measured_on(record),
         table=tables.markdown([head, *lines]),
         conclusion=textwrap.fill(" ".join(sentences), 88),
         picture=POWERS_PICTURE,
@@ -193,38 +172,6 @@ def language(rows: Sequence[Row]) -> str:
     )
 
 
-def iterations(record: Mapping[str, Any]) -> str:
-    """Returns the section of the iterations of the FRU.
-
-    Args:
-      record: What the suite `iterations` of `benchmarks` writes by ``--output``.
-    """
-    rows = record["rows"]
-    head = ("unit", "steps", "iterations", "converged", "error")
-    names = list(dict.fromkeys(row["what"] for row in rows))
-    ordered = sorted(rows, key=lambda row: (names.index(row["what"]), row["length"]))
-    lines = [
-        (
-            row["what"],
-            f"{row['length']:,}",
-            str(row["iterations"]),
-            "yes" if row["converged"] else "no",
-            f"{row['error']:.1e}",
-        )
-        for row in ordered
-    ]
-    sentences = [
-        f"- {name}: {_converged([*of])}."
-        for name, of in itertools.groupby(ordered, lambda row: row["what"])
-    ]
-    return _ITERATIONS.format(
-        machine=_measured(record),
-        table=tables.markdown([head, *lines]),
-        conclusion="\n".join(sentences),
-        picture=ITERATIONS_PICTURE,
-    )
-
-
 def states(rows: Sequence[Row]) -> str:
     """Returns the section of carried states.
 
@@ -248,18 +195,6 @@ def states(rows: Sequence[Row]) -> str:
     )
 
 
-def _converged(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The iterations of a unit at its lengths, in order."""
-    solved = [row for row in rows if row["converged"]]
-    if not solved:
-        return "the iterations converge at no length"
-    counts = [str(row["iterations"]) for row in (solved[0], solved[-1])]
-    found = f"{counts[0]} iterations at {solved[0]['length']:,} steps"
-    if len(solved) > 1:
-        found += f" and {counts[1]} at {solved[-1]['length']:,}"
-    return found + ("" if len(solved) == len(rows) else "; not at every length")
-
-
 _COMPARED = (
     "CES", "perplexity", "beside", "difference", "error", "in errors", "seeds", "is"
 )  # fmt: skip
@@ -271,10 +206,6 @@ def _states(summary: Summary) -> str:
 
 def _model(summary: Summary) -> str:
     return re.findall(r"model=(\w+)", summary.name)[0]
-
-
-def _measured(record):
-    return f"Measured on {machine(record)}, commit {record['commit']}"
 
 
 def _read(path):

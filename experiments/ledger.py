@@ -26,6 +26,7 @@ from experiments import (
 )
 from experiments.dlr.figures import powers
 from experiments.etsmlp.figures import throughput as training_by_length
+from experiments.fru import parallel
 from experiments.fru.figures import iterations, learning
 from experiments.longssm.figures import carried, lengths
 from experiments.own_data import pages as own_data
@@ -47,7 +48,7 @@ PICTURES = {
     sections.PICTURE: lengths.draw,
     throughput.PICTURE: training_by_length.draw,
     beyond.POWERS_PICTURE: powers.draw,
-    beyond.ITERATIONS_PICTURE: iterations.draw,
+    parallel.PICTURE: iterations.draw,
     beyond.CARRIED_PICTURE: carried.draw,
     sections.LEARNING_PICTURE: learning.draw,
 }

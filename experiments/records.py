@@ -14,11 +14,17 @@ from ssm_jax.training import WorkDir
 
 EXPERIMENTS = Path(__file__).parent
 RESULTS = EXPERIMENTS / "results"
+BENCHMARKS = EXPERIMENTS / "benchmarks"
 
 
 def machine(record: Mapping[str, Any]) -> str:
     """Returns the devices and the cores that a benchmark was measured on."""
     return f"{record['n_devices']} x {record['device']} ({record['cpus']} cores)"
+
+
+def measured_on(record: Mapping[str, Any]) -> str:
+    """Returns a clause of what a benchmark was measured on, and with which commit."""
+    return f"Measured on {machine(record)}, commit {record['commit']}"
 
 
 def config_of(row: Mapping[str, Any]) -> Config:

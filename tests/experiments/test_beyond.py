@@ -1,8 +1,11 @@
 """The page of what goes beyond the papers, and the section of training by length."""
 
+import json
+
 import pytest
 
 from experiments import beyond, throughput
+from experiments.fru import parallel
 from tests.cli.test_tables import ROW, cells
 
 MACHINE = {
@@ -29,12 +32,34 @@ def test_powers_are_compared_with_the_exact_ones_at_the_longest():
     assert f"{sentence} 4 (exponentials) and 2 (products)." in " ".join(text.split())
 
 
+ON_GPU = MACHINE | {
+    "options": {"batch": 8, "frequencies": 5},
+    "rows": [
+        {"what": "GRU", "length": 32, "iterations": 9}
+        | {"iterations_s": 0.002, "steps_s": 0.008}
+    ],
+}
+
+
+def test_iterations_on_a_gpu_are_compared_with_its_steps():
+    row = {
+        "what": "FRU",
+        "length": 16,
+        "iterations": 5,
+        "converged": True,
+        "error": 0.0,
+    }
+    text = parallel.section(MACHINE | {"rows": [row]}, ON_GPU)
+    _, timed = text.split("--options=batch=8,frequencies=5")
+    assert table_of(timed)[1:] == [["GRU", "9", "2.0", "8.0", "0.25"]]
+
+
 def test_iterations_that_do_not_converge_are_not_counted():
     rows = [
         {"what": "FRU", "length": n, "iterations": k, "converged": k < 9, "error": 0.0}
         for n, k in ((64, 9), (16, 5), (32, 7))
     ]
-    text = beyond.iterations(MACHINE | {"rows": rows})
+    text = parallel.section(MACHINE | {"rows": rows}, ON_GPU)
     assert [line[1] for line in table_of(text)[1:]] == ["16", "32", "64"]
     counts = "5 iterations at 16 steps and 7 at 32; not at every length."
     assert f"- FRU: {counts}\n" in text
@@ -81,7 +106,13 @@ def test_training_is_relative_to_the_transformer_of_the_same_length():
     assert text.startswith(f"## {throughput.TITLE}\n")
 
 
-@pytest.mark.parametrize("name", ["powers", "iterations"])
-def test_records_are_those_that_the_page_reads(name):
-    path = getattr(beyond, name.upper())
-    assert path.is_file() and path.stem == name
+@pytest.mark.parametrize(
+    ("path", "suite"),
+    [
+        (beyond.POWERS, "powers"),
+        (parallel.RECORD, "iterations"),
+        (parallel.RECORD_OF_GPU, "iterations"),
+    ],
+)
+def test_records_are_those_that_the_page_reads(path, suite):
+    assert json.loads(path.read_text())["suite"] == suite

@@ -13,13 +13,13 @@ import json
 from matplotlib.figure import Figure
 
 from experiments import drawing
-from experiments.beyond import ITERATIONS
+from experiments.fru.parallel import RECORD
 from ssm_jax.plots.style import COLUMN, GREY, PALETTE, SMALL, figure, plain
 
 
 def draw() -> Figure:
     """Plots iterations by length; hollow where the solver fell back to single steps."""
-    rows = json.loads(ITERATIONS.read_text())["rows"]
+    rows = json.loads(RECORD.read_text())["rows"]
     drawn = figure(1.3 * COLUMN, 2.6)
     axes = drawn.subplots()
     names = list(dict.fromkeys(row["what"] for row in rows))
