@@ -14,6 +14,7 @@ predicts. Rows of other targets in ``--output`` are kept.
 import itertools
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,16 @@ from absl import flags
 from benchmarks.__main__ import table
 from benchmarks.compiled import placed, record
 from benchmarks.measurement import Row
+from benchmarks.programs import ROWS, WIDTH, states, with_gradient
 from ssm_jax import aot
 from ssm_jax.cli import app
-from ssm_jax.kernels import LogDecay, compiling_for, costs, linear_recurrence
+from ssm_jax.kernels import LogDecay, compiling_for, costs
 from ssm_jax.recurrences import GRU
-from ssm_jax.types import Method
 
 RECORDS = Path(__file__).parents[1] / "experiments" / "benchmarks" / "costs.json"
 
-ROWS, WIDTH, LENGTHS = 8, 1024, (64, 256, 1024, 4096)
-"""Sequences, states of each, steps."""
+LENGTHS = 64, 256, 1024, 4096
+"""Steps."""
 
 
 def define_flags() -> None:
@@ -70,14 +71,7 @@ def cost_rows(device: Any, platform: str) -> Iterator[Row]:
         b, n = _float32(device, ROWS, length, WIDTH), _float32(device, WIDTH)
         for what, a in (("time-invariant", LogDecay(n)), ("input-dependent", b)):
             for method in costs.METHODS:
-
-                def with_gradient(a, b, given, method: Method = method):
-                    def states(a, b):
-                        return linear_recurrence(a, b, method=method)[0]
-
-                    h, gradient = jax.vjp(states, a, b)
-                    return h, gradient(given)
-
+                both = partial(with_gradient, partial(states, method))
                 predicted = costs.seconds(
                     method,
                     platform,
@@ -85,7 +79,7 @@ def cost_rows(device: Any, platform: str) -> Iterator[Row]:
                     length=length,
                     n_bytes=4 * b.size,
                 )
-                counted = _counts(with_gradient, (a, b, b), platform, method, length)
+                counted = _counts(both, ((a, b), b), platform, method, length)
                 yield {"what": what} | counted | {"predicted_ms": 1e3 * predicted}
 
 
@@ -130,11 +124,11 @@ def _counts(function, arguments, platform, method=None, length=1) -> Row:
     with compiling_for(platform):
         lowered = jax.jit(function).lower(*arguments)
     text = str(lowered.compile().as_text())
-    states, kernels = arguments[1], aot.kernels_run(text)
+    array, kernels = arguments[1], aot.kernels_run(text)
     return {
         "method": method,
-        "length": states.shape[1],
-        "passes": aot.bytes_moved(text) / (4 * states.size),
+        "length": array.shape[1],
+        "passes": aot.bytes_moved(text) / (4 * array.size),
         "kernels": kernels,
         "kernels_per_level": kernels / (costs.depth(method, length) if method else 1),
     }

@@ -4,9 +4,8 @@ import logging
 from collections.abc import Iterable
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
+from benchmarks.exact import relative_error
 from benchmarks.measurement import Row, measure
 from ssm_jax.recurrences import FRU, GRU, Nonlinear, log_spaced
 from ssm_jax.recurrences.families.base import Params
@@ -61,13 +60,12 @@ def _row(unit: Nonlinear, x: Activations, factor: int, repeats: int) -> Row:
     parallel, (found, stats) = measure(
         "iterations", iterated, params, x, repeats=repeats
     )
-    error = np.max(np.abs(found - y)) / np.max(np.abs(y))
     return {
         "length": x.shape[1],
         "factor": factor,
         "iterations": int(stats.iterations),
         "converged": bool(stats.converged),
-        "error": float(jnp.asarray(error)),
+        "error": relative_error(found, y),
         "steps_s": steps["steps_s"],
         "iterations_s": parallel["iterations_s"],
     }

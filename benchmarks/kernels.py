@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.exact import states
 from benchmarks.measurement import Row, costs, ratios
 from ssm_jax.kernels import LogDecay, linear_recurrence, modal_kernel
 from ssm_jax.kernels.platforms import target_platform
@@ -78,23 +79,13 @@ def recurrence_rows(length: int, *, n: int = 64, repeats: int) -> Iterable[Row]:
         ("constant", log, np.exp(exponent), [*scans, "fft"]),
         ("varying", varying, varying, scans),
     ):
-        exact = _loop(numbers, b)
+        exact = states(numbers, b)
         for method in methods:
             logging.info("%s decay, %s, %d steps", kind, method, length)
-            states = partial(_states, method=method)
+            by_method = partial(_states, method=method)
             row = {"what": method, "decay": kind, "length": length}
-            yield row | costs(states, a, b, exact=exact, repeats=repeats)
+            yield row | costs(by_method, a, b, exact=exact, repeats=repeats)
 
 
 def _states(a, b, *, method):
     return linear_recurrence(a, b, method=method)[0]
-
-
-def _loop(a, b):
-    """The recurrence step by step in float64."""
-    b = np.asarray(b, complex)
-    a = np.broadcast_to(np.asarray(a, complex), b.shape)
-    h, state = np.empty_like(b), np.zeros_like(b[0])
-    for t in range(len(b)):
-        h[t] = state = a[t] * state + b[t]
-    return h

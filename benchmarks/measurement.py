@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.exact import relative_error
+
 Row = dict[str, Any]
 """What was measured of one thing, by name."""
 
@@ -73,8 +75,8 @@ def costs(
     gradient = jax.value_and_grad(loss, argnums=(0, 1))
     forward, values = measure("forward", function, *arguments, repeats=repeats)
     backward, _ = measure("grad", gradient, *arguments, repeats=repeats)
-    gap = np.abs(np.asarray(values)[: len(exact)] - exact).max()
-    return forward | backward | {"error": float(gap / np.abs(exact).max())}
+    error = relative_error(values[: len(exact)], exact)
+    return forward | backward | {"error": error}
 
 
 def ratios(of: Row, over: Row) -> Row:

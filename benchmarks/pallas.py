@@ -79,13 +79,11 @@ def kernel_rows(
         for method in methods:
             for each in passes(what, partial(run, method), arguments):
                 given = jax.tree.map(lambda leaf: placed(leaf, device), each.arguments)
-                row = _compiled(
-                    each.function, given, each.least_bytes, platform, folder
-                )
+                row = _compiled(each.function, given, each.min_bytes, platform, folder)
                 yield {"what": what, "pass": each.name, "method": method} | row
 
 
-def _compiled(function, arguments, least, platform, folder) -> Row:
+def _compiled(function, arguments, min_bytes, platform, folder) -> Row:
     """Compiles a program and reads what its compiler tells."""
     began = sum(os.times()[:4])
     with _printed() as printed, compiling_for(platform):
@@ -94,7 +92,7 @@ def _compiled(function, arguments, least, platform, folder) -> Row:
     moved = aot.bytes_moved(compiled.as_text())
     return {
         "moved_MiB": moved / 2**20,
-        "ratio": moved / least,
+        "ratio": moved / min_bytes,
         "temp_MiB": compiled.memory_analysis().temp_size_in_bytes / 2**20,
         "compile_cpu_s": seconds,
         **_of_gpu("".join(printed)),

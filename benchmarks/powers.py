@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.exact import relative_error
 from benchmarks.long_shift import spike_weights
 from benchmarks.measurement import Row
 from ssm_jax.kernels import LogDecay, decay_powers
@@ -52,7 +53,7 @@ def power_rows(length: int, *, repeats: int, d_state: int = 64) -> Iterable[Row]
         yield {
             "what": name,
             "length": length,
-            "error": float(np.max(np.abs(kernel - wanted)) / np.max(np.abs(wanted))),
+            "error": relative_error(kernel, wanted),
             "states": n,
             "left": float(np.sum(np.square(product - tap))),
         }

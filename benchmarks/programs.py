@@ -1,4 +1,4 @@
-"""The programs of a kernel for GPUs or TPUs, compiled or timed: their least traffic."""
+"""The programs of a kernel for GPUs or TPUs, compiled or timed."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,13 +23,13 @@ class Pass(NamedTuple):
       name: ``"value"`` or ``"value and gradient"``.
       function: Its function.
       arguments: Shapes and dtypes of its arguments.
-      least_bytes: Bytes of its arguments and results, each read or written once.
+      min_bytes: Bytes of its arguments and results, each read or written once.
     """
 
     name: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    least_bytes: int
+    min_bytes: int
 
 
 def programs(
@@ -52,10 +52,10 @@ def programs(
     rates = jax.ShapeDtypeStruct((width, STATES), jnp.float32)
     state = jax.ShapeDtypeStruct((rows, width, STATES), jnp.float32)
     return {
-        "input-dependent, real": (_states, (real, real)),
-        "time-invariant, real": (_states, (LogDecay(n), real)),
-        "input-dependent, complex": (_states, (complex_, complex_)),
-        "time-invariant, complex": (_states, (LogDecay(n, n), complex_)),
+        "input-dependent, real": (states, (real, real)),
+        "time-invariant, real": (states, (LogDecay(n), real)),
+        "input-dependent, complex": (states, (complex_, complex_)),
+        "time-invariant, complex": (states, (LogDecay(n, n), complex_)),
         "selective": (_selective, (real, real, shared, shared, rates, n, state)),
     }
 
@@ -71,17 +71,18 @@ def passes(
       arguments: Shapes and dtypes of the arguments.
     """
     results = jax.eval_shape(forward, *arguments)
-    least = _n_bytes((arguments, results))
-    yield Pass("value", forward, arguments, least)
+    n_bytes = _n_bytes((arguments, results))
+    yield Pass("value", forward, arguments, n_bytes)
     # The backward pass reads the decays, the states and what is given; the selective
     # one reads all arguments and recomputes the states.
     read = arguments if what == "selective" else (arguments[0], results)
-    least += _n_bytes((read, results, arguments))
-    both = partial(_with_gradient, forward)
-    yield Pass("value and gradient", both, (arguments, results), least)
+    n_bytes += _n_bytes((read, results, arguments))
+    both = partial(with_gradient, forward)
+    yield Pass("value and gradient", both, (arguments, results), n_bytes)
 
 
-def _states(method: Method, a, b):
+def states(method: Method, a: Any, b: Any) -> Any:
+    """Returns the states of `linear_recurrence` by a method."""
     return linear_recurrence(a, b, method=method)[0]
 
 
@@ -97,7 +98,19 @@ def _selective(method: Method, x, dt, B, C, rates, feedthrough, state):
     )
 
 
-def _with_gradient(forward, arguments, given):
+def with_gradient(
+    forward: Callable[..., Any], arguments: tuple[Any, ...], given: PyTree
+) -> tuple[Any, tuple[Any, ...]]:
+    """Evaluates a function and its gradient.
+
+    Args:
+      forward: Function of the arguments.
+      arguments: The arguments.
+      given: Gradient in the results of the function.
+
+    Returns:
+      The results of the function, and the gradients in its arguments.
+    """
     values, gradient = jax.vjp(forward, *arguments)
     return values, gradient(given)
 

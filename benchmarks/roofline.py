@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.exact import relative_error, states
 from benchmarks.measurement import Row
 from benchmarks.programs import ROWS, WIDTH, Pass, passes, programs
 from ssm_jax.kernels import LogDecay, costs
@@ -68,7 +69,7 @@ def roofline_rows(
             values, gradient = found if with_gradient else (found, None)
             values = jax.tree.leaves(values)[0]
             reference = reference or gradient
-            least = each.least_bytes / _bandwidth(repeats)
+            copy = each.min_bytes / _bandwidth(repeats)
             seconds = _seconds(compiled, inputs, repeats)
             yield {
                 "what": what,
@@ -76,11 +77,11 @@ def roofline_rows(
                 "method": method,
                 "length": length,
                 "ms": 1e3 * seconds,
-                "least_ms": 1e3 * least,
-                "of_copy": least / seconds,
+                "copy_ms": 1e3 * copy,
+                "of_copy": copy / seconds,
                 "predicted_ms": _predicted(what, each, method, length, rows * width),
-                "error": _gap(values[0, :, :CHECKED], exact),
-                "gradient_error": gradient and _largest_gap(gradient, reference),
+                "error": relative_error(values[0, :, :CHECKED], exact),
+                "gradient_error": gradient and _largest_error(gradient, reference),
             }
 
 
@@ -120,17 +121,12 @@ def _exact(what: str, arguments: tuple[Any, ...]) -> np.ndarray:
     some = slice(CHECKED)
     if what != "selective":
         a, b = arguments
-        b = np.asarray(b[0, :, some], complex)
-        if isinstance(a, LogDecay):
-            phase = 0.0 if a.phase is None else np.asarray(a.phase[some], float)
-            a = np.exp(np.asarray(a.log_abs[some], float) + 1j * phase)
-        else:
-            a = np.asarray(a[0, :, some], complex)
-        a = np.broadcast_to(a, b.shape)
-        out, h = np.empty_like(b), np.zeros_like(b[0])
-        for t in range(len(b)):
-            out[t] = h = a[t] * h + b[t]
-        return out
+        if not isinstance(a, LogDecay):
+            return states(a[0, :, some], b[0, :, some])
+        decay = np.exp(np.asarray(a.log_abs[some], float))
+        if a.phase is not None:
+            decay = decay * np.exp(1j * np.asarray(a.phase[some], float))
+        return states(decay, b[0, :, some])
     x, dt, B, C, rates, feedthrough, state = arguments
     x, dt = (np.asarray(each[0, :, some], float) for each in (x, dt))
     B, C = (np.asarray(each[0], float) for each in (B, C))
@@ -189,9 +185,5 @@ def _predicted(what, each, method, length, n_states) -> float | None:
     )
 
 
-def _gap(found, exact) -> float:
-    return float(np.max(np.abs(np.asarray(found) - exact)) / np.max(np.abs(exact)))
-
-
-def _largest_gap(found, reference) -> float:
-    return max(map(_gap, jax.tree.leaves(found), jax.tree.leaves(reference)))
+def _largest_error(found, reference) -> float:
+    return max(jax.tree.leaves(jax.tree.map(relative_error, found, reference)))

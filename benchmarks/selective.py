@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import jax
 import jax.numpy as jnp
 
+from benchmarks.exact import relative_error
 from benchmarks.measurement import Row
 from benchmarks.plain import selected
 from benchmarks.scans import compared
@@ -58,7 +59,7 @@ def selective_rows(length: int, *, repeats: int) -> Iterable[Row]:
         params = selective.init(jax.random.key(0), d)
         x = jax.random.normal(jax.random.key(1), (batch, length, d))
         wanted = jax.jit(plain)(params, x)
-        gap = jnp.max(jnp.abs(jax.jit(ours)(params, x) - wanted))
+        error = relative_error(jax.jit(ours)(params, x), wanted)
         yield {
             "what": "selective",
             "method": method,
@@ -66,5 +67,5 @@ def selective_rows(length: int, *, repeats: int) -> Iterable[Row]:
             "batch": batch,
             "d": d,
             **compared(ours, plain, params, x, repeats=repeats),
-            "error": float(gap / jnp.max(jnp.abs(wanted))),
+            "error": error,
         }

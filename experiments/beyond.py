@@ -9,7 +9,7 @@ from typing import Any
 from experiments import comparisons, extension, result_tables
 from experiments.comparisons import ERRORS, Comparison
 from experiments.fru import parallel
-from experiments.records import BENCHMARKS, measured_on
+from experiments.records import BENCHMARKS, machine
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import Row, Summary, name_of, summaries
 
@@ -45,7 +45,7 @@ form. No model is trained.
 
     python -m benchmarks --suite=powers
 
-{machine}.
+Measured on {machine}.
 
 {table}
 {conclusion}
@@ -136,7 +136,7 @@ def powers(record: Mapping[str, Any]) -> str:
             f"that of `exact` times {' and '.join(others)}."
         )
     return _POWERS.format(
-        machine=measured_on(record),
+        machine=machine(record),
         table=tables.markdown([head, *lines]),
         conclusion=textwrap.fill(" ".join(sentences), 88),
         picture=POWERS_PICTURE,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from experiments.records import RESULTS, path_of
+from experiments.records import BENCHMARKS, RESULTS, path_of
 
 EXPERIMENTS = {
     "dlr/shift": ("dlr/atomic", "task=shift"),
@@ -188,4 +188,4 @@ def main(results: Path = RESULTS, show: Callable[[str], object] = print) -> None
 
 if __name__ == "__main__":
     main()
-    convert_finite(RESULTS.parent / "benchmarks" / "finite.json")
+    convert_finite(BENCHMARKS / "finite.json")

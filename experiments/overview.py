@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from experiments.coverage import Paper, Table, command
+from experiments.records import BENCHMARKS
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import Summary
 
 QUEUE = Path(__file__).parents[1] / "benchmarks" / "gpu_queue.md"
-OPERATIONS = Path(__file__).parent / "benchmarks" / "operations.json"
+OPERATIONS = BENCHMARKS / "operations.json"
 RATE = 1e13
 """Floating-point operations per second that a GPU is assumed to do."""
 ITERATION = 2e-5

@@ -18,13 +18,9 @@ BENCHMARKS = EXPERIMENTS / "benchmarks"
 
 
 def machine(record: Mapping[str, Any]) -> str:
-    """Returns the devices and the cores that a benchmark was measured on."""
-    return f"{record['n_devices']} x {record['device']} ({record['cpus']} cores)"
-
-
-def measured_on(record: Mapping[str, Any]) -> str:
-    """Returns a clause of what a benchmark was measured on, and with which commit."""
-    return f"Measured on {machine(record)}, commit {record['commit']}"
+    """Returns the devices, the cores and the commit of a benchmark."""
+    devices = f"{record['n_devices']} x {record['device']}"
+    return f"{devices} ({record['cpus']} cores), commit {record['commit']}"
 
 
 def config_of(row: Mapping[str, Any]) -> Config:

@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from experiments.records import machine
+from experiments.records import BENCHMARKS, machine
 from ssm_jax.cli import tables
 
-RECORD = Path(__file__).parent / "benchmarks" / "long_shift.json"
+RECORD = BENCHMARKS / "long_shift.json"
 
 _SECTION = """\
 ## Kernels of a single tap by DLR-prod
@@ -18,7 +17,7 @@ kernel of DLR-prod is a shift by 7/8 of the length. `distance` is the sum of the
 differences from a tap of 1 in float32; `kernel` is one kernel, `step` a training step
 on Shift with 32 channels and a batch of 4; memory is that of temporary arrays and
 results. The table is measured by `python -m benchmarks --suite=long_shift` on
-{machine}, commit {commit}; other processes on the machine add to the seconds.
+{machine}; other processes on the machine add to the seconds.
 
 {table}"""
 
@@ -49,7 +48,6 @@ def section(record: Mapping[str, Any]) -> str:
     ]
     return _SECTION.format(
         machine=machine(record),
-        commit=record["commit"],
         table=tables.markdown([head, *lines]),
     )
 

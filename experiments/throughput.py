@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from experiments.records import machine
+from experiments.records import BENCHMARKS, machine
 from ssm_jax.cli import tables
 
-RECORD = Path(__file__).parent / "benchmarks" / "throughput.json"
+RECORD = BENCHMARKS / "throughput.json"
 PICTURE = "etsmlp/throughput.png"
 TITLE = "Training by length"
 
@@ -26,7 +25,7 @@ length. Tokens per second are those of the gradient of the loss, by the fastest 
 and results, in MiB; `ratio` is that to the Transformer of the same length, whose
 attention is evaluated in blocks of queries. Measured by
 `python -m benchmarks --suite=throughput --repeats={repeats} {lengths}` on
-{machine}, commit {commit}. Other processes on the machine add to the seconds, so that
+{machine}. Other processes on the machine add to the seconds, so that
 speeds that differ by less than a factor of {factor:g} do not count as different.
 
 {table}
@@ -57,7 +56,6 @@ def section(record: Mapping[str, Any]) -> str:
         lengths=" ".join(f"--lengths={n}" for n in sorted({n for _, n in of})),
         factor=FACTOR,
         machine=machine(record),
-        commit=record["commit"],
         table=tables.markdown([head, *lines]),
         conclusion=_conclusion(of),
         picture=PICTURE,

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.records import BENCHMARKS, measured_on
+from experiments.records import BENCHMARKS, machine
 from ssm_jax.cli import tables
 
 RECORD = BENCHMARKS / "iterations.json"
@@ -22,7 +22,7 @@ largest difference from the outputs step by step, relative to the largest output
 
     python -m benchmarks --suite=iterations
 
-{machine}.
+Measured on {machine}.
 
 {table}
 {conclusion}
@@ -35,7 +35,7 @@ Is that faster than one step after another? On a GPU, {batch} sequences and FRUs
     python -m benchmarks --suite=iterations --lengths={length} \\
         --options=batch={batch},frequencies={frequencies}
 
-{gpu}.
+Measured on {gpu}.
 
 {timed}"""
 
@@ -66,11 +66,11 @@ def section(record: Mapping[str, Any], on_gpu: Mapping[str, Any]) -> str:
         for name, of in itertools.groupby(ordered, lambda row: row["what"])
     ]
     return _SECTION.format(
-        machine=measured_on(record),
+        machine=machine(record),
         table=tables.markdown([head, *lines]),
         conclusion="\n".join(sentences),
         picture=PICTURE,
-        gpu=measured_on(on_gpu),
+        gpu=machine(on_gpu),
         length=on_gpu["rows"][0]["length"],
         timed=_timed(on_gpu["rows"]),
         **on_gpu["options"],

@@ -47,9 +47,7 @@ def test_counts_of_a_gru_are_those_of_compiled_programs(platform):
         if row["target"].startswith(platform) and row["what"].startswith("GRU")
     )
     step, both = costs.STEP[platform], costs.NONLINEAR_TERM[platform]
-    if platform == "tpu":  # That of GPUs is measured.
-        counted = pytest.approx(steps["kernels_per_level"], rel=0.02)
-        assert step.kernels_per_level == counted
+    assert step.kernels_per_level == pytest.approx(steps["kernels_per_level"], rel=0.02)
     # Of an iteration and of one of its gradient.
     assert both.kernels_per_level == 2 * term["kernels"]
     assert both.passes == pytest.approx(2 * term["passes"], rel=0.1)
