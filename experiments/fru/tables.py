@@ -85,7 +85,13 @@ PAPER = Paper(
                 "fru/frequencies:inputs=pixels,n_frequencies=20",
                 "fru/frequencies:inputs=pixels,n_frequencies=20,frequency_max=784",
             ),
+            reduced=(r"fru/frequencies:inputs=pixels,.*size=small",),
+            references=(
+                r"fru/frequencies:.*frequency_max=784",
+                r"fru/frequencies:.*frequency_max=196,size=small",
+            ),
             reason=f"{_GPU}; {_CURVES}",
+            note="Reduced runs have 196 steps, and frequencies up to 25 or up to 196.",
         ),
         Table(
             "Figure 1",
