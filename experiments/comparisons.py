@@ -46,15 +46,15 @@ class Comparison(NamedTuple):
     def error(self) -> float | None:
         """The standard error of `difference`; None if one of both is not known."""
         # Errors of independent results add in quadrature.
-        errors = (self.result.error, self.reference.error)
-        return math.hypot(*errors) if all(errors) else None  # pyright: ignore
+        one, other = self.result.error, self.reference.error
+        return None if one is None or other is None else math.hypot(one, other)
 
     @property
     def verdict(self) -> str:
         """``"above"`` or ``"below"`` at `ERRORS` standard errors, or ``"within"``."""
         if self.error is None:
             return "unknown"
-        if abs(self.difference) < ERRORS * self.error:
+        if abs(self.difference) <= ERRORS * self.error:
             return "within"
         return "above" if self.difference > 0 else "below"
 
@@ -108,17 +108,22 @@ def counted(compared: Sequence[Comparison], what: str) -> str:
       compared: The comparisons.
       what: What is compared with what, in the plural.
     """
-    verdicts = [each.verdict for each in compared]
     counts = ", ".join(
-        f"{verdicts.count(verdict)} {text}"
+        f"{len(of)} {text}{_with_one_seed(of)}"
         for verdict, text in _VERDICTS.items()
-        if verdict in verdicts
+        if (of := [each for each in compared if each.verdict == verdict])
     )
     return textwrap.fill(
         f"At {ERRORS:g} standard errors of the difference, of {len(compared)} {what}: "
         f"{counts}.",
         88,
     )
+
+
+def _with_one_seed(of: Sequence[Comparison]) -> str:
+    """How many of them have one seed, whose error does not contain how seeds differ."""
+    single = sum(min(len(each.rows) for each in both) == 1 for both in of)
+    return f" ({single} with one seed)" if single else ""
 
 
 def line(compared: Comparison, result: str, reference: str) -> tuple[str, ...]:
@@ -137,7 +142,7 @@ def line(compared: Comparison, result: str, reference: str) -> tuple[str, ...]:
         f"{reference}: {shown(compared.reference)}",
         number(compared.difference),
         number(error),
-        number(in_errors, "z.1f"),
+        number(in_errors, "z.2f"),
         ", ".join(str(len(each.rows)) for each in compared),
         compared.verdict,
     )

@@ -29,6 +29,7 @@ class Table(NamedTuple):
         no record.
       reason: Why there is no number at a published setting; empty if there are all.
       note: What a reader of the results must know; shown below them.
+      answer: What the results say to the question, see `experiments.answers`.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Table(NamedTuple):
     measured: str = ""
     reason: str = ""
     note: str = ""
+    answer: str = ""
 
     @property
     def title(self) -> str:

@@ -23,7 +23,9 @@ change of the loss from windows of the trained length to the longest, each from 
 state; `extends` is the classification of each seed. The second has the loss at the
 longest windows, of zero states less that of carried states, and the number of seeds
 that extend, strongly or weakly. Errors are over documents or over seeds, whichever is
-larger, and of one seed over documents only; stale runs are excluded.
+larger, and of one seed over documents only; stale runs are excluded. The last columns
+have the loss after training with carried states less that after training from zero
+states, both on windows of the trained length from zero states.
 
 {changes}
 {against_zero}
@@ -92,7 +94,8 @@ def section(rows: Sequence[Row]) -> str:
     lines = against_zero(rows)
     head = (
         "trained with carried states", "seeds", "nats", "error", "in errors", "is",
-        "extends", "from zero states",
+        "extends", "from zero states", "at the trained length, nats", "error",
+        "in errors",
     )  # fmt: skip
     compared = tables.markdown([head, *lines]) if lines else ""
     return _SECTION.format(changes=changes, against_zero=compared)
@@ -106,7 +109,8 @@ def against_zero(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
     Returns:
       The cells: the experiment, seeds, difference of the losses, error, the difference
-      in errors, the verdict, and the numbers of seeds that extend.
+      in errors, the verdict, the numbers of seeds that extend, and the difference at
+      the trained length, its error, and it in errors.
     """
     found = {name_of(of[0]): of for of in _groups(rows)}
     return [
@@ -118,11 +122,12 @@ def against_zero(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def _groups(rows) -> Iterator[list[Row]]:
-    """The runs of each experiment, without stale ones."""
+    """The runs of each experiment, without stale ones and other lengths."""
     kept = [
         row
         for row in rows
-        if not row.get("stale") and any(x["split"] == _SPLIT for x in row["lengths"])
+        if not row.get("stale") and row["lengths"]
+        if row["lengths"][0]["trained"] in _losses(row, "zero")
     ]
     ordered = sorted(kept, key=lambda row: (in_order(row), row["seed"]))
     for _, of in itertools.groupby(ordered, name_of):
@@ -139,12 +144,63 @@ def _losses(row: Row, window_state: str) -> dict[int, Any]:
     }
 
 
+def of_length(of: Sequence[Row]) -> Change:
+    """Returns the change of the loss from the trained to the longest windows.
+
+    Args:
+      of: The runs of an experiment; their windows start from zero states.
+    """
+    measured = [_losses(row, "zero") for row in of]
+    trained, longest = of[0]["lengths"][0]["trained"], max(measured[0])
+    return change([_less(at[longest], at[trained]) for at in measured])
+
+
+def of_states(carried: Sequence[Row], zero: Sequence[Row]) -> Change:
+    """Returns the loss from zero states less that of carried states.
+
+    Args:
+      carried: Runs trained, and evaluated here, with carried states.
+      zero: Runs trained, and evaluated here at their longest windows, from zero states.
+    """
+    differences = []
+    for row, other in _pairs(carried, zero):
+        # With carried states the loss is the same at every length.
+        with_carry, from_zero = _losses(row, "carry"), _losses(other, "zero")
+        differences.append(
+            _less(from_zero[max(from_zero)], with_carry[max(with_carry)])
+        )
+    return change(differences)
+
+
+def at_trained_length(carried: Sequence[Row], zero: Sequence[Row]) -> Change:
+    """Returns the loss of windows of the trained length, all from zero states.
+
+    Args:
+      carried: Runs trained with carried states.
+      zero: Runs trained from zero states, whose loss is subtracted.
+    """
+    differences = []
+    for row, other in _pairs(carried, zero):
+        trained = row["lengths"][0]["trained"]
+        differences.append(
+            _less(_losses(row, "zero")[trained], _losses(other, "zero")[trained])
+        )
+    return change(differences)
+
+
+def _pairs(carried: Sequence[Row], zero: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """The runs of equal seeds."""
+    of_seed = {row["seed"]: row for row in zero}
+    return [(row, of_seed[row["seed"]]) for row in carried if row["seed"] in of_seed]
+
+
 def _extension(of: Sequence[Row]):
     """A line of the first table."""
     measured = [_losses(row, "zero") for row in of]
     trained, longest = of[0]["lengths"][0]["trained"], max(measured[0])
-    found = change([_less(at[longest], at[trained]) for at in measured])
-    verdicts = (at[longest]["extends"] for at in measured)
+    found = of_length(of)
+    # A split of one document has no interval that could classify it.
+    verdicts = (at[longest]["extends"] or "unknown" for at in measured)
     return (
         name_of(of[0]),
         str(found.n_seeds),
@@ -157,32 +213,24 @@ def _extension(of: Sequence[Row]):
 
 def _against_zero(carried: Sequence[Row], zero: Sequence[Row]):
     """A line of the second table; None without seeds in common."""
-    of_seed = {row["seed"]: row for row in zero}
-    pairs = [(row, of_seed[row["seed"]]) for row in carried if row["seed"] in of_seed]
-    if not pairs:
+    if not _pairs(carried, zero):
         return None
-    differences = []
-    for row, other in pairs:
-        # With carried states the loss is the same at every length.
-        with_carry, from_zero = _losses(row, "carry"), _losses(other, "zero")
-        differences.append(
-            _less(from_zero[max(from_zero)], with_carry[max(with_carry)])
-        )
-    found = change(differences)
+    found, equal = of_states(carried, zero), at_trained_length(carried, zero)
     verdict = {"rises": "better", "falls": "worse"}.get(found.verdict, found.verdict)
     return (
         name_of(carried[0]),
         str(found.n_seeds),
         *_cells(found),
         verdict,
-        *map(_extending, (carried, zero)),
+        *map(extending, (carried, zero)),
+        *_cells(equal),
     )
 
 
-def _extending(of: Sequence[Row]) -> str:
+def extending(of: Sequence[Row]) -> str:
     """How many seeds extend, weakly or strongly, with windows from zero states."""
     verdicts = [max(_losses(row, "zero").items())[1]["extends"] for row in of]
-    return f"{sum(each != 'none' for each in verdicts)} of {len(verdicts)}"
+    return f"{sum(each in ('weak', 'strong') for each in verdicts)} of {len(verdicts)}"
 
 
 def _cells(found: Change):

@@ -3,7 +3,15 @@
 import textwrap
 from collections.abc import Sequence
 
-from experiments import comparisons, dtypes, overview, result_tables, sections
+from experiments import (
+    comparisons,
+    dtypes,
+    overview,
+    reductions,
+    result_tables,
+    sections,
+)
+from experiments.answers import Records
 from experiments.coverage import Table
 from experiments.papers import HEADLINES, PAPERS
 from ssm_jax.cli import tables
@@ -16,12 +24,13 @@ _HEAD = """\
 deviation over seeds after ±; `theirs` is the result of the paper for the same model and
 training (`docs/papers/{name}.md` has what differs in the data and in the code);
 `baseline` is the majority class, the mean or the unigram model on the same split;
-`error` is a standard error, the larger one of that over examples and that over seeds:
-with one seed it does not contain how much seeds differ. `gain / error` is how much
-better than the baseline a result is, in standard errors. `hours` are those of training
-one seed. A note names the best result on the same data after as many steps if a result
-is within two standard errors of it. Stale results were measured before a correction
-that is named in the notes.
+`error` is a standard error: for accuracies the larger one of that over examples and
+that over seeds, for other metrics that over seeds. With one seed it does not contain
+how much seeds differ, and with three it has two degrees of freedom. `gain / error` is
+how much better than the baseline a result is, in standard errors. `hours` are those of
+training one seed, beside other processes on the machine. A note names the best result
+on the same data after as many steps if a result is within two standard errors of it.
+Stale results were measured before a correction that is named in the notes.
 Written by `python -m experiments.ledger` from the records in this directory.
 
 `command` trains an experiment: `RUN` is a new directory and `DATA` that of the data
@@ -57,8 +66,11 @@ def page(name: str, rows: Sequence[Row]) -> str:
     paper = PAPERS[name]
     of_paper = [row for row in rows if row["experiment"].startswith(f"{name}/")]
     found, parts, where = summaries(of_paper), [], {}
+    answers = Records(of_paper)
     for table in paper.tables:
         text, names = _of_table(table, found, set(where))
+        if text and (answer := answers.filled(table.answer)):
+            text = f"{answer}\n{text}"
         where |= dict.fromkeys(names - where.keys(), table.title)
         parts += [f"## {table.title}\n\n{text}"] if text else []
     further = [each for each in found if each.name not in where]
@@ -98,7 +110,8 @@ def _of_table(
         parts.append(result_tables.published(table.cells, found))
         names |= {*table.cells}
     if not before.issuperset(each.name for each in reduced):
-        parts += [_REDUCED, result_tables.smaller(reduced, found)]
+        changed = reductions.sentence(table, [each.name for each in reduced])
+        parts += [_REDUCED + changed, result_tables.smaller(reduced, found)]
         names |= {each.name for each in reduced}
     if names and table.note:
         parts.append(textwrap.fill(table.note, 88) + "\n")

@@ -18,7 +18,7 @@ PAPERS = {
 """The papers, by the name of their directory."""
 
 HEADLINES = (
-    "dlr/atomic:task=shift,size=demo",
+    "dlr/atomic:task=shift,size=small",
     "dlr/digits",
     "etsmlp/text:model=gate,size=small",
     "fru/mixture:curves=sines,model=fru,size=small",

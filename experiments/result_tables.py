@@ -11,8 +11,9 @@ from ssm_jax.cli.summary import Footnotes, Summary, number, shown
 
 NOT_RUN = "not run"
 COLUMNS = (
-    "experiment", "metric", "ours", "theirs", "error", "baseline", "gain / error",
-    "seeds", "steps", "hours", "device", "commit", "date", "notes", "command",
+    "experiment", "metric", "ours", "theirs", "ours - theirs", "error", "baseline",
+    "gain / error", "seeds", "steps", "hours", "device", "commit", "date", "notes",
+    "command",
 )  # fmt: skip
 
 
@@ -25,7 +26,7 @@ def published(cells: Sequence[str], found: Sequence[Summary]) -> str:
 
     Returns:
       Markdown: a line per experiment with our result beside that of the paper, followed
-      by the notes.
+      by the notes and how many results are better than their baselines.
     """
     of_name = {each.name: each for each in found}
     footnotes, lines = Footnotes(), []
@@ -34,8 +35,12 @@ def published(cells: Sequence[str], found: Sequence[Summary]) -> str:
         if cell in of_name:
             line = _line(of_name[cell], found, footnotes)
         theirs = config_named(cell).paper
-        lines.append(line | {"theirs": number(theirs, ".4g")})
-    return _table(COLUMNS, lines, footnotes)
+        line["theirs"] = number(theirs, ".4g")
+        if cell in of_name and theirs is not None:
+            line["ours - theirs"] = number(of_name[cell].mean - theirs, "+.4f")
+        lines.append(line)
+    results = [of_name[cell] for cell in cells if cell in of_name]
+    return f"{_table(COLUMNS, lines, footnotes)}{_better(results)}"
 
 
 def smaller(results: Sequence[Summary], found: Sequence[Summary]) -> str:
@@ -51,7 +56,7 @@ def smaller(results: Sequence[Summary], found: Sequence[Summary]) -> str:
     """
     footnotes = Footnotes()
     lines = [_line(each, found, footnotes) for each in results]
-    columns = [name for name in COLUMNS if name != "theirs"]
+    columns = [name for name in COLUMNS if "theirs" not in name]
     return f"{_table(columns, lines, footnotes)}{_better(results)}"
 
 

@@ -30,14 +30,16 @@ have 256 steps, those of Select and SelectFixed 144.
 
 {table}
 Of 256 test sequences of each task that of the highest loss, and the prediction of one
-layer of DLR of the reduced size. Drawn by `python -m experiments.dlr.figures.atomic`.
+layer of DLR of the reduced size, by step; R2 is that of the seed drawn, and dots are
+the values to be selected. Drawn by `python -m experiments.dlr.figures.atomic`.
 
 ![Input, target and prediction of eleven tasks]({picture})
 
 ## Higher-order tasks
 
-The runs of `size=small` above, by the height and the operator of each subtree, and the
-masks that they predict for the first test images. Drawn by
+The runs of `size=small` above, by the height and the operator of each subtree (the part
+of the values that is wrong; `RotaryAttention` is the local attention), and the masks
+that they predict for the first test images. Drawn by
 `python -m experiments.dlr.figures.error_by_height` and `segmentation`.
 
 ![Errors on ListOps-SubTrees by height and operator]({trees})
@@ -49,8 +51,8 @@ masks that they predict for the first test images. Drawn by
 _LEARNING = """\
 ## Error by step
 
-The curves of figures 6 to 8, of the runs above whose records have them: the part of the
-validation split that is misclassified; one seed. Drawn by
+The curves of figures 6 to 8, of the units that were run: the part of the validation
+split that is misclassified; one seed. Drawn by
 `python -m experiments.fru.figures.learning`.
 
 ![Validation error by step of each unit]({picture})
@@ -68,7 +70,7 @@ documents excludes 0. States are carried within spans of at least the maximum le
 reset between spans. Perplexities are those of the mean loss over seeds, per byte for
 `size=small` and `size=tiny`.
 
-![Perplexity by length; columns are models, colours training lengths]({picture})
+![Perplexity by length: columns are models, rows evaluations]({picture})
 """
 
 

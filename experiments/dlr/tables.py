@@ -1,6 +1,7 @@
 """Tables and figures of the paper on DLR."""
 
 from experiments.coverage import Paper, Table, cells
+from experiments.dlr import answers
 
 _ATOMIC = (
     "shift", "cumsum", "cummax", "select_fixed", "solve_fixed", "reverse", "solve",
@@ -32,6 +33,7 @@ PAPER = Paper(
             reduced=(_SMALL_ATOMIC,),
             references=(r"dlr/atomic:task=\w+,size=small",),
             reason=_GPU,
+            answer=answers.TABLE_1,
         ),
         Table(
             "Table 2",
@@ -45,6 +47,7 @@ PAPER = Paper(
             reduced=(r"dlr/long_shift:.*size=small",),
             programs=("python -m benchmarks --suite=long_shift",),
             reason=_GPU,
+            answer=answers.TABLE_2,
         ),
         Table(
             "Table 3",
@@ -66,6 +69,7 @@ PAPER = Paper(
                 r"dlr/pathfinder_segmentation:pixels=64,size=small",
             ),
             reason=_GPU,
+            answer=answers.TABLE_3,
         ),
         Table(
             "Table 4",
@@ -97,6 +101,7 @@ PAPER = Paper(
             "and its experts choose among the tokens of a batch, later ones included: "
             "the perplexity per byte is not that of a causal model, and is comparable "
             "with no other one.",
+            answer=answers.TABLE_5,
         ),
         Table(
             "Table 6",
@@ -111,6 +116,7 @@ PAPER = Paper(
             ),
             reduced=(r"dlr/atomic:.*model=attention_feedforward.*size=small",),
             reason=_GPU,
+            answer=answers.TABLE_6,
         ),
         Table(
             "Table 7",

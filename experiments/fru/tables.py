@@ -1,6 +1,7 @@
 """Tables and figures of the paper on the FRU."""
 
 from experiments.coverage import Paper, Table, cells
+from experiments.fru import answers
 
 _UNITS = ("fru", "sru", "lstm", "rnn")
 _GPU = "needs a GPU"
@@ -30,6 +31,7 @@ PAPER = Paper(
             references=(r"fru/pixel_mnist:inputs=pixels,model=fru(,size=\w+)?",),
             reason=_GPU,
             note=_SPLIT,
+            answer=answers.TABLE_1,
         ),
         Table(
             "Table 2",
@@ -40,6 +42,7 @@ PAPER = Paper(
             references=(r"fru/pixel_mnist:inputs=permuted,model=fru(,size=\w+)?",),
             reason=_GPU,
             note=_SPLIT,
+            answer=answers.TABLE_2,
         ),
         Table(
             "Table 3",
@@ -51,6 +54,7 @@ PAPER = Paper(
             references=(r"fru/imdb:model=fru", r"fru/imdb:model=fru,size=small"),
             note="The last word of a review is its last step here; the units of the "
             "authors also process the padding after it.",
+            answer=answers.TABLE_3,
         ),
         Table(
             "Figures 3 and 4",
@@ -64,6 +68,7 @@ PAPER = Paper(
             reduced=(r"fru/mixture:.*size=small",),
             references=_MIXTURE,
             reason=_CURVES,
+            answer=answers.FIGURES_3_AND_4,
         ),
         Table(
             "Figures 10 and 11",
@@ -76,6 +81,7 @@ PAPER = Paper(
             note="The paper names the numbers 5, 10 and 20 of frequencies, and prints "
             "their ranges in the legends of its curves only; here they are from 0.25 "
             "to 25.",
+            answer=answers.FIGURES_10_AND_11,
         ),
         Table(
             "Figure 12",

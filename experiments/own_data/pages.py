@@ -28,6 +28,9 @@ days of it and of the weather (`size=small`). The last 20 % of the five years, f
 January 2014, are the test split. The baseline `last value` repeats the last value
 before the forecast, `seasonal` the last 24 hours.
 
+One hour ahead no model has a smaller absolute error than the last value; over all 24
+hours the four have smaller ones than both baselines, and do not differ.
+
 {tables}
 Above, forecasts of the next 24 hours, each from a dotted line on, beside the measured
 values; below, the errors by the hour ahead, with the sample standard deviation over

@@ -36,12 +36,12 @@ def test_ablations_are_compared_with_the_full_model_at_three_standard_errors():
     sentence, table = text.split("\n\n")
     assert " ".join(sentence.split()) == (
         "At 3 standard errors of the difference, of 2 results beside their reference: "
-        "1 below, 1 within."
+        "1 below (1 with one seed), 1 within (1 with one seed)."
     )
     no_beta, real = cells(table)[1:]
     assert no_beta[0].startswith("etsmlp/listops:ablation=no_beta")
     assert no_beta[2] == "etsmlp/listops:size=small: 0.6200"
-    assert no_beta[3:] == ["-0.2200", "0.0154", "-14.3", "1, 1", "below"]
+    assert no_beta[3:] == ["-0.2200", "0.0154", "-14.27", "1, 1", "below"]
     assert real[3:] == ["-0.0100", "0.0154", "-0.6", "1, 1", "within"]
 
 
@@ -114,12 +114,36 @@ def test_change_of_the_loss_and_carried_against_zero_states():
         "one seed",
         "2 of 2",
         "0 of 1",
+        # Of windows of 16 tokens from zero states, on which both have the same loss.
+        "+0.0000",
+        "0.0000",
+        "",
     ]
 
 
 def test_stale_and_unmeasured_runs_are_left_out():
-    row = by_length("carry", 0, {16: [2.0]}) | {"stale": "Of other data."}
-    assert extension.section([row, ROW]) == ""
+    stale = by_length("carry", 0, {16: [2.0]}) | {"stale": "Of other data."}
+    without_trained_length = by_length("zero", 0, {32: [2.0], 128: [2.0]})
+    assert extension.section([stale, without_trained_length, ROW]) == ""
+
+
+def test_one_document_does_not_classify_a_run():
+    row = by_length("zero", 0, {16: [2.0], 32: [1.9]}, extends=None)
+    (line,) = cells(extension.section([row]).split("\n\n")[1])[1:]
+    assert line[-1] == "unknown"
+    assert extension.extending([row]) == "0 of 1"
+
+
+def test_a_standard_error_of_zero_is_known():
+    rows = [
+        listops(f"ablation={name},", value) | {"seed": seed}
+        for name, value in (("real", 1.0), ("no_beta", 0.5))
+        for seed in (0, 1)
+    ]
+    compared = comparisons.Comparison(*summaries(rows)[::-1])
+    assert compared.result.error == 0 or compared.reference.error == 0
+    assert compared.error is not None
+    assert compared.verdict != "unknown"
 
 
 def test_error_of_a_change_is_the_larger_of_documents_and_seeds():
