@@ -37,7 +37,8 @@ def draw() -> Figure:
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     axes.minorticks_off()
     axes.set_ylim(bottom=0)
-    plain(axes, title="iterations until convergence", x="length, steps")
+    axes.plot([], [], "o", color="black", fillstyle="none", label="not converged")
+    plain(axes, title="iterations of the solver", x="length, steps")
     axes.legend(fontsize=SMALL, frameon=False)
     return drawn
 

@@ -1,4 +1,4 @@
-"""Perplexity by length of DLR, ETSMLP, FRU and GRU, with carried or zero states.
+"""Perplexity by length of DLR, CES, FRU and GRU, trained with carried or zero states.
 
     python -m experiments.longssm.figures.carried --output=carried.png
 
@@ -13,7 +13,7 @@ from experiments.longssm.figures import lengths
 
 
 def draw() -> Figure:
-    """Plots all curves: one column per model, text order above, shuffled below."""
+    """Plots all curves: one column per model, one row per evaluation."""
     return lengths.of_size("tiny")
 
 

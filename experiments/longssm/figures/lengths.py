@@ -1,14 +1,14 @@
-"""Perplexity by length, trained and evaluated with carried or with zero states.
+"""Perplexity by length, trained with carried or from zero states.
 
     python -m experiments.longssm.figures.lengths --output=lengths.png
 
 The question of the paper: does a model that is trained on short windows evaluate long
 texts as well as one trained on long windows, and is it sufficient to carry states
-between batches? As in the paper, models trained and evaluated with carried states are
-compared with models trained and evaluated with zero states. Top: windows in the order
-of the text, where carried states give one value for all lengths. Bottom: shuffled
-windows, where carried states belong to another place of the text, and the values with
-zero states are those of the top. Columns are models, colours training lengths.
+between batches? Rows are evaluations: on top each window from a zero state; below
+states carried over windows in shuffled order, so that they are those of another place
+of the text. Carried over windows in the order of the text, the loss is the same at all
+lengths, that of the longest windows. Columns are models, colours training lengths,
+lines the states of the training.
 
 Statements of the paper: training on longer windows is generally better, with carried
 states too, but not necessary for a loss that does not increase with the length (section
@@ -43,45 +43,49 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from experiments import drawing
 from experiments.longssm.text import Variant
-from ssm_jax.plots.style import COLUMN, PAGE, SMALL, figure, plain
+from ssm_jax.plots.style import COLUMN, PAGE, PALETTE, SMALL, figure, plain
 from ssm_jax.variants import parse_variant
 
 RECORDS = Path(__file__).parents[2] / "results" / "longssm"
-_WINDOW_STATES = {
-    "carry": ("-", "trained and evaluated with carried states"),
-    "zero": (":", "trained and evaluated from zero states"),
+_TRAINED = {"carry": ("-", "with carried states"), "zero": (":", "from zero states")}
+"""Lines and names of the states of the training."""
+_EVALUATIONS = {
+    ("zero", "text"): "windows\nfrom zero states",
+    ("carry", "shuffled"): "shuffled\nwindows, carried states",
 }
-_ORDERS = {"text": "in order", "shuffled": "shuffled"}
+"""Labels by the initial states and the order of the windows of an evaluation."""
+_NAMES = {
+    "dlr": "DLR", "ets": "CES", "fru": "FRU", "gru": "GRU", "mamba": "Mamba",
+    "s5": "S5",
+}  # fmt: skip
 
 
 class Curve(NamedTuple):
     """Perplexity of one model against the window length of the evaluation.
 
     Attributes:
-      model: Name and size of the model.
+      model: Name of the model.
       trained: Window length of training, in tokens.
-      window_state: Initial state of the windows, in training and evaluation.
-      order: Order of the windows in evaluation.
+      state_init: Initial states of training, ``"carry"`` or ``"zero"``.
+      evaluation: Initial states and order of the windows of the evaluation.
       lengths: Window lengths of the evaluation, in tokens.
       perplexities: Perplexity at each length, averaged over seeds.
     """
 
     model: str
     trained: int
-    window_state: str
-    order: str
+    state_init: str
+    evaluation: tuple[str, str]
     lengths: list[int]
     perplexities: list[float]
 
 
 def curves(records: Path = RECORDS, size: str = "small") -> list[Curve]:
-    """Reads the curves of all models evaluated with the window state of training.
+    """Reads the curves of all models and evaluations.
 
     Args:
       records: Directory of the records.
@@ -90,32 +94,22 @@ def curves(records: Path = RECORDS, size: str = "small") -> list[Curve]:
     Raises:
       ValueError: There are no such records.
     """
-    found: defaultdict[tuple[str, int, str, str], defaultdict[int, list[float]]]
+    found: defaultdict[
+        tuple[str, int, str, tuple[str, str]], defaultdict[int, list[float]]
+    ]
     found = defaultdict(lambda: defaultdict(list))
     for path in sorted(records.glob("text.*.jsonl")):
         row: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
         run = parse_variant(row["variant"], Variant)
-        start = run.state_init
         if row.get("stale") or run.rows is None or run.order == "shuffled":
             continue
-        if run.size != size:
+        if run.size != size or run.state_init not in _TRAINED:
             continue
-        if start not in _WINDOW_STATES:
-            continue
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        lines = [line for line in lines if line["split"] == "test"]
-        for order in _ORDERS if lines else ():
-            # The loss from zero states does not depend on the order of the windows.
-            way = (start, order if start == "carry" else "text")
-            at = {
-                line["length"]: line["loss"]
-                for line in lines
-                if (line["window_state"], line["order"]) == way
-            }
-            curve = found[f"{run.model} {run.size}", run.length, start, order]
-            for length in {line["length"] for line in lines}:
-                # With carried states in order, one length is measured for all.
-                curve[length].append(at.get(length, at[max(at)]))
+        for line in map(json.loads, path.read_text().splitlines()):
+            evaluation = (line["window_state"], line["order"])
+            if line["split"] == "test" and evaluation in _EVALUATIONS:
+                curve = found[run.model, run.length, run.state_init, evaluation]
+                curve[line["length"]].append(line["loss"])
     if not found:
         raise ValueError(
             f"`records` must hold runs of `rows=32` by length, got none in {records}; "
@@ -129,7 +123,7 @@ def curves(records: Path = RECORDS, size: str = "small") -> list[Curve]:
 
 
 def draw() -> Figure:
-    """Plots all curves: one column per model, text order above, shuffled below."""
+    """Plots all curves: one column per model, one row per evaluation."""
     return of_size("small")
 
 
@@ -142,37 +136,38 @@ def of_size(size: str) -> Figure:
     found = curves(size=size)
     models = sorted({curve.model for curve in found})
     windows = sorted({curve.trained for curve in found})
-    shades = colormaps["viridis"]
-    colours = {
-        n: to_hex(shades(0.85 * i / len(windows))) for i, n in enumerate(windows)
-    }
+    colours = dict(zip(windows, PALETTE, strict=False))
     drawing = figure(min(PAGE, max(COLUMN, 2.2 * len(models))), 4.6)
     panels = drawing.subplots(2, len(models), sharex=True, sharey="col", squeeze=False)
     for curve in found:
-        row, column = [*_ORDERS].index(curve.order), models.index(curve.model)
-        one_height = (curve.window_state, curve.order) == ("carry", "text")
-        panels[row][column].semilogx(
+        row = [*_EVALUATIONS].index(curve.evaluation)
+        panels[row][models.index(curve.model)].semilogx(
             curve.lengths,
             curve.perplexities,
             color=colours[curve.trained],
-            linestyle=_WINDOW_STATES[curve.window_state][0],
-            marker=None if one_height else "o",
+            linestyle=_TRAINED[curve.state_init][0],
+            marker="o",
             markersize=3,
         )
-    ticks = sorted({n for curve in found for n in curve.lengths})
+    shortest, longest = (
+        f(n for each in found for n in each.lengths) for f in (min, max)
+    )
+    ticks = [shortest * 8**i for i in range(9) if shortest * 8**i <= longest]
+    labels = [*_EVALUATIONS.values()]
     for (row, column), axes in np.ndenumerate(panels):
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], rotation=45)
         axes.minorticks_off()
         plain(
             axes,
-            title=f"{models[column]}, {[*_ORDERS.values()][row]}",
+            title="" if row else _NAMES[models[column]],
             x="tokens of a window" if row else "",
-            y="" if column else "perplexity",
+            y="" if column else f"perplexity of {labels[row]}",
         )
     for window, colour in colours.items():
-        panels[0][0].plot([], [], color=colour, label=f"trained on {window}")
-    for line, name in _WINDOW_STATES.values():
-        panels[0][0].plot([], [], color="black", linestyle=line, label=name)
+        panels[0][0].plot([], [], color=colour, label=f"trained on {window} tokens")
+    for line, name in _TRAINED.values():
+        label = f"trained {name}"
+        panels[0][0].plot([], [], color="black", linestyle=line, label=label)
     drawing.legend(loc="outside lower center", frameon=False, ncols=2, fontsize=SMALL)
     return drawing
 
