@@ -27,6 +27,8 @@ class Table(NamedTuple):
       programs: Commands that draw or measure it without a published or reduced run.
       measured: Title of the section with the record of its programs; empty if there is
         no record.
+      picture: What its first program draws, in ``experiments/results``; empty if it is
+        not drawn on the page.
       reason: Why there is no number at a published setting; empty if there are all.
       note: What a reader of the results must know; shown below them.
       answer: What the results say to the question, see `experiments.answers`.
@@ -40,6 +42,7 @@ class Table(NamedTuple):
     references: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     measured: str = ""
+    picture: str = ""
     reason: str = ""
     note: str = ""
     answer: str = ""

@@ -118,6 +118,8 @@ def _here(
         yield f"[reduced](#{link}): {len(reduced)}{_stale(reduced)}"
     if table.measured:
         yield f"[measured](#{anchor(table.measured)}), at a reduced size"
+    elif table.picture:
+        yield f"[drawn](#{anchor(table.title)})"
     elif table.programs and not results_of(table):
         yield "a program"
 

@@ -113,6 +113,9 @@ def _of_table(
         changed = reductions.sentence(table, [each.name for each in reduced])
         parts += [_REDUCED + changed, result_tables.smaller(reduced, found)]
         names |= {each.name for each in reduced}
+    if table.picture:
+        drawn = f"Drawn by `{table.programs[0]}`."
+        parts.append(f"{drawn}\n\n![{table.subject}]({table.picture})\n")
     if names and table.note:
         parts.append(textwrap.fill(table.note, 88) + "\n")
     if names and (compared := comparisons.section(table, found)):

@@ -52,3 +52,9 @@ FIGURES_10_AND_11 = (
     f"above it by {{errors {_ROWS}=sru {_ROWS}=fru}} errors over examples, the LSTM by "
     f"{{errors {_ROWS}=lstm {_ROWS}=fru}}, and the RNN is equal. One seed each."
 )
+FIGURE_9 = (
+    "Fourteen waves approximate the polynomial better than fourteen decays, with small "
+    "weights. Against the theorem, whose bound for any number of decays is the dashed "
+    "line, decays approximate it, too: their error falls with their number, and their "
+    "weights become large."
+)

@@ -142,6 +142,8 @@ PAPER = Paper(
             "a polynomial that decays do not approximate",
             "how many decays and waves approximate it?",
             programs=(f"{_FIGURES}.expressive",),
+            picture="fru/expressive.png",
+            answer=answers.FIGURE_9,
             reason=_CURVES,
         ),
     ),

@@ -147,6 +147,8 @@ PAPER = Paper(
             "zero states and carried states",
             "how do the two differ?",
             programs=(f"{_FIGURES}.extrapolation",),
+            picture="longssm/extrapolation.png",
+            answer=answers.FIGURE_3,
             reason="a diagram; no results",
         ),
     ),

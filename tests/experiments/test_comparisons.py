@@ -42,7 +42,7 @@ def test_ablations_are_compared_with_the_full_model_at_three_standard_errors():
     assert no_beta[0].startswith("etsmlp/listops:ablation=no_beta")
     assert no_beta[2] == "etsmlp/listops:size=small: 0.6200"
     assert no_beta[3:] == ["-0.2200", "0.0154", "-14.27", "1, 1", "below"]
-    assert real[3:] == ["-0.0100", "0.0154", "-0.6", "1, 1", "within"]
+    assert real[3:] == ["-0.0100", "0.0154", "-0.65", "1, 1", "within"]
 
 
 def test_of_several_references_the_nearest_is_compared():
