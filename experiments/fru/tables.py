@@ -97,7 +97,7 @@ PAPER = Paper(
                 r"fru/frequencies:.*frequency_max=196,size=small",
             ),
             reason=f"{_GPU}; {_CURVES}",
-            note="Reduced runs have 196 steps, and frequencies up to 25 or up to 196.",
+            answer=answers.FIGURE_12,
         ),
         Table(
             "Figure 1",

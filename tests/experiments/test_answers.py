@@ -173,6 +173,12 @@ class TestFRU:
             mean(f"{FRU}rows,model=fru")
         )
 
+    def test_range_of_the_frequencies(self):
+        low = "fru/frequencies:inputs=pixels,n_frequencies=20,size=small"
+        high = low.replace("size", "frequency_max=196,size")
+        assert len(values(low)) == len(values(high)) == 3
+        assert verdict(low, high) == "within"
+
 
 class TestLongSSM:
     @pytest.mark.parametrize("length", [16, 32])
