@@ -65,7 +65,7 @@ def _step_ms(length, d_state, repeats):
     )
     run, state = create(model, task, Optimizer(learning_rate=1e-4), seed=0)
     step = jax.jit(functools.partial(train_step, run))
-    batch = task.batch("train", 0, BATCH_SIZE, seed=0)
+    batch = jax.device_put(task.batch("train", 0, BATCH_SIZE, seed=0))
     return _median_ms(lambda _: jax.block_until_ready(step(state, batch)), repeats)
 
 

@@ -55,6 +55,13 @@ def test_bytes_are_of_temporaries_and_results():
     assert row["forward_s"] > 0 and row["forward_compile_s"] > 0
 
 
+def test_timed_calls_copy_no_argument_to_the_device():
+    x = np.arange(6, dtype=np.float32)[::2]
+    with jax.transfer_guard_host_to_device("disallow"):
+        measure("forward", jnp.sin, x, repeats=1)
+        scans.compared(jnp.multiply, lambda a, b: b * a, x, x, repeats=1)
+
+
 @pytest.mark.full
 def test_both_forms_of_the_kernel_are_exact_and_their_ratio_is_taken():
     usual, ours, ratio = kernels.modal_kernel_rows(64, d=2, n=3, repeats=1)
