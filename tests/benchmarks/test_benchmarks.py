@@ -9,6 +9,7 @@ from flax.core import meta
 
 from benchmarks import (
     decoding,
+    finite,
     generators,
     huge_pages,
     iterations,
@@ -249,3 +250,16 @@ def test_long_text_has_one_loss_in_pieces_and_at_once(monkeypatch):
     assert row["error"] < 1e-5
     for way in language.WAYS:
         assert row[f"{way}_s"] > 0 and row[f"{way}_bytes"] > 1e6
+
+
+def test_drawn_state_of_an_fru_is_at_the_first_step(monkeypatch):
+    drawn = []
+
+    def bad(recurrence, params, x, state, weights, *, method):
+        drawn.append(state)
+        return {"": np.zeros(len(x), bool), "x": np.zeros(len(x), bool)}
+
+    monkeypatch.setattr(finite, "_bad", bad)
+    finite.count(finite.RECURRENCES["fru"], 1.0, 1, length=4)
+    (state,) = drawn
+    assert np.all(state[..., -1] == 0) and np.all(state[..., :-1] != 0)
