@@ -6,7 +6,7 @@ import pytest
 from absl import flags
 
 import benchmarks.__main__ as benchmark
-from benchmarks import finite
+from benchmarks import finite, language
 from tests.bad_inputs import refuses
 from tests.cli import programs
 
@@ -55,3 +55,39 @@ def test_figure_of_another_suite_is_refused():
 def test_option_that_a_suite_does_not_have_is_refused(option):
     with refuses("--options", option, rule="positive integer and one of the names n,"):
         run("--suite=recurrence", f"--options={option}")
+
+
+def test_rows_before_an_error_are_written(monkeypatch, tmp_path, capsys):
+    def rows(length, *, repeats):
+        yield {"what": "one", "length": length, "seconds": 0.5}
+        raise RuntimeError("the second fails")
+
+    monkeypatch.setitem(benchmark.SUITES, "powers", (rows, (7,)))
+    monkeypatch.setattr(language, "in_a_fresh_process", lambda run: {"commit": "abc"})
+    output = tmp_path / "rows.json"
+    with pytest.raises(RuntimeError, match="the second fails"):
+        run("--suite=powers", "--repeats=3", f"--output={output}")
+    assert json.loads(output.read_text()) == {
+        "commit": "abc",
+        "suite": "powers",
+        "repeats": 3,
+        "rows": [{"what": "one", "length": 7, "seconds": 0.5}],
+    }
+    assert "what one, length 7, seconds 0.5" in capsys.readouterr().err
+
+
+def test_commit_is_that_before_the_measurement(monkeypatch, tmp_path):
+    called = []
+
+    def rows(length, *, repeats):
+        called.append("rows")
+        yield {"what": "one"}
+
+    def environment(run):
+        called.append(run.__name__)
+        return {}
+
+    monkeypatch.setitem(benchmark.SUITES, "powers", (rows, (7,)))
+    monkeypatch.setattr(language, "in_a_fresh_process", environment)
+    run("--suite=powers")
+    assert called == ["environment", "rows"]
