@@ -178,7 +178,7 @@ def test_generators_are_known_by_the_steps_of_their_sequences():
 
 @pytest.mark.nightly
 def test_atomic_batches_are_timed_against_a_step_of_the_model():
-    rows = synthetic.task_rows(24, d_state=4, repeats=1)
+    rows = list(synthetic.task_rows(24, d_state=4, repeats=1))
     assert {row["task"] for row in rows} == set(synthetic.TASKS)
     for row in rows:
         assert row["batch_ms"] > 0

@@ -91,3 +91,10 @@ def test_commit_is_that_before_the_measurement(monkeypatch, tmp_path):
     monkeypatch.setattr(language, "in_a_fresh_process", environment)
     run("--suite=powers")
     assert called == ["environment", "rows"]
+
+
+def test_lengths_are_refused_before_the_first_is_measured():
+    with refuses("lengths", 4096, rule="more than 4096"):
+        run("--suite=lengths", "--lengths=8192", "--lengths=4096")
+    with refuses("lengths", 784, rule="of 1024, 16384, 2000, 8192"):
+        run("--suite=generators", "--lengths=1024", "--lengths=784")
