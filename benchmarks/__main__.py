@@ -109,12 +109,14 @@ the output is the sequential one. Recorded in ``experiments/benchmarks/scaled.js
 `benchmarks.compilation` is a program of its own: every experiment compiled for GPUs and
 TPUs that need not be there.
 
-Results depend on the machine and its load; ``--output`` writes them with a description
-of the machine.
+Results depend on the machine and its load; ``--output`` has them with a description of
+the machine, and is written after each row.
 """
 
 import inspect
+import itertools
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -150,6 +152,7 @@ from benchmarks.measurement import Row
 from ssm_jax import plots
 from ssm_jax.cli import app
 from ssm_jax.cli.outputs import PICTURES, check_writable
+from ssm_jax.files import write_text
 from ssm_jax.training import environment
 
 SUITES = {
@@ -179,7 +182,11 @@ SUITES = {
     "finite": (finite.finite_rows, (48,)),
     "scaled": (scaled.scaled_rows, (200, 1000)),
 }
-"""The suites, and the lengths that each measures if not told others."""
+"""The suites, and the lengths that each measures if not told others.
+
+A call of a suite checks the length and measures nothing; rows are measured when they
+are iterated over.
+"""
 
 
 def define_flags() -> None:
@@ -191,7 +198,7 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "repeats",
         7,
-        "Timings per row; the median counts.",
+        "Timings per row; the suite takes their median or their minimum.",
         lower_bound=1,
     )
     flags.DEFINE_list(
@@ -239,7 +246,7 @@ def read_options(suite: Callable[..., Any], given: Sequence[str]) -> dict[str, i
 
 
 def main(argv):
-    """Runs the suite of ``--suite`` and prints its rows."""
+    """Runs the suite of ``--suite``; prints and writes each row."""
     del argv
     values = flags.FLAGS
     name = values.suite
@@ -252,20 +259,26 @@ def main(argv):
     check_writable("figure", values.figure, PICTURES)
     suite, lengths = SUITES[name]
     options = read_options(suite, values.options)
-    rows = [
-        row
+    # All calls before the first measurement, since they check the lengths.
+    found = [
+        suite(length, repeats=values.repeats, **options)
         for length in values.lengths or lengths
-        for row in suite(length, repeats=values.repeats, **options)
     ]
+    # Before the first measurement, since a commit may follow meanwhile; in a process of
+    # its own, since the processes of some suites need the memory of the device.
+    record = language.in_a_fresh_process(environment)
+    record |= {"suite": name, "repeats": values.repeats}
+    record |= {"options": options} if options else {}
+    rows = record["rows"] = []
+    for row in itertools.chain.from_iterable(found):
+        rows.append(row)
+        print(", ".join(f"{key} {_cell(row[key])}" for key in row), file=sys.stderr)
+        if values.output:
+            # After each row: an interrupted run keeps what it has measured.
+            write_text(Path(values.output), json.dumps(record, indent=2) + "\n")
     print(table(rows))
-    if values.output:
-        found = {"suite": name, "repeats": values.repeats}
-        found |= {"options": options} if options else {}
-        found |= {"rows": rows}
-        text = json.dumps(environment() | found, indent=2)
-        Path(values.output).write_text(text + "\n")
     if values.figure:
-        plots.save(plots.throughput(rows, environment()["device"]), Path(values.figure))
+        plots.save(plots.throughput(rows, record["device"]), Path(values.figure))
 
 
 def _cell(value):

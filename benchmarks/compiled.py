@@ -1,7 +1,7 @@
 """What the programs that compile for GPUs and TPUs, and run nothing, share."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import jax
 from jax.sharding import SingleDeviceSharding
 
 from benchmarks.measurement import Row
-from ssm_jax.training import environment
+from ssm_jax.files import write_text
 
 
 def placed(leaf: Any, device: Any) -> Any:
@@ -24,13 +24,20 @@ def placed(leaf: Any, device: Any) -> Any:
 
 
 def record(
-    file: Path, suite: str, rows: Sequence[Row], what: Callable[[Row], object]
+    file: Path,
+    suite: str,
+    measured: Mapping[str, Any],
+    rows: Sequence[Row],
+    what: Callable[[Row], object],
 ) -> None:
     """Writes rows to a record, of which it keeps the rows of other programs.
 
     Args:
       file: JSON file of the record.
       suite: Name of the suite.
+      measured: The environment in which the rows were compiled. That of the kept rows
+        may be another, so that each row has its own commit and version of JAX; rows
+        recorded before this was so have no commit.
       rows: What was compiled.
       what: Returns what a row is of: rows of the record with the same are replaced.
     """
@@ -38,4 +45,4 @@ def record(
     replaced = {what(row) for row in rows}
     kept = [row for row in kept if what(row) not in replaced]
     found = {"suite": suite, "rows": [*kept, *rows]}
-    file.write_text(json.dumps(environment() | found, indent=1) + "\n")
+    write_text(file, json.dumps({**measured, **found}, indent=1) + "\n")

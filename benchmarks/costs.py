@@ -30,6 +30,7 @@ from ssm_jax import aot
 from ssm_jax.cli import app
 from ssm_jax.kernels import LogDecay, compiling_for, costs
 from ssm_jax.recurrences import GRU
+from ssm_jax.training import environment
 
 RECORDS = Path(__file__).parents[1] / "experiments" / "benchmarks" / "costs.json"
 
@@ -49,15 +50,21 @@ def main(argv):
     values = flags.FLAGS
     target, file = aot.parse_target(values.target), Path(values.output)
     aot.prepare(target)
+    measured = environment()  # A commit may follow while programs are compiled.
+    of_call = {
+        "target": target.text,
+        "commit": measured["commit"],
+        "jax": jax.__version__,
+    }
     device = aot.topology_devices(target)[0]
     rows = []
     platform = target.device.platform
     counted = cost_rows(device, platform), nonlinear_rows(device, platform)
     for row in itertools.chain(*counted):
-        rows.append({"target": target.text, "jax": jax.__version__} | row)
+        rows.append(of_call | row)
         print(f"{row['what']}, {row['method']}, {row['length']}", file=sys.stderr)
     print(table(rows))
-    record(file, "costs", rows, lambda row: row["target"])
+    record(file, "costs", measured, rows, lambda row: row["target"])
 
 
 def cost_rows(device: Any, platform: str) -> Iterator[Row]:

@@ -45,10 +45,9 @@ def decoding_rows(n_tokens: int, *, repeats: int) -> Iterable[Row]:
         start = partial(generate, model, variables, prompts)
         by_block, by_token = start(), start(block_size=1)
         first = next(by_block), next(by_token)
+        tokens = jax.device_put(first[0].tokens)
         texts = {
-            "loop": partial(
-                loop, model, n_tokens, variables, first[0].tokens, first[0].state
-            ),
+            "loop": partial(loop, model, n_tokens, variables, tokens, first[0].state),
             "blocks": partial(_texts, by_block, n_tokens),
             "tokens": partial(_texts, by_token, n_tokens),
         }

@@ -28,6 +28,7 @@ from ssm_jax.recurrences import (
     DampedEMA,
     ExponentialSmoothing,
     GatedLinearAttention,
+    Nonlinear,
     Recurrence,
     SelectiveSSM,
 )
@@ -175,7 +176,7 @@ def count(
     state = recurrence.initial_state((), d_in)
     if state is not None:
         state = _normal(rng, shape, state)
-        if getattr(recurrence, "counts", False):
+        if isinstance(recurrence, Nonlinear) and recurrence.tracks_position:
             state[..., -1] = 0  # the number of the first step
     out = jax.eval_shape(recurrence.apply, init, x[0, 0])
     weights = jax.tree.map(functools.partial(_normal, rng, ()), out)

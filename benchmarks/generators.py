@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -44,7 +45,7 @@ GENERATORS = {
 """By the steps of a sequence."""
 
 
-def generator_rows(length: int, *, repeats: int) -> list[Row]:
+def generator_rows(length: int, *, repeats: int) -> Iterable[Row]:
     """Times the generation of blocks of examples of one task.
 
     Args:
@@ -52,7 +53,7 @@ def generator_rows(length: int, *, repeats: int) -> list[Row]:
       repeats: Number of timed blocks, after one that is not timed.
 
     Returns:
-      One row: the task, and examples per second.
+      One row, measured when it is iterated over: the task, and examples per second.
 
     Raises:
       ValueError: No task has this length.
@@ -63,10 +64,16 @@ def generator_rows(length: int, *, repeats: int) -> list[Row]:
             "they say the task."
         )
     name, draw = GENERATORS[length]
+    return _rows(length, name, draw, repeats)
+
+
+def _rows(
+    length: int, name: str, draw: Callable[[int], int], repeats: int
+) -> Iterable[Row]:
     draw(0)
     rates = []
     for seed in range(1, repeats + 1):
         start = time.perf_counter()
         n = draw(seed)
         rates.append(n / (time.perf_counter() - start))
-    return [{"steps": length, "examples_per_s": statistics.median(rates), "task": name}]
+    yield {"steps": length, "examples_per_s": statistics.median(rates), "task": name}

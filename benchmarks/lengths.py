@@ -25,18 +25,30 @@ def length_rows(length: int, *, width: int = 16, repeats: int) -> Iterable[Row]:
     """Times one sequence through each layer, beside one of `SHORTEST` steps.
 
     Args:
-      length: Number of steps.
+      length: Number of steps, more than `SHORTEST`.
       width: Number of channels.
       repeats: Number of timed turns of the two lengths.
 
-    Yields:
+    Returns:
       A row for each layer, of the output (``forward``) and of the sum of its squares
       with the gradient in parameters and input (``grad``): nanoseconds per step and
       channel, the exponent, such that the time of `SHORTEST` steps times
       ``(length / SHORTEST) ** exponent`` is that of ``length`` steps, and bytes per
       step and channel of temporary memory and results; and the quotient of the times
-      of both. Times are minima.
+      of both. Times are minima. They are measured when they are iterated over.
+
+    Raises:
+      ValueError: ``length`` is not more than `SHORTEST`.
     """
+    if length <= SHORTEST:
+        raise ValueError(
+            f"`lengths` must be more than {SHORTEST}, the length that all are compared "
+            f"to, got {length}; give longer ones."
+        )
+    return _rows(length, width, repeats)
+
+
+def _rows(length: int, width: int, repeats: int) -> Iterable[Row]:
     for name, layer in LAYERS.items():
         logging.info("%s, %d steps", name, length)
         params = layer.init(jax.random.key(0), width)

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from ssm_jax.training.step import train_step
 
 def long_shift_rows(
     length: int, *, repeats: int, d_state: int | None = None
-) -> list[Row]:
+) -> Iterable[Row]:
     """Measures the kernel of a shift by 7/8 of the length, and a training step.
 
     Args:
@@ -25,7 +26,7 @@ def long_shift_rows(
       repeats: Number of timed runs.
       d_state: Number of states. None means ``2 sqrt(length)``.
 
-    Returns:
+    Yields:
       One row: number of states; ``left``, the squared distance of the kernel from a
       single tap of 1, with weights in closed form, and its time and temporary memory;
       then those of a training step with 32 channels and a batch of 4.
@@ -44,7 +45,7 @@ def long_shift_rows(
     wanted = np.arange(length) == lag
     left = float(np.sum(np.square(np.float64(taps) - wanted)))
     step_row, _ = measure("step", *_step(length, n), repeats=repeats)
-    return [{"length": length, "states": n, "left": left} | row | step_row]
+    yield {"length": length, "states": n, "left": left} | row | step_row
 
 
 def spike_weights(phase: np.ndarray, lag: int) -> dict[str, jax.Array]:

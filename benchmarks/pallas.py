@@ -32,6 +32,7 @@ from benchmarks.programs import LENGTH, passes, programs
 from ssm_jax import aot
 from ssm_jax.cli import app
 from ssm_jax.kernels import compiling_for
+from ssm_jax.training import environment
 from ssm_jax.types import Method
 
 RECORDS = Path(__file__).parents[1] / "experiments" / "benchmarks" / "pallas.json"
@@ -53,14 +54,20 @@ def main(argv):
         if "pallas" in values.methods:
             _ask_compilers(folder)
         aot.prepare(target)
+        measured = environment()  # A commit may follow while programs are compiled.
+        of_call = {
+            "target": target.text,
+            "commit": measured["commit"],
+            "jax": jax.__version__,
+        }
         device = aot.topology_devices(target)[0]
         rows = []
         platform = target.device.platform
         for row in kernel_rows(device, platform, values.methods, Path(folder)):
-            rows.append({"target": target.text, "jax": jax.__version__} | row)
+            rows.append(of_call | row)
             print(f"{row['what']}, {row['pass']}, {row['method']}", file=sys.stderr)
     print(table(rows))
-    record(file, "pallas", rows, lambda row: (row["target"], row["method"]))
+    record(file, "pallas", measured, rows, lambda row: (row["target"], row["method"]))
 
 
 def kernel_rows(

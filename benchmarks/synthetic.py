@@ -3,6 +3,7 @@
 import functools
 import statistics
 import time
+from collections.abc import Iterable
 
 import jax
 
@@ -22,7 +23,7 @@ TASKS = (
 BATCH_SIZE = 16
 
 
-def task_rows(length: int, *, repeats: int, d_state: int = 4096) -> list[Row]:
+def task_rows(length: int, *, repeats: int, d_state: int = 4096) -> Iterable[Row]:
     """Times the batches of the atomic tasks and a step of the model of the paper.
 
     Args:
@@ -30,28 +31,24 @@ def task_rows(length: int, *, repeats: int, d_state: int = 4096) -> list[Row]:
       repeats: Number of timed batches and steps, after one that is not timed.
       d_state: Number of states of the DLR layer, which has 128 channels.
 
-    Returns:
-      One row per task: milliseconds of a batch and of a training step on CumSum, their
-      ratio, and the name of the task.
+    Yields:
+      A row for each task: milliseconds of a batch and of a training step on CumSum,
+      their ratio, and the name of the task.
     """
     step_ms = _step_ms(length, d_state, repeats)
-    rows = []
     for name in TASKS:
         task = getattr(tasks, name)(length=length)
         batch_ms = _median_ms(
             lambda index, task=task: task.batch("train", index, BATCH_SIZE, seed=0),
             repeats,
         )
-        rows.append(
-            {
-                "length": length,
-                "batch_ms": batch_ms,
-                "step_ms": step_ms,
-                "over_step": batch_ms / step_ms,
-                "task": name,
-            }
-        )
-    return rows
+        yield {
+            "length": length,
+            "batch_ms": batch_ms,
+            "step_ms": step_ms,
+            "over_step": batch_ms / step_ms,
+            "task": name,
+        }
 
 
 def _step_ms(length, d_state, repeats):
@@ -65,7 +62,7 @@ def _step_ms(length, d_state, repeats):
     )
     run, state = create(model, task, Optimizer(learning_rate=1e-4), seed=0)
     step = jax.jit(functools.partial(train_step, run))
-    batch = task.batch("train", 0, BATCH_SIZE, seed=0)
+    batch = jax.device_put(task.batch("train", 0, BATCH_SIZE, seed=0))
     return _median_ms(lambda _: jax.block_until_ready(step(state, batch)), repeats)
 
 

@@ -19,9 +19,9 @@ class _AsWritten(RunningSums):
         named = self.named(params)
         own = x @ named.input + named.input_bias
         c = self.weights(params, jnp.broadcast_to(steps, own.shape[:-1]))
-        h, sweeps = solver(self.nonlinear_term, params, (own, c), h0)
+        h, stats = solver(self.nonlinear_term, params, (own, c), h0)
         o = h @ named.output + named.output_bias
-        return jax.nn.relu(o), h[..., -1, :], sweeps
+        return jax.nn.relu(o), h[..., -1, :], stats
 
     def decay(self, params):
         del params

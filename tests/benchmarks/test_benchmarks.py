@@ -1,16 +1,12 @@
 """The benchmark at a size at which only its arithmetic can go wrong."""
 
-import json
-
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl import flags
 from flax.core import meta
 
-import benchmarks.__main__ as benchmark
 from benchmarks import (
     decoding,
     finite,
@@ -35,17 +31,6 @@ from benchmarks.exact import relative_error
 from benchmarks.measurement import measure
 from benchmarks.programs import programs as programs_timed
 from ssm_jax.recurrences import FRU, SRU, log_spaced
-from tests.bad_inputs import refuses
-from tests.cli import programs
-
-
-def run(*arguments):
-    """Runs the program in this process."""
-    values = flags.FLAGS
-    with programs.of_their_own():
-        benchmark.define_flags()
-        values(["benchmarks", *arguments])
-        benchmark.main(["benchmarks"])
 
 
 def test_bytes_are_of_temporaries_and_results():
@@ -53,6 +38,13 @@ def test_bytes_are_of_temporaries_and_results():
     assert y.shape == (1000,)
     assert 4000 <= row["forward_bytes"] < 8000
     assert row["forward_s"] > 0 and row["forward_compile_s"] > 0
+
+
+def test_timed_calls_copy_no_argument_to_the_device():
+    x = np.arange(6, dtype=np.float32)[::2]
+    with jax.transfer_guard_host_to_device("disallow"):
+        measure("forward", jnp.sin, x, repeats=1)
+        scans.compared(jnp.multiply, lambda a, b: b * a, x, x, repeats=1)
 
 
 @pytest.mark.full
@@ -124,19 +116,6 @@ def test_plain_selective_scan_is_the_same_mathematics(monkeypatch):
 
 
 @pytest.mark.full
-def test_recurrence_has_a_row_for_each_method_and_writes_them(tmp_path, capsys):
-    output = tmp_path / "rows.json"
-    run("--suite=recurrence", "--lengths=5", "--repeats=1", f"--output={output}")
-    found = json.loads(output.read_text())
-    assert len(found["rows"]) == 7
-    assert all(row["error"] < 1e-6 for row in found["rows"])
-    assert {"jax", "numpy"} <= found["versions"].keys()
-    header, *lines = capsys.readouterr().out.splitlines()
-    assert header.split()[:3] == ["what", "decay", "length"]
-    assert [line.split()[0] for line in lines[:2]] == ["sequential", "associative"]
-
-
-@pytest.mark.full
 def test_roofline_has_the_time_of_a_copy_and_the_error_of_each_method(monkeypatch):
     monkeypatch.setattr(roofline, "COPIED", 2**20)
     rows = list(roofline.roofline_rows(9, rows=2, width=6, repeats=1))
@@ -199,7 +178,7 @@ def test_generators_are_known_by_the_steps_of_their_sequences():
 
 @pytest.mark.nightly
 def test_atomic_batches_are_timed_against_a_step_of_the_model():
-    rows = synthetic.task_rows(24, d_state=4, repeats=1)
+    rows = list(synthetic.task_rows(24, d_state=4, repeats=1))
     assert {row["task"] for row in rows} == set(synthetic.TASKS)
     for row in rows:
         assert row["batch_ms"] > 0
@@ -273,25 +252,14 @@ def test_long_text_has_one_loss_in_pieces_and_at_once(monkeypatch):
         assert row[f"{way}_s"] > 0 and row[f"{way}_bytes"] > 1e6
 
 
-@pytest.mark.full
-def test_draws_that_are_not_finite_are_counted(monkeypatch, tmp_path):
-    unit = finite.RECURRENCES["sru"]
-    monkeypatch.setattr(finite, "RECURRENCES", {"sru": unit})
-    monkeypatch.setattr(finite, "SCALES", (0.1, 1e3))
-    output = tmp_path / "rows.json"
-    run("--suite=finite", "--lengths=40", "--options=draws=9", f"--output={output}")
-    few, many = json.loads(output.read_text())["rows"]
-    assert (few["values"], few["gradients"], few["within"]) == (0, 0, 9)
-    assert many["values"] > 0 and many["within"] == many["bad_within"] == 0
-    assert "W_phi" in many["where"]
+def test_drawn_state_of_an_fru_is_at_the_first_step(monkeypatch):
+    drawn = []
 
+    def bad(recurrence, params, x, state, weights, *, method):
+        drawn.append(state)
+        return {"": np.zeros(len(x), bool), "x": np.zeros(len(x), bool)}
 
-def test_figure_of_another_suite_is_refused():
-    with pytest.raises(ValueError, match="`--figure` must be left out .* got a.png"):
-        run("--suite=recurrence", "--figure=a.png")
-
-
-@pytest.mark.parametrize("option", ["draws=3", "n=many", "n", "n=0", "repeats=2"])
-def test_option_that_a_suite_does_not_have_is_refused(option):
-    with refuses("--options", option, rule="positive integer and one of the names n,"):
-        run("--suite=recurrence", f"--options={option}")
+    monkeypatch.setattr(finite, "_bad", bad)
+    finite.count(finite.RECURRENCES["fru"], 1.0, 1, length=4)
+    (state,) = drawn
+    assert np.all(state[..., -1] == 0) and np.all(state[..., :-1] != 0)
