@@ -255,7 +255,7 @@ def main(argv):
             f"`--figure` must be left out for {name}, got {values.figure}; only "
             "throughput has a picture."
         )
-    check_writable("output", values.output)
+    check_writable("output", values.output, ("json",))
     check_writable("figure", values.figure, PICTURES)
     suite, lengths = SUITES[name]
     options = read_options(suite, values.options)

@@ -55,8 +55,8 @@ FIGURES_10_AND_11 = (
     f"{{errors {_ROWS}=lstm {_ROWS}=fru}}, and the RNN is equal. One seed each."
 )
 FIGURE_12 = (
-    "At the reduced size, 196 steps and three seeds, yes: 20 frequencies up to 25 reach "
-    f"{{mean {_FREQUENCIES},size=small}} and 20 up to 196 "
+    "At the reduced size, 196 steps and three seeds, yes: 20 frequencies up to 25 "
+    f"reach {{mean {_FREQUENCIES},size=small}} and 20 up to 196 "
     f"{{mean {_FREQUENCIES},frequency_max=196,size=small}}, which is within three "
     "standard errors."
 )

@@ -92,10 +92,7 @@ PAPER = Paper(
                 "fru/frequencies:inputs=pixels,n_frequencies=20,frequency_max=784",
             ),
             reduced=(r"fru/frequencies:inputs=pixels,.*size=small",),
-            references=(
-                r"fru/frequencies:.*frequency_max=784",
-                r"fru/frequencies:.*frequency_max=196,size=small",
-            ),
+            references=(r"fru/frequencies:.*frequency_max=196,size=small",),
             reason=f"{_GPU}; {_CURVES}",
             answer=answers.FIGURE_12,
         ),
