@@ -61,7 +61,8 @@ _BY_LENGTH = """\
 ## Perplexity by length
 
 Perplexity on windows of each length, measured by
-`launch.evaluate --mode=length_extension` on an equal share of each document of a split.
+`launch.evaluate --mode=length_extension` on an equal share of each document of a split;
+`docs/papers/data.md` has where the texts, `novels`, are from.
 Column `95 %` is the confidence interval of the perplexity at the maximum length over
 documents (Student's t). Column `extends` classifies the evaluation from zero states:
 beyond the training length the loss decreases with each longer window (strong), never
