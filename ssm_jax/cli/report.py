@@ -11,7 +11,8 @@ bits per token.
 
 import datetime
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ssm_jax.cli import forecast_table, tables
 from ssm_jax.cli.summary import name_of
 from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
 from ssm_jax.training import WorkDir
-from ssm_jax.training.stopping import is_finished
+from ssm_jax.training.stopping import is_finished, last_step
 
 METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
 """The metric shown in a table is the first of these that the evaluation has."""
@@ -44,23 +45,35 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
       it was not measured by length.
 
     Raises:
-      ValueError: The run is neither finished nor stopped early, or it is not evaluated.
+      ValueError: The run is neither finished nor stopped early, or it is not evaluated,
+        or not since its last step.
       FileNotFoundError: The directory holds no run.
     """
     config, evaluation = folder.config(), folder.read("evaluation.json")
-    lines = folder.metrics()
-    last = lines[-1] if lines else {"step": 0}
+    lines, lengths = folder.metrics(), lines_of(folder.path / LENGTHS_FILE)
     # A table must not compare unfinished runs with finished ones.
     if not is_finished(lines, config.training):
         raise ValueError(
             f"`workdirs` must be trained to the end, got {folder.path} at step "
-            f"{last['step']} of {config.training.steps}; `ssm-jax train` continues it."
+            f"{last_step(lines)} of {config.training.steps}; `ssm-jax train` continues "
+            "it."
         )
     if evaluation is None:
         raise ValueError(
             f"`workdirs` must be evaluated, got {folder.path} without evaluation.json; "
             f"run `ssm-jax evaluate --workdir={folder.path}`."
         )
+    for measured, options in (
+        (evaluation, ""),
+        *((line, " --mode=length_extension") for line in lengths),
+    ):
+        if is_outdated(measured, lines):
+            raise ValueError(
+                "`workdirs` must be evaluated after their last step, got "
+                f"{folder.path} evaluated at step {measured['logged_step']} of "
+                f"{last_step(lines)}; run again `ssm-jax evaluate "
+                f"--workdir={folder.path}{options}`."
+            )
     metric = next(name for name in METRICS if name in evaluation)
     run = folder.read("run.json") or {}
     # The date of the evaluation: a run may have been trained days before.
@@ -77,12 +90,29 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
         "best_step": evaluation["step"],
         "baseline": evaluation.get("baseline"),
         "steps": config.training.steps,
-        "seconds": last["elapsed_s"],
+        "seconds": lines[-1]["elapsed_s"],
         "date": datetime.date.fromtimestamp(written).isoformat(),
         **run,
         **{name: evaluation[name] for name in _FURTHER if name in evaluation},
-        "lengths": lines_of(folder.path / LENGTHS_FILE),
+        "lengths": lengths,
     }
+
+
+def is_outdated(
+    measured: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether a run was continued after it was evaluated.
+
+    Args:
+      measured: The evaluation, or a line of one by length. Those of earlier versions,
+        which do not have the step that the run had logged, are taken as they are.
+      lines: Lines of metrics of the run.
+
+    Example:
+      >>> is_outdated({"logged_step": 10}, [{"step": 10}, {"step": 20}])
+      True
+    """
+    return measured.get("logged_step", math.inf) < last_step(lines)
 
 
 def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:

@@ -157,18 +157,18 @@ def sweep_figure(results: Sequence[sweep_table.Result]) -> Figure | None:
 def is_done(cell: Cell) -> bool:
     """Whether a run of this config is trained to its end and evaluated."""
     work = WorkDir(cell.workdir)
-    evaluated = work.path / "evaluation.json"
-    if not evaluated.exists():
+    evaluation = work.read("evaluation.json")
+    if evaluation is None:
         return False
     if changes := changed_fields(work.config(), cell.config):
         raise ValueError(
             f"`workdir` must be new or of the same config, got {work.path}, where "
             f"{changes}; give another --workdir."
         )
+    lines = work.metrics()
+    finished = is_finished(lines, cell.config.training)
     # A run that was continued after its evaluation is evaluated again.
-    metrics = work.path / "metrics.jsonl"
-    stale = metrics.stat().st_mtime > evaluated.stat().st_mtime
-    return not stale and is_finished(work.metrics(), cell.config.training)
+    return finished and not report.is_outdated(evaluation, lines)
 
 
 def slurm_script(argv: list[str], n_runs: int, root: str) -> str:

@@ -1,4 +1,4 @@
-"""Early stopping."""
+"""How far a run is: its last step, its end and early stopping."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +34,15 @@ def evaluations_since_best(lines: Iterable[Mapping[str, Any]], spec: TaskSpec) -
     return _since_best(lines, main_metric(spec))
 
 
+def last_step(lines: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the last step that a run has logged; 0 without any.
+
+    Args:
+      lines: Lines of metrics.
+    """
+    return lines[-1]["step"] if lines else 0
+
+
 def is_finished(lines: Sequence[Mapping[str, Any]], training: Config) -> bool:
     """Whether a run has taken all of its steps, or was stopped early.
 
@@ -50,7 +59,7 @@ def is_finished(lines: Sequence[Mapping[str, Any]], training: Config) -> bool:
       ... ]
       [True, False, False]
     """
-    if lines and lines[-1]["step"] >= training.steps:
+    if last_step(lines) >= training.steps:
         return True
     # Runs of earlier versions have no such field.
     patience = training.get("patience")

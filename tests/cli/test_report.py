@@ -11,8 +11,10 @@ from ssm_jax.cli import report
 from ssm_jax.cli.config_file import load
 from ssm_jax.config import build
 from ssm_jax.evaluation import evaluate_run, restore
+from ssm_jax.evaluation.run import LENGTHS_FILE
 from ssm_jax.recurrences import convolution_kernel
 from ssm_jax.training import WorkDir, train
+from tests.bad_inputs import refuses
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +41,7 @@ def test_a_row_is_what_the_folder_holds(run):
     assert row["value"] == measured["accuracy"]
     assert row["baseline"] == measured["baseline"]
     assert row["steps"] == 4 and row["best_step"] in (2, 4)
+    assert measured["logged_step"] == 4
     assert row["seconds"] == WorkDir(path).metrics()[-1]["elapsed_s"]
     json.dumps(row)
 
@@ -104,4 +107,33 @@ def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
         report.row_of(folder)
     folder.log(4, elapsed_s=1.0)
     with pytest.raises(ValueError, match="ssm-jax evaluate --workdir="):
+        report.row_of(folder)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a run of four steps, evaluated, of which nothing was trained."""
+    config = load(str(ROOT / "experiments/dlr/digits.py"))
+    config.training.steps = 4
+    folder = WorkDir(tmp_path / "run")
+    with folder.claimed(config):
+        folder.log(4, elapsed_s=1.0)
+    folder.write("evaluation.json", EVALUATION | {"logged_step": 4})
+    return folder
+
+
+EVALUATION = {"split": "test", "step": 4, "accuracy": 0.5}
+
+
+def test_a_run_that_was_continued_is_to_be_evaluated_again(folder):
+    assert report.row_of(folder)["value"] == 0.5
+    folder.log(6, elapsed_s=2.0)
+    with refuses("workdirs", "step 4 of 6", rule="after their last step"):
+        report.row_of(folder)
+    # Evaluations of earlier versions do not say what step the run had logged.
+    folder.write("evaluation.json", EVALUATION)
+    assert report.row_of(folder)["value"] == 0.5
+    line = {"length": 16, "logged_step": 4}
+    (folder.path / LENGTHS_FILE).write_text(json.dumps(line) + "\n")
+    with refuses("workdirs", "--mode=length_extension", rule="after their last step"):
         report.row_of(folder)
