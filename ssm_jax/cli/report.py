@@ -5,7 +5,7 @@
 Figures are written to ``figures`` in each work dir, as PNG and PDF, at the width of a
 column or a page of a paper. Runs that differ only in their seed
 (``--config.training.seed``) share a row: the mean and, after ±, the sample standard
-deviation over seeds. The metric of a language model is the perplexity, followed by the
+deviation over seeds; other runs of one experiment and variant are refused. The metric of a language model is the perplexity, followed by the
 bits per token.
 """
 
@@ -21,7 +21,9 @@ from absl import flags
 
 from ssm_jax import plots
 from ssm_jax.cli import forecast_table, tables
-from ssm_jax.cli.summary import name_of
+from ssm_jax.cli.grid import SEED
+from ssm_jax.cli.summary import Row, name_of
+from ssm_jax.config import changed_fields
 from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
 from ssm_jax.training import WorkDir
 from ssm_jax.training.stopping import is_finished, last_step
@@ -115,6 +117,39 @@ def is_outdated(
     return measured.get("logged_step", math.inf) < last_step(lines)
 
 
+def check_seeds(folders: Sequence[WorkDir], rows: Sequence[Row]) -> None:
+    """Checks that runs that share a line of a table differ in their seed alone.
+
+    Args:
+      folders: Work dirs of the runs.
+      rows: The row of each.
+
+    Raises:
+      ValueError: Two runs of one experiment and variant differ in another field than
+        ``training.seed`` and ``task.data_dir``, or have the same seed.
+    """
+    first: dict[tuple[str, str], WorkDir] = {}
+    of_seed: dict[tuple[str, str, int], WorkDir] = {}
+    for folder, row in zip(folders, rows, strict=True):
+        line = name_of(row), row["metric"]
+        other = first.setdefault(line, folder)
+        may_change = (SEED, "task.data_dir")
+        if changes := changed_fields(
+            other.config(), folder.config(), may_change=may_change
+        ):
+            raise ValueError(
+                f"`workdirs` of {line[0]} must differ only in `{SEED}`, got "
+                f"{other.path} and {folder.path}, where {changes}; report them one by "
+                "one."
+            )
+        other = of_seed.setdefault((*line, row["seed"]), folder)
+        if other is not folder:
+            raise ValueError(
+                f"`workdirs` of {line[0]} must have a `{SEED}` each, got {row['seed']} "
+                f"of {other.path} and of {folder.path}; leave one out."
+            )
+
+
 def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
     """Draws the figures of an evaluated run into its work dir; returns their paths."""
     title = name_of(row)
@@ -197,6 +232,7 @@ def main(argv):
         )
     folders = [WorkDir(path) for path in flags.FLAGS.workdirs]
     rows = [row_of(folder) for folder in folders]
+    check_seeds(folders, rows)
     # After all rows, so that an unfinished run is reported before anything is drawn.
     if flags.FLAGS.figures:
         for folder, row in zip(folders, rows, strict=True):
