@@ -5,8 +5,8 @@
 Figures are written to ``figures`` in each work dir, as PNG and PDF, at the width of a
 column or a page of a paper. Runs that differ only in their seed
 (``--config.training.seed``) share a row: the mean and, after ±, the sample standard
-deviation over seeds; other runs of one experiment and variant are refused. The metric of a language model is the perplexity, followed by the
-bits per token.
+deviation over seeds; other runs of one experiment and variant are refused. The metric
+of a language model is the perplexity, followed by the bits per token.
 """
 
 import datetime
