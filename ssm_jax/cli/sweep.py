@@ -37,7 +37,7 @@ from ssm_jax.config import changed_fields, packages_of
 from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import WorkDir, train
 from ssm_jax.training.start import build_parts
-from ssm_jax.training.stopping import is_finished
+from ssm_jax.training.stopping import best_step, is_finished
 
 
 def define_flags() -> None:
@@ -155,7 +155,7 @@ def sweep_figure(results: Sequence[sweep_table.Result]) -> Figure | None:
 
 
 def is_done(cell: Cell) -> bool:
-    """Whether a run of this config is trained to its end and evaluated."""
+    """Whether a run of this config is trained to its end and evaluated as by `do`."""
     work = WorkDir(cell.workdir)
     evaluation = work.read("evaluation.json")
     if evaluation is None:
@@ -166,9 +166,12 @@ def is_done(cell: Cell) -> bool:
             f"{changes}; give another --workdir."
         )
     lines = work.metrics()
-    finished = is_finished(lines, cell.config.training)
-    # A run that was continued after its evaluation is evaluated again.
-    return finished and not report.is_outdated(evaluation, lines)
+    return (
+        is_finished(lines, cell.config.training)
+        # It may have been continued since, or evaluated on another split or step.
+        and not report.is_outdated(evaluation, lines)
+        and (evaluation["split"], evaluation["step"]) == ("test", best_step(lines))
+    )
 
 
 def slurm_script(argv: list[str], n_runs: int, root: str) -> str:

@@ -13,6 +13,7 @@ from absl import flags
 from ssm_jax.cli import sweep
 from ssm_jax.cli.grid import cells, parse_grid
 from ssm_jax.cli.sweep_table import of_sweep
+from ssm_jax.training import WorkDir
 from tests.bad_inputs import refuses
 from tests.cli import programs
 from tests.cli.test_train import DIGITS
@@ -154,6 +155,21 @@ def test_figure_has_a_line_for_each_other_value_and_the_spread_of_seeds():
 
 def test_no_figure_where_only_seeds_vary():
     assert sweep.sweep_figure([({"training.seed": "0"}, row(0.5, 0.5))]) is None
+
+
+def test_a_run_is_done_if_its_best_step_is_evaluated_on_the_test_split(tmp_path):
+    line = [*DIGITS_FILE, "--config.training.steps=4"]
+    (cell,) = cells(line, ["training.seed=0"], str(tmp_path))
+    work = WorkDir(cell.workdir)
+    assert not sweep.is_done(cell)
+    with work.claimed(cell.config):
+        for step, accuracy in ((2, 0.75), (4, 0.5)):
+            work.log(step, **{"validation/accuracy": accuracy})
+    assert not sweep.is_done(cell)
+    evaluation = {"split": "test", "step": 2, "logged_step": 4}
+    for changes in ({}, {"split": "validation"}, {"step": 4}, {"logged_step": 2}):
+        work.write("evaluation.json", evaluation | changes)
+        assert sweep.is_done(cell) == (not changes)
 
 
 def test_slurm_script_is_the_array_of_the_runs(tmp_path):
