@@ -179,7 +179,9 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
     inputs, targets, predictions = (
         found[name] for name in ("inputs", "targets", "predictions")
     )
-    chosen = f"lowest and highest losses of {found['n_candidates']} test examples"
+    # Those of earlier versions are of the test split, and do not say so.
+    examples = f"{found['n_candidates']} {found.get('split', 'test')} examples"
+    chosen = f"lowest and highest losses of {examples}"
     if targets.ndim == 1 and inputs.ndim == 3 and plots.is_image(inputs):
         figures["predictions"] = plots.images(
             inputs, targets, predictions, title, examples=chosen

@@ -64,7 +64,7 @@ def main(argv):
     for cell in runs:
         set_data_dir(cell.config, values.data_dir)
         # All before the first, so that no value is refused after hours of training.
-        build_parts(cell.config)
+        build_parts(cell.config).task.n_examples("test")
     check_writable("slurm", values.slurm)
     if values.slurm:
         Path(values.workdir).mkdir(parents=True, exist_ok=True)

@@ -132,8 +132,9 @@ def evaluate_run(
         result["forecast"] = forecast_errors(found)
         panel = forecast_panel(task, split, found)
         write_arrays(work.path / FORECAST_FILE, panel)
-    inspect(restored, work.path / "inspection.npz")
+    # First, so that an error of what is drawn loses no metric.
     work.write("evaluation.json", result)
+    inspect(restored, work.path / "inspection.npz", split)
     return result
 
 

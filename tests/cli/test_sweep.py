@@ -13,6 +13,7 @@ from absl import flags
 from ssm_jax.cli import sweep
 from ssm_jax.cli.grid import cells, parse_grid
 from ssm_jax.cli.sweep_table import of_sweep
+from ssm_jax.tasks import Digits
 from ssm_jax.training import WorkDir
 from tests.bad_inputs import refuses
 from tests.cli import programs
@@ -271,3 +272,20 @@ def test_slurm_writes_the_script_and_trains_nothing(monkeypatch, tmp_path, capsy
     assert "4 runs" in capsys.readouterr().out
     assert "--array=0-3" in script.read_text()
     assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.full
+def test_a_task_without_test_examples_is_refused_before_anything_is_trained(
+    monkeypatch, tmp_path, capsys
+):
+    n_examples = Digits.n_examples
+
+    def without_test(task, split):
+        if split == "test":
+            raise ValueError("`file` must have examples of the test split, got none.")
+        return n_examples(task, split)
+
+    monkeypatch.setattr(Digits, "n_examples", without_test)
+    assert launch(monkeypatch, tmp_path / "runs") == 2
+    assert "examples of the test split" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
