@@ -396,6 +396,14 @@ def test_ssm_jax_runs_each_program_with_its_flags(monkeypatch, capsys, name):
     assert shown in capsys.readouterr().err
 
 
+def test_environment_that_is_no_number_is_one_line(monkeypatch, capsys):
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
+    monkeypatch.setattr(sys.modules["__main__"], "__doc__", "")
+    assert ssm_jax(monkeypatch, "train", "--dry_run") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: `JAX_NUM_PROCESSES` must be a number, got 'two'")
+
+
 @pytest.mark.full
 def test_installed_script_is_the_same_program():
     script = "from ssm_jax.cli.main import main; main()"
