@@ -55,10 +55,6 @@ def run(main: Callable[[Sequence[str]], Any], define_flags: Callable[[], Any]) -
     # Flags that absl has defined at import are not listed by --help.
     known = set(flags.FLAGS)
     flags.DEFINE_bool("traceback", False, "Show the traceback of an error.")
-    define_flags()
-    # --help lists the key flags of the script that was started, under its docstring.
-    for name in set(flags.FLAGS) - known:
-        flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
     sys.modules["__main__"].__doc__ = sys.modules[main.__module__].__doc__
     # absl's prefix has the thread and the source line, which mean nothing to the user.
     handler = absl_logging.get_absl_handler()
@@ -66,6 +62,10 @@ def run(main: Callable[[Sequence[str]], Any], define_flags: Callable[[], Any]) -
     handler.python_handler.addFilter(_is_for_the_user)
     # Read from the command line, because a flag may be what is wrong.
     with one_line_errors(traceback="--traceback" in sys.argv):
+        define_flags()  # Defaults may be from the environment, and wrong.
+        # --help lists the key flags of the script that was started.
+        for name in set(flags.FLAGS) - known:
+            flags.FLAGS.register_key_flag_for_module(sys.argv[0], flags.FLAGS[name])
         # From here on Ctrl-C is an exception, so that files are closed and written.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = _report_unraisable

@@ -4,6 +4,7 @@ import contextlib
 import importlib.util
 import inspect
 import itertools
+import os
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -163,7 +164,13 @@ def _errors_named(file: str) -> Iterator[None]:
         if isinstance(error, ValueError) and str(error).startswith("`"):
             raise  # already names the rule, the value and a remedy
         # The last frame in the file; later frames are in the libraries that it calls.
-        lines = [frame.lineno for frame in frames(error) if frame.filename == file]
+        # Python runs the file by its absolute path.
+        path = os.path.abspath(file)
+        lines = [
+            frame.lineno
+            for frame in frames(error)
+            if os.path.abspath(frame.filename) == path
+        ]
         line = error.lineno if isinstance(error, SyntaxError) else (lines or [1])[-1]
         raise ValueError(
             f"`--config` must be a file that Python can run, got {file}, line {line}: "

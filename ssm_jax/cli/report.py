@@ -5,13 +5,14 @@
 Figures are written to ``figures`` in each work dir, as PNG and PDF, at the width of a
 column or a page of a paper. Runs that differ only in their seed
 (``--config.training.seed``) share a row: the mean and, after ±, the sample standard
-deviation over seeds. The metric of a language model is the perplexity, followed by the
-bits per token.
+deviation over seeds; other runs of one experiment and variant are refused. The metric
+of a language model is the perplexity, followed by the bits per token.
 """
 
 import datetime
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from absl import flags
 
 from ssm_jax import plots
 from ssm_jax.cli import forecast_table, tables
-from ssm_jax.cli.summary import name_of
+from ssm_jax.cli.grid import SEED
+from ssm_jax.cli.summary import Row, name_of
+from ssm_jax.config import changed_fields
 from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
 from ssm_jax.training import WorkDir
-from ssm_jax.training.stopping import is_finished
+from ssm_jax.training.stopping import is_finished, last_step
 
 METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
 """The metric shown in a table is the first of these that the evaluation has."""
@@ -44,23 +47,35 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
       it was not measured by length.
 
     Raises:
-      ValueError: The run is neither finished nor stopped early, or it is not evaluated.
+      ValueError: The run is neither finished nor stopped early, or it is not evaluated,
+        or not since its last step.
       FileNotFoundError: The directory holds no run.
     """
     config, evaluation = folder.config(), folder.read("evaluation.json")
-    lines = folder.metrics()
-    last = lines[-1] if lines else {"step": 0}
+    lines, lengths = folder.metrics(), lines_of(folder.path / LENGTHS_FILE)
     # A table must not compare unfinished runs with finished ones.
     if not is_finished(lines, config.training):
         raise ValueError(
             f"`workdirs` must be trained to the end, got {folder.path} at step "
-            f"{last['step']} of {config.training.steps}; `ssm-jax train` continues it."
+            f"{last_step(lines)} of {config.training.steps}; `ssm-jax train` continues "
+            "it."
         )
     if evaluation is None:
         raise ValueError(
             f"`workdirs` must be evaluated, got {folder.path} without evaluation.json; "
             f"run `ssm-jax evaluate --workdir={folder.path}`."
         )
+    for measured, options in (
+        (evaluation, ""),
+        *((line, " --mode=length_extension") for line in lengths),
+    ):
+        if is_outdated(measured, lines):
+            raise ValueError(
+                "`workdirs` must be evaluated after their last step, got "
+                f"{folder.path} evaluated at step {measured['logged_step']} of "
+                f"{last_step(lines)}; run again `ssm-jax evaluate "
+                f"--workdir={folder.path}{options}`."
+            )
     metric = next(name for name in METRICS if name in evaluation)
     run = folder.read("run.json") or {}
     # The date of the evaluation: a run may have been trained days before.
@@ -77,12 +92,62 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
         "best_step": evaluation["step"],
         "baseline": evaluation.get("baseline"),
         "steps": config.training.steps,
-        "seconds": last["elapsed_s"],
+        "seconds": lines[-1]["elapsed_s"],
         "date": datetime.date.fromtimestamp(written).isoformat(),
         **run,
         **{name: evaluation[name] for name in _FURTHER if name in evaluation},
-        "lengths": lines_of(folder.path / LENGTHS_FILE),
+        "lengths": lengths,
     }
+
+
+def is_outdated(
+    measured: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Whether a run was continued after it was evaluated.
+
+    Args:
+      measured: The evaluation, or a line of one by length. Those of earlier versions,
+        which do not have the step that the run had logged, are taken as they are.
+      lines: Lines of metrics of the run.
+
+    Example:
+      >>> is_outdated({"logged_step": 10}, [{"step": 10}, {"step": 20}])
+      True
+    """
+    return measured.get("logged_step", math.inf) < last_step(lines)
+
+
+def check_seeds(folders: Sequence[WorkDir], rows: Sequence[Row]) -> None:
+    """Checks that runs that share a line of a table differ in their seed alone.
+
+    Args:
+      folders: Work dirs of the runs.
+      rows: The row of each.
+
+    Raises:
+      ValueError: Two runs of one experiment and variant differ in another field than
+        ``training.seed`` and ``task.data_dir``, or have the same seed.
+    """
+    first: dict[tuple[str, str], WorkDir] = {}
+    of_seed: dict[tuple[str, str, int], WorkDir] = {}
+    for folder, row in zip(folders, rows, strict=True):
+        line = name_of(row), row["metric"]
+        other = first.setdefault(line, folder)
+        may_change = (SEED, "task.data_dir")
+        if changes := changed_fields(
+            other.config(), folder.config(), may_change=may_change
+        ):
+            raise ValueError(
+                f"`workdirs` of {line[0]} must differ only in `{SEED}`, got "
+                f"{other.path} and {folder.path}, where {changes}; report them one by "
+                "one."
+            )
+        other = of_seed.setdefault((*line, row["seed"]), folder)
+        if other is not folder:
+            raise ValueError(
+                f"`workdirs` of {line[0]} must have a `{SEED}` each, got {row['seed']} "
+                f"of {other.path} and of {folder.path}; leave one out."
+            )
 
 
 def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
@@ -114,7 +179,9 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
     inputs, targets, predictions = (
         found[name] for name in ("inputs", "targets", "predictions")
     )
-    chosen = f"lowest and highest losses of {found['n_candidates']} test examples"
+    # Those of earlier versions are of the test split, and do not say so.
+    examples = f"{found['n_candidates']} {found.get('split', 'test')} examples"
+    chosen = f"lowest and highest losses of {examples}"
     if targets.ndim == 1 and inputs.ndim == 3 and plots.is_image(inputs):
         figures["predictions"] = plots.images(
             inputs, targets, predictions, title, examples=chosen
@@ -167,6 +234,7 @@ def main(argv):
         )
     folders = [WorkDir(path) for path in flags.FLAGS.workdirs]
     rows = [row_of(folder) for folder in folders]
+    check_seeds(folders, rows)
     # After all rows, so that an unfinished run is reported before anything is drawn.
     if flags.FLAGS.figures:
         for folder, row in zip(folders, rows, strict=True):

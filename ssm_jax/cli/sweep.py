@@ -37,7 +37,7 @@ from ssm_jax.config import changed_fields, packages_of
 from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import WorkDir, train
 from ssm_jax.training.start import build_parts
-from ssm_jax.training.stopping import is_finished
+from ssm_jax.training.stopping import best_step, is_finished
 
 
 def define_flags() -> None:
@@ -64,7 +64,7 @@ def main(argv):
     for cell in runs:
         set_data_dir(cell.config, values.data_dir)
         # All before the first, so that no value is refused after hours of training.
-        build_parts(cell.config)
+        build_parts(cell.config).task.n_examples("test")
     check_writable("slurm", values.slurm)
     if values.slurm:
         Path(values.workdir).mkdir(parents=True, exist_ok=True)
@@ -155,20 +155,23 @@ def sweep_figure(results: Sequence[sweep_table.Result]) -> Figure | None:
 
 
 def is_done(cell: Cell) -> bool:
-    """Whether a run of this config is trained to its end and evaluated."""
+    """Whether a run of this config is trained to its end and evaluated as by `do`."""
     work = WorkDir(cell.workdir)
-    evaluated = work.path / "evaluation.json"
-    if not evaluated.exists():
+    evaluation = work.read("evaluation.json")
+    if evaluation is None:
         return False
     if changes := changed_fields(work.config(), cell.config):
         raise ValueError(
             f"`workdir` must be new or of the same config, got {work.path}, where "
             f"{changes}; give another --workdir."
         )
-    # A run that was continued after its evaluation is evaluated again.
-    metrics = work.path / "metrics.jsonl"
-    stale = metrics.stat().st_mtime > evaluated.stat().st_mtime
-    return not stale and is_finished(work.metrics(), cell.config.training)
+    lines = work.metrics()
+    return (
+        is_finished(lines, cell.config.training)
+        # It may have been continued since, or evaluated on another split or step.
+        and not report.is_outdated(evaluation, lines)
+        and (evaluation["split"], evaluation["step"]) == ("test", best_step(lines))
+    )
 
 
 def slurm_script(argv: list[str], n_runs: int, root: str) -> str:

@@ -7,10 +7,10 @@
 config, the metrics and the checkpoints; `ssm_jax.cli.evaluate` needs nothing else.
 
 ``--writers=tensorboard,wandb`` sends the metrics there too. ``--profile_steps=10,20``
-writes a trace of these steps by `jax.profiler` to ``profile`` in the work dir;
-TensorBoard's profile plugin, XProf and Perfetto show it. ``--debug_nans`` ends the run
-at the first operation whose result has a NaN and names it and its line; with it, steps
-are taken on one device and are slower.
+writes a trace of these steps by `jax.profiler` to ``profile`` in the work dir, without
+those that an earlier start took; TensorBoard's profile plugin, XProf and Perfetto show
+it. ``--debug_nans`` ends the run at the first operation whose result has a NaN and
+names it and its line; with it, steps are taken on one device and are slower.
 
 Several processes train one run if each is started with the same flags and
 ``--coordinator_address=HOST:PORT --num_processes=N --process_id=I``; under Slurm, Open

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict, FieldReference
@@ -75,8 +75,20 @@ def _with_defaults(value: Any) -> Any:
     return ConfigDict(entries)
 
 
-def changed_fields(old: ConfigDict, new: ConfigDict, n_shown: int = 10) -> str:
-    """Lists the differences between two configs but `MAY_CHANGE`, in one line.
+def changed_fields(
+    old: ConfigDict,
+    new: ConfigDict,
+    n_shown: int = 10,
+    *,
+    may_change: Sequence[str] = MAY_CHANGE,
+) -> str:
+    """Lists the differences between two configs in one line.
+
+    Args:
+      old: A config.
+      new: Another config.
+      n_shown: Number of differences that are listed; the further ones are counted.
+      may_change: Paths of fields that are left out, by default `MAY_CHANGE`.
 
     Example:
       >>> old = {"task": {"data_dir": "a"}, "steps": 10}
@@ -84,7 +96,7 @@ def changed_fields(old: ConfigDict, new: ConfigDict, n_shown: int = 10) -> str:
       >>> changed_fields(ConfigDict(old), ConfigDict(new))
       'steps: 10 -> 20'
     """
-    fields = tuple(f"{field}:" for field in MAY_CHANGE)
+    fields = tuple(f"{field}:" for field in may_change)
     changes = [line for line in differences(old, new) if not line.startswith(fields)]
     more = f" and {len(changes) - n_shown} more" if len(changes) > n_shown else ""
     return "; ".join(changes[:n_shown]) + more

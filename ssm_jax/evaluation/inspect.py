@@ -15,7 +15,7 @@ from ssm_jax.files import write_arrays
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.recurrences import MIMOModes, TimeInvariant
-from ssm_jax.tasks.base import n_batches
+from ssm_jax.tasks.base import Split, n_batches
 
 _CHANNELS = 4
 _BLOCK = 16  # Channels whose kernels are computed at once.
@@ -23,19 +23,22 @@ _EXAMPLES = 10
 _CANDIDATES, _ROWS = 256, 64  # Examples to choose from, and those of one batch.
 
 
-def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
+def inspect(
+    restored: Restored, path: Path, split: Split = "test"
+) -> dict[str, np.ndarray]:
     """Saves kernels, eigenvalues and some predictions of a model.
 
     Args:
       restored: The model.
       path: The ``.npz`` file to write.
+      split: Split of the examples.
 
     Returns:
       The arrays written: ``inputs``, ``targets`` and ``predictions`` of ten examples,
       and their mean ``losses``, ``(10,)``: the five of the lowest and the five of the
-      highest loss of the first ``n_candidates`` test examples, in the order of their
-      losses. Predictions of classes are probabilities, and those of language models,
-      of which these are the first windows, the probability of each target.
+      highest loss of the first ``n_candidates`` examples of the ``split``, in the order
+      of their losses. Predictions of classes are probabilities, and those of language
+      models, of which these are the first windows, the probability of each target.
 
       For a time-invariant recurrence also ``kernels``, ``(layers, channels, lags)``, of
       the channels of each layer with the most energy, the most first; ``channels``,
@@ -44,7 +47,7 @@ def inspect(restored: Restored, path: Path) -> dict[str, np.ndarray]:
       as ``log_abs`` and ``phase``, ``(layers, ...)``, with ``initial_log_abs`` and
       ``initial_phase`` before training.
     """
-    arrays = _examples(restored)
+    arrays = {"split": np.asarray(split), **_examples(restored, split)}
     recurrence = restored.model.recurrence
     if isinstance(recurrence, TimeInvariant):
         # The key that training initialized the model with.
@@ -74,12 +77,12 @@ def _decays(recurrence, params, prefix):
     }
 
 
-def _examples(restored):
-    """Test examples with the lowest and the highest losses."""
+def _examples(restored, split):
+    """Examples of a split with the lowest and the highest losses."""
     task, language = restored.task, restored.task.spec.language
     rows = _EXAMPLES if language else min(restored.training.batch_size, _ROWS)
     wanted = 1 if language else -(-_CANDIDATES // rows)
-    available = n_batches(task, "test", rows) or wanted
+    available = n_batches(task, split, rows) or wanted
 
     @jax.jit
     def predict(variables, inputs, **flags):
@@ -90,7 +93,7 @@ def _examples(restored):
         _predicted(
             functools.partial(predict, restored.variables),
             task.spec,
-            task.batch("test", index, rows, restored.training.seed),
+            task.batch(split, index, rows, restored.training.seed),
         )
         for index in range(min(wanted, available))
     ]

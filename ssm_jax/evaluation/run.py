@@ -33,6 +33,7 @@ from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.measure import carried_in_evaluation
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec
+from ssm_jax.training.stopping import last_step
 from ssm_jax.training.workdir import WorkDir
 
 LENGTHS_FILE = "length_extension.jsonl"
@@ -73,9 +74,10 @@ def evaluate_run(
         see `predictions`. None means none.
 
     Returns:
-      The metrics with ``step`` and ``split``; ``baseline``, the result of
-      `trivial_baseline` on the same batches; for text ``corpus``, the result of
-      `corpus`; and for a forecast ``forecast``, that of `forecast_errors`.
+      The metrics with ``step`` and ``split``; ``logged_step``, the last step that the
+      run had logged; ``baseline``, the result of `trivial_baseline` on the same
+      batches; for text ``corpus``, the result of `corpus`; and for a forecast
+      ``forecast``, that of `forecast_errors`.
 
     Raises:
       FileNotFoundError: The work dir holds no run, or the data are missing.
@@ -84,6 +86,9 @@ def evaluate_run(
         or there are several processes.
     """
     check_one_process()
+    work = WorkDir(workdir)
+    # Before the checkpoint: a run that takes steps meanwhile is to be evaluated again.
+    logged = last_step(work.metrics())
     restored = restore(workdir, which, data_dir=data_dir, packages=packages)
     training, task = restored.training, restored.task
     endless = task.n_examples(split) is None
@@ -118,17 +123,18 @@ def evaluate_run(
         limit=limit,
         seed=training.seed,
     )
-    result = {"split": split, "step": restored.step, **measured, "baseline": baseline}
+    result = {"split": split, "step": restored.step, "logged_step": logged}
+    result |= {**measured, "baseline": baseline}
     if isinstance(task, TextFolder):
         result["corpus"] = corpus(task, split)
-    work = WorkDir(workdir)
     if isinstance(task, SeriesTask) and task.classes is None:
         found = forecasts(restored, split)
         result["forecast"] = forecast_errors(found)
         panel = forecast_panel(task, split, found)
         write_arrays(work.path / FORECAST_FILE, panel)
-    inspect(restored, work.path / "inspection.npz")
+    # First, so that an error of what is drawn loses no metric.
     work.write("evaluation.json", result)
+    inspect(restored, work.path / "inspection.npz", split)
     return result
 
 
@@ -169,7 +175,8 @@ def evaluate_lengths(
       - ``trained``, the training length, and ``extends``, the result of
         `classify_extension` for windows from zero states, None for the others;
       - ``corpus``, the result of `corpus`, with ``tokens_read`` and
-        ``documents_read``; short documents are merged as in `spread_spans`.
+        ``documents_read``; short documents are merged as in `spread_spans`;
+      - ``logged_step``, the last step that the run had logged.
 
       For a single document ``error``, ``interval`` and ``extends`` are None.
 
@@ -178,6 +185,8 @@ def evaluate_lengths(
         are several processes.
     """
     check_one_process()
+    work = WorkDir(workdir)
+    logged = last_step(work.metrics())
     restored = restore(workdir, which, data_dir=data_dir, packages=packages)
     task, trained = restored.text, restored.text.length
     text, known = task.text(split), corpus(task, split)
@@ -200,11 +209,12 @@ def evaluate_lengths(
         of_all = {
             "trained": trained,
             "extends": _extends(found, trained) if start == "zero" else None,
+            "logged_step": logged,
         }
         rows += [way | _row(each, known) | of_all for each in found]
     # Written at the end, so that an interrupted evaluation keeps the previous file.
     lines = "".join(json.dumps(row) + "\n" for row in rows)
-    write_text(WorkDir(workdir).path / LENGTHS_FILE, lines)
+    write_text(work.path / LENGTHS_FILE, lines)
     return rows
 
 

@@ -159,7 +159,7 @@ def train(
       workdir: Directory of the run; see `WorkDir`.
       writers: Names of `WRITERS`, to which the metrics go too.
       profile_steps: The first and the last of the steps that `jax.profiler` traces,
-        into ``profile`` of the work dir. None: no trace.
+        into ``profile`` of the work dir, but those taken before. None: no trace.
 
     Returns:
       The last line of metrics.
@@ -167,8 +167,8 @@ def train(
     Raises:
       ValueError: The fields of the config do not fit together, the work dir belongs to
         another run or is in use by another process, it has taken more than
-        ``training.steps`` steps, a writer is unknown or not
-        installed, or ``profile_steps`` are not among the steps to be taken.
+        ``training.steps`` steps, a writer is unknown or not installed, or
+        ``profile_steps`` are not among the steps of the run.
       CheckpointError: A checkpoint cannot be written or is damaged.
       ConnectionError: Another process of the run has ended.
       FloatingPointError: The loss is not finite; the error names the step, and with

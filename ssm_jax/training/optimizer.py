@@ -21,10 +21,12 @@ from ssm_jax.training.groups import Rates, check_patterns, is_group
 from ssm_jax.types import PyTree
 
 _OWN_SCHEDULES = ("constant", "cosine", "linear", "staircase")
-_OWN_FIELDS = {
+_MOMENTS = ("b1", "b2", "eps", "momentum")
+# The moments that the own kinds read.
+_OWN_KINDS = {
     "adamw": ("b1", "b2", "eps"),
     "lion": ("b1", "b2"),
-    "sgd": (),
+    "sgd": ("momentum",),
 }
 
 # Smaller factors than 2^-126 are subnormal in float32, which devices may flush to 0.
@@ -73,7 +75,8 @@ class Optimizer:
       ValueError: A field has another type or is out of range: ``b1``, ``b2`` and
         ``momentum`` are in [0, 1), ``staircase`` in (0, 1], the other numbers are not
         negative, and ``learning_rate``, ``eps`` and ``clip_norm`` are not 0; a decay
-        does not end after the warmup; or a name is not known.
+        does not end after the warmup; a name is not known; or ``b1``, ``b2``, ``eps``,
+        ``momentum`` or ``staircase`` is given but not read.
 
     Example:
       >>> optimizer = Optimizer(
@@ -111,7 +114,7 @@ class Optimizer:
     clip_norm: PositiveFloat | None = None
 
     def __post_init__(self):
-        """Validates the fields, and that a decay ends after the warmup."""
+        """Validates the fields, that all are read and a decay ends after the warmup."""
         check_fields(self)
         schedules = (*_OWN_SCHEDULES, *factories.SCHEDULES)
         factories.check_name("kind", self.kind, factories.OPTIMIZERS)
@@ -121,6 +124,9 @@ class Optimizer:
                 f"`schedule_arguments` must be empty for {self.schedule!r}, got "
                 f"{self.schedule_arguments}; its numbers are fields."
             )
+        if self.kind in _OWN_KINDS:
+            self._check_read(self.kind, _OWN_KINDS, _MOMENTS)
+        self._check_read(self.schedule, {"staircase": ("staircase",)}, ("staircase",))
         check_patterns(self.rates)
         steps = self.schedule_steps
         if self.schedule in ("cosine", "linear") and (
@@ -131,6 +137,30 @@ class Optimizer:
                 f"the {self.schedule} schedule, got {steps}; it is usually the number "
                 "of training steps."
             )
+
+    def _check_read(self, name, readers, fields):
+        """Checks that a kind or a schedule reads those of some fields that are given.
+
+        Args:
+          name: The kind or the schedule.
+          readers: The fields that each reads, by its name.
+          fields: The fields.
+        """
+        for field, value in self._given(fields).items():
+            if field not in readers.get(name, ()):
+                others = [other for other, read in readers.items() if field in read]
+                raise ValueError(
+                    f"`{field}` must be left out for {name!r}, which does not read it, "
+                    f"got {value}; it is a field of {' and '.join(others)}."
+                )
+
+    def _given(self, names):
+        """The values of some fields that are not the default."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name in names and getattr(self, field.name) != field.default
+        }
 
     def rate(self, multiplier: float = 1.0) -> optax.Schedule:
         """Returns the schedule of a group with the given multiplier."""
@@ -193,15 +223,10 @@ class Optimizer:
         # structure.
         decay = self.weight_decay if group.weight_decay else 0.0
         given: dict[str, Any] = {"learning_rate": rate}
-        if self.kind in _OWN_FIELDS:
-            given |= {name: getattr(self, name) for name in _OWN_FIELDS[self.kind]}
+        if self.kind in _OWN_KINDS:
+            given |= {name: getattr(self, name) for name in _OWN_KINDS[self.kind]}
         else:
-            given |= {
-                field.name: getattr(self, field.name)
-                for field in dataclasses.fields(self)
-                if field.name in ("b1", "b2", "eps", "momentum")
-                and getattr(self, field.name) != field.default
-            }
+            given |= self._given(_MOMENTS)
         if self.kind == "sgd":
             given["momentum"] = self.momentum or None
             sgd = factories.call("kind", "sgd", self.arguments, given)

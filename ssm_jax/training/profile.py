@@ -10,28 +10,34 @@ from ssm_jax.types import PyTree
 
 
 class Profile(contextlib.AbstractContextManager["Profile"]):
-    """Traces steps; without any it does nothing.
+    """Traces steps; without any that are still to be taken it does nothing.
 
     Args:
-      steps: The first and the last of the traced steps. None: no trace.
+      steps: The first and the last of the traced steps; those that were taken before
+        are left out, so that the same command continues a run. None: no trace.
       directory: Where the trace is written, for TensorBoard, XProf or Perfetto.
       start: Number of steps taken before.
       end: Number of steps of the run.
 
     Raises:
-      ValueError: The steps are not among those that will be taken.
+      ValueError: The steps are not two of the run in ascending order.
     """
 
     def __init__(
         self, steps: tuple[int, int] | None, directory: Path, start: int, end: int
     ):
         """Checks the steps."""
-        if steps is not None and not start < steps[0] <= steps[1] <= end:
-            raise ValueError(
-                f"`profile_steps` must be two of the steps {start + 1} to {end}, the "
-                f"first and the last, got {steps[0]},{steps[1]}; the first step after "
-                "a start compiles."
-            )
+        if steps is not None:
+            first, last = steps
+            if not 1 <= first <= last <= end:
+                raise ValueError(
+                    f"`profile_steps` must be two of the steps 1 to {end}, the first "
+                    f"and the last, got {first},{last}; the first step after a start "
+                    "compiles."
+                )
+            if last <= start:
+                logging.info("no trace: the steps %s were taken before", steps)
+            steps = (max(first, start + 1), last) if last > start else None
         self._steps, self._directory, self._on = steps, directory, False
 
     def before(self, step: int) -> None:

@@ -104,6 +104,8 @@ class Steps:
                 with nans_located(step):
                     state, sums = self._train_step(state, batch)
                 trace.after(step, state)
+                if step == start + 1 and is_first():
+                    self._workdir.write_environment()
                 waiting += [*unstacked(earlier, sums), sums]
                 earlier = {}
                 # Steps are dispatched ahead of the devices. With many of them a signal

@@ -1,4 +1,4 @@
-"""Early stopping."""
+"""How far a run is: its last and its best step, its end and early stopping."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any
 
 from ssm_jax.config import Config
 from ssm_jax.tasks.base import TaskSpec
+from ssm_jax.training.checkpointing import integrity
 from ssm_jax.training.losses import MAIN_METRICS, main_metric
 
 
@@ -31,7 +32,30 @@ def evaluations_since_best(lines: Iterable[Mapping[str, Any]], spec: TaskSpec) -
       >>> evaluations_since_best(lines, Digits().spec)
       2
     """
-    return _since_best(lines, main_metric(spec))
+    return _since_best(lines, f"validation/{main_metric(spec)}")
+
+
+def last_step(lines: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the last step that a run has logged; 0 without any.
+
+    Args:
+      lines: Lines of metrics.
+    """
+    return lines[-1]["step"] if lines else 0
+
+
+def best_step(lines: Sequence[Mapping[str, Any]]) -> int | None:
+    """Returns the step of the best checkpoint of a run; None without validation.
+
+    Args:
+      lines: Lines of metrics, or the metrics of all checkpoints with their ``step``.
+
+    Example:
+      >>> best_step([{"step": 1, "validation/r2": 0.5}, {"step": 2, "elapsed_s": 9.0}])
+      1
+    """
+    records = ({"step": line["step"], "metrics": line} for line in lines)
+    return integrity.best_step(records, _ranking_metric(lines), "validation/loss")
 
 
 def is_finished(lines: Sequence[Mapping[str, Any]], training: Config) -> bool:
@@ -50,18 +74,21 @@ def is_finished(lines: Sequence[Mapping[str, Any]], training: Config) -> bool:
       ... ]
       [True, False, False]
     """
-    if lines and lines[-1]["step"] >= training.steps:
+    if last_step(lines) >= training.steps:
         return True
     # Runs of earlier versions have no such field.
     patience = training.get("patience")
-    ranks = [
-        m for m in MAIN_METRICS if any(f"validation/{m}" in line for line in lines)
-    ]
-    return bool(patience and ranks and _since_best(lines, ranks[0]) >= patience)
+    name = _ranking_metric(lines)
+    return bool(patience and name and _since_best(lines, name) >= patience)
 
 
-def _since_best(lines, metric):
-    name = f"validation/{metric}"
+def _ranking_metric(lines):
+    """The metric in validation that the checkpoints of a run are ranked by, or None."""
+    names = [f"validation/{name}" for name in MAIN_METRICS]
+    return next((n for n in names if any(n in line for line in lines)), None)
+
+
+def _since_best(lines, name):
     # A loss that is not finite ends the run, so that all of them can be compared.
     ranks = [
         (line[name], -line.get("validation/loss", math.inf))

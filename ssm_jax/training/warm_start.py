@@ -10,9 +10,9 @@ import numpy as np
 from flax import traverse_util
 
 from ssm_jax.training.checkpointing import Checkpoints
-from ssm_jax.training.checkpointing.integrity import Json, read_record
+from ssm_jax.training.checkpointing.integrity import Json, read_record, records
 from ssm_jax.training.checkpointing.leaves import abstract, named_leaves
-from ssm_jax.training.losses import MAIN_METRICS
+from ssm_jax.training.stopping import best_step
 from ssm_jax.types import PyTree
 
 
@@ -105,14 +105,10 @@ def _best_record(directory: Path) -> Json:
             "`init_from` must be the work dir of a run with a checkpoint, got "
             f"{directory.parent}; train that run first."
         )
-    record = read_record(directory / str(latest))
-    ranks = [f"validation/{name}" for name in MAIN_METRICS]
-    metric = next((name for name in ranks if name in record["metrics"]), None)
-    checkpoints = Checkpoints(
-        directory, best_metric=metric, tie_metric="validation/loss"
-    )
-    best = checkpoints.best_step
-    return record if best is None else read_record(directory / str(best))
+    # Of all checkpoints: the latest may have been saved between two evaluations.
+    metrics = [{**of["metrics"], "step": of["step"]} for of in records(directory)]
+    best = best_step(metrics)
+    return read_record(directory / str(latest if best is None else best))
 
 
 def _shown(leaves: dict) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 ====================  ========================================================
 config.json           the resolved config; all that evaluation needs of it
-run.json              versions, device and commit of the last start
+run.json              versions, device and commit of the last start that took a step
 metrics.jsonl         one line per measurement
 checkpoints/          the latest states and the best
 lock                  the process that trains here, or the last one that did
@@ -38,7 +38,7 @@ from ssm_jax.training.losses import main_metric
 PARTS = ("task", "model", "optimizer", "training")
 """What the config of a run holds, each a `ssm_jax.config.spec`."""
 
-_LOCK = "lock"
+_LOCK, _RUN = "lock", "run.json"
 _AGAIN = "remove it, and run again what writes it"
 
 
@@ -82,8 +82,13 @@ class WorkDir:
         with locked(self.path / _LOCK):
             self._check(config)
             write_text(self._config, to_json(config))
-            write_text(self.path / "run.json", json.dumps(environment(), indent=2))
+            if not (self.path / _RUN).exists():
+                self.write_environment()
             yield
+
+    def write_environment(self) -> None:
+        """Writes what a start that takes steps runs on to ``run.json``."""
+        self.write(_RUN, environment())
 
     def open_checkpoints(self, spec: TaskSpec) -> Checkpoints:
         """Returns the checkpoints of the run; each must be of the config of the run.
@@ -240,7 +245,7 @@ class WorkDir:
             return
         # The classes have their present names since 0.1, which is also the first
         # version that a run records.
-        versions = (self.read("run.json") or {}).get("versions", {})
+        versions = (self.read(_RUN) or {}).get("versions", {})
         writer = versions.get("ssm_jax", "before 0.1")
         reader = f"ssm_jax {writer}" if "ssm_jax" in versions else "commit 4db8fba"
         raise ValueError(

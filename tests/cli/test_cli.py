@@ -219,9 +219,12 @@ def test_mistake_on_the_command_line_is_one_line(parse, capsys, arguments, messa
     assert message in lines[0]
 
 
+# Both are in line 2 of files named by a relative path.
 @pytest.mark.parametrize("file, bug", [("broken", KeyError), ("mistyped", TypeError)])
 def test_bug_in_an_experiment_keeps_its_traceback_for_those_who_ask(parse, file, bug):
-    with pytest.raises(ValueError, match=f"`--config` .*{bug.__name__}") as caught:
+    with pytest.raises(
+        ValueError, match=f"`--config` .*line 2: {bug.__name__}"
+    ) as caught:
         with one_line_errors(traceback=True):
             parse(f"--config=experiments/paper/{file}.py")
     assert isinstance(caught.value.__cause__, bug)
@@ -391,6 +394,14 @@ def test_ssm_jax_runs_each_program_with_its_flags(monkeypatch, capsys, name):
     of_experiment = name in ("train", "compile", "sweep")
     shown = "`--config` must be given" if of_experiment else "wrong_flag"
     assert shown in capsys.readouterr().err
+
+
+def test_environment_that_is_no_number_is_one_line(monkeypatch, capsys):
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "two")
+    monkeypatch.setattr(sys.modules["__main__"], "__doc__", "")
+    assert ssm_jax(monkeypatch, "train", "--dry_run") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: `JAX_NUM_PROCESSES` must be a number, got 'two'")
 
 
 @pytest.mark.full

@@ -11,8 +11,11 @@ from ssm_jax.cli import report
 from ssm_jax.cli.config_file import load
 from ssm_jax.config import build
 from ssm_jax.evaluation import evaluate_run, restore
+from ssm_jax.evaluation.run import LENGTHS_FILE
 from ssm_jax.recurrences import convolution_kernel
 from ssm_jax.training import WorkDir, train
+from tests.bad_inputs import refuses
+from tests.cli import programs
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,6 +42,7 @@ def test_a_row_is_what_the_folder_holds(run):
     assert row["value"] == measured["accuracy"]
     assert row["baseline"] == measured["baseline"]
     assert row["steps"] == 4 and row["best_step"] in (2, 4)
+    assert measured["logged_step"] == 4
     assert row["seconds"] == WorkDir(path).metrics()[-1]["elapsed_s"]
     json.dumps(row)
 
@@ -105,3 +109,55 @@ def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
     folder.log(4, elapsed_s=1.0)
     with pytest.raises(ValueError, match="ssm-jax evaluate --workdir="):
         report.row_of(folder)
+
+
+def evaluated(path, **training):
+    """The folder of a run of four steps, evaluated, of which nothing was trained."""
+    config = load(str(ROOT / "experiments/dlr/digits.py"))
+    config.training.update(steps=4, **training)
+    folder = WorkDir(path)
+    with folder.claimed(config):
+        folder.log(4, elapsed_s=1.0)
+    folder.write("evaluation.json", EVALUATION | {"logged_step": 4})
+    return folder
+
+
+EVALUATION = {"split": "test", "step": 4, "accuracy": 0.5}
+
+
+def test_a_run_that_was_continued_is_to_be_evaluated_again(tmp_path):
+    folder = evaluated(tmp_path / "run")
+    assert report.row_of(folder)["value"] == 0.5
+    folder.log(6, elapsed_s=2.0)
+    with refuses("workdirs", "step 4 of 6", rule="after their last step"):
+        report.row_of(folder)
+    # Evaluations of earlier versions do not say what step the run had logged.
+    folder.write("evaluation.json", EVALUATION)
+    assert report.row_of(folder)["value"] == 0.5
+    line = {"length": 16, "logged_step": 4}
+    (folder.path / LENGTHS_FILE).write_text(json.dumps(line) + "\n")
+    with refuses("workdirs", "--mode=length_extension", rule="after their last step"):
+        report.row_of(folder)
+
+
+OTHERS = {
+    "seed": ({"seed": 1}, None),
+    "batch": ({"seed": 1, "batch_size": 8}, "training.batch_size: "),
+    "evaluations": ({"seed": 1, "evaluate_every": 2}, "training.evaluate_every: "),
+    "same seed": ({}, "leave one out"),
+}
+
+
+@pytest.mark.parametrize(("changes", "refused"), OTHERS.values(), ids=OTHERS.keys())
+def test_runs_of_one_line_differ_in_their_seed_alone(
+    monkeypatch, tmp_path, capsys, changes, refused
+):
+    for name, fields in (("first", {}), ("second", changes)):
+        evaluated(tmp_path / name, **fields)
+    workdirs = f"--workdirs={tmp_path}/first,{tmp_path}/second"
+    status = programs.run(monkeypatch, "report", workdirs, "--nofigures")
+    out, err = capsys.readouterr()
+    if refused is None:
+        assert status in (0, None) and "0.5000 ± 0.0000" in out
+    else:
+        assert status == 2 and refused in err and "`workdirs`" in err

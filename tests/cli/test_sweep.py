@@ -13,6 +13,8 @@ from absl import flags
 from ssm_jax.cli import sweep
 from ssm_jax.cli.grid import cells, parse_grid
 from ssm_jax.cli.sweep_table import of_sweep
+from ssm_jax.tasks import Digits
+from ssm_jax.training import WorkDir
 from tests.bad_inputs import refuses
 from tests.cli import programs
 from tests.cli.test_train import DIGITS
@@ -156,6 +158,21 @@ def test_no_figure_where_only_seeds_vary():
     assert sweep.sweep_figure([({"training.seed": "0"}, row(0.5, 0.5))]) is None
 
 
+def test_a_run_is_done_if_its_best_step_is_evaluated_on_the_test_split(tmp_path):
+    line = [*DIGITS_FILE, "--config.training.steps=4"]
+    (cell,) = cells(line, ["training.seed=0"], str(tmp_path))
+    work = WorkDir(cell.workdir)
+    assert not sweep.is_done(cell)
+    with work.claimed(cell.config):
+        for step, accuracy in ((2, 0.75), (4, 0.5)):
+            work.log(step, **{"validation/accuracy": accuracy})
+    assert not sweep.is_done(cell)
+    evaluation = {"split": "test", "step": 2, "logged_step": 4}
+    for changes in ({}, {"split": "validation"}, {"step": 4}, {"logged_step": 2}):
+        work.write("evaluation.json", evaluation | changes)
+        assert sweep.is_done(cell) == (not changes)
+
+
 def test_slurm_script_is_the_array_of_the_runs(tmp_path):
     line = ["sweep", "--grid=a=1,2", "--slurm", "a b.sh", "--slurm=x"]
     line += ["--workdir", "slurm x"]
@@ -255,3 +272,20 @@ def test_slurm_writes_the_script_and_trains_nothing(monkeypatch, tmp_path, capsy
     assert "4 runs" in capsys.readouterr().out
     assert "--array=0-3" in script.read_text()
     assert not list((tmp_path / "runs").iterdir())
+
+
+@pytest.mark.full
+def test_a_task_without_test_examples_is_refused_before_anything_is_trained(
+    monkeypatch, tmp_path, capsys
+):
+    n_examples = Digits.n_examples
+
+    def without_test(task, split):
+        if split == "test":
+            raise ValueError("`file` must have examples of the test split, got none.")
+        return n_examples(task, split)
+
+    monkeypatch.setattr(Digits, "n_examples", without_test)
+    assert launch(monkeypatch, tmp_path / "runs") == 2
+    assert "examples of the test split" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

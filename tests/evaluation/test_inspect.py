@@ -8,9 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ssm_jax.config import spec
+from ssm_jax.evaluation import evaluate_run
+from ssm_jax.models import PooledHead
 from ssm_jax.recurrences import DLR, S5
-from ssm_jax.tasks import Digits
+from ssm_jax.tasks import ArrayTask, Digits
+from ssm_jax.training import WorkDir, train
 from tests.tiers import tiered
+from tests.training import tiny
 from tests.training.test_workdir import full_disk
 
 # `ssm_jax.evaluation.inspect` is the function; `import_module` gives the module.
@@ -52,9 +57,42 @@ def test_confident_mistakes_are_among_the_highest_losses():
 def test_full_disk_keeps_the_arrays_that_were_there(tmp_path, monkeypatch):
     path = tmp_path / "inspection.npz"
     restored = types.SimpleNamespace(model=types.SimpleNamespace(recurrence=None))
-    monkeypatch.setattr(MODULE, "_examples", lambda of: {"losses": np.arange(10.0)})
+    monkeypatch.setattr(MODULE, "_examples", lambda *_: {"losses": np.arange(10.0)})
     MODULE.inspect(restored, path)
     before = path.read_bytes()
     with full_disk(), pytest.raises(OSError, match="inspection.npz"):
         MODULE.inspect(restored, path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.full
+def test_examples_are_of_the_evaluated_split_and_come_after_the_metrics(
+    tmp_path, monkeypatch
+):
+    """The task has no test examples, so that only its validation can be evaluated."""
+    inputs = np.arange(80, dtype=np.float32).reshape(20, 4, 1)
+    np.savez(tmp_path / "a.npz", inputs=inputs, targets=np.arange(20) % 2)
+    config = tiny.digits(steps=1, batch_size=8)
+    config.model = tiny.model(PooledHead(d_output=2))
+    config.task = spec(
+        ArrayTask,
+        file=str(tmp_path / "a.npz"),
+        length=4,
+        inputs="vector",
+        d_input=1,
+        targets="classification",
+        d_output=2,
+        validation_fraction=0.2,
+        test_fraction=0.0,
+    )
+    work = WorkDir(tmp_path / "run")
+    train(config, str(work.path))
+    with monkeypatch.context() as patch:
+        patch.setattr("ssm_jax.evaluation.run.inspect", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            evaluate_run(work.path, split="validation")
+    assert (work.read("evaluation.json") or {})["split"] == "validation"
+    evaluate_run(work.path, split="validation")
+    found = work.read_arrays("inspection.npz")
+    assert str(found["split"]) == "validation"
+    assert (found["n_candidates"], len(found["inputs"])) == (4, 4)

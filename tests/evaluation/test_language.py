@@ -68,6 +68,7 @@ def test_losses_by_length_are_written(trained, monkeypatch):
         *(("carry", "shuffled", length) for length in (4, 8, 16)),
     ]
     assert {row["split"] for row in rows} == {"validation"}
+    assert {row["logged_step"] for row in rows} == {2}
     task = restore(trained).text
     for row in rows:
         np.testing.assert_allclose(row["perplexity"], np.exp(row["loss"]))
@@ -122,6 +123,7 @@ def test_the_whole_test_split_is_evaluated(trained, length, tmp_path, monkeypatc
     text = task.text("test")
     assert sorted(seen) == sorted(text[1:].tolist())
     assert result["corpus"]["tokens"] == len(text)
+    assert result["logged_step"] == 2
 
 
 @pytest.mark.full

@@ -17,6 +17,7 @@ from ssm_jax.evaluation import restore
 from ssm_jax.models import StepHead
 from ssm_jax.tasks import Shift
 from ssm_jax.training import Optimizer, TrainConfig, create, train, train_step
+from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.stopping import evaluations_since_best
 from ssm_jax.training.warm_start import warm_start
 from tests.bad_inputs import refuses
@@ -124,6 +125,17 @@ def test_run_without_such_weights_or_checkpoints_is_refused(tmp_path):
     with refuses("init_from", rule="checkpoint"):
         train(tiny.shift(init_from=str(tmp_path / "none")), str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+def test_the_best_checkpoint_is_loaded_though_the_latest_was_not_evaluated(tmp_path):
+    """As after a signal; the better of the evaluated ones is not the later."""
+    metrics = ({"validation/r2": 0.5}, {"validation/r2": 0.25}, {"elapsed_s": 1.0})
+    with Checkpoints(tmp_path / "checkpoints", best_metric="validation/r2") as saved:
+        for step, measured in enumerate(metrics, 1):
+            saved.save(step, {"params": {"w": np.full(2, step)}}, measured)
+    found = warm_start(tmp_path, {"w": np.zeros(2)}, {})
+    assert found.step == 1
+    np.testing.assert_array_equal(found.params["w"], [1, 1])
 
 
 @pytest.mark.nightly

@@ -157,14 +157,22 @@ def test_time_of_a_run_goes_on_where_it_was(finished):
 
 
 def test_finished_run_takes_no_step(finished, monkeypatch):
+    """And is still that of the machine that trained it."""
+    monkeypatch.setattr(workdir, "environment", lambda: {"host": "another"})
     before = contents(finished)
     last = json.loads((finished / "metrics.jsonl").read_text().splitlines()[-1])
     monkeypatch.setattr("ssm_jax.training.measure.evaluate", None)
     assert train(tiny.shift(), str(finished)) == last
-    after = contents(finished)
-    for files in (before, after):
-        del files[finished / "run.json"]  # tells of the last start
-    assert before == after
+    assert contents(finished) == before
+
+
+def test_environment_is_that_of_the_last_start_that_took_a_step(
+    finished, tmp_path, monkeypatch
+):
+    run = workdir.WorkDir(shutil.copytree(finished, tmp_path / "run"))
+    monkeypatch.setattr(workdir, "environment", lambda: {"host": "another"})
+    train(tiny.shift(steps=8), str(run.path))
+    assert run.read("run.json") == {"host": "another"}
 
 
 def test_folder_of_another_experiment_is_left_alone(finished):

@@ -5,11 +5,13 @@ import struct
 import sys
 from types import SimpleNamespace
 
+import jax
 import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
 from ssm_jax.training import train
+from ssm_jax.training.profile import Profile
 from ssm_jax.training.writers import open_writers
 from tests.bad_inputs import refuses
 from tests.training import tiny
@@ -120,3 +122,22 @@ def test_trace_of_steps_is_written(tmp_path):
     train(tiny.digits(steps=3), str(run), profile_steps=(2, 3))
     (trace,) = (run / "profile").rglob("*.xplane.pb")
     assert b"train_step" in trace.read_bytes()
+    # The same command of a finished run, as of a job that is queued again.
+    train(tiny.digits(steps=3), str(run), profile_steps=(2, 3))
+    assert [*(run / "profile").rglob("*.xplane.pb")] == [trace]
+
+
+@pytest.mark.parametrize(
+    ("start", "traced"), [(0, [3, 5]), (2, [3, 5]), (3, [4, 5]), (4, [5, 5]), (5, [])]
+)
+def test_steps_that_were_taken_before_are_not_traced(
+    tmp_path, monkeypatch, start, traced
+):
+    seen, now = [], 0
+    for name in ("start_trace", "stop_trace"):
+        monkeypatch.setattr(jax.profiler, name, lambda *_: seen.append(now))
+    with Profile((3, 5), tmp_path, start, end=7) as trace:
+        for now in range(start + 1, 8):
+            trace.before(now)
+            trace.after(now, {})
+    assert seen == traced

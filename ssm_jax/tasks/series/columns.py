@@ -42,8 +42,8 @@ def read(path: str) -> dict[str, np.ndarray]:
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: The file has another extension, no rows, or rows of several lengths,
-        it is damaged, or pyarrow is not installed.
+      ValueError: The file has another extension, no rows, rows of several lengths, or
+        two columns of one name, it is damaged, or pyarrow is not installed.
     """
     user_files.check_is_there(path)
     suffix = Path(path).suffix.lower()
@@ -121,12 +121,22 @@ def missing(values: np.ndarray) -> np.ndarray:
     return np.isin(np.char.lower(np.char.strip(values.astype(str))), MISSING)
 
 
+def _check_names(names, path):
+    twice = sorted({repr(name) for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"`file` must have columns of different names, got {', '.join(twice)} "
+            f"more than once in {path}; rename or remove one."
+        )
+
+
 def _csv(path):
     # `utf-8-sig` drops the mark that spreadsheets write in front of the header.
     with open(path, newline="", encoding="utf-8-sig") as file:
         header = file.readline()
         names = next(csv.reader([header], delimiter=delimiter_of(header)), [])
         names = [name.strip() for name in names]
+        _check_names(names, path)
         rows = []
         reader = csv.reader(file, delimiter=delimiter_of(header))
         for row in reader:
@@ -157,6 +167,7 @@ def _parquet(path):
             f"`file` must be a CSV or an npz without pyarrow, got {path}; "
             "`pip install pyarrow` installs it."
         ) from error
+    _check_names(parquet.read_schema(path).names, path)
     table = parquet.read_table(path)
     return {
         name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names

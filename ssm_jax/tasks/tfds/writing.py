@@ -120,8 +120,8 @@ def download(prepared: PreparedSet, data_dir: str | None) -> str:
 def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
     """Yields an empty staging directory, and moves the set to its place at the end.
 
-    Files left by a killed process are removed first. The directory is locked until this
-    process ends.
+    Files left by a killed process are removed first. The directory is locked until the
+    end of the block.
 
     Args:
       prepared: The set; it must be written to ``prepared.folder`` in the directory.

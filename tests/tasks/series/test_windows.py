@@ -195,7 +195,19 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
         ("c.csv", "a,b\n", "a value"),
         ("d.txt", "a\n", "end in"),
         ("e.npz", "", "whole"),
+        ("f.csv", "a,b, a\n1,2,3\n", "got 'a' more than once"),
     ):
         (tmp_path / name).write_text(text)
         with refuses("file", name, rule=rule):
             columns.read(str(tmp_path / name))
+
+
+def test_parquet_with_two_columns_of_one_name_is_refused(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    table = pyarrow.Table.from_arrays([pyarrow.array([1.0])] * 3, ["a", "b", "a"])
+    parquet.write_table(table, path)
+    with refuses("file", path, rule="got 'a' more than once"):
+        columns.read(str(path))
