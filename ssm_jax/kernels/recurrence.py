@@ -142,8 +142,9 @@ def _solve(a, b, h0, reset, *, reverse, method):
     has_phase = isinstance(a, LogDecay) and a.phase is not None
     dtype = jnp.result_type(jnp.float32, *arrays, *[1j] * has_phase)
     b = jnp.asarray(b, dtype)
-    if not isinstance(a, LogDecay):
-        a = jnp.asarray(a, jnp.result_type(jnp.float32, a))
+    # Powers in float32 would leave float64 states with the digits of float32.
+    width = jnp.finfo(dtype).dtype
+    a = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(width, leaf)), a)
     # In `shard_map`, a parameter may be replicated over an axis that `b` varies over.
     a, b, reset = match_varying_axes(a, b, reset)
     reset_in_scan_order = reset
