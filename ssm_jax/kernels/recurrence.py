@@ -115,9 +115,9 @@ def chosen_method(
       single step, as in decoding. On other platforms the method for which
       `ssm_jax.kernels.costs` predicts the shortest time, from the bytes and kernels of
       compiled programs: on GPUs ``"associative"``, on TPUs ``"chunked"`` for large
-      arrays and ``"associative"`` for small ones. Never ``"pallas"``, whose
-      kernels have no derivative in forward mode, need GPUs from Hopper on, and have not
-      been measured on TPUs.
+      arrays and ``"associative"`` for small ones. Never ``"pallas"``, whose kernels
+      need GPUs from Hopper on, which is not known when a program is compiled elsewhere,
+      and have not been measured on TPUs.
 
     Example:
       >>> chosen_method(jnp.array([0.5]), platform="tpu")
