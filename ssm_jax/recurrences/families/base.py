@@ -109,6 +109,9 @@ class Recurrence(Protocol):
             recurrence is given a state, or ``method`` does not support the arguments.
 
         Note:
+          Outside of `jax.jit` most recurrences, and all with ``mask``, are compiled
+          again at every call.
+
           ``"chunked"`` of time-invariant recurrences, which ``"auto"`` chooses on CPUs
           for at most 8 modes per channel, has no derivative in forward mode, as in
           `jax.jvp`, `jax.jacfwd` and `jax.hessian`; ``"fft"`` has.
