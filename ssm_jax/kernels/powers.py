@@ -111,8 +111,7 @@ def _powers(log_decay, steps):
     log_abs, phase, phase_lo = log_decay
     steps = jnp.expand_dims(steps, tuple(range(steps.ndim, steps.ndim + log_abs.ndim)))
     log_abs = jnp.expand_dims(log_abs, tuple(range(steps.ndim - log_abs.ndim)))
-    # The clip keeps `log_abs * 0` from being NaN for a decay of 0.
-    modulus = _modulus(jnp.maximum(log_abs, _LOG_ZERO), steps)
+    modulus = _modulus(_finite(log_abs), steps)
     if phase is None:
         return modulus
     if phase.dtype == jnp.float64:
@@ -209,15 +208,16 @@ def n_step_decay(log_decay: LogDecay, count: int) -> LogDecay:
     """
     check_size("count", count, minimum=0)
     log_abs, phase, phase_lo = check_log_decay(log_decay)
+    log_abs = _finite(log_abs) * count
     if phase is None:
-        return LogDecay(log_abs * count)
+        return LogDecay(log_abs)
     if phase.dtype == jnp.float64:
         low = None if phase_lo is None else phase_lo * count
-        return LogDecay(log_abs * count, phase * count, low)
+        return LogDecay(log_abs, phase * count, low)
     # The rounding error of the product is kept in `phase_lo`.
     high, low = two_float.two_product(phase, jnp.full_like(phase, count))
     low = low if phase_lo is None else low + phase_lo * count
-    return LogDecay(log_abs * count, high, low)
+    return LogDecay(log_abs, high, low)
 
 
 def multiply_decays(one: LogDecay, other: LogDecay) -> LogDecay:
@@ -261,7 +261,7 @@ def two_float_decay(
         return hi, jnp.zeros_like(hi)
     # lam = hi exp(log lam - log hi), and the exponent is of the order of 2**-24.
     rounded = to_log_decay(hi)
-    gap = jnp.maximum(log_decay.log_abs, _LOG_ZERO) - rounded.log_abs
+    gap = _finite(log_decay.log_abs) - rounded.log_abs
     if log_decay.phase is None:
         return hi, hi * gap
     word, rest = two_float.to_turns(log_decay.phase, log_decay.phase_lo)
@@ -269,6 +269,11 @@ def two_float_decay(
     # The difference of two close angles is exact in ticks, but not in radians.
     ticks = (word - word_hi).astype(jnp.float32) + (rest - rest_hi)
     return hi, hi * jax.lax.complex(gap, ticks * two_float.TICK)
+
+
+def _finite(log_abs):
+    # Of a decay of 0, `log_abs * 0` would be NaN.
+    return jnp.maximum(log_abs, _LOG_ZERO)
 
 
 @jax.jit

@@ -49,7 +49,7 @@ def linear_recurrence(
       h0: State before the first step, ``(*b, n)``. None means zeros.
       reset: True where a segment starts, ``(*b, l)``, or ``(l,)`` for all sequences.
         No state is passed between such a step and the previous one, in either
-        direction. None means one segment.
+        direction, also if it is not finite. None means one segment.
       reverse: If True, evaluates ``h_t = a_t h_{t+1} + b_t`` from the last step to the
         first, and ``h0`` is the state after the last step.
       method: ``"sequential"``: `jax.lax.scan`, which defines the result; fastest on
@@ -115,9 +115,9 @@ def chosen_method(
       single step, as in decoding. On other platforms the method for which
       `ssm_jax.kernels.costs` predicts the shortest time, from the bytes and kernels of
       compiled programs: on GPUs ``"associative"``, on TPUs ``"chunked"`` for large
-      arrays and ``"associative"`` for small ones. Never ``"pallas"``, whose
-      kernels have no derivative in forward mode, need GPUs from Hopper on, and have not
-      been measured on TPUs.
+      arrays and ``"associative"`` for small ones. Never ``"pallas"``, whose kernels
+      need GPUs from Hopper on, which is not known when a program is compiled elsewhere,
+      and have not been measured on TPUs.
 
     Example:
       >>> chosen_method(jnp.array([0.5]), platform="tpu")
@@ -142,10 +142,12 @@ def _solve(a, b, h0, reset, *, reverse, method):
     has_phase = isinstance(a, LogDecay) and a.phase is not None
     dtype = jnp.result_type(jnp.float32, *arrays, *[1j] * has_phase)
     b = jnp.asarray(b, dtype)
-    if not isinstance(a, LogDecay):
-        a = jnp.asarray(a, jnp.result_type(jnp.float32, a))
+    # Powers in float32 would leave float64 states with the digits of float32.
+    width = jnp.finfo(dtype).dtype
+    a = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(width, leaf)), a)
     # In `shard_map`, a parameter may be replicated over an axis that `b` varies over.
-    a, b, reset_in_scan_order = match_varying_axes(a, b, reset)
+    a, b, reset = match_varying_axes(a, b, reset)
+    reset_in_scan_order = reset
     if reset_in_scan_order is not None and reverse:
         # The last step of a segment does not depend on the step evaluated before it.
         reset_in_scan_order = shift.shift_left(reset_in_scan_order[..., None])[..., 0]
@@ -165,10 +167,9 @@ def _solve(a, b, h0, reset, *, reverse, method):
         reset_transposed = shift_next(reset_transposed[..., None])[..., 0]
     solver = solver_transposed = solver_of(fixed, b.shape[-2], method)
     if method == "pallas" and not is_time_invariant(a):
-        # Its kernel takes the decays of the adjoint from where they are in memory.
-        numbers = _to_numbers(fixed, reset_in_scan_order, b.dtype)
-        solver_transposed = pallas_solver(InputDependentDecay(numbers), adjoint=True)
-        reset_transposed = None
+        # Its kernel shifts neither the decays nor the resets of the adjoint in memory.
+        solver_transposed = pallas_solver(InputDependentDecay(fixed), adjoint=True)
+        reset_transposed = reset_in_scan_order
     elif not is_time_invariant(a):
         solver_transposed = solver_of(shift_next(fixed), b.shape[-2], method)
 
@@ -176,7 +177,7 @@ def _solve(a, b, h0, reset, *, reverse, method):
         numbers = _to_numbers(a, reset_in_scan_order, h.dtype)
         # Broadcast here, the gradient of a time-invariant decay is one sum over batch
         # and steps. XLA stores no array of this shape.
-        return h - jnp.broadcast_to(numbers, h.shape) * shift_previous(h)
+        return h - jnp.broadcast_to(numbers, h.shape) * shift_previous(h, reset=reset)
 
     def solve(_, b):
         return solver(b, reset_in_scan_order, reverse)
@@ -191,6 +192,8 @@ def _solve(a, b, h0, reset, *, reverse, method):
 def _add_initial_state(a, b, h0, reset_in_scan_order, reverse):
     """Adds ``a h0`` to the input of the first step, so that solvers start from zero."""
     first = -1 if reverse else 0
+    if reset_in_scan_order is not None:
+        h0 = jnp.where(reset_in_scan_order[..., first, None], 0, h0)
     if not isinstance(a, LogDecay):
         a_first = _to_numbers(a, reset_in_scan_order, b.dtype)
         a_first = a_first[..., first, :] if a_first.ndim > 1 else a_first
@@ -199,8 +202,6 @@ def _add_initial_state(a, b, h0, reset_in_scan_order, reverse):
     # the decay would accumulate. It has no gradient of its own.
     _, lo = two_float_decay(jax.lax.stop_gradient(a))
     hi = decay_powers(a, jnp.ones((), jnp.int32))
-    if reset_in_scan_order is not None:
-        h0 = jnp.where(reset_in_scan_order[..., first, None], 0, h0)
     return b.at[..., first, :].set(hi * h0 + (lo * h0 + b[..., first, :]))
 
 

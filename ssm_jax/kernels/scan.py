@@ -47,12 +47,13 @@ def _step_by_step(decay, multiply):
 
         def solve_input_dependent(b, reset_in_scan_order, reverse):
             def step(h, inputs):
-                a_t, b_t = inputs
-                h = multiply(a_t, h) + b_t
+                reset_t, a_t, b_t = inputs
+                h = _zero_at_resets(multiply(a_t, h), reset_t) + b_t
                 return h, h
 
-            a = jnp.broadcast_to(_zero_at_resets(decay.a, reset_in_scan_order), b.shape)
-            inputs = _time_first(a), _time_first(b)
+            a = jnp.broadcast_to(decay.a, b.shape)
+            flags = _flags_time_first(b, reset_in_scan_order)
+            inputs = flags, _time_first(a), _time_first(b)
             zero = jnp.zeros_like(b[..., 0, :])
             _, h = jax.lax.scan(step, zero, inputs, reverse=reverse)
             return jnp.moveaxis(h, 0, -2)
@@ -63,16 +64,11 @@ def _step_by_step(decay, multiply):
 
     def step(h, inputs):
         reset_t, b_t = inputs
-        if reset_t is not None:
-            h = jnp.where(reset_t[..., None], 0, h)
-        h = add_step(h, b_t)
+        h = add_step(_zero_at_resets(h, reset_t), b_t)
         return h, h
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):
-        reset = _as_rank_of(b, reset_in_scan_order)
-        if reset is not None:
-            reset = jnp.moveaxis(reset, -1, 0)
-        b = _time_first(b)
+        reset, b = _flags_time_first(b, reset_in_scan_order), _time_first(b)
         if len(b) > _STRETCH_FROM:
             h = _by_stretches(decay, step, b, reset, reverse)
         else:
@@ -158,11 +154,15 @@ def associative(decay: Decay) -> Solver:
     if isinstance(decay, InputDependentDecay):
 
         def combine(left, right):
-            return right[0] * left[0], right[0] * left[1] + right[1]
+            (reset_left, a_left, b_left), (reset_right, a_right, b_right) = left, right
+            carried = _zero_at_resets(a_right * b_left, reset_right)
+            reset = None if reset_right is None else reset_left | reset_right
+            return reset, a_right * a_left, carried + b_right
 
         def solve_input_dependent(b, reset_in_scan_order, reverse):
-            a = jnp.broadcast_to(_zero_at_resets(decay.a, reset_in_scan_order), b.shape)
-            return jax.lax.associative_scan(combine, (a, b), reverse, b.ndim - 2)[1]
+            a = jnp.broadcast_to(decay.a, b.shape)
+            elements = _as_rank_of(b, reset_in_scan_order), a, b
+            return jax.lax.associative_scan(combine, elements, reverse, b.ndim - 2)[2]
 
         return solve_input_dependent
 
@@ -184,9 +184,8 @@ def associative(decay: Decay) -> Solver:
                     f"once, got {b_right.shape[axis]} of {size} pairs; use the JAX of "
                     "pyproject.toml."
                 )
-            carried = _multiply(powers[level], b_left)
+            carried = _zero_at_resets(_multiply(powers[level], b_left), reset_right)
             if reset is not None:
-                carried = jnp.where(reset_right[..., None], 0, carried)
                 reset_right = reset_left | reset_right
             return reset_right, carried + b_right
 
@@ -215,28 +214,35 @@ def chunked(decay: Decay, length: int) -> Solver:
     """
     size = math.isqrt(length)
 
-    def add_carried(local, weight, last, reverse):
+    def add_carried(local, weight, last, was_reset, reverse):
         """Adds the weighted state before each chunk to the local states."""
         h_prev = jnp.concatenate(
             [jnp.zeros_like(last[..., :1, :]), last[..., :-1, :]], -2
         )
-        carried = _multiply(weight, h_prev[..., None, :])
+        carried = _zero_at_resets(_multiply(weight, h_prev[..., None, :]), was_reset)
         return _join_chunks(local + carried, length, reverse)
+
+    def split_flags(reset, reverse):
+        """Returns the flags of chunks, and at each step if one was True before it."""
+        flags = _split_chunks(reset[..., None], size, reverse)[..., 0]
+        # The state before a chunk does not reach steps from the first reset on.
+        return flags, jnp.cumsum(flags, axis=-1) > 0
 
     if isinstance(decay, InputDependentDecay):
 
         def solve_input_dependent(b, reset_in_scan_order, reverse):
-            a = jnp.broadcast_to(_zero_at_resets(decay.a, reset_in_scan_order), b.shape)
-            a = _split_chunks(a, size, reverse)
-            local = sequential(InputDependentDecay(a))(
-                _split_chunks(b, size, reverse), None, False
-            )
+            a = _split_chunks(jnp.broadcast_to(decay.a, b.shape), size, reverse)
+            flags = was_reset = ends = None
+            if reset_in_scan_order is not None:
+                flags, was_reset = split_flags(reset_in_scan_order, reverse)
+                ends = was_reset[..., -1]
+            within = sequential(InputDependentDecay(a))
+            local = within(_split_chunks(b, size, reverse), flags, False)
             # Weight of the state before the chunk at each of its steps.
             weight = jnp.cumprod(a, axis=-2)
-            decay_of_chunks = InputDependentDecay(weight[..., -1, :])
-            across_chunks = _step_by_step(decay_of_chunks, _multiply)
-            last = across_chunks(local[..., -1, :], None, False)
-            return add_carried(local, weight, last, reverse)
+            across = _step_by_step(InputDependentDecay(weight[..., -1, :]), _multiply)
+            last = across(local[..., -1, :], ends, False)
+            return add_carried(local, weight, last, was_reset, reverse)
 
         return solve_input_dependent
 
@@ -245,14 +251,12 @@ def chunked(decay: Decay, length: int) -> Solver:
     power = decay.powers_of(jnp.arange(1, size + 1))
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):
-        reset = _no_resets(b) if reset_in_scan_order is None else reset_in_scan_order
-        resets = _split_chunks(reset[..., None], size, reverse)[..., 0]
-        local = within_chunks(_split_chunks(b, size, reverse), resets, False)
-        # The state before a chunk does not reach steps from the first reset on.
-        was_reset = jnp.cumsum(resets, axis=-1) > 0
+        reset = reset_in_scan_order
+        reset = jnp.zeros(length, bool) if reset is None else reset
+        flags, was_reset = split_flags(reset, reverse)
+        local = within_chunks(_split_chunks(b, size, reverse), flags, False)
         last = across_chunks(local[..., -1, :], was_reset[..., -1], False)
-        weight = jnp.where(was_reset[..., None], 0, power)
-        return add_carried(local, weight, last, reverse)
+        return add_carried(local, power, last, was_reset, reverse)
 
     return solve_time_invariant
 
@@ -275,9 +279,9 @@ def _join_chunks(values, length, reverse):
     return jnp.flip(values, -2) if reverse else values
 
 
-def _zero_at_resets(a, reset):
-    # A decay of zero is a reset: the step does not depend on the state before it.
-    return a if reset is None else jnp.where(reset[..., None], 0, a)
+def _zero_at_resets(values, reset):
+    # Select, not multiply: a value that is not finite must not cross a reset.
+    return values if reset is None else jnp.where(reset[..., None], 0, values)
 
 
 def _as_rank_of(b, reset):
@@ -287,9 +291,10 @@ def _as_rank_of(b, reset):
     return jnp.expand_dims(reset, tuple(range(b.ndim - 1 - reset.ndim)))
 
 
-def _no_resets(b):
-    return jnp.zeros(b.shape[-2], bool)
-
-
 def _time_first(values):
     return jnp.moveaxis(values, -2, 0)
+
+
+def _flags_time_first(b, reset):
+    reset = _as_rank_of(b, reset)
+    return None if reset is None else jnp.moveaxis(reset, -1, 0)

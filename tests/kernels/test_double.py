@@ -31,6 +31,18 @@ def test_double_in_is_double_out(kernel):
     assert floating and floating <= {jnp.dtype("float64"), jnp.dtype("complex128")}
 
 
+@pytest.mark.parametrize("kind", tiered(("real", "complex", "log_phase_lo"), 1))
+@pytest.mark.parametrize("method", tiered(METHODS, ("sequential", "associative")))
+def test_decay_in_single_is_taken_as_exact(method, kind):
+    decay, p = make(kind, (1100, 4))
+    with jax.enable_x64(True):
+        b, h0 = (v.astype(np.promote_types(v.dtype, np.float64)) for v in (p.b, p.h0))
+        given = jax.jit(functools.partial(linear_recurrence, method=method))(
+            jax.tree.map(jnp.asarray, decay), b, h0
+        )
+    oracle.assert_close(given, oracle.states(p), 1e-12)
+
+
 @pytest.mark.parametrize("method", tiered(METHODS, ("sequential",)))
 def test_double_is_the_loop_to_its_digits(method):
     decay, p = make("log_phase", (3, 17, 4))

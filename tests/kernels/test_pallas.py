@@ -101,6 +101,21 @@ def test_selective_kernel_of_tpus_holds_few_channels_at_once(width, size):
     assert selective_tpu._Blocks(x, B).rows.block_shape[-1] == size
 
 
+@pytest.mark.parametrize(
+    "method", tiered(["associative", "chunked", "sequential", "pallas"], 2)
+)
+def test_a_segment_that_is_not_finite_leaves_those_after_it(method):
+    # Its decays are not finite either.
+    recurrence = SelectiveSSM(d_state=2)
+    params = recurrence.init(jax.random.key(0), 2)
+
+    def run(x, reset=None):
+        return recurrence.apply(params, x, reset=reset, method=method)
+
+    y, last = run(jnp.ones((6, 2)).at[1].set(jnp.nan), jnp.arange(6) == 3)
+    oracle.assert_close((y[3:], last), run(jnp.ones((3, 2))), 1e-6)
+
+
 def selective_kernel_is_the_scan(length, width=5):
     """Compares values and gradients, with resets, padding and a start."""
     rng = np.random.default_rng(0)

@@ -197,6 +197,14 @@ def test_n_step_decay_is_as_accurate_as_the_decay(log, count):
     assert_powers(given, exact(log, count * steps), 1e-6)
 
 
+@pytest.mark.parametrize("log", [[], [jnp.ones(1)]], ids=["modulus", "phase"])
+def test_n_step_decay_of_zero_is_zero_but_for_no_steps(log):
+    zero = LogDecay(jnp.full(1, -jnp.inf), *log)
+    for count, power in ((0, 1), (1, 0), (3, 0)):
+        log = n_step_decay(zero, count)
+        np.testing.assert_array_equal(decay_powers(log, jnp.ones((), jnp.int32)), power)
+
+
 @pytest.mark.parametrize("one", ["phase", "phase_lo"])
 @pytest.mark.parametrize("other", ["phase", "phase_lo"])
 def test_multiply_decays_is_the_product(one, other):

@@ -78,6 +78,40 @@ def test_stretches_with_resets_are_the_loop(kind, reverse):
     check(decay, p, "sequential", 1e-5)
 
 
+@each_direction
+@pytest.mark.parametrize("kind", tiered(("real", *VARYING), ("varying_real",)))
+@each_scan
+def test_values_that_are_not_finite_do_not_cross_resets(method, kind, reverse):
+    # Three segments; those on both sides of the second are as if it were finite.
+    reset = np.isin(np.arange(10), [3, 7])
+    decay, p = make(kind, (10, N), reset=reset, reverse=reverse)
+    inner = (np.arange(10)[:, None] >= 3) & (np.arange(10)[:, None] < 7)
+    b = np.where(inner, np.nan, p.b)
+    a = np.where(inner, np.nan, decay) if kind in VARYING else decay
+    c = np.where(inner, 0, p.c)
+
+    def run(a, b):
+        options = {"reset": reset, "reverse": reverse, "method": method}
+        (h, _), (of_a, of_b, of_h0) = evaluate(a, b, p.h0, c, p.c_last, **options)
+        states = functools.partial(linear_recurrence, **options)
+        tangents = (np.ones_like(a), np.ones_like(b))
+        _, (tangent, _) = jax.jvp(states, (a, b), tangents)
+        steps = (h, of_b, tangent, *[of_a] * (kind in VARYING))
+        return [np.where(inner, 0, leaf) for leaf in steps], of_h0
+
+    oracle.assert_close(run(a, b), run(decay, p.b), 1e-6)
+
+
+@each_scan
+@pytest.mark.parametrize("kind", tiered(("real", "log", "varying_real"), ("real",)))
+def test_initial_state_that_is_not_finite_does_not_cross_a_reset(method, kind):
+    decay, p = make(kind, (3, N))
+    states = functools.partial(
+        linear_recurrence, decay, p.b, reset=np.arange(3) == 0, method=method
+    )
+    oracle.assert_close(states(np.full(N, np.nan, np.float32)), states(), 1e-6)
+
+
 @pytest.mark.parametrize("method", tiered(SCANS, ("sequential",)))
 def test_program_of_a_real_decay_has_no_complex_values(method):
     decay, p = make("real", (1100, N))

@@ -18,7 +18,7 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
       decay: The decay.
       adjoint: For an input-dependent decay, solve ``h_t = a_{t-1} h_{t-1} + b_t``, with
         ``a_{t+1} h_{t+1}`` in reverse order. The adjoint of a recurrence has this form;
-        its decays need not be shifted in memory.
+        its decays and resets need not be shifted in memory.
 
     Raises:
       ValueError: There is no kernel for this GPU or this version of JAX.
@@ -37,7 +37,11 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
                 a = jnp.where(reset_in_scan_order[..., None], 0, a)
             a = flat(jnp.broadcast_to(a, b.shape))
             h = kernel.input_dependent(
-                parts.split(a), parts.split(flat(b)), reverse=reverse, adjoint=adjoint
+                parts.split(a),
+                parts.split(flat(b)),
+                reverse=reverse,
+                adjoint=adjoint,
+                has_resets=reset_in_scan_order is not None,
             )
             return parts.join(h).reshape(b.shape)
 

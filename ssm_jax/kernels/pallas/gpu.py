@@ -34,7 +34,9 @@ def block_length(length: int) -> int:
     return min(_STEPS, length)
 
 
-def input_dependent(a: Parts, b: Parts, *, reverse: bool, adjoint: bool) -> Parts:
+def input_dependent(
+    a: Parts, b: Parts, *, reverse: bool, adjoint: bool, has_resets: bool
+) -> Parts:
     """Returns all states for decays and inputs ``(b, l, n)``; see `solver`."""
     length = b[0].shape[1]
 
@@ -49,7 +51,9 @@ def input_dependent(a: Parts, b: Parts, *, reverse: bool, adjoint: bool) -> Part
             at = [_at(first + u, length, reverse) for u in range(len(loaded))]
             out = []
             for a_t, b_t in loaded:
-                carry, h_t = one_step.input_dependent(carry, a_t, b_t, adjoint=adjoint)
+                carry, h_t = one_step.input_dependent(
+                    carry, a_t, b_t, adjoint=adjoint, has_resets=has_resets
+                )
                 out.append(h_t)
             for t, h_t in zip(at, out, strict=True):
                 _store(h, row, t, states, h_t)

@@ -5,13 +5,15 @@ from ssm_jax.kernels.pallas.parts import Parts
 
 
 def input_dependent(
-    carry: Parts, a: Parts, b: Parts, *, adjoint: bool
+    carry: Parts, a: Parts, b: Parts, *, adjoint: bool, has_resets: bool
 ) -> tuple[Parts, Parts]:
     """Returns what is carried to the next step, and the state; see `solver`."""
+    # Decays are 0 at resets, which states that are not finite must not cross either.
+    times = parts.carried if has_resets else parts.times
     if adjoint:
         h = parts.plus(carry, b)
-        return parts.times(a, h), h
-    h = parts.plus(parts.times(a, carry), b)
+        return times(h, a), h
+    h = parts.plus(times(carry, a), b)
     return h, h
 
 

@@ -40,9 +40,9 @@ def where(condition: Array, x: Parts) -> Parts:
     return tuple(jnp.where(condition, part, 0) for part in x)
 
 
-def carried(power: Parts, state: Parts) -> Parts:
-    """Returns ``power * state``, and 0 where the state is, even if the power is not."""
-    not_zero = state[0] != 0
-    if len(state) == 2:
-        not_zero |= state[1] != 0
-    return where(not_zero, times(power, state))
+def carried(x: Parts, y: Parts) -> Parts:
+    """Returns ``x * y``, and 0 where ``y`` is 0, even if ``x`` is not finite."""
+    not_zero = y[0] != 0
+    if len(y) == 2:
+        not_zero |= y[1] != 0
+    return where(not_zero, times(x, y))

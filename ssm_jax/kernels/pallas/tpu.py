@@ -29,7 +29,9 @@ def block_length(length: int) -> int:
     return min(_STEPS, _round_up(length, _ROWS))
 
 
-def input_dependent(a: Parts, b: Parts, *, reverse: bool, adjoint: bool) -> Parts:
+def input_dependent(
+    a: Parts, b: Parts, *, reverse: bool, adjoint: bool, has_resets: bool
+) -> Parts:
     """Returns all states for decays and inputs ``(b, l, n)``; see `solver`."""
     blocks = _Blocks(b[0], reverse)
 
@@ -42,7 +44,7 @@ def input_dependent(a: Parts, b: Parts, *, reverse: bool, adjoint: bool) -> Part
             for r in blocks.order:
                 a_row, b_row = _row(a_tile, r), _row(b_tile, r)
                 carry, out[r] = one_step.input_dependent(
-                    carry, a_row, b_row, adjoint=adjoint
+                    carry, a_row, b_row, adjoint=adjoint, has_resets=has_resets
                 )
             _store(h, rows, _concatenate(out))
             return carry

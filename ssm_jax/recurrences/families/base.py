@@ -109,6 +109,13 @@ class Recurrence(Protocol):
             recurrence is given a state, or ``method`` does not support the arguments.
 
         Note:
+          Outside of `jax.jit` most recurrences, and all with ``mask``, are compiled
+          again at every call.
+
+          ``"chunked"`` of time-invariant recurrences, which ``"auto"`` chooses on CPUs
+          for at most 8 modes per channel, has no derivative in forward mode, as in
+          `jax.jvp`, `jax.jacfwd` and `jax.hessian`; ``"fft"`` has.
+
           Under `jax.pmap` and `jax.shard_map` the batch axes may be sharded over
           devices, but not the length: each device would evaluate its part of every
           sequence as a separate sequence from a zero state, without an error.

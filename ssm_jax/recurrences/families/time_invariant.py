@@ -109,15 +109,15 @@ class TimeInvariant(Recurrence, abc.ABC):
         The state is ``(*b, d, n)``, or ``(*b, n)`` for `MIMOModes`. The method
         ``"fft"`` convolves with the kernel of the modes. ``"chunked"`` computes the
         same convolution by blocks if there are no resets and the states of all blocks
-        fit in memory; it has no forward-mode derivative. The other methods compute all
-        states by `linear_recurrence`, in slices of the modes, so that at most
-        ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"`` computes the
-        states of a single step, with resets, and on CPUs for short sequences; otherwise
-        it uses ``"chunked"`` on CPUs for few modes per channel, else ``"fft"``. The
-        states of `MIMOModes` are always computed. On CPUs long sequences are evaluated
-        in blocks, with states between them: ``"fft"`` with up to 64 modes per channel,
-        and ``"sequential"`` of `MIMOModes`. With ``max_kernel_length`` the methods are
-        those of `convolve`.
+        fit in memory; it has no forward-mode derivative, all other methods have one.
+        The other methods compute all states by `linear_recurrence`, in slices of the
+        modes, so that at most ``max(STATES_AT_ONCE, b l d)`` states exist at once.
+        ``"auto"`` computes the states of a single step, with resets, and on CPUs for
+        short sequences; otherwise it uses ``"chunked"`` on CPUs for few modes per
+        channel, else ``"fft"``. The states of `MIMOModes` are always computed. On CPUs
+        long sequences are evaluated in blocks, with states between them: ``"fft"`` with
+        up to 64 modes per channel, and ``"sequential"`` of `MIMOModes`. With
+        ``max_kernel_length`` the methods are those of `convolve`.
         """
         modes = self.modes(in_float32(params))
         check_log_decay(modes.log_decay)
