@@ -55,7 +55,7 @@ def _rank(path: str) -> tuple[int, str]:
     ranks = (
         rank
         for rank, field in enumerate(_FIELDS)
-        if f".{path}.".find(f".{field}.") in (0, len(path) - len(field))
+        if path.startswith(f"{field}.") or f".{path}".endswith(f".{field}")
     )
     return next(ranks, len(_FIELDS)), path
 
