@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any
 
 import jax
@@ -133,9 +133,11 @@ def generate(
 
     Raises:
       ValueError: A prompt is empty, ``seed`` is not in [0, 2**32), ``n_drawn`` is
-        negative, or ``block_size`` is not positive.
+        negative, ``block_size`` is not positive, or ``model`` has a layer without a
+        state, or positional embeddings, so that a token has no context.
     """
     sampling = sampling or Sampling()
+    _check_has_states(model)
     check_value("seed", seed, Seed)
     check_value("n_drawn", n_drawn, NonNegativeInt)
     check_value("block_size", block_size, PositiveInt)
@@ -168,6 +170,29 @@ def generate(
             yield GenerationState(block[k], state_before, n_drawn)
 
 
+# Models are hashable; a loop of steps checks its model once.
+@lru_cache(maxsize=8)
+def _check_has_states(model):
+    """Checks that the states of a model hold all that a token depends on."""
+    if getattr(model, "positions", None) is not None:
+        raise ValueError(
+            "`model` must have no positional embeddings to decode token by token, got "
+            f"`positions` = {type(model.positions).__name__}; positions count from the "
+            "first step of a call, so train a model with `positions=None`."
+        )
+    # Shapes only: no array is allocated.
+    states = jax.eval_shape(lambda: model.initial_state((1,)))
+    leaves = jax.tree.leaves_with_path(states, is_leaf=lambda leaf: leaf is None)
+    stateless = [jax.tree_util.keystr(path) for path, leaf in leaves if leaf is None]
+    if stateless:
+        raise ValueError(
+            "`model` must have a state in every layer to decode token by token, got "
+            f"`initial_state` = None at layers {', '.join(stateless)}; causal "
+            "recurrences, `Attention(kind='linear')` and `RotaryAttention(window=...)` "
+            "have one."
+        )
+
+
 # Models are hashable, so that each is compiled once.
 @partial(jax.jit, static_argnums=(0, 1))
 def _prefill(model, sampling, variables, inputs, lengths, state, seed, n_drawn):
@@ -193,7 +218,11 @@ def decode_step(
 
     Returns:
       The logits of the next token, and the state after ``tokens``.
+
+    Raises:
+      ValueError: ``model`` has a layer without a state, or positional embeddings.
     """
+    _check_has_states(model)
     logits, state = model.apply(variables, tokens[:, None], state)
     return logits[:, 0], state
 

@@ -70,8 +70,20 @@ def check_flags(name: str, flags: Any, *shapes: tuple[int, ...]) -> None:
     if shapes and flags.shape not in shapes:
         raise ValueError(
             f"`{name}` must be {shapes[0]}, one flag per step, got {flags.shape}; "
-            "leave out the last axis."
+            f"{way_to_shape(flags.shape, shapes[0])}."
         )
+
+
+def way_to_shape(shape: tuple[int, ...], steps: tuple[int, ...]) -> str:
+    """Returns the way out of an error: how one value per step gets its shape.
+
+    Args:
+      shape: Shape of the argument.
+      steps: Shape that it must have.
+    """
+    if len(shape) == len(steps) + 1:
+        return "leave out the last axis"
+    return "`jnp.broadcast_to` repeats what rows share"
 
 
 def check_draw(key: PRNGKey, d_in: int) -> None:

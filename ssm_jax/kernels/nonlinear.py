@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import check_choice, check_size
-from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
 from ssm_jax.kernels.axes import join_chunks, split_chunks
 from ssm_jax.kernels.newton import (
     NonlinearTerm,
@@ -35,6 +35,7 @@ from ssm_jax.kernels.newton import (
     step_by_step,
 )
 from ssm_jax.kernels.recurrence import match_varying_axes
+from ssm_jax.kernels.terms import prepare_terms
 from ssm_jax.types import Array, Bool, Float, Int, Method, PyTree, Steps
 
 
@@ -72,12 +73,14 @@ def nonlinear_recurrence(
 
     Args:
       nonlinear_term: Function ``(params, h_prev, x) -> f``, called with zeros as
-        ``h_prev`` where ``reset`` is True.
-      params: First argument of ``nonlinear_term``, a pytree.
+        ``h_prev`` where ``reset`` is True; ``f`` is cast to the dtype of the states.
+      params: First argument of ``nonlinear_term``, a pytree. What ``nonlinear_term``
+        closes over may be differentiated, too, but not inside `jax.shard_map`.
       x: Last argument of ``nonlinear_term``, a pytree with leaves ``(*b, l, ...)``,
         whose batch axes may be 1 where rows do not differ.
-      h0: State before the first step, ``(*b, n)``. States are computed in float32, also
-        for bfloat16.
+      h0: State before the first step, ``(*b, n)``. States are computed in the dtype of
+        ``h0``, ``decay`` and the floating-point leaves of ``params`` and ``x``
+        together, at least float32.
       decay: Time-invariant decay of each state, ``(n,)``. None means zeros.
       diagonal: Diagonal of the Jacobian of ``nonlinear_term`` with respect to the
         state, a function of the same arguments; used by ``"newton"`` only.
@@ -107,9 +110,10 @@ def nonlinear_recurrence(
 
     Raises:
       ValueError: ``method`` is unknown or requires ``diagonal``, ``h0`` or ``decay``
-        is not real and floating-point, ``reset`` is not boolean, the shapes do not
-        match, or ``tolerance``, ``damping``, ``max_iterations`` or ``chunk`` is out of
-        its range.
+        is not real and floating-point, ``nonlinear_term`` returns no such array of the
+        shape of the state, ``x`` has a leaf that is no array, ``reset`` is not
+        boolean, the shapes do not match, or ``tolerance``, ``damping``,
+        ``max_iterations`` or ``chunk`` is out of its range.
 
     Example:
       >>> x, h0 = jnp.ones((4, 1)), jnp.zeros(1)
@@ -135,14 +139,16 @@ def nonlinear_recurrence(
         raise ValueError(
             f"`h0` must be (*b, n), got {h0.shape}; a single state is `h0[None]`."
         )
-    h0 = jnp.asarray(h0, jnp.result_type(jnp.float32, h0))
     if decay is not None:
         check_floating("decay", decay)
-        decay = jnp.asarray(decay)
+    length = _check(x, h0, decay, reset, initial_guess)
+    dtype = _state_dtype(h0, decay, params, x)
+    h0 = jnp.asarray(h0, dtype)
+    if decay is not None:
+        decay = jnp.asarray(decay, dtype)
     elif method != "sequential":
         # Sequential steps omit a product with zeros, which XLA may not.
-        decay = jnp.zeros(h0.shape[-1], h0.dtype)
-    length = _check(x, h0, decay, reset, initial_guess)
+        decay = jnp.zeros(h0.shape[-1], dtype)
     if initial_guess is not None:
         initial_guess = jnp.asarray(initial_guess, h0.dtype)
     check_size("max_iterations", max_iterations)
@@ -153,11 +159,15 @@ def nonlinear_recurrence(
             raise ValueError(
                 f"`{name}` must be in [0, 1], got {value!r}; use the default."
             )
+    # In `shard_map`, parameters may be replicated over an axis that `x` varies over.
+    solver_inputs = SolverInputs(*match_varying_axes(params, x, h0, decay))
+    # Only Newton's method evaluates the diagonal.
+    nonlinear_term, diagonal, solver_inputs = prepare_terms(
+        nonlinear_term, diagonal if method == "newton" else None, solver_inputs
+    )
     config = SolverConfig(
         nonlinear_term, diagonal, method, inner, damping, tolerance, max_iterations
     )
-    # In `shard_map`, parameters may be replicated over an axis that `x` varies over.
-    solver_inputs = SolverInputs(*match_varying_axes(params, x, h0, decay))
     # Chunks slice `reset` and `x` along the same axis.
     reset = None if reset is None else jnp.broadcast_to(reset, (*h0.shape[:-1], length))
     if method == "sequential":
@@ -178,6 +188,12 @@ def nonlinear_recurrence(
 def _check(x, h0, decay, reset, initial_guess):
     """Checks the array arguments and returns the number of steps."""
     leaves = jax.tree.leaves(x)
+    for leaf in leaves:
+        if not is_array(leaf):
+            raise ValueError(
+                f"`x` must have arrays as leaves, got {shown(leaf)}; `jnp.asarray` "
+                "makes one."
+            )
     axis = h0.ndim - 1
     if not leaves or any(leaf.ndim <= axis or 0 in leaf.shape for leaf in leaves):
         raise ValueError(
@@ -209,6 +225,13 @@ def _check(x, h0, decay, reset, initial_guess):
                 f"{initial_guess.shape}; use `jnp.broadcast_to`."
             )
     return length
+
+
+def _state_dtype(*trees):
+    """Returns the common dtype of all floating-point leaves, at least float32."""
+    dtypes = map(jnp.result_type, jax.tree.leaves(trees))
+    floating = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
+    return jnp.result_type(jnp.float32, *floating)
 
 
 def _solve_chunks(config, solver_inputs, reset, initial_guess, chunk):

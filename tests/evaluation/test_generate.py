@@ -7,11 +7,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import linen as nn
 
 from ssm_jax.evaluation import GenerationState, Sampling, generate
-from ssm_jax.layers import ChannelMixing, RecurrentLayer
-from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
-from ssm_jax.recurrences import DLR, GRU, LSTM
+from ssm_jax.evaluation.generate import decode_step
+from ssm_jax.layers import (
+    Attention,
+    ChannelMixing,
+    Mamba,
+    Recurrent,
+    RecurrentLayer,
+    RotaryAttention,
+)
+from ssm_jax.models import (
+    Block,
+    PositionalEmbedding,
+    SequenceModel,
+    StepHead,
+    TokenEncoder,
+)
+from ssm_jax.recurrences import DLR, GRU, LSTM, S5, SGConv
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 
@@ -25,12 +40,20 @@ LOGITS = jnp.log(jnp.array([0.1, 0.4, 0.3, 0.2]))
 )
 def trained(request):
     """A model and variables large enough for distinct predictions."""
-    model = SequenceModel(
+    return drawn(model_of(RecurrentLayer(request.param, ChannelMixing())))
+
+
+def model_of(layer, **fields):
+    return SequenceModel(
         encoder=TokenEncoder(d_model=8, vocabulary=VOCABULARY, std=1.0),
-        block=Block(RecurrentLayer(request.param, ChannelMixing())),
+        block=Block(layer),
         n_layers=1,
         head=StepHead(d_output=VOCABULARY),
+        **fields,
     )
+
+
+def drawn(model):
     variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))
     return model, jax.tree.map(lambda leaf: 2 * leaf, variables)
 
@@ -160,3 +183,60 @@ def test_block_size_must_be_positive(trained):
     model, variables = trained
     with refuses("block_size", 0):
         next(generate(model, variables, [[1]], block_size=0))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    tiered(
+        {
+            "windows": RotaryAttention(n_heads=2, window=2),
+            "linear": Attention(n_heads=2, kind="linear"),
+            "mamba": Mamba(),
+            "one_tap": Recurrent(SGConv(length=1, d_state=1)),
+        },
+        ["windows"],
+    ),
+)
+def test_layers_with_states_decode(layer):
+    model, variables = drawn(model_of(layer))
+    prompt, apply = [3, 1, 4, 1, 5], jax.jit(model.apply)
+    ((first, second),) = written(model, variables, [prompt], 2, sampling=GREEDY)
+    logits, _ = apply(variables, jnp.array([[*prompt, first]]))
+    assert np.argmax(logits[0], -1)[-2:].tolist() == [first, second]
+
+
+class Hybrid(nn.Module):
+    """The states of a model of its own, whose second layer has none."""
+
+    def initial_state(self, batch_shape):
+        return jnp.zeros((*batch_shape, 4)), None
+
+
+FORGETS = {
+    "softmax": (model_of(Attention(n_heads=2)), "[0]"),
+    "rotary": (model_of(Attention(n_heads=2, kind="rotary")), "[0]"),
+    "no_window": (model_of(RotaryAttention(n_heads=2)), "[0]"),
+    "bidirectional": (
+        model_of(Recurrent(S5(d_state=4, blocks=1, bidirectional=True))),
+        "[0]",
+    ),
+    "within_a_layer": (
+        model_of(Mamba(recurrence=S5(d_state=4, blocks=1, bidirectional=True))),
+        "[0][1]",
+    ),
+    "hybrid": (Hybrid(), "[1]"),
+    "positions": (
+        model_of(
+            Recurrent(DLR(d_state=4)), positions=PositionalEmbedding(max_length=9)
+        ),
+        "positions",
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "value"), FORGETS.values(), ids=FORGETS)
+def test_a_model_that_forgets_the_text_is_refused(model, value):
+    with refuses("model", value):
+        next(generate(model, {}, [[1, 2]]))
+    with refuses("model", value):
+        decode_step(model, {}, jnp.array([1]), None)

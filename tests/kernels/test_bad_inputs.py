@@ -4,9 +4,11 @@ import functools
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from ssm_jax.kernels import (
     LogDecay,
+    arguments,
     bidirectional_convolution,
     causal_convolution,
     decay_powers,
@@ -170,3 +172,16 @@ ROWS = {
 @table(ROWS)
 def test_bad_argument_is_refused(bad, unchecked):
     bad_inputs.refused(bad)
+
+
+@pytest.mark.parametrize(
+    ("shape", "way"),
+    [
+        ((B, L, 1), "leave out the last axis"),
+        ((1, L), "broadcast_to"),
+        ((B, L + 1), "broadcast_to"),
+    ],
+)
+def test_way_out_fits_the_flags(shape, way):
+    with bad_inputs.refuses("reset", shape, rule=way):
+        arguments.check_flags("reset", jnp.ones(shape, bool), (B, L), (L,))

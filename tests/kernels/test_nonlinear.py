@@ -142,6 +142,40 @@ def test_second_derivatives_are_those_of_the_recurrence(method):
     chex.assert_trees_all_close(curvature(method), curvature("sequential"), rtol=1e-3)
 
 
+CLOSED_OVER = {
+    "grad": jax.grad,
+    "jit": lambda loss: jax.jit(jax.grad(loss)),
+    "vmap": lambda loss: jax.grad(
+        lambda kernel: jnp.sum(jax.vmap(loss)(jnp.stack([kernel, kernel / 2])))
+    ),
+    "second": jax.hessian,
+}
+
+
+@pytest.mark.parametrize("transform", tiered(list(CLOSED_OVER)))
+@pytest.mark.parametrize(
+    "options",
+    tiered({"picard": {"chunk": 10}, "newton": {"method": "newton"}}),
+)
+def test_what_the_terms_close_over_is_differentiated(transform, options):
+    def derivative(options):
+        def loss(kernel):
+            def term(rate, h, x):
+                return nonlinear_term({"rate": rate, "kernel": kernel}, h, x)
+
+            def of_term(rate, h, x):
+                return diagonal({"rate": rate, "kernel": kernel}, h, x)
+
+            h, _ = nonlinear_recurrence(term, 0.3, X, H0, diagonal=of_term, **options)
+            return jnp.sum(jnp.sin(3 * h))
+
+        return CLOSED_OVER[transform](loss)(PARAMS["kernel"])
+
+    chex.assert_trees_all_close(
+        derivative(options), derivative({"method": "sequential"}), rtol=1e-4, atol=1e-5
+    )
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("length", [50, 500])
 def test_sums_over_a_horizon_converge_as_an_exponential_series(length):
@@ -195,6 +229,51 @@ def test_states_of_low_precision_are_computed_in_float32(method):
     h, _ = solved(PARAMS, X, low, DECAY, method=method, initial_guess=guess)
     assert h.dtype == jnp.float32
     assert_close(h, np.asarray(wanted), 2e-6)
+
+
+@pytest.mark.parametrize("method", tiered(["picard", "sequential", "newton"]))
+def test_states_have_the_widest_dtype_of_the_arguments(method):
+    with jax.enable_x64(True):
+        given = {"params": PARAMS, "x": X, "h0": H0, "decay": DECAY}
+        for name, value in given.items():
+            wide = given | {name: jax.tree.map(np.float64, value)}
+            h, _ = solved(**wide, method=method)
+            assert h.dtype == jnp.float64
+
+
+@pytest.mark.parametrize("method", tiered(["newton", "sequential", "picard"]))
+def test_values_of_the_terms_are_cast_to_the_dtype_of_the_states(method):
+    def low(function):
+        return lambda *inputs: jnp.asarray(function(*inputs), jnp.bfloat16)
+
+    h, _ = nonlinear_recurrence(
+        low(nonlinear_term), PARAMS, X, H0, diagonal=low(diagonal), method=method
+    )
+    assert h.dtype == jnp.float32
+    wanted, _ = nonlinear_recurrence(nonlinear_term, PARAMS, X, H0, method="sequential")
+    assert_close(h, np.asarray(wanted), 1e-2)
+
+
+@pytest.mark.parametrize("method", ["sequential", "picard"])
+@pytest.mark.parametrize(
+    ("term", "value"),
+    [
+        (lambda params, h, x: h[..., :2], (B, 2)),
+        (lambda params, h, x: 0.5, "float"),
+        (lambda params, h, x: (h, x), "tuple"),
+        (lambda params, h, x: jnp.zeros(h.shape, jnp.int32), "int32"),
+        (lambda params, h, x: jnp.zeros(h.shape, jnp.complex64), "complex64"),
+    ],
+    ids=["shape", "number", "tuple", "int", "complex"],
+)
+def test_the_value_of_the_term_is_checked(method, term, value):
+    with refuses("nonlinear_term", value):
+        nonlinear_recurrence(term, (), X, H0, method=method)
+
+
+def test_leaves_are_arrays():
+    with refuses("x", "float 1.0"):
+        nonlinear_recurrence(nonlinear_term, PARAMS, [[1.0] * N], jnp.ones(N))
 
 
 def test_all_leaves_have_one_length():

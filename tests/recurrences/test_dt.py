@@ -166,6 +166,16 @@ def test_halved_steps_of_inputs_that_hold_are_the_whole_steps(recurrence, given)
     np.testing.assert_allclose(last, wanted_last, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("recurrence", [CASES["s4d"]])
+def test_rows_share_dt_with_a_batch_axis_of_1(recurrence, given):
+    params, x, *_ = given
+    dt = np.linspace(0.5, 2, LENGTH, dtype=np.float32)
+    of_each, _ = recurrence.apply(params, x, dt=np.broadcast_to(dt, x.shape[:-1]))
+    for shared in (dt, dt[None]):
+        y, _ = recurrence.apply(params, x, dt=shared)
+        np.testing.assert_array_equal(y, of_each)
+
+
 @pytest.mark.parametrize("recurrence", [CASES["s5"]])
 def test_dt_that_does_not_fit_is_refused(recurrence, given, key, unchecked):
     params, x, *_ = given
@@ -173,6 +183,10 @@ def test_dt_that_does_not_fit_is_refused(recurrence, given, key, unchecked):
     for change, name, value in (
         ({"dt": dt, "method": "fft"}, "method", "'fft'"),
         ({"dt": dt[:, :-1]}, "dt", (BATCH, LENGTH - 1)),
+        ({"dt": dt[:2]}, "dt", (2, LENGTH)),
+        ({"dt": dt[:, :1]}, "dt", (BATCH, 1)),
+        ({"dt": dt[None]}, "dt", (1, BATCH, LENGTH)),
+        ({"dt": dt[..., None]}, "dt", "leave out the last axis"),
         ({"dt": dt.astype(int)}, "dt", "int64"),
         ({"dt": -dt}, "dt", -1.0),
         ({"dt": np.nan * dt}, "dt", "nan"),

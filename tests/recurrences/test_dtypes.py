@@ -82,3 +82,12 @@ def test_one_double_parameter_makes_all_double(row):
             assert y.dtype == x.dtype
             for leaf in jax.tree.leaves(last):
                 assert leaf.dtype in (jnp.float64, jnp.complex128)
+
+
+@rows(brief=True, fast=_FEW)
+def test_numpy_doubles_are_evaluated_in_float32_without_a_warning(row):
+    recurrence, x = row.recurrence, np.ones((1, 3, WIDTH))
+    params = jax.eval_shape(lambda: recurrence.init(jax.random.key(0), WIDTH))
+    # Warnings are errors in all tests.
+    y, _ = jax.eval_shape(lambda params: recurrence.apply(params, x), params)
+    assert y.dtype == jnp.float32

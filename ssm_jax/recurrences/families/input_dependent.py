@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.arguments import check_floating, way_to_shape
 from ssm_jax.kernels.chunks import ChunkedForm, by_chunks, chunk_size
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.recurrence import match_varying_axes
@@ -110,8 +110,9 @@ def apply_form(
       params: Parameters, at least float32.
       x: Input of `Recurrence.apply`.
       state: State of `Recurrence.apply`.
-      dt: Factors of the step sizes, ``(*b, l)`` or ``(l,)``, passed to ``form`` as
-        ``(*b, l)``. None is passed as it is.
+      dt: Factors of the step sizes, ``(*b, l)``, or ``(l,)`` or with batch axes of 1
+        where rows share them, passed to ``form`` as ``(*b, l)``. None is passed as it
+        is.
       zeros: Initial state of one sequence, of any shape.
       d_in: Input width that the parameters were initialized for.
       reset: Resets of `Recurrence.apply`.
@@ -144,12 +145,13 @@ def apply_form(
             "`method` must not be 'fft' for decays that depend on the step, as in "
             f"{name}; use 'associative' or 'chunked'."
         )
-    steps_and_dt = x
+    # NumPy's float64 becomes the dtype that JAX computes in.
+    steps_and_dt = x = jnp.asarray(x)
     if dt is not None:
         _check_dt(dt, x, mask)
         # As one more channel, dt moves with its step where padding is removed.
         dt = jnp.broadcast_to(jnp.asarray(dt, dtype), x.shape[:-1])[..., None]
-        steps_and_dt = jnp.concatenate([jnp.asarray(x, dtype), dt], -1)
+        steps_and_dt = jnp.concatenate([x.astype(dtype), dt], -1)
 
     def run(x, state, reset, lengths):
         if state is None:
@@ -175,12 +177,19 @@ def apply_form(
     return y.astype(x.dtype), last
 
 
+def _broadcasts(shape, steps):
+    pairs = zip(reversed(shape), reversed(steps), strict=False)
+    return len(shape) <= len(steps) and all(n in (1, size) for n, size in pairs)
+
+
 def _check_dt(dt, x, mask):
     check_floating("dt", dt)
-    if dt.shape not in (x.shape[:-1], x.shape[-2:-1]):
+    steps = x.shape[:-1]
+    # Batch axes may be missing or 1; the length may not.
+    if dt.shape[-1:] != steps[-1:] or not _broadcasts(dt.shape, steps):
         raise ValueError(
-            f"`dt` must be {x.shape[:-1]}, one factor per step, got {dt.shape}; leave "
-            "out the last axis."
+            f"`dt` must be {steps}, one factor per step, got {dt.shape}; "
+            f"{way_to_shape(dt.shape, steps)}."
         )
     # Where values are traced, they are not known.
     if isinstance(dt, Tracer) or isinstance(mask, Tracer):

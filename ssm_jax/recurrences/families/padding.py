@@ -50,6 +50,8 @@ def apply_to_valid_steps(
       padding; the state returned by ``run``, zeros where a segment starts after the
       last valid step; and the further results of ``run``.
     """
+    # NumPy's float64 becomes the dtype that JAX computes in.
+    x = jnp.asarray(x)
     reset_after = reset_padding(reset, mask)
     aligned, reset, lengths, positions = left_align(x, reset, mask)
     y, state, *more = run(aligned, state, reset, lengths)
