@@ -41,10 +41,10 @@ def linear_attention(
       state: State before the first step, ``(*b, h, k, v + 1)``. None means zeros.
       bidirectional: If True, each step attends to all steps of its segment; otherwise
         to itself and to previous steps of the segment.
-      reset: True where a segment starts, ``(*b, l)``. Steps do not attend across
-        segment boundaries. None means one segment.
-      mask: True at valid steps, ``(*b, l)``. No step attends to padding. None means
-        that all steps are valid.
+      reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``. Steps
+        do not attend across segment boundaries. None means one segment.
+      mask: True at valid steps, ``(*b, l)`` or ``(l,)``. No step attends to padding.
+        None means that all steps are valid.
 
     Returns:
       ``(y, state)``: weighted means, ``(*b, l, h, v)``, in the dtype of ``v``, and the
@@ -90,8 +90,8 @@ def _check(q, k, v, state, reset, mask):
             "have the same number of features."
         )
     *batch, _, heads, d_key = q.shape
-    check_flags("reset", reset, q.shape[:-2])
-    check_flags("mask", mask, q.shape[:-2])
+    for name, flags in (("reset", reset), ("mask", mask)):
+        check_flags(name, flags, q.shape[:-2], q.shape[-3:-2])
     if state is None:
         return
     check_floating("state", state)
@@ -119,7 +119,7 @@ def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
         sums = jnp.einsum("...lhk,...hkv->...lhv", q, total)
     else:
         segment = jnp.zeros(q.shape[:-2], jnp.int32)
-        segment = segment if reset is None else jnp.cumsum(reset, -1)
+        segment = segment if reset is None else segment + jnp.cumsum(reset, -1)
         sums, state = _chunked_sums(q, k, v, segment, state, bidirectional)
     y = sums[..., :-1] / jnp.maximum(sums[..., -1:], _NORMALIZER_MIN)
     return y.astype(v_dtype), state

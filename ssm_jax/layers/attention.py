@@ -99,10 +99,11 @@ class Attention(Module):
           x: Input, ``(*b, l, d)``.
           state: Initial state, as returned by `initial_state` or by a previous call.
             None means `initial_state`.
-          reset: True where a segment starts, ``(*b, l)``; a step attends only to steps
-            of its own segment. None means a single segment.
-          mask: True at valid steps, ``(*b, l)``; no step attends to padding, and
-            outputs at padding are zero. None means that all steps are valid.
+          reset: True where a segment starts, ``(*b, l)`` or, for all rows, ``(l,)``; a
+            step attends only to steps of its own segment. None means a single segment.
+          mask: True at valid steps, ``(*b, l)`` or ``(l,)``; no step attends to
+            padding, and outputs at padding are zero. None means that all steps are
+            valid.
           train: Whether dropout is active.
 
         Returns:
@@ -115,8 +116,10 @@ class Attention(Module):
             state.
         """
         self._check(x, state, reset, mask)
+        if reset is not None:
+            reset = jnp.broadcast_to(reset, x.shape[:-1])
         if mask is not None:
-            mask = jnp.asarray(mask)
+            mask = jnp.broadcast_to(mask, x.shape[:-1])
             # NaN at padding would reach the gradient of the kernel even with weight 0.
             x = jnp.where(mask[..., None], x, 0)
         d = x.shape[-1]
@@ -172,8 +175,8 @@ class Attention(Module):
             raise ValueError(
                 f"`x` must have at least one row, got {x.shape}; skip empty batches."
             )
-        check_flags("reset", reset, x.shape[:-1])
-        check_flags("mask", mask, x.shape[:-1])
+        for name, flags in (("reset", reset), ("mask", mask)):
+            check_flags(name, flags, x.shape[:-1], x.shape[-2:-1])
         if state is None:
             return
         # Only shapes are compared, so no array is allocated.

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.powers import LogDecay, multiply_decays
 from ssm_jax.types import Array, Complex, Float
 
@@ -57,11 +58,29 @@ def diagonalized(
       ``Re sum_n w_n lam_n**l``.
 
     Raises:
-      ValueError: The eigenvectors of ``A`` are linearly dependent in float64.
+      ValueError: The eigenvectors of ``A`` are linearly dependent in float64, a matrix
+        is not real and floating-point, or the shapes do not match.
 
     References:
       Gupta et al., 2022, section 2.2 and appendix A.3
     """
+    for name, matrix in (("A", A), ("B", B), ("C", C)):
+        check_floating(name, matrix)
+    if A.ndim != 2 or A.shape[0] != A.shape[-1] or A.size == 0:
+        raise ValueError(
+            f"`A` must be (n, n) with n > 0, got {A.shape}; it maps states to states."
+        )
+    n = len(A)
+    if B.shape != (n, 1):
+        raise ValueError(
+            f"`B` must be {(n, 1)}, one row per state, got {B.shape}; a vector `b` is "
+            "`b[:, None]`."
+        )
+    if C.ndim != 2 or C.shape[-1] != n:
+        raise ValueError(
+            f"`C` must be (d, {n}), one column per state, got {C.shape}; a vector `c` "
+            "is `c[None]`."
+        )
     # numpy in float64: the condition number multiplies rounding errors.
     lam, vectors = np.linalg.eig(np.asarray(A, np.float64))
     condition = np.linalg.cond(vectors)

@@ -63,6 +63,15 @@ def test_numbers_at_padding_do_not_matter(bidirectional, with_reset):
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
+def test_rows_share_flags_of_one_axis(bidirectional, unchecked):
+    flags = {"reset": np.arange(9) == 4, "mask": np.arange(9) != 2}
+    of_each = {name: np.tile(flag, (2, 1)) for name, flag in flags.items()}
+    y, _ = linear_attention(*problem(9), bidirectional=bidirectional, **flags)
+    wanted, _ = linear_attention(*problem(9), bidirectional=bidirectional, **of_each)
+    np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("with_reset", [False, True])
 def test_bfloat16_is_summed_in_float32(bidirectional, with_reset):
     low = tuple(jnp.asarray(values, jnp.bfloat16) for values in problem())

@@ -66,6 +66,16 @@ def test_segments_are_separate_sequences(row):
     close(packed, (jnp.concatenate([first, second], 1), last))
 
 
+@rows(fast=("softmax_rotary", "linear_causal"))
+def test_flags_of_one_axis_are_those_of_all_rows(row, unchecked):
+    mask, reset = MASK[2], np.arange(LENGTH) == HALF
+    flags = {"mask": mask, "reset": reset}
+    of_each = {name: np.tile(flag, (BATCH, 1)) for name, flag in flags.items()}
+    apply = jax.jit(row.layer.apply)
+    wanted = apply(initialized(row), X, **of_each)
+    chex.assert_trees_all_equal(apply(initialized(row), X, **flags), wanted)
+
+
 @rows(has_state=True)
 def test_state_continues_the_sequence(row):
     whole, _ = evaluate_whole(row)

@@ -106,6 +106,28 @@ def test_matrix_without_a_basis_of_eigenvectors_is_refused():
         diagonalized(jordan, np.ones((2, 1)), np.ones((1, 2)))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("A", np.ones((2, 3))),
+        ("A", np.ones((2, 2), np.complex128)),
+        ("A", np.ones((2, 2), np.int32)),
+        ("A", np.ones((0, 0))),
+        ("B", np.ones(2)),
+        ("B", np.ones((3, 1))),
+        ("B", np.ones((2, 1), np.complex64)),
+        ("C", np.ones(2)),
+        ("C", np.ones((1, 3))),
+        ("C", np.ones((1, 2), np.complex64)),
+    ],
+)
+def test_matrix_that_does_not_fit_is_refused(name, value, unchecked):
+    given = {"A": np.diag([0.5, 0.3]), "B": np.ones((2, 1)), "C": np.ones((1, 2))}
+    shown = value.shape if value.dtype == np.float64 else value.dtype
+    with refuses(name, shown):
+        diagonalized(**given | {name: value})
+
+
 def test_small_move_makes_a_matrix_diagonalizable():
     jordan = np.array([[0.5, 1.0], [0.0, 0.5]])
     moved = jordan + 1e-4 * RNG.normal(size=(2, 2))
