@@ -16,6 +16,7 @@ from ssm_jax.aot.abstract import AbstractRun
 from ssm_jax.aot.collectives import Traffic, traffic
 from ssm_jax.evaluation.generate import decode_step
 from ssm_jax.kernels import compiling_for
+from ssm_jax.models.decoding import decodes
 from ssm_jax.training.measure import carried_in_evaluation
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -121,12 +122,9 @@ def evaluation_program(described: AbstractRun) -> tuple[Any, tuple]:
 def decode_program(described: AbstractRun) -> tuple[Any, tuple] | None:
     """Returns the jitted decoding step and its arguments, or None if there is none."""
     run, mesh, state = described.run, described.mesh, described.state
-    if not run.spec.language:
+    if not run.spec.language or not decodes(run.model):
         return None
     before = jax.eval_shape(lambda: run.model.initial_state((mesh.size,)))
-    # Models without states, such as bidirectional ones, do not decode.
-    if not jax.tree.leaves(before):
-        return None
     tokens = jax.ShapeDtypeStruct((mesh.size,), jnp.int32)
     rows = P(mesh.axis_names)
     step = jax.shard_map(

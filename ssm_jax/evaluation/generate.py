@@ -20,6 +20,7 @@ from ssm_jax.fields import (
     check_fields,
     check_value,
 )
+from ssm_jax.models.decoding import decodes, stateless
 from ssm_jax.types import Array, Float, Int, PRNGKey, PyTree
 
 # Prompts are padded to a multiple of this, so that few lengths are compiled.
@@ -137,7 +138,7 @@ def generate(
         state, or positional embeddings, so that a token has no context.
     """
     sampling = sampling or Sampling()
-    _check_has_states(model)
+    _check_decodes(model)
     check_value("seed", seed, Seed)
     check_value("n_drawn", n_drawn, NonNegativeInt)
     check_value("block_size", block_size, PositiveInt)
@@ -170,27 +171,23 @@ def generate(
             yield GenerationState(block[k], state_before, n_drawn)
 
 
-# Models are hashable; a loop of steps checks its model once.
 @lru_cache(maxsize=8)
-def _check_has_states(model):
-    """Checks that the states of a model hold all that a token depends on."""
+def _check_decodes(model):
+    """Checks that a model decodes; a loop of steps checks its model once."""
+    if decodes(model):
+        return
     if getattr(model, "positions", None) is not None:
         raise ValueError(
             "`model` must have no positional embeddings to decode token by token, got "
             f"`positions` = {type(model.positions).__name__}; positions count from the "
             "first step of a call, so train a model with `positions=None`."
         )
-    # Shapes only: no array is allocated.
-    states = jax.eval_shape(lambda: model.initial_state((1,)))
-    leaves = jax.tree.leaves_with_path(states, is_leaf=lambda leaf: leaf is None)
-    stateless = [jax.tree_util.keystr(path) for path, leaf in leaves if leaf is None]
-    if stateless:
-        raise ValueError(
-            "`model` must have a state in every layer to decode token by token, got "
-            f"`initial_state` = None at layers {', '.join(stateless)}; causal "
-            "recurrences, `Attention(kind='linear')` and `RotaryAttention(window=...)` "
-            "have one."
-        )
+    raise ValueError(
+        "`model` must have a state in every layer to decode token by token, got "
+        f"`initial_state` = None at layers {', '.join(stateless(model))}; causal "
+        "recurrences, `Attention(kind='linear')` and `RotaryAttention(window=...)` "
+        "have one."
+    )
 
 
 # Models are hashable, so that each is compiled once.
@@ -222,7 +219,7 @@ def decode_step(
     Raises:
       ValueError: ``model`` has a layer without a state, or positional embeddings.
     """
-    _check_has_states(model)
+    _check_decodes(model)
     logits, state = model.apply(variables, tokens[:, None], state)
     return logits[:, 0], state
 

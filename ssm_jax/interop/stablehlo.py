@@ -40,6 +40,7 @@ from jax import export
 
 from ssm_jax.fields import PositiveInt, check_value
 from ssm_jax.kernels.platforms import on_each_platform
+from ssm_jax.models.decoding import decodes
 from ssm_jax.tasks.base import TaskSpec
 from ssm_jax.training.checkpointing.leaves import named_leaves
 from ssm_jax.types import PyTree
@@ -177,10 +178,9 @@ def exported_programs(
         inputs = jax.ShapeDtypeStruct((*steps, spec.d_input), jnp.float32)
     mask = jax.ShapeDtypeStruct(steps, jnp.bool_)
     programs = {"forward": exported(forward, inputs, mask)}
-    # Models without states, such as bidirectional ones, have no step.
-    state = model.initial_state((1,)) if spec.language else None
-    if not jax.tree.leaves(state):
+    if not spec.language or not decodes(model):
         return programs
+    state = model.initial_state((1,))
 
     def step(params, tokens, state_of_rows):
         params = _from_named(params, variables)

@@ -1,0 +1,26 @@
+"""Which models decode token by token."""
+
+import jax
+from flax import linen as nn
+
+
+def decodes(model: nn.Module) -> bool:
+    """Whether the states of a model hold all that its next token depends on.
+
+    Args:
+      model: The model; one with positional embeddings or a layer without a state, such
+        as softmax attention or a bidirectional recurrence, does not decode.
+    """
+    return getattr(model, "positions", None) is None and not stateless(model)
+
+
+def stateless(model: nn.Module) -> list[str]:
+    """Returns the places in the states of a model that are None.
+
+    Args:
+      model: The model.
+    """
+    # Shapes only: no array is allocated.
+    states = jax.eval_shape(lambda: model.initial_state((1,)))
+    leaves = jax.tree.leaves_with_path(states, is_leaf=lambda leaf: leaf is None)
+    return [jax.tree_util.keystr(path) for path, leaf in leaves if leaf is None]
