@@ -25,14 +25,13 @@ class Records:
         Args:
           rows: Records of the paper.
         """
-        self._rows = rows
         self._of_name = {each.name: each for each in summaries(rows)}
         self._fields: Mapping[str, Callable[..., str]] = {
             "mean": lambda name: number(self.of(name).mean),
             "spread": self._spread,
             "seeds": self._seeds,
             "less": lambda *names: _signed(self.compared(*names)),
-            "errors": lambda *names: number(in_errors(self.compared(*names)), ".1f"),
+            "errors": lambda *names: number(self.compared(*names).in_errors, ".1f"),
             "missed": lambda *names: number(self.missed(*names), ".2g"),
             "change": lambda name: _nats(self.change(name), "+.4f"),
             "gain": lambda *names: _nats(self.gain(*names)),
@@ -95,12 +94,6 @@ class Records:
     def _spread(self, *names: str) -> str:
         means = [self.of(name).mean for name in names]
         return f"{min(means):.4f} to {max(means):.4f}"
-
-
-def in_errors(compared: Comparison) -> float:
-    """The difference in standard errors."""
-    assert compared.error
-    return compared.difference / compared.error
 
 
 def _signed(compared: Comparison) -> str:

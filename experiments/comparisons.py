@@ -50,6 +50,11 @@ class Comparison(NamedTuple):
         return None if one is None or other is None else math.hypot(one, other)
 
     @property
+    def in_errors(self) -> float | None:
+        """`difference` in standard errors; None if `error` is None or 0."""
+        return self.difference / self.error if self.error else None
+
+    @property
     def verdict(self) -> str:
         """``"above"`` or ``"below"`` at `ERRORS` standard errors, or ``"within"``."""
         if self.error is None:
@@ -134,15 +139,13 @@ def line(compared: Comparison, result: str, reference: str) -> tuple[str, ...]:
       result: What the result is called.
       reference: What the reference is called.
     """
-    error = compared.error
-    in_errors = compared.difference / error if error else None
     return (
         result,
         shown(compared.result),
         f"{reference}: {shown(compared.reference)}",
         number(compared.difference),
-        number(error),
-        number(in_errors, "z.2f"),
+        number(compared.error),
+        number(compared.in_errors, "z.2f"),
         ", ".join(str(len(each.rows)) for each in compared),
         compared.verdict,
     )

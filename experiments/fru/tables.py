@@ -107,7 +107,9 @@ PAPER = Paper(
             "temperatures of Beijing",
             "how well do few waves fit a series?",
             programs=(f"{_FIGURES}.temperatures --data=DATA",),
+            picture="fru/temperatures.png",
             reason=_CURVES,
+            answer=answers.FIGURE_2,
         ),
         Table(
             "Figure 5",
