@@ -61,7 +61,8 @@ class Optimizer:
       warmup_from: Learning rate at the first step of the warmup.
       schedule_steps: Number of steps until the end of a cosine or linear decay,
         including the warmup; ignored by the other schedules.
-      staircase: Factor on the learning rate every 1,000 steps of a staircase.
+      staircase: Factor on the learning rate every 1,000 steps of a staircase;
+        ignored by other schedules.
       weight_decay: Weight decay, multiplied by the learning rate; applied to the groups
         with weight decay.
       b1: Decay rate of the first moment of AdamW and Lion. Like the next three fields,
@@ -75,8 +76,8 @@ class Optimizer:
       ValueError: A field has another type or is out of range: ``b1``, ``b2`` and
         ``momentum`` are in [0, 1), ``staircase`` in (0, 1], the other numbers are not
         negative, and ``learning_rate``, ``eps`` and ``clip_norm`` are not 0; a decay
-        does not end after the warmup; a name is not known; or ``b1``, ``b2``, ``eps``,
-        ``momentum`` or ``staircase`` is given but not read.
+        does not end after the warmup; a name is not known; or ``b1``, ``b2``, ``eps``
+        or ``momentum`` is given but not read.
 
     Example:
       >>> optimizer = Optimizer(
@@ -114,7 +115,7 @@ class Optimizer:
     clip_norm: PositiveFloat | None = None
 
     def __post_init__(self):
-        """Validates the fields, that all are read and a decay ends after the warmup."""
+        """Validates the fields, and that a decay ends after the warmup."""
         check_fields(self)
         schedules = (*_OWN_SCHEDULES, *factories.SCHEDULES)
         factories.check_name("kind", self.kind, factories.OPTIMIZERS)
@@ -125,8 +126,7 @@ class Optimizer:
                 f"{self.schedule_arguments}; its numbers are fields."
             )
         if self.kind in _OWN_KINDS:
-            self._check_read(self.kind, _OWN_KINDS, _MOMENTS)
-        self._check_read(self.schedule, {"staircase": ("staircase",)}, ("staircase",))
+            self._check_read()
         check_patterns(self.rates)
         steps = self.schedule_steps
         if self.schedule in ("cosine", "linear") and (
@@ -138,20 +138,14 @@ class Optimizer:
                 "of training steps."
             )
 
-    def _check_read(self, name, readers, fields):
-        """Checks that a kind or a schedule reads those of some fields that are given.
-
-        Args:
-          name: The kind or the schedule.
-          readers: The fields that each reads, by its name.
-          fields: The fields.
-        """
-        for field, value in self._given(fields).items():
-            if field not in readers.get(name, ()):
-                others = [other for other, read in readers.items() if field in read]
+    def _check_read(self):
+        """Checks that the kind reads the moments that are given."""
+        for name, value in self._given(_MOMENTS).items():
+            if name not in _OWN_KINDS[self.kind]:
+                others = [kind for kind, read in _OWN_KINDS.items() if name in read]
                 raise ValueError(
-                    f"`{field}` must be left out for {name!r}, which does not read it, "
-                    f"got {value}; it is a field of {' and '.join(others)}."
+                    f"`{name}` must be left out for {self.kind!r}, which does not read "
+                    f"it, got {value}; it is a field of {' and '.join(others)}."
                 )
 
     def _given(self, names):
