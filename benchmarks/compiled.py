@@ -9,6 +9,7 @@ import jax
 from jax.sharding import SingleDeviceSharding
 
 from benchmarks.measurement import Row
+from ssm_jax import aot
 from ssm_jax.files import write_text
 
 
@@ -21,6 +22,20 @@ def placed(leaf: Any, device: Any) -> Any:
     """
     sharding = SingleDeviceSharding(device)
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+def of_call(target: aot.Target, measured: Mapping[str, Any]) -> Row:
+    """Returns what all rows of a call have in common.
+
+    Args:
+      target: What the programs are compiled for.
+      measured: The environment from before the first program.
+    """
+    return {
+        "target": target.text,
+        "commit": measured["commit"],
+        "jax": jax.__version__,
+    }
 
 
 def record(

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from absl import flags
 
 from benchmarks.__main__ import table
-from benchmarks.compiled import placed, record
+from benchmarks.compiled import of_call, placed, record
 from benchmarks.measurement import Row
 from benchmarks.programs import ROWS, WIDTH, states, with_gradient
 from ssm_jax import aot
@@ -51,17 +51,13 @@ def main(argv):
     target, file = aot.parse_target(values.target), Path(values.output)
     aot.prepare(target)
     measured = environment()  # A commit may follow while programs are compiled.
-    of_call = {
-        "target": target.text,
-        "commit": measured["commit"],
-        "jax": jax.__version__,
-    }
+    common = of_call(target, measured)
     device = aot.topology_devices(target)[0]
     rows = []
     platform = target.device.platform
     counted = cost_rows(device, platform), nonlinear_rows(device, platform)
     for row in itertools.chain(*counted):
-        rows.append(of_call | row)
+        rows.append(common | row)
         print(f"{row['what']}, {row['method']}, {row['length']}", file=sys.stderr)
     print(table(rows))
     record(file, "costs", measured, rows, lambda row: row["target"])

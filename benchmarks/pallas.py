@@ -26,7 +26,7 @@ import jax
 from absl import flags
 
 from benchmarks.__main__ import table
-from benchmarks.compiled import placed, record
+from benchmarks.compiled import of_call, placed, record
 from benchmarks.measurement import Row
 from benchmarks.programs import LENGTH, passes, programs
 from ssm_jax import aot
@@ -55,16 +55,12 @@ def main(argv):
             _ask_compilers(folder)
         aot.prepare(target)
         measured = environment()  # A commit may follow while programs are compiled.
-        of_call = {
-            "target": target.text,
-            "commit": measured["commit"],
-            "jax": jax.__version__,
-        }
+        common = of_call(target, measured)
         device = aot.topology_devices(target)[0]
         rows = []
         platform = target.device.platform
         for row in kernel_rows(device, platform, values.methods, Path(folder)):
-            rows.append(of_call | row)
+            rows.append(common | row)
             print(f"{row['what']}, {row['pass']}, {row['method']}", file=sys.stderr)
     print(table(rows))
     record(file, "pallas", measured, rows, lambda row: (row["target"], row["method"]))

@@ -2,7 +2,16 @@
 
 _TREES, _REVIEWS = "etsmlp/listops", "etsmlp/language:dataset=sst2"
 _WHOLE = f"{_TREES}:size=small"
-_INITS = "stable_0.3", "stable_0.5", "stable_0.7", "ring_0.1_0.6", "ring_0.6_0.9"
+_INITS = " ".join(
+    f"{_TREES}:init={init},size=small"
+    for init in (
+        "stable_0.3",
+        "stable_0.5",
+        "stable_0.7",
+        "ring_0.1_0.6",
+        "ring_0.6_0.9",
+    )
+)
 
 
 def _without(ablation: str) -> str:
@@ -35,8 +44,5 @@ TABLE_3 = (
 TABLE_4 = (
     "No initialization differs from that of the paper at three standard errors, on "
     "expressions of at most 24 tokens: the accuracies are "
-    f"{{spread {' '.join(f'{_TREES}:init={init},size=small' for init in _INITS)} "
-    f"{_WHOLE}}}, with "
-    f"{{seeds {' '.join(f'{_TREES}:init={init},size=small' for init in _INITS)}}} of "
-    "each."
+    f"{{spread {_INITS} {_WHOLE}}}, with {{seeds {_INITS}}} of each."
 )
