@@ -9,10 +9,9 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
-from ssm_jax.kernels.powers import LogDecay
+from ssm_jax.kernels.powers import LogDecay, two_float_decay
 from ssm_jax.kernels.precision import bounded_exp, in_float32, sigmoid
 from ssm_jax.recurrences.families.initializers import (
-    join_complex,
     log_damped,
     log_uniform,
     split_complex,
@@ -33,32 +32,36 @@ def step(
     state: Inexact[Array, "*b d n"],
     x: Float[Array, "*b d"],
 ) -> tuple[Inexact[Array, "*b d n"], Float[Array, "*b d"]]:
-    """One forward step of equations 7 to 13 of the paper, as its code has them."""
-    p = params
+    """One step of equations 7 to 13 of the paper, as its code has them."""
+    if ces.bidirectional:
+        raise ValueError(
+            "`bidirectional` must be False for a step, got True; the backward "
+            "direction depends on future steps, which `apply` takes."
+        )
+    p, dtype = in_float32(params), x.dtype
     if ces.eigenvalues == "real":
-        mu = 1 - sigmoid(p["logit_smoothing"]) * sigmoid(p["logit_damping"])
-        gain = sigmoid(p["logit_smoothing"]) * p["gain"]
+        smoothing, damping = p["logit_smoothing"], p["logit_damping"]
+        # mu = 1 - sigmoid(p) sigmoid(a)
+        log_mu = LogDecay(log_damped(smoothing, damping))
+        gain = sigmoid(smoothing) * p["gain"]
     else:
-        lam, alpha = join_complex(p, "loglog"), 1.0
-        if ces.alpha:
-            # Not a complex exponential: both parts are positive, as in the code.
-            alpha = jnp.exp(p["log_alpha_re"]) + 1j * jnp.exp(p["log_alpha_im"])
-        beta = join_complex(p, "log_gain") if ces.beta else 0.0
-        # mu = lambda**alpha, with lambda' = log log lambda.
-        log_mu = jnp.exp(lam) * alpha
-        # The modulus of mu is at most `max_modulus`.
-        excess = jnp.maximum(log_mu.real - math.log(ces.max_modulus), 0)
-        log_mu = (log_mu - excess) * (_SMALL_CHANGE if ces.small_change else 1)
-        mu = jnp.exp(log_mu)
-        # exp(beta), as in the code; equations 7 to 10 have beta itself.
-        gain = jnp.exp(beta) * (1 - mu)
+        # mu = lambda**alpha = exp(alpha exp(lambda')), its modulus bounded.
+        log_mu = LogDecay(*ces.log_mu(p))
+        gain = _one_minus_exp(*log_mu[:2])
+        if ces.beta:
+            # exp(beta), as in the code; equations 7 to 10 have beta itself.
+            gain = gain * _polar(p["log_gain_re"], p["log_gain_im"])
         if ces.small_change:
             # The normalization of the LRU, in this variant of the code only.
-            gain = gain * jnp.sqrt(1 - jnp.abs(mu) ** 2)
-    h = mu * state[..., 0] + x
+            gain = gain * jnp.sqrt(-jnp.expm1(2 * log_mu.log_abs))
+    # In two floats: over many steps the rounding of mu would add up.
+    mu, mu_lo = two_float_decay(log_mu)
+    x = jnp.asarray(x, log_mu.log_abs.dtype)
+    state = jnp.asarray(state, mu.dtype)[..., 0]
+    h = mu * state + (mu_lo * state + x)
     # Equation 13 has sigmoid(omega), the code omega: see `shortcut`.
     y = jnp.real(gain * h) + ces.feedthrough(p) * x
-    return h[..., None], y
+    return h[..., None], y.astype(dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,10 +247,8 @@ class CES(TimeInvariant):
         log_abs, phase = self.log_mu(params, suffix)
         w = _one_minus_exp(log_abs, phase)
         if self.beta:
-            # exp(beta) in polar form, so that its modulus can be bounded.
-            size = bounded_exp(params[f"log_gain_re{suffix}"])
-            angle = params[f"log_gain_im{suffix}"]
-            w = w * jax.lax.complex(size * jnp.cos(angle), size * jnp.sin(angle))
+            re, im = (params[f"log_gain_{part}{suffix}"] for part in ("re", "im"))
+            w = w * _polar(re, im)
         if self.small_change:
             # 1 - |mu|**2 by `expm1`, accurate near |mu| = 1. At 1 the derivative of the
             # square root is infinite.
@@ -287,6 +288,12 @@ def _real_mode(params, suffix):
     log_abs = log_damped(smoothing, params[f"logit_damping{suffix}"])
     w = sigmoid(smoothing) * params[f"gain{suffix}"]
     return LogDecay(log_abs[:, None]), w[:, None]
+
+
+def _polar(re, im):
+    """Returns ``exp(re + i im)`` with a bounded modulus."""
+    size = bounded_exp(re)
+    return jax.lax.complex(size * jnp.cos(im), size * jnp.sin(im))
 
 
 def _one_minus_exp(re, im):

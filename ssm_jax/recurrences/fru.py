@@ -9,6 +9,8 @@ import numpy as np
 
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay, decay_powers
+from ssm_jax.kernels.precision import in_float32, matmul_f32
+from ssm_jax.recurrences.families.nonlinear import MAX_STEPS, step_index
 from ssm_jax.recurrences.families.running_sums import (
     ACTIVATIONS,
     Letters,
@@ -24,19 +26,24 @@ def step(
     fru: "FRU", params: Params, state: State, x: Float[Array, "*b d"]
 ) -> tuple[State, Float[Array, "*b o"]]:
     """One step of equation 4 of the paper; `FRU.apply` is its scan over time."""
-    phi, p, T = ACTIVATIONS[fru.activation], params, fru.horizon
-    f, a = jnp.asarray(fru.frequencies), jnp.asarray(fru.decays)
-    u, t = state[..., :-1], state[..., -1:]
+    phi, p, dot = ACTIVATIONS[fru.activation], in_float32(params), matmul_f32
+    dtype = x.dtype
+    state, x = (jnp.asarray(value, p["U"].dtype) for value in (state, x))
+    u, t = state[..., :-1], step_index(state[..., -1])
     # The code has one matrix W_2 for (x, g); here its rows for x are U.
-    h = x @ p["U"] + p["b_2"]
+    h = dot(x, p["U"]) + p["b_2"]
     if fru.d_feedback:
-        g = phi(u @ p["W_1"] + p["b_1"])
-        h = h + g @ p["W_2"]
-    # 2 pi theta, as in the code; the paper has theta in radians.
-    cos = jnp.cos(2 * np.pi * (f * t / T + p["theta"]))
-    u = jnp.repeat(a, fru.d_statistic) * u + outer(cos / T, phi(h))
+        g = phi(dot(u, p["W_1"]) + p["b_1"])
+        h = h + dot(g, p["W_2"])
+    # cos(2 pi (f t / T + theta)) / T, with theta in turns as in the code; the paper has
+    # radians.
+    cos = fru.weights(p, t)
+    a = jnp.repeat(jnp.asarray(fru.decays, u.dtype), fru.d_statistic)
+    u = a * u + outer(cos, phi(h))
     # The output passes through phi in the code; it is linear in the paper.
-    return jnp.append(u, t + 1, -1), phi(u @ p["Y"] + p["b_y"])
+    y = phi(dot(u, p["Y"]) + p["b_y"])
+    count = jnp.asarray(t + 1, u.dtype)[..., None]
+    return jnp.concatenate([u, count], -1), y.astype(dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +60,8 @@ class FRU(RunningSums):
       \qquad a_k = 1,
 
     where ``t`` is the index of a step, counted from 0. ``t`` is the last entry of the
-    state.
+    state. A float32 counts up to ``2**24``: from there on outputs are NaN, and a state
+    that would get there is refused where its values are known.
 
     Attributes:
       frequencies: ``f``, number of periods in the horizon, fixed; `log_spaced` returns
@@ -132,15 +140,16 @@ class FRU(RunningSums):
         }
 
     def weights(self, params, steps):
-        """Returns the Fourier weights, accurate to float32 rounding at every step."""
+        """Returns the Fourier weights, accurate to float32 rounding at every step.
+
+        NaN from step `MAX_STEPS` on, which the position in a state does not reach.
+        """
         # cos(2 pi f t / T + 2 pi theta) as the real part of a product: `decay_powers`
         # keeps the phase f t / T accurate, which float32 would round for large t.
         angle = 2 * np.pi * params["theta"]
         rotation = jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
-        return (
-            jnp.real(decay_powers(_waves(self, angle.dtype), steps) * rotation)
-            / self.horizon
-        )
+        waves = jnp.real(decay_powers(_waves(self, angle.dtype), steps) * rotation)
+        return jnp.where(steps[..., None] < MAX_STEPS, waves / self.horizon, jnp.nan)
 
 
 def log_spaced(n: int, maximum: float, minimum: float = 0.25) -> tuple[float, ...]:

@@ -8,6 +8,8 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from ssm_jax.kernels import costs
 from ssm_jax.kernels.nonlinear import SolverStats, nonlinear_recurrence
@@ -33,7 +35,10 @@ from ssm_jax.types import (
 )
 
 # Names that a module of a nonlinear recurrence imports.
-__all__ = ["Nonlinear", "Params"]
+__all__ = ["MAX_STEPS", "Nonlinear", "Params", "step_index"]
+
+MAX_STEPS = 2**24
+"""Number of steps that a float32 entry of a state counts without rounding."""
 
 
 class Nonlinear(Recurrence, abc.ABC):
@@ -41,7 +46,8 @@ class Nonlinear(Recurrence, abc.ABC):
 
     ``u`` is the input projection of ``x``. The state of one sequence is a vector:
     ``h``, `d_hidden` entries, followed by the number of steps since the first if
-    `tracks_position` is true.
+    `tracks_position` is true. That number is exact up to `MAX_STEPS`, which a segment
+    must not exceed.
     """
 
     tracks_position: bool = False
@@ -154,6 +160,8 @@ class Nonlinear(Recurrence, abc.ABC):
         dtype = jax.tree.leaves(params)[0].dtype
         shape, d = (self.d_hidden + self.tracks_position,), self.d_in(params)
         check(x, state, reset, mask, d=d, state_shape=shape, method=method)
+        if self.tracks_position and state is not None and reset is None:
+            _check_position(state, x.shape[-2] if mask is None else 1)
         if method == "auto":
             method = self._chosen(x)
         # An FFT needs one decay for all steps; Newton linearizes each step separately.
@@ -258,6 +266,35 @@ class Nonlinear(Recurrence, abc.ABC):
         return y, last, stats
 
 
+def step_index(position: Float[Array, "*b"]) -> Int[Array, "*b"]:
+    """Returns the index of the next step from the position entry of a state.
+
+    Args:
+      position: Number of steps so far, ``(*b,)``, a float; gradients with respect to a
+        state need all of its entries to be floats.
+
+    Returns:
+      int32, ``(*b,)``, in ``[0, MAX_STEPS]``; `MAX_STEPS` also for NaN.
+    """
+    known = position < MAX_STEPS
+    return jnp.where(known, jnp.maximum(jnp.round(position), 0), MAX_STEPS).astype(
+        jnp.int32
+    )
+
+
+def _check_position(state, length):
+    """Refuses a state whose position would exceed `MAX_STEPS`, where it is known."""
+    if isinstance(state, Tracer):
+        return
+    # By numpy: in a jitted function `jnp` would trace known values, too.
+    largest = np.max(np.asarray(state[..., -1], np.float64))
+    if largest + length > MAX_STEPS:
+        raise ValueError(
+            f"`state` must count at most {MAX_STEPS} steps, got {largest:.0f} with "
+            f"{length} to come; a `reset` starts a segment at 0."
+        )
+
+
 def _steps(position, x, reset):
     """Returns the position of each step in its segment, ``(*b, l)``.
 
@@ -267,9 +304,7 @@ def _steps(position, x, reset):
     steps = jnp.arange(x.shape[-2]).reshape((1,) * (x.ndim - 2) + (-1,))
     counted = steps
     if position is not None:
-        # The state is floating-point; float32 represents positions exactly up to 2**24.
-        first = jnp.maximum(jnp.round(position), 0).astype(jnp.int32)
-        counted = steps + first[..., None]
+        counted = steps + step_index(position)[..., None]
     if reset is None:
         return counted
     # The running maximum is the latest reset at or before each step, or -1.

@@ -276,6 +276,9 @@ def weighted_sums_final_state(
     # The clip avoids 0**-1; 0**0 is 1, so that a decay of 0 holds the last step.
     remaining = weights * a ** jnp.maximum(age, 0)[..., None]
     remaining = jnp.where(included[..., None], remaining, 0)
-    h0_decay = jnp.where(from_h0[..., None], a ** n[..., None], 0)[..., None]
+    if reset is not None:
+        # Select, not multiply: a value that is not finite must not cross a reset.
+        s = jnp.where(included[..., None], s, 0)
+        h0 = jnp.where(from_h0[..., None, None], h0, 0)
     sums = jnp.matmul(jnp.swapaxes(remaining, -1, -2), s, precision="highest")
-    return h0_decay * h0 + sums
+    return (a ** n[..., None])[..., None] * h0 + sums
