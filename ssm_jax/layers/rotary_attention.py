@@ -10,6 +10,7 @@ from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.layers.channel_mixing import Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
+from ssm_jax.layers.layer_norm import LayerNorm
 from ssm_jax.layers.mlp import MLP
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.rotary import rotate
@@ -53,7 +54,7 @@ class RotaryAttention(Module):
       scale: ``()``, ``s``, initialized to ``(d / n_heads)**-0.5``; shared by the heads.
       mixed: ``W_a`` and ``b_a``, ``(d, d)`` and ``(d,)``.
       out: ``W_o`` and ``b_o``, ``(d, d)`` and ``(d,)``; twice as wide for ``"glu"``.
-      feedforward_i, feedforward_norm_i: `MLP` and `flax.linen.LayerNorm`, ``i`` = 0, 1.
+      feedforward_i, feedforward_norm_i: `MLP` and `LayerNorm`, ``i`` = 0, 1.
 
     Note:
       The layer of the authors' code has ``d`` more parameters: it also creates the
@@ -169,7 +170,7 @@ class RotaryAttention(Module):
             y = nn.glu(Linear(2 * d, name="out")(y))
         if self.d_feedforward is not None:
             for i in range(2):
-                norm = nn.LayerNorm(epsilon=1e-5, name=f"feedforward_norm_{i}")
+                norm = LayerNorm(name=f"feedforward_norm_{i}")
                 mlp = MLP(
                     self.d_feedforward, kernel_init="uniform", name=f"feedforward_{i}"
                 )

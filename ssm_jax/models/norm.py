@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.layers.layer_norm import LayerNorm, centered
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Steps
 
@@ -36,12 +37,10 @@ class ScalarNorm(Module):
         scale = self.param("scale", nn.initializers.ones, ())
         shift = self.param("shift", nn.initializers.zeros, ())
         dtype = jnp.result_type(x, scale)
-        # Moments are differences of numbers near each other, which bfloat16 rounds off.
-        x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
-        mean = jnp.mean(x, -1, keepdims=True)
-        variance = jnp.var(x, -1, keepdims=True)
+        x = centered(x)
+        variance = jnp.mean(jnp.square(x), -1, keepdims=True)
         # The shift is added before the scaling, as in the authors' code.
-        y = scale * jax.lax.rsqrt(variance + 1e-12) * (x - mean + shift)
+        y = scale * jax.lax.rsqrt(variance + 1e-12) * (x + shift)
         return y.astype(dtype)
 
 
@@ -86,11 +85,13 @@ class BatchNorm(Module):
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, d)
         running_var = self.variable("batch_stats", "var", jnp.ones, d)
         mean, var = running_mean.value, running_var.value
+        difference = x - mean
         if train:
             # Models are initialized outside the mapped function, where the axis name is
             # unbound.
             initializing = self.is_initializing()
-            n, mean, var = _moments(x, mask, None if initializing else self.axis_name)
+            axis_name = None if initializing else self.axis_name
+            n, mean, var, difference = _moments(x, mask, axis_name)
             if not initializing:
                 # A batch without valid steps has no moments to average in.
                 # The increment form leaves the running moments bitwise unchanged then.
@@ -99,13 +100,13 @@ class BatchNorm(Module):
                 running_var.value += weight * (var - running_var.value)
         # Scale and deviation are combined first: one product per element instead of
         # two.
-        y = (x - mean) * (scale * jax.lax.rsqrt(var + self.epsilon)) + bias
+        y = difference * (scale * jax.lax.rsqrt(var + self.epsilon)) + bias
         # The moments are float32, also where inputs and parameters are bfloat16.
         return y.astype(jnp.result_type(x, scale))
 
 
 def _moments(x, mask, axis_name):
-    """Number of valid steps, and the mean and variance of each channel over them."""
+    """Number of valid steps, mean and variance of each channel, and ``x - mean``."""
     # Sums over many steps lose too much in bfloat16 and float16.
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     valid = jnp.ones((1, 1), bool) if mask is None else jnp.asarray(mask)[..., None]
@@ -120,9 +121,13 @@ def _moments(x, mask, axis_name):
     # Without valid steps the moments are 0 instead of NaN.
     safe_n = jnp.maximum(n, 1)
     mean = total(jnp.where(valid, x, 0)) / safe_n
-    # Two passes, because `E[x^2] - mean^2` cancels where the mean is large.
-    var = total(jnp.square(jnp.where(valid, x - mean, 0))) / safe_n
-    return n, mean, var
+    # Two passes, because `E[x^2] - mean^2` cancels where the mean is large. The mean
+    # itself is rounded there; that of the differences is subtracted once more, and as
+    # it is zero but for rounding, it has no derivative.
+    difference = jnp.where(valid, x - mean, 0)
+    rounding = jax.lax.stop_gradient(total(difference) / safe_n)
+    var = total(jnp.square(difference)) / safe_n - jnp.square(rounding)
+    return n, mean + rounding, var, (x - mean) - rounding
 
 
 class Norm(Module):
@@ -148,8 +153,7 @@ class Norm(Module):
         if self.kind == "scalar":
             return ScalarNorm(name="scalar")(x)
         if self.kind == "layer":
-            # The epsilon of PyTorch; that of flax is 1e-6.
-            return _recomputed(nn.LayerNorm)(epsilon=1e-5, name="layer")(x)
+            return _recomputed(LayerNorm)(name="layer")(x)
         if self.kind == "rms":
             # The epsilon of the published Mamba models.
             return _recomputed(nn.RMSNorm)(epsilon=1e-5, name="rms")(x)

@@ -10,13 +10,14 @@ import numpy as np
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay, decay_powers
 from ssm_jax.kernels.precision import in_float32, matmul_f32
-from ssm_jax.recurrences.families.nonlinear import MAX_STEPS, step_index
 from ssm_jax.recurrences.families.running_sums import (
     ACTIVATIONS,
+    MAX_STEPS,
     Letters,
     Params,
     RunningSums,
     outer,
+    step_index,
     truncated_normal,
 )
 from ssm_jax.types import Array, Float, PRNGKey, State

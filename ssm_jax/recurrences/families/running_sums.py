@@ -14,17 +14,24 @@ from ssm_jax.kernels.arguments import check_draw, check_flags
 from ssm_jax.kernels.nonlinear import SolverStats
 from ssm_jax.kernels.precision import matmul_f32
 from ssm_jax.kernels.recurrence import linear_recurrence
-from ssm_jax.recurrences.families.nonlinear import Nonlinear, Params
+from ssm_jax.recurrences.families.nonlinear import (
+    MAX_STEPS,
+    Nonlinear,
+    Params,
+    step_index,
+)
 from ssm_jax.recurrences.families.projected import ProjectedSums, outer
 from ssm_jax.types import Array, Float, Int, PRNGKey, Steps
 
 # Names that `sru` and `fru` import.
 __all__ = [
     "ACTIVATIONS",
+    "MAX_STEPS",
     "Letters",
     "Params",
     "RunningSums",
     "outer",
+    "step_index",
     "truncated_normal",
 ]
 
