@@ -107,6 +107,11 @@ class LengthSharded(Recurrence):
             params, x, reset, mask, options
         )
         if whole.initial_state((), x.shape[-1]) is None:
+            if options.get("dt") is not None:
+                raise ValueError(
+                    "`dt` must be None for a bidirectional recurrence, got one; the "
+                    "time since the previous step is not that until the next one."
+                )
             if not isinstance(whole, TimeInvariant) or whole.max_kernel_length:
                 raise ValueError(
                     "`recurrence` must be causal or time-invariant with a kernel of "
@@ -140,9 +145,11 @@ class LengthSharded(Recurrence):
         linear = isinstance(recurrence, TimeInvariant | InputDependent)
         diagonal = linear and not getattr(recurrence, "max_kernel_length", None)
         of_states = dict(options)
-        if isinstance(recurrence, TimeInvariant) and options["reset"] is None:
+        convolves = options["reset"] is None and options.get("dt") is None
+        if isinstance(recurrence, TimeInvariant) and convolves:
             # The final state of a convolution is a sum over the steps, and the
-            # convolution itself is not computed where only the state is used.
+            # convolution itself is not computed where only the state is used. With
+            # resets, or `dt`, by which the decay depends on the step, there is none.
             of_states["method"] = "fft"
 
         def final_state(state):

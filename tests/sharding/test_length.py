@@ -3,6 +3,7 @@
 import functools
 import re
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +11,11 @@ import pytest
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-from ssm_jax.recurrences import DLR, S4, S5, SGConv
+from ssm_jax.recurrences import DLR, S4, S4D, S5, SelectiveSSM, SGConv
 from ssm_jax.sharding import LengthSharded
 from tests.bad_inputs import refuses
 from tests.recurrences.table import ROWS
 from tests.tiers import tiered
-
-pytestmark = pytest.mark.full
 
 BATCH, LENGTH, WIDTH = 8, 24, 2
 CUT = ("dlr_cut_bidirectional", "sgconv_bidirectional", "s4_bidirectional")
@@ -35,18 +34,18 @@ def sharded(recurrence, mesh):
     """`Recurrence.apply` of whole sequences, evaluated over a mesh."""
     steps, rows = P("data", "seq"), P("data")
 
-    def apply(params, x, state, reset, mask):
-        def piece(params, x, state, reset, mask):
-            flags = {"reset": reset, "mask": mask}
-            return LengthSharded(recurrence, "seq").apply(params, x, state, **flags)
+    def apply(params, x, state, reset, mask, **of_steps):
+        def piece(params, x, state, reset, mask, of_steps):
+            options = {"reset": reset, "mask": mask, **of_steps}
+            return LengthSharded(recurrence, "seq").apply(params, x, state, **options)
 
         mapped = jax.shard_map(
             piece,
             mesh=mesh,
-            in_specs=(P(), steps, rows, steps, steps),
+            in_specs=(P(), steps, rows, steps, steps, steps),
             out_specs=(steps, rows),
         )
-        return mapped(params, x, state, reset, mask)
+        return mapped(params, x, state, reset, mask, of_steps)
 
     return apply
 
@@ -67,12 +66,12 @@ def problem(recurrence):
     return params, x, state, draw((BATCH, LENGTH, recurrence.d_out(WIDTH)))
 
 
-def with_gradients(apply, recurrence, *, reset, mask):
+def with_gradients(apply, recurrence, *, reset, mask, **options):
     """Output, final state and the gradients of a loss in all inputs."""
     params, x, state, weights = problem(recurrence)
 
     def loss(params, x, state):
-        y, last = apply(params, x, state, reset, mask)
+        y, last = apply(params, x, state, reset, mask, **options)
         value = jnp.sum(weights * y)
         if last is not None:
             value += jnp.sum(jnp.square(jnp.abs(last)))
@@ -95,9 +94,11 @@ def flags():
 PLAIN = {"reset": None, "mask": None}
 
 
-@pytest.mark.parametrize(
-    "flags", tiered({"plain": PLAIN, "flags": flags()}, 0, full=["flags"])
-)
+EACH_FLAGS = {"plain": PLAIN, "flags": flags()}
+
+
+@pytest.mark.parametrize("flags", tiered(EACH_FLAGS, 0, full=["flags"]))
+@pytest.mark.full
 @pytest.mark.parametrize(
     "mesh", tiered([(2, 4), (1, 8), (4, 2), (8, 1)], 0, full=1), ids=str
 )
@@ -110,6 +111,11 @@ def test_sharded_length_has_the_values_and_gradients_of_the_whole(
 
     wanted = with_gradients(whole, recurrence, **flags)
     found = with_gradients(sharded(recurrence, mesh_of(*mesh)), recurrence, **flags)
+    check(found, wanted)
+
+
+def check(found, wanted):
+    """Compares the results of `with_gradients` to 1e-5 of the largest."""
     assert jax.tree.structure(found) == jax.tree.structure(wanted)
 
     def parts(given):
@@ -125,6 +131,48 @@ def test_sharded_length_has_the_values_and_gradients_of_the_whole(
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * scale)
 
 
+TAKES_DT = {
+    "s4d": S4D(d_state=4, dt_min=0.05, dt_max=0.5),
+    "s5": S5(d_state=4, blocks=2, dt_min=0.05, dt_max=0.5),
+    "selective": SelectiveSSM(d_state=3, dt_rank=2),
+}
+
+
+DT = np.random.default_rng(2).uniform(0, 3, (BATCH, LENGTH)).astype(np.float32)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("flags", tiered(EACH_FLAGS, 0))
+@pytest.mark.parametrize("n", [3, 8])
+@pytest.mark.parametrize("recurrence", tiered(TAKES_DT, 0))
+def test_steps_of_different_sizes_have_the_values_of_the_whole(recurrence, n, flags):
+    def whole(params, x, state, reset, mask, dt):
+        return recurrence.apply(params, x, state, reset=reset, mask=mask, dt=dt)
+
+    wanted = with_gradients(whole, recurrence, dt=DT, **flags)
+    apply = sharded(recurrence, mesh_of(1, n))
+    check(with_gradients(apply, recurrence, dt=DT, **flags), wanted)
+
+
+def test_one_piece_with_steps_of_different_sizes_is_the_whole():
+    recurrence = TAKES_DT["s4d"]
+    params, x, state, _ = problem(recurrence)
+    apply = jax.jit(sharded(recurrence, mesh_of(1, 1)))
+    given = apply(params, x, state, None, None, dt=DT)
+    wanted = jax.jit(recurrence.apply)(params, x, state, dt=DT)
+    chex.assert_trees_all_close(given, wanted, rtol=0, atol=1e-5)
+
+
+def test_steps_of_different_sizes_of_two_directions_are_refused():
+    recurrence = S4D(d_state=4, bidirectional=True)
+    params, x, state, _ = problem(recurrence)
+    with refuses("dt", rule="bidirectional"):
+        sharded(recurrence, mesh_of(1, 1))(
+            params, x, state, None, None, dt=np.ones(x.shape[:-1], np.float32)
+        )
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("n", tiered([8, 2], 0, full=1))
 def test_only_states_travel(n):
     """log2 n pairs of states and one more; and the final state to all devices."""
@@ -144,6 +192,7 @@ def test_only_states_travel(n):
     assert "f32[1,64,16]{2,1,0} collective-permute" not in compiled
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "recurrence",
     [
@@ -159,6 +208,7 @@ def test_direction_without_a_state_is_refused(recurrence):
         sharded(recurrence, mesh_of(1, 8))(params, x, state, None, None)
 
 
+@pytest.mark.full
 def test_layer_takes_it_as_any_recurrence():
     """Parameters and groups are those of the recurrence."""
     recurrence = S5(d_state=4, blocks=2)
