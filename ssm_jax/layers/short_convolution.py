@@ -7,9 +7,11 @@ from flax import linen as nn
 from ssm_jax.fields import PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.segments import nan_where
 from ssm_jax.layers.module import Module
 from ssm_jax.recurrences.families.base import check
 from ssm_jax.recurrences.families.padding import apply_to_valid_steps
+from ssm_jax.recurrences.families.segments import finite_taps
 from ssm_jax.sharding.axis import length_axis
 from ssm_jax.sharding.boundaries import boundary_state, of_last
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
@@ -91,7 +93,9 @@ class ShortConvolution(Module):
             return y + bias, window
 
         def run(window):
-            return apply_to_valid_steps(convolve, x, window, reset, mask)
+            return apply_to_valid_steps(
+                convolve, x, window, reset, mask, isolated=False
+            )
 
         axis = length_axis()
         if axis is None or k == 1 or self.is_initializing():
@@ -124,12 +128,15 @@ def _convolve(x, window, kernel, reset, lengths):
 
     # A sum of shifted sequences, because XLA's grouped convolution is slow on CPUs.
     y = jnp.zeros_like(x)
+    finite, found = finite_taps(inputs, reset, len(kernel))
     for tap, weight in enumerate(kernel):
-        values = inputs[..., tap : tap + length, :]
+        values = finite[..., tap : tap + length, :]
         if segment is not None:
             same = segment[..., tap : tap + length] == segment[..., past:]
             values = jnp.where(same[..., None], values, 0)
         y += weight * values
+    if found is not None:
+        y = nan_where(found, y)
 
     if lengths is None:
         lengths = jnp.full(x.shape[:-2], length)

@@ -176,7 +176,7 @@ class S4(Recurrence):
                 y, state = y + _after(system, x, reset, method), None
             return y, state
 
-        return apply_to_valid_steps(run, x, state, reset, mask)
+        return apply_to_valid_steps(run, x, state, reset, mask, per_channel=True)
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Returns optimizer groups for matrix, step sizes and ``B``."""

@@ -84,4 +84,4 @@ class Direction(TimeInvariant):
                 of_state = jnp.sum(jnp.real(weights * state), -1)
             return shift_right(y, of_state, reset), last
 
-        return apply_to_valid_steps(run, x, state, reset, mask)
+        return apply_to_valid_steps(run, x, state, reset, mask, per_channel=True)

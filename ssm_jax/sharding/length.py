@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.recurrence import match_varying_axes
+from ssm_jax.kernels.segments import last_of_segments
 from ssm_jax.recurrences.families.base import ParamGroup, Params, Recurrence
 from ssm_jax.recurrences.families.input_dependent import InputDependent
 from ssm_jax.recurrences.families.time_invariant import TimeInvariant
@@ -121,9 +122,11 @@ class LengthSharded(Recurrence):
             y, _ = self._causal(
                 forward, params, x, None, reset=reset, mask=mask, method=method
             )
+            # In reverse order a segment starts at its last step.
+            last = None if reset is None else last_of_segments(reset, self.axis_name)
             flags = jax.tree.map(
                 lambda flag: jnp.flip(flag, -1),
-                {"reset": self._last_of_segments(reset), "mask": mask},
+                {"reset": last, "mask": mask},
             )
             y_backward, _ = self._causal(
                 backward,
@@ -161,13 +164,3 @@ class LengthSharded(Recurrence):
         )
         y, last = recurrence.apply(params, x, before, **options)
         return y, None if reverse else of_last(last, self.axis_name)
-
-    def _last_of_segments(self, reset):
-        """Flags the last step of each segment, which is the first in reverse order."""
-        if reset is None:
-            return None
-        n = jax.lax.axis_size(self.axis_name)
-        first = reset[..., :1].astype(jnp.int32)
-        pairs = [(i + 1, i) for i in range(n - 1)]
-        of_next = jax.lax.ppermute(first, self.axis_name, pairs)
-        return jnp.concatenate([reset[..., 1:], of_next > 0], -1)

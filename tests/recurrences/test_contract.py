@@ -1,6 +1,7 @@
 """The contract of every recurrence, tested for each evaluation method."""
 
 import functools
+import itertools
 import re
 
 import chex
@@ -24,6 +25,7 @@ from tests.recurrences.cases import (
     problem,
     rows,
 )
+from tests.recurrences.table import VARYING
 
 # All methods of a length share the expected values.
 wanted = functools.cache(lambda row, length: expected(row, problem(row, length)))
@@ -79,6 +81,61 @@ def test_segments_are_separate_sequences(row, method):
     x = np.where(MASK[..., None], p.x, np.nan)
     given = evaluate(row.recurrence, p._replace(x=x), RESET, MASK, method=method)
     check(given, expected(row, p, RESET, MASK))
+
+
+@rows(brief=True, fast=("dlr", "fru"))
+def test_values_that_are_not_finite_stay_in_their_segment(row):
+    """Also in gradients, where 0 times infinity is NaN."""
+    check_segments(row, "sequential")
+
+
+@rows(methods=VARYING[1:], fast=(), full=())
+def test_values_that_are_not_finite_stay_in_their_segment_by_all_methods(row, method):
+    check_segments(row, method)
+
+
+def check_segments(row, method):
+    """Of row 0, values before a reset are not finite; row 1 has zeros there."""
+    p, length, start = problem(row, 9, start=True), 9, 5
+    zero = None if p.state is None else np.zeros_like(p.state)
+    for at, bad in itertools.product((0, start), (np.nan, np.inf, -np.inf)):
+        reset = np.tile(np.arange(length) == at, (2, 1))
+        c = np.where(np.arange(length)[:, None] >= at, p.weights[0], 0)
+        run = functools.partial(evaluate, row.recurrence, reset=reset, method=method)
+        p_after = p._replace(state=zero, weights=(c, p.weights[1]))
+        alone = np.where(np.arange(length)[:, None] >= at, p.x, 0)
+        (y, *wanted), grads = run(p_after._replace(x=alone))
+        one, all_channels = alone.copy(), alone.copy()
+        one[0, 2:at, 0], all_channels[0, 2:at] = bad, bad
+        states = [zero]
+        if zero is not None:
+            states.append(zero.copy())
+            states[1][0] = bad
+        for x, state in itertools.product((one, all_channels), states):
+            given = run(p_after._replace(x=x, state=state))
+            (given_y, *last), given_grads = given
+            after = given_y[:, at:], last, given_grads
+            assert_close(after, (y[:, at:], wanted, grads), 1e-6)
+            np.testing.assert_array_equal(given_y[1], y[1])
+            # What is not finite is not hidden.
+            if at and (state is not zero or x is all_channels):
+                assert not np.all(np.isfinite(given_y[0, :at]))
+
+
+@rows(fast=("dlr",), full=("dlr", "dlr_cut", "s4"))
+def test_channels_have_their_own_values_that_are_not_finite(row):
+    """Of a recurrence whose channels have states of their own, also with resets."""
+    p, reset = problem(row, 9, start=True), np.tile(np.arange(9) == 6, (2, 1))
+    x = p.x.copy()
+    x[0, 3, 0] = np.inf
+    run = jax.jit(functools.partial(row.recurrence.apply, method="sequential"))
+    (y, _), (given, _) = (
+        run(p.params, each, p.state, reset=reset) for each in (p.x, x)
+    )
+    reached = ~np.isfinite(given)
+    np.testing.assert_array_equal(given[~reached], y[~reached])
+    assert not np.any(reached[1]) and not np.any(reached[..., 1])
+    assert np.any(reached[0, 3:6, 0]) and not np.any(reached[0, [0, 1, 2, 6, 7, 8], 0])
 
 
 @rows(brief=True)

@@ -121,6 +121,7 @@ class Continuous(TimeInvariant, abc.ABC):
             mask=mask,
             method=method,
             name=f"{type(self).__name__} with `dt`",
+            per_channel=isinstance(modes, SISOModes),
         )
 
     def _chunked_form(self, params, x, dt):

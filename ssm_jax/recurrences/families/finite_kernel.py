@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.fft import bidirectional_convolution, causal_convolution
 from ssm_jax.kernels.precision import in_float32
+from ssm_jax.kernels.segments import nan_where
 from ssm_jax.recurrences.families.base import (
     ParamGroup,
     Params,
@@ -17,6 +18,7 @@ from ssm_jax.recurrences.families.base import (
     apply_to_valid_steps,
     check,
 )
+from ssm_jax.recurrences.families.segments import finite_taps
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
 
 # Names that a module of a convolution imports.
@@ -157,23 +159,29 @@ def convolve(
             past = jnp.concatenate([state.astype(x.dtype), x], -2)
         taps = kernels(min(past.shape[-2], kernel_length))
         segment = None if reset is None else _segments(reset, past.shape[-2])
+        ahead = kernel_length if bidirectional else 0
+        # The state holds the inputs as they are.
+        inputs, found = finite_taps(past, reset, kernel_length, ahead=ahead)
+        x = inputs[..., -x.shape[-2] :, :]
         if taps.backward is not None and method == "fft":
             y = bidirectional_convolution(x, taps.forward, taps.backward)
         elif method == "fft":
-            y = causal_convolution(past, taps.forward)[..., -x.shape[-2] :, :]
+            y = causal_convolution(inputs, taps.forward)[..., -x.shape[-2] :, :]
         else:
-            y = _direct(past, taps.forward, segment, x.shape[-2])
+            y = _direct(inputs, taps.forward, segment, x.shape[-2])
         if taps.backward is not None and method != "fft":
             # In reverse order a future step is a past one; lag 0 is not part of it.
             backward = pad_axis(taps.backward, -1, before=1)
             order = None if segment is None else jnp.flip(segment, -1)
             y += jnp.flip(_direct(jnp.flip(x, -2), backward, order, x.shape[-2]), -2)
         y += taps.feedthrough * x
+        if found is not None:
+            y = nan_where(found, y)
         if bidirectional:
             return y, None
         return y, _state_after(past, segment, x.shape[-2], lengths, kernel_length - 1)
 
-    return apply_to_valid_steps(run, x, state, reset, mask)
+    return apply_to_valid_steps(run, x, state, reset, mask, isolated=False)
 
 
 def _check_method(method, reset):

@@ -20,6 +20,7 @@ from ssm_jax.recurrences.families.base import (
     apply_to_valid_steps,
     check,
 )
+from ssm_jax.recurrences.families.segments import finite_inputs
 from ssm_jax.types import (
     Activations,
     Array,
@@ -102,6 +103,7 @@ def apply_form(
     mask: Steps | None,
     method: Method,
     name: str,
+    per_channel: bool = False,
 ) -> tuple[Outputs, Inexact[jax.Array, "..."]]:
     """Evaluates a recurrence whose decays depend on the step, as `Recurrence.apply`.
 
@@ -119,6 +121,7 @@ def apply_form(
       mask: Mask of `Recurrence.apply`.
       method: Method of `linear_recurrence` within a chunk.
       name: Name of the recurrence in errors.
+      per_channel: Whether a channel depends on no other one; see `finite_inputs`.
 
     Returns:
       ``(y, state)`` of `Recurrence.apply`.
@@ -146,12 +149,14 @@ def apply_form(
             f"{name}; use 'associative' or 'chunked'."
         )
     # NumPy's float64 becomes the dtype that JAX computes in.
-    steps_and_dt = x = jnp.asarray(x)
+    x = jnp.asarray(x)
     if dt is not None:
         _check_dt(dt, x, mask)
-        # As one more channel, dt moves with its step where padding is removed.
         dt = jnp.broadcast_to(jnp.asarray(dt, dtype), x.shape[:-1])[..., None]
-        steps_and_dt = jnp.concatenate([x.astype(dtype), dt], -1)
+        if reset is not None:
+            # A size that is not finite is one of the steps of all channels.
+            finite = jnp.isfinite(dt)
+            x, dt = jnp.where(finite, x, jnp.nan), jnp.where(finite, dt, 0)
 
     def run(x, state, reset, lengths):
         if state is None:
@@ -173,8 +178,12 @@ def apply_form(
         )
         return y, last
 
-    y, last = apply_to_valid_steps(run, steps_and_dt, state, reset, mask)
-    return y.astype(x.dtype), last
+    inputs = finite_inputs(x, state, reset, mask, per_channel=per_channel)
+    x, state, _ = inputs
+    # As one more channel, dt moves with its step where padding is removed.
+    steps = x if dt is None else jnp.concatenate([x.astype(dtype), dt], -1)
+    y, last = apply_to_valid_steps(run, steps, state, reset, mask, isolated=False)
+    return inputs.nan_outputs(y.astype(x.dtype), last)
 
 
 def _broadcasts(shape, steps):

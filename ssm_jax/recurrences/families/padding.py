@@ -1,12 +1,14 @@
 """Padding: left-aligns valid steps before a recurrence and scatters outputs back."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.recurrences.families.segments import FiniteInputs, finite_inputs
 from ssm_jax.types import (
     Activations,
     Array,
@@ -28,10 +30,13 @@ def apply_to_valid_steps(
     mask: Steps | None,
     *,
     last_only: bool = False,
+    per_channel: bool = False,
+    isolated: bool = True,
 ) -> tuple[Any, ...]:
     """Runs a recurrence on the valid steps of each row.
 
-    Outputs and states do not depend on the padding.
+    Outputs and states do not depend on the padding, nor on values of other segments
+    that are not finite, as `finite_inputs` describes.
 
     Args:
       run: ``(x, state, reset, lengths) -> (y, state, *more)``, for sequences with the
@@ -44,6 +49,9 @@ def apply_to_valid_steps(
       mask: True at valid steps, ``(*b, l)``. None means that all steps are valid.
       last_only: Whether ``run`` returns only the output of the last valid step,
         ``(*b, 1, d)``, and so does this function; zeros for a row without valid steps.
+      per_channel: Whether a channel depends on no other one; see `finite_inputs`.
+      isolated: Whether values that are not finite are kept from ``run``, if there are
+        resets. False if ``run`` or the caller does so.
 
     Returns:
       ``(y, state, *more)``: outputs at their steps, in the dtype of ``x``, zeros on
@@ -51,7 +59,10 @@ def apply_to_valid_steps(
       last valid step; and the further results of ``run``.
     """
     # NumPy's float64 becomes the dtype that JAX computes in.
-    x = jnp.asarray(x)
+    inputs = FiniteInputs(jnp.asarray(x), state)
+    if isolated:
+        inputs = finite_inputs(*inputs[:2], reset, mask, per_channel=per_channel)
+    x, state, _ = inputs
     reset_after = reset_padding(reset, mask)
     aligned, reset, lengths, positions = left_align(x, reset, mask)
     y, state, *more = run(aligned, state, reset, lengths)
@@ -64,7 +75,8 @@ def apply_to_valid_steps(
         # state with which the next call continues.
         axes = tuple(range(reset_after.ndim, state.ndim))
         state = jnp.where(jnp.expand_dims(reset_after, axes), 0, state)
-    return y.astype(x.dtype), state, *more
+    select = partial(last_valid, mask=mask) if last_only else None
+    return *inputs.nan_outputs(y.astype(x.dtype), state, select=select), *more
 
 
 def left_align(

@@ -138,7 +138,8 @@ class TimeInvariant(Recurrence, abc.ABC):
         )
         bounded = self.bounded_decay
         run = functools.partial(_evaluate, modes=modes, method=method, bounded=bounded)
-        return apply_to_valid_steps(run, x, state, reset, mask)
+        per_channel = isinstance(modes, SISOModes)
+        return apply_to_valid_steps(run, x, state, reset, mask, per_channel=per_channel)
 
 
 def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
