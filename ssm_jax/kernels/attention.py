@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import join_axis, split_axis
-from ssm_jax.kernels.recurrence import linear_recurrence
+from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
+from ssm_jax.kernels.segments import nan_where, reached
 from ssm_jax.types import Array, Float, Steps
 
 # Length of a chunk. Within a chunk the attention matrix is formed explicitly, at a cost
@@ -50,7 +51,9 @@ def linear_attention(
       ``(y, state)``: weighted means, ``(*b, l, h, v)``, in the dtype of ``v``, and the
       state after the last step, at least float32, or None if ``bidirectional``. The
       normalizer is bounded below by 1e-12, so that the output is zero at a step that
-      attends to no valid step.
+      attends to no valid step. A key or a value that is not finite gives NaN at the
+      steps of its head that attend to it, and in the state; it changes no other step,
+      in value or gradient, nor does such a state change steps after a reset.
 
     Raises:
       ValueError: ``state`` is given together with ``bidirectional``, an array is not
@@ -111,6 +114,7 @@ def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
         # A zero key removes a padded step from the numerator and from the normalizer,
         # unless its value is not finite.
         k, v = (jnp.where(mask[..., None, None], values, 0) for values in (k, v))
+    q, k, v, state, found, last = _finite(q, k, v, state, reset, bidirectional)
     # The appended column of ones accumulates the normalizer along with the numerator.
     v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
     if bidirectional and reset is None:
@@ -122,7 +126,40 @@ def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
         segment = segment if reset is None else segment + jnp.cumsum(reset, -1)
         sums, state = _chunked_sums(q, k, v, segment, state, bidirectional)
     y = sums[..., :-1] / jnp.maximum(sums[..., -1:], _NORMALIZER_MIN)
-    return y.astype(v_dtype), state
+    if state is not None:
+        state = nan_where(last[..., None, None], state)
+    return nan_where(found[..., None], y).astype(v_dtype), state
+
+
+def _finite(q, k, v, state, reset, bidirectional):
+    """Zeros in place of steps of a head that are not finite, and what these reach.
+
+    A weight of 0 would not hide them from steps that do not attend to them. Returns
+    ``(q, k, v, state, found, last)``, flags of the outputs, ``(*b, l, h)``, and of the
+    last state, ``(*b, h)``.
+    """
+    q_bad = ~jnp.all(jnp.isfinite(q), -1)
+    bad = ~jnp.all(jnp.isfinite(k), -1) | ~jnp.all(jnp.isfinite(v), -1)
+    before = bad[..., 0, :] & False
+    if state is not None:
+        before |= ~jnp.all(jnp.isfinite(state), (-2, -1))
+        state = jnp.where(before[..., None, None], 0, state)
+    if reset is not None:
+        reset = jnp.broadcast_to(reset, bad.shape[:-1])
+    bad, before, reset = match_varying_axes(bad, before, reset)
+
+    def later(bad, before):
+        found = reached(bad, reset, before)
+        last = found[..., -1, :]
+        if bidirectional:
+            found |= reached(bad, reset, reverse=True)
+        return found, last
+
+    # Mostly all values are finite, and the scans over the length are skipped.
+    some = jnp.any(bad) | jnp.any(before)
+    found, last = jax.lax.cond(some, later, lambda *flags: flags, bad, before)
+    k, v = (jnp.where(bad[..., None], 0, values) for values in (k, v))
+    return jnp.where(q_bad[..., None], 0, q), k, v, state, found | q_bad, last
 
 
 def _chunked_sums(q, k, v, segment, state, bidirectional):
@@ -176,4 +213,6 @@ def _sums_of_previous_chunks(q, k, v, segment, state):
     sums = jnp.einsum(
         "...ihk,...hkv->...ihv", jnp.where(in_first, q, 0), states.reshape(local.shape)
     )
+    # Twice, as a state that has overflowed is not finite times 0.
+    sums = jnp.where(in_first, sums, 0)
     return sums, last.reshape(*last.shape[:-1], *local.shape[-3:])

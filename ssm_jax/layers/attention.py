@@ -9,11 +9,13 @@ from flax import linen as nn
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels import linear_attention
 from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.kernels.segments import nan_where
 from ssm_jax.layers.channel_mixing import InitScheme, Linear
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.rotary import rotate
 from ssm_jax.layers.softmax import full_attention
+from ssm_jax.recurrences.families.segments import finite_inputs
 from ssm_jax.sharding.axis import refuse_sharded_length
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
@@ -122,6 +124,12 @@ class Attention(Module):
             mask = jnp.broadcast_to(mask, x.shape[:-1])
             # NaN at padding would reach the gradient of the kernel even with weight 0.
             x = jnp.where(mask[..., None], x, 0)
+        # Values that are not finite would reach the gradients of the linear maps, and,
+        # with a weight of 0, other segments and earlier steps.
+        finite = jnp.all(jnp.isfinite(x), -1)
+        segments = jnp.zeros(x.shape[:-1], bool) if reset is None else reset
+        inputs = finite_inputs(x, state, segments, mask)
+        x, state, _ = inputs
         d = x.shape[-1]
         d_head = self.d_head or d // self.n_heads
         heads = Linear(3 * self.n_heads * d_head, self.kernel_init, name="in")(x)
@@ -134,13 +142,14 @@ class Attention(Module):
         if self.kind != "linear":
             # Steps of one segment share the number of resets up to them.
             segment = None if reset is None else jnp.cumsum(reset, -1)
-            y = full_attention(
+            y, seen = full_attention(
                 q * q.shape[-1] ** -0.5,
                 k,
                 v,
                 bidirectional=self.bidirectional,
                 segment=segment,
                 mask=mask,
+                flags=~finite,
             )
             last = None
         else:
@@ -148,12 +157,16 @@ class Attention(Module):
             q, k = _features(q), _features(k)
             flags = {"bidirectional": self.bidirectional, "reset": reset, "mask": mask}
             y, last = linear_attention(q, k, v, state, **flags)
+            seen = None
         y = y.reshape(*x.shape[:-1], self.n_heads * d_head)
         y = Linear(d, self.kernel_init, name="out")(y)
         if mask is not None:
             # The bias of the output projection is not zero at padding.
             y = jnp.where(mask[..., None], y, 0)
-        return RowDropout(self.dropout)(y, train=train), last
+        y = RowDropout(self.dropout)(y, train=train)
+        if seen is not None:
+            return nan_where((seen | ~finite)[..., None], y), last
+        return inputs.nan_outputs(y, last, bidirectional=self.bidirectional)
 
     def _check(self, x, state, reset, mask):
         check_floating("x", x)

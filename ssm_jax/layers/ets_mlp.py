@@ -13,6 +13,8 @@ from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.recurrences.families.base import Recurrence
+from ssm_jax.recurrences.families.segments import finite_inputs
+from ssm_jax.sharding.axis import length_axis
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 
@@ -86,6 +88,8 @@ class ETSMLP(Module):
         if mask is not None:
             # NaN at padding would reach the gradients of the linear maps.
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
+        inputs = finite_inputs(x, state, reset, mask, axis_name=length_axis())
+        x, state, _ = inputs
         hidden = Linear(self.d_hidden, self.kernel_init, name="in")(x)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         hidden, state = recurrent(hidden, state, reset=reset, mask=mask)
@@ -96,4 +100,5 @@ class ETSMLP(Module):
             y = y * jax.nn.sigmoid(
                 Linear(x.shape[-1], self.kernel_init, name="gate")(x)
             )
-        return RowDropout(self.dropout)(y, train=train), state
+        y = RowDropout(self.dropout)(y, train=train)
+        return inputs.nan_outputs(y, state)

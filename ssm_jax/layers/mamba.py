@@ -14,7 +14,9 @@ from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.short_convolution import ShortConvolution
 from ssm_jax.recurrences.families.base import Recurrence
+from ssm_jax.recurrences.families.segments import finite_inputs
 from ssm_jax.recurrences.selective_ssm import SelectiveSSM
+from ssm_jax.sharding.axis import length_axis
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
 
@@ -93,10 +95,12 @@ class Mamba(Module):
                 f"{type(state).__name__}; `initial_state` returns one."
             )
         d = x.shape[-1]
-        window, h = (None, None) if state is None else state
         if mask is not None:
             # NaN at padding would reach the gradient of the input projection.
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
+        inputs = finite_inputs(x, state, reset, mask, axis_name=length_axis())
+        x, state, _ = inputs
+        window, h = (None, None) if state is None else state
         # One matrix product for both halves, as in the published weights.
         uz = Linear(2 * self.expand * d, use_bias=False, name="in")(x)
         u, z = jnp.split(uz, 2, -1)
@@ -107,7 +111,8 @@ class Mamba(Module):
         # Keeps the variance of the residual stream independent of the depth.
         scale = self.n_layers**-0.5
         out = Linear(d, use_bias=False, scale=scale, name="out")
-        return out(y * jax.nn.silu(z)), (window, h)
+        y = out(y * jax.nn.silu(z))
+        return inputs.nan_outputs(y, (window, h))
 
     def _with_rank(self, d):
         """The recurrence with ``dt_rank`` set from the width of the input."""

@@ -14,6 +14,7 @@ from ssm_jax.layers.module import Module
 from ssm_jax.metrics import Mean, log_metric
 from ssm_jax.recurrences.families.base import ParamGroup, Recurrence
 from ssm_jax.recurrences.families.nonlinear import Nonlinear
+from ssm_jax.recurrences.families.segments import finite_inputs
 from ssm_jax.sharding import LengthSharded
 from ssm_jax.sharding.axis import last_output, length_axis
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
@@ -205,9 +206,12 @@ class RecurrentLayer(Module):
         dt: Float[Array, "*#b l"] | None = None,
     ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
+        inputs = finite_inputs(x, state, reset, mask, axis_name=length_axis())
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
-        y, state = recurrent(x, state, reset=reset, mask=mask, dt=dt)
-        return self.mixing(y, x.shape[-1], train=train), state
+        flags = {"reset": reset, "mask": mask}
+        y, state = recurrent(inputs.x, inputs.state, dt=dt, **flags)
+        y = self.mixing(y, inputs.x.shape[-1], train=train)
+        return inputs.nan_outputs(y, state)
 
 
 def recurrences_of(params: PyTree) -> Iterator[PyTree]:

@@ -8,6 +8,7 @@ from flax import linen as nn
 
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.segments import nan_where
 from ssm_jax.layers.channel_mixing import Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.layer_norm import LayerNorm
@@ -130,6 +131,10 @@ class RotaryAttention(Module):
         d, dtype = x.shape[-1], x.dtype
         reset_after = reset_padding(reset, mask)
         x, reset, lengths, positions = left_align(x, reset, mask)
+        # Values that are not finite would reach the gradients of the linear maps, and,
+        # with a weight of 0, other segments and earlier steps.
+        finite = jnp.all(jnp.isfinite(x), -1)
+        x = jnp.where(finite[..., None], x, 0)
         heads = Linear(3 * d, name="in")(x)
         heads = heads.reshape(*x.shape[:-1], 3, self.n_heads, d // self.n_heads)
         q, k, v = (heads[..., i, :, :] for i in range(3))
@@ -137,9 +142,10 @@ class RotaryAttention(Module):
         # The queries are scaled, and not their products with the keys; see `attend`.
         q = self.param("scale", scale, ()) * q
         if self.window is None:
-            y, last = self._attend_to_all(q, k, v, reset, lengths), None
+            y, seen = self._attend_to_all(q, k, v, reset, lengths, finite)
+            last = None
         else:
-            y, last = attend_in_windows(
+            y, seen, last = attend_in_windows(
                 q,
                 k,
                 v,
@@ -148,6 +154,7 @@ class RotaryAttention(Module):
                 bidirectional=self.bidirectional,
                 reset=reset,
                 lengths=lengths,
+                finite=finite,
             )
         if last is not None and reset_after is not None:
             # A reset that no valid step follows still clears the state.
@@ -175,9 +182,10 @@ class RotaryAttention(Module):
                     self.d_feedforward, kernel_init="uniform", name=f"feedforward_{i}"
                 )
                 y = y + mlp(norm(y), train=train)
+        y = nan_where((seen | ~finite)[..., None], y)
         return scatter_back(y, mask, positions).astype(dtype), last
 
-    def _attend_to_all(self, q, k, v, reset, lengths):
+    def _attend_to_all(self, q, k, v, reset, lengths, finite):
         valid = None
         if lengths is not None:
             valid = jnp.arange(q.shape[-3]) < lengths[..., None]
@@ -188,6 +196,7 @@ class RotaryAttention(Module):
             bidirectional=self.bidirectional,
             segment=None if reset is None else jnp.cumsum(reset, -1),
             mask=valid,
+            flags=~finite,
         )
 
     def _check(self, x, state, reset, mask):

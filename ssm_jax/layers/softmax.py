@@ -41,7 +41,8 @@ def full_attention(
     bidirectional: bool,
     segment: Int[Array, "*b l"] | None,
     mask: Bool[Array, "*b l"] | None,
-) -> Float[jax.Array, "*b l h v"]:
+    flags: Bool[Array, "*b l"],
+) -> tuple[Float[jax.Array, "*b l h v"], Bool[jax.Array, "*b l"]]:
     """Attention of each step to the valid steps of its segment.
 
     Args:
@@ -51,15 +52,16 @@ def full_attention(
       bidirectional: Whether a step attends to later steps too.
       segment: Number of the segment of each step. None means one segment.
       mask: True at valid steps. None means that all steps are valid.
+      flags: Flags of keys, ``(*b, l)``.
 
     Returns:
-      Means of the values, ``(*b, l, h, v)``. Memory grows with ``l``, time with
-      ``l**2``.
+      ``(y, seen)``: means of the values, ``(*b, l, h, v)``, and whether a step attends
+      to a flagged one, ``(*b, l)``. Memory grows with ``l``, time with ``l**2``.
     """
     length = q.shape[-3]
     size = min(_BLOCK, length)
 
-    def block(start, q):
+    def visible_from(start):
         steps = start + jnp.arange(size)
         visible = jnp.ones((1, 1), bool)
         if not bidirectional:
@@ -71,9 +73,16 @@ def full_attention(
             # Queries behind the end belong to the last segment; they are dropped.
             of_query = jnp.take(segment, steps, axis=-1, mode="clip")
             visible &= of_query[..., :, None] == segment[..., None, :]
-        return attend(q, k, v, visible)
+        return visible
 
-    return _in_blocks(block, q, size)
+    def block(start, q):
+        return attend(q, k, v, visible_from(start))
+
+    def flagged_from(start):
+        return visible_from(start) & flags[..., None, :]
+
+    seen = _seen(flagged_from, flags, q, size)
+    return _in_blocks(block, q, size), seen
 
 
 class Positions(NamedTuple):
@@ -100,7 +109,8 @@ def local_attention(
     past: int,
     future: int,
     size: int,
-) -> Float[jax.Array, "*b l h v"]:
+    flags: Bool[Array, "*b m"],
+) -> tuple[Float[jax.Array, "*b l h v"], Bool[jax.Array, "*b l"]]:
     """Attention of each step to its own window, the previous one and the next one.
 
     Args:
@@ -114,35 +124,62 @@ def local_attention(
       past: Number of keys before a block to which its queries may attend.
       future: Number of keys after a block to which its queries may attend.
       size: Number of queries per block.
+      flags: Flags of keys, ``(*b, m)``.
 
     Returns:
-      Means of the values, ``(*b, l, h, v)``. Time grows with ``l``.
+      ``(y, seen)``: means of the values, ``(*b, l, h, v)``, and whether a step attends
+      to a flagged one, ``(*b, l)``. Time grows with ``l``.
     """
     span = past + size + future
 
-    def block(start, q):
-        def cut(array, axis):
-            return jax.lax.dynamic_slice_in_dim(array, start, span, axis)
+    def cut(array, start, axis):
+        return jax.lax.dynamic_slice_in_dim(array, start, span, axis)
 
+    def visible_from(start):
         steps = start + jnp.arange(size)
         segment, window = (
             jnp.take(each, steps, axis=-1, mode="clip")[..., :, None]
             for each in queries
         )
         of_segment, of_window = (
-            cut(each, each.ndim - 1)[..., None, :] for each in keys
+            cut(each, start, each.ndim - 1)[..., None, :] for each in keys
         )
         visible = (of_segment == segment) & (of_window >= window - 1)
         if bidirectional:
             visible &= of_window <= window + 1
         else:
             visible &= jnp.arange(span) <= past + jnp.arange(size)[:, None]
+        return visible
+
+    def flagged_from(start):
+        of_keys = cut(flags, start, flags.ndim - 1)
+        return visible_from(start) & of_keys[..., None, :]
+
+    def block(start, q):
         # Positions within the block: only their differences matter, so that the angles
         # do not grow with the length.
-        of_block = rotate(cut(k, k.ndim - 3))
-        return attend(rotate(q, past), of_block, cut(v, v.ndim - 3), visible)
+        of_block = rotate(cut(k, start, k.ndim - 3))
+        of_values = cut(v, start, v.ndim - 3)
+        return attend(rotate(q, past), of_block, of_values, visible_from(start))
 
-    return _in_blocks(block, q, size)
+    seen = _seen(flagged_from, flags, q, size)
+    return _in_blocks(block, q, size), seen
+
+
+def _seen(flagged_from, flags, q, size):
+    """Whether each step attends to a flagged key, ``(*b, l)``, of ``q`` in blocks."""
+    # Not `zeros`, which in `shard_map` would vary over no axes.
+    none = (q[..., :1, :1] != q[..., :1, :1]) & False
+
+    def block(start, none):
+        seen = jnp.any(flagged_from(start), -1)[..., None, None]
+        return seen | none
+
+    def in_blocks(none):
+        return _in_blocks(block, none, size)
+
+    # Mostly no key is flagged.
+    return jax.lax.cond(jnp.any(flags), in_blocks, lambda none: none, none)[..., 0, 0]
 
 
 def _in_blocks(

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.segments import nan_where
 from ssm_jax.layers.softmax import Positions, local_attention
 from ssm_jax.types import Array, Bool, Float, Int
 
@@ -30,7 +31,8 @@ def attend_in_windows(
     bidirectional: bool,
     reset: Bool[Array, "*b l"] | None,
     lengths: Int[Array, "*b"] | None,
-) -> tuple[Float[jax.Array, "*b l h k"], Cache | None]:
+    finite: Bool[Array, "*b l"],
+) -> tuple[Float[jax.Array, "*b l h k"], Bool[jax.Array, "*b l"], Cache | None]:
     """Attention of each step to its own window and its neighbours.
 
     Args:
@@ -42,10 +44,13 @@ def attend_in_windows(
       bidirectional: Whether a step attends to later steps, and to the next window.
       reset: True where a segment starts, ``(*b, l)``, or None.
       lengths: Number of valid steps of each row, ``(*b,)``. None: all are valid.
+      finite: Whether the keys and values of a step are known, ``(*b, l)``. Others count
+        as NaN, also those of the cache that are not finite.
 
     Returns:
-      Means of the values, ``(*b, l, h, k)``, and the cache after the last valid step,
-      or None if ``bidirectional``.
+      ``(y, reached, cache)``: means of the values, ``(*b, l, h, k)``, and whether they
+      are NaN instead, ``(*b, l)``; and the cache after the last valid step, or None if
+      ``bidirectional``.
     """
     *batch, length, heads, width = k.shape
     # A block of queries reaches two windows back, but only one where blocks are windows
@@ -57,12 +62,20 @@ def attend_in_windows(
         if reset is None:
             reach = window if length > window else 0
     cached_k, cached_v, first = cache
+    cached = jnp.isfinite(cached_k) & jnp.isfinite(cached_v)
+    flags = ~jnp.concatenate([jnp.all(cached, (-2, -1)), finite], -1)
     k = jnp.concatenate([cached_k.astype(k.dtype), k], -3)
     v = jnp.concatenate([cached_v.astype(v.dtype), v], -3)
+    # A weight of 0 would not hide values that are not finite.
+    k, v = (jnp.where(flags[..., None, None], 0, each) for each in (k, v))
+    lost, first = ~jnp.isfinite(first), jnp.where(jnp.isfinite(first), first, 0)
     position, segment = _positions(first, length, window, reset)
     last = None
     if not bidirectional:
-        last = _last_cache(k, v, position, segment, window, lengths)
+        marked = (nan_where(flags[..., None, None], each) for each in (k, v))
+        last = _last_cache(*marked, position, segment, window, lengths, lost)
+    # Without a position nothing is known until a segment starts.
+    is_lost = lost[..., None] & (segment[..., 2 * window :] <= 0)
     of_window = jnp.floor_divide(position, window)
     queries = Positions(segment[..., 2 * window :], of_window[..., 2 * window :])
     if lengths is not None:
@@ -70,7 +83,7 @@ def attend_in_windows(
         segment = jnp.where(steps < lengths[..., None], segment, -1)
     past, future = reach, reach if bidirectional else 0
     begin, end = 2 * window - past, -length % size + future
-    y = local_attention(
+    y, seen = local_attention(
         q,
         pad_axis(k[..., begin:, :, :], -3, after=end),
         pad_axis(v[..., begin:, :, :], -3, after=end),
@@ -83,8 +96,9 @@ def attend_in_windows(
         past=past,
         future=future,
         size=size,
+        flags=pad_axis(flags[..., begin:], -1, after=end),
     )
-    return y, last
+    return y, seen | is_lost, last
 
 
 def _positions(first, length, window, reset):
@@ -100,8 +114,8 @@ def _positions(first, length, window, reset):
     return position, segment + jnp.cumsum(reset, -1)
 
 
-def _last_cache(k, v, position, segment, window, lengths):
-    """The cache after the last valid step."""
+def _last_cache(k, v, position, segment, window, lengths, lost):
+    """The cache after the last valid step, without a position where it is lost."""
     size = 2 * window
     if lengths is None:
         lengths = jnp.full(k.shape[:-3], k.shape[-3] - size)
@@ -128,4 +142,4 @@ def _last_cache(k, v, position, segment, window, lengths):
         )
         for each in (k, v)
     )
-    return k, v, next_position
+    return k, v, nan_where(lost & (segment[..., -1] <= 0), next_position)

@@ -12,6 +12,7 @@ from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.models.heads import LastHead
 from ssm_jax.models.precision import ComputeDtype, call, lower, widen
+from ssm_jax.models.segments import encoded_inputs, nan_predictions
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.sharding import sharded_length
 from ssm_jax.sharding.axis import any_valid
@@ -79,19 +80,25 @@ class RecurrentNetwork(Module):
         """Maps inputs to ``(predictions, state)``, as `SequenceModel` does."""
         check_flags("reset", reset)
         check_flags("mask", mask)
-        x = lower(self.dtype, inputs)
-        if self.encoder is not None:
-            x = call(self.dtype, self.encoder, x)
+
+        def encode(inputs):
+            x = lower(self.dtype, inputs)
+            return x if self.encoder is None else call(self.dtype, self.encoder, x)
+
+        found = encoded_inputs(encode, inputs, state, reset, mask)
+        x, state, _ = found
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         # One module called twice; each call draws its own masks.
         dropout = functools.partial(RowDropout(self.dropout), train=train)
         # A nonlinear recurrence computes its last output at less cost than all outputs.
         last = isinstance(self.head, LastHead)
         y, state = recurrent(dropout(x), state, reset=reset, mask=mask, last_only=last)
+        of_steps = mask
         if last and mask is not None:
             # One step is left; it is valid if the row has a valid step.
             mask = any_valid(mask)
         # The one step that is left is the same on all devices.
         with sharded_length(None) if last else contextlib.nullcontext():
             y = call(self.dtype, self.head, dropout(y), mask=mask, train=train)
+        y, state = nan_predictions(found, y, state, of_steps, head=self.head)
         return widen(self.dtype, (y, state))

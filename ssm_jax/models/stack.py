@@ -1,5 +1,7 @@
 """`SequenceModel`: an encoder, a stack of blocks and a head."""
 
+import functools
+
 import jax
 from flax import linen as nn
 
@@ -13,6 +15,7 @@ from ssm_jax.models.encoders import PositionalEmbedding, TokenEncoder
 from ssm_jax.models.norm import AxisName, Norm
 from ssm_jax.models.precision import ComputeDtype, call, widen
 from ssm_jax.models.repeat import apply_blocks, can_scan, init_blocks
+from ssm_jax.models.segments import encoded_inputs, nan_predictions
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
 
@@ -139,7 +142,16 @@ class SequenceModel(Module):
                 f"`state` must hold {self.n_layers} states, one per layer, got "
                 f"{len(states)}; `initial_state` returns them."
             )
-        x = self._call(self.encoder, inputs)
+        # The moments of a batch are those of all segments.
+        coupled = train and self.block.norm == "batch"
+        found = encoded_inputs(
+            functools.partial(self._call, self.encoder),
+            inputs,
+            states,
+            None if coupled else reset,
+            mask,
+        )
+        x, states, _ = found
         if self.positions is not None:
             # Layers without a state return None, which may be passed back.
             if jax.tree.leaves(state):
@@ -158,8 +170,16 @@ class SequenceModel(Module):
             # The residual stream of pre-norm blocks grows with the depth.
             norm = Norm(self.block.norm, self.axis_name, name="norm")
             x = self._call(norm, x, mask=mask, train=train)
+        predictions, states = nan_predictions(
+            found,
+            self._predictions(x, mask, train),
+            states,
+            mask,
+            head=self.head,
+            bidirectional=getattr(self.block.layer, "bidirectional", None),
+        )
         # Losses and carried states are float32.
-        return widen(self.dtype, (self._predictions(x, mask, train), states))
+        return widen(self.dtype, (predictions, states))
 
     def _blocks(self, x, states, **flags):
         """Applies the blocks; returns the last output and the final states."""

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.recurrence import match_varying_axes
-from ssm_jax.types import Array, PyTree
+from ssm_jax.kernels.segments import nan_where
+from ssm_jax.types import Array, PyTree, Steps
 
 _FinalState = Callable[[Array], Array]
 
@@ -18,6 +19,7 @@ def boundary_state(
     axis_name: str,
     *,
     diagonal: bool,
+    reset: Steps | None = None,
     reverse: bool = False,
     reach: int | None = None,
 ) -> Array:
@@ -36,6 +38,8 @@ def boundary_state(
         time, and the pairs ``(A, s)`` of all pieces are combined by a prefix scan over
         devices. Otherwise all pieces are evaluated ``n - 1`` times, each time from the
         final states of the time before, which are exact for one piece more.
+      reset: Resets of this device's piece, ``(*b, l)``; used if the state is diagonal.
+        States before the last one, also those that are not finite, have no effect.
       reach: Number of pieces that the final state of a piece depends on, including it,
         if it is not diagonal. None means that it depends on all pieces before it.
       reverse: Whether the sequence runs from the last device to the first.
@@ -71,13 +75,33 @@ def boundary_state(
     # would lose its digits.
     zeros, ones = jnp.zeros_like(state), jnp.ones_like(state)
     s, A = jax.jvp(final_state, (zeros,), (ones,))
+    # Whether a reset separates the end of the piece from what comes before it.
+    cut = None
+    if reset is not None:
+        rows = jnp.any(reset, -1).astype(jnp.int32)
+        cut = match_varying_axes(jnp.broadcast_to(rows, A.shape[: reset.ndim - 1]), A)[
+            0
+        ]
+
+    def after(values, A, cut):
+        """``A values``, and 0 behind a reset, even if one of them is not finite."""
+        if cut is None:
+            return A * values
+        finite = jnp.isfinite(A) & jnp.isfinite(values)
+        through = jnp.expand_dims(cut == 0, tuple(range(cut.ndim, A.ndim)))
+        # Both factors, as the gradient of each is a product with the other.
+        A, values = (jnp.where(finite & through, v, 0) for v in (A, values))
+        return nan_where(~finite & through, A * values)
+
     for level in range(math.ceil(math.log2(n))):
         distance = 2**level
-        A_before, s_before = from_before((A, s), distance)
-        s = jnp.where(place >= distance, A * s_before + s, s)
-        A = jnp.where(place >= distance, A * A_before, A)
-    A, s = from_before((A, s), 1)
-    return jnp.where(place == 0, state, A * state + s)
+        A_before, s_before, cut_before = from_before((A, s, cut), distance)
+        s = jnp.where(place >= distance, after(s_before, A, cut) + s, s)
+        A = jnp.where(place >= distance, after(A_before, A, cut), A)
+        if cut is not None:
+            cut |= cut_before  # Zeros from before the first piece.
+    A, s, cut = from_before((A, s, cut), 1)
+    return jnp.where(place == 0, state, after(state, A, cut) + s)
 
 
 def of_last(values: PyTree, axis_name: str) -> PyTree:

@@ -160,7 +160,12 @@ class LengthSharded(Recurrence):
 
         state, x = match_varying_axes(state, x)
         before = boundary_state(
-            final_state, state, self.axis_name, diagonal=diagonal, reverse=reverse
+            final_state,
+            state,
+            self.axis_name,
+            diagonal=diagonal,
+            reset=options["reset"],
+            reverse=reverse,
         )
         y, last = recurrence.apply(params, x, before, **options)
         return y, None if reverse else of_last(last, self.axis_name)

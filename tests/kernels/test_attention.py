@@ -63,6 +63,49 @@ def test_numbers_at_padding_do_not_matter(bidirectional, with_reset):
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("name", ["q", "k", "v", "state"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_values_that_are_not_finite_reach_steps_that_attend_to_them(
+    bidirectional, name, bad
+):
+    """In value and gradient; segments are shorter and longer than a chunk."""
+    if bidirectional and name == "state":
+        pytest.skip("has no state")
+    at, ends = 75, (70, 140)
+    q, k, v = problem()
+    reset = np.tile(np.isin(np.arange(LENGTH), ends), (2, 1))
+    state = None if bidirectional else np.zeros((2, HEADS, K, V + 1), np.float32)
+    given = {"q": q, "k": k, "v": v, "state": state}
+    changed = dict(given)
+    changed[name] = given[name].copy()
+    # Of one head of the first row.
+    changed[name][(0, 0) if name == "state" else (0, at, 0)] = bad
+    steps = {"q": [at], "state": range(70)}.get(name, range(at, 140))
+    steps = range(70, 140) if bidirectional and name != "q" else steps
+    reached = np.zeros((2, LENGTH, HEADS), bool)
+    reached[0, list(steps), 0] = True
+    weights = np.random.default_rng(1).normal(size=v.shape)
+    weights = np.where(reached[..., None], 0, weights)
+
+    def total(given):
+        options = {"bidirectional": bidirectional, "reset": reset}
+        y, last = linear_attention(**given, **options)
+        loss = jnp.sum(weights * jnp.where(reached[..., None], 0, y))
+        return loss if last is None else loss + jnp.sum(last), (y, last)
+
+    run = jax.jit(jax.grad(total, has_aux=True))
+    given[name] = np.where(np.isfinite(changed[name]), given[name], 0)
+    wanted, (wanted_y, wanted_last) = run(given)
+    gradient, (y, last) = run(changed)
+    np.testing.assert_array_equal(np.any(~np.isfinite(y), -1), reached)
+    np.testing.assert_allclose(y[~reached], wanted_y[~reached], rtol=0, atol=1e-6)
+    if not bidirectional:
+        np.testing.assert_allclose(last, wanted_last, rtol=1e-6)
+    for leaf, other in zip(*map(jax.tree.leaves, (gradient, wanted)), strict=True):
+        np.testing.assert_allclose(leaf, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
 def test_rows_share_flags_of_one_axis(bidirectional, unchecked):
     flags = {"reset": np.arange(9) == 4, "mask": np.arange(9) != 2}
     of_each = {name: np.tile(flag, (2, 1)) for name, flag in flags.items()}

@@ -1,5 +1,8 @@
 """The contract of layers over time: calls, states, masks and segments."""
 
+import functools
+import itertools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -66,6 +69,40 @@ def test_segments_are_separate_sequences(row):
     close(packed, (jnp.concatenate([first, second], 1), last))
 
 
+@rows(fast=("linear_causal", "local_causal"))
+def test_values_that_are_not_finite_stay_in_their_segment(row):
+    """Of one row, before a reset; also in gradients, where 0 times infinity is NaN."""
+    zero, steps = row.layer.initial_state((BATCH,), WIDTH), np.arange(LENGTH)[:, None]
+
+    @jax.jit
+    def gradients(variables, x, state, reset, weights):
+        def total(*args):
+            y, last = row.layer.apply(*args, reset=reset)
+            parts = [jnp.sum(jnp.real(leaf)) for leaf in jax.tree.leaves(last)]
+            return sum(parts, jnp.sum(weights * y)), (y, last)
+
+        arguments = (0, 1) if zero is None else (0, 1, 2)
+        return jax.grad(total, arguments, has_aux=True)(variables, x, state)
+
+    for at, bad in itertools.product((0, HALF), (np.nan, np.inf)):
+        reset = np.tile(steps[:, 0] == at, (BATCH, 1))
+        weights = np.where(steps >= at, WEIGHTS, 0)
+        run = functools.partial(gradients, initialized(row))
+        alone = np.where(steps >= at, X, 0)
+        wanted, (wanted_y, wanted_last) = run(alone, zero, reset, weights)
+        x, state = alone.copy(), jax.tree.map(np.array, zero)
+        x[0, 2:at, 1] = bad
+        for leaf in jax.tree.leaves(state):
+            leaf[0] = bad
+        for before in (zero, state):
+            given, (y, last) = run(x, before, reset, weights)
+            close((given, y[:, at:], last), (wanted, wanted_y[:, at:], wanted_last))
+            np.testing.assert_array_equal(y[1:], wanted_y[1:])
+            # What is not finite is not hidden.
+            reached = y[0, 2:at, 1]
+            assert not np.any(np.isfinite(reached))
+
+
 @rows(fast=("softmax_rotary", "linear_causal"))
 def test_flags_of_one_axis_are_those_of_all_rows(row, unchecked):
     mask, reset = MASK[2], np.arange(LENGTH) == HALF
@@ -98,6 +135,11 @@ def test_causal_outputs_do_not_depend_on_the_future(row):
     (changed, _), _ = evaluate_whole(row, x=x)
     close(changed[:, :HALF], y[:, :HALF])
     assert np.all(np.any(np.abs(changed - y)[:, HALF:] > 1e-3, -1))
+    # Neither do they if it is not finite; a weight of 0 would not hide it.
+    x[:, HALF:] = np.nan
+    (changed, _), _ = evaluate_whole(row, x=x)
+    close(changed[:, :HALF], y[:, :HALF])
+    assert not np.any(np.isfinite(changed[:, HALF:]))
 
 
 @rows(directions=2)

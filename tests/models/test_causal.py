@@ -2,14 +2,25 @@
 
 import functools
 import inspect
+import itertools
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ssm_jax import recurrences
-from ssm_jax.models import VectorEncoder
+from ssm_jax.layers import ChannelMixing, RecurrentLayer
+from ssm_jax.models import (
+    Block,
+    LastHead,
+    PooledHead,
+    SequenceModel,
+    StepHead,
+    VectorEncoder,
+)
+from ssm_jax.recurrences import S5
 from tests.models.cases import LAYERS, STATELESS, VOCABULARY, each_layer, model
 from tests.tiers import tiered
 
@@ -91,6 +102,66 @@ def test_loss_of_a_document_does_not_depend_on_others(layer, mask):
         reached = np.abs(gradient(variables, x, own)).max(-1)
         np.testing.assert_array_equal(reached[~own], 0)
         assert np.all(reached[own] > 0)
+
+
+@pytest.mark.full
+@each_layer(LAYERS | STATELESS, fast=("dlr",), full=(*_FEW, *STATELESS))
+def test_values_that_are_not_finite_stay_in_their_document(layer):
+    """Of one row, before a reset; also in gradients, where 0 times infinity is NaN."""
+    causal, variables = initialized(layer)
+    length, steps = 10, np.arange(10)[:, None]
+    text = TEXT[0, : 2 * length].reshape(2, length, VOCABULARY)
+    zero = causal.initial_state((2,))
+    weights = np.random.default_rng(0).normal(size=text.shape)
+
+    @jax.jit
+    def gradients(state, x, reset, weights):
+        def total(variables, state):
+            y, last = causal.apply(variables, x, state, reset=reset)
+            parts = [jnp.sum(jnp.real(leaf)) for leaf in jax.tree.leaves(last)]
+            return sum(parts, jnp.sum(weights * y)), (y, last)
+
+        return jax.grad(total, (0, 1), has_aux=True)(variables, state)
+
+    for at, bad in itertools.product((0, 5), (np.nan, np.inf)):
+        reset = np.tile(steps[:, 0] == at, (2, 1))
+        of_segment = {"reset": reset, "weights": np.where(steps >= at, weights, 0)}
+        alone = np.where(steps >= at, text, 0)
+        wanted, (wanted_y, wanted_last) = gradients(zero, alone, **of_segment)
+        x, state = alone.copy(), jax.tree.map(np.array, zero)
+        x[0, 2:at, 1] = bad
+        for leaf in jax.tree.leaves(state):
+            leaf[0] = bad
+        for before in (zero, state):
+            given, (y, last) = gradients(before, x, **of_segment)
+            assert not np.any(np.isfinite(y[0, 2:at]))
+            np.testing.assert_array_equal(y[1], wanted_y[1])
+            after = (given, y[:, at:], last), (wanted, wanted_y[:, at:], wanted_last)
+            for leaf, other in zip(*map(jax.tree.leaves, after), strict=True):
+                np.testing.assert_allclose(leaf, other, rtol=0, atol=1e-5)
+
+
+HEADS = {
+    "last": (LastHead(2), False),
+    "last_steps": (StepHead(2, l_output=4), False),
+    "pooled": (PooledHead(2), True),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("head", "depends"), HEADS.values(), ids=HEADS.keys())
+def test_predictions_are_nan_if_they_depend_on_what_is(head, depends):
+    x, reset = np.ones((2, 10, 3), np.float32), np.tile(np.arange(10) == 5, (2, 1))
+    layer = RecurrentLayer(S5(d_state=4, blocks=1), ChannelMixing())
+    causal = SequenceModel(VectorEncoder(4), Block(layer, prenorm=True), 2, head)
+    variables = causal.init(jax.random.key(0), x)
+    run = jax.jit(functools.partial(causal.apply, reset=reset))
+    wanted, _ = run(variables, x)
+    x[0, 3] = np.nan
+    y, state = run(variables, x)
+    chex.assert_tree_all_finite(state)
+    assert np.all(np.isnan(y[0])) if depends else np.array_equal(y, wanted)
+    np.testing.assert_array_equal(y[1], wanted[1])
 
 
 def test_every_recurrence_is_in_the_table():

@@ -131,6 +131,39 @@ def check(found, wanted):
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * scale)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("n", [3, 8])
+@pytest.mark.parametrize("recurrence", tiered(SHARDED, 0, full=(*FULL, "s5", "fru")))
+def test_values_that_are_not_finite_stay_in_their_segment(recurrence, n):
+    """Of one row, inputs of one channel; of another, the state before the sequence."""
+    params, x, state, weights = problem(recurrence)
+    x, reset = x.copy(), flags()["reset"]
+    x[0, 4, 0] = np.inf
+    if state is not None:
+        state = state.copy()
+        state[1] = np.nan
+    mask = np.ones_like(reset)
+
+    def whole(params, x, state, reset, mask):
+        return recurrence.apply(params, x, state, reset=reset, mask=mask)
+
+    def evaluated(apply):
+        def loss(params, x, state):
+            y, last = apply(params, x, state, reset, mask)
+            value = jnp.sum(weights * jnp.where(jnp.isfinite(y), y, 0))
+            return value, (y, last)
+
+        arguments = (0, 1) if state is None else (0, 1, 2)
+        return jax.jit(jax.grad(loss, arguments, has_aux=True))(params, x, state)
+
+    wanted, (y, last) = evaluated(whole)
+    found, (given, given_last) = evaluated(sharded(recurrence, mesh_of(1, n)))
+    chex.assert_tree_all_finite((wanted, last))
+    assert not np.all(np.isfinite(y))
+    check((found, given_last), (wanted, last))
+    np.testing.assert_allclose(given, y, rtol=0, atol=1e-5)
+
+
 TAKES_DT = {
     "s4d": S4D(d_state=4, dt_min=0.05, dt_max=0.5),
     "s5": S5(d_state=4, blocks=2, dt_min=0.05, dt_max=0.5),

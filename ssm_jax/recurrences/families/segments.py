@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.arguments import check_flags
+from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.kernels.segments import nan_where, reached
@@ -52,14 +52,15 @@ class FiniteInputs(NamedTuple):
           y: Outputs, ``(*b, l, o)``; ``o`` is ``d`` with ``per_channel``.
           state: Final state, leaves ``(*b, ...)``, or None.
           bidirectional: Whether outputs depend on later steps of the segment. None
-            means that they do if there is no state.
+            means that they do if there is no state, or one of them is None.
           select: Selects the steps that ``y`` has, ``(*b, l, n) -> (*b, k, n)``. None:
             all.
         """
         if self.reached is None:
             return y, state
         if bidirectional is None:
-            bidirectional = not jax.tree.leaves(state)
+            leaves = jax.tree.leaves(state, is_leaf=lambda leaf: leaf is None)
+            bidirectional = not leaves or any(leaf is None for leaf in leaves)
         steps, last = self.reached(bidirectional)
         if select is not None:
             steps = select(steps.astype(jnp.float32)) > 0
@@ -104,6 +105,7 @@ def finite_inputs(
     """
     if reset is None:
         return FiniteInputs(x, state)
+    check_floating("x", x)
     steps = x.shape[:-1]
     for name, flags in (("reset", reset), ("mask", mask)):
         check_flags(name, flags, steps, steps[-1:])
@@ -118,6 +120,8 @@ def finite_inputs(
     before = bad[..., 0, :] & False
     kept = before.ndim if per_channel else before.ndim - 1
     for leaf in jax.tree.leaves(state):
+        if jnp.shape(leaf)[:kept] != before.shape[:kept]:
+            continue  # Of no state of these rows, which the evaluation refuses.
         of_leaf = jnp.any(~jnp.isfinite(leaf), tuple(range(kept, leaf.ndim)))
         before |= of_leaf if per_channel else of_leaf[..., None]
 
