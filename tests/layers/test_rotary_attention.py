@@ -140,6 +140,22 @@ def test_attention_matches_its_definition(layer, flags):
         np.testing.assert_allclose(slope, (ahead - behind) / 2e-5, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("layer", tiered(LAYERS, ("window",)))
+@pytest.mark.parametrize("block", tiered({"one": 512, "several": 4}))
+def test_only_steps_that_attend_to_nan_are_nan(layer, block, monkeypatch):
+    """A weight of 0 would not hide it; with segments and padding."""
+    monkeypatch.setattr(softmax, "_BLOCK", block)
+    variables, x = initialized(layer), drawn(2, LENGTH, D)
+    mask, reset = np.arange(LENGTH) != 6, np.arange(LENGTH) == 10
+    flags = {"mask": np.tile(mask, (2, 1)), "reset": np.tile(reset, (2, 1))}
+    x[0, 3, 1], x[1, 5] = np.nan, np.inf
+    y, _ = compiled.__wrapped__(layer)(variables, x, np.zeros_like(x), flags)
+    x[1, 5] = np.nan
+    for row in range(2):
+        wanted = definition(layer, variables, x[row], reset, mask)
+        np.testing.assert_allclose(y[row], wanted, rtol=0, atol=1e-5)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("flags", tiered(FLAGS))
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -164,6 +180,8 @@ def test_calls_of_any_length_equal_one_call(window):
     variables, x = initialized(layer), drawn(2, 17, D)
     rng = np.random.default_rng(3)
     mask, reset = rng.random((2, 17)) < 0.8, rng.random((2, 17)) < 0.1
+    # The second row also has a step that is not finite.
+    x[1, np.argmax(mask[1])] = np.nan
     apply = jax.jit(layer.apply)
     wanted, last = apply(variables, x, mask=mask, reset=reset)
     state, pieces = layer.initial_state((2,), D), []
@@ -176,6 +194,23 @@ def test_calls_of_any_length_equal_one_call(window):
     np.testing.assert_allclose(np.concatenate(pieces, 1), wanted, rtol=0, atol=1e-5)
     for one, other in zip(state, last, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+@pytest.mark.full
+def test_state_without_a_position_gives_nan_until_a_segment_starts():
+    layer = RotaryAttention(HEADS, window=2)
+    variables, x = initialized(layer), drawn(2, 9, D)
+    reset = np.stack([np.arange(9) == 4, np.arange(9) < 0])
+    k, v, position = layer.initial_state((2,), D)
+    lost = k, v, np.array([np.nan, np.nan], np.float32)
+    apply = jax.jit(layer.apply)
+    y, last = apply(variables, x, lost, reset=reset)
+    wanted, wanted_last = apply(variables, x, reset=reset)
+    np.testing.assert_array_equal(np.isnan(y[..., 0]), np.cumsum(reset, 1) == 0)
+    np.testing.assert_array_equal(y[0, 4:], wanted[0, 4:])
+    for one, other in zip(last, wanted_last, strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+    assert np.isnan(last[2][1])
 
 
 @pytest.mark.full
