@@ -91,7 +91,10 @@ class Recurrence(Protocol):
           state: State before the first step, as returned by `initial_state` or by the
             previous call. None means zeros.
           reset: Boolean, true where a segment starts, ``(*b, l)`` or, for all rows,
-            ``(l,)``. The state is reset to zero before such a step.
+            ``(l,)``. The state is reset to zero before such a step. With resets, a
+            value of ``x`` or ``state`` that is not finite makes outputs NaN up to the
+            end of its segment, and leaves the values and gradients of other segments
+            as they are.
           mask: Boolean, true at valid steps, ``(*b, l)`` or ``(l,)``. Padded steps do
             not affect other outputs or the state; their own outputs are zero. None
             means that all steps are valid.
