@@ -208,9 +208,9 @@ class RecurrentLayer(Module):
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
         inputs = finite_inputs(x, state, reset, mask, axis_name=length_axis())
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
-        flags = {"reset": reset, "mask": mask}
-        y, state = recurrent(inputs.x, inputs.state, dt=dt, **flags)
-        y = self.mixing(y, inputs.x.shape[-1], train=train)
+        x, state, _ = inputs
+        y, state = recurrent(x, state, reset=reset, mask=mask, dt=dt)
+        y = self.mixing(y, x.shape[-1], train=train)
         return inputs.nan_outputs(y, state)
 
 

@@ -72,8 +72,8 @@ def attend_in_windows(
     position, segment = _positions(first, length, window, reset)
     last = None
     if not bidirectional:
-        marked = (nan_where(flags[..., None, None], each) for each in (k, v))
-        last = _last_cache(*marked, position, segment, window, lengths, lost)
+        cache_k, cache_v = (nan_where(flags[..., None, None], each) for each in (k, v))
+        last = _last_cache(cache_k, cache_v, position, segment, window, lengths, lost)
     # Without a position nothing is known until a segment starts.
     is_lost = lost[..., None] & (segment[..., 2 * window :] <= 0)
     of_window = jnp.floor_divide(position, window)

@@ -109,9 +109,9 @@ def finite_inputs(
     steps = x.shape[:-1]
     for name, flags in (("reset", reset), ("mask", mask)):
         check_flags(name, flags, steps, steps[-1:])
-    x, state, reset, mask = match_varying_axes(jnp.asarray(x), state, reset, mask)
     reset = jnp.broadcast_to(reset, steps)
     valid = None if mask is None else jnp.broadcast_to(mask, steps)[..., None]
+    x, state, reset, valid = match_varying_axes(jnp.asarray(x), state, reset, valid)
     bad = ~jnp.isfinite(x)
     bad = bad if per_channel else jnp.any(bad, -1, keepdims=True)
     if valid is not None:
