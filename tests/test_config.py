@@ -187,6 +187,28 @@ def test_reference_follows_an_override():
     assert flatten(experiment)["model.widths[0]"] == 10
 
 
+SETS = {
+    "follower": ({"model": 7}, (4, 7)),
+    "source, then follower": ({"task": 5, "model": 7}, (5, 7)),
+    "follower, then source": ({"model": 7, "task": 5}, (5, 7)),
+    "follower to None, then source": ({"model": None, "task": 5}, (5, None)),
+}
+
+
+@pytest.mark.parametrize(("values", "wanted"), SETS.values(), ids=SETS.keys())
+def test_reference_is_followed_until_the_field_is_set(values, wanted):
+    task = spec(Decay, d_state=4)
+    model = spec(Stack, name="a", d_state=task.get_ref("d_state"))
+    other = spec(Stack, name="b", d_state=model.get_ref("d_state"))
+    experiment = group({"task": task, "model": model, "other": other})
+    for name, value in values.items():
+        experiment[name].d_state = value
+    assert (task.d_state, model.d_state) == wanted
+    assert other.d_state == wanted[1]
+    other.d_state = 9
+    assert (task.d_state, model.d_state, other.d_state) == (*wanted, 9)
+
+
 @pytest.mark.parametrize(
     "field, value, wanted",
     [

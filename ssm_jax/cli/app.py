@@ -115,6 +115,8 @@ def parse(
         ) from problem
     if problem:
         raise problem
+    if "config" in flag_values:
+        config_file.check_overrides(flag_values)
     # absl returns arguments that are no flags; a forgotten `--` would go unnoticed.
     if rest[1:]:
         raise ValueError(f"every argument must be --FLAG=VALUE, got {rest[1]!r}.")

@@ -36,7 +36,9 @@ def spec(cls: type, /, **fields: Any) -> Config:
         experiment. Its address is stored under the key ``cls``, as ``"module:Name"``.
       **fields: Fields of ``cls``: numbers, strings, None, specs, dataclass instances
         (converted to specs), tuples of these, or references to fields of other specs,
-        which follow overrides: ``spec(Head, d_output=task.get_ref("n_shifts"))``.
+        such as ``spec(Head, d_output=task.get_ref("n_shifts"))``. A field given by a
+        reference follows the other field until it is set itself, which does not change
+        the other one.
 
     Returns:
       A ConfigDict of the address and the fields; lists are converted to tuples.
@@ -205,7 +207,7 @@ def _entry(value: Any, annotation: Any, path: str) -> Any:
     """Checks a value of a spec and makes it overridable by any value of its type."""
     value = converted(_plain(value, path), annotation, path)
     typed = annotation in SCALARS or get_origin(annotation) in (tuple, Literal)
-    if typed or isinstance(value, ConfigDict | FieldReference):
+    if typed or isinstance(value, ConfigDict):
         return value
     # A flag accepts only values of the type of the field, so None would allow nothing
     # else; with `object` it accepts any literal.
@@ -214,8 +216,12 @@ def _entry(value: Any, annotation: Any, path: str) -> Any:
 
 def _plain(value: Any, path: str) -> Any:
     """Converts lists to tuples and dataclasses to specs; rejects other types."""
-    if type(value) in SCALARS or isinstance(value, ConfigDict | FieldReference):
+    if type(value) in SCALARS or isinstance(value, ConfigDict):
         return value
+    if isinstance(value, FieldReference):
+        # The reference itself would be one field under two names: to set either would
+        # set both. One that refers to it follows, and can be set on its own.
+        return FieldReference(value)
     if isinstance(value, tuple | list):
         return tuple(_plain(item, f"{path}[{i}]") for i, item in enumerate(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

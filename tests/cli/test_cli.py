@@ -13,6 +13,7 @@ from absl import flags
 from ssm_jax.cli import app, config_file, main
 from ssm_jax.cli.errors import one_line_errors
 from ssm_jax.config import build, flatten
+from tests.bad_inputs import refuses
 from tests.cli import programs
 
 # ml_collections loads the experiment by a call that importlib wants replaced.
@@ -45,6 +46,7 @@ def folder(tmp_path, monkeypatch):
     (paper / "broken.py").write_text("def get_config():\n    return {}['bug']\n")
     (paper / "mistyped.py").write_text("def get_config():\n    return 1 + 'bug'\n")
     (paper / "classes.py").write_text(textwrap.dedent(CLASSES))
+    (paper / "shared.py").write_text(textwrap.dedent(SHARED))
     monkeypatch.chdir(tmp_path)
     # The name under which ml_collections loads every file, into what the last one left.
     monkeypatch.delitem(sys.modules, "config_config", raising=False)
@@ -61,6 +63,16 @@ CLASSES = """
             TaskSpec, length=16, inputs="vector", d_input=1, targets="regression",
             d_output=1, l_output=None,
         )})
+"""
+
+
+SHARED = """
+    from ml_collections import ConfigDict
+
+    def get_config(variant=""):
+        config = ConfigDict({"a": 1, "b": 1})
+        config.b = config.get_ref("a")
+        return config
 """
 
 
@@ -103,6 +115,15 @@ def test_variant_chooses_the_config(parse):
 )
 def test_override_reaches_the_config(parse, override, path, value):
     assert flatten(parse(SHIFT, override))[path] == value
+
+
+def test_two_overrides_of_one_value_are_refused(parse):
+    """Here a reference was assigned to a field, not given to `spec`."""
+    shared = "--config=experiments/paper/shared.py"
+    assert parse(shared, "--config.b=2").to_dict() == {"a": 2, "b": 2}
+    assert parse(shared, "--config.a=2", "--config.b=2").b == 2
+    with refuses("--config.a", 2, rule="a field of its own"):
+        parse(shared, "--config.a=2", "--config.b=3")
 
 
 def test_override_may_follow_its_flag_as_a_word(parse):

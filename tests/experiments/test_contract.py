@@ -1,5 +1,6 @@
 """Every experiment: it is what its file says, it builds, and its step can be taken."""
 
+import copy
 import functools
 import math
 from typing import get_args
@@ -35,7 +36,7 @@ from experiments.fru import pixel_mnist as fru_pixel_mnist
 from experiments.longssm import text as longssm_text
 from experiments.own_data import beijing
 from ssm_jax.cli.errors import one_line_errors
-from ssm_jax.config import build, differences, from_json, to_json
+from ssm_jax.config import build, differences, flatten, from_json, to_json
 from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import train
 from ssm_jax.training.state import create
@@ -188,6 +189,57 @@ def test_config_builds_and_its_parts_fit(file, variant):
     if file is not pathfinder_segmentation:  # Some published schedules are longer.
         assert optimizer.schedule_steps in (None, training.steps)
     assert training.evaluate_every <= training.steps
+
+
+def set_to(config, path, value):
+    config = copy.deepcopy(config)
+    with config.unlocked():
+        config.update_from_flattened_dict({path: value})
+    return config
+
+
+def links(config):
+    """The fields that follow another one: ``{(source, follower): new value}``."""
+    before, found = flatten(config), {}
+    for path, value in before.items():
+        if type(value) is not int or "[" in path:
+            continue
+        other = flatten(set_to(config, path, 40 * value + 40))
+        for name in before:
+            if name != path and other[name] != before[name]:
+                found[path, name] = other[name]
+    return found
+
+
+# Files without a field that follows another.
+UNLINKED = (fru_pixel_mnist, frequencies, pathfinder_segmentation, mixture)
+
+
+@pytest.mark.parametrize(
+    ("file", "variant"),
+    tiered(
+        [(file, variant) for file in VARIANTS for variant in VARIANTS[file]],
+        fast=[(file, VARIANTS[file][0]) for file in VARIANTS],
+        unpack=True,
+    ),
+)
+def test_linked_fields_are_two_fields(file, variant):
+    """Each follows the other until it is set; then both hold, whatever the order."""
+    config = file.get_config(variant)
+    found = links(config)
+    if variant == VARIANTS[file][0]:
+        assert bool(found) == (file not in UNLINKED)
+    for (source, follower), followed in found.items():
+        values = flatten(config)
+        one, two = 40 * values[source] + 40, followed + 1
+        alone = set_to(config, follower, two)
+        assert flatten(alone) == values | {follower: two}
+        for first, second in [
+            ((source, one), (follower, two)),
+            ((follower, two), (source, one)),
+        ]:
+            both = flatten(set_to(set_to(config, *first), *second))
+            assert (both[source], both[follower]) == (one, two)
 
 
 def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
