@@ -19,7 +19,7 @@ from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task, TaskSpec
 from ssm_jax.training.groups import describe, groups_of, with_rates
-from ssm_jax.training.initial import StateInit
+from ssm_jax.training.initial import StateInit, strongly_typed
 from ssm_jax.training.optimizer import Optimizer
 from ssm_jax.types import PyTree
 
@@ -123,7 +123,7 @@ def create(
         # Sown metrics are outputs of a step; here they would become part of
         # checkpoints.
         variables.pop(METRICS_COLLECTION, None)
-        return params, variables, transform.init(params)
+        return strongly_typed((params, variables, transform.init(params)))
 
     # One program: without `jit`, each operation is compiled and run by itself.
     options = _INIT_OPTIONS.get(target_platform())
