@@ -16,6 +16,7 @@ MAY_CHANGE = (
     "training.log_every",
     "training.evaluate_every",
     "optimizer.schedule_steps",
+    "optimizer.decay_steps",
 )
 """Fields of a config that may differ between two starts of a run.
 

@@ -93,9 +93,6 @@ def restore(
     target = jax.eval_shape(lambda: _variables(model, task.spec))
     target = {"params": target.pop("params"), "model_state": target}
     training = build(config.training, "config.training")
-    # The average of the parameters is what was evaluated in validation.
-    params = "params" if training.ema is None else "ema"
-    target[params] = target.pop("params")
     checkpoints = work.open_checkpoints(task.spec)
     if which == "best":
         step = checkpoints.best_step
@@ -104,6 +101,10 @@ def restore(
                 "`which` must be 'latest' or a step where no step has a finite metric "
                 f"in validation, got 'best' of {work.path}."
             )
+    step = checkpoints.usable_step() if step is None else step
+    # An average of the parameters is what was evaluated in validation.
+    params = "ema" if "ema" in checkpoints.keys(step) else "params"
+    target[params] = target.pop("params")
     restored = checkpoints.restore(target, step=step)
     variables = {"params": restored.state[params], **restored.state["model_state"]}
     return Restored(model, variables, task, training, restored.step)

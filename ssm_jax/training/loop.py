@@ -150,9 +150,9 @@ def train(
     started again logs the same numbers as one that was not interrupted. A finished run
     continues if ``training.steps`` or ``training.patience`` is raised. Its state is
     then that of a run with this number of steps from the start, except that a schedule
-    with ``optimizer.schedule_steps`` other than before applies from the next step on. A
-    cosine or linear schedule that is not made longer stays at 0 after its end, which
-    the log warns of.
+    with ``optimizer.schedule_steps`` or ``decay_steps`` other than before applies from
+    the next step on. A cosine, linear or wsd schedule that is not made longer stays at
+    0 after its end, which the log warns of.
 
     Args:
       config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.

@@ -184,4 +184,7 @@ class Steps:
 
     def _save(self, step, state, measured, waiting=()):
         gathered, pending = self._parallel.gather(state), stacked(waiting)
+        if (evaluated := state.evaluated_params) is not state.params:
+            # What `restore` returns; training itself continues without it.
+            gathered = gathered.replace(ema=evaluated)
         self._checkpoints.save(step, gathered, measured, pending=pending)
