@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import io
 
 import numpy as np
 
@@ -15,6 +14,7 @@ MNIST = reading.PreparedSet("mnist", "mnist/3.0.1", ("image", "label"))
 CIFAR10 = reading.PreparedSet("cifar10", "cifar10/3.0.2", ("image", "label"))
 
 _SIZE = 28  # Side length of an MNIST image in pixels.
+_IMAGES = {MNIST: (_SIZE, "L"), CIFAR10: (32, "RGB")}  # Side length and mode.
 _SEED = 1803
 
 
@@ -233,12 +233,18 @@ def _read(
     prepared: reading.PreparedSet, data_dir: str | None, split: str
 ) -> labelled.LabelledImages:
     """Decodes a split of a prepared set into arrays, once per process."""
-    # Imported on first use: the other tasks do not need Pillow.
-    from PIL import Image
+    (size, mode), where = _IMAGES[prepared], f"{prepared.path(data_dir)} {split}"
+
+    def check(height, width):
+        if (height, width) != (size, size):
+            raise ValueError(
+                f"`data_dir` must hold images of {size} by {size} pixels, got "
+                f"{height} by {width} in {where}; prepare the set again."
+            )
 
     pixels, labels = [], []
     for record in prepared.open(data_dir, split):
-        image = np.asarray(Image.open(io.BytesIO(record.text("image"))))
+        image = labelled.decode(record.text("image"), check, where, mode)
         pixels.append(_grey(image).ravel())
         labels.append(record.integer("label"))
     return labelled.LabelledImages(

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import io
 from typing import Any, Literal
 
 import numpy as np
@@ -183,16 +182,15 @@ def _read(task, split):
 
 
 def _pixels(task, encoded):
-    # Imported on first use: the other tasks do not need Pillow.
-    from PIL import Image
+    def check(height, width):
+        if height * width != task.length:
+            raise ValueError(
+                f"`length` must be {height * width}, the pixels of an image of "
+                f"{task.name} {height, width}, got {task.length}; sequences have one "
+                "length."
+            )
 
-    image = np.asarray(Image.open(io.BytesIO(encoded)).convert("L"))
-    if image.size != task.length:
-        raise ValueError(
-            f"`length` must be {image.size}, the pixels of an image of {task.name} "
-            f"{image.shape}, got {task.length}; sequences have one length."
-        )
-    return image.ravel()
+    return labelled.decode(encoded, check, task.name, "L").ravel()
 
 
 def _decoded(text):
