@@ -63,7 +63,10 @@ class LabelledImages(NamedTuple):
 
 
 def decode(
-    encoded: bytes, check: Callable[[int, int], None], where: str, mode: str | None = None
+    encoded: bytes,
+    check: Callable[[int, int], None],
+    where: str,
+    mode: str | None = None,
 ) -> np.ndarray:
     """Decodes an image in one of the formats of TFDS.
 

@@ -2,10 +2,12 @@
 
 import csv
 import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from ssm_jax.files import max_unpacked
 from ssm_jax.tasks import user_files
 
 MISSING = ("", "na", "n/a", "nan", "null", "none")
@@ -29,8 +31,8 @@ def delimiter_of(header: str) -> str:
 
 # A table is read once per process, as by tasks on prepared sets.
 @functools.cache
-def read(path: str) -> dict[str, np.ndarray]:
-    """Reads all columns of a table.
+def read(path: str) -> Mapping[str, np.ndarray]:
+    """Reads a table.
 
     Args:
       path: A CSV in UTF-8 with a header, whose delimiter is a comma, a semicolon or a
@@ -38,7 +40,8 @@ def read(path: str) -> dict[str, np.ndarray]:
         needs pyarrow.
 
     Returns:
-      Columns by name, ``(n,)``; those of a CSV are strings.
+      Columns by name, ``(n,)``; those of a CSV are strings. Those of the other formats
+      are read when they are asked for.
 
     Raises:
       FileNotFoundError: There is no such file.
@@ -51,14 +54,7 @@ def read(path: str) -> dict[str, np.ndarray]:
         raise ValueError(
             f"`file` must end in one of {', '.join(SUFFIXES)}, got {path}; convert it."
         )
-    found = {".csv": _csv, ".npz": _npz, ".parquet": _parquet}[suffix](path)
-    sizes = {name: column.shape for name, column in found.items()}
-    if len(set(sizes.values())) != 1 or not next(iter(sizes.values()))[0]:
-        raise ValueError(
-            f"`file` must have columns of one length with a value each, got {sizes} in "
-            f"{path}; leave out what is no column."
-        )
-    return found
+    return {".csv": _csv, ".npz": _npz, ".parquet": _parquet}[suffix](path)
 
 
 def column(path: str, name: str, field: str) -> np.ndarray:
@@ -121,6 +117,36 @@ def missing(values: np.ndarray) -> np.ndarray:
     return np.isin(np.char.lower(np.char.strip(values.astype(str))), MISSING)
 
 
+class _Columns(Mapping[str, np.ndarray]):
+    """Columns that are read when they are asked for, once."""
+
+    def __init__(self, names: Iterable[str], load: Callable[[str], np.ndarray]):
+        self._names, self._load = dict.fromkeys(names), functools.cache(load)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._load(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _check_rows(shapes, path):
+    """Checks that columns have one length, which is not 0."""
+    if len(set(shapes.values())) != 1 or not next(iter(shapes.values()))[0]:
+        raise ValueError(
+            f"`file` must have columns of one length with a value each, got {shapes} "
+            f"in {path}; leave out what is no column."
+        )
+
+
 def _check_names(names, path):
     twice = sorted({repr(name) for name in names if names.count(name) > 1})
     if twice:
@@ -148,15 +174,16 @@ def _csv(path):
                 )
             rows += [row] if row else []
     table = np.array(rows).reshape(len(rows), len(names))
+    _check_rows({name: (len(rows),) for name in names}, path)
     return {name: table[:, place] for place, name in enumerate(names)}
 
 
 def _npz(path):
-    return {
-        name: array
-        for name, array in user_files.read_npz(path).items()
-        if array.ndim == 1
-    }
+    file = user_files.npz(path)
+    shapes = {name: file.layout(name).shape for name in file}
+    shapes = {name: shape for name, shape in shapes.items() if len(shape) == 1}
+    _check_rows(shapes, path)
+    return _Columns(shapes, file.__getitem__)
 
 
 def _parquet(path):
@@ -167,8 +194,18 @@ def _parquet(path):
             f"`file` must be a CSV or an npz without pyarrow, got {path}; "
             "`pip install pyarrow` installs it."
         ) from error
-    _check_names(parquet.read_schema(path).names, path)
-    table = parquet.read_table(path)
-    return {
-        name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names
-    }
+    names = parquet.read_schema(path).names
+    _check_names(names, path)
+    n = parquet.read_metadata(path).num_rows
+    _check_rows({name: (n,) for name in names}, path)
+    if 8 * n > (bound := max_unpacked(path)):
+        raise ValueError(
+            f"`file` must have columns of at most {bound:,} bytes for its size, got "
+            f"{8 * n:,} in {path}; write it without compression."
+        )
+
+    def load(name):
+        table = parquet.read_table(path, columns=[name])
+        return table[name].to_numpy(zero_copy_only=False)
+
+    return _Columns(names, load)

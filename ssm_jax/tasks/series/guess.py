@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ssm_jax.tasks import user_files
 from ssm_jax.tasks.series import columns
 
 CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second")
@@ -12,6 +13,7 @@ CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second
 
 _MINUTE, _DAY = 60.0, 86_400.0
 _MIN_ROWS = 80
+_CLASSES = "biuSU"  # Kinds of dtypes of labels.
 
 
 def guess(
@@ -35,9 +37,11 @@ def guess(
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: The file is no table, is too short, or has no column to forecast; or
-        ``target`` is not a column of numbers.
+      ValueError: The file is no table, holds sequences with their classes or targets
+        instead of a series, is too short, or has no column to forecast; or ``target``
+        is not a column of numbers.
     """
+    _check_is_series(path)
     table = columns.read(path)
     time = _time(table)
     numeric = [
@@ -96,6 +100,34 @@ def unread(path: str, found: Mapping[str, Any]) -> dict[str, str]:
         for name, values in columns.read(path).items()
         if name != found["time"] and columns.numbers(values) is None
     }
+
+
+def _check_is_series(path):
+    """Refuses the arrays of a set of sequences, whose targets have no order in time."""
+    if not path.lower().endswith(".npz"):
+        return
+    file = user_files.npz(path)
+    found = {name: file.layout(name) for name in file}
+    for name, (shape, _) in found.items():
+        if len(shape) < 2:
+            continue
+        rows = [other for other in found if found[other].shape == shape[:1]]
+        labels = [other for other in rows if found[other].dtype.kind in _CLASSES]
+        if name == "inputs" and "targets" in found:  # the names of `ArrayTask`
+            target = "targets"
+        # Beside a column of a series, further arrays are not read.
+        elif labels and labels == rows:
+            target = labels[0]
+        else:
+            continue
+        dtype, kind = found[target].dtype, "regression"
+        if dtype.kind in _CLASSES:
+            kind = "classification"
+        raise ValueError(
+            f"`file` must be a series, with an array (n,) for each column, got {path} "
+            f"with {name} {shape} and {target} {dtype} {found[target].shape}, a {kind} "
+            "set; `ArrayTask` in a config trains on it."
+        )
 
 
 def _first_value(values):

@@ -74,3 +74,37 @@ def test_file_without_a_forecast_is_refused(tmp_path):
     np.savez(tmp_path / "b.npz", year=np.zeros(99), hour=np.zeros(99))
     with refuses("target", "''", rule="hour"):
         guess(str(tmp_path / "b.npz"))
+
+
+INPUTS, VALUES = np.zeros((99, 5, 2)), np.linspace(0, 1, 99)
+LABELS = np.arange(99) % 3
+SETS = {
+    "classes": ({"inputs": INPUTS, "targets": LABELS}, "targets int64 (99,)"),
+    "classes, lengths": (
+        {"inputs": INPUTS, "targets": LABELS, "lengths": LABELS, "names": ["a", "b"]},
+        "targets int64 (99,)",
+    ),
+    "class of a step": ({"inputs": INPUTS, "targets": INPUTS[..., 0] > 0}, "bool"),
+    "other names": ({"x": INPUTS, "y": LABELS.astype(str)}, "y <U"),
+    "values": ({"inputs": INPUTS, "targets": VALUES}, "targets float64 (99,)"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "shown"), SETS.values(), ids=SETS)
+def test_set_of_sequences_is_refused(arrays, shown, tmp_path):
+    np.savez(tmp_path / "a.npz", **arrays)
+    kind = "regression" if "float" in shown else "classification"
+    with refuses("file", shown, rule=f"a {kind} set"):
+        guess(str(tmp_path / "a.npz"))
+
+
+def test_column_beside_arrays_of_other_shapes_is_forecast(tmp_path):
+    arrays = {
+        "load": np.sin(VALUES * 9),
+        "wind": LABELS,
+        "images": INPUTS,
+        "edges": np.eye(3),
+    }
+    np.savez(tmp_path / "a.npz", **arrays)
+    found = guess(str(tmp_path / "a.npz"), target="load")
+    assert found["target"] == "load" and found["inputs"] == ("load", "wind")

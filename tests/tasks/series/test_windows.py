@@ -139,6 +139,40 @@ def test_other_formats_have_the_windows_of_the_csv(tmp_path, suffix):
     np.testing.assert_array_equal(found.targets, wanted.targets)
 
 
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_columns_that_no_field_names_are_not_read(tmp_path, suffix):
+    if suffix == "npz":
+        wide = np.zeros((60, 2))
+        np.savez(tmp_path / "a.npz", level=LEVEL, flow=FLOW, wide=wide, rest=LEVEL)
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        table = {"level": LEVEL, "flow": FLOW, "rest": LEVEL}
+        parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
+    task(tmp_path, f"a.{suffix}", time=None).batch("train", 0, 8, seed=0)
+    found = columns.read(str(tmp_path / f"a.{suffix}"))
+    assert list(found) == ["level", "flow", "rest"]
+    assert found["level"] is found["level"]  # read once
+    (tmp_path / f"a.{suffix}").unlink()
+    assert found["flow"].shape == (60,)
+    with pytest.raises(FileNotFoundError):
+        found["rest"]
+
+
+def test_parquet_of_more_rows_than_its_bytes_may_hold_is_refused(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"level": np.zeros(100_000)}), path)
+    assert columns.read(str(path))["level"].shape == (100_000,)
+    columns.read.cache_clear()
+    monkeypatch.setattr("ssm_jax.files.MAX_BYTES", 1)
+    with refuses("file", "800,000", rule="bytes"):
+        columns.read(str(path))
+
+
 def test_constant_column_is_zero(tmp_path):
     write(tmp_path / "a.csv", flow=np.full(60, 0.1))
     constant = task(tmp_path).batch("train", 0, 8, seed=0).inputs[..., 0]
