@@ -38,12 +38,20 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
     """
     part = path.with_name(path.name + PART)
     with named_errors(path):
-        with part.open("wb") as file:
+        with open(part, "wb", opener=_no_link) as file:
             yield file
             # Without fsync, a rename may reach the disk before the content does.
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Opens a file for writing, unless a link is in its place.
+
+    In the work dir of others it may lead anywhere.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -142,3 +142,15 @@ def test_file_without_compression_is_read_whatever_its_size(tmp_path, monkeypatc
     monkeypatch.setattr(files, "MAX_BYTES", 1)
     np.savez(tmp_path / "a.npz", x=X, y=np.zeros(1000))
     assert files.read_arrays(tmp_path / "a.npz")["y"].shape == (1000,)
+
+
+def test_link_in_the_place_of_a_file_is_not_followed(tmp_path):
+    """In a work dir of others it may lead to any file."""
+    (tmp_path / "mine").write_text("kept")
+    (tmp_path / "a.json").symlink_to(tmp_path / "mine")
+    files.write_text(tmp_path / "a.json", "written")
+    assert (tmp_path / "a.json").read_text() == "written"
+    (tmp_path / "b.json.part").symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError, match="b.json"):
+        files.write_text(tmp_path / "b.json", "written")
+    assert (tmp_path / "mine").read_text() == "kept"
