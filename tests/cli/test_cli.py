@@ -429,6 +429,12 @@ def test_reader_of_the_output_may_leave(words):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_control_sequences_in_an_error_are_shown(capsys):
+    with pytest.raises(SystemExit), one_line_errors():
+        raise ValueError("got a\x1b[2J\nb\u202e\udcff é.")
+    assert capsys.readouterr().err == "error: got a\\x1b[2J b\\u202e\\udcff é.\n"
+
+
 @pytest.mark.parametrize("program", main.PROGRAMS)
 def test_program_without_a_standard_output_starts(program, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdout", None)
