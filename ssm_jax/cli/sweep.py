@@ -17,6 +17,7 @@ each job is the run of one index (``--row``). When they have ended, the command 
 ``--slurm`` prints the table.
 """
 
+import os
 import re
 import shlex
 import sys
@@ -35,6 +36,7 @@ from ssm_jax.cli.outputs import check_writable
 from ssm_jax.cli.summary import Row, Summary, name_of
 from ssm_jax.config import changed_fields, packages_of
 from ssm_jax.evaluation import evaluate_run
+from ssm_jax.files import replaced
 from ssm_jax.training import WorkDir, train
 from ssm_jax.training.start import build_parts
 from ssm_jax.training.stopping import best_step, is_finished
@@ -68,7 +70,10 @@ def main(argv):
     check_writable("slurm", values.slurm)
     if values.slurm:
         Path(values.workdir).mkdir(parents=True, exist_ok=True)
-        Path(values.slurm).write_text(slurm_script(line, len(runs), values.workdir))
+        script = slurm_script(line, len(runs), values.workdir)
+        with replaced(Path(values.slurm)) as file:
+            # As bytes: words of the command line need not be UTF-8.
+            file.write(os.fsencode(script))
         print(f"{values.slurm}: {len(runs)} runs; `sbatch {values.slurm}` starts them")
         return
     if values.row is not None:
@@ -181,7 +186,19 @@ def slurm_script(argv: list[str], n_runs: int, root: str) -> str:
       argv: The command line of the sweep.
       n_runs: Number of runs.
       root: Directory of the work dirs, where Slurm writes the output of jobs too.
+
+    Raises:
+      ValueError: The path of ``root`` has a line break, after which the line of an
+        option would be a command.
     """
+    folder = str(Path(root).absolute())
+    if not folder.isprintable():
+        raise ValueError(
+            "`--workdir` must be a path of printable characters for a script, got "
+            f"{folder!r}; give another."
+        )
+    # Slurm replaces what follows a percent sign.
+    output = shlex.quote(folder.replace("%", "%%") + "/slurm-%A_%a.out")
     words = []
     for word, previous in zip(argv[1:], ["", *argv[1:]], strict=False):
         # `--slurm FILE` may be two words.
@@ -193,7 +210,7 @@ def slurm_script(argv: list[str], n_runs: int, root: str) -> str:
     return f"""#!/bin/bash
 #SBATCH --job-name=sweep
 #SBATCH --array=0-{n_runs - 1}
-#SBATCH --output={shlex.quote(f"{Path(root).absolute()}/slurm-%A_%a.out")}
+#SBATCH --output={output}
 # Options of the cluster, as --partition and --gpus, are given to sbatch or added here.
 
 set -e

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -192,6 +193,23 @@ def test_slurm_script_is_the_array_of_the_runs(tmp_path):
         check=True,
     ).stdout.splitlines()
     assert said == ["sweep", "--grid=a=1,2", "--workdir", "slurm x", "--row=3"]
+
+
+WORDS = ("'", '"; touch gone', "$(touch gone)", "`touch gone`", "a\ntouch gone", "\\")
+
+
+def test_words_of_the_command_line_are_no_commands_of_the_script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = ["sweep", *(f"--config.task.target={word}" for word in WORDS)]
+    script = sweep.slurm_script(line, 2, "50 % $(touch gone)")
+    assert "/50 %% $(touch gone)/slurm-%A_%a.out'\n" in script
+    script = f"ssm-jax() {{ printf '%s\\0' \"$@\"; }}\n{script}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
+    said = os.fsdecode(done.stdout).split("\0")
+    assert said[: len(line)] == line
+    assert os.listdir(tmp_path) == []
+    with refuses("--workdir", "a\\ntouch", rule="printable"):
+        sweep.slurm_script(line, 2, "a\ntouch gone")
 
 
 def launch(monkeypatch, root, *arguments):
