@@ -16,7 +16,7 @@ PART = ".part"
 
 MAX_BYTES, MAX_RATIO = 2**30, 200
 """Bounds of what a compressed file may take in memory: the first, or the second times
-the bytes of the file. A file that is made to fill the memory unpacks to a thousand times
+the bytes of the file. One that is made to fill the memory unpacks to a thousand times
 its bytes, and so do one-hot vectors and padding: more of these than the first bound are
 to be written without compression."""
 
@@ -83,8 +83,8 @@ class ArrayFile(Mapping[str, np.ndarray]):
     """The arrays of an ``.npz`` file, each of which is read when it is asked for.
 
     The file may come from anyone. Nothing is unpickled, and what arrays take in memory
-    is known from their headers before it is allocated, and bounded by `max_unpacked` for
-    all that are read together.
+    is known from their headers before it is allocated, and bounded by `max_unpacked`
+    for all that are read together.
 
     Args:
       path: The file.

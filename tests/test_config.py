@@ -445,7 +445,7 @@ def test_file_names_classes_of_named_packages_only():
 
 PLACES = {
     "field": '{"task": {"cls": "payload:F"}}',
-    "field of a field": '{"model": {"cls": "ssm_jax.a:B", "head": {"cls": "payload:F"}}}',
+    "field of a field": '{"m": {"cls": "ssm_jax.a:B", "a": {"cls": "payload:F"}}}',
     "tuple": '{"model": {"blocks": [1, {"cls": "payload:F"}]}}',
     "tuple in a tuple": '{"model": {"blocks": [[1, [2, {"cls": "payload:F"}]]]}}',
     "field in a tuple": '{"model": {"blocks": [[{"a": {"cls": "payload:F"}}]]}}',

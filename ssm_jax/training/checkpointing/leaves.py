@@ -12,7 +12,6 @@ import numpy as np
 from ssm_jax.training.checkpointing.integrity import CheckpointError, Json
 from ssm_jax.types import PyTree
 
-
 _MAX_DEPTH = 100  # of a tree, of which functions on trees are recursive
 
 
