@@ -405,7 +405,9 @@ def test_nan_does_not_differ_from_itself():
     assert differences(config, from_json(to_json(config))) == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "null"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", "null", '{"__class__": 1}', '{"a.b": 1}']
+)
 def test_text_that_is_not_a_config_is_rejected(text):
     with refuses("text"):
         from_json(text)

@@ -130,7 +130,7 @@ def _result(summary, notes):
         str(row["steps"]),
         f"{statistics.mean(row['seconds'] for row in summary.rows):.0f}",
         summary.device,
-        row["commit"] or "",
+        str(row["commit"] or ""),
         row["date"],
         notes,
     )

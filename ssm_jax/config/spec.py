@@ -138,7 +138,8 @@ def from_json(text: str) -> Config:
     """
     try:
         config = _with_tuples(json.loads(text))
-    except json.JSONDecodeError as error:
+    # A ConfigDict has no keys such as `__class__`.
+    except (ValueError, AttributeError, KeyError) as error:
         raise ValueError(f"`text` must be JSON, got an error: {error}.") from error
     if not isinstance(config, ConfigDict):
         raise ValueError(f"`text` must be a JSON object, got {shown(config)}.")
