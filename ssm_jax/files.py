@@ -5,7 +5,7 @@ import io
 import math
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -79,7 +79,7 @@ class Layout(NamedTuple):
     dtype: np.dtype
 
 
-class ArrayFile(Mapping[str, np.ndarray]):
+class ArrayFile:
     """The arrays of an ``.npz`` file, each of which is read when it is asked for.
 
     The file may come from anyone. Nothing is unpickled, and what arrays take in memory
@@ -121,9 +121,9 @@ class ArrayFile(Mapping[str, np.ndarray]):
         """Yields the names of the arrays."""
         return iter(self._members)
 
-    def __len__(self) -> int:
-        """Returns the number of arrays."""
-        return len(self._members)
+    def keys(self) -> Iterable[str]:
+        """Returns the names of the arrays, for `dict`."""
+        return self._members.keys()
 
     def __contains__(self, name: object) -> bool:
         """Whether there is an array of this name; reads none."""

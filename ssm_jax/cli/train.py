@@ -17,8 +17,8 @@ Several processes train one run if each is started with the same flags and
 MPI, and on Cloud TPU these three are not needed. They share the work dir. If one is
 lost, the others end with status 134 within the seconds of ``--heartbeat_timeout``.
 
-``--compile_cache=DIR`` keeps compiled programs, so that a restart need not compile. They
-are run as they are: nobody else should write there.
+``--compile_cache=DIR`` keeps compiled programs, so that a restart need not compile.
+They are run as they are: nobody else should write there.
 
 ``--dry_run`` trains nothing and needs no work dir: it prints the parameters, memory and
 operations of a step and the first batch, and ``--picture=FILE`` draws that batch.

@@ -209,7 +209,7 @@ def _params(model, opened, folder):
             f"`folder` must hold the weights of {model.n_layers} layers of Mamba, got "
             f"missing or unexpected weights {different[:3]} in {folder}."
         )
-    shapes = traverse_util.flatten_dict(_template(model))
+    shapes: Any = traverse_util.flatten_dict(_template(model))
     found = {}
     for name in (*paths, *tied):
         path = paths.get(name, _TABLE)

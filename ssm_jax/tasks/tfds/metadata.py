@@ -6,6 +6,7 @@ among known names, and files in the directory of the set.
 """
 
 import contextlib
+import dataclasses
 import json
 import re
 from collections.abc import Iterator
@@ -40,7 +41,8 @@ _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _PART = re.compile(r"[\w+-][\w.+-]*")  # of a path; none leads out of the directory
 
 
-class Shard(NamedTuple):
+@dataclasses.dataclass
+class Shard:
     """A file of records, as `array_record` wants it described."""
 
     filename: str
