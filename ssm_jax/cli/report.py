@@ -10,7 +10,6 @@ of a language model is the perplexity, followed by the bits per token.
 """
 
 import datetime
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from ssm_jax.cli.grid import SEED
 from ssm_jax.cli.summary import Row, name_of
 from ssm_jax.config import changed_fields
 from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
+from ssm_jax.files import parse_json
 from ssm_jax.training import WorkDir
 from ssm_jax.training.stopping import is_finished, last_step
 
@@ -244,7 +244,24 @@ def main(argv):
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    """Returns the lines of a JSONL file, or none if it does not exist."""
+    """Returns the lines of a JSONL file, or none if it does not exist.
+
+    Raises:
+      ValueError: A line is no JSON object; the error says which.
+    """
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            values = parse_json(line.decode())
+        except ValueError as error:
+            values = error
+        if not isinstance(values, dict):
+            got = " ".join(str(values).split())[:80]
+            raise ValueError(
+                f"`{path}` must hold a JSON object in each line, got in line {number}: "
+                f"{got}; remove it, and run again what writes it."
+            )
+        found.append(values)
+    return found

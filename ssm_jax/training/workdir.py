@@ -28,7 +28,7 @@ from ml_collections import ConfigDict
 
 from ssm_jax import __version__
 from ssm_jax.config import Config, changed_fields, from_json, to_json, unknown_classes
-from ssm_jax.files import PART, named_errors, read_arrays, write_text
+from ssm_jax.files import PART, named_errors, parse_json, read_arrays, write_text
 from ssm_jax.tasks.base import TaskSpec
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.environment import environment
@@ -146,7 +146,7 @@ class WorkDir:
         found = []
         for number, line in enumerate(lines, 1):
             try:
-                values = json.loads(line.decode())
+                values = parse_json(line.decode())
             except ValueError as error:
                 if number == len(lines):
                     break
@@ -199,7 +199,7 @@ class WorkDir:
         if not path.exists():
             return None
         try:
-            values = json.loads(path.read_bytes().decode())
+            values = parse_json(path.read_bytes().decode())
         except ValueError as error:
             raise _damaged(path, "be a JSON object", error, _AGAIN) from error
         if not isinstance(values, dict):

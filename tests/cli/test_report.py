@@ -140,6 +140,17 @@ def test_a_run_that_was_continued_is_to_be_evaluated_again(tmp_path):
         report.row_of(folder)
 
 
+DEEP = pytest.param("[" * 200_000, id="deep")
+
+
+@pytest.mark.parametrize("line", ["3", "{", "\xff", DEEP])
+def test_line_by_length_that_is_damaged_is_named(tmp_path, line):
+    path = tmp_path / LENGTHS_FILE
+    path.write_bytes(b'{"length": 16}\n' + line.encode("latin-1") + b"\n")
+    with refuses(str(path), "line 2", rule="JSON object"):
+        report.lines_of(path)
+
+
 OTHERS = {
     "seed": ({"seed": 1}, None),
     "batch": ({"seed": 1, "batch_size": 8}, "training.batch_size: "),

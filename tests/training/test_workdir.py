@@ -111,6 +111,23 @@ def test_run_of_an_older_version_is_refused_and_its_reader_named(folder):
     assert "`workdir`" in str(error.value) and "\n" not in str(error.value)
 
 
+DEEP = "[" * 200_000
+LINE = '{"step": 1}\n'
+JSON = {
+    "config.json": (DEEP, "be a run's config", WorkDir.config),
+    "metrics.jsonl": (LINE + DEEP + "\n" + LINE, "in line 2", WorkDir.metrics),
+    "other.json": (DEEP, "be a JSON object", lambda work: work.read("other.json")),
+}
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_deeply_nested_json_is_refused(folder, name):
+    text, rule, read = JSON[name]
+    (folder.path / name).write_text(text)
+    with refuses(str(folder.path / name), rule=rule):
+        read(folder)
+
+
 def test_many_differences_are_counted(folder):
     with pytest.raises(ValueError, match=r"\d+ more.*--workdir"):
         claim(folder, tiny.shift())
