@@ -42,13 +42,14 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
       folder: Work dir of the run.
 
     Returns:
-      The row, ready for JSON. ``corpus`` describes the text that a language model was
-      evaluated on; ``lengths`` are the rows of its ``length_extension.jsonl``, empty if
-      it was not measured by length.
+      The row, ready for JSON. A config need not have ``experiment``, ``variant`` and
+      ``paper``: the name is then that of the directory. ``corpus`` describes the text
+      that a language model was evaluated on; ``lengths`` are the rows of its
+      ``length_extension.jsonl``, empty if it was not measured by length.
 
     Raises:
       ValueError: The run is neither finished nor stopped early, or it is not evaluated,
-        or not since its last step.
+        or not since its last step, or a file of it is damaged.
       FileNotFoundError: The directory holds no run.
     """
     config, evaluation = folder.config(), folder.read("evaluation.json")
@@ -76,19 +77,25 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
                 f"{last_step(lines)}; run again `ssm-jax evaluate "
                 f"--workdir={folder.path}{options}`."
             )
-    metric = next(name for name in METRICS if name in evaluation)
+    metric = next((name for name in METRICS if name in evaluation), None)
+    if metric is None or not {"split", "step"} <= evaluation.keys():
+        raise ValueError(
+            f"`{folder.path / 'evaluation.json'}` must hold split, step and one of "
+            f"{', '.join(METRICS)}, got {', '.join(evaluation) or 'none'}; run again "
+            f"`ssm-jax evaluate --workdir={folder.path}`."
+        )
     run = folder.read("run.json") or {}
     # The date of the evaluation: a run may have been trained days before.
     written = (folder.path / "evaluation.json").stat().st_mtime
     return {
-        "experiment": config.experiment,
-        "variant": config.variant,
+        "experiment": config.get("experiment") or folder.path.name,
+        "variant": config.get("variant") or "",
         "seed": config.training.seed,
         "metric": f"{evaluation['split']} {metric}",
         "value": evaluation[metric],
         # The paper on DLR reports this one of a regression.
         **{name: evaluation[name] for name in ("r2_batch",) if name in evaluation},
-        "paper": config.paper,
+        "paper": config.get("paper"),
         "best_step": evaluation["step"],
         "baseline": evaluation.get("baseline"),
         "steps": config.training.steps,

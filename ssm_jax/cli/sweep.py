@@ -9,8 +9,9 @@ one after the other, in directories of their own below ``--workdir``. Overrides
 sweep: finished runs are skipped. At the end it prints a table with the mean and
 the standard deviation over the values of ``training.seed``, the best in validation
 first, draws it to ``sweep.png`` and ``sweep.pdf`` in ``--workdir``, and writes
-``sweep.csv`` there, with a line for each run. A run whose loss is not finite is counted
-there, the others continue, the exit status is 1, and the next call tries it again.
+``sweep.csv`` there, with a line for each run. A run that fails, as with a loss that is
+not finite, is counted there, the others continue, the exit status is 1, and the next
+call tries it again.
 
 ``--slurm=FILE`` trains nothing and writes the script of a Slurm job array, in which
 each job is the run of one index (``--row``). When they have ended, the command without
@@ -30,6 +31,7 @@ from matplotlib.figure import Figure
 from ssm_jax import plots
 from ssm_jax.cli import report, sweep_table
 from ssm_jax.cli.config_file import define_config, set_data_dir
+from ssm_jax.cli.errors import USER_ERRORS
 from ssm_jax.cli.grid import SEED, Cell, cells
 from ssm_jax.cli.outputs import check_writable
 from ssm_jax.cli.summary import Row, Summary, name_of
@@ -84,14 +86,17 @@ def main(argv):
         logging.info("run %d of %d: %s", index + 1, len(runs), cell.workdir)
         try:
             row = do(cell)
-        except FloatingPointError as error:
-            logging.error("%s: %s", cell.workdir, error)
+        except Exception as error:
+            # The others go on after any error. One that is a bug shows where it is.
+            bug = not isinstance(error, USER_ERRORS)
+            logging.error("%s: %s", cell.workdir, error, exc_info=bug)
             row = None
         results.append((cell.values, row))
         # The compiled functions of a run serve no other.
         jax.clear_caches()
     print(sweep_table.of_sweep(results), end="")
     root = Path(values.workdir)
+    root.mkdir(parents=True, exist_ok=True)  # No run may have begun.
     sweep_table.write_csv(root / "sweep.csv", runs, results)
     if figure := sweep_figure(results):
         print(*plots.save(figure, root / "sweep.png"), sep="\n")

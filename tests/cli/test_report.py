@@ -125,6 +125,28 @@ def evaluated(path, **training):
 EVALUATION = {"split": "test", "step": 4, "accuracy": 0.5}
 
 
+def test_a_config_need_not_name_its_experiment(tmp_path, monkeypatch, capsys):
+    folder = evaluated(tmp_path / "mine")
+    config = json.loads((folder.path / "config.json").read_text())
+    for name in ("experiment", "variant", "paper"):
+        del config[name]
+    (folder.path / "config.json").write_text(json.dumps(config))
+    row = report.row_of(folder)
+    assert (row["experiment"], row["variant"], row["paper"]) == ("mine", "", None)
+    workdirs = f"--workdirs={folder.path}"
+    assert programs.run(monkeypatch, "report", workdirs, "--nofigures") in (0, None)
+    assert capsys.readouterr().out.splitlines()[2].startswith("| mine ")
+
+
+@pytest.mark.parametrize("lacking", EVALUATION)
+def test_an_evaluation_that_lacks_a_value_is_named(tmp_path, lacking):
+    folder = evaluated(tmp_path / "run")
+    values = {name: v for name, v in EVALUATION.items() if name != lacking}
+    folder.write("evaluation.json", values)
+    with refuses(f"{folder.path}/evaluation.json", next(iter(values))):
+        report.row_of(folder)
+
+
 def test_a_run_that_was_continued_is_to_be_evaluated_again(tmp_path):
     folder = evaluated(tmp_path / "run")
     assert report.row_of(folder)["value"] == 0.5
