@@ -5,8 +5,9 @@
     ssm-jax evaluate --workdir=runs/s5 --mode=length_extension
 
 Prints the metrics of the whole split and writes them to ``evaluation.json`` in the work
-dir, and arrays for figures to ``inspection.npz``; `ssm_jax.cli.report` reads both. On
-an endless task it evaluates as many batches as validation during training.
+dir, and arrays for figures to ``inspection.npz``; `ssm_jax.cli.report` reads both. The
+metrics of a read-only work dir are printed alone, with a warning. On an endless task it
+evaluates as many batches as validation during training.
 
 ``--predictions=FILE.npz`` also writes the target and the prediction of every example of
 the split; `ssm_jax.evaluation.predictions` describes the arrays.

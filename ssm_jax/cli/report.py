@@ -2,8 +2,8 @@
 
     ssm-jax report --workdirs=runs/shift,runs/digits
 
-Figures are written to ``figures`` in each work dir, as PNG and PDF, at the width of a
-column or a page of a paper. Runs that differ only in their seed
+Figures are written to ``figures`` in each work dir that is not read-only, as PNG and
+PDF, at the width of a column or a page of a paper. Runs that differ only in their seed
 (``--config.training.seed``) share a row: the mean and, after ±, the sample standard
 deviation over seeds; other runs of one experiment and variant are refused. The metric
 of a language model is the perplexity, followed by the bits per token.
@@ -245,7 +245,8 @@ def main(argv):
     # After all rows, so that an unfinished run is reported before anything is drawn.
     if flags.FLAGS.figures:
         for folder, row in zip(folders, rows, strict=True):
-            print(*draw(folder, row), sep="\n")
+            if folder.may_write():
+                print(*draw(folder, row), sep="\n")
     print(tables.results(rows), tables.by_length(rows), sep="\n", end="")
     print(forecast_table.by_step(rows), end="")
 

@@ -1,8 +1,9 @@
 """Evaluation of a run from its work dir: metrics, arrays for figures, length curves."""
 
+import contextlib
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -62,7 +63,8 @@ def evaluate_run(
 
     The whole split is evaluated; ``evaluation_batches`` of the training configuration
     applies to endless splits only. Metrics are written to ``evaluation.json`` in the
-    work dir, and arrays for figures to ``inspection.npz``.
+    work dir, and arrays for figures to ``inspection.npz``. If the work dir is
+    read-only, a warning is logged, and they are returned alone.
 
     Args:
       workdir: Work dir of the run.
@@ -127,14 +129,18 @@ def evaluate_run(
     result |= {**measured, "baseline": baseline}
     if isinstance(task, TextFolder):
         result["corpus"] = corpus(task, split)
+    panel = None
     if isinstance(task, SeriesTask) and task.classes is None:
         found = forecasts(restored, split)
         result["forecast"] = forecast_errors(found)
         panel = forecast_panel(task, split, found)
-        write_arrays(work.path / FORECAST_FILE, panel)
-    # First, so that an error of what is drawn loses no metric.
-    work.write("evaluation.json", result)
-    inspect(restored, work.path / "inspection.npz", split)
+    if work.may_write():
+        with _logged_if_not_written(work, result):
+            if panel is not None:
+                write_arrays(work.path / FORECAST_FILE, panel)
+            # First, so that an error of what is drawn loses no metric.
+            work.write("evaluation.json", result)
+            inspect(restored, work.path / "inspection.npz", split)
     return result
 
 
@@ -154,7 +160,8 @@ def evaluate_lengths(
     order of the text, measured at the maximum length only, because the loss is the same
     at every length; and states carried over between shuffled windows. Windows are
     distributed evenly over the documents of the split; states are carried within a span
-    (`Spans`). The rows are written to ``length_extension.jsonl`` in the work dir.
+    (`Spans`). The rows are written to ``length_extension.jsonl`` in the work dir, if it
+    is not read-only.
 
     Args:
       workdir: Work dir of the run.
@@ -214,8 +221,20 @@ def evaluate_lengths(
         rows += [way | _row(each, known) | of_all for each in found]
     # Written at the end, so that an interrupted evaluation keeps the previous file.
     lines = "".join(json.dumps(row) + "\n" for row in rows)
-    write_text(work.path / LENGTHS_FILE, lines)
+    if work.may_write():
+        with _logged_if_not_written(work, rows):
+            write_text(work.path / LENGTHS_FILE, lines)
     return rows
+
+
+@contextlib.contextmanager
+def _logged_if_not_written(work: WorkDir, result: object) -> Iterator[None]:
+    """Logs a result that a full disk, or the like, keeps from being written."""
+    try:
+        yield
+    except OSError:
+        logging.error("not written to %s: %s", work.path, json.dumps(result))
+        raise
 
 
 def _extends(found: Sequence[LossAtLength], trained: int) -> str | None:

@@ -90,6 +90,13 @@ class WorkDir:
         """Writes what a start that takes steps runs on to ``run.json``."""
         self.write(_RUN, environment())
 
+    def may_write(self) -> bool:
+        """Returns whether files can be written there; if not, logs a warning."""
+        writable = os.access(self.path, os.W_OK)
+        if not writable:
+            logging.warning("%s is read-only: nothing is written to it", self.path)
+        return writable
+
     def open_checkpoints(self, spec: TaskSpec) -> Checkpoints:
         """Returns the checkpoints of the run; each must be of the config of the run.
 

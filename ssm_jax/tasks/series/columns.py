@@ -77,7 +77,7 @@ def others(path: str) -> dict[str, str]:
     return _table(path).others
 
 
-def place(path: str, row: int) -> str:
+def place(path: str, row: int | np.integer) -> str:
     """Returns where a row is, for errors: the line of a CSV, or the row, from 0.
 
     Args:
