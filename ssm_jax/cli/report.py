@@ -25,6 +25,7 @@ from ssm_jax.cli.summary import Row, name_of
 from ssm_jax.config import changed_fields
 from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
 from ssm_jax.files import parse_json
+from ssm_jax.tasks.fingerprint import describe, same
 from ssm_jax.training import WorkDir
 from ssm_jax.training.stopping import is_finished, last_step
 
@@ -133,7 +134,8 @@ def check_seeds(folders: Sequence[WorkDir], rows: Sequence[Row]) -> None:
 
     Raises:
       ValueError: Two runs of one experiment and variant differ in another field than
-        ``training.seed`` and ``task.data_dir``, or have the same seed.
+        ``training.seed`` and ``task.data_dir``, or in their data, or have the same
+        seed.
     """
     first: dict[tuple[str, str], WorkDir] = {}
     of_seed: dict[tuple[str, str, int], WorkDir] = {}
@@ -148,6 +150,13 @@ def check_seeds(folders: Sequence[WorkDir], rows: Sequence[Row]) -> None:
                 f"`workdirs` of {line[0]} must differ only in `{SEED}`, got "
                 f"{other.path} and {folder.path}, where {changes}; report them one by "
                 "one."
+            )
+        ours, theirs = folder.data()[-1:], other.data()[-1:]
+        if ours and theirs and not same(*ours, *theirs):
+            raise ValueError(
+                f"`workdirs` of {line[0]} must be trained on the same data, got "
+                f"{other.path} on {describe(*theirs)}, and {folder.path} on "
+                f"{describe(*ours)}; report them one by one."
             )
         other = of_seed.setdefault((*line, row["seed"]), folder)
         if other is not folder:

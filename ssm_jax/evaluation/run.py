@@ -57,6 +57,7 @@ def evaluate_run(
     split: Split = "test",
     data_dir: str | None = None,
     packages: Collection[str] = (),
+    allow_changed_data: bool = False,
     predictions_file: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Evaluates the model of a run on a split.
@@ -72,6 +73,7 @@ def evaluate_run(
       split: The split.
       data_dir: Data directory of the task, if it has moved since the run.
       packages: Packages whose classes the run may name; see `restore`.
+      allow_changed_data: Whether the data may have changed; see `restore`.
       predictions_file: The ``.npz`` file to write the predictions of every example to;
         see `predictions`. None means none.
 
@@ -85,13 +87,19 @@ def evaluate_run(
       FileNotFoundError: The work dir holds no run, or the data are missing.
       CheckpointError: The checkpoint does not exist or is corrupt.
       ValueError: ``which`` is not valid, predictions of the train split are asked for,
-        or there are several processes.
+        the data changed, or there are several processes.
     """
     check_one_process()
     work = WorkDir(workdir)
     # Before the checkpoint: a run that takes steps meanwhile is to be evaluated again.
     logged = last_step(work.metrics())
-    restored = restore(workdir, which, data_dir=data_dir, packages=packages)
+    restored = restore(
+        workdir,
+        which,
+        data_dir=data_dir,
+        packages=packages,
+        allow_changed_data=allow_changed_data,
+    )
     training, task = restored.training, restored.task
     endless = task.n_examples(split) is None
     limit = training.evaluation_batches if endless else None
@@ -153,6 +161,7 @@ def evaluate_lengths(
     max_tokens: int = 2**19,
     data_dir: str | None = None,
     packages: Collection[str] = (),
+    allow_changed_data: bool = False,
 ) -> list[dict[str, Any]]:
     """Measures the loss of a language model by window length; see `losses_by_length`.
 
@@ -172,6 +181,7 @@ def evaluate_lengths(
         of the maximum length is evaluated.
       data_dir: Data directory of the text, if it has moved since the run.
       packages: Packages whose classes the run may name; see `restore`.
+      allow_changed_data: Whether the data may have changed; see `restore`.
 
     Returns:
       One row per evaluation and length, a dict with
@@ -188,13 +198,19 @@ def evaluate_lengths(
       For a single document ``error``, ``interval`` and ``extends`` are None.
 
     Raises:
-      ValueError: The run is not of a language model, a length does not fit, or there
-        are several processes.
+      ValueError: The run is not of a language model, a length does not fit, the data
+        changed, or there are several processes.
     """
     check_one_process()
     work = WorkDir(workdir)
     logged = last_step(work.metrics())
-    restored = restore(workdir, which, data_dir=data_dir, packages=packages)
+    restored = restore(
+        workdir,
+        which,
+        data_dir=data_dir,
+        packages=packages,
+        allow_changed_data=allow_changed_data,
+    )
     task, trained = restored.text, restored.text.length
     text, known = task.text(split), corpus(task, split)
     rows = []

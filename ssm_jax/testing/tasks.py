@@ -1,5 +1,8 @@
 """The contract of tasks."""
 
+import os
+from collections.abc import Mapping
+
 import numpy as np
 
 from ssm_jax.tasks import Batch, Task, TaskSpec, n_batches
@@ -29,6 +32,12 @@ def check_task(task: Task, *, batch_size: int = 3) -> None:
         isinstance(task, Task) and isinstance(task.spec, TaskSpec),
         f"{name}: `spec`, `n_examples` and `batch` must exist",
         "`ssm_jax.tasks.Task` says what each returns",
+    )
+    files = getattr(task, "data_files", dict)()
+    holds(
+        isinstance(files, Mapping) and all(map(os.path.isfile, files.values())),
+        f"{name}: `data_files` must return the paths of files by their names",
+        "leave it out if the task reads no files",
     )
     for split in _SPLITS:
         batch = task.batch(split, 0, batch_size, 0)

@@ -29,7 +29,8 @@ class GrainTask:
 
     Attributes:
       source: A frozen dataclass with a method ``dataset(split)``, which returns the
-        `grain.MapDataset` of a split, ``"train"``, ``"validation"`` or ``"test"``.
+        `grain.MapDataset` of a split, ``"train"``, ``"validation"`` or ``"test"``. Its
+        ``data_files()``, if it has that, are those of the task; see `Task`.
       length: Number of steps of a sequence, with padding.
       inputs: ``"vector"`` for numbers, ``"token"`` for tokens.
       d_input: Number of features of a step, or size of the vocabulary.
@@ -99,6 +100,11 @@ class GrainTask:
             d_output=self.d_output,
             l_output=self.length if self.per_step else None,
         )
+
+    def data_files(self) -> dict[str, Any]:
+        """Returns the files of the source, none if it has no ``data_files``."""
+        method = getattr(self.source, "data_files", None)
+        return method() if callable(method) else {}
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of examples in a split."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -134,6 +135,10 @@ class SeriesTask:
             d_output=self.horizon if self.classes is None else len(self.classes),
             l_output=None,
         )
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the path of the file, by its name."""
+        return user_files.data_files(self._path())
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of windows in a split."""
