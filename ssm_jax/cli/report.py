@@ -32,7 +32,7 @@ from ssm_jax.training.stopping import is_finished, last_step
 METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
 """The metric shown in a table is the first of these that the evaluation has."""
 
-_FURTHER = ("corpus", "forecast")  # of language models and of forecasts
+_FURTHER = ("corpus", "forecast", "changed_data")  # of some evaluations
 _IMAGES = 3  # Images with masks in a figure, of the lowest and of the highest loss.
 
 

@@ -32,6 +32,7 @@ class Restored:
       task: The task that the model was trained on.
       training: The training configuration.
       step: The training step of the checkpoint.
+      changed_data: Whether the data are others than at that step.
     """
 
     model: nn.Module
@@ -39,6 +40,7 @@ class Restored:
     task: Task
     training: TrainConfig
     step: int
+    changed_data: bool = False
 
     @property
     def text(self) -> TextFolder:
@@ -109,10 +111,11 @@ def restore(
                 f"in validation, got 'best' of {work.path}."
             )
     restored = checkpoints.restore(target, step=step)
-    changed = {"allow_changed": allow_changed_data}
-    work.check_data(_data_of(task), restored.step, **changed)
+    changed = work.check_data(
+        _data_of(task), restored.step, allow_changed=allow_changed_data
+    )
     variables = {"params": restored.state[params], **restored.state["model_state"]}
-    return Restored(model, variables, task, training, restored.step)
+    return Restored(model, variables, task, training, restored.step, changed)
 
 
 def _data_of(task):

@@ -80,8 +80,9 @@ def evaluate_run(
     Returns:
       The metrics with ``step`` and ``split``; ``logged_step``, the last step that the
       run had logged; ``baseline``, the result of `trivial_baseline` on the same
-      batches; for text ``corpus``, the result of `corpus`; and for a forecast
-      ``forecast``, that of `forecast_errors`.
+      batches; for text ``corpus``, the result of `corpus`; for a forecast ``forecast``,
+      that of `forecast_errors`; and ``changed_data``, True if the data are others than
+      those of the training.
 
     Raises:
       FileNotFoundError: The work dir holds no run, or the data are missing.
@@ -101,6 +102,7 @@ def evaluate_run(
         allow_changed_data=allow_changed_data,
     )
     training, task = restored.training, restored.task
+    writable = work.may_write()
     endless = task.n_examples(split) is None
     limit = training.evaluation_batches if endless else None
     # All local devices if they divide the batch evenly, otherwise one.
@@ -135,6 +137,8 @@ def evaluate_run(
     )
     result = {"split": split, "step": restored.step, "logged_step": logged}
     result |= {**measured, "baseline": baseline}
+    if restored.changed_data:
+        result["changed_data"] = True
     if isinstance(task, TextFolder):
         result["corpus"] = corpus(task, split)
     panel = None
@@ -142,7 +146,7 @@ def evaluate_run(
         found = forecasts(restored, split)
         result["forecast"] = forecast_errors(found)
         panel = forecast_panel(task, split, found)
-    if work.may_write():
+    if writable:
         with _logged_if_not_written(work, result):
             if panel is not None:
                 write_arrays(work.path / FORECAST_FILE, panel)
@@ -212,6 +216,7 @@ def evaluate_lengths(
         allow_changed_data=allow_changed_data,
     )
     task, trained = restored.text, restored.text.length
+    writable = work.may_write()
     text, known = task.text(split), corpus(task, split)
     rows = []
     for start, order in WAYS:
@@ -237,7 +242,7 @@ def evaluate_lengths(
         rows += [way | _row(each, known) | of_all for each in found]
     # Written at the end, so that an interrupted evaluation keeps the previous file.
     lines = "".join(json.dumps(row) + "\n" for row in rows)
-    if work.may_write():
+    if writable:
         with _logged_if_not_written(work, rows):
             write_text(work.path / LENGTHS_FILE, lines)
     return rows

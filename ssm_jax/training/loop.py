@@ -195,8 +195,8 @@ def train(
     reached = steps_reached(work, training)
     data = fingerprint_of(task)
     check_same_data(data)
-    changed = {"allow_changed": allow_changed_data}
-    on_first(lambda: work.check_data(data, reached or 0, **changed))
+    allowed = {"allow_changed": allow_changed_data}
+    on_first(lambda: work.check_data(data, reached or 0, **allowed))
     trace = Profile(profile_steps, work.path / "profile", reached or 0, training.steps)
     run, state = first_state(model, task, optimizer, training, new=reached is None)
     with contextlib.ExitStack() as stack:

@@ -130,7 +130,7 @@ class WorkDir:
 
     def check_data(
         self, found: Fingerprint | None, step: int, *, allow_changed: bool
-    ) -> None:
+    ) -> bool:
         """Checks that data are those that a step of the run was trained on.
 
         Args:
@@ -138,16 +138,19 @@ class WorkDir:
           step: The step.
           allow_changed: Whether a change is logged as a warning.
 
+        Returns:
+          Whether they changed.
+
         Raises:
           ValueError: The data changed, or data.json is damaged.
         """
         known = self.data(step)
         if found is None or not known or same(known[-1], found):
-            return
+            return False
         got = f"{describe(found)}, in place of {describe(known[-1])}"
         if allow_changed:
             logging.warning("the data of %s changed: %s", self.path, got)
-            return
+            return True
         raise ValueError(
             f"`task` must read the data that the run in {self.path} was trained on, "
             f"got {got}, so that its splits and statistics may differ; train anew in "

@@ -178,6 +178,8 @@ OTHERS = {
     "batch": ({"seed": 1, "batch_size": 8}, "training.batch_size: "),
     "evaluations": ({"seed": 1, "evaluate_every": 2}, "training.evaluate_every: "),
     "same seed": ({}, "leave one out"),
+    "data": ({"seed": 1, "data": "b"}, "2 files of 12 bytes"),
+    "same data": ({"seed": 1, "data": "a"}, None),
 }
 
 
@@ -186,7 +188,11 @@ def test_runs_of_one_line_differ_in_their_seed_alone(
     monkeypatch, tmp_path, capsys, changes, refused
 ):
     for name, fields in (("first", {}), ("second", changes)):
-        evaluated(tmp_path / name, **fields)
+        training = {key: value for key, value in fields.items() if key != "data"}
+        folder = evaluated(tmp_path / name, **training)
+        files = {"a": 1, "b": 2}[digest := fields.get("data", "a")]
+        found = {"files": files, "bytes": 12, "modified": "today", "sha256": digest}
+        folder.write_data(found, 0)
     workdirs = f"--workdirs={tmp_path}/first,{tmp_path}/second"
     status = programs.run(monkeypatch, "report", workdirs, "--nofigures")
     out, err = capsys.readouterr()

@@ -91,9 +91,9 @@ def test_changes_of_large_files_are_seen(tmp_path, monkeypatch, change, n):
 def test_a_large_file_is_read_in_parts(tmp_path):
     path = tmp_path / "a"
     with path.open("wb") as file:
-        file.truncate(2**40)
+        file.truncate(2**34)
     before = fingerprint({"a": path})
-    assert before["bytes"] == 2**40
+    assert before["bytes"] == 2**34
     edit(path, -1, os.SEEK_END)
     assert not same(fingerprint({"a": path}), before)
 
