@@ -204,7 +204,7 @@ def test_a_run_that_fails_ends_no_other(monkeypatch, tmp_path, capsys, caplog, f
         if name == fails and str(path).endswith("seed=0"):
             raise AttributeError("a bug")
 
-    def train(config, workdir):
+    def train(config, workdir, **_):
         of_first("train", workdir)
         work = WorkDir(workdir)
         with work.claimed(ConfigDict({name: config[name] for name in PARTS})):
@@ -232,6 +232,25 @@ def test_a_run_that_fails_ends_no_other(monkeypatch, tmp_path, capsys, caplog, f
     assert "seed=0: a bug" in caplog.text and "AttributeError" in caplog.text
     with (tmp_path / "runs" / "sweep.csv").open() as file:
         assert [row["value"] for row in csv.DictReader(file)] == ["", "0.5"]
+
+
+def test_a_finished_run_is_not_compared_with_runs_on_other_data(tmp_path, monkeypatch):
+    line = [*DIGITS_FILE, "--config.training.steps=4"]
+    (cell,) = cells(line, ["training.seed=0"], str(tmp_path))
+    work = WorkDir(cell.workdir)
+    data = {"files": 1, "bytes": 12, "modified": "today", "sha256": "a"}
+    with work.claimed(cell.config):
+        work.log(4, elapsed_s=1.0, **{"validation/accuracy": 0.25})
+        work.write_data(data, 0)
+    evaluation = {"split": "test", "step": 4, "accuracy": 0.5, "logged_step": 4}
+    work.write("evaluation.json", evaluation)
+    monkeypatch.setattr(sweep, "fingerprint_of", lambda task: data)
+    assert sweep.do(cell)["value"] == 0.5
+    changed = data | {"sha256": "b", "bytes": 13}
+    monkeypatch.setattr(sweep, "fingerprint_of", lambda task: changed)
+    with refuses("task", "1 file of 13 bytes", rule="--allow_changed_data"):
+        sweep.do(cell)
+    assert sweep.do(cell, allow_changed_data=True)["value"] == 0.5
 
 
 def launch(monkeypatch, root, *arguments):
