@@ -22,17 +22,15 @@ _WHOLE_FILES = 512  # and their number.
 _SAMPLED_FILES, _SAMPLES, _SAMPLE = 64, 128, 2**16
 
 
-def fingerprint_of(task: Any) -> Fingerprint | None:
-    """Returns the fingerprint of the data of a task; None if it reads no files.
+def data_files(task: Any) -> Mapping[str, str | os.PathLike[str]]:
+    """Returns the files that determine the batches of a task, none by default.
 
     Args:
-      task: A task. If it has a method ``data_files``, this returns the paths of the
-        files that determine its batches, by names that do not depend on where the
-        data are.
+      task: A task. Its ``data_files()`` returns their paths by names that do not depend
+        on where the data are.
 
     Raises:
-      OSError: A file cannot be read.
-      ValueError: ``data_files`` raises it, or returns no dict.
+      ValueError: The method raises it, or returns no dict.
     """
     method = getattr(task, "data_files", None)
     files = method() if callable(method) else {}
@@ -41,6 +39,17 @@ def fingerprint_of(task: Any) -> Fingerprint | None:
             f"`data_files` of {type(task).__name__} must return paths by their names, "
             f"got {type(files).__name__}; a dict is one."
         )
+    return files
+
+
+def fingerprint_of(task: Any) -> Fingerprint | None:
+    """Returns the fingerprint of the `data_files` of a task; None if it has none.
+
+    Raises:
+      OSError: A file cannot be read.
+      ValueError: As for `data_files`.
+    """
+    files = data_files(task)
     return fingerprint(files) if files else None
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ssm_jax.fields import PositiveInt, check_fields
-from ssm_jax.tasks import base, order
+from ssm_jax.tasks import base, fingerprint, order
 from ssm_jax.tasks.arrays import checks
 
 
@@ -101,10 +101,9 @@ class GrainTask:
             l_output=self.length if self.per_step else None,
         )
 
-    def data_files(self) -> dict[str, Any]:
+    def data_files(self) -> Mapping[str, Any]:
         """Returns the files of the source, none if it has no ``data_files``."""
-        method = getattr(self.source, "data_files", None)
-        return method() if callable(method) else {}
+        return fingerprint.data_files(self.source)
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of examples in a split."""
