@@ -1,13 +1,14 @@
-"""Files that are written whole or not at all, and arrays read from whole ones."""
+"""Files that are written whole or not at all, and arrays and JSON read from them."""
 
 import contextlib
 import io
+import json
 import math
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,7 @@ _HEADERS = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 _MAX_HEADER = 2**14  # bytes; numpy reads those of its own below 10,000
+_MAX_DEPTH = 100  # of JSON; a config has about ten levels
 
 
 @contextlib.contextmanager
@@ -191,6 +193,36 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
       ValueError: As for `ArrayFile`; the error does not name the file.
     """
     return dict(ArrayFile(path))
+
+
+def parse_json(text: str) -> Any:
+    """Parses JSON that may be of any origin.
+
+    Raises:
+      ValueError: ``text`` is no JSON, or nested so deeply that a recursive function
+        would not return; the error does not name the file.
+
+    Example:
+      >>> parse_json('{"steps": [1, 2]}')
+      {'steps': [1, 2]}
+    """
+    rule = f"lists and objects must be nested at most {_MAX_DEPTH} deep"
+    try:
+        value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(rule) from error
+    # By levels: what recursion would count, it could not return from.
+    level, depth = [value], 1
+    while level := [
+        item
+        for parent in level
+        if isinstance(parent, dict | list)
+        for item in (parent.values() if isinstance(parent, dict) else parent)
+    ]:
+        depth += 1
+        if depth > _MAX_DEPTH:
+            raise ValueError(rule)
+    return value
 
 
 @contextlib.contextmanager

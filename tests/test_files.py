@@ -1,6 +1,7 @@
-"""ArrayFile: hostile npz files are refused in one line, before memory is taken."""
+"""Files of any origin: npz and JSON are refused in one line, before memory is taken."""
 
 import io
+import json
 import pickle
 import struct
 import zipfile
@@ -154,3 +155,20 @@ def test_link_in_the_place_of_a_file_is_not_followed(tmp_path):
     with pytest.raises(OSError, match="b.json"):
         files.write_text(tmp_path / "b.json", "written")
     assert (tmp_path / "mine").read_text() == "kept"
+
+
+OPENED = ('{"a": ', "[")
+CLOSED = ("}", "]")
+
+
+@pytest.mark.parametrize("depth", [99, 100, 101, 900, 200_000])
+@pytest.mark.parametrize("kind", [0, 1], ids=["objects", "lists"])
+def test_json_is_parsed_up_to_a_depth(kind, depth):
+    # The innermost pair is empty: 100 levels hold 99 others.
+    opened, closed = OPENED[kind] * (depth - 1), CLOSED[kind] * (depth - 1)
+    text = f"{opened}[]{closed}"
+    if depth <= 100:
+        assert files.parse_json(text) == json.loads(text)
+    else:
+        with pytest.raises(ValueError, match="at most 100 deep$"):
+            files.parse_json(text)

@@ -175,8 +175,8 @@ def main(argv):
     for name, value in found.items():
         print(f"{name:8} {_shown(value)}")
     rest = unread(str(Path(values.csv).expanduser().resolve()), found)
-    for name, value in rest.items():
-        print(f"unread   {_shown(name)}: {value!r} is not a number or an ISO 8601 date")
+    for name, reason in rest.items():
+        print(f"unread   {_shown(name)}: {reason}")
     workdir, config = _workdir(values.output), shlex.quote(values.output)
     print(
         f"\nWritten to {values.output}; change it where the guess is wrong. Then:\n\n"

@@ -1,6 +1,7 @@
 """Files that the user brings: their paths, and the arrays of an npz."""
 
 import os
+from pathlib import Path
 
 from ssm_jax.files import ArrayFile
 
@@ -8,6 +9,11 @@ from ssm_jax.files import ArrayFile
 def path_of(data_dir: str | None, file: str) -> str:
     """Returns the path of a file, relative to ``data_dir`` unless it is absolute."""
     return os.path.join(os.path.expanduser(data_dir or ""), os.path.expanduser(file))
+
+
+def data_files(path: str) -> dict[str, Path]:
+    """Returns the files of a task on one file, as `Task` says."""
+    return {Path(path).name: Path(path)}
 
 
 def check_is_there(path: str) -> None:

@@ -251,7 +251,10 @@ def test_flipped_bit_in_any_file_is_refused(folder):
     assert bits(Checkpoints(folder).restore(state_of(0)).state) == bits(state_of(2))
 
 
-@pytest.mark.parametrize("text", ["3", "[]", "{}", "null", '{"record": 1}', "{"])
+DEEP = pytest.param("[" * 200_000, id="deep")
+
+
+@pytest.mark.parametrize("text", ["3", "[]", "{}", "null", '{"record": 1}', "{", DEEP])
 def test_record_of_another_form_is_refused(folder, text):
     (folder / "2" / "integrity.json").write_text(text + "\n")
     with pytest.raises(CheckpointError, match="step 2 .* got a changed integrity.json"):

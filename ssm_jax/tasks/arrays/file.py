@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -103,6 +104,10 @@ class ArrayTask:
             l_output=self.length if self.per_step else None,
             pair=self.pair,
         )
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the path of the file, by its name."""
+        return user_files.data_files(self._path())
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of examples in a split."""

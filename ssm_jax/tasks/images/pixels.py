@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from pathlib import Path
 
 import numpy as np
 
@@ -89,6 +90,10 @@ class PixelMnist:
         length, d_input = (self.size, self.size) if self.rows else (self.size**2, 1)
         return labelled.pixel_spec(length=length, n_classes=10, d_input=d_input)
 
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name."""
+        return MNIST.data_files(self.data_dir)
+
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of images in a split."""
         return len(self._part(split).labels)
@@ -169,6 +174,10 @@ class PixelCifar10:
     def spec(self) -> base.TaskSpec:
         """One feature per step, one of ten classes per sequence."""
         return labelled.pixel_spec(length=32 * 32, n_classes=10)
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name."""
+        return CIFAR10.data_files(self.data_dir)
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of images in a split."""

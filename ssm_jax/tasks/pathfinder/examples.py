@@ -2,6 +2,7 @@
 
 import functools
 import zlib
+from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +22,11 @@ def prepared_set(setting: Setting) -> reading.PreparedSet:
     """
     features = ("image", setting.target)
     return reading.PreparedSet(setting.name, f"{setting.name}/1.0.0", features)
+
+
+def data_files(setting: Setting, data_dir: str | None) -> dict[str, Path]:
+    """Returns the files of the prepared set by name; none without ``data_dir``."""
+    return {} if data_dir is None else prepared_set(setting).data_files(data_dir)
 
 
 def targets_of(drawings: Drawings, setting: Setting) -> np.ndarray:

@@ -87,6 +87,19 @@ def files(data_dir: str | None) -> dict[Split, Files]:
     return {split: _in_order(folder, found) for split, found in names.items()}
 
 
+def data_files(data_dir: str | None) -> dict[str, Path]:
+    """Returns the files of all splits and the two lists by their paths in the folder.
+
+    Raises:
+      FileNotFoundError: As for `files`.
+      ValueError: As for `files`.
+    """
+    folder = Path(data_dir or "").expanduser()
+    found = [path for split in files(data_dir).values() for path in split.paths]
+    found += [folder / name for name in _LISTS.values()]
+    return {path.relative_to(folder).as_posix(): path for path in found}
+
+
 def _in_order(folder: Path, names: set[str]) -> Files:
     # Sorted: the order of a file system differs between machines.
     ordered = sorted(names)

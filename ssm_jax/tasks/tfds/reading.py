@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from ssm_jax.tasks.tfds import metadata
@@ -118,6 +119,15 @@ class PreparedSet:
 
             data_dir = constants.DATA_DIR
         return os.path.join(os.path.expanduser(data_dir), self.folder)
+
+    def data_files(self, data_dir: str | None) -> dict[str, Path]:
+        """Returns the files with the records of all splits by name.
+
+        Args:
+          data_dir: Directory of all sets, as for `path`.
+        """
+        found = Path(self.path(data_dir)).glob("*.array_record*")
+        return {path.name: path for path in found}
 
     def is_there(self, data_dir: str | None) -> bool:
         """Returns whether the set exists; reads both ends of each of its splits.

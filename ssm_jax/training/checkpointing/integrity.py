@@ -112,7 +112,7 @@ def read_record(path: Path) -> Json:
         got = f"a truncated {RECORD}" if text else f"no {RECORD}"
         raise Unreadable(message(path, "be complete", got))
     try:
-        found = json.loads(text)
+        found = files.parse_json(text.decode())
         record = found["record"]
         intact = _record_checksum(record) == found["checksum"]
     except (ValueError, KeyError, TypeError):
