@@ -41,8 +41,8 @@ seed. A finished run is evaluated and recorded by
     python -m experiments.ledger --record=RUN
 """
 _REDUCED = """\
-Reduced settings, with smaller models, less data or fewer steps: the results are not
-comparable with those of the paper.
+Reduced settings, with smaller models, less data, fewer steps or values of ours for what
+the paper does not state: the results are not comparable with those of the paper.
 """
 _FURTHER = "Further settings"
 _OTHER = """\
