@@ -83,9 +83,9 @@ def anchor(title: str) -> str:
 
 
 def _in_order(table):
-    """A sort key: tables before figures, by their numbers."""
-    number = re.findall(r"\d+", table.name)[0]
-    return not table.name.startswith("Table"), int(number)
+    """A sort key: tables before figures, before sections, by their numbers."""
+    kind, number = re.findall(r"(Table|Figure|Section)s? (\d+)", table.name)[0]
+    return ("Table", "Figure", "Section").index(kind), int(number)
 
 
 def _line(table, found, where):

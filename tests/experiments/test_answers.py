@@ -42,7 +42,7 @@ def verdict(name, reference):
 @pytest.mark.parametrize("table", TABLES)
 def test_table_with_results_has_an_answer_without_open_fields(table):
     # Figures that show the runs of another table have no section of their own.
-    shown_before = {"Figure 2", "Figure 3", "Figure 5", "Figures 6 and 7", "Figure 8"}
+    shown_before = {"Figure 2", "Figure 3", "Figures 6 and 7", "Figure 8"}
     results = table.published(FOUND) + table.smaller(FOUND)
     assert table.answer or not results or table.name in shown_before
     filled = RECORDS.filled(table.answer)
@@ -195,6 +195,13 @@ class TestLongSSM:
     @pytest.mark.parametrize("length", [16, 32])
     def test_mamba(self, length):
         carry, zero = (small("mamba", length, states) for states in ("carry", "zero"))
+        assert (
+            extension.verdicts(RECORDS.of(zero).rows)
+            == {
+                16: ["none", "weak", "none"],
+                32: ["weak"] * 3,
+            }[length]
+        )
         assert RECORDS.change(zero).verdict == "falls"
         assert RECORDS.gain(carry, zero).verdict == "rises"
         assert RECORDS.equal(carry, zero).verdict == "rises"
@@ -238,6 +245,30 @@ class TestLongSSM:
         )
         assert one == pytest.approx(two, abs=1e-4)
 
+    def test_seeds_that_extend(self):
+        """What the README says of all lengths of training."""
+        found = {
+            (model, states): [
+                extension.verdicts(each.rows)
+                for each in FOUND
+                if re.fullmatch(
+                    rf"longssm/text:model={model},length=\d+,state_init={states},"
+                    "rows=32,size=small",
+                    each.name,
+                )
+            ]
+            for model in ("s5", "mamba", "gru")
+            for states in ("carry", "zero")
+        }
+        n_none = {key: sum(of, []).count("none") for key, of in found.items()}
+        n_runs = {key: len(sum(of, [])) for key, of in found.items()}
+        assert min(n_runs.values()) >= 9
+        assert n_none["s5", "zero"] == n_runs["s5", "zero"]
+        assert 0 < n_none["mamba", "zero"] < n_runs["mamba", "zero"]
+        assert n_none["gru", "zero"] == 0
+        for model in ("s5", "mamba", "gru"):
+            assert set(sum(found[model, "carry"], [])) == {"strong"}
+
 
 class TestBeyond:
     def test_ces_as_a_language_model(self):
@@ -261,10 +292,13 @@ class TestBeyond:
             )
             if model == "fru":
                 assert abs(RECORDS.change(carry.name).mean) < 0.001
+                found = extension.verdicts(carry.rows)
+                assert sorted(found) == ["none", "none", "weak"]
+                assert RECORDS.gain(carry.name, zero.name).verdict == "rises"
                 assert RECORDS.change(zero.name).verdict == "rises"
                 assert RECORDS.equal(carry.name, zero.name).verdict == "rises"
             else:
-                assert extension.extending(carry.rows) == "3 of 3"
+                assert extension.verdicts(carry.rows) == ["strong"] * 3
 
     def test_forecasts(self):
         rows = [row for row in ROWS if row["experiment"] == "own_data/beijing"]
