@@ -62,11 +62,11 @@ split that is misclassified; one seed. Drawn by
 _STABILITY = """\
 ## Stability by learning rate
 
-The runs of figure 7. The perplexity above is that of the best step, which may hide that
-training is unstable; here it is that of the validation split, which is measured four
-times in training, of each seed: at the last step, and the worst after the first
-measurement. `rises` is the number of seeds whose perplexity is higher in one of the
-measurements than in the one before.
+The runs of figure 7. The perplexity above is that of the step of the highest accuracy
+in validation, which may hide that training is unstable; here it is that of the
+validation split, which is measured four times in training, of each seed: at the last
+step, and the worst after the first measurement. `rises` is the number of seeds whose
+perplexity is higher in one of the measurements than in the one before.
 
 {table}"""
 _BY_LENGTH = """\

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from experiments import answers, extension
+from experiments import answers, extension, sections
 from experiments.dlr import atomic
 from experiments.fru.pixel_mnist import PAPER
 from experiments.longssm.answers import small
@@ -224,24 +224,32 @@ class TestLongSSM:
         assert RECORDS.of(carry).last["steps"] == 2 * RECORDS.of(zero).last["steps"]
 
     def test_instability(self):
-        def at_the_unigram(model, rest):
-            name = f"longssm/text:model={model},length=16,state_init={rest}"
-            found = RECORDS.of(name)
-            assert len(found.rows) == 3
-            return sum(value > 0.95 * found.baseline for value in values(name))
+        def name(model, states, rate):
+            return f"longssm/text:model={model},length=16,state_init={states}{rate}"
 
-        assert at_the_unigram("s5", f"carry,{TINY}0.5") == 1
-        for model, rest in (
-            ("s5", f"zero,{TINY}0.5"),
-            ("s5", f"carry,{TINY}0.5,state_penalty=0.001"),
-            ("s5_bounded", f"carry,{TINY}0.5"),
-            ("s5", f"carry,{TINY}0.1"),
-            ("s5", f"carry,{TINY}0.01"),
-        ):
-            assert at_the_unigram(model, rest) == 0
+        settings = [
+            ("s5", "carry", ""),
+            ("s5", "carry", ",state_penalty=0.001"),
+            ("s5_bounded", "carry", ""),
+            ("s5", "zero", ""),
+        ]
+        for rate, n_rising in (("0.01", 0), ("0.1", 0), ("0.5", 1)):
+            for model, states, more in settings:
+                rows = RECORDS.of(name(model, states, f",{TINY}{rate}{more}")).rows
+                assert len(rows) == 3 and all(len(row["curve"]) == 4 for row in rows)
+                expected = n_rising if states == "carry" else 0
+                assert sum(map(sections.rises, rows)) == expected
+        penalized = name("s5", "carry", f",{TINY}0.5,state_penalty=0.001")
+        (worse,) = (
+            row
+            for row in RECORDS.of(penalized).rows
+            if row["value"] > row["baseline"]["perplexity"]
+        )
+        assert sections.rises(worse)
+        last = [*worse["curve"].values()][-1]
+        assert last == pytest.approx(worse["baseline"]["perplexity"], rel=0.05)
         one, two = (
-            mean(f"longssm/text:model={model},length=16,state_init=carry,{TINY}0.01")
-            for model in ("s5", "s5_bounded")
+            mean(name(model, "carry", f",{TINY}0.01")) for model in ("s5", "s5_bounded")
         )
         assert one == pytest.approx(two, abs=1e-4)
 
