@@ -32,7 +32,7 @@ training one seed, beside other processes on the machine. A note names the best 
 on the same data after as many steps if a result is within two standard errors of it.
 Stale results were measured before a correction that is named in the notes. `commit` is
 the code that trained the last seed; at another commit a seed may draw other initial
-values, so that its result is as far from the one here as that of another seed.
+values, so that its result may differ from the one here as that of another seed does.
 Written by `python -m experiments.ledger` from the records in this directory.
 
 `command` trains an experiment: `RUN` is a new directory and `DATA` that of the data
