@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import inspect
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 from ml_collections import ConfigDict, FieldReference
 
 from ssm_jax.config.values import SCALARS, converted, nearest, shown
+from ssm_jax.files import parse_json
 
 Config = Any
 """A ConfigDict. As `Any`, because type checkers treat attributes of a ConfigDict as
@@ -130,15 +130,16 @@ def from_json(text: str) -> Config:
       that were serialized.
 
     Raises:
-      ValueError: ``text`` is not a JSON object.
+      ValueError: ``text`` is not a JSON object, or is nested too deeply.
 
     Example:
       >>> from_json('{"betas": [0.9, 0.99]}').betas
       (0.9, 0.99)
     """
     try:
-        config = _with_tuples(json.loads(text))
-    except json.JSONDecodeError as error:
+        config = _with_tuples(parse_json(text))
+    # A ConfigDict has no keys such as `__class__`.
+    except (ValueError, AttributeError, KeyError) as error:
         raise ValueError(f"`text` must be JSON, got an error: {error}.") from error
     if not isinstance(config, ConfigDict):
         raise ValueError(f"`text` must be a JSON object, got {shown(config)}.")

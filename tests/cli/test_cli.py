@@ -429,6 +429,39 @@ def test_reader_of_the_output_may_leave(words):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+def test_control_sequences_in_an_error_are_shown(capsys):
+    with pytest.raises(SystemExit), one_line_errors():
+        raise ValueError("got a\x1b[2J\nb\u202e\udcff é.")
+    assert capsys.readouterr().err == "error: got a\\x1b[2J b\\u202e\\udcff é.\n"
+
+
+@pytest.mark.parametrize("program", main.PROGRAMS)
+def test_program_without_a_standard_output_starts(program, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__doc__", "")
+    assert ssm_jax(monkeypatch, program, "--no_such_flag") == 2
+    sys.stdout.close()
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-", "2>&-"])
+def test_streams_that_are_closed_are_no_files_of_the_program(closed, tmp_path):
+    """What a library prints to them goes to the null device, and not into a file."""
+    script = (
+        "from ssm_jax.cli.streams import open_streams; open_streams(); import os;"
+        "file = open('file', 'w'); os.write(1, b'lost'); os.write(2, b'lost');"
+        "print('lost'); file.write(str(file.fileno()))"
+    )
+    command = f"exec '{sys.executable}' -c \"{script}\" {closed}"
+    root = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=os.environ | root, timeout=60
+    )
+    assert done.returncode == 0
+    assert int((tmp_path / "file").read_text()) > 2
+
+
 @pytest.mark.full
 def test_config_imports_the_package_that_it_is_in(tmp_path):
     """Without the working directory in `sys.path`, as the installed script runs."""
