@@ -38,6 +38,10 @@ in turns. Recorded in ``experiments/benchmarks/training_steps.json``.
 by ``GLIBC_TUNABLES=glibc.malloc.hugetlb=1``, relative to the usual pages. Recorded in
 ``experiments/benchmarks/huge_pages.json``.
 
+``convolutions``: DLR with 1 to 256 modes, S4 and SGConv by each method, of 1 to 16,384
+steps, by which `ssm_jax.kernels.plan` chooses; timed in turns. Recorded in
+``experiments/benchmarks/convolutions.json``.
+
 ``lengths``: S5, LRU, DLR, S4D and CES with 16 channels: nanoseconds and bytes per step
 and channel, and the exponent of the time from 4,096 steps on. Recorded in
 ``experiments/benchmarks/lengths.json``.
@@ -124,6 +128,7 @@ from typing import Any
 from absl import flags
 
 from benchmarks import (
+    convolutions,
     decoding,
     depth,
     finite,
@@ -164,6 +169,7 @@ SUITES = {
     "recurrence": (kernels.recurrence_rows, (2**10, 2**14, 2**17)),
     "roofline": (roofline.roofline_rows, (64, 512, 4096)),
     "scans": (scans.time_invariant_rows, (2**12, 2**14, 2**17)),
+    "convolutions": (convolutions.convolution_rows, convolutions.LENGTHS),
     "selective": (selective.selective_rows, (512, 4096)),
     "peers": (peers.peer_rows, (2048,)),
     "training_steps": (training_steps.training_step_rows, (1024,)),

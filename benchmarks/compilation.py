@@ -1,4 +1,4 @@
-r"""Compiles every experiment at its published size for GPUs and TPUs, as a table.
+r"""Compiles every experiment at its full size for GPUs and TPUs, as a table.
 
     python -m benchmarks.compilation
 
@@ -72,7 +72,7 @@ PAGE = ROOT / "experiments" / "results" / "compilation.md"
 _HEAD = """\
 # Experiments compiled for GPUs and TPUs
 
-The steps of every experiment at its published size, and of the largest models of
+The steps of every experiment at its full size, and of the largest models of
 `longssm/text`, compiled ahead of time for eight devices by
 `python -m benchmarks.compilation`; nothing was run. `compile s` is the time of tracing,
 lowering and compiling the training step, which depends on what else the machine does,

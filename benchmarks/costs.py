@@ -4,7 +4,8 @@ r"""Counts what the methods of a linear recurrence cost on a GPU or a TPU.
     python -m benchmarks.costs --target=tpu:v5e:1x1
 
 The extra ``[compile]`` must be installed; programs are compiled, and nothing is run. A
-row is a method with its gradient, or the nonlinear term of a GRU without. ``passes`` is
+row is a method with its gradient, of the states of a recurrence or of the outputs of
+DLR, or the nonlinear term of a GRU without. ``passes`` is
 the number of times that its kernels read or write an array of the size of the states;
 ``kernels`` is the number of kernels, also for each level of
 `ssm_jax.kernels.costs.depth`. ``predicted_ms`` is the time that the model of ``"auto"``
@@ -29,13 +30,16 @@ from benchmarks.programs import ROWS, WIDTH, states, with_gradient
 from ssm_jax import aot
 from ssm_jax.cli import app
 from ssm_jax.kernels import LogDecay, compiling_for, costs
-from ssm_jax.recurrences import GRU
+from ssm_jax.recurrences import DLR, GRU
 from ssm_jax.training import environment
 
 RECORDS = Path(__file__).parents[1] / "experiments" / "benchmarks" / "costs.json"
 
 LENGTHS = 64, 256, 1024, 4096
 """Steps."""
+
+CHANNELS = 128
+"""Width of DLR, whose convolutions have as many kernels."""
 
 
 def define_flags() -> None:
@@ -55,7 +59,10 @@ def main(argv):
     device = aot.topology_devices(target)[0]
     rows = []
     platform = target.device.platform
-    counted = cost_rows(device, platform), nonlinear_rows(device, platform)
+    counted = (
+        function(device, platform)
+        for function in (cost_rows, convolution_rows, nonlinear_rows)
+    )
     for row in itertools.chain(*counted):
         rows.append(common | row)
         print(f"{row['what']}, {row['method']}, {row['length']}", file=sys.stderr)
@@ -84,6 +91,29 @@ def cost_rows(device: Any, platform: str) -> Iterator[Row]:
                 )
                 counted = _counts(both, ((a, b), b), platform, method, length)
                 yield {"what": what} | counted | {"predicted_ms": 1e3 * predicted}
+
+
+def convolution_rows(device: Any, platform: str) -> Iterator[Row]:
+    """Yields a row of DLR for each number of modes, method and length.
+
+    Args:
+      device: A device that programs can be compiled for.
+      platform: ``"cuda"`` or ``"tpu"``.
+    """
+    for n, length in itertools.product((1, 2, 4, 64), (32, *LENGTHS)):
+        dlr, x = DLR(d_state=n), _float32(device, ROWS, length, CHANNELS)
+        init = partial(dlr.init, d_in=CHANNELS)
+        params = jax.eval_shape(init, jax.random.key(0))
+        params = jax.tree.map(lambda leaf: placed(leaf, device), params)
+        for method in ("fft", "chunked", "associative"):
+
+            def outputs(params, x, dlr=dlr, method=method):
+                return dlr.apply(params, x, method=method)[0]
+
+            both = partial(with_gradient, outputs)
+            counted = _counts(both, ((params, x), x), platform)
+            row = {"what": f"DLR, modes={n}"} | counted | {"method": method}
+            yield row | {"kernels_per_level": None, "predicted_ms": None}
 
 
 def nonlinear_rows(device: Any, platform: str) -> Iterator[Row]:

@@ -34,6 +34,7 @@ class Records:
             "errors": lambda *names: number(self.compared(*names).in_errors, ".1f"),
             "missed": lambda *names: number(self.missed(*names), ".2g"),
             "change": lambda name: _nats(self.change(name), "+.4f"),
+            "extends": lambda name: ", ".join(extension.verdicts(self._of(name))),
             "gain": lambda *names: _nats(self.gain(*names)),
             "equal": lambda *names: _nats(self.equal(*names)),
         }

@@ -17,7 +17,8 @@ class Table(NamedTuple):
     """A table or figure of a paper.
 
     Attributes:
-      name: Its name in the paper, as ``"Table 1"`` or ``"Figures 3 and 4"``.
+      name: Its name in the paper, as ``"Table 1"`` or ``"Figures 3 and 4"``, or
+        ``"Section 3.1"`` for a picture of ours.
       subject: What it is about; part of the title of its section.
       question: The question that it answers.
       cells: Experiments at the published setting, as in ``--config`` without

@@ -199,15 +199,13 @@ def _extension(of: Sequence[Row]):
     measured = [_losses(row, "zero") for row in of]
     trained, longest = of[0]["lengths"][0]["trained"], max(measured[0])
     found = of_length(of)
-    # A split of one document has no interval that could classify it.
-    verdicts = (at[longest]["extends"] or "unknown" for at in measured)
     return (
         name_of(of[0]),
         str(found.n_seeds),
         *(tables.perplexity([at[n] for at in measured]) for n in (trained, longest)),
         *_cells(found),
         found.verdict,
-        ", ".join(verdicts),
+        ", ".join(verdicts(of)),
     )
 
 
@@ -229,8 +227,14 @@ def _against_zero(carried: Sequence[Row], zero: Sequence[Row]):
 
 def extending(of: Sequence[Row]) -> str:
     """How many seeds extend, weakly or strongly, with windows from zero states."""
-    verdicts = [max(_losses(row, "zero").items())[1]["extends"] for row in of]
-    return f"{sum(each in ('weak', 'strong') for each in verdicts)} of {len(verdicts)}"
+    found = verdicts(of)
+    return f"{sum(each in ('weak', 'strong') for each in found)} of {len(found)}"
+
+
+def verdicts(of: Sequence[Row]) -> list[str]:
+    """How each seed extends, with windows from zero states: strong, weak or none."""
+    # A split of one document has no interval that could classify it.
+    return [max(_losses(row, "zero").items())[1]["extends"] or "unknown" for row in of]
 
 
 def _cells(found: Change):

@@ -21,13 +21,13 @@ _HEAD = ("in the paper", "question", "here", "seeds", "missing, and why", "comma
 _SECTION = """\
 ## Overview
 
-`published` counts the runs at the setting of the paper, `reduced` those of other sizes
-with the same question, which are not comparable with the results of the paper. The
-column of what is missing counts runs of the published setting. `GPU hours` are those of
-one seed of each: the operations of its training, counted by
-`python -m experiments.operations`, at {rate:.0f} TFLOP/s, a seventh of the float32 peak
-of an H100, and {iteration:.0f} microseconds per iteration of a loop. `queued` are
-commands of `benchmarks/gpu_queue.md`.
+`published` counts the runs at the setting of the paper, as far as it states one, and
+`reduced` those of other settings with the same question, which are not comparable with
+the results of the paper. The column of what is missing counts runs of the published
+setting. `GPU hours` are those of one seed of each: the operations of its training,
+counted by `python -m experiments.operations`, at {rate:.0f} TFLOP/s, a seventh of the
+float32 peak of an H100 SXM, and {iteration:.0f} microseconds per iteration of a loop.
+`queued` are commands of `benchmarks/gpu_queue.md`.
 
 {table}"""
 
@@ -83,9 +83,9 @@ def anchor(title: str) -> str:
 
 
 def _in_order(table):
-    """A sort key: tables before figures, by their numbers."""
-    number = re.findall(r"\d+", table.name)[0]
-    return not table.name.startswith("Table"), int(number)
+    """A sort key: tables before figures, before sections, by their numbers."""
+    kind, number = re.findall(r"(Table|Figure|Section)s? (\d+)", table.name)[0]
+    return ("Table", "Figure", "Section").index(kind), int(number)
 
 
 def _line(table, found, where):

@@ -30,7 +30,9 @@ how much seeds differ, and with three it has two degrees of freedom. `gain / err
 how much better than the baseline a result is, in standard errors. `hours` are those of
 training one seed, beside other processes on the machine. A note names the best result
 on the same data after as many steps if a result is within two standard errors of it.
-Stale results were measured before a correction that is named in the notes.
+Stale results were measured before a correction that is named in the notes. `commit` is
+the code that trained the last seed; at another commit a seed may draw other initial
+values, so that its result may differ from the one here as that of another seed does.
 Written by `python -m experiments.ledger` from the records in this directory.
 
 `command` trains an experiment: `RUN` is a new directory and `DATA` that of the data
@@ -41,8 +43,8 @@ seed. A finished run is evaluated and recorded by
     python -m experiments.ledger --record=RUN
 """
 _REDUCED = """\
-Reduced settings, with smaller models, less data or fewer steps: the results are not
-comparable with those of the paper.
+Reduced settings, with smaller models, less data, fewer steps or values of ours for what
+the paper does not state: the results are not comparable with those of the paper.
 """
 _FURTHER = "Further settings"
 _OTHER = """\

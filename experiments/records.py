@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,26 @@ def config_named(name: str) -> Config:
     return _loaded(name).copy_and_resolve_references()
 
 
+def checked_name(name: str) -> str:
+    """Returns the name of an experiment and its variant, which becomes a path.
+
+    A row may be of a run from elsewhere, and the file of the experiment is run.
+
+    Raises:
+      ValueError: It is not made of words.
+    """
+    if not re.fullmatch(r"\w+(/\w+)*(:[\w.,=+-]+)?", name):
+        raise ValueError(
+            f"`experiment` must be words joined by slashes, PAPER/TASK, got {name!r}; "
+            "name it as the file in experiments/."
+        )
+    return name
+
+
 # A page needs the configs of all its cells and runs several times.
 @functools.cache
 def _loaded(name: str) -> Config:
-    experiment, colon, variant = name.partition(":")
+    experiment, colon, variant = checked_name(name).partition(":")
     return load(f"{EXPERIMENTS / experiment}.py{colon}{variant}")
 
 
@@ -71,7 +88,8 @@ def check_published(folder: WorkDir, row: Mapping[str, Any]) -> None:
 
 def path_of(row: Mapping[str, Any], results: Path = RESULTS) -> Path:
     """Returns the path of the record of a row."""
-    return results / f"{name_of(row).replace(':', '.')}.seed{row['seed']}.json"
+    name = checked_name(name_of(row)).replace(":", ".")
+    return results / f"{name}.seed{int(row['seed'])}.json"
 
 
 def curve_of(folder: WorkDir, metric: str) -> dict[str, float]:

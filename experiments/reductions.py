@@ -1,4 +1,4 @@
-"""What a reduced setting has less of than the published one, read from the configs."""
+"""What a reduced setting has less of than that of full size, read from the configs."""
 
 import re
 import textwrap
@@ -44,7 +44,7 @@ def sentence(table: Table, names: Iterable[str]) -> str:
         return ""
     told = "; ".join(
         f"`{path}` {_either(new for _, new in pairs)} "
-        f"(published {_either(old for old, _ in pairs)})"
+        f"(at full size {_either(old for old, _ in pairs)})"
         for path, pairs in sorted(changes.items(), key=lambda each: _rank(each[0]))
     )
     return textwrap.fill(f"They have {told}.", 88, break_on_hyphens=False) + "\n"

@@ -1,5 +1,7 @@
 """Sections of the pages of the papers that follow their tables."""
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from experiments import beyond, extension, single_tap, throughput
@@ -57,6 +59,16 @@ split that is misclassified; one seed. Drawn by
 
 ![Validation error by step of each unit]({picture})
 """
+_STABILITY = """\
+## Stability by learning rate
+
+The runs of figure 7. The perplexity above is that of the step of the highest accuracy
+in validation, which may hide that training is unstable; here it is that of the
+validation split, which is measured four times in training, of each seed: at the last
+step, and the worst after the first measurement. `rises` is the number of seeds whose
+perplexity is higher in one of the measurements than in the one before.
+
+{table}"""
 _BY_LENGTH = """\
 ## Perplexity by length
 
@@ -160,17 +172,48 @@ def _of_etsmlp(rows: Sequence[Row]) -> str:
     return throughput.recorded()
 
 
-def _by_length(rows: Sequence[Row]) -> str:
+def _curve(row: Row) -> list[float]:
+    """The validation metric by step; infinite where it was not finite."""
+    return [math.inf if value is None else value for value in row["curve"].values()]
+
+
+def rises(row: Row) -> bool:
+    """Whether the validation perplexity of a run rises between two measurements."""
+    return any(after > before for before, after in itertools.pairwise(_curve(row)))
+
+
+def _stability(rows: Sequence[Row]) -> str:
+    """The last and the worst perplexity of each learning rate."""
+    lines = []
+    for each in summaries(rows):
+        if "learning_rate=" in each.name and all("curve" in row for row in each.rows):
+            curves = [*map(_curve, each.rows)]
+            n_rising = sum(map(rises, each.rows))
+            lines.append(
+                (
+                    each.name,
+                    ", ".join(f"{curve[-1]:.2f}" for curve in curves),
+                    ", ".join(f"{max(curve[1:]):.2f}" for curve in curves),
+                    f"{n_rising} of {len(curves)}",
+                )
+            )
+    head = ("experiment", "last", "worst", "rises")
+    return _STABILITY.format(table=tables.markdown([head, *lines])) if lines else ""
+
+
+def _of_longssm(rows: Sequence[Row]) -> str:
     rows = [row for row in rows if not beyond.is_carried(row)]
     measured = _BY_LENGTH.format(picture=PICTURE) + "\n" + tables.by_length(rows)
     extended = extension.section(rows)
-    return f"## {extension.TITLE}\n\n{extended}\n{measured}" if extended else measured
+    if extended:
+        measured = f"## {extension.TITLE}\n\n{extended}\n{measured}"
+    return "\n".join(filter(None, [_stability(rows), measured]))
 
 
 MORE: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "dlr": _of_dlr,
     "etsmlp": _of_etsmlp,
     "fru": _of_fru,
-    "longssm": _by_length,
+    "longssm": _of_longssm,
 }
 """Sections that follow the tables of a paper, by paper."""

@@ -3,7 +3,9 @@
 import sys
 
 from ssm_jax.cli.interrupt import exit_on_interrupt
+from ssm_jax.cli.streams import open_streams
 
 # While `python -m` looks for a module of a package, "-m" stands for its path.
 if sys.argv[:1] == ["-m"]:
     exit_on_interrupt()
+    open_streams()

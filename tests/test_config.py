@@ -187,6 +187,28 @@ def test_reference_follows_an_override():
     assert flatten(experiment)["model.widths[0]"] == 10
 
 
+SETS = {
+    "follower": ({"model": 7}, (4, 7)),
+    "source, then follower": ({"task": 5, "model": 7}, (5, 7)),
+    "follower, then source": ({"model": 7, "task": 5}, (5, 7)),
+    "follower to None, then source": ({"model": None, "task": 5}, (5, None)),
+}
+
+
+@pytest.mark.parametrize(("values", "wanted"), SETS.values(), ids=SETS.keys())
+def test_reference_is_followed_until_the_field_is_set(values, wanted):
+    task = spec(Decay, d_state=4)
+    model = spec(Stack, name="a", d_state=task.get_ref("d_state"))
+    other = spec(Stack, name="b", d_state=model.get_ref("d_state"))
+    experiment = group({"task": task, "model": model, "other": other})
+    for name, value in values.items():
+        experiment[name].d_state = value
+    assert (task.d_state, model.d_state) == wanted
+    assert other.d_state == wanted[1]
+    other.d_state = 9
+    assert (task.d_state, model.d_state, other.d_state) == (*wanted, 9)
+
+
 @pytest.mark.parametrize(
     "field, value, wanted",
     [
@@ -393,12 +415,21 @@ def test_differences_list_path_and_both_values():
     ]
 
 
+def test_specs_in_tuples_of_tuples_have_paths():
+    old, new = (
+        ConfigDict({"pairs": ((spec(Decay, d_state=n), 1), (2, 3))}) for n in (4, 5)
+    )
+    assert differences(old, new) == ["pairs[0][0].d_state: 4 -> 5"]
+
+
 def test_nan_does_not_differ_from_itself():
     config = ConfigDict({"rate": math.nan})
     assert differences(config, from_json(to_json(config))) == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "null"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", "null", '{"__class__": 1}', '{"a.b": 1}']
+)
 def test_text_that_is_not_a_config_is_rejected(text):
     with refuses("text"):
         from_json(text)
@@ -434,6 +465,28 @@ def test_file_names_classes_of_named_packages_only():
     check_packages(config, ["mine"])
     with refuses("packages", "'mine'", rule="several"):
         check_packages(config, "mine")
+
+
+PLACES = {
+    "field": '{"task": {"cls": "payload:F"}}',
+    "field of a field": '{"m": {"cls": "ssm_jax.a:B", "a": {"cls": "payload:F"}}}',
+    "tuple": '{"model": {"blocks": [1, {"cls": "payload:F"}]}}',
+    "tuple in a tuple": '{"model": {"blocks": [[1, [2, {"cls": "payload:F"}]]]}}',
+    "field in a tuple": '{"model": {"blocks": [[{"a": {"cls": "payload:F"}}]]}}',
+    "address of an address": '{"task": {"cls": {"cls": "payload:F"}}}',
+    "addresses": '{"task": {"cls": ["payload:F"]}}',
+    "path of another": (
+        '{"a": {"b": [{"cls": "payload:F"}], "b[0]": {"cls": "ssm_jax.a:B"}}}'
+    ),
+    "another address": '{"task": {"cls": "payload"}}',
+    "longer name": '{"task": {"cls": "ssm_jax_payload:F"}}',
+}
+
+
+@pytest.mark.parametrize("text", PLACES.values(), ids=PLACES)
+def test_class_of_a_file_is_checked_wherever_it_is(text):
+    with refuses("", "payload", rule="--packages"):
+        check_packages(from_json(text))
 
 
 def test_comparison_imports_no_other_package():

@@ -26,9 +26,9 @@ bounds the states by its eigenvalues, ``state_penalty`` by the loss. ``learning_
 is that after the warmup. With ``--config.training.gradient_windows`` gradients also
 flow between batches.
 
-The paper states models and lengths, but no sizes, learning rates or batch sizes; those
-here are ours. With the 50,257 tokens of GPT-2's tokenizer, S5 has 12, 29, 117 and 329
-million parameters; the paper states 12M, 30M, 127M and 370M.
+The paper states models, numbers of parameters and lengths, but no widths, vocabulary,
+learning rates or batch sizes; those here are ours. ``docs/papers/longssm.md`` has the
+numbers of parameters beside those of the paper.
 """
 
 import dataclasses

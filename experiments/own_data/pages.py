@@ -29,7 +29,8 @@ January 2014, are the test split. The baseline `last value` repeats the last val
 before the forecast, `seasonal` the last 24 hours.
 
 One hour ahead no model has a smaller absolute error than the last value; over all 24
-hours the four have smaller ones than both baselines, and do not differ.
+hours the four have smaller ones than both baselines, and differ from each other by less
+than three standard errors.
 
 {tables}
 Above, forecasts of the next 24 hours, each from a dotted line on, beside the measured

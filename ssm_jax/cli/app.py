@@ -36,6 +36,7 @@ from ssm_jax.cli import config_file
 from ssm_jax.cli.config_file import described, frames
 from ssm_jax.cli.errors import USER_ERRORS, one_line_errors
 from ssm_jax.cli.packages import import_neighbours
+from ssm_jax.cli.streams import open_streams
 
 _OURS = str(Path(ssm_jax.__file__).parent)
 
@@ -52,6 +53,7 @@ def run(main: Callable[[Sequence[str]], Any], define_flags: Callable[[], Any]) -
       SystemExit: With the return value of ``main`` (0 for None), with 2 after an error
         that the user can correct, with 130 after Ctrl-C.
     """
+    open_streams()
     # Flags that absl has defined at import are not listed by --help.
     known = set(flags.FLAGS)
     flags.DEFINE_bool("traceback", False, "Show the traceback of an error.")
@@ -115,6 +117,8 @@ def parse(
         ) from problem
     if problem:
         raise problem
+    if "config" in flag_values:
+        config_file.check_overrides(flag_values)
     # absl returns arguments that are no flags; a forgotten `--` would go unnoticed.
     if rest[1:]:
         raise ValueError(f"every argument must be --FLAG=VALUE, got {rest[1]!r}.")

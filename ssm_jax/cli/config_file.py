@@ -97,14 +97,35 @@ def overridden(argv: Sequence[str], overrides: Sequence[str]) -> Config:
       The config, in which fields that refer to others follow the overrides.
 
     Raises:
-      ValueError: There is no such field.
+      ValueError: There is no such field, or two overrides set the same value.
       flags.Error: A value has another type than its field.
     """
     line, values = [*argv, *overrides], flags.FlagValues()
     explain(line)
     config = define_config(values, line)
     values(line, known_only=True)
+    check_overrides(values)
     return config.value
+
+
+def check_overrides(flag_values: flags.FlagValues) -> None:
+    """Checks that the config holds every override, after the flags are parsed.
+
+    An experiment that assigns a reference to a field of its config, not by way of
+    `spec`, gives two fields one value: the later override would replace the earlier.
+
+    Raises:
+      ValueError: Two overrides set the same value.
+    """
+    flag = flag_values["config"]
+    for path, value in config_flags.get_override_values(flag).items():
+        held = config_path.get_value(path, flag.value)
+        if held != value and value == value:  # A NaN is refused when it is built.
+            raise ValueError(
+                f"`--config.{path}` must be a field of its own, got {value!r} for it "
+                f"and {held!r} for a field that shares its value; in the experiment, "
+                "give the reference to `spec`, or use `get_oneway_ref`."
+            )
 
 
 def set_data_dir(config: Config, data_dir: str | None) -> None:

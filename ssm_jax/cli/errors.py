@@ -66,7 +66,9 @@ def _one_line(error: BaseException) -> str:
         text = f"memory must suffice, got too little: {text}; take a smaller batch or "
         text += "model, shorter sequences, or a larger device"
     # Some errors, such as MemoryError, have no message.
-    return " ".join(text.split()) or type(error).__name__
+    line = " ".join(text.split()) or type(error).__name__
+    # Of names in files, which may hold control sequences of the terminal.
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 def _is_of_memory(error: RuntimeError) -> bool:

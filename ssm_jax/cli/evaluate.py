@@ -5,8 +5,9 @@
     ssm-jax evaluate --workdir=runs/s5 --mode=length_extension
 
 Prints the metrics of the whole split and writes them to ``evaluation.json`` in the work
-dir, and arrays for figures to ``inspection.npz``; `ssm_jax.cli.report` reads both. On
-an endless task it evaluates as many batches as validation during training.
+dir, and arrays for figures to ``inspection.npz``; `ssm_jax.cli.report` reads both. The
+metrics of a read-only work dir are printed alone, with a warning. On an endless task it
+evaluates as many batches as validation during training.
 
 ``--predictions=FILE.npz`` also writes the target and the prediction of every example of
 the split; `ssm_jax.evaluation.predictions` describes the arrays.
@@ -22,6 +23,7 @@ from typing import Any, cast
 
 from absl import flags
 
+from ssm_jax.cli.data import define_data
 from ssm_jax.cli.outputs import check_writable
 from ssm_jax.cli.packages import define_packages, named_packages
 from ssm_jax.evaluation import evaluate_lengths, evaluate_run
@@ -37,9 +39,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "checkpoint", "best", "Checkpoint to evaluate: best, latest or a step."
     )
-    flags.DEFINE_string(
-        "data_dir", None, "Directory of the data sets (default: that of the run)."
-    )
+    define_data("Directory of the data sets (default: that of the run).")
     define_packages()
     flags.DEFINE_string("predictions", None, "npz file for the predictions.")
     flags.DEFINE_enum(
@@ -77,6 +77,7 @@ def main(argv):
     split = cast(Split, values.split)
     options = {"which": which, "split": split, "data_dir": values.data_dir}
     options["packages"] = named_packages()
+    options["allow_changed_data"] = values.allow_changed_data
     if values.mode == "metrics":
         options["predictions_file"] = values.predictions or None
         print(json.dumps(evaluate_run(values.workdir, **options)))

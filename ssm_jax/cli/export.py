@@ -9,6 +9,7 @@ shows how to load and call them without this package.
 
 from absl import flags
 
+from ssm_jax.cli.data import define_data
 from ssm_jax.cli.packages import define_packages, named_packages
 from ssm_jax.evaluation import restore
 from ssm_jax.interop import export_model
@@ -22,7 +23,7 @@ def define_flags() -> None:
     platforms = ",".join(PLATFORMS)
     flags.DEFINE_list("platforms", platforms, "Some of cpu, cuda, rocm and tpu.")
     flags.DEFINE_integer("length", None, "Steps of a sequence (default: the task's).")
-    flags.DEFINE_string("data_dir", None, "Directory of the data, if it has moved.")
+    define_data("Directory of the data, if it has moved.")
     define_packages()
 
 
@@ -31,7 +32,10 @@ def main(argv):
     del argv
     values = flags.FLAGS
     restored = restore(
-        values.workdir, data_dir=values.data_dir, packages=named_packages()
+        values.workdir,
+        data_dir=values.data_dir,
+        packages=named_packages(),
+        allow_changed_data=values.allow_changed_data,
     )
     files = export_model(
         restored.model,

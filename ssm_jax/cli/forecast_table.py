@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 from ssm_jax.cli.summary import Row, in_order, name_of
-from ssm_jax.cli.tables import markdown
+from ssm_jax.cli.tables import markdown, plain_text
 
 _METRICS = {"mae": "MAE", "r2": "R2"}
 
@@ -40,7 +40,9 @@ def by_step(rows: Sequence[Row]) -> str:
                 ),
             ]
             cells.append((which, _METRICS[metric], *map(_shown, columns)))
-        parts.append(f"{experiment}, on the {horizon} steps after a window:\n")
+        parts.append(
+            f"{plain_text(experiment)}, on the {horizon} steps after a window:\n"
+        )
         parts.append(markdown(cells))
     return "\n".join(["", *parts]) if parts else ""
 

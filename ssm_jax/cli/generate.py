@@ -15,6 +15,7 @@ import sys
 
 from absl import flags
 
+from ssm_jax.cli.data import define_data
 from ssm_jax.cli.outputs import check_writable
 from ssm_jax.cli.packages import define_packages, named_packages
 from ssm_jax.evaluation import GenerationState, Sampling, generate, restore
@@ -30,7 +31,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("top_k", None, "Sample from the k most likely tokens.")
     flags.DEFINE_float("top_p", None, "Sample from this probability mass.")
     flags.DEFINE_integer("seed", 0, "Seed of the sampling, below 2**32.")
-    flags.DEFINE_string("data_dir", None, "Directory of the text, if it has moved.")
+    define_data("Directory of the text, if it has moved.")
     define_packages()
     flags.DEFINE_string("save_state", None, "File to save the final state to.")
     flags.DEFINE_string("load_state", None, "File of --save_state to continue from.")
@@ -47,7 +48,10 @@ def main(argv):
     # Before the model is loaded, so that no text is generated and then lost.
     check_writable("save_state", values.save_state)
     restored = restore(
-        values.workdir, data_dir=values.data_dir, packages=named_packages()
+        values.workdir,
+        data_dir=values.data_dir,
+        packages=named_packages(),
+        allow_changed_data=values.allow_changed_data,
     )
     task = restored.text
     if values.load_state is None:

@@ -19,6 +19,7 @@ import importlib
 import sys
 
 from ssm_jax.cli.interrupt import exit_on_interrupt
+from ssm_jax.cli.streams import open_streams
 
 PROGRAMS = (
     "train",
@@ -40,6 +41,7 @@ def main() -> None:
       SystemExit: With the status of the program, or 2 if there is no such program.
     """
     exit_on_interrupt()
+    open_streams()
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     # Imported here, so that --help is quick and Ctrl-C ends the imports in one line.
     from ssm_jax.cli.errors import one_line_errors

@@ -10,6 +10,7 @@ at the top of the file. Dates are those of ISO 8601, such as ``2026-01-31`` or
 """
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -17,17 +18,20 @@ from typing import Any, get_args
 from absl import flags
 
 from ssm_jax.cli.outputs import check_writable
+from ssm_jax.files import write_text
 from ssm_jax.tasks import SeriesTask, Split
 from ssm_jax.tasks.series.guess import guess, unread
 
-TEMPLATE = '''"""Forecast of {target} in {name}, written by `ssm-jax new forecast`.
+# What depends on the user's file is in literals alone: its names may be any text, which
+# would be code elsewhere, even in the docstring.
+TEMPLATE = '''"""Forecast of a column of a file, written by `ssm-jax new forecast`.
 
-    ssm-jax train --config={output} --workdir={workdir}
-    ssm-jax evaluate --workdir={workdir}
-    ssm-jax report --workdirs={workdir}
+    ssm-jax train --config=FILE --workdir=RUN
+    ssm-jax evaluate --workdir=RUN
+    ssm-jax report --workdirs=RUN
 
-The last command prints the errors beside those of the baselines and draws the forecasts
-in the folder `figures` of the work dir.
+FILE is this one, and RUN the directory of the run. The last command prints the errors
+beside those of the baselines and draws the forecasts in the folder `figures` of RUN.
 """
 
 from ml_collections import ConfigDict
@@ -47,7 +51,7 @@ def get_config():
     task = spec(
         SeriesTask,
         data_dir={data_dir!r},
-        file={name!r},
+        file={file!r},
         time=TIME,
         target=TARGET,
         inputs=INPUTS,
@@ -111,6 +115,12 @@ def forecast(file: str, output: str, **options: Any) -> dict[str, Any]:
         the file; see `ssm_jax.tasks.series.guess.guess`.
     """
     check_writable("output", output, ("py",))
+    # In --config=FILE:VARIANT the first colon ends the name.
+    if ":" in output or not output.isprintable():
+        raise ValueError(
+            "`--output` must be a name of printable characters without a colon, got "
+            f"{output!r}; give another name."
+        )
     if Path(output).exists():
         raise ValueError(
             f"`--output` must be a new file, got {output}, which exists; remove it or "
@@ -132,17 +142,13 @@ def forecast(file: str, output: str, **options: Any) -> dict[str, Any]:
         f"{name.upper()} = {value!r}\n" for name, value in found.items()
     )
     text = TEMPLATE.format(
-        # A quote or a backslash in a name would end or change the docstring.
-        target=re.sub(r'["\\]', "", found["target"]),
-        name=path.name,
-        output=output,
-        workdir=_workdir(output),
         constants=constants,
         data_dir=str(path.parent),
+        file=path.name,
         experiment=_experiment(output),
         batch=batch,
     )
-    Path(output).write_text(text, encoding="utf-8")
+    write_text(Path(output), text)
     return found
 
 
@@ -167,17 +173,23 @@ def main(argv):
     options = {"target": values.target, "season": values.season}
     found = forecast(values.csv, values.output, **options)
     for name, value in found.items():
-        print(f"{name:8} {value}")
+        print(f"{name:8} {_shown(value)}")
     rest = unread(str(Path(values.csv).expanduser().resolve()), found)
-    for name, value in rest.items():
-        print(f"unread   {name}: {value!r} is not a number or an ISO 8601 date")
-    workdir = _workdir(values.output)
+    for name, reason in rest.items():
+        print(f"unread   {_shown(name)}: {reason}")
+    workdir, config = _workdir(values.output), shlex.quote(values.output)
     print(
         f"\nWritten to {values.output}; change it where the guess is wrong. Then:\n\n"
-        f"    ssm-jax train --config={values.output} --workdir={workdir}\n"
+        f"    ssm-jax train --config={config} --workdir={workdir}\n"
         f"    ssm-jax evaluate --workdir={workdir}\n"
         f"    ssm-jax report --workdirs={workdir}"
     )
+
+
+def _shown(value):
+    """A value as text, in which nothing is a control sequence of the terminal."""
+    text = str(value)
+    return text if text.isprintable() else repr(text)
 
 
 def _workdir(output):

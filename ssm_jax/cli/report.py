@@ -2,15 +2,14 @@
 
     ssm-jax report --workdirs=runs/shift,runs/digits
 
-Figures are written to ``figures`` in each work dir, as PNG and PDF, at the width of a
-column or a page of a paper. Runs that differ only in their seed
+Figures are written to ``figures`` in each work dir that is not read-only, as PNG and
+PDF, at the width of a column or a page of a paper. Runs that differ only in their seed
 (``--config.training.seed``) share a row: the mean and, after ±, the sample standard
 deviation over seeds; other runs of one experiment and variant are refused. The metric
 of a language model is the perplexity, followed by the bits per token.
 """
 
 import datetime
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,13 +24,15 @@ from ssm_jax.cli.grid import SEED
 from ssm_jax.cli.summary import Row, name_of
 from ssm_jax.config import changed_fields
 from ssm_jax.evaluation.run import FORECAST_FILE, LENGTHS_FILE
+from ssm_jax.files import parse_json
+from ssm_jax.tasks.fingerprint import describe, same
 from ssm_jax.training import WorkDir
 from ssm_jax.training.stopping import is_finished, last_step
 
 METRICS = ("r2", "perplexity", "macro_f1", "accuracy")
 """The metric shown in a table is the first of these that the evaluation has."""
 
-_FURTHER = ("corpus", "forecast")  # of language models and of forecasts
+_FURTHER = ("corpus", "forecast", "changed_data")  # of some evaluations
 _IMAGES = 3  # Images with masks in a figure, of the lowest and of the highest loss.
 
 
@@ -42,13 +43,14 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
       folder: Work dir of the run.
 
     Returns:
-      The row, ready for JSON. ``corpus`` describes the text that a language model was
-      evaluated on; ``lengths`` are the rows of its ``length_extension.jsonl``, empty if
-      it was not measured by length.
+      The row, ready for JSON. A config need not have ``experiment``, ``variant`` and
+      ``paper``: the name is then that of the directory. ``corpus`` describes the text
+      that a language model was evaluated on; ``lengths`` are the rows of its
+      ``length_extension.jsonl``, empty if it was not measured by length.
 
     Raises:
       ValueError: The run is neither finished nor stopped early, or it is not evaluated,
-        or not since its last step.
+        or not since its last step, or a file of it is damaged.
       FileNotFoundError: The directory holds no run.
     """
     config, evaluation = folder.config(), folder.read("evaluation.json")
@@ -76,19 +78,25 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
                 f"{last_step(lines)}; run again `ssm-jax evaluate "
                 f"--workdir={folder.path}{options}`."
             )
-    metric = next(name for name in METRICS if name in evaluation)
+    metric = next((name for name in METRICS if name in evaluation), None)
+    if metric is None or not {"split", "step"} <= evaluation.keys():
+        raise ValueError(
+            f"`{folder.path / 'evaluation.json'}` must hold split, step and one of "
+            f"{', '.join(METRICS)}, got {', '.join(evaluation) or 'none'}; run again "
+            f"`ssm-jax evaluate --workdir={folder.path}`."
+        )
     run = folder.read("run.json") or {}
     # The date of the evaluation: a run may have been trained days before.
     written = (folder.path / "evaluation.json").stat().st_mtime
     return {
-        "experiment": config.experiment,
-        "variant": config.variant,
+        "experiment": config.get("experiment") or folder.path.name,
+        "variant": config.get("variant") or "",
         "seed": config.training.seed,
         "metric": f"{evaluation['split']} {metric}",
         "value": evaluation[metric],
         # The paper on DLR reports this one of a regression.
         **{name: evaluation[name] for name in ("r2_batch",) if name in evaluation},
-        "paper": config.paper,
+        "paper": config.get("paper"),
         "best_step": evaluation["step"],
         "baseline": evaluation.get("baseline"),
         "steps": config.training.steps,
@@ -126,7 +134,8 @@ def check_seeds(folders: Sequence[WorkDir], rows: Sequence[Row]) -> None:
 
     Raises:
       ValueError: Two runs of one experiment and variant differ in another field than
-        ``training.seed`` and ``task.data_dir``, or have the same seed.
+        ``training.seed`` and ``task.data_dir``, or in their data, or have the same
+        seed.
     """
     first: dict[tuple[str, str], WorkDir] = {}
     of_seed: dict[tuple[str, str, int], WorkDir] = {}
@@ -141,6 +150,13 @@ def check_seeds(folders: Sequence[WorkDir], rows: Sequence[Row]) -> None:
                 f"`workdirs` of {line[0]} must differ only in `{SEED}`, got "
                 f"{other.path} and {folder.path}, where {changes}; report them one by "
                 "one."
+            )
+        ours, theirs = folder.data()[-1:], other.data()[-1:]
+        if ours and theirs and not same(*ours, *theirs):
+            raise ValueError(
+                f"`workdirs` of {line[0]} must be trained on the same data, got "
+                f"{other.path} on {describe(*theirs)}, and {folder.path} on "
+                f"{describe(*ours)}; report them one by one."
             )
         other = of_seed.setdefault((*line, row["seed"]), folder)
         if other is not folder:
@@ -238,13 +254,31 @@ def main(argv):
     # After all rows, so that an unfinished run is reported before anything is drawn.
     if flags.FLAGS.figures:
         for folder, row in zip(folders, rows, strict=True):
-            print(*draw(folder, row), sep="\n")
+            if folder.may_write():
+                print(*draw(folder, row), sep="\n")
     print(tables.results(rows), tables.by_length(rows), sep="\n", end="")
     print(forecast_table.by_step(rows), end="")
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:
-    """Returns the lines of a JSONL file, or none if it does not exist."""
+    """Returns the lines of a JSONL file, or none if it does not exist.
+
+    Raises:
+      ValueError: A line is no JSON object; the error says which.
+    """
     if not path.exists():
         return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    found = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            values = parse_json(line.decode())
+        except ValueError as error:
+            values = error
+        if not isinstance(values, dict):
+            got = " ".join(str(values).split())[:80]
+            raise ValueError(
+                f"`{path}` must hold a JSON object in each line, got in line {number}: "
+                f"{got}; remove it, and run again what writes it."
+            )
+        found.append(values)
+    return found

@@ -1,8 +1,8 @@
 """Summaries of runs over seeds: means, standard errors and notes.
 
 A note is added to a result that is not better than its trivial baseline, to one that
-differs from the best comparable result by less than `ERRORS` standard errors, and to
-one that is stale.
+differs from the best comparable result by less than `ERRORS` standard errors, to one of
+other data than it was trained on, and to one that is stale.
 """
 
 import itertools
@@ -118,6 +118,8 @@ class Summary:
           others: All results; it is compared to those of the same `kind`.
         """
         notes = [f"stale: {self.stale}"] if self.stale else []
+        if any(row.get("changed_data") for row in self.rows):
+            notes.append("evaluated on other data than those of the training")
         error = ERRORS * (self.error or 0.0)
         if self._baseline and self.baseline is not None:
             name, falls = self._baseline["name"], self.metric.endswith("perplexity")

@@ -9,14 +9,16 @@ one after the other, in directories of their own below ``--workdir``. Overrides
 sweep: finished runs are skipped. At the end it prints a table with the mean and
 the standard deviation over the values of ``training.seed``, the best in validation
 first, draws it to ``sweep.png`` and ``sweep.pdf`` in ``--workdir``, and writes
-``sweep.csv`` there, with a line for each run. A run whose loss is not finite is counted
-there, the others continue, the exit status is 1, and the next call tries it again.
+``sweep.csv`` there, with a line for each run. A run that fails, as with a loss that is
+not finite, is counted there, the others continue, the exit status is 1, and the next
+call tries it again.
 
 ``--slurm=FILE`` trains nothing and writes the script of a Slurm job array, in which
 each job is the run of one index (``--row``). When they have ended, the command without
 ``--slurm`` prints the table.
 """
 
+import os
 import re
 import shlex
 import sys
@@ -30,14 +32,18 @@ from matplotlib.figure import Figure
 from ssm_jax import plots
 from ssm_jax.cli import report, sweep_table
 from ssm_jax.cli.config_file import define_config, set_data_dir
+from ssm_jax.cli.data import define_data
+from ssm_jax.cli.errors import USER_ERRORS
 from ssm_jax.cli.grid import SEED, Cell, cells
 from ssm_jax.cli.outputs import check_writable
 from ssm_jax.cli.summary import Row, Summary, name_of
-from ssm_jax.config import changed_fields, packages_of
+from ssm_jax.config import build, changed_fields, packages_of
 from ssm_jax.evaluation import evaluate_run
+from ssm_jax.files import replaced
+from ssm_jax.tasks.fingerprint import fingerprint_of
 from ssm_jax.training import WorkDir, train
 from ssm_jax.training.start import build_parts
-from ssm_jax.training.stopping import best_step, is_finished
+from ssm_jax.training.stopping import best_step, is_finished, last_step
 
 
 def define_flags() -> None:
@@ -45,7 +51,7 @@ def define_flags() -> None:
     define_config()
     flags.DEFINE_string("workdir", None, "Directory of the work dirs.", required=True)
     flags.DEFINE_multi_string("grid", [], "FIELD=VALUE,VALUE,... of the config.")
-    flags.DEFINE_string("data_dir", None, "Directory of prepared data sets.")
+    define_data("Directory of prepared data sets.")
     flags.DEFINE_integer("row", None, "Do only the run of this index.", lower_bound=0)
     flags.DEFINE_string("slurm", None, "Write a Slurm array script to this file.")
 
@@ -68,7 +74,10 @@ def main(argv):
     check_writable("slurm", values.slurm)
     if values.slurm:
         Path(values.workdir).mkdir(parents=True, exist_ok=True)
-        Path(values.slurm).write_text(slurm_script(line, len(runs), values.workdir))
+        script = slurm_script(line, len(runs), values.workdir)
+        with replaced(Path(values.slurm)) as file:
+            # As bytes: words of the command line need not be UTF-8.
+            file.write(os.fsencode(script))
         print(f"{values.slurm}: {len(runs)} runs; `sbatch {values.slurm}` starts them")
         return
     if values.row is not None:
@@ -77,48 +86,62 @@ def main(argv):
                 f"`--row` must be below {len(runs)}, the number of runs, got "
                 f"{values.row}; they are counted from 0."
             )
-        do(runs[values.row])
+        do(runs[values.row], values.allow_changed_data)
         return
     results = []
     for index, cell in enumerate(runs):
         logging.info("run %d of %d: %s", index + 1, len(runs), cell.workdir)
         try:
-            row = do(cell)
-        except FloatingPointError as error:
-            logging.error("%s: %s", cell.workdir, error)
+            row = do(cell, values.allow_changed_data)
+        except Exception as error:
+            # The others go on after any error. One that is a bug shows where it is.
+            bug = not isinstance(error, USER_ERRORS)
+            logging.error("%s: %s", cell.workdir, error, exc_info=bug)
             row = None
         results.append((cell.values, row))
         # The compiled functions of a run serve no other.
         jax.clear_caches()
     print(sweep_table.of_sweep(results), end="")
     root = Path(values.workdir)
+    root.mkdir(parents=True, exist_ok=True)  # No run may have begun.
     sweep_table.write_csv(root / "sweep.csv", runs, results)
     if figure := sweep_figure(results):
         print(*plots.save(figure, root / "sweep.png"), sep="\n")
     return any(row is None for _, row in results)
 
 
-def do(cell: Cell) -> Row:
+def do(cell: Cell, allow_changed_data: bool = False) -> Row:
     """Trains and evaluates a run, unless that is done.
 
     Args:
       cell: The run.
+      allow_changed_data: Whether it may have been trained, or evaluated, on other data
+        than there are now.
 
     Returns:
       Its row in tables, with the metric in validation at the evaluated step as
       ``validation``.
 
     Raises:
-      ValueError: The work dir is that of another config, or in use.
+      ValueError: The work dir is that of another config, or in use, or the data
+        changed.
       FloatingPointError: The loss is not finite.
     """
     work = WorkDir(cell.workdir)
     if is_done(cell):
         logging.info("finished before: %s", cell.workdir)
+        # Runs on other data are not compared with the further ones.
+        data = fingerprint_of(build(cell.config.task, "config.task"))
+        step = last_step(work.metrics())
+        work.check_data(data, step, allow_changed=allow_changed_data)
     else:
-        train(cell.config, str(cell.workdir))
-        # The experiment names its classes itself, so that they may be run.
-        evaluate_run(cell.workdir, packages=packages_of(cell.config))
+        train(cell.config, str(cell.workdir), allow_changed_data=allow_changed_data)
+        evaluate_run(
+            cell.workdir,
+            # The experiment names its classes itself, so that they may be run.
+            packages=packages_of(cell.config),
+            allow_changed_data=allow_changed_data,
+        )
     row = report.row_of(work)
     name = f"validation/{row['metric'].split()[-1]}"
     lines = {line["step"]: line for line in work.metrics() if name in line}
@@ -181,7 +204,19 @@ def slurm_script(argv: list[str], n_runs: int, root: str) -> str:
       argv: The command line of the sweep.
       n_runs: Number of runs.
       root: Directory of the work dirs, where Slurm writes the output of jobs too.
+
+    Raises:
+      ValueError: The path of ``root`` has a line break, after which the line of an
+        option would be a command.
     """
+    folder = str(Path(root).absolute())
+    if not folder.isprintable():
+        raise ValueError(
+            "`--workdir` must be a path of printable characters for a script, got "
+            f"{folder!r}; give another."
+        )
+    # Slurm replaces what follows a percent sign.
+    output = shlex.quote(folder.replace("%", "%%") + "/slurm-%A_%a.out")
     words = []
     for word, previous in zip(argv[1:], ["", *argv[1:]], strict=False):
         # `--slurm FILE` may be two words.
@@ -193,7 +228,7 @@ def slurm_script(argv: list[str], n_runs: int, root: str) -> str:
     return f"""#!/bin/bash
 #SBATCH --job-name=sweep
 #SBATCH --array=0-{n_runs - 1}
-#SBATCH --output={shlex.quote(f"{Path(root).absolute()}/slurm-%A_%a.out")}
+#SBATCH --output={output}
 # Options of the cluster, as --partition and --gpus, are given to sbatch or added here.
 
 set -e

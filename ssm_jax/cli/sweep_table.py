@@ -20,7 +20,7 @@ def of_sweep(results: Sequence[Result]) -> str:
     Args:
       results: The values of each run and its row, as `ssm_jax.cli.report.row_of`
         returns it, with the same metric in validation as ``validation``; None in place
-        of a row for a run whose loss was not finite.
+        of a row for a run that failed.
 
     Returns:
       The table. Runs that differ only in ``training.seed`` share a line: the mean and,
@@ -44,7 +44,7 @@ def of_sweep(results: Sequence[Result]) -> str:
         )
         lines.append((_rank(kept, name), cells))
     results_of = f"validation {name}", metric, "baseline"
-    head = (*fields, *results_of, "seconds", "seeds", "not finite")
+    head = (*fields, *results_of, "seconds", "seeds", "failed")
     # By validation, because a choice by the test split would be part of the training.
     ordered = [cells for _, cells in sorted(lines, key=lambda line: line[0])]
     return markdown([head, *ordered])
@@ -56,8 +56,8 @@ def write_csv(path: Path, cells: Sequence[Cell], results: Sequence[Result]) -> N
     Args:
       path: The file.
       cells: The runs.
-      results: Their values and rows, as for `of_sweep`. The results of a run whose loss
-        was not finite are left empty.
+      results: Their values and rows, as for `of_sweep`. Those of a run that failed are
+        left empty.
     """
     kept = "validation", "metric", "value", "best_step", "seconds"
     with path.open("w", newline="") as file:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 import statistics
 from collections.abc import Sequence
 
@@ -88,7 +89,18 @@ def by_length(rows: Sequence[Row]) -> str:
 
 
 def markdown(cells: Sequence[Sequence[str]]) -> str:
-    """Returns a Markdown table; the first row is the header."""
+    r"""Returns a Markdown table; the first row is the header.
+
+    Cells may hold names from files, so that nothing in them ends a cell, is HTML, or is
+    a control sequence of the terminal.
+
+    Example:
+      >>> print(markdown([["a", "b"], ["1|2", "<script>"]]).strip())
+      | a    | b           |
+      |------|-------------|
+      | 1\|2 | &lt;script> |
+    """
+    cells = [[*map(plain_text, line)] for line in cells]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "| " + " | ".join(f"{c:{w}}" for c, w in zip(line, widths, strict=True)) + " |"
@@ -96,6 +108,12 @@ def markdown(cells: Sequence[Sequence[str]]) -> str:
     ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines) + "\n"
+
+
+def plain_text(cell: str) -> str:
+    """Escapes what means more than its text in Markdown or on a terminal."""
+    cell = "".join(c if c.isprintable() else " " for c in cell)
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", cell).replace("|", "\\|")
 
 
 def _result(summary, notes):
@@ -112,7 +130,7 @@ def _result(summary, notes):
         str(row["steps"]),
         f"{statistics.mean(row['seconds'] for row in summary.rows):.0f}",
         summary.device,
-        row["commit"] or "",
+        str(row["commit"] or ""),
         row["date"],
         notes,
     )

@@ -18,6 +18,7 @@ MPI, and on Cloud TPU these three are not needed. They share the work dir. If on
 lost, the others end with status 134 within the seconds of ``--heartbeat_timeout``.
 
 ``--compile_cache=DIR`` keeps compiled programs, so that a restart need not compile.
+They are run as they are: nobody else should write there.
 
 ``--dry_run`` trains nothing and needs no work dir: it prints the parameters, memory and
 operations of a step and the first batch, and ``--picture=FILE`` draws that batch.
@@ -28,6 +29,7 @@ from absl import flags, logging
 from ml_collections import config_flags
 
 from ssm_jax.cli.config_file import define_config, set_data_dir
+from ssm_jax.cli.data import define_data
 from ssm_jax.cli.outputs import PICTURES, check_writable
 from ssm_jax.cli.processes import connect, define_processes, ending_alone
 from ssm_jax.training import train
@@ -41,9 +43,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "workdir", None, "Work dir of a new run, or of one to continue."
     )
-    flags.DEFINE_string(
-        "data_dir", None, "Directory of prepared data sets (default: TFDS's own)."
-    )
+    define_data("Directory of prepared data sets (default: TFDS's own).")
     flags.DEFINE_list("writers", [], f"Of {', '.join(WRITERS)}: metrics go there too.")
     flags.DEFINE_list("profile_steps", [], "First and last step of a trace.")
     flags.DEFINE_bool("debug_nans", False, "Find the operation that makes a NaN.")
@@ -93,6 +93,7 @@ def main(argv):
             workdir,
             writers=flags.FLAGS.writers,
             profile_steps=_two_steps(flags.FLAGS.profile_steps),
+            allow_changed_data=flags.FLAGS.allow_changed_data,
         )
     logging.info("trained: %s, in %s", measured, workdir)
 

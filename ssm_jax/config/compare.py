@@ -16,6 +16,7 @@ MAY_CHANGE = (
     "training.log_every",
     "training.evaluate_every",
     "optimizer.schedule_steps",
+    "optimizer.decay_steps",
 )
 """Fields of a config that may differ between two starts of a run.
 
@@ -162,7 +163,7 @@ def packages_of(config: Config) -> list[str]:
 
 def _addresses(config: Config) -> Iterator[tuple[str, str]]:
     """Yields the path and the value of all addresses of classes in a config."""
-    for path, value in flatten(config).items():
+    for path, value in _leaves(config, ""):
         if path.rpartition(".")[-1] == CLASS:
             yield path, str(value)
 
@@ -177,10 +178,15 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, ConfigDict):
         for key in value:
             yield from _leaves(value[key], f"{path}.{key}".lstrip("."))
-    elif isinstance(value, tuple) and any(
-        isinstance(item, ConfigDict | FieldReference) for item in value
-    ):
+    elif isinstance(value, tuple | list) and any(map(_holds_spec, value)):
         for i, item in enumerate(value):
             yield from _leaves(item, f"{path}[{i}]")
     else:
         yield path, value
+
+
+def _holds_spec(value: Any) -> bool:
+    """Whether a value is or holds something that `build` builds, however deep."""
+    if isinstance(value, tuple | list):
+        return any(map(_holds_spec, value))
+    return isinstance(value, ConfigDict | FieldReference)

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import inspect
-import json
 import re
 import sys
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 from ml_collections import ConfigDict, FieldReference
 
 from ssm_jax.config.values import SCALARS, converted, nearest, shown
+from ssm_jax.files import parse_json
 
 Config = Any
 """A ConfigDict. As `Any`, because type checkers treat attributes of a ConfigDict as
@@ -36,7 +36,9 @@ def spec(cls: type, /, **fields: Any) -> Config:
         experiment. Its address is stored under the key ``cls``, as ``"module:Name"``.
       **fields: Fields of ``cls``: numbers, strings, None, specs, dataclass instances
         (converted to specs), tuples of these, or references to fields of other specs,
-        which follow overrides: ``spec(Head, d_output=task.get_ref("n_shifts"))``.
+        such as ``spec(Head, d_output=task.get_ref("n_shifts"))``. A field given by a
+        reference follows the other field until it is set itself, which does not change
+        the other one.
 
     Returns:
       A ConfigDict of the address and the fields; lists are converted to tuples.
@@ -130,15 +132,16 @@ def from_json(text: str) -> Config:
       that were serialized.
 
     Raises:
-      ValueError: ``text`` is not a JSON object.
+      ValueError: ``text`` is not a JSON object, or is nested too deeply.
 
     Example:
       >>> from_json('{"betas": [0.9, 0.99]}').betas
       (0.9, 0.99)
     """
     try:
-        config = _with_tuples(json.loads(text))
-    except json.JSONDecodeError as error:
+        config = _with_tuples(parse_json(text))
+    # A ConfigDict has no keys such as `__class__`.
+    except (ValueError, AttributeError, KeyError) as error:
         raise ValueError(f"`text` must be JSON, got an error: {error}.") from error
     if not isinstance(config, ConfigDict):
         raise ValueError(f"`text` must be a JSON object, got {shown(config)}.")
@@ -205,7 +208,7 @@ def _entry(value: Any, annotation: Any, path: str) -> Any:
     """Checks a value of a spec and makes it overridable by any value of its type."""
     value = converted(_plain(value, path), annotation, path)
     typed = annotation in SCALARS or get_origin(annotation) in (tuple, Literal)
-    if typed or isinstance(value, ConfigDict | FieldReference):
+    if typed or isinstance(value, ConfigDict):
         return value
     # A flag accepts only values of the type of the field, so None would allow nothing
     # else; with `object` it accepts any literal.
@@ -214,8 +217,12 @@ def _entry(value: Any, annotation: Any, path: str) -> Any:
 
 def _plain(value: Any, path: str) -> Any:
     """Converts lists to tuples and dataclasses to specs; rejects other types."""
-    if type(value) in SCALARS or isinstance(value, ConfigDict | FieldReference):
+    if type(value) in SCALARS or isinstance(value, ConfigDict):
         return value
+    if isinstance(value, FieldReference):
+        # The reference itself would be one field under two names: to set either would
+        # set both. One that refers to it follows, and can be set on its own.
+        return FieldReference(value)
     if isinstance(value, tuple | list):
         return tuple(_plain(item, f"{path}[{i}]") for i, item in enumerate(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -51,7 +51,7 @@ def next_forecast(restored: Restored) -> np.ndarray:
     """Returns the forecast of the steps that follow the last row of the file.
 
     Columns are normalised by the rows of the train split, so the file must be the one
-    that the model was trained on: new rows need a new run.
+    that the model was trained on, as `restore` checks: new rows need a new run.
 
     Args:
       restored: A model of a `SeriesTask` without classes.

@@ -68,6 +68,8 @@ class GenerationState:
             state = serialization.from_state_dict(expected, fields["state"])
         except Exception as error:  # msgpack raises errors of many types
             raise _mismatch(path, repr(error)) from error
+        if tokens.ndim != 1 or tokens.dtype.kind != "i":
+            raise _mismatch(path, f"tokens {tokens.dtype}{list(tokens.shape)}")
         for leaf, like in zip(*map(jax.tree.leaves, (state, expected)), strict=True):
             if (leaf.shape, leaf.dtype) != (like.shape, like.dtype):
                 got = f"{leaf.dtype}{list(leaf.shape)} instead of {like}"

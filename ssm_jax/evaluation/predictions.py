@@ -62,7 +62,7 @@ def predictions(
     step, size = parallel.prediction_step(run), training.batch_size
     variables = dict(restored.variables)
     params = variables.pop("params")
-    carry = parallel.split(carried_in_evaluation(restored.model, training))
+    carry = parallel.place_carry(carried_in_evaluation(restored.model, training))
     parts = []
     for index in range(n_evaluated(task, split, size, limit)):
         batch = task.batch(split, index, size, training.seed)

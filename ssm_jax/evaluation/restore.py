@@ -13,6 +13,7 @@ from flax.core import meta
 from ssm_jax.config import build, check_packages
 from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task
+from ssm_jax.tasks.fingerprint import fingerprint_of
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.checkpointing import CheckpointError
 from ssm_jax.training.loop import TrainConfig
@@ -31,6 +32,7 @@ class Restored:
       task: The task that the model was trained on.
       training: The training configuration.
       step: The training step of the checkpoint.
+      changed_data: Whether the data are others than at that step.
     """
 
     model: nn.Module
@@ -38,6 +40,7 @@ class Restored:
     task: Task
     training: TrainConfig
     step: int
+    changed_data: bool = False
 
     @property
     def text(self) -> TextFolder:
@@ -60,6 +63,7 @@ def restore(
     *,
     data_dir: str | None = None,
     packages: Collection[str] = (),
+    allow_changed_data: bool = False,
 ) -> Restored:
     """Restores a model from the work dir of its run, on any number of devices.
 
@@ -70,6 +74,8 @@ def restore(
       data_dir: Data directory of the task, if it has moved since the run.
       packages: Names of the packages beside ssm_jax whose classes the run may name.
         Their modules are imported, and so run; those of other packages are not.
+      allow_changed_data: Whether data that changed since the run are a warning, and no
+        error; see `ssm_jax.tasks.fingerprint`. Data that are not there are neither.
 
     Returns:
       The model, its variables and its task.
@@ -79,8 +85,8 @@ def restore(
       CheckpointError: The checkpoint does not exist, is corrupt, or was saved with
         another config than that of the work dir.
       ValueError: ``which`` is not valid, the run names a class of a package that is not
-        in ``packages``, or it was written by a version of ssm_jax with other class
-        names; the error names the version that reads it.
+        in ``packages``, its data changed, or it was written by a version of ssm_jax
+        with other class names; the error names the version that reads it.
     """
     step = _step_number(which)
     work = WorkDir(workdir)
@@ -93,9 +99,6 @@ def restore(
     target = jax.eval_shape(lambda: _variables(model, task.spec))
     target = {"params": target.pop("params"), "model_state": target}
     training = build(config.training, "config.training")
-    # The average of the parameters is what was evaluated in validation.
-    params = "params" if training.ema is None else "ema"
-    target[params] = target.pop("params")
     checkpoints = work.open_checkpoints(task.spec)
     if which == "best":
         step = checkpoints.best_step
@@ -104,9 +107,25 @@ def restore(
                 "`which` must be 'latest' or a step where no step has a finite metric "
                 f"in validation, got 'best' of {work.path}."
             )
+    step = checkpoints.usable_step() if step is None else step
+    # An average of the parameters is what was evaluated in validation.
+    params = "ema" if "ema" in checkpoints.keys(step) else "params"
+    target[params] = target.pop("params")
     restored = checkpoints.restore(target, step=step)
+    changed = work.check_data(
+        _data_of(task), restored.step, allow_changed=allow_changed_data
+    )
     variables = {"params": restored.state[params], **restored.state["model_state"]}
-    return Restored(model, variables, task, training, restored.step)
+    return Restored(model, variables, task, training, restored.step, changed)
+
+
+def _data_of(task):
+    """The fingerprint of the data of a task; None if they are not there."""
+    try:
+        return fingerprint_of(task)
+    except (OSError, ValueError):
+        # A model may be used without its data; who reads them is told what is wrong.
+        return None
 
 
 def _step_number(which: object) -> int | None:

@@ -1,8 +1,9 @@
 """Evaluation of a run from its work dir: metrics, arrays for figures, length curves."""
 
+import contextlib
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,13 +57,15 @@ def evaluate_run(
     split: Split = "test",
     data_dir: str | None = None,
     packages: Collection[str] = (),
+    allow_changed_data: bool = False,
     predictions_file: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
     """Evaluates the model of a run on a split.
 
     The whole split is evaluated; ``evaluation_batches`` of the training configuration
     applies to endless splits only. Metrics are written to ``evaluation.json`` in the
-    work dir, and arrays for figures to ``inspection.npz``.
+    work dir, and arrays for figures to ``inspection.npz``. If the work dir is
+    read-only, a warning is logged, and they are returned alone.
 
     Args:
       workdir: Work dir of the run.
@@ -70,27 +73,36 @@ def evaluate_run(
       split: The split.
       data_dir: Data directory of the task, if it has moved since the run.
       packages: Packages whose classes the run may name; see `restore`.
+      allow_changed_data: Whether the data may have changed; see `restore`.
       predictions_file: The ``.npz`` file to write the predictions of every example to;
         see `predictions`. None means none.
 
     Returns:
       The metrics with ``step`` and ``split``; ``logged_step``, the last step that the
       run had logged; ``baseline``, the result of `trivial_baseline` on the same
-      batches; for text ``corpus``, the result of `corpus`; and for a forecast
-      ``forecast``, that of `forecast_errors`.
+      batches; for text ``corpus``, the result of `corpus`; for a forecast ``forecast``,
+      that of `forecast_errors`; and ``changed_data``, True if the data are others than
+      those of the training.
 
     Raises:
       FileNotFoundError: The work dir holds no run, or the data are missing.
       CheckpointError: The checkpoint does not exist or is corrupt.
       ValueError: ``which`` is not valid, predictions of the train split are asked for,
-        or there are several processes.
+        the data changed, or there are several processes.
     """
     check_one_process()
     work = WorkDir(workdir)
     # Before the checkpoint: a run that takes steps meanwhile is to be evaluated again.
     logged = last_step(work.metrics())
-    restored = restore(workdir, which, data_dir=data_dir, packages=packages)
+    restored = restore(
+        workdir,
+        which,
+        data_dir=data_dir,
+        packages=packages,
+        allow_changed_data=allow_changed_data,
+    )
     training, task = restored.training, restored.task
+    writable = work.may_write()
     endless = task.n_examples(split) is None
     limit = training.evaluation_batches if endless else None
     # All local devices if they divide the batch evenly, otherwise one.
@@ -125,16 +137,22 @@ def evaluate_run(
     )
     result = {"split": split, "step": restored.step, "logged_step": logged}
     result |= {**measured, "baseline": baseline}
+    if restored.changed_data:
+        result["changed_data"] = True
     if isinstance(task, TextFolder):
         result["corpus"] = corpus(task, split)
+    panel = None
     if isinstance(task, SeriesTask) and task.classes is None:
         found = forecasts(restored, split)
         result["forecast"] = forecast_errors(found)
         panel = forecast_panel(task, split, found)
-        write_arrays(work.path / FORECAST_FILE, panel)
-    # First, so that an error of what is drawn loses no metric.
-    work.write("evaluation.json", result)
-    inspect(restored, work.path / "inspection.npz", split)
+    if writable:
+        with _logged_if_not_written(work, result):
+            if panel is not None:
+                write_arrays(work.path / FORECAST_FILE, panel)
+            # First, so that an error of what is drawn loses no metric.
+            work.write("evaluation.json", result)
+            inspect(restored, work.path / "inspection.npz", split)
     return result
 
 
@@ -147,6 +165,7 @@ def evaluate_lengths(
     max_tokens: int = 2**19,
     data_dir: str | None = None,
     packages: Collection[str] = (),
+    allow_changed_data: bool = False,
 ) -> list[dict[str, Any]]:
     """Measures the loss of a language model by window length; see `losses_by_length`.
 
@@ -154,7 +173,8 @@ def evaluate_lengths(
     order of the text, measured at the maximum length only, because the loss is the same
     at every length; and states carried over between shuffled windows. Windows are
     distributed evenly over the documents of the split; states are carried within a span
-    (`Spans`). The rows are written to ``length_extension.jsonl`` in the work dir.
+    (`Spans`). The rows are written to ``length_extension.jsonl`` in the work dir, if it
+    is not read-only.
 
     Args:
       workdir: Work dir of the run.
@@ -165,6 +185,7 @@ def evaluate_lengths(
         of the maximum length is evaluated.
       data_dir: Data directory of the text, if it has moved since the run.
       packages: Packages whose classes the run may name; see `restore`.
+      allow_changed_data: Whether the data may have changed; see `restore`.
 
     Returns:
       One row per evaluation and length, a dict with
@@ -181,14 +202,21 @@ def evaluate_lengths(
       For a single document ``error``, ``interval`` and ``extends`` are None.
 
     Raises:
-      ValueError: The run is not of a language model, a length does not fit, or there
-        are several processes.
+      ValueError: The run is not of a language model, a length does not fit, the data
+        changed, or there are several processes.
     """
     check_one_process()
     work = WorkDir(workdir)
     logged = last_step(work.metrics())
-    restored = restore(workdir, which, data_dir=data_dir, packages=packages)
+    restored = restore(
+        workdir,
+        which,
+        data_dir=data_dir,
+        packages=packages,
+        allow_changed_data=allow_changed_data,
+    )
     task, trained = restored.text, restored.text.length
+    writable = work.may_write()
     text, known = task.text(split), corpus(task, split)
     rows = []
     for start, order in WAYS:
@@ -214,8 +242,20 @@ def evaluate_lengths(
         rows += [way | _row(each, known) | of_all for each in found]
     # Written at the end, so that an interrupted evaluation keeps the previous file.
     lines = "".join(json.dumps(row) + "\n" for row in rows)
-    write_text(work.path / LENGTHS_FILE, lines)
+    if writable:
+        with _logged_if_not_written(work, rows):
+            write_text(work.path / LENGTHS_FILE, lines)
     return rows
+
+
+@contextlib.contextmanager
+def _logged_if_not_written(work: WorkDir, result: object) -> Iterator[None]:
+    """Logs a result that a full disk, or the like, keeps from being written."""
+    try:
+        yield
+    except OSError:
+        logging.error("not written to %s: %s", work.path, json.dumps(result))
+        raise
 
 
 def _extends(found: Sequence[LossAtLength], trained: int) -> str | None:

@@ -3,16 +3,19 @@
 Requires the package ``safetensors`` (extra ``[interop]``) and no other framework.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
+from flax import traverse_util
 from flax.core import meta
 
+from ssm_jax.fields import Depth, PositiveInt, check_value
 from ssm_jax.layers import Mamba
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import SelectiveSSM
@@ -30,6 +33,21 @@ _FIXED = {
     "tie_word_embeddings": True,
     "layer_norm_epsilon": 1e-5,
 }
+
+# Fields that are read; the last has a default.
+_READ = {
+    "vocab_size": PositiveInt,
+    "hidden_size": PositiveInt,
+    "state_size": PositiveInt,
+    "num_hidden_layers": Depth,
+    "expand": PositiveInt,
+    "conv_kernel": PositiveInt,
+    "time_step_rank": PositiveInt | Literal["auto"],
+}
+
+_FLOATS = ("F64", "F32", "F16", "BF16")
+_EMBEDDING, _TABLE = "backbone.embeddings.weight", ("encoder", "table", "embedding")
+_TIED = "lm_head.weight"
 
 _LAYER = {
     "norm.weight": ("norm", "rms", "scale"),
@@ -60,48 +78,36 @@ def load_mamba(
 
     Raises:
       FileNotFoundError: A file does not exist.
-      ValueError: The config describes another model, or the weights do not fit it.
+      ImportError: The package ``safetensors`` is not installed.
+      ValueError: The config is damaged, lacks a field or describes another model, or
+        the weights are damaged, do not fit it, are in two files, or are no finite
+        floating-point numbers in float32.
 
     References:
       Gu and Dao, `Mamba: Linear-Time Sequence Modeling with Selective State Spaces
       <https://arxiv.org/abs/2312.00752>`_, 2023
     """
-    # Imported here, because the package is optional.
-    from safetensors.numpy import load_file
-
     folder = Path(folder)
-    model = _model(json.loads((folder / CONFIG).read_text()), folder)
+    package, model = _package(), _model(_read_config(folder / CONFIG), folder)
+    # Large models are published in several files.
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise FileNotFoundError(
             f"`folder` must hold .safetensors files, got none in {folder}; older "
             "checkpoints are pickles, which `transformers` can convert."
         )
-    # Large models are published in several files, whose names do not overlap.
-    weights = {name: array for file in files for name, array in load_file(file).items()}
-    weights.pop("lm_head.weight", None)  # tied: a copy of the embedding table
-    params = _template(model)
-    paths = _paths(model.n_layers)
-    if weights.keys() != paths.keys():
-        different = sorted(weights.keys() ^ paths.keys())
-        raise ValueError(
-            f"`folder` must hold the weights of {model.n_layers} layers of Mamba, got "
-            f"missing or unexpected weights {different[:3]} in {folder}."
-        )
-    for name, path in paths.items():
-        *parents, last = path
-        parent = params
-        for key in parents:
-            parent = parent[key]
-        # Published weights may be in bfloat16 or float16; parameters are float32.
-        value = _from_hf(name, weights[name].astype(np.float32))
-        if value.shape != parent[last].shape:
-            raise ValueError(
-                f"`folder` must hold {parent[last].shape} for {name}, as its config "
-                f"says, got {value.shape} in {folder}."
-            )
-        parent[last] = value
-    return model, {"params": params}
+    with contextlib.ExitStack() as stack:
+        opened: dict[str, Any] = {}
+        for file in files:
+            weights = stack.enter_context(_opened(package, file))
+            for name in weights.keys():
+                if name in opened:
+                    raise ValueError(
+                        f"`folder` must hold each weight once, got {name} in {file} "
+                        f"and in another file of {folder}; remove one of them."
+                    )
+                opened[name] = weights
+        return model, {"params": _params(model, opened, folder)}
 
 
 def save_mamba(
@@ -116,11 +122,10 @@ def save_mamba(
         if missing.
 
     Raises:
+      ImportError: The package ``safetensors`` is not installed.
       ValueError: The format cannot represent the model.
     """
-    from safetensors.numpy import save_file
-
-    config = _config(model)
+    package, config = _package(), _config(model)
     # Converting back detects every field that the format cannot represent.
     if _model(config, Path(folder)) != model:
         raise ValueError(
@@ -130,16 +135,108 @@ def save_mamba(
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {}
-    for name, path in _paths(model.n_layers).items():
-        value: Any = variables["params"]
-        for key in path:
-            value = value[key]
-        # safetensors writes the buffer of an array and ignores its strides.
-        arrays[name] = np.ascontiguousarray(_to_hf(name, np.asarray(value)))
+    # safetensors writes the buffer of an array and ignores its strides.
+    params = traverse_util.flatten_dict(variables["params"])
+    arrays = {
+        name: np.ascontiguousarray(_to_hf(name, np.asarray(params[path])))
+        for name, path in _paths(model.n_layers).items()
+    }
     # `transformers` refuses files whose metadata do not name the framework.
-    save_file(arrays, folder / WEIGHTS, metadata={"format": "pt"})
+    package.numpy.save_file(arrays, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+
+
+def _package() -> Any:
+    # Imported here, because the package is optional.
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError as error:
+        raise ImportError(
+            "`safetensors` must be installed for weights of Hugging Face, got none; "
+            "`pip install ssm_jax[interop]` installs it."
+        ) from error
+    return safetensors
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Reads a Hugging Face config and checks the fields that are read of it."""
+    try:
+        config = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise _bad_config(path, " ".join(str(error).split())) from error
+    if not isinstance(config, dict):
+        raise _bad_config(path, f"a {type(config).__name__}")
+    config = {"time_step_rank": "auto"} | config
+    for name, annotation in _READ.items():
+        if name not in config:
+            raise _bad_config(path, f"no {name}")
+        try:
+            check_value(name, config[name], annotation)
+        except ValueError as error:
+            raise _bad_config(path, f"{name} = {config[name]!r:.80}") from error
+    return config
+
+
+def _bad_config(path, got):
+    return ValueError(
+        "`folder` must hold the config of a Mamba, an object of the positive integers "
+        f"{', '.join(_READ)}, got {got} in {path}; `save_pretrained` writes it."
+    )
+
+
+@contextlib.contextmanager
+def _opened(package, file):
+    """Opens a file of weights, of which the header alone is read."""
+    try:
+        with package.safe_open(file, framework="numpy") as weights:
+            yield weights
+    except package.SafetensorError as error:
+        raise ValueError(
+            f"`folder` must hold whole .safetensors files, got {file}: {error}; copy "
+            "it again."
+        ) from error
+
+
+def _params(model, opened, folder):
+    """The parameters of a model from the files that have them, by name."""
+    # A copy of the embedding table, which is also the readout.
+    tied = {_TIED} & opened.keys()
+    paths = _paths(model.n_layers)
+    if opened.keys() - tied != paths.keys():
+        different = sorted((opened.keys() - tied) ^ paths.keys())
+        raise ValueError(
+            f"`folder` must hold the weights of {model.n_layers} layers of Mamba, got "
+            f"missing or unexpected weights {different[:3]} in {folder}."
+        )
+    shapes: Any = traverse_util.flatten_dict(_template(model))
+    found = {}
+    for name in (*paths, *tied):
+        path = paths.get(name, _TABLE)
+        # Its header first, so that what does not fit is not read.
+        shape = _to_hf(name, np.broadcast_to(0, shapes[path].shape)).shape
+        weight = opened[name].get_slice(name)
+        dtype, there = weight.get_dtype(), tuple(weight.get_shape())
+        if there != shape or dtype not in _FLOATS:
+            raise ValueError(
+                f"`folder` must hold {shape} for {name}, as its config says, of "
+                f"{', '.join(_FLOATS)}, got {there} of {dtype} in {folder}."
+            )
+        # Published weights may be in bfloat16 or float16; parameters are float32.
+        with np.errstate(over="ignore"):
+            value = _from_hf(name, opened[name].get_tensor(name).astype(np.float32))
+        if not np.isfinite(value).all():
+            raise ValueError(
+                f"`folder` must hold weights that are finite in float32, got "
+                f"{value[~np.isfinite(value)][0]} in {name} of {folder}; copy it again."
+            )
+        if name in tied and not np.array_equal(value, found[_TABLE]):
+            raise ValueError(
+                f"`folder` must hold {name} equal to {_EMBEDDING}, got another in "
+                f"{folder}; the format has one table for both."
+            )
+        found[path] = value
+    return traverse_util.unflatten_dict(found)
 
 
 def _model(config: Mapping[str, Any], folder: Path) -> SequenceModel:
@@ -151,7 +248,7 @@ def _model(config: Mapping[str, Any], folder: Path) -> SequenceModel:
                 f"in {folder / CONFIG}."
             )
     d, n_layers = config["hidden_size"], config["num_hidden_layers"]
-    rank = config.get("time_step_rank", "auto")
+    rank = config["time_step_rank"]
     # None for the default rank, so that equal models compare equal.
     is_default = rank in ("auto", -(-d // 16))
     recurrence = SelectiveSSM(
@@ -206,7 +303,7 @@ def _template(model):
 def _paths(n_layers):
     """Maps the names of Hugging Face's weights to paths in the parameters."""
     paths = {
-        "backbone.embeddings.weight": ("encoder", "table", "embedding"),
+        _EMBEDDING: _TABLE,
         "backbone.norm_f.weight": ("norm", "rms", "scale"),
     }
     for i in range(n_layers):

@@ -20,6 +20,8 @@ an axis of size 2 before the length. JAX loads a model; ssm_jax need not be inst
         forward = jax.export.deserialize(bytearray(file.read()))
     predictions = forward.call(params, inputs, mask)
 
+Load exports of those only whom you trust: they are programs.
+
 A step decodes, from the same state for all rows::
 
     state = {k: np.stack([v] * len(tokens)) for k, v in np.load("state.npz").items()}

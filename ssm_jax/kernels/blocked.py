@@ -1,4 +1,4 @@
-"""Convolution with the kernel of few modes, block by block, without FFT.
+"""Convolutions without FFT: of short sequences, and of few modes block by block.
 
 Within a short block every step is a weighted sum of the block's steps; what passes from
 block to block is a state of each mode. Of a block's steps a few numbers enter the
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels import shift
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import split_axis
+from ssm_jax.kernels.nonfinite import all_finite, contain_nonfinite
 from ssm_jax.kernels.powers import LogDecay, decay_powers, n_step_decay
 from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
 from ssm_jax.types import Array, Float, Inexact
@@ -83,8 +84,56 @@ def block_convolution(
     within, entering, leaving = _weights(log, w, feedthrough, c, n)
     entered = _mix((entering, x))
     h = _starts(log, entered.reshape(rows, -1, *entered.shape[1:]), c, n)
-    y = _mix((within, x), (leaving, h.reshape(len(x), -1, d)))
+    mix = _mix if w_backward is not None else _mix_causal
+    y = mix((within, x), (leaving, h.reshape(len(x), -1, d)))
     return y.reshape(rows, -1, d)[:, :length].reshape(*batch, length, d)
+
+
+@jax.jit
+def direct_convolution(
+    u: Float[Array, "*b l d"],
+    forward: Float[Array, "d l"],
+    backward: Float[Array, "d l"] | None = None,
+) -> Float[Array, "*b l d"]:
+    """Convolves each channel with its kernel, by one product with a Toeplitz matrix.
+
+    ``y_t = sum_j forward_j u_{t-j} + sum_j backward_j u_{t+1+j}``. It takes time and
+    memory of ``l**2``, and is faster than an FFT for short sequences.
+
+    Args:
+      u: Sequences, ``(*b, l, d)``, float32.
+      forward: Kernel over the current and past steps, ``(d, l)``.
+      backward: Kernel over future steps, ``(d, l)``. None means zeros; then values that
+        are not finite reach no earlier step.
+
+    Returns:
+      ``y``, ``(*b, l, d)``.
+
+    Example:
+      >>> y = direct_convolution(jnp.ones((3, 1)), jnp.array([[1.0, 1.0, 0.0]]))
+      >>> print(y[:, 0])
+      [1. 2. 2.]
+    """
+    ahead = forward.T
+    behind = jnp.zeros_like(ahead) if backward is None else backward.T
+    matrices = _toeplitz(ahead, behind)
+
+    def multiply(u):
+        return jnp.einsum("...jd,ijd->...id", u, matrices, precision="highest")
+
+    return contain_nonfinite(multiply, u) if backward is None else multiply(u)
+
+
+def _toeplitz(ahead, behind):
+    """Returns the weights from step ``j`` to step ``i``, ``(i, j, d)``.
+
+    Args:
+      ahead: Weights from a step to itself and later ones, ``(c, d)``.
+      behind: Weights to earlier steps, the step before first, ``(c, d)``.
+    """
+    c = len(ahead)
+    taps = jnp.concatenate([jnp.flip(behind[: c - 1], 0), ahead])
+    return taps[jnp.arange(c)[:, None] - jnp.arange(c) + c - 1]
 
 
 def _weights(log_decay, w, feedthrough, c, n):
@@ -97,8 +146,7 @@ def _weights(log_decay, w, feedthrough, c, n):
     ahead, behind = (jnp.sum(jnp.real(v), 1) for v in jnp.split(left[:c], [n], 1))
     if feedthrough is not None:
         ahead = ahead.at[0].add(feedthrough)
-    taps = jnp.concatenate([jnp.flip(behind[: c - 1], 0), ahead])
-    within = taps[jnp.arange(c)[:, None] - jnp.arange(c) + c - 1]
+    within = _toeplitz(ahead, behind)
     entering = jnp.swapaxes(_turned(jnp.flip(power[:c], 0), 0, n), 0, 1)
     # What comes after a step leaves out the step itself.
     leaving = _turned(jnp.concatenate([left[1:, :n], left[:c, n:]], 1), 0, n)
@@ -146,6 +194,22 @@ def _mix(*terms: _Term) -> Float[Array, "k i d"]:
     # and values is evaluated anew for each of the products they are in.
     some = reduce(jnp.logical_or, (jnp.any(weights != 0) for weights, _ in terms))
     return jax.lax.cond(some, _products, lambda _: nothing, terms)
+
+
+@jax.custom_vjp
+def _mix_causal(*terms: _Term) -> Float[Array, "k i d"]:
+    """`_mix` whose first weights are zero from a step to earlier ones.
+
+    Values of the first term that are not finite reach no earlier step of their block.
+    """
+
+    def mix_contained(within, *others):
+        weights, x = within
+        return contain_nonfinite(lambda x: _products([(weights, x), *others]), x)
+
+    # To select the finite values at every call would read and write all of them.
+    _, x = terms[0]
+    return jax.lax.cond(all_finite(x), _mix, mix_contained, *terms)
 
 
 def _products(terms):
@@ -198,4 +262,5 @@ def _correlate_backward(values, sums):
 
 
 _mix.defvjp(lambda *terms: (_mix(*terms), terms), _mix_backward)
+_mix_causal.defvjp(lambda *terms: (_mix_causal(*terms), terms), _mix_backward)
 _correlate.defvjp(lambda *values: (_correlate(*values), values), _correlate_backward)

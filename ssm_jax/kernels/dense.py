@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.kernels.axes import join_chunks, split_axis, split_chunks
+from ssm_jax.kernels.nonfinite import contain_nonfinite
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.types import Array, Float, Int, Steps
 
@@ -153,7 +154,12 @@ def block_by_block(
     last, starts = jax.lax.scan(carry_state, h0, block_inputs)
     # Response to the state before each block, plus that to the inputs of the block.
     y = _einsum("q...dn,cdn->...qcd", starts, C_A_powers)
-    y += _einsum("...qjd,ijd->...qid", blocks, _toeplitz(system, A_powers_B))
+    toeplitz = _toeplitz(system, A_powers_B)
+
+    def within_blocks(blocks):
+        return _einsum("...qjd,ijd->...qid", blocks, toeplitz)
+
+    y += contain_nonfinite(within_blocks, blocks)
     y = y.reshape(*batch, -1, d)[..., :length, :]
     if lengths is None and length % c == 0:
         return y, last

@@ -28,7 +28,7 @@ class LabelledParam(struct.PyTreeNode, meta.AxisMetadata[Any]):
 
     Attributes:
       value: The parameter.
-      group: Learning rate multiplier and weight decay of the parameter.
+      group: Learning rate multiplier, weight decay and kind of the parameter.
     """
 
     value: Any

@@ -1,5 +1,7 @@
 """A causal depthwise convolution with few taps; its state is a window of inputs."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
@@ -9,7 +11,8 @@ from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.segments import nan_where
 from ssm_jax.layers.module import Module
-from ssm_jax.recurrences.families.base import check
+from ssm_jax.layers.recurrent import LabelledParam
+from ssm_jax.recurrences.families.base import ParamGroup, check
 from ssm_jax.recurrences.families.padding import apply_to_valid_steps
 from ssm_jax.recurrences.families.segments import finite_taps
 from ssm_jax.sharding.axis import length_axis
@@ -25,6 +28,7 @@ class ShortConvolution(Module):
 
     Parameters, float32, uniform in ``+-1 / sqrt(k)``, the default of PyTorch:
       kernel: ``(k, d)``, ``w_{k-1}`` to ``w_0``; the last row weighs the current step.
+        It is boxed as `LabelledParam`: for optimizers it is no matrix.
       bias: ``(d,)``, ``b``.
 
     Example:
@@ -81,7 +85,10 @@ class ShortConvolution(Module):
         def uniform(key, shape):
             return jax.random.uniform(key, shape, minval=-(k**-0.5), maxval=k**-0.5)
 
-        kernel = self.param("kernel", uniform, (k, d))
+        def labelled(*shape) -> Any:
+            return LabelledParam(uniform(*shape), ParamGroup(kind="convolution"))
+
+        kernel = self.param("kernel", labelled, (k, d))
         bias = self.param("bias", uniform, (d,))
 
         def convolve(x, window, reset, lengths):

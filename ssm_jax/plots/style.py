@@ -4,7 +4,11 @@ from pathlib import Path
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from ssm_jax.files import replaced
 
 BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE)
@@ -50,11 +54,29 @@ def save(drawing: Figure, path: Path) -> list[Path]:
     Returns:
       The files written.
     """
+    _as_written(drawing)
     paths = [path, path.with_suffix(".pdf")] if path.suffix == ".png" else [path]
     # Type 42 embeds TrueType fonts, which publishers require.
     with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "ssm_jax"}):
         for file in paths:
             # Without a date, equal figures are equal files.
             dated = {".pdf": "CreationDate", ".svg": "Date"}.get(file.suffix)
-            drawing.savefig(file, metadata={dated: None} if dated else None)
+            metadata = {dated: None} if dated else None
+            with replaced(file) as opened:
+                drawing.savefig(
+                    opened, format=file.suffix[1:] or None, metadata=metadata
+                )
     return paths
+
+
+def _as_written(drawing: Figure) -> None:
+    """Lets names of columns and runs with dollar signs be text, not formulas."""
+    ticks = {
+        text
+        for axes in drawing.findobj(Axis)
+        for text in axes.findobj(Text)
+        if text is not axes.label
+    }
+    for text in drawing.findobj(Text):
+        if text not in ticks:  # Those of logarithms are formulas.
+            text.set_parse_math(False)

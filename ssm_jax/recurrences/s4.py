@@ -30,9 +30,6 @@ from ssm_jax.recurrences.families.initializers import (
 )
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
-# Shorter sequences are evaluated sequentially.
-_LONG = 16
-
 
 @dataclass(frozen=True, kw_only=True)
 class S4(Recurrence):
@@ -156,7 +153,7 @@ class S4(Recurrence):
         ``"sequential"`` evaluates step by step. ``"chunked"`` uses matrix products of
         blocks, or evaluates step by step if there are resets. ``"fft"`` convolves with
         the kernel computed from its generating function, as published. ``"auto"`` is
-        ``"sequential"`` for short sequences, else ``"chunked"``.
+        ``"sequential"`` for a single step, else ``"chunked"``.
         """
         params = in_float32(params)
         d, feedthrough = len(params["log_dt"]), params["feedthrough"]
@@ -193,7 +190,7 @@ def _resolved(method, x, reset):
             f"without `reset`, got {method!r}; 'auto' chooses by length."
         )
     # A block has one Toeplitz matrix, which a reset within the block would change.
-    if reset is not None or (method == "auto" and x.shape[-2] < _LONG):
+    if reset is not None or (method == "auto" and x.shape[-2] == 1):
         return "sequential"
     return "chunked" if method == "auto" else method
 

@@ -142,7 +142,7 @@ class S5(Continuous):
         if self.real_part == "exp":
             params["log_rate"] = jnp.full(frequency.shape, np.log(0.5), jnp.float32)
         else:
-            params["lam_re"] = jnp.full(frequency.shape, -0.5)
+            params["lam_re"] = jnp.full(frequency.shape, -0.5, jnp.float32)
         for name, key_c in zip(self._outputs(), keys_c, strict=False):
             params |= split_complex(name, self._C(key_c, d_in, V))
         return params

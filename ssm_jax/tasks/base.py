@@ -98,7 +98,13 @@ class TaskSpec:
 
 @runtime_checkable
 class Task(Protocol):
-    """A source of batches: a frozen dataclass of static values."""
+    """A source of batches: a frozen dataclass of static values.
+
+    A task that reads files may also have a method ``data_files()``, which returns the
+    path of each file that determines its batches, by a name that stays the same if the
+    data are moved. A run then notices that its data changed; see
+    `ssm_jax.tasks.fingerprint`.
+    """
 
     @property
     def spec(self) -> TaskSpec:

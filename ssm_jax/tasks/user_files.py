@@ -1,15 +1,19 @@
 """Files that the user brings: their paths, and the arrays of an npz."""
 
 import os
+from pathlib import Path
 
-import numpy as np
-
-from ssm_jax.files import read_arrays
+from ssm_jax.files import ArrayFile
 
 
 def path_of(data_dir: str | None, file: str) -> str:
     """Returns the path of a file, relative to ``data_dir`` unless it is absolute."""
     return os.path.join(os.path.expanduser(data_dir or ""), os.path.expanduser(file))
+
+
+def data_files(path: str) -> dict[str, Path]:
+    """Returns the files of a task on one file, as `Task` says."""
+    return {Path(path).name: Path(path)}
 
 
 def check_is_there(path: str) -> None:
@@ -25,16 +29,18 @@ def check_is_there(path: str) -> None:
         )
 
 
-def read_npz(path: str) -> dict[str, np.ndarray]:
-    """Reads the arrays of an ``.npz`` file.
+def npz(path: str) -> ArrayFile:
+    """Opens an ``.npz`` file, whose arrays are read when they are asked for.
 
     Raises:
-      ValueError: The file is damaged, or holds something else than arrays.
+      ValueError: The file is damaged, or an array that is asked for is pickled or
+        larger than a file of that size may hold; see `ssm_jax.files.ArrayFile`.
     """
-    try:
-        return read_arrays(path)
-    except ValueError as error:
-        raise ValueError(
+
+    def explain(cause: str) -> str:
+        return (
             f"`file` must be a whole npz of arrays without objects, got {path}: "
-            f"{error}; write it by `np.savez`."
-        ) from error
+            f"{cause}; write it by `np.savez`."
+        )
+
+    return ArrayFile(path, explain)

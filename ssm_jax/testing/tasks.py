@@ -1,9 +1,12 @@
 """The contract of tasks."""
 
+import os
+
 import numpy as np
 
 from ssm_jax.tasks import Batch, Task, TaskSpec, n_batches
 from ssm_jax.tasks.base import rows_of_batch
+from ssm_jax.tasks.fingerprint import data_files
 from ssm_jax.testing.comparison import holds
 
 _SPLITS = ("train", "validation", "test")
@@ -29,6 +32,11 @@ def check_task(task: Task, *, batch_size: int = 3) -> None:
         isinstance(task, Task) and isinstance(task.spec, TaskSpec),
         f"{name}: `spec`, `n_examples` and `batch` must exist",
         "`ssm_jax.tasks.Task` says what each returns",
+    )
+    holds(
+        all(map(os.path.isfile, data_files(task).values())),
+        f"{name}: `data_files` must return the paths of files by their names",
+        "leave it out if the task reads no files",
     )
     for split in _SPLITS:
         batch = task.batch(split, 0, batch_size, 0)

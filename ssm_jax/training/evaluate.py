@@ -48,7 +48,7 @@ def evaluate(
       ValueError: The split is endless and ``limit`` is None.
     """
     count = n_evaluated(task, split, batch_size, limit)
-    carry, reductions = parallel.split_whole(carry), []
+    carry, reductions = parallel.place_carry(carry), []
     for index in range(count):
         # Steps are dispatched asynchronously: the host prepares the next batch while
         # the devices compute.

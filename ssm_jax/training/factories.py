@@ -92,8 +92,8 @@ def call(
       >>> float(schedule(100))
       0.5
     """
-    function, given = _function(field, name), dict(given or {})
-    known, any_name = _parameters(function)
+    called, given = function(field, name), dict(given or {})
+    known, any_name = _parameters(called)
     for argument, _ in arguments:
         if argument in given:
             raise ValueError(
@@ -108,7 +108,7 @@ def call(
                 f"{nearest(argument, sorted(known))}"
             )
     try:
-        return function(**every)
+        return called(**every)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"`{field}` must accept its arguments, got an error of {name}: {error}"
@@ -121,12 +121,16 @@ def accepts(field: str, name: str, argument: str) -> bool:
     Raises:
       ValueError: There is no such function.
     """
-    known, any_name = _parameters(_function(field, name))
+    known, any_name = _parameters(function(field, name))
     return any_name or argument in known
 
 
-def _function(field: str, name: str) -> Callable[..., Any]:
-    """Imports the function at an address; a name alone is one of optax."""
+def function(field: str, name: str) -> Callable[..., Any]:
+    """Imports the function at an address; a name alone is one of optax.
+
+    Raises:
+      ValueError: There is no such function.
+    """
     module, _, attribute = name.rpartition(":")
     try:
         found = getattr(importlib.import_module(module or "optax"), attribute, None)

@@ -89,7 +89,7 @@ def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
     places = jnp.arange(spec.length)
 
     @jax.jit
-    def measured(params, model_state, batch):
+    def state_gradient_norms(params, model_state, batch):
         rows, mask = len(batch.inputs), jnp.asarray(batch.loss_mask)
         # Of pairs, with an axis for the two sequences.
         shape = batch.inputs.shape[: 3 if spec.pair else 2]
@@ -115,7 +115,7 @@ def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
             jnp.asarray(steps),
         )
 
-    return measured
+    return state_gradient_norms
 
 
 def output_gradients(run: RunSpec, block: int) -> Measure:
@@ -152,7 +152,7 @@ def output_gradients(run: RunSpec, block: int) -> Measure:
     outputs = jnp.arange(spec.d_output)
 
     @jax.jit
-    def measured(params, model_state, batch):
+    def output_gradient_norms(params, model_state, batch):
         def predictions(state):
             return _apply(run, params, model_state, batch, state, batch.mask)[0]
 
@@ -172,7 +172,7 @@ def output_gradients(run: RunSpec, block: int) -> Measure:
             jnp.arange(0, spec.d_output, block),
         )
 
-    return measured
+    return output_gradient_norms
 
 
 def _apply(run, params, model_state, batch, state, valid):

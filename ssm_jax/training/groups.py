@@ -9,7 +9,7 @@ import jax
 
 from ssm_jax.fields import NonNegativeFloat
 from ssm_jax.layers.recurrent import LabelledParam
-from ssm_jax.recurrences.families.base import ParamGroup
+from ssm_jax.recurrences.families.base import ParamGroup, ParamKind
 from ssm_jax.types import PyTree
 
 Rates = tuple[tuple[str, NonNegativeFloat], ...]
@@ -19,21 +19,61 @@ Rates = tuple[tuple[str, NonNegativeFloat], ...]
 def groups_of(boxed: PyTree) -> PyTree:
     """Returns the group of each parameter of a model.
 
+    The kind of a parameter is that of its group or, if that is None, by its path in the
+    model and its shape:
+
+    - a parameter labelled by a box: ``"recurrence"``;
+    - a ``bias`` or a ``scale``, and what has fewer than two axes: ``"vector"``;
+    - one of a recurrence: ``"matrix"`` if its name ends in ``_kernel``, else
+      ``"recurrence"``;
+    - one of ``encoder`` or ``positions``, or called ``embedding``, as that of
+      `flax.linen.Embed` is: ``"embedding"``; one of ``head``: ``"head"``;
+    - of the others, one of more than two axes is a ``"convolution"``, as that of
+      `flax.linen.Conv`, unless it is the kernel of a `Linear` (of each of several
+      experts): it is a ``"matrix"``, as those of two axes are.
+
     Args:
       boxed: Parameters as returned by ``model.init``, some boxed as `LabelledParam`.
 
     Returns:
       A tree with a `ParamGroup` in place of each parameter: that of its box, or the
-      default group.
+      default group, each with its kind.
+
+    Example:
+      >>> shape = jax.ShapeDtypeStruct((8, 8), "float32")
+      >>> groups_of({"block_0": {"layer": {"out": {"kernel": shape}}}})
+      {'block_0': {'layer': {'out': {'kernel': ParamGroup(weight_decay=True,
+      lr_multiplier=1.0, kind='matrix')}}}}
     """
 
-    # A box is itself a pytree node, whose group `jax.tree.map` would not see.
-    def group(leaf):
-        return leaf.group if isinstance(leaf, LabelledParam) else ParamGroup()
+    def group(path, leaf):
+        labelled = isinstance(leaf, LabelledParam)
+        group = leaf.group if labelled else ParamGroup()
+        if group.kind is not None:
+            return group
+        kind = "recurrence" if labelled else _kind(_name(path), leaf.ndim)
+        return dataclasses.replace(group, kind=kind)
 
-    return jax.tree.map(
+    # A box is itself a pytree node, whose group `jax.tree.map` would not see.
+    return jax.tree.map_with_path(
         group, boxed, is_leaf=lambda leaf: isinstance(leaf, LabelledParam)
     )
+
+
+def _kind(path: str, ndim: int) -> ParamKind:
+    """The kind of a parameter without a label; see `groups_of`."""
+    *modules, name = path.split("/")
+    if name in ("bias", "scale") or ndim < 2:
+        return "vector"
+    if "recurrence" in modules:
+        return "matrix" if name.endswith("_kernel") else "recurrence"
+    if modules[:1] == ["head"]:
+        return "head"
+    if modules[:1] in (["encoder"], ["positions"]) or name == "embedding":
+        return "embedding"
+    # `Linear` calls its map so; `flax.linen.vmap` adds axes in front.
+    is_linear = modules[-1:] == ["dense"]
+    return "matrix" if ndim == 2 or is_linear else "convolution"
 
 
 def with_rates(groups: PyTree, rates: Rates) -> PyTree:
@@ -75,6 +115,20 @@ def with_rates(groups: PyTree, rates: Rates) -> PyTree:
                 "such a path."
             )
     return found
+
+
+def without_vector_decay(groups: PyTree) -> PyTree:
+    """Returns the groups, in which vectors have no weight decay.
+
+    Args:
+      groups: A `ParamGroup` for each parameter, with its kind.
+    """
+
+    def changed(group):
+        decays = group.weight_decay and group.kind != "vector"
+        return dataclasses.replace(group, weight_decay=decays)
+
+    return jax.tree.map(changed, groups, is_leaf=is_group)
 
 
 def check_patterns(rates: Rates) -> None:

@@ -12,6 +12,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from ssm_jax.tasks.fingerprint import Fingerprint, describe
+
 _SHOWN = 1000  # bytes of the message of an error
 
 
@@ -29,6 +31,32 @@ def agreed(value: int) -> int:
     if jax.process_count() == 1:
         return value
     return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
+
+
+def check_same_data(found: Fingerprint | None) -> None:
+    """Checks that all processes read the same data.
+
+    Args:
+      found: The fingerprint of the files that this process reads; None if there are
+        none.
+
+    Raises:
+      ValueError: Another process reads other data; raised in all processes.
+    """
+    if jax.process_count() == 1:
+        return
+    digest = found["sha256"] if found else "00" * 4
+    values = multihost_utils.process_allgather(
+        np.frombuffer(bytes.fromhex(digest)[:4], np.int32)
+    )
+    others = np.flatnonzero(np.ravel(values) != np.ravel(values)[0])
+    if others.size:
+        got = describe(found) if found else "no files"
+        raise ValueError(
+            "`task` must read the same data in every process, got others than process "
+            f"0 in {', '.join(map(str, others))}, and in process {jax.process_index()} "
+            f"{got}; copy those of one host to all, or use a disk that they share."
+        )
 
 
 def on_first(do: Callable[[], object]) -> None:

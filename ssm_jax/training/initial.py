@@ -106,7 +106,23 @@ def zero_states(model: Any, batch_size: int) -> PyTree:
             "`initial_state` must be 'zero' for a model that has no state to carry, "
             f"got another with {type(model).__name__}; causal recurrences have one."
         )
-    return states
+    return strongly_typed(states)
+
+
+def strongly_typed(tree: PyTree) -> PyTree:
+    """Removes weak types, as an array of ``jnp.full(shape, 0.5)`` has.
+
+    The arrays after a step have none, and the step would be compiled again for them.
+
+    Args:
+      tree: Arrays and PRNG keys.
+    """
+
+    def strong(leaf):
+        weak = jax.typeof(leaf).weak_type
+        return jax.lax.convert_element_type(leaf, leaf.dtype) if weak else leaf
+
+    return jax.tree.map(strong, tree)
 
 
 def first_row_of(n: int, axes: Sequence[str] = ()) -> Array | int:

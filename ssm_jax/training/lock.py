@@ -11,6 +11,8 @@ from pathlib import Path
 import jax
 from absl import logging
 
+from ssm_jax.files import named_errors
+
 # What a file system without locks answers: NFS without a lock daemon, some Lustre.
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -44,13 +46,13 @@ def locked(path: Path) -> Iterator[None]:
       ValueError: Another process holds the lock, or another thread of this one.
       OSError: The file cannot be written.
     """
-    # Without O_TRUNC: until the lock is taken, the content names its owner.
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    # Without O_TRUNC: until the lock is taken, the content names its owner. A link, as
+    # in the work dir of others, may lead to a file that is not to be written.
+    with named_errors(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        try:
+        with named_errors(path):  # A file descriptor does not know its path.
             _take(handle, path)
-        except OSError as error:  # of a file descriptor, which does not know its path
-            raise OSError(error.errno, error.strerror, str(path)) from error
         yield
     finally:
         # Releases the lock. The file is not deleted: a process that had opened it would

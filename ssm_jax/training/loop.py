@@ -17,9 +17,16 @@ from ssm_jax.fields import (
     Seed,
     check_fields,
 )
+from ssm_jax.tasks.fingerprint import fingerprint_of
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.checkpointing.loading import Restored
-from ssm_jax.training.hosts import agreed, is_first, lost_processes_named, on_first
+from ssm_jax.training.hosts import (
+    agreed,
+    check_same_data,
+    is_first,
+    lost_processes_named,
+    on_first,
+)
 from ssm_jax.training.initial import Kind
 from ssm_jax.training.interruption import Interruption
 from ssm_jax.training.profile import Profile
@@ -137,6 +144,7 @@ def train(
     *,
     writers: Sequence[str] = (),
     profile_steps: tuple[int, int] | None = None,
+    allow_changed_data: bool = False,
 ) -> dict[str, Any]:
     """Trains the run of a config, continuing from the last checkpoint of its work dir.
 
@@ -150,9 +158,9 @@ def train(
     started again logs the same numbers as one that was not interrupted. A finished run
     continues if ``training.steps`` or ``training.patience`` is raised. Its state is
     then that of a run with this number of steps from the start, except that a schedule
-    with ``optimizer.schedule_steps`` other than before applies from the next step on. A
-    cosine or linear schedule that is not made longer stays at 0 after its end, which
-    the log warns of.
+    with ``optimizer.schedule_steps`` or ``decay_steps`` other than before applies from
+    the next step on. A cosine, linear or wsd schedule that is not made longer stays at
+    0 after its end, which the log warns of.
 
     Args:
       config: ``task``, ``model``, ``optimizer`` and ``training``, each a `spec`.
@@ -160,6 +168,8 @@ def train(
       writers: Names of `WRITERS`, to which the metrics go too.
       profile_steps: The first and the last of the steps that `jax.profiler` traces,
         into ``profile`` of the work dir, but those taken before. None: no trace.
+      allow_changed_data: Whether a run continues on other data than it was trained on
+        before, with a warning; see `ssm_jax.tasks.fingerprint`.
 
     Returns:
       The last line of metrics.
@@ -167,8 +177,9 @@ def train(
     Raises:
       ValueError: The fields of the config do not fit together, the work dir belongs to
         another run or is in use by another process, it has taken more than
-        ``training.steps`` steps, a writer is unknown or not installed, or
-        ``profile_steps`` are not among the steps of the run.
+        ``training.steps`` steps, its data changed or differ between processes, a writer
+        is unknown or not installed, or ``profile_steps`` are not among the steps of the
+        run.
       CheckpointError: A checkpoint cannot be written or is damaged.
       ConnectionError: Another process of the run has ended.
       FloatingPointError: The loss is not finite; the error names the step, and with
@@ -182,6 +193,10 @@ def train(
     check_writers(writers)
     work.metrics()  # A damaged file is refused before anything is compiled.
     reached = steps_reached(work, training)
+    data = fingerprint_of(task)
+    check_same_data(data)
+    allowed = {"allow_changed": allow_changed_data}
+    on_first(lambda: work.check_data(data, reached or 0, **allowed))
     trace = Profile(profile_steps, work.path / "profile", reached or 0, training.steps)
     run, state = first_state(model, task, optimizer, training, new=reached is None)
     with contextlib.ExitStack() as stack:
@@ -205,7 +220,7 @@ def train(
         opened = stack.enter_context(open_writers(names, work.path, start))
         interruption = stack.enter_context(Interruption())
         stack.enter_context(lost_processes_named())
-        loop = Steps(run, task, training, parallel, work, checkpoints, opened)
+        loop = Steps(run, task, training, parallel, work, checkpoints, opened, data)
         loop.take(state, elapsed_s, earlier, trace, interruption)
     return (work.metrics() or [{"step": training.steps}])[-1]
 

@@ -2,9 +2,8 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-import jax
 import optax
 
 from ssm_jax.fields import (
@@ -17,10 +16,14 @@ from ssm_jax.fields import (
     check_fields,
 )
 from ssm_jax.training import factories
-from ssm_jax.training.groups import Rates, check_patterns, is_group
+from ssm_jax.training.groups import Rates, check_patterns, without_vector_decay
+from ssm_jax.training.transforms import Constructor
 from ssm_jax.types import PyTree
 
-_OWN_SCHEDULES = ("constant", "cosine", "linear", "staircase")
+DECAYS = ("cosine", "linear", "wsd")
+"""Schedules that decay to 0 until `Optimizer.schedule_steps`."""
+
+_OWN_SCHEDULES = ("constant", "staircase", *DECAYS)
 _MOMENTS = ("b1", "b2", "eps", "momentum")
 # The moments that the own kinds read.
 _OWN_KINDS = {
@@ -44,27 +47,36 @@ class Optimizer:
         `ssm_jax.training.factories.OPTIMIZERS`: that constructor of optax. An address
         ``"module:function"``, such as ``"optax.contrib:muon"``: any function with an
         argument ``learning_rate``, to which a schedule is passed, that returns a
-        gradient transformation; it is called once for each group of parameters.
+        gradient transformation, whose update may take the loss as ``value``; it is
+        called once for each group of parameters. See the notes on those of optax.
       arguments: Further arguments of the constructor, pairs of a name and a value.
       rates: Pairs of a regular expression and a factor on the learning rate. It applies
         to the parameters whose path, such as ``block_0/layer/mixing/out/dense/kernel``,
         contains a match; the first pair that matches counts. It multiplies the factor
         that a recurrence declares for the parameter. 0 freezes.
       schedule: Schedule after the warmup. ``"constant"``: the peak. ``"cosine"`` and
-        ``"linear"``: decay to zero. ``"staircase"``: exponential decay in a step every
-        1,000 steps. A name of `ssm_jax.training.factories.SCHEDULES` or an address
-        ``"module:function"``: the learning rate is multiplied by the values of that
-        schedule, so that 1 is the peak.
+        ``"linear"``: decay to zero. ``"wsd"`` (warmup, stable, decay): the peak, then
+        linear decay to zero over ``decay_steps``. ``"staircase"``: exponential decay in
+        a step every 1,000 steps. A name of `ssm_jax.training.factories.SCHEDULES` or an
+        address ``"module:function"``: the learning rate is multiplied by the values of
+        that schedule, so that 1 is the peak.
       schedule_arguments: Arguments of a schedule of optax or at an address, pairs of a
         name and a value.
       warmup_steps: Number of steps of the linear warmup.
       warmup_from: Learning rate at the first step of the warmup.
-      schedule_steps: Number of steps until the end of a cosine or linear decay,
+      schedule_steps: Number of steps until the end of a cosine, linear or wsd schedule,
         including the warmup; ignored by the other schedules.
+      decay_steps: Number of steps of the decay of a wsd schedule; ignored by the
+        others. None means a tenth of ``schedule_steps``.
       staircase: Factor on the learning rate every 1,000 steps of a staircase;
         ignored by other schedules.
-      weight_decay: Weight decay, multiplied by the learning rate; applied to the groups
-        with weight decay.
+      weight_decay: Weight decay, multiplied by the learning rate. It is applied to all
+        parameters but those that a recurrence labels without it, such as decay rates,
+        phases and step sizes: matrices, embeddings, heads and convolution kernels,
+        and, unless ``decay_vectors`` is False, norm scales, biases and feedthroughs.
+      decay_vectors: Whether weight decay is applied to norm scales, biases and
+        feedthroughs too, as by the authors of DLR and of ETSMLP. Language models are
+        usually trained without.
       b1: Decay rate of the first moment of AdamW and Lion. Like the next three fields,
         it is passed to another constructor only if it is not the default.
       b2: Decay rate of the second moment of AdamW, of the momentum of Lion.
@@ -76,8 +88,39 @@ class Optimizer:
       ValueError: A field has another type or is out of range: ``b1``, ``b2`` and
         ``momentum`` are in [0, 1), ``staircase`` in (0, 1], the other numbers are not
         negative, and ``learning_rate``, ``eps`` and ``clip_norm`` are not 0; a decay
-        does not end after the warmup; a name is not known; or ``b1``, ``b2``, ``eps``
+        does not begin after the warmup; a name is not known; or ``b1``, ``b2``, ``eps``
         or ``momentum`` is given but not read.
+
+    Note:
+      Parameters are of a kind, which `ssm_jax.training.groups.groups_of` tells by their
+      labels and paths. What optimizers of optax make of it, and of a whole model:
+
+      - ``"optax.contrib:muon"`` orthogonalizes the updates of hidden matrices, those of
+        recurrences whose name ends in ``_kernel`` included; Adam trains all others:
+        embeddings, heads, convolution kernels, vectors and the parameters of
+        recurrences. ``consistent_rms`` is 0.2 unless it is among ``arguments``, so that
+        one learning rate, that of Adam, fits all. ``adam_learning_rate`` follows the
+        schedule, too. ``"optax.contrib:galore"`` projects gradients of hidden matrices
+        alone.
+      - ``"optax.contrib:schedule_free_adamw"`` and ``schedule_free_sgd`` average their
+        iterates: it is the average that is validated, restored and exported, as with
+        ``TrainConfig.ema``. Their papers use a warmup and a constant schedule.
+      - ``prodigy``, ``dadapt_adamw``, ``dog``, ``dowg``, ``momo`` and ``momo_adam`` of
+        optax.contrib and ``"optax:noisy_sgd"`` are called once for all parameters;
+        their updates are multiplied by the factors of the groups. The first four
+        estimate the learning rate, which is to be 1 here. The two of momo take the loss
+        of the batch to be at least 0, and no ``clip_norm``.
+      - ``"optax.contrib:cocob"`` depends on neither the learning rate nor the factors.
+      - Optimizers that evaluate the loss again, need its Hessian or the gradients of
+        single examples, or do not accept a schedule are refused.
+
+    References:
+      Loshchilov and Hutter, `Decoupled Weight Decay Regularization
+      <https://arxiv.org/abs/1711.05101>`_, 2019; Jordan et al., `Muon
+      <https://kellerjordan.github.io/posts/muon/>`_, 2024; Liu et al., `Muon is
+      Scalable for LLM Training <https://arxiv.org/abs/2502.16982>`_, 2025; Defazio et
+      al., `The Road Less Scheduled <https://arxiv.org/abs/2405.15682>`_, 2024; Hu et
+      al., `MiniCPM <https://arxiv.org/abs/2404.06395>`_, 2024, for ``"wsd"``
 
     Example:
       >>> optimizer = Optimizer(
@@ -106,8 +149,10 @@ class Optimizer:
     warmup_steps: NonNegativeInt = 0
     warmup_from: NonNegativeFloat = 0.0
     schedule_steps: PositiveInt | None = None
+    decay_steps: PositiveInt | None = None
     staircase: _Staircase = 0.9
     weight_decay: NonNegativeFloat = 0.0
+    decay_vectors: bool = True
     b1: Fraction = 0.9
     b2: Fraction = 0.999
     eps: PositiveFloat = 1e-8
@@ -129,14 +174,26 @@ class Optimizer:
             self._check_read()
         check_patterns(self.rates)
         steps = self.schedule_steps
-        if self.schedule in ("cosine", "linear") and (
-            steps is None or steps <= self.warmup_steps
-        ):
+        if self.schedule in DECAYS and (steps is None or steps <= self.warmup_steps):
             raise ValueError(
                 f"`schedule_steps` must exceed warmup_steps = {self.warmup_steps} for "
                 f"the {self.schedule} schedule, got {steps}; it is usually the number "
                 "of training steps."
             )
+        if self.schedule == "wsd" and self._stable_steps < 0:
+            raise ValueError(
+                f"`decay_steps` must be at most {steps} - {self.warmup_steps}, the "
+                f"steps of the schedule after the warmup, got {self.decay_steps}; None "
+                "is a tenth of schedule_steps."
+            )
+
+    @property
+    def _stable_steps(self):
+        """Number of steps at the peak of a wsd schedule."""
+        steps = self.schedule_steps or 0
+        rest = steps - self.warmup_steps
+        # At least one step, and no more than there are.
+        return rest - (self.decay_steps or min(rest, max(1, steps // 10)))
 
     def _check_read(self):
         """Checks that the kind reads the moments that are given."""
@@ -171,6 +228,9 @@ class Optimizer:
             "constant": lambda: optax.constant_schedule(peak),
             "cosine": lambda: optax.cosine_decay_schedule(peak, rest),
             "linear": lambda: optax.linear_schedule(peak, 0.0, rest),
+            "wsd": lambda: optax.linear_schedule(
+                peak, 0.0, rest - self._stable_steps, self._stable_steps
+            ),
             "staircase": lambda: optax.exponential_decay(
                 peak, 1000, self.staircase, staircase=True
             ),
@@ -199,37 +259,23 @@ class Optimizer:
           ValueError: There is no function at an address, it does not accept its
             arguments, or has no weight decay.
         """
-        # In a fixed order: the labels are keys of the optimizer state, so a checkpoint
-        # must have the same ones.
-        every = sorted(set(jax.tree.leaves(groups, is_leaf=is_group)), key=str)
-        labels = jax.tree.map(every.index, groups, is_leaf=is_group)
-        by_group = optax.partition(
-            {label: self._of(group) for label, group in enumerate(every)}, labels
-        )
+        given = self._given(_MOMENTS)
+        if self.kind in _OWN_KINDS:
+            given = {name: getattr(self, name) for name in _OWN_KINDS[self.kind]}
+        if self.kind == "sgd":
+            given["momentum"] = self.momentum or None
+        if not self.decay_vectors:
+            groups = without_vector_decay(groups)
+        by_group = Constructor(
+            kind=self.kind,
+            rate=self.rate,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm,
+            arguments=self.arguments,
+            given=given,
+        ).transform(groups)
         if self.clip_norm is None:
             return by_group
         # Outside of `partition`, which would clip each group by the norm of that group.
         return optax.chain(optax.clip_by_global_norm(self.clip_norm), by_group)
-
-    def _of(self, group):
-        rate = self.rate(group.lr_multiplier)
-        # A decay of 0 instead of `optax.adam`, so that all groups have states of one
-        # structure.
-        decay = self.weight_decay if group.weight_decay else 0.0
-        given: dict[str, Any] = {"learning_rate": rate}
-        if self.kind in _OWN_KINDS:
-            given |= {name: getattr(self, name) for name in _OWN_KINDS[self.kind]}
-        else:
-            given |= self._given(_MOMENTS)
-        if self.kind == "sgd":
-            given["momentum"] = self.momentum or None
-            sgd = factories.call("kind", "sgd", self.arguments, given)
-            return optax.chain(optax.add_decayed_weights(decay), sgd)
-        if factories.accepts("kind", self.kind, "weight_decay"):
-            given["weight_decay"] = decay
-        elif self.weight_decay:
-            raise ValueError(
-                f"`weight_decay` must be 0 for {self.kind}, which has none, got "
-                f"{self.weight_decay}; adamw has one."
-            )
-        return factories.call("kind", self.kind, self.arguments, given)

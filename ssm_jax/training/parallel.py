@@ -197,15 +197,24 @@ class DataParallel:
         """Copies a state to all devices; ``carry`` is sharded by its batch axis."""
         # `device_put` alone shares buffers, which the mapped step would donate.
         state = jax.tree.map(jnp.copy, state)
-        whole, split = (NamedSharding(self._mesh, of) for of in (P(), P(ROW_AXIS)))
-        carry = self.split_whole(state.carry)
-        if self._kind == "pmap":
-            carry = jax.device_put(carry, split)
-        state = state.replace(carry=None)
+        whole = NamedSharding(self._mesh, P())
+        carry, state = self.place_carry(state.carry), state.replace(carry=None)
         if whole.is_fully_addressable:
             return jax.device_put(state, whole).replace(carry=carry)
         state = jax.tree.map(partial(replicated, sharding=whole), state)
         return state.replace(carry=carry)
+
+    def place_carry(self, carry: PyTree) -> PyTree:
+        """Shards the states before the first batch, as those after a batch are.
+
+        Args:
+          carry: States ``(b, ...)`` with the rows of all processes, or None.
+        """
+        carry = self.split_whole(carry)
+        if self._kind == "pmap":
+            # A step is compiled again for arguments that lie on other devices.
+            carry = jax.device_put(carry, NamedSharding(self._mesh, P(ROW_AXIS)))
+        return carry
 
     def gather(self, state: TrainState) -> TrainState:
         """Inverse of `place`: ``carry`` has the rows of the whole batch again."""

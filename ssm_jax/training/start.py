@@ -15,9 +15,10 @@ from ssm_jax.training.gradients import check_gradient_outputs, check_gradient_st
 from ssm_jax.training.initial import StateInit, zero_states
 from ssm_jax.training.mesh import check_sharded_length, pieces_of
 from ssm_jax.training.nans import is_debugging
-from ssm_jax.training.optimizer import Optimizer
+from ssm_jax.training.optimizer import DECAYS, Optimizer
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec, TrainState, create
+from ssm_jax.training.transforms import is_averaged
 from ssm_jax.training.truncation import TBPTTWindow
 from ssm_jax.training.warm_start import warm_start
 from ssm_jax.training.workdir import WorkDir, check_parts
@@ -102,6 +103,11 @@ def first_state(
     if training.init_from is not None and new:
         state = _from_run(run, state, training.init_from)
     if training.ema is not None:
+        if is_averaged(state.opt_state):
+            raise ValueError(
+                "`ema` must be None for an optimizer that averages the iterates "
+                f"itself, got {training.ema}; its average is evaluated."
+            )
         state = state.replace(ema=state.params)
     if training.initial_state != "zero":
         carry = zero_states(model, training.batch_size)
@@ -110,7 +116,7 @@ def first_state(
             carry = TBPTTWindow.before(first, carry, k)
         state = state.replace(carry=carry)
     # An optimizer of another package has a `transform`, but need not have a schedule.
-    decays = getattr(optimizer, "schedule", None) in ("cosine", "linear")
+    decays = getattr(optimizer, "schedule", None) in DECAYS
     end = getattr(optimizer, "schedule_steps", None) if decays else None
     if end is not None and training.steps > end:
         logging.warning(

@@ -18,9 +18,16 @@ from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task, TaskSpec
-from ssm_jax.training.groups import describe, groups_of, with_rates
-from ssm_jax.training.initial import StateInit
+from ssm_jax.training.factories import OPTIMIZERS
+from ssm_jax.training.groups import (
+    describe,
+    groups_of,
+    with_rates,
+    without_vector_decay,
+)
+from ssm_jax.training.initial import StateInit, strongly_typed
 from ssm_jax.training.optimizer import Optimizer
+from ssm_jax.training.transforms import averaged_params
 from ssm_jax.types import PyTree
 
 # Initialization runs once. With fewer optimizations of LLVM it compiles in two thirds
@@ -56,8 +63,13 @@ class TrainState(struct.PyTreeNode):
 
     @property
     def evaluated_params(self) -> PyTree:
-        """The parameters that are evaluated: the average, if there is one."""
-        return self.params if self.ema is None else self.ema
+        """The parameters that are evaluated: an average, if there is one.
+
+        It is `ema`, or computed from the state of a schedule-free optimizer.
+        """
+        if self.ema is not None:
+            return self.ema
+        return averaged_params(self.opt_state, self.params)
 
 
 @dataclass(frozen=True)
@@ -115,7 +127,10 @@ def create(
     _check_predictions(model, shapes, batch, task.spec)
     # The boxes hold the groups, so that they are read before unboxing.
     groups = with_rates(groups_of(shapes["params"]), getattr(optimizer, "rates", ()))
+    if not getattr(optimizer, "decay_vectors", True):
+        groups = without_vector_decay(groups)
     transform = optimizer.transform(groups)
+    _check_update(optimizer, transform, meta.unbox(shapes["params"]))
 
     def start(key, inputs, flags):
         variables = dict(meta.unbox(init(key, inputs, **flags)))
@@ -123,7 +138,7 @@ def create(
         # Sown metrics are outputs of a step; here they would become part of
         # checkpoints.
         variables.pop(METRICS_COLLECTION, None)
-        return params, variables, transform.init(params)
+        return strongly_typed((params, variables, transform.init(params)))
 
     # One program: without `jit`, each operation is compiled and run by itself.
     options = _INIT_OPTIONS.get(target_platform())
@@ -163,6 +178,26 @@ def abstract_state(
 
     state = jax.eval_shape(state_of)
     return runs[0], state
+
+
+def _check_update(optimizer, transform, params):
+    """Checks that an optimizer can take a step; its update is traced only."""
+    kind = getattr(optimizer, "kind", type(optimizer).__name__)
+    if kind in OPTIMIZERS:
+        return  # They need nothing but gradients and parameters.
+
+    def update(params):
+        state = transform.init(params)
+        update = optax.with_extra_args_support(transform).update
+        return update(params, state, params, value=jnp.zeros(()))
+
+    try:
+        jax.eval_shape(update, params)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(
+            "`optimizer` must compute its updates from gradients, parameters and the "
+            f"loss, as `value`, got an error of {kind}: {error}; adamw does."
+        ) from error
 
 
 def _sizes(params):

@@ -97,10 +97,10 @@ def train_step(
         if run.state_penalty:
             # Gradients are summed over parts and devices; the penalty is a mean.
             value += run.state_penalty * mean_square(after) / n_parts
-        return value, (_with_sown(sums, sown), after, past, changed)
+        return value, (value, _with_sown(sums, sown), after, past, changed)
 
     params, model_state = _as_varying((state.params, state.model_state), axes)
-    gradient, (sums, after, past, model_state) = _accumulate(
+    gradient, (value, sums, after, past, model_state) = _accumulate(
         run.accumulate,
         jax.grad(loss, has_aux=True),
         params,
@@ -109,7 +109,9 @@ def train_step(
     )
     sums = _over_devices(sums, axes)
     # Losses are divided by the global count above, so that gradients simply add up.
-    gradient = jax.lax.psum(gradient, axes) if axes else gradient
+    gradient, value = (
+        jax.lax.psum((gradient, value), axes) if axes else (gradient, value)
+    )
     # The norm before clipping, so that the log shows whether clipping is active.
     sums["gradient_norm"] = Mean(optax.tree.norm(gradient), jnp.float32(1))
     if state.carry is not None:
@@ -119,7 +121,10 @@ def train_step(
         sums["largest_state"] = Mean(largest, jnp.float32(1))
     # With the replicated parameters, not those marked as varying: `shard_map` checks
     # that the new state is replicated.
-    updates, opt_state = run.transform.update(gradient, state.opt_state, state.params)
+    # Some optimizers choose their step size by the loss that is minimized.
+    updates, opt_state = optax.with_extra_args_support(run.transform).update(
+        gradient, state.opt_state, state.params, value=value
+    )
     new_params = optax.apply_updates(state.params, updates)
     return (
         state.replace(
@@ -239,14 +244,15 @@ def _accumulate(n, gradient, params, model_state, rows):
 
     def add(before, part):
         so_far, model_state = before
-        added, (sums, *states, model_state) = gradient(params, model_state, *part)
-        return (optax.tree.add(so_far, added), model_state), (sums, *states)
+        added, (*found, model_state) = gradient(params, model_state, *part)
+        return (optax.tree.add(so_far, added), model_state), tuple(found)
 
     first = optax.tree.zeros_like(params), model_state
-    (total, model_state), (sums, *states) = jax.lax.scan(add, first, (parts, offsets))
+    (total, model_state), found = jax.lax.scan(add, first, (parts, offsets))
+    values, sums, *states = found
     sums = {name: reduction.combined() for name, reduction in sums.items()}
     after, past = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tuple(states))
-    return total, (sums, after, past, model_state)
+    return total, (jnp.sum(values), sums, after, past, model_state)
 
 
 def _without_predictions(spec, batch) -> Reductions:

@@ -9,6 +9,7 @@ import numpy as np
 from absl import logging
 
 from ssm_jax.tasks.base import Task
+from ssm_jax.tasks.fingerprint import Fingerprint
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.hosts import agreed, is_first
 from ssm_jax.training.interruption import Interruption
@@ -47,6 +48,7 @@ class Steps:
       work: The work dir, to which the first process writes the metrics.
       checkpoints: The checkpoints of the run.
       writers: Where the metrics go too.
+      data: The fingerprint of the data; None if the task reads no files.
     """
 
     def __init__(
@@ -58,11 +60,12 @@ class Steps:
         work: WorkDir,
         checkpoints: Checkpoints,
         writers: Sequence[Writer],
+        data: Fingerprint | None,
     ):
         """Maps the training step and what is measured; nothing is compiled yet."""
         self._task, self._training, self._parallel = task, training, parallel
         self._workdir, self._checkpoints = work, checkpoints
-        self._writers = writers
+        self._writers, self._data = writers, data
         self._train_step = parallel.train_step(run)
         self._measure = Measurements(run, task, training, parallel, checkpoints)
 
@@ -106,6 +109,7 @@ class Steps:
                 trace.after(step, state)
                 if step == start + 1 and is_first():
                     self._workdir.write_environment()
+                    self._workdir.write_data(self._data, start)
                 waiting += [*unstacked(earlier, sums), sums]
                 earlier = {}
                 # Steps are dispatched ahead of the devices. With many of them a signal
@@ -184,4 +188,7 @@ class Steps:
 
     def _save(self, step, state, measured, waiting=()):
         gathered, pending = self._parallel.gather(state), stacked(waiting)
+        if (evaluated := state.evaluated_params) is not state.params:
+            # What `restore` returns; training itself continues without it.
+            gathered = gathered.replace(ema=evaluated)
         self._checkpoints.save(step, gathered, measured, pending=pending)

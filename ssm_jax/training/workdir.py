@@ -3,6 +3,7 @@
 ====================  ========================================================
 config.json           the resolved config; all that evaluation needs of it
 run.json              versions, device and commit of the last start that took a step
+data.json             fingerprints of the data, if they are files; the last is in use
 metrics.jsonl         one line per measurement
 checkpoints/          the latest states and the best
 lock                  the process that trains here, or the last one that did
@@ -28,8 +29,9 @@ from ml_collections import ConfigDict
 
 from ssm_jax import __version__
 from ssm_jax.config import Config, changed_fields, from_json, to_json, unknown_classes
-from ssm_jax.files import PART, named_errors, read_arrays, write_text
+from ssm_jax.files import PART, named_errors, parse_json, read_arrays, write_text
 from ssm_jax.tasks.base import TaskSpec
+from ssm_jax.tasks.fingerprint import Fingerprint, describe, same
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.environment import environment
 from ssm_jax.training.lock import locked
@@ -38,7 +40,7 @@ from ssm_jax.training.losses import main_metric
 PARTS = ("task", "model", "optimizer", "training")
 """What the config of a run holds, each a `ssm_jax.config.spec`."""
 
-_LOCK, _RUN = "lock", "run.json"
+_LOCK, _RUN, _DATA = "lock", "run.json", "data.json"
 _AGAIN = "remove it, and run again what writes it"
 
 
@@ -89,6 +91,79 @@ class WorkDir:
     def write_environment(self) -> None:
         """Writes what a start that takes steps runs on to ``run.json``."""
         self.write(_RUN, environment())
+
+    def data(self, step: int | None = None) -> list[Fingerprint]:
+        """Returns the fingerprints of the data that the run was trained on.
+
+        Each has the ``step`` after which it was used; there are several if the data
+        changed, and none if the task reads no files, or before this was recorded.
+
+        Args:
+          step: Those used up to this step. None means all.
+
+        Raises:
+          ValueError: data.json is damaged.
+        """
+        stored = self.read(_DATA)
+        found = [] if stored is None else stored.get("fingerprints")
+        known = {"step", "files", "bytes", "modified", "sha256"}
+        if not isinstance(found, list) or not all(
+            isinstance(each, dict) and known <= each.keys() for each in found
+        ):
+            way_out = "remove it, and the data are not compared"
+            raise _damaged(self.path / _DATA, "hold fingerprints", "others", way_out)
+        return [each for each in found if step is None or each["step"] < step]
+
+    def write_data(self, found: Fingerprint | None, step: int) -> None:
+        """Writes the fingerprint of the data that further steps are taken on.
+
+        Args:
+          found: The fingerprint; None if the task reads no files.
+          step: The last step before.
+        """
+        before = self.data() if step else []
+        kept = [each for each in before if each["step"] < step]
+        if found is not None and not (kept and same(kept[-1], found)):
+            kept.append({"step": step, **found})
+        if kept != before:
+            self.write(_DATA, {"fingerprints": kept})
+
+    def check_data(
+        self, found: Fingerprint | None, step: int, *, allow_changed: bool
+    ) -> bool:
+        """Checks that data are those that a step of the run was trained on.
+
+        Args:
+          found: Their fingerprint; None if there are no files to compare.
+          step: The step.
+          allow_changed: Whether a change is logged as a warning.
+
+        Returns:
+          Whether they changed.
+
+        Raises:
+          ValueError: The data changed, or data.json is damaged.
+        """
+        known = self.data(step)
+        if found is None or not known or same(known[-1], found):
+            return False
+        got = f"{describe(found)}, in place of {describe(known[-1])}"
+        if allow_changed:
+            logging.warning("the data of %s changed: %s", self.path, got)
+            return True
+        raise ValueError(
+            f"`task` must read the data that the run in {self.path} was trained on, "
+            f"got {got}, so that its splits and statistics may differ; train anew in "
+            "another --workdir, or go on by allow_changed_data=True, on the command "
+            "line --allow_changed_data."
+        )
+
+    def may_write(self) -> bool:
+        """Returns whether files can be written there; if not, logs a warning."""
+        writable = os.access(self.path, os.W_OK)
+        if not writable:
+            logging.warning("%s is read-only: nothing is written to it", self.path)
+        return writable
 
     def open_checkpoints(self, spec: TaskSpec) -> Checkpoints:
         """Returns the checkpoints of the run; each must be of the config of the run.
@@ -146,7 +221,7 @@ class WorkDir:
         found = []
         for number, line in enumerate(lines, 1):
             try:
-                values = json.loads(line.decode())
+                values = parse_json(line.decode())
             except ValueError as error:
                 if number == len(lines):
                     break
@@ -199,7 +274,7 @@ class WorkDir:
         if not path.exists():
             return None
         try:
-            values = json.loads(path.read_bytes().decode())
+            values = parse_json(path.read_bytes().decode())
         except ValueError as error:
             raise _damaged(path, "be a JSON object", error, _AGAIN) from error
         if not isinstance(values, dict):

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from ssm_jax.training.workdir import WorkDir
+
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 WRITERS = tuple(_PACKAGES)
 """Names of writers, which are those of the extras that install their packages."""
@@ -44,8 +46,8 @@ class _TensorBoard:
 class _Wandb:
     def __init__(self, module, directory, start):
         # The run of this id continues; it ignores steps that it has.
-        path = directory / "wandb.json"
-        known = json.loads(path.read_text()) if start and path.exists() else {}
+        work, name = WorkDir(directory), "wandb.json"
+        known = (work.read(name) if start else None) or {}
         self._run = module.init(
             dir=str(directory),
             name=directory.name,
@@ -53,7 +55,7 @@ class _Wandb:
             id=known.get("id"),
             resume="allow",
         )
-        path.write_text(json.dumps({"id": self._run.id}))
+        work.write(name, {"id": self._run.id})
 
     def write_scalars(self, step, scalars):
         self._run.log(dict(scalars), step=step)

@@ -13,6 +13,7 @@ from absl import flags
 from ssm_jax.cli import app, config_file, main
 from ssm_jax.cli.errors import one_line_errors
 from ssm_jax.config import build, flatten
+from tests.bad_inputs import refuses
 from tests.cli import programs
 
 # ml_collections loads the experiment by a call that importlib wants replaced.
@@ -45,6 +46,7 @@ def folder(tmp_path, monkeypatch):
     (paper / "broken.py").write_text("def get_config():\n    return {}['bug']\n")
     (paper / "mistyped.py").write_text("def get_config():\n    return 1 + 'bug'\n")
     (paper / "classes.py").write_text(textwrap.dedent(CLASSES))
+    (paper / "shared.py").write_text(textwrap.dedent(SHARED))
     monkeypatch.chdir(tmp_path)
     # The name under which ml_collections loads every file, into what the last one left.
     monkeypatch.delitem(sys.modules, "config_config", raising=False)
@@ -61,6 +63,16 @@ CLASSES = """
             TaskSpec, length=16, inputs="vector", d_input=1, targets="regression",
             d_output=1, l_output=None,
         )})
+"""
+
+
+SHARED = """
+    from ml_collections import ConfigDict
+
+    def get_config(variant=""):
+        config = ConfigDict({"a": 1, "b": 1})
+        config.b = config.get_ref("a")
+        return config
 """
 
 
@@ -103,6 +115,15 @@ def test_variant_chooses_the_config(parse):
 )
 def test_override_reaches_the_config(parse, override, path, value):
     assert flatten(parse(SHIFT, override))[path] == value
+
+
+def test_two_overrides_of_one_value_are_refused(parse):
+    """Here a reference was assigned to a field, not given to `spec`."""
+    shared = "--config=experiments/paper/shared.py"
+    assert parse(shared, "--config.b=2").to_dict() == {"a": 2, "b": 2}
+    assert parse(shared, "--config.a=2", "--config.b=2").b == 2
+    with refuses("--config.a", 2, rule="a field of its own"):
+        parse(shared, "--config.a=2", "--config.b=3")
 
 
 def test_override_may_follow_its_flag_as_a_word(parse):
@@ -427,6 +448,39 @@ def test_reader_of_the_output_may_leave(words):
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=180)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_control_sequences_in_an_error_are_shown(capsys):
+    with pytest.raises(SystemExit), one_line_errors():
+        raise ValueError("got a\x1b[2J\nb\u202e\udcff é.")
+    assert capsys.readouterr().err == "error: got a\\x1b[2J b\\u202e\\udcff é.\n"
+
+
+@pytest.mark.parametrize("program", main.PROGRAMS)
+def test_program_without_a_standard_output_starts(program, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys.modules["__main__"], "__doc__", "")
+    assert ssm_jax(monkeypatch, program, "--no_such_flag") == 2
+    sys.stdout.close()
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-", "2>&-"])
+def test_streams_that_are_closed_are_no_files_of_the_program(closed, tmp_path):
+    """What a library prints to them goes to the null device, and not into a file."""
+    script = (
+        "from ssm_jax.cli.streams import open_streams; open_streams(); import os;"
+        "file = open('file', 'w'); os.write(1, b'lost'); os.write(2, b'lost');"
+        "print('lost'); file.write(str(file.fileno()))"
+    )
+    command = f"exec '{sys.executable}' -c \"{script}\" {closed}"
+    root = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=os.environ | root, timeout=60
+    )
+    assert done.returncode == 0
+    assert int((tmp_path / "file").read_text()) > 2
 
 
 @pytest.mark.full

@@ -1,5 +1,8 @@
 """`ssm-jax new`: the file that it writes is trained on the user's CSV."""
 
+import ast
+import os
+
 import numpy as np
 import pytest
 
@@ -61,12 +64,59 @@ def test_experiment_is_trained_and_beats_the_last_value(csv):
     assert found["seasonal"]["mae"] < 1e-6
 
 
+NAMES = {
+    "quotes": b'x""";import os;print(1);""".csv',
+    "single quotes": b"x'+str(open('gone','w'))+'.csv",
+    "backslash": b"x\\x.csv",
+    "backslash at the end": b'x\\".csv',
+    "braces": b"{x}{0}.csv",
+    "new line": b'x\n\'"""raise SystemExit.csv',
+    "not UTF-8": b"x\xff.csv",
+    "control": b"x\x1b[2J.csv",
+    "other way": "x\u202e.csv".encode(),
+}
+
+
+def without_strings(path):
+    """The program of a file, as text, without the values of its strings."""
+    tree = ast.parse(path.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            node.value = ""
+    return ast.dump(tree)
+
+
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_names_of_file_and_column_are_only_data(
+    csv, name, tmp_path, monkeypatch, capsys
+):
+    # A header is a line, in which no other character may be the delimiter.
+    column = (
+        name.decode(errors="replace").replace('"', '""').translate({10: "", 59: ""})
+    )
+    text = (tmp_path / csv).read_text().replace("load", f'"{column}"', 1)
+    name = os.fsdecode(name)
+    (tmp_path / name).write_text(text)
+    new.forecast(csv, "plain.py")
+    assert write(monkeypatch, f"--csv={name}") in (0, None)
+    assert capsys.readouterr().out.replace("\n", "").isprintable()
+    written = tmp_path / "forecast.py"
+    assert without_strings(written) == without_strings(tmp_path / "plain.py")
+    task = build(config_file.load("forecast.py").task)
+    assert task.file == name and task.n_examples("test") > 0
+    # Nothing else was written, as by code in a name.
+    assert len(os.listdir(tmp_path)) == 4
+
+
 def test_what_cannot_be_written_is_refused(csv, tmp_path):
     (tmp_path / "there.py").write_text("")
     with refuses("--output", "there.py"):
         new.forecast(csv, "there.py")
     with refuses("--output", "mine.txt"):
         new.forecast(csv, "mine.txt")
+    for name in ("a:b.py", "a\nb.py", "a\udcff.py"):
+        with refuses("--output", ascii(name)[1:-1]):
+            new.forecast(csv, name)
     with refuses("target", "'Load'", rule="load"):
         new.forecast(csv, "mine.py", target="Load")
     with refuses("--csv", "other.csv", error=FileNotFoundError):

@@ -125,6 +125,28 @@ def evaluated(path, **training):
 EVALUATION = {"split": "test", "step": 4, "accuracy": 0.5}
 
 
+def test_a_config_need_not_name_its_experiment(tmp_path, monkeypatch, capsys):
+    folder = evaluated(tmp_path / "mine")
+    config = json.loads((folder.path / "config.json").read_text())
+    for name in ("experiment", "variant", "paper"):
+        del config[name]
+    (folder.path / "config.json").write_text(json.dumps(config))
+    row = report.row_of(folder)
+    assert (row["experiment"], row["variant"], row["paper"]) == ("mine", "", None)
+    workdirs = f"--workdirs={folder.path}"
+    assert programs.run(monkeypatch, "report", workdirs, "--nofigures") in (0, None)
+    assert capsys.readouterr().out.splitlines()[2].startswith("| mine ")
+
+
+@pytest.mark.parametrize("lacking", EVALUATION)
+def test_an_evaluation_that_lacks_a_value_is_named(tmp_path, lacking):
+    folder = evaluated(tmp_path / "run")
+    values = {name: v for name, v in EVALUATION.items() if name != lacking}
+    folder.write("evaluation.json", values)
+    with refuses(f"{folder.path}/evaluation.json", next(iter(values))):
+        report.row_of(folder)
+
+
 def test_a_run_that_was_continued_is_to_be_evaluated_again(tmp_path):
     folder = evaluated(tmp_path / "run")
     assert report.row_of(folder)["value"] == 0.5
@@ -140,11 +162,24 @@ def test_a_run_that_was_continued_is_to_be_evaluated_again(tmp_path):
         report.row_of(folder)
 
 
+DEEP = pytest.param("[" * 200_000, id="deep")
+
+
+@pytest.mark.parametrize("line", ["3", "{", "\xff", DEEP])
+def test_line_by_length_that_is_damaged_is_named(tmp_path, line):
+    path = tmp_path / LENGTHS_FILE
+    path.write_bytes(b'{"length": 16}\n' + line.encode("latin-1") + b"\n")
+    with refuses(str(path), "line 2", rule="JSON object"):
+        report.lines_of(path)
+
+
 OTHERS = {
     "seed": ({"seed": 1}, None),
     "batch": ({"seed": 1, "batch_size": 8}, "training.batch_size: "),
     "evaluations": ({"seed": 1, "evaluate_every": 2}, "training.evaluate_every: "),
     "same seed": ({}, "leave one out"),
+    "data": ({"seed": 1, "data": "b"}, "2 files of 12 bytes"),
+    "same data": ({"seed": 1, "data": "a"}, None),
 }
 
 
@@ -153,7 +188,11 @@ def test_runs_of_one_line_differ_in_their_seed_alone(
     monkeypatch, tmp_path, capsys, changes, refused
 ):
     for name, fields in (("first", {}), ("second", changes)):
-        evaluated(tmp_path / name, **fields)
+        training = {key: value for key, value in fields.items() if key != "data"}
+        folder = evaluated(tmp_path / name, **training)
+        files = {"a": 1, "b": 2}[digest := fields.get("data", "a")]
+        found = {"files": files, "bytes": 12, "modified": "today", "sha256": digest}
+        folder.write_data(found, 0)
     workdirs = f"--workdirs={tmp_path}/first,{tmp_path}/second"
     status = programs.run(monkeypatch, "report", workdirs, "--nofigures")
     out, err = capsys.readouterr()

@@ -62,6 +62,11 @@ def test_results_with_further_metrics_and_other_rounding_are_compared():
     assert len(noted([best, other])[1]) == 1
 
 
+def test_an_evaluation_on_changed_data_is_noted():
+    notes = noted([accuracy(0.9), accuracy(0.9, seed=1, changed_data=True)])[1]
+    assert notes == ["- [1] evaluated on other data than those of the training"]
+
+
 def test_a_stale_result_is_shown_as_stale():
     shown, notes = noted([accuracy(0.9, stale="Of other data.")])
     assert shown == [["0.9000 (stale)", "0.0300", "0.6000", "[1]"]]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -9,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from absl import flags
+from ml_collections import ConfigDict
 
 from ssm_jax.cli import sweep
 from ssm_jax.cli.grid import cells, parse_grid
 from ssm_jax.cli.sweep_table import of_sweep
 from ssm_jax.tasks import Digits
 from ssm_jax.training import WorkDir
+from ssm_jax.training.workdir import PARTS
 from tests.bad_inputs import refuses
 from tests.cli import programs
 from tests.cli.test_train import DIGITS
@@ -103,7 +106,7 @@ def test_table_averages_over_seeds_and_the_best_in_validation_is_first():
     ]
     head, _, first, second = of_sweep(results).splitlines()
     names = [cell.strip() for cell in head.strip("|").split("|")]
-    assert names[0] == "rate" and names[-2:] == ["seeds", "not finite"]
+    assert names[0] == "rate" and names[-2:] == ["seeds", "failed"]
     high, low = (
         dict(
             zip(
@@ -114,8 +117,8 @@ def test_table_averages_over_seeds_and_the_best_in_validation_is_first():
         )
         for line in (first, second)
     )
-    assert (high["rate"], high["seeds"], high["not finite"]) == ("high", "1", "1")
-    assert (low["rate"], low["seeds"], low["not finite"]) == ("low", "2", "0")
+    assert (high["rate"], high["seeds"], high["failed"]) == ("high", "1", "1")
+    assert (low["rate"], low["seeds"], low["failed"]) == ("low", "2", "0")
     # The sample standard deviation of .9 and .7.
     assert low["test accuracy"].startswith("0.8000 ± 0.1414"), low
     assert high["baseline"] == low["baseline"] == "0.1000"
@@ -192,6 +195,80 @@ def test_slurm_script_is_the_array_of_the_runs(tmp_path):
         check=True,
     ).stdout.splitlines()
     assert said == ["sweep", "--grid=a=1,2", "--workdir", "slurm x", "--row=3"]
+
+
+WORDS = ("'", '"; touch gone', "$(touch gone)", "`touch gone`", "a\ntouch gone", "\\")
+
+
+def test_words_of_the_command_line_are_no_commands_of_the_script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    line = ["sweep", *(f"--config.task.target={word}" for word in WORDS)]
+    script = sweep.slurm_script(line, 2, "50 % $(touch gone)")
+    assert "/50 %% $(touch gone)/slurm-%A_%a.out'\n" in script
+    script = f"ssm-jax() {{ printf '%s\\0' \"$@\"; }}\n{script}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
+    said = os.fsdecode(done.stdout).split("\0")
+    assert said[: len(line)] == line
+    assert os.listdir(tmp_path) == []
+    with refuses("--workdir", "a\\ntouch", rule="printable"):
+        sweep.slurm_script(line, 2, "a\ntouch gone")
+
+
+@pytest.mark.parametrize("fails", ["train", "evaluate_run", "row_of"])
+def test_a_run_that_fails_ends_no_other(monkeypatch, tmp_path, capsys, caplog, fails):
+    """Whatever the error, of the first of two runs of a config without names."""
+
+    def of_first(name, path):
+        if name == fails and str(path).endswith("seed=0"):
+            raise AttributeError("a bug")
+
+    def train(config, workdir, **_):
+        of_first("train", workdir)
+        work = WorkDir(workdir)
+        with work.claimed(ConfigDict({name: config[name] for name in PARTS})):
+            work.log(4, elapsed_s=1.0, **{"validation/accuracy": 0.25})
+
+    def evaluate_run(workdir, **_):
+        of_first("evaluate_run", workdir)
+        evaluation = {"split": "test", "step": 4, "accuracy": 0.5, "logged_step": 4}
+        WorkDir(workdir).write("evaluation.json", evaluation)
+
+    def row_of(folder):
+        of_first("row_of", folder.path)
+        return summarise(folder)
+
+    summarise = sweep.report.row_of
+    monkeypatch.setattr(sweep, "train", train)
+    monkeypatch.setattr(sweep, "evaluate_run", evaluate_run)
+    monkeypatch.setattr(sweep.report, "row_of", row_of)
+    grid = "--grid=training.seed=0,1"
+    workdir = f"--workdir={tmp_path}/runs"
+    assert programs.run(monkeypatch, "sweep", *DIGITS, workdir, grid) == 1
+    out = capsys.readouterr().out
+    cells_of = [cell.strip() for cell in out.splitlines()[2].strip("|").split("|")]
+    assert cells_of == ["0.2500", "0.5000", "", "1", "1", "1"]
+    assert "seed=0: a bug" in caplog.text and "AttributeError" in caplog.text
+    with (tmp_path / "runs" / "sweep.csv").open() as file:
+        assert [row["value"] for row in csv.DictReader(file)] == ["", "0.5"]
+
+
+def test_a_finished_run_is_not_compared_with_runs_on_other_data(tmp_path, monkeypatch):
+    line = [*DIGITS_FILE, "--config.training.steps=4"]
+    (cell,) = cells(line, ["training.seed=0"], str(tmp_path))
+    work = WorkDir(cell.workdir)
+    data = {"files": 1, "bytes": 12, "modified": "today", "sha256": "a"}
+    with work.claimed(cell.config):
+        work.log(4, elapsed_s=1.0, **{"validation/accuracy": 0.25})
+        work.write_data(data, 0)
+    evaluation = {"split": "test", "step": 4, "accuracy": 0.5, "logged_step": 4}
+    work.write("evaluation.json", evaluation)
+    monkeypatch.setattr(sweep, "fingerprint_of", lambda task: data)
+    assert sweep.do(cell)["value"] == 0.5
+    changed = data | {"sha256": "b", "bytes": 13}
+    monkeypatch.setattr(sweep, "fingerprint_of", lambda task: changed)
+    with refuses("task", "1 file of 13 bytes", rule="--allow_changed_data"):
+        sweep.do(cell)
+    assert sweep.do(cell, allow_changed_data=True)["value"] == 0.5
 
 
 def launch(monkeypatch, root, *arguments):

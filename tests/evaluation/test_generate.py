@@ -1,5 +1,6 @@
 """Generation against the model evaluated in parallel."""
 
+import dataclasses
 import itertools
 
 import chex
@@ -125,7 +126,7 @@ def test_generation_continues_from_a_file(trained, tmp_path):
         np.testing.assert_array_equal(whole[:, n:], rest)
 
 
-def test_file_of_another_model_is_rejected(trained, tmp_path):
+def test_file_of_another_model_is_rejected(trained, tmp_path, unchecked):
     model, variables = trained
     next(generate(model, variables, [[1]])).save(tmp_path / "state")
     (tmp_path / "text").write_text("It was the best of times")
@@ -134,6 +135,11 @@ def test_file_of_another_model_is_rejected(trained, tmp_path):
     for name, other in others:
         with refuses("path"):
             GenerationState.load(tmp_path / name, other)
+    saved = GenerationState.load(tmp_path / "state", model)
+    for tokens in (np.float32([1.5]), np.int32([[1]])):
+        dataclasses.replace(saved, tokens=tokens).save(tmp_path / "changed")
+        with refuses("path", tokens.dtype):
+            GenerationState.load(tmp_path / "changed", model)
 
 
 @pytest.mark.parametrize(

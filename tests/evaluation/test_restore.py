@@ -1,10 +1,12 @@
 """Trained models restored from the work dir, on any number of devices."""
 
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import unittest.mock
 from pathlib import Path
 
 import chex
@@ -14,9 +16,10 @@ import pytest
 
 from ssm_jax.evaluation import evaluate_lengths, evaluate_run, restore
 from ssm_jax.tasks import Digits
-from ssm_jax.training import CheckpointError, train
+from ssm_jax.training import CheckpointError, WorkDir, train
 from ssm_jax.training.checkpointing import integrity
 from tests.bad_inputs import refuses
+from tests.cli import programs
 from tests.training import tiny
 
 ROOT = Path(__file__).parents[2]
@@ -173,6 +176,24 @@ def test_restoring_does_not_modify_the_workdir(run):
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     restore(run)
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
+
+
+@pytest.mark.full
+def test_metrics_of_a_workdir_that_cannot_be_written_are_not_lost(
+    run, monkeypatch, caplog, capsys
+):
+    before = sorted(run.rglob("*"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+        arguments = f"--workdir={run}", "--split=validation"
+        assert programs.run(patch, "evaluate", *arguments) in (0, None)
+    found = json.loads(capsys.readouterr().out)
+    assert f"{run} is read-only" in caplog.text and sorted(run.rglob("*")) == before
+    full = OSError(errno.ENOSPC, "No space left on device", "evaluation.json")
+    monkeypatch.setattr(WorkDir, "write", unittest.mock.Mock(side_effect=full))
+    with pytest.raises(OSError, match="evaluation.json"):
+        evaluate_run(run, split="validation")
+    assert json.dumps(found) in caplog.text
 
 
 @pytest.mark.nightly

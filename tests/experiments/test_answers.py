@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from experiments import answers, extension
+from experiments import answers, extension, sections
 from experiments.dlr import atomic
 from experiments.fru.pixel_mnist import PAPER
 from experiments.longssm.answers import small
@@ -42,7 +42,7 @@ def verdict(name, reference):
 @pytest.mark.parametrize("table", TABLES)
 def test_table_with_results_has_an_answer_without_open_fields(table):
     # Figures that show the runs of another table have no section of their own.
-    shown_before = {"Figure 2", "Figure 3", "Figure 5", "Figures 6 and 7", "Figure 8"}
+    shown_before = {"Figure 2", "Figure 3", "Figures 6 and 7", "Figure 8"}
     results = table.published(FOUND) + table.smaller(FOUND)
     assert table.answer or not results or table.name in shown_before
     filled = RECORDS.filled(table.answer)
@@ -195,6 +195,13 @@ class TestLongSSM:
     @pytest.mark.parametrize("length", [16, 32])
     def test_mamba(self, length):
         carry, zero = (small("mamba", length, states) for states in ("carry", "zero"))
+        assert (
+            extension.verdicts(RECORDS.of(zero).rows)
+            == {
+                16: ["none", "weak", "none"],
+                32: ["weak"] * 3,
+            }[length]
+        )
         assert RECORDS.change(zero).verdict == "falls"
         assert RECORDS.gain(carry, zero).verdict == "rises"
         assert RECORDS.equal(carry, zero).verdict == "rises"
@@ -217,26 +224,58 @@ class TestLongSSM:
         assert RECORDS.of(carry).last["steps"] == 2 * RECORDS.of(zero).last["steps"]
 
     def test_instability(self):
-        def at_the_unigram(model, rest):
-            name = f"longssm/text:model={model},length=16,state_init={rest}"
-            found = RECORDS.of(name)
-            assert len(found.rows) == 3
-            return sum(value > 0.95 * found.baseline for value in values(name))
+        def name(model, states, rate):
+            return f"longssm/text:model={model},length=16,state_init={states}{rate}"
 
-        assert at_the_unigram("s5", f"carry,{TINY}0.5") == 1
-        for model, rest in (
-            ("s5", f"zero,{TINY}0.5"),
-            ("s5", f"carry,{TINY}0.5,state_penalty=0.001"),
-            ("s5_bounded", f"carry,{TINY}0.5"),
-            ("s5", f"carry,{TINY}0.1"),
-            ("s5", f"carry,{TINY}0.01"),
-        ):
-            assert at_the_unigram(model, rest) == 0
+        settings = [
+            ("s5", "carry", ""),
+            ("s5", "carry", ",state_penalty=0.001"),
+            ("s5_bounded", "carry", ""),
+            ("s5", "zero", ""),
+        ]
+        for rate, n_rising in (("0.01", 0), ("0.1", 0), ("0.5", 1)):
+            for model, states, more in settings:
+                rows = RECORDS.of(name(model, states, f",{TINY}{rate}{more}")).rows
+                assert len(rows) == 3 and all(len(row["curve"]) == 4 for row in rows)
+                expected = n_rising if states == "carry" else 0
+                assert sum(map(sections.rises, rows)) == expected
+        penalized = name("s5", "carry", f",{TINY}0.5,state_penalty=0.001")
+        (worse,) = (
+            row
+            for row in RECORDS.of(penalized).rows
+            if row["value"] > row["baseline"]["perplexity"]
+        )
+        assert sections.rises(worse)
+        last = [*worse["curve"].values()][-1]
+        assert last == pytest.approx(worse["baseline"]["perplexity"], rel=0.05)
         one, two = (
-            mean(f"longssm/text:model={model},length=16,state_init=carry,{TINY}0.01")
-            for model in ("s5", "s5_bounded")
+            mean(name(model, "carry", f",{TINY}0.01")) for model in ("s5", "s5_bounded")
         )
         assert one == pytest.approx(two, abs=1e-4)
+
+    def test_seeds_that_extend(self):
+        """What the README says of all lengths of training."""
+        found = {
+            (model, states): [
+                extension.verdicts(each.rows)
+                for each in FOUND
+                if re.fullmatch(
+                    rf"longssm/text:model={model},length=\d+,state_init={states},"
+                    "rows=32,size=small",
+                    each.name,
+                )
+            ]
+            for model in ("s5", "mamba", "gru")
+            for states in ("carry", "zero")
+        }
+        n_none = {key: sum(of, []).count("none") for key, of in found.items()}
+        n_runs = {key: len(sum(of, [])) for key, of in found.items()}
+        assert min(n_runs.values()) >= 9
+        assert n_none["s5", "zero"] == n_runs["s5", "zero"]
+        assert 0 < n_none["mamba", "zero"] < n_runs["mamba", "zero"]
+        assert n_none["gru", "zero"] == 0
+        for model in ("s5", "mamba", "gru"):
+            assert set(sum(found[model, "carry"], [])) == {"strong"}
 
 
 class TestBeyond:
@@ -261,10 +300,13 @@ class TestBeyond:
             )
             if model == "fru":
                 assert abs(RECORDS.change(carry.name).mean) < 0.001
+                found = extension.verdicts(carry.rows)
+                assert sorted(found) == ["none", "none", "weak"]
+                assert RECORDS.gain(carry.name, zero.name).verdict == "rises"
                 assert RECORDS.change(zero.name).verdict == "rises"
                 assert RECORDS.equal(carry.name, zero.name).verdict == "rises"
             else:
-                assert extension.extending(carry.rows) == "3 of 3"
+                assert extension.verdicts(carry.rows) == ["strong"] * 3
 
     def test_forecasts(self):
         rows = [row for row in ROWS if row["experiment"] == "own_data/beijing"]

@@ -1,5 +1,6 @@
 """Every experiment: it is what its file says, it builds, and its step can be taken."""
 
+import copy
 import functools
 import math
 from typing import get_args
@@ -35,11 +36,12 @@ from experiments.fru import pixel_mnist as fru_pixel_mnist
 from experiments.longssm import text as longssm_text
 from experiments.own_data import beijing
 from ssm_jax.cli.errors import one_line_errors
-from ssm_jax.config import build, differences, from_json, to_json
+from ssm_jax.config import build, differences, flatten, from_json, to_json
 from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import train
 from ssm_jax.training.state import create
 from ssm_jax.training.step import train_step
+from tests.compilation import compilations
 from tests.tiers import tiered
 
 ARENA = ("", "model=gate", "size=small", "model=gate,size=small")
@@ -190,6 +192,57 @@ def test_config_builds_and_its_parts_fit(file, variant):
     assert training.evaluate_every <= training.steps
 
 
+def set_to(config, path, value):
+    config = copy.deepcopy(config)
+    with config.unlocked():
+        config.update_from_flattened_dict({path: value})
+    return config
+
+
+def links(config):
+    """The fields that follow another one: ``{(source, follower): new value}``."""
+    before, found = flatten(config), {}
+    for path, value in before.items():
+        if type(value) is not int or "[" in path:
+            continue
+        other = flatten(set_to(config, path, 40 * value + 40))
+        for name in before:
+            if name != path and other[name] != before[name]:
+                found[path, name] = other[name]
+    return found
+
+
+# Files without a field that follows another.
+UNLINKED = (fru_pixel_mnist, frequencies, pathfinder_segmentation, mixture)
+
+
+@pytest.mark.parametrize(
+    ("file", "variant"),
+    tiered(
+        [(file, variant) for file in VARIANTS for variant in VARIANTS[file]],
+        fast=[(file, VARIANTS[file][0]) for file in VARIANTS],
+        unpack=True,
+    ),
+)
+def test_linked_fields_are_two_fields(file, variant):
+    """Each follows the other until it is set; then both hold, whatever the order."""
+    config = file.get_config(variant)
+    found = links(config)
+    if variant == VARIANTS[file][0]:
+        assert bool(found) == (file not in UNLINKED)
+    for (source, follower), followed in found.items():
+        values = flatten(config)
+        one, two = 40 * values[source] + 40, followed + 1
+        alone = set_to(config, follower, two)
+        assert flatten(alone) == values | {follower: two}
+        for first, second in [
+            ((source, one), (follower, two)),
+            ((follower, two), (source, one)),
+        ]:
+            both = flatten(set_to(set_to(config, *first), *second))
+            assert (both[source], both[follower]) == (one, two)
+
+
 def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
     """The same experiment at a size that trains in seconds."""
     task, training = config.task, config.training
@@ -255,6 +308,10 @@ STEPS = {
 }
 
 
+def described(leaf):
+    return str(leaf.shape), str(leaf.dtype), leaf.weak_type
+
+
 @pytest.mark.parametrize(
     ("file", "variant"),
     tiered(
@@ -280,7 +337,8 @@ def test_a_step_fits_the_task(file, variant, sets_dir):
         return before, *train_step(run, before, batch)
 
     before, after, sums = jax.eval_shape(step, batch)
-    chex.assert_trees_all_equal_shapes_and_dtypes(before, after)
+    # Another weak type would compile the second step again.
+    chex.assert_trees_all_equal(*(jax.tree.map(described, s) for s in (before, after)))
     loss = jax.eval_shape(lambda sums: sums["loss"].part_of(sums["loss"]), sums)
     assert loss.shape == ()
 
@@ -320,17 +378,31 @@ def test_shrunk_experiment_trains(file, variant, sets_dir):
     assert min(losses[-10:]) < SLOW.get(file, 0.65) * losses[0], losses
 
 
+# The first carries no states, the second does.
+TRAINED = [
+    (digits, ""),
+    (longssm_text, VARIANTS[longssm_text][0]),
+    (language, "dataset=mrpc,model=gate"),
+    *((file, variants[0]) for file, variants in STEPS.items()),
+]
+
+
 @pytest.mark.parametrize(
     ("file", "variant"),
-    tiered(
-        [(digits, ""), (language, "dataset=mrpc,model=gate")], 0, full=1, unpack=True
-    ),
+    tiered(list(dict.fromkeys(TRAINED)), 0, full=2, unpack=True),
 )
-def test_shrunk_experiment_is_trained_and_measured(file, variant, sets_dir, tmp_path):
+def test_shrunk_experiment_compiles_each_program_once(
+    file, variant, sets_dir, tmp_path
+):
+    """In two steps and two evaluations of two batches, all of whose numbers exist."""
     config = shrunk(file.get_config(variant), sets_dir)
-    measured = train(config, str(tmp_path))
+    config.training.update(evaluate_every=1, evaluation_batches=2)
+    with compilations() as counts:
+        measured = train(config, str(tmp_path))
     assert measured["step"] == 2
     assert all(math.isfinite(value) for value in measured.values())
+    assert counts
+    assert not {program: n for program, n in counts.items() if n > 1}
 
 
 @pytest.mark.full

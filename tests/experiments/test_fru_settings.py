@@ -1,5 +1,8 @@
 """The experiments on the FRU: what the authors' code and configurations have."""
 
+import re
+from pathlib import Path
+
 import jax
 import pytest
 from flax.core import meta
@@ -56,3 +59,28 @@ def test_fru_of_40_frequencies_is_of_pixels_alone():
 def test_number_of_frequencies_is_of_the_fru_alone():
     with pytest.raises(ValueError, match=r"`variant: n_frequencies` must be left out"):
         imdb.get_config("model=sru,n_frequencies=1")
+
+
+@pytest.mark.parametrize(
+    ("file", "variant", "n_published"),
+    [
+        (pixel_mnist, "inputs=pixels,model=fru", 60_000),
+        (pixel_mnist, "inputs=permuted,model=lstm", 60_000),
+        (pixel_mnist, "inputs=rows,model=sru", 60_000),
+        (imdb, "model=fru", 25_000),
+    ],
+)
+def test_page_has_the_examples_and_epochs_of_training(file, variant, n_published):
+    config = file.get_config(variant)
+    n_train = n_published - build(config.task).n_validation
+    epochs = config.training.steps * config.training.batch_size / n_train
+    page = (Path(__file__).parents[2] / "docs/papers/fru.md").read_text()
+    told = page[page.index("A part of the training images") :]
+    assert re.search(rf"\b{n_train:,} of\s+{n_published:,}\b", told)
+    assert re.search(rf"\b{epochs:.1f}\b", told)
+
+
+def test_mixtures_train_for_the_epochs_of_the_paper():
+    config = mixture.get_config("curves=sines,model=fru")
+    task, training = build(config.task), config.training
+    assert training.steps * training.batch_size == 100 * task.n_train

@@ -107,6 +107,25 @@ def test_single_taps_are_a_line_per_length():
     assert line == ["65,536", "512", "2.4e-08", "0.015", "4.5", "1.4", "549"]
 
 
+def test_runs_by_learning_rate_are_judged_by_the_last_and_the_worst_perplexity():
+    variant = "model=s5,length=16,state_init=carry,rows=32,size=tiny,learning_rate=0.5"
+    rows = [
+        ROW
+        | {"experiment": "longssm/text", "variant": variant, "seed": seed}
+        | {"metric": "test perplexity", "lengths": [], "curve": curve}
+        for seed, curve in enumerate(
+            (
+                {"1": 30.0, "2": 20.0, "3": 10.0, "4": 9.0},
+                {"1": 20.0, "2": 10.0, "3": 40.5, "4": 12.0},
+                {"1": 20.0, "2": 10.0, "3": None, "4": 12.0},
+            )
+        )
+    ]
+    text = section(pages.page("longssm", rows), "Stability by learning rate")
+    (line,) = cells(text[text.index("| experiment") :].split("\n\n")[0])[1:]
+    assert line[1:] == ["9.00, 12.00, 12.00", "20.00, 40.50, inf", "2 of 3"]
+
+
 def mixture(variant, missed, **fields):
     row = {"experiment": "fru/mixture", "variant": variant, "metric": "test r2"}
     return ROW | row | {"value": 1 - missed} | fields

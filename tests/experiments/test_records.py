@@ -18,6 +18,7 @@ from ssm_jax.cli import report
 from ssm_jax.cli.config_file import load
 from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import WorkDir, train
+from tests.bad_inputs import refuses
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,6 +80,20 @@ def test_every_record_is_of_an_experiment_that_exists():
             row["variant"],
         )
         assert path_of(row).is_file()
+
+
+NAMES = ("../runs/other/payload", "/tmp/payload", "dlr/../x", "a:b/../../x", "a b", "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_name_in_a_run_is_no_path_to_elsewhere(name, tmp_path):
+    experiment, _, variant = name.partition(":")
+    row = {"experiment": experiment, "variant": variant, "seed": 0}
+    for call in (config_of, path_of):
+        with refuses("experiment", repr(name)):
+            call(row)
+    with pytest.raises(ValueError, match="int"):
+        path_of({"experiment": "dlr/digits", "variant": "", "seed": "0/../x"}, tmp_path)
 
 
 @pytest.mark.full

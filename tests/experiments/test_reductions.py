@@ -15,9 +15,9 @@ def test_sizes_of_data_model_and_training_are_told_with_those_of_the_paper():
     ]
     told = " ".join(reductions.sentence(table("fru", "Table 1"), names).split())
     assert told == (
-        "They have `task.size` 14 (published 28); `model.recurrence.horizon` 196 "
-        "(published 784); `training.batch_size` 64 (published 256); `training.steps` "
-        "2000 (published 21000)."
+        "They have `task.size` 14 (at full size 28); `model.recurrence.horizon` 196 "
+        "(at full size 784); `training.batch_size` 64 (at full size 256); "
+        "`training.steps` 2000 (at full size 21000)."
     )
 
 

@@ -24,7 +24,7 @@ _KERNELS = (
     Fault(
         "fft_wraps_around",
         "ssm_jax/kernels/fft.py",
-        "circular_convolution(length + kernel.shape[-1] - 1)",
+        "circular_convolution(length + taps - 1)",
         "circular_convolution(length)",
     ),
     Fault(

@@ -52,9 +52,21 @@ _TRAINING = (
     ),
     Fault(
         "weight_decay_of_all_groups",
-        "ssm_jax/training/optimizer.py",
+        "ssm_jax/training/transforms.py",
         "decay = self.weight_decay if group.weight_decay else 0.0",
         "decay = self.weight_decay",
+    ),
+    Fault(
+        "muon_of_embeddings",
+        "ssm_jax/training/groups.py",
+        'or name == "embedding"',
+        'and name == "embedding"',
+    ),
+    Fault(
+        "training_iterate_is_evaluated",
+        "ssm_jax/training/state.py",
+        "return averaged_params(self.opt_state, self.params)",
+        "return self.params",
     ),
     Fault(
         "tie_goes_to_greater_loss",

@@ -1,6 +1,7 @@
 """Mamba models in the format of Hugging Face, against `transformers`."""
 
 import json
+import sys
 
 import chex
 import jax
@@ -13,6 +14,7 @@ from ssm_jax.interop import load_mamba, save_mamba
 from ssm_jax.layers import Mamba
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
 from ssm_jax.recurrences import SelectiveSSM
+from tests.bad_inputs import refuses
 
 TOKENS = np.random.default_rng(0).integers(0, 11, (2, 37))
 
@@ -78,6 +80,122 @@ def test_config_of_another_model_is_rejected(saved, tmp_path, field):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=f"{field}.* 'other'"):
         load_mamba(tmp_path)
+
+
+def copied(saved, folder, config=None, arrays=None):
+    """Copies a model, with some fields of its config and some weights replaced."""
+    fields = json.loads((saved[0] / "config.json").read_text()) | (config or {})
+    fields = {name: value for name, value in fields.items() if value != "absent"}
+    (folder / "config.json").write_text(json.dumps(fields))
+    weights = load_file(saved[0] / "model.safetensors") | (arrays or {})
+    save_file(weights, folder / "model.safetensors")
+
+
+REQUIRED = ("vocab_size", "hidden_size", "state_size", "expand", "conv_kernel")
+CONFIGS = {
+    **{f"no {name}": {name: "absent"} for name in (*REQUIRED, "num_hidden_layers")},
+    **{f"{name} in words": {name: "24"} for name in REQUIRED},
+    "fraction": {"hidden_size": 24.0},
+    "zero": {"state_size": 0},
+    "bool": {"expand": True},
+    "list": {"conv_kernel": [4]},
+    "null": {"vocab_size": None},
+    "layers": {"num_hidden_layers": 10**9},
+    "rank": {"time_step_rank": "big"},
+    "epsilon": {"layer_norm_epsilon": "1e-5"},
+    "activation": {"hidden_act": ["silu"]},
+}
+
+
+@pytest.mark.parametrize("fields", CONFIGS.values(), ids=CONFIGS)
+def test_config_with_a_bad_field_is_rejected(saved, tmp_path, fields):
+    copied(saved, tmp_path, config=fields)
+    ((name, value),) = fields.items()
+    with refuses("folder", "" if value == "absent" else value, rule=name):
+        load_mamba(tmp_path)
+
+
+TEXTS = {
+    "empty": b"",
+    "truncated": b'{"hidden_size": 24,',
+    "list": b"[]",
+    "number": b"1",
+    "not UTF-8": b'{"a": "\xff"}',
+    "deep": b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_config_that_is_no_object_is_rejected(saved, tmp_path, text):
+    copied(saved, tmp_path)
+    (tmp_path / "config.json").write_bytes(text)
+    with refuses("folder", tmp_path / "config.json"):
+        load_mamba(tmp_path)
+
+
+NAME = "backbone.layers.0.mixer.D"
+D = np.arange(48, dtype=np.float32)
+WEIGHTS = {
+    "not a number": (NAME, np.where(D == 3, np.nan, D), "nan"),
+    "infinite": (NAME, np.where(D == 3, -np.inf, D), "-inf"),
+    "too large for float32": (NAME, D.astype(np.float64) * 1e300, "inf"),
+    "int8": (NAME, D.astype(np.int8), "I8"),
+    "int64": (NAME, D.astype(np.int64), "I64"),
+    "bool": (NAME, D > 3, "BOOL"),
+    "shape": (NAME, D[None], (1, 48)),
+    "another readout": ("lm_head.weight", np.zeros((11, 24), np.float32), "lm_head"),
+    "readout's shape": ("lm_head.weight", np.zeros((24, 11), np.float32), (24, 11)),
+}
+
+
+@pytest.mark.parametrize(("name", "array", "shown"), WEIGHTS.values(), ids=WEIGHTS)
+def test_weight_that_is_no_finite_number_is_rejected(
+    saved, tmp_path, name, array, shown
+):
+    copied(saved, tmp_path, arrays={name: array})
+    with refuses("folder", shown, rule=name):
+        load_mamba(tmp_path)
+
+
+def test_readout_that_is_the_table_is_accepted(saved, tmp_path):
+    table = load_file(saved[0] / "model.safetensors")["backbone.embeddings.weight"]
+    copied(saved, tmp_path, arrays={"lm_head.weight": table})
+    chex.assert_trees_all_equal(load_mamba(tmp_path)[1], saved[2])
+
+
+FILES = {
+    "empty": lambda whole: b"",
+    "truncated": lambda whole: whole[:-100],
+    "truncated header": lambda whole: whole[:20],
+    "no weights": lambda whole: b"hello" * 100,
+    "header of 2^60 bytes": lambda whole: (2**60).to_bytes(8, "little") + whole[8:],
+}
+
+
+@pytest.mark.parametrize("damage", FILES.values(), ids=FILES)
+def test_damaged_file_of_weights_is_rejected(saved, tmp_path, damage):
+    copied(saved, tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(damage(file.read_bytes()))
+    with refuses("folder", file, rule="whole"):
+        load_mamba(tmp_path)
+
+
+def test_weight_in_two_files_is_rejected(saved, tmp_path):
+    copied(saved, tmp_path)
+    save_file({NAME: D}, tmp_path / "other.safetensors")
+    with refuses("folder", "other.safetensors", rule=NAME):
+        load_mamba(tmp_path)
+
+
+def test_package_that_is_not_installed_is_named(saved, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    for call in (
+        lambda: load_mamba(saved[0]),
+        lambda: save_mamba(*saved[1:], tmp_path),
+    ):
+        with refuses("safetensors", rule="[interop]", error=ImportError):
+            call()
 
 
 def test_weights_that_do_not_fit_are_rejected(saved, tmp_path):

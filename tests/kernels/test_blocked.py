@@ -4,10 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.linalg import toeplitz
 from scipy.signal import fftconvolve
 
 from ssm_jax.kernels import LogDecay
-from ssm_jax.kernels.blocked import _correlate, _mix, block_convolution
+from ssm_jax.kernels.blocked import (
+    _correlate,
+    _mix,
+    block_convolution,
+    direct_convolution,
+)
 from tests.kernels.oracle import assert_close, draw
 from tests.tiers import tiered
 
@@ -71,6 +77,29 @@ def test_blocks_are_the_sums_that_define_them(length, side):
         for of_phase in of_log[1:]:
             if of_phase is not None:
                 assert_close(of_phase, -wanted_log.imag, 10 * tolerance)
+
+
+@pytest.mark.parametrize("length", [1, 2, 17])
+def test_one_matrix_is_the_sums_that_define_it(length):
+    rng = np.random.default_rng(length)
+    u, g = draw(rng, (2, 2, length, D), is_complex=False)
+    ahead, behind = draw(rng, (2, D, length), is_complex=False)
+    y, back = jax.vjp(jax.jit(direct_convolution), u, ahead, behind)
+    taps = np.concatenate([np.zeros((D, 1)), np.float64(behind)], 1)
+    matrices = [
+        [toeplitz(np.float64(k), np.zeros(len(k)))[:length, :length] for k in kernels]
+        for kernels in (ahead, taps)
+    ]
+    exact = np.stack([one + other.T for one, other in zip(*matrices, strict=True)])
+    assert_close(y, np.einsum("dij,bjd->bid", exact, u), 1e-6)
+    of_u, of_ahead, of_behind = back(g)
+    assert_close(of_u, np.einsum("dij,bid->bjd", exact, g), 1e-6)
+    products = np.einsum("bid,bjd->dij", np.float64(g), u)
+    lags = np.arange(length)
+    sums = [[np.trace(p, -lag) for lag in lags] for p in products]
+    assert_close(of_ahead, np.array(sums), 1e-6)
+    sums = [[np.trace(p, 1 + lag) for lag in lags] for p in products]
+    assert_close(of_behind, np.array(sums), 1e-6)
 
 
 @pytest.mark.full

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.signal import fftconvolve
 
 from ssm_jax.kernels import (
     LogDecay,
@@ -132,6 +133,37 @@ def test_causal_convolution_is_the_direct_sum(length, taps, platform):
     with compiling_for(platform):
         given = jax.jit(causal_convolution)(u, kernel)
     oracle.assert_close(given, direct(u, kernel), 1e-6)
+
+
+@each_platform
+@pytest.mark.parametrize("length", tiered([64, 500, 4096, 65_536], (500,)))
+def test_error_of_a_step_is_relative_to_the_norms(length, platform):
+    rng = np.random.default_rng(length)
+    u = rng.normal(size=(4, length, 3))
+    u[1, length // 2 :] *= 1e6
+    u[2, :-1] *= 1e-9
+    u[3] = 1
+    rates = np.array([[1e-6], [1e-2], [1]])
+    kernel = np.exp(-rates * np.arange(length)) * rng.normal(size=(3, length))
+    u, kernel = np.float32(u), np.float32(kernel)
+    with compiling_for(platform):
+        given = jax.jit(causal_convolution)(u, kernel)
+    exact = fftconvolve(np.float64(u), np.float64(kernel.T[None]), axes=1)[:, :length]
+    bound = 1e-6 * np.linalg.norm(u, axis=1) * np.linalg.norm(kernel, axis=1)
+    assert np.all(np.max(np.abs(given - exact), 1) < bound)
+
+
+@each_platform
+def test_values_that_are_not_finite_reach_the_steps_of_their_taps(platform):
+    u, (kernel,) = signals(20, 6, 1)
+    bad = np.array(u)
+    bad[..., 3, 0], bad[..., 5, 0], bad[..., 15, 1] = np.inf, np.nan, -np.inf
+    with compiling_for(platform):
+        given = jax.jit(causal_convolution)(bad, kernel)
+        clean = jax.jit(causal_convolution)(np.where(np.isfinite(bad), bad, 0), kernel)
+    reached = np.zeros(u.shape, bool)
+    reached[..., 3:11, 0] = reached[..., 15:, 1] = True
+    np.testing.assert_array_equal(given, np.where(reached, np.nan, clean))
 
 
 @each_platform

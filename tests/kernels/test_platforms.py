@@ -77,7 +77,7 @@ def test_export_has_the_operations_of_its_platform(recurrence, on_cpu, elsewhere
 
 # The methods of one step and of a few, on accelerators.
 SHORT = {
-    "dlr": (DLR(d_state=4), "sequential", "fft"),
+    "dlr": (DLR(d_state=4), "sequential", "chunked"),
     "s5": (S5(d_state=4, blocks=1), "sequential", "associative"),
     "selective": (SelectiveSSM(d_state=4), "sequential", "associative"),
 }

@@ -37,6 +37,9 @@ def test_output_has_shape_and_dtype_of_the_input(row):
         last, row.layer.initial_state((BATCH,), WIDTH)
     )
     chex.assert_tree_all_finite((y, last))
+    # A weak type would compile a step again once the array is one of its results.
+    before = initialized(row), row.layer.initial_state((BATCH,), WIDTH)
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves(before))
 
 
 @rows(fast=("recurrent", "mamba", "ets_mlp"))

@@ -4,6 +4,7 @@ import chex
 import jax
 import numpy as np
 import pytest
+from flax.core import meta
 
 from ssm_jax.layers import ShortConvolution
 from tests.recurrences import oracle
@@ -32,7 +33,7 @@ def test_convolution_uses_the_window_and_its_own_segment(d_conv):
     x = rng.normal(size=(rows, length, WIDTH)).astype(np.float32)
     window = rng.normal(size=(rows, d_conv - 1, WIDTH)).astype(np.float32)
     layer = ShortConvolution(d_conv)
-    variables = layer.init(jax.random.key(0), x)
+    variables = meta.unbox(layer.init(jax.random.key(0), x))
     apply = jax.jit(layer.apply)
     for flags in ({}, {"mask": MASK}, {"reset": RESET}, {"reset": RESET, "mask": MASK}):
         wanted = oracle.packed(convolution, variables["params"], x, window, **flags)
@@ -42,7 +43,8 @@ def test_convolution_uses_the_window_and_its_own_segment(d_conv):
 
 @pytest.mark.full
 def test_taps_are_initialized_uniform_within_one_over_sqrt_k(key):
-    params = ShortConvolution().init(key, np.zeros((1, 1000), np.float32))["params"]
+    variables = ShortConvolution().init(key, np.zeros((1, 1000), np.float32))
+    params = meta.unbox(variables)["params"]
     assert params["kernel"].shape == (4, 1000) and params["bias"].shape == (1000,)
     for values in params.values():
         assert np.abs(values).max() <= 0.5

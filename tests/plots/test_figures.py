@@ -152,6 +152,23 @@ def test_figures_are_saved_for_the_screen_and_for_print(tmp_path):
     assert (tmp_path / "b.pdf").read_bytes() == content  # There is no date in it.
 
 
+def test_names_with_dollar_signs_are_text(tmp_path):
+    figure = plots.curves(LINES, "accuracy", r"$\evil$ in $")
+    plots.save(figure, tmp_path / "a.svg")
+    loss, _ = figure.axes
+    assert not loss.title.get_parse_math()
+    # Ticks of a logarithmic axis are formulas.
+    assert all(text.get_parse_math() for text in loss.get_yticklabels())
+
+
+def test_figure_replaces_a_link_and_not_what_it_leads_to(tmp_path):
+    (tmp_path / "mine").write_text("kept")
+    (tmp_path / "a.png").symlink_to(tmp_path / "mine")
+    plots.save(plots.curves(LINES, "accuracy", "x"), tmp_path / "a.png")
+    assert (tmp_path / "mine").read_text() == "kept"
+    assert not (tmp_path / "a.png").is_symlink()
+
+
 def test_figures_are_as_wide_as_a_page_at_most():
     probabilities = np.full((10, 10), 0.1)
     images = np.zeros((10, 64, 1))

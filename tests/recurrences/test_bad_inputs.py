@@ -160,6 +160,7 @@ OTHERS = {
     "group_nan": Bad(
         lambda: ParamGroup(lr_multiplier=float("nan")), "lr_multiplier", "nan"
     ),
+    "group_kind": Bad(lambda: ParamGroup(kind="matrices"), "kind", "'matrices'"),
     "group_flag": Bad(lambda: ParamGroup(weight_decay=0), "weight_decay", "0"),
     "waves": Bad(lambda: log_spaced(0, 8.0), "n", "0"),
 }

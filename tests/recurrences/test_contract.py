@@ -146,6 +146,8 @@ def test_parameters_are_real_float32_and_all_learn(row):
     params = row.recurrence.init(jax.random.key(1), WIDTH)
     chex.assert_trees_all_equal_shapes_and_dtypes(params, of_params)
     assert {leaf.dtype for leaf in params.values()} == {jnp.dtype(jnp.float32)}
+    # A weak type would compile a program again once the parameters are updated.
+    assert not any(leaf.weak_type for leaf in params.values())
     chex.assert_tree_all_finite((of_params, of_x))
     for name, grad in of_params.items():
         assert np.any(grad != 0), name

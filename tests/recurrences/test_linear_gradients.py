@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.recurrences import FRU, RNN, SRU
+from ssm_jax.recurrences import FRU, RNN, SRU, log_spaced
 from tests.kernels.oracle import assert_close
 from tests.tiers import tiered
 
@@ -25,14 +25,14 @@ def compiled(unit):
 
     def last(u, params, x):
         state = jnp.append(u, 0.0) if unit.tracks_position else u
-        return unit.apply(params, x, state)[1][:N]
+        return unit.apply(params, x, state)[1][: len(u)]
 
     return jax.jit(unit.apply), jax.jit(jax.jacobian(last))
 
 
-def stretches(unit, params, length) -> np.ndarray:
+def stretches(unit, params, length, n=N) -> np.ndarray:
     """Singular values of the Jacobian of the final state by the initial state."""
-    found = compiled(unit)[1](jnp.zeros(N), params, jnp.zeros((length, 1)))
+    found = compiled(unit)[1](jnp.zeros(n), params, jnp.zeros((length, 1)))
     return np.linalg.svd(found)[1]
 
 
@@ -174,7 +174,8 @@ class Generalized(FRU):
 def test_gradients_of_a_linear_fru_neither_vanish_nor_explode(basis, length, key):
     """Between ``exp(-2 s)`` and ``exp(s)``, whatever the length and the basis.
 
-    Theorem 5.2 for the waves, corollary C.1 for other bounded functions.
+    Theorem 5.2 for one wave, corollary C.1 for other bounded functions. The proof needs
+    ``s`` below about ``0.79 T``, as ``1 - x >= exp(-2 x)`` ends there.
     """
     options = {
         "frequencies": (3.0,),
@@ -194,3 +195,60 @@ def test_gradients_of_a_linear_fru_neither_vanish_nor_explode(basis, length, key
     assert found.max() <= np.exp(s)
     if basis == "one":  # The bound is not far: a state turns as a whole.
         assert found.max() > 1.5
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("activation", ["identity", "relu"])
+@pytest.mark.parametrize("s", tiered([1, 4]))
+def test_gradients_of_an_fru_with_the_published_frequencies(s, activation, key):
+    """Between ``exp(-2 s C)`` and ``exp(s C)``, ``C`` the mean norm of the cosines.
+
+    The bounds of theorem 5.2, which is proved for one frequency, do not hold for 60.
+    """
+    length, k = 784, 60
+    unit = FRU(
+        frequencies=log_spaced(k, 784.0),
+        horizon=length,
+        zero_frequency="summed",
+        d_statistic=1,
+        d_feedback=1,
+        d_output=1,
+        activation=activation,
+    )
+    # The biases keep the slope of a relu at 1 for both weights.
+    params = unit.init(key, 1) | {"theta": jnp.zeros(k), "W_2": jnp.ones((1, 1))}
+    params |= {"b_1": jnp.full(1, 1e3), "b_2": jnp.full(1, 1e3)}
+    cosines = length * np.asarray(unit.weights(params, jnp.arange(length)))
+    norms = np.linalg.norm(cosines, axis=1)
+    mean = norms.mean()
+    assert mean < np.sqrt(k) and s * norms.max() < length / 2
+    directions = {
+        "random": jax.random.normal(key, (k,)),
+        "aligned": jnp.asarray(cosines.sum(0)),
+    }
+    largest = {}
+    for name, direction in directions.items():
+        params["W_1"] = s * (direction / jnp.linalg.norm(direction))[:, None]
+        found = stretches(unit, params, length, k)
+        assert np.exp(-2 * s * mean) <= found.min()
+        assert found.max() <= np.exp(s * mean)
+        largest[name] = found.max()
+    assert largest["aligned"] > 2 * np.exp(s)
+
+
+@pytest.mark.full
+def test_bound_for_several_frequencies_is_reached_by_low_ones(key):
+    """``exp(sqrt(k) s)`` cannot be replaced by less for every set of frequencies."""
+    length, k, s = 1000, 9, 1.0
+    unit = FRU(
+        frequencies=tuple(1e-4 * i for i in range(1, k + 1)),
+        horizon=length,
+        d_statistic=1,
+        d_feedback=1,
+        d_output=1,
+        activation="identity",
+    )
+    params = unit.init(key, 1) | {"theta": jnp.zeros(k), "W_2": jnp.ones((1, 1))}
+    params["W_1"] = jnp.full((k, 1), s / np.sqrt(k))
+    found = stretches(unit, params, length, k).max()
+    assert 0.99 * np.exp(np.sqrt(k) * s) < found <= np.exp(np.sqrt(k) * s)

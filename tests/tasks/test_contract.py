@@ -1,12 +1,14 @@
 """The contract of tasks, tested for each of them; a new task is a new row."""
 
 import dataclasses
+import shutil
 
 import chex
 import numpy as np
 import pytest
 
 from ssm_jax import tasks
+from ssm_jax.tasks.fingerprint import fingerprint_of, same
 from tests.bad_inputs import refuses
 from tests.tasks.arrays.test_dataset import Source
 from tests.tasks.raw_sets import BEIJING
@@ -285,6 +287,31 @@ def test_target_of_a_sequence_does_not_depend_on_its_position(task):
         for batch in (task.batch("train", 0, n, seed) for seed in (0, 1))
     ]
     assert label_of[0] == label_of[1]
+
+
+GENERATED = {
+    "digits", "grain", "listops", "listops_subtrees", "mixture_sines",
+    "mixture_polynomials", "pathfinder", "pathfinder_segmentation",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FINITE | STREAMS)
+def test_data_are_known_wherever_they_are_and_changes_are_seen(
+    name, sets_dir, tmp_path
+):
+    make = (FINITE | STREAMS)[name]
+    found = fingerprint_of(make(sets_dir))
+    assert (found is None) == (name in GENERATED)
+    if found is None:
+        return
+    moved = make(shutil.copytree(sets_dir, tmp_path / "moved").as_posix())
+    again = fingerprint_of(moved)
+    assert again is not None and same(again, found)
+    files = moved.data_files()
+    with files[max(files)].open("ab") as file:
+        file.write(b"0")
+    changed = fingerprint_of(moved)
+    assert changed is not None and not same(changed, found)
 
 
 BAD_REQUESTS = {

@@ -180,7 +180,13 @@ class CountsTwice(Digits):
         return batch._replace(loss_mask=np.ones_like(batch.loss_mask))
 
 
+class NoFile(Shift):
+    def data_files(self):
+        return {"a.csv": "/nowhere/a.csv"}
+
+
 TASK_FAULTS = {
+    "files": (NoFile(length=8, n_shifts=2), "`data_files` must return"),
     "batches": (OneSeed(length=8, n_shifts=2), "batches 0 and 1 must differ"),
     "splits": (SameSplits(length=8, n_shifts=2), "disjoint"),
     "types": (WrongType(length=8, n_shifts=2), "`inputs` must be"),

@@ -251,7 +251,10 @@ def test_flipped_bit_in_any_file_is_refused(folder):
     assert bits(Checkpoints(folder).restore(state_of(0)).state) == bits(state_of(2))
 
 
-@pytest.mark.parametrize("text", ["3", "[]", "{}", "null", '{"record": 1}', "{"])
+DEEP = pytest.param("[" * 200_000, id="deep")
+
+
+@pytest.mark.parametrize("text", ["3", "[]", "{}", "null", '{"record": 1}', "{", DEEP])
 def test_record_of_another_form_is_refused(folder, text):
     (folder / "2" / "integrity.json").write_text(text + "\n")
     with pytest.raises(CheckpointError, match="step 2 .* got a changed integrity.json"):
@@ -549,3 +552,45 @@ def test_orbax_keeps_its_tracebacks_to_itself(tmp_path, caplog):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "\n" not in str(error.value)
     assert not [record for record in caplog.records if record.exc_info]
+
+
+def rewrite(folder, step, fields):
+    """Replaces fields of a record, with a checksum that fits, as anyone may."""
+    path = folder / str(step) / integrity.RECORD
+    record = json.loads(path.read_text())["record"]
+    for name, value in fields.items():
+        known = record[name]
+        record[name] = known | value if isinstance(value, dict) else value
+    checksum = integrity._record_checksum(record)
+    text = json.dumps({"checksum": checksum, "record": record})
+    path.write_text(text + "\n")
+
+
+RECORDS = {
+    "step": ({"step": "2"}, "changed"),
+    "metrics": ({"metrics": {"position": "2"}}, "changed"),
+    "leaves": ({"leaves": {"params/w": 1}}, "changed"),
+    "files": ({"files": {"x": 3}}, "changed"),
+    "no list": ({"files": []}, "changed"),
+    "file elsewhere": ({"files": {"../1/integrity.json": [1, ""]}}, "no ../1/"),
+    "file of root": ({"files": {"/etc/hostname": [1, ""]}}, "no /etc/hostname"),
+    "file without end": ({"files": {"/dev/zero": [0, ""]}}, "no /dev/zero"),
+    "tuple": ({"leaves": {"pending/a": "float32((((1"}}, "float32((((1"),
+    "code": ({"leaves": {"pending/a": "float32(9**9**9,)"}}, "9**9**9"),
+    "dtype": ({"leaves": {"pending/a": "float33(2,)"}}, "float33"),
+    "depth": ({"leaves": {"pending" + "/a" * 10_000: "float32(2,)"}}, "10000"),
+    "memory": ({"leaves": {"pending/a": f"float32({2**60},)"}}, "memory"),
+    "memory of many": (
+        {"leaves": {f"pending/{i}": f"float32({2**31},)" for i in range(500)}},
+        "memory",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "shown"), RECORDS.values(), ids=RECORDS)
+def test_record_that_fits_its_checksum_is_still_not_trusted(folder, fields, shown):
+    rewrite(folder, 2, fields)
+    with pytest.raises(CheckpointError) as refusal:
+        Checkpoints(folder).restore(state_of(0), step=2)
+    assert shown in str(refusal.value) and "\n" not in str(refusal.value)
+    assert Checkpoints(folder, best_metric="position").best_step in (1, 2)

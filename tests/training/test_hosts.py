@@ -1,10 +1,12 @@
 """Decisions of the first process, and what starts several."""
 
 import jax
+import numpy as np
 import pytest
 
 from ssm_jax.cli.processes import cluster_of
 from ssm_jax.training import hosts
+from tests.bad_inputs import refuses
 
 SLURM = {
     "SLURM_JOB_ID": "7",
@@ -33,6 +35,28 @@ def test_error_of_a_computation_of_several_processes_is_that_of_a_lost_one(monke
         raise error("gloo")
     with pytest.raises(error, match="RESOURCE"), hosts.lost_processes_named():
         raise error("RESOURCE_EXHAUSTED: memory")
+
+
+@pytest.mark.parametrize("others", [(), (1,), (0, 2)])
+def test_processes_that_read_other_data_are_named(monkeypatch, others):
+    mine = {"files": 1, "bytes": 3, "modified": "today", "sha256": "00000001ff"}
+
+    def allgather(value):
+        values = np.repeat(np.asarray(value), 3)
+        values[[*others]] += 1
+        return values[:, None]
+
+    monkeypatch.setattr(hosts.multihost_utils, "process_allgather", allgather)
+    hosts.check_same_data(mine)  # One process.
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    for found in (mine, None):
+        if not others:
+            hosts.check_same_data(found)
+            continue
+        # Those that differ from process 0.
+        named = ", ".join(str(i) for i in range(3) if (i in others) != (0 in others))
+        with refuses("task", f"in {named}, and", rule="in every process"):
+            hosts.check_same_data(found)
 
 
 @pytest.mark.parametrize(

@@ -99,3 +99,11 @@ def test_several_processes_are_refused(monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: 4)
     with refuses("jax.process_count()", 4, rule="1"):
         check_one_process()
+
+
+def test_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
+    (tmp_path / "mine").write_text("kept")
+    (tmp_path / "lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError, match="lock"), locked(tmp_path / "lock"):
+        pass
+    assert (tmp_path / "mine").read_text() == "kept"

@@ -21,6 +21,7 @@ from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.stopping import evaluations_since_best
 from ssm_jax.training.warm_start import warm_start
 from tests.bad_inputs import refuses
+from tests.compilation import compilations
 from tests.tiers import tiered
 from tests.training import tiny
 from tests.training.test_loop import Stopping, arrays, lines
@@ -50,9 +51,23 @@ def test_average_is_that_of_optax():
         chex.assert_trees_all_close(state.ema, wanted, rtol=1e-6, atol=1e-7)
 
 
+def schedule_free(**training):
+    """A run whose optimizer averages its iterates, of parameters in two groups."""
+    config = tiny.shift(**training)
+    config.optimizer.kind = "optax.contrib:schedule_free_adamw"
+    config.optimizer.warmup_steps = 2
+    return config
+
+
 @pytest.mark.full
-def test_average_is_evaluated_and_restored(donor):
+@pytest.mark.parametrize("averaged", ["ema", "schedule_free"])
+def test_average_is_evaluated_and_restored(donor, averaged, tmp_path):
     """The last line of the log is the evaluation of what `restore` returns."""
+    if averaged == "schedule_free":
+        donor = tmp_path
+        with compilations() as counts:
+            train(schedule_free(), str(donor))
+        assert set(counts.values()) == {1}
     found = restore(donor, "latest")
     saved = arrays(donor, 7)
     kernel = found.variables["params"]["head"]["linear"]["dense"]["kernel"]
@@ -66,6 +81,15 @@ def test_average_is_evaluated_and_restored(donor):
         errors.append(np.mean(np.square(predictions - batch.targets)[batch.loss_mask]))
     logged = lines(donor)[-1]["validation/loss"]
     assert np.mean(errors) == pytest.approx(logged, rel=1e-5)
+    started = warm_start(donor, {"head": found.variables["params"]["head"]}, {})
+    best = restore(donor).variables["params"]["head"]
+    chex.assert_trees_all_equal(started.params["head"], best)
+
+
+def test_two_averages_are_refused(tmp_path):
+    with refuses("ema", 0.5):
+        train(schedule_free(ema=0.5), str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
 
 
 LOSSES = {
@@ -149,6 +173,7 @@ RUNS = {
     "ema": lambda donor: tiny.shift(ema=0.9, accumulate=2),
     "patience": lambda donor: still(patience=4),
     "init_from": lambda donor: tiny.shift(init_from=str(donor), ema=0.5),
+    "schedule_free": lambda donor: schedule_free(),
 }
 
 

@@ -16,7 +16,12 @@ from ssm_jax.layers import Recurrent
 from ssm_jax.models import StepHead
 from ssm_jax.recurrences import DLR, ParamGroup
 from ssm_jax.training.factories import OPTIMIZERS
-from ssm_jax.training.groups import describe, groups_of, with_rates
+from ssm_jax.training.groups import (
+    describe,
+    groups_of,
+    with_rates,
+    without_vector_decay,
+)
 from ssm_jax.training.optimizer import Optimizer
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
@@ -69,6 +74,7 @@ def gradients_like(params, n, scale=1.0):
 
 COSINE = {"schedule": "cosine", "schedule_steps": 110}
 LINEAR = {"schedule": "linear", "schedule_steps": 110}
+WSD = {"schedule": "wsd", "schedule_steps": 110}
 WARM_UP = {"warmup_steps": 10, "warmup_from": 1e-7}
 SCHEDULES = {
     "constant": ({}, {0: 0.02, 10**6: 0.02}),
@@ -83,6 +89,16 @@ SCHEDULES = {
         {"schedule": "staircase", "staircase": 0.5},
         {0: 0.02, 999: 0.02, 1000: 0.01, 2500: 0.005},
     ),
+    "wsd": (
+        WSD | WARM_UP | {"decay_steps": 20},
+        {0: 1e-7, 10: 0.02, 90: 0.02, 100: 0.01, 110: 0.0, 500: 0.0},
+    ),
+    "wsd of a tenth": (WSD, {0: 0.02, 99: 0.02, 99 + 5.5: 0.01, 110: 0.0}),
+    "wsd without a stable part": (
+        WSD | {"warmup_steps": 10, "decay_steps": 100},
+        {5: 0.01, 10: 0.02, 60: 0.01, 110: 0.0},
+    ),
+    "wsd of few steps": (WSD | {"schedule_steps": 3}, {0: 0.02, 2: 0.02, 3: 0.0}),
     "no warm-up": (COSINE, {0: 0.02, 55: 0.01, 110: 0.0}),
     "of optax": (
         WARM_UP
@@ -123,12 +139,19 @@ def test_multiplier_scales_the_whole_schedule(options):
     "options",
     [
         {"schedule": "cosine"},
+        {"schedule": "wsd"},
         {"schedule": "linear", "schedule_steps": 10, "warmup_steps": 10},
     ],
 )
 def test_fall_without_an_end_is_refused(options):
     with refuses("schedule_steps"):
         Optimizer(learning_rate=0.1, **options)
+
+
+def test_fall_that_begins_within_the_warmup_is_refused():
+    Optimizer(learning_rate=0.1, **WSD, warmup_steps=10, decay_steps=100)
+    with refuses("decay_steps", 101, rule="at most 110 - 10"):
+        Optimizer(learning_rate=0.1, **WSD, warmup_steps=10, decay_steps=101)
 
 
 UNREAD = {
@@ -160,6 +183,12 @@ def test_groups_together_are_all_parameters(boxed, params):
         "40 parameters without weight decay, rate x0.1",
     ]
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 58 + 40
+    # Biases, the norm and the feedthrough are vectors.
+    assert list(describe(without_vector_decay(groups_of(boxed)), params)) == [
+        "22 parameters without weight decay, rate x1",
+        "36 parameters with weight decay, rate x1",
+        "40 parameters without weight decay, rate x0.1",
+    ]
 
 
 @pytest.mark.parametrize("change", [{"more": DEFAULT}, {"encoder": DEFAULT}])

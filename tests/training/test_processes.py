@@ -10,6 +10,7 @@ import pytest
 
 from ssm_jax.training import train
 from ssm_jax.training.checkpointing import Checkpoints
+from tests.tasks.raw_sets import novels
 from tests.tiers import tiered
 from tests.training import tiny
 from tests.training.processes import Processes, write_experiment
@@ -70,6 +71,43 @@ def test_two_processes_take_the_steps_of_one(tmp_path, name, fields):
     # Only the first process writes: each line is there once.
     assert [line["step"] for line in lines(together)] == [10, 20]
     assert json.loads((together / "run.json").read_text())["processes"] == 2
+
+
+OWN_DATA = """
+import sys
+
+from ssm_jax.config import spec
+from ssm_jax.models import TokenEncoder
+from ssm_jax.tasks import TextFolder
+from tests.training import tiny
+
+
+def get_config():
+    config = tiny.shift(steps=1, batch_size=8)
+    # A disk of its own for each process.
+    folder = f"{FOLDER}/{int('--process_id=1' in sys.argv)}"
+    config.task = spec(TextFolder, data_dir=folder, length=8)
+    config.model = tiny.model(None)
+    config.model.encoder = spec(TokenEncoder, d_model=4, vocabulary=257)
+    return config
+"""
+
+
+def test_processes_that_read_different_data_end_before_the_first_step(tmp_path):
+    file, run = tmp_path / "experiment.py", tmp_path / "run"
+    file.write_text(f"FOLDER = {str(tmp_path)!r}\n{OWN_DATA}")
+    for name in ("0", "1"):
+        novels(tmp_path / name, 12)
+    with (tmp_path / "1" / "05.txt").open("a") as text:
+        text.write(" and more")
+    with Processes(file, run) as started:
+        ended = started.ended()
+    assert [process.status for process in ended] == [2, 2]
+    for index, process in enumerate(ended):
+        (line,) = [x for x in process.text.splitlines() if x.startswith("error: ")]
+        assert "`task` must read the same data in every process" in line
+        assert f"process 0 in 1, and in process {index}" in line
+    assert not run.exists()
 
 
 @pytest.mark.nightly

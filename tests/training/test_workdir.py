@@ -111,6 +111,74 @@ def test_run_of_an_older_version_is_refused_and_its_reader_named(folder):
     assert "`workdir`" in str(error.value) and "\n" not in str(error.value)
 
 
+def data(content):
+    """A fingerprint."""
+    return {"files": 1, "bytes": 9, "modified": "2026-01-31T18:00:00Z"} | content
+
+
+A, B = data({"sha256": "a"}), data({"sha256": "b", "files": 2, "bytes": 12})
+TOUCHED = data({"sha256": "a", "modified": "2027-01-31T18:00:00Z"})
+# What steps were taken on, from which step on, and what is kept.
+STARTS = {
+    "one": ([(A, 0)], [0]),
+    "again": ([(A, 0), (A, 5)], [0]),
+    "touched": ([(A, 0), (TOUCHED, 5)], [0]),
+    "changed": ([(A, 0), (B, 5)], [0, 5]),
+    "changed, and back": ([(A, 0), (B, 5), (A, 8)], [0, 5, 8]),
+    "lost before a checkpoint": ([(A, 0), (B, 5), (A, 5)], [0]),
+    "begun anew": ([(A, 0), (B, 0)], [0]),
+    "no files": ([(None, 0)], []),
+    "of an earlier version": ([(A, 7)], [7]),
+}
+
+
+@pytest.mark.parametrize(("starts", "kept"), STARTS.values(), ids=STARTS)
+def test_fingerprints_of_the_data_are_kept_by_step(folder, starts, kept):
+    for found, step in starts:
+        folder.write_data(found, step)
+    assert [each["step"] for each in folder.data()] == kept
+    assert (folder.path / "data.json").exists() == bool(kept)
+
+
+def test_changed_data_are_refused_for_the_steps_they_were_not_used_in(folder, caplog):
+    folder.check_data(B, 5, allow_changed=False)  # of an earlier version
+    folder.write_data(A, 0)
+    folder.write_data(B, 5)
+    for found, step in ((A, 5), (TOUCHED, 1), (B, 6), (A, 0), (None, 3)):
+        folder.check_data(found, step, allow_changed=False)
+    assert not caplog.text
+    for found, step, shown in ((B, 5, "2 files of 12 bytes"), (A, 6, "1 file of 9")):
+        with refuses("task", shown, rule="--allow_changed_data") as error:
+            folder.check_data(found, step, allow_changed=False)
+        assert str(folder.path) in str(error.value)
+        folder.check_data(found, step, allow_changed=True)
+        assert f"changed: {shown}" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"fingerprints": [{"step": 0}]}', "{"])
+def test_damaged_fingerprints_are_named(folder, text):
+    (folder.path / "data.json").write_text(text)
+    with refuses(f"{folder.path}/data.json"):
+        folder.check_data(A, 5, allow_changed=True)
+
+
+DEEP = "[" * 200_000
+LINE = '{"step": 1}\n'
+JSON = {
+    "config.json": (DEEP, "be a run's config", WorkDir.config),
+    "metrics.jsonl": (LINE + DEEP + "\n" + LINE, "in line 2", WorkDir.metrics),
+    "other.json": (DEEP, "be a JSON object", lambda work: work.read("other.json")),
+}
+
+
+@pytest.mark.parametrize("name", JSON)
+def test_deeply_nested_json_is_refused(folder, name):
+    text, rule, read = JSON[name]
+    (folder.path / name).write_text(text)
+    with refuses(str(folder.path / name), rule=rule):
+        read(folder)
+
+
 def test_many_differences_are_counted(folder):
     with pytest.raises(ValueError, match=r"\d+ more.*--workdir"):
         claim(folder, tiny.shift())

@@ -1,8 +1,8 @@
 """The protocol of a recurrence, its defaults and the validation of its arguments."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
 
 from ssm_jax.fields import check_choice, check_fields
 from ssm_jax.kernels.arguments import check_flags, check_floating
@@ -21,6 +21,7 @@ from ssm_jax.types import (
 # Every family validates its arguments, then left-aligns the valid steps of each row.
 __all__ = [
     "ParamGroup",
+    "ParamKind",
     "Params",
     "Recurrence",
     "check",
@@ -31,6 +32,19 @@ __all__ = [
 Params = Mapping[str, Float[Array, "..."]]
 
 
+ParamKind = Literal[
+    "matrix", "embedding", "head", "convolution", "vector", "recurrence"
+]
+"""What a parameter is to an optimizer.
+
+``"matrix"``: a matrix ``W`` of a hidden map ``x W``, ``(..., d_in, d_out)``.
+``"embedding"``: a map of the inputs of a model, and positional embeddings.
+``"head"``: a map to predictions. ``"convolution"``: a kernel of a convolution.
+``"vector"``: a norm scale, a bias or a feedthrough. ``"recurrence"``: a decay, a phase,
+a step size, a weight of a state.
+"""
+
+
 @dataclass(frozen=True)
 class ParamGroup:
     """Optimizer settings of a parameter.
@@ -38,6 +52,9 @@ class ParamGroup:
     Attributes:
       weight_decay: Whether weight decay is applied to the parameter.
       lr_multiplier: Factor on the learning rate, at least 0.
+      kind: What the parameter is to an optimizer that treats kinds differently, such as
+        Muon. None: by its path and shape; see `ssm_jax.training.groups.groups_of`.
+        Settings that differ in it alone are equal.
 
     Raises:
       ValueError: A field has the wrong type, or ``lr_multiplier`` is negative.
@@ -45,6 +62,7 @@ class ParamGroup:
 
     weight_decay: bool = True
     lr_multiplier: float = 1.0
+    kind: ParamKind | None = field(default=None, compare=False)
 
     def __post_init__(self):
         """Validates the fields."""

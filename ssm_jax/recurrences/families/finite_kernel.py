@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels import plan
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.fft import bidirectional_convolution, causal_convolution
 from ssm_jax.kernels.precision import in_float32
@@ -30,9 +31,6 @@ __all__ = [
     "convolve",
     "last_inputs",
 ]
-
-# From this length on an FFT is faster than the sum over the taps of every step.
-_LONG = 16
 
 
 class Kernels(NamedTuple):
@@ -148,8 +146,8 @@ def convolve(
     check(x, state, reset, mask, d=d, state_shape=state_shape, method=method)
     _check_method(method, reset)
     if method == "auto":
-        short = x.shape[-2] < _LONG or reset is not None
-        method = "sequential" if short else "fft"
+        method = plan.finite_convolution_method(x.shape[-2])
+        method = "sequential" if reset is not None else method
 
     def run(x, state, reset, lengths):
         x = x.astype(one.feedthrough.dtype)

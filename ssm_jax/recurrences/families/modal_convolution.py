@@ -5,7 +5,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.blocked import block_convolution
+from ssm_jax.kernels import plan
+from ssm_jax.kernels.blocked import block_convolution, direct_convolution
 from ssm_jax.kernels.blocks import in_blocks
 from ssm_jax.kernels.fft import (
     bidirectional_convolution,
@@ -76,7 +77,8 @@ def by_convolution(
       x: Input, ``(*b, l, d)``.
       state: State before the first step, or None.
       lengths: Number of valid steps of each row, ``(*b,)``. None means all.
-      method: ``"fft"``, or ``"chunked"`` for `block_convolution`.
+      method: ``"fft"``; or ``"chunked"`` for `direct_convolution` of short sequences,
+        `block_convolution` of others.
 
     Returns:
       ``(y, state)``; no state if the modes are bidirectional.
@@ -104,15 +106,19 @@ def _block_size(modes, length, method):
 def _convolution(modes, length, method):
     """Returns the convolution of ``length`` steps, with the kernels computed once."""
     # Partial applications: a function of our own would be one more frame of each scan.
-    if method == "chunked":
+    if method == "chunked" and length > plan.DIRECT_STEPS:
         names = "log_decay", "w", "log_decay_backward", "w_backward"
         weights = dict(zip(names, direction_weights(modes), strict=False))
         # Adding the feedthrough to the weights within a block saves a pass over `x`.
         return partial(block_convolution, feedthrough=modes.feedthrough, **weights)
-    kernel = convolution_kernel(modes, length)
-    if not modes.bidirectional:
+    kernel, backward = convolution_kernel(modes, length), None
+    if modes.bidirectional:
+        backward = convolution_kernel(modes.backward(), length)
+    if method == "chunked":
+        kernel = kernel.at[:, 0].add(modes.feedthrough)
+        return partial(direct_convolution, forward=kernel, backward=backward)
+    if backward is None:
         return partial(causal_convolution, kernel=kernel)
-    backward = convolution_kernel(modes.backward(), length)
     return partial(bidirectional_convolution, forward=kernel, backward=backward)
 
 

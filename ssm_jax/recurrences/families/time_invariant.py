@@ -7,6 +7,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels import plan
 from ssm_jax.kernels.axes import split_axis
 from ssm_jax.kernels.blocked import block_length
 from ssm_jax.kernels.blocks import block_size, in_blocks
@@ -51,11 +52,6 @@ __all__ = [
 # Bound on the number of states in memory where all states of a sequence are computed:
 # 2**24 complex64 are 128 MiB. At least one mode of every channel and step is computed.
 STATES_AT_ONCE = 2**24
-
-# From this length on a convolution is faster than computing the states on CPUs; with at
-# most `_FEW` modes per channel, one by blocks is. Accelerators convolve from two steps.
-_LONG = 16
-_FEW = 8
 
 
 class TimeInvariant(Recurrence, abc.ABC):
@@ -107,14 +103,20 @@ class TimeInvariant(Recurrence, abc.ABC):
         """Maps a sequence to a sequence; see `Recurrence.apply` for the arguments.
 
         The state is ``(*b, d, n)``, or ``(*b, n)`` for `MIMOModes`. The method
-        ``"fft"`` convolves with the kernel of the modes. ``"chunked"`` computes the
-        same convolution by blocks if there are no resets and the states of all blocks
-        fit in memory; it has no forward-mode derivative, all other methods have one.
-        The other methods compute all states by `linear_recurrence`, in slices of the
-        modes, so that at most ``max(STATES_AT_ONCE, b l d)`` states exist at once.
-        ``"auto"`` computes the states of a single step, with resets, and on CPUs for
-        short sequences; otherwise it uses ``"chunked"`` on CPUs for few modes per
-        channel, else ``"fft"``. The states of `MIMOModes` are always computed. On CPUs
+        ``"fft"`` convolves with the kernel of the modes; its rounding errors at each
+        step are relative to the largest input of the sequence, as of
+        `causal_convolution`. ``"chunked"`` computes the same convolution without
+        resets: up to 32 steps by one matrix product; longer sequences by blocks, if the
+        states of all blocks fit in memory, without a forward-mode derivative, which all
+        other methods have. The other methods compute all states by
+        `linear_recurrence`, in slices of the modes, so that at most
+        ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"`` computes the
+        states of a single step and with resets; otherwise it chooses by
+        `ssm_jax.kernels.plan`: ``"chunked"`` up to 32 steps, and on CPUs for few modes
+        of long sequences; ``"associative"`` on accelerators for one or two modes per
+        channel; else ``"fft"``. By all methods but ``"fft"`` outputs do not depend on
+        later inputs; by ``"fft"`` neither, if these are not finite. The states of
+        `MIMOModes` are always computed. On CPUs
         long sequences are evaluated in blocks, with states between them: ``"fft"`` with
         up to 64 modes per channel, and ``"sequential"`` of `MIMOModes`. With
         ``max_kernel_length`` the methods are those of `convolve`.
@@ -178,22 +180,27 @@ def _steps_of_block(modes, x, method):
 
 def _chosen(modes, x, reset):
     """Returns the method that ``method="auto"`` selects."""
-    length, on_cpu = x.shape[-2], target_platform() == "cpu"
-    if length == 1 or reset is not None or (on_cpu and length < _LONG):
+    length, n_modes = x.shape[-2], modes.state_shape[-1]
+    if length == 1 or reset is not None:
         # The states of all channels, which a `vmap` evaluates together.
-        size = modes.state_dtype.itemsize * modes.state_shape[-1]
+        size = modes.state_dtype.itemsize * n_modes
         n_bytes = min(size * math.prod(x.shape), 8 * STATES_AT_ONCE)
         return chosen_method(modes.log_decay, length=length, n_bytes=n_bytes)
-    few = modes.w.shape[-1] <= _FEW and modes.readout == "real"
-    # The program of a convolution by blocks grows with the number of modes.
-    return "chunked" if few and on_cpu else "fft"
+    return plan.convolution_method(
+        target_platform(),
+        length=length,
+        n_modes=n_modes,
+        n_directions=1 + modes.bidirectional,
+    )
 
 
 def _convolved(modes, x, method):
     """Whether ``method`` is evaluated as a convolution; blocks must fit in memory."""
+    if method != "chunked":
+        return method == "fft"
     states = math.prod(x.shape) // block_length(x.shape[-2]) * modes.state_shape[-1]
     fit = states <= max(STATES_AT_ONCE, math.prod(x.shape))
-    return method == "fft" or (method == "chunked" and fit)
+    return x.shape[-2] <= plan.DIRECT_STEPS or fit
 
 
 def _by_fft_if_bounded(modes, x, state, lengths):

@@ -2,6 +2,36 @@
 
 import numpy as np
 
+from ssm_jax.files import Layout
+
+
+def check_layout(
+    found: np.ndarray | Layout,
+    name: str,
+    shape: tuple[int, ...],
+    n_integers: int | None,
+    where: str,
+) -> None:
+    """Checks the shape and the kind of an array, before it is read.
+
+    Args:
+      found: The array, or its layout in a file.
+      name: As for `checked`, like the other arguments.
+      shape: The shape that it must have.
+      n_integers: None means numbers, otherwise integers are wanted.
+      where: Where the array was found.
+
+    Raises:
+      ValueError: The shape or the kind is another.
+    """
+    kinds = "biuf" if n_integers is None else "biu"
+    if found.shape != shape or found.dtype.kind not in kinds:
+        what = "numbers" if n_integers is None else "integers"
+        raise ValueError(
+            f"`{name}` must be {what} {shape}, got {found.dtype} {found.shape} in "
+            f"{where}; the fields of the task state the shape."
+        )
+
 
 def checked(
     array: np.ndarray,
@@ -30,13 +60,7 @@ def checked(
       >>> checked(np.array([1, 2]), "targets", (2,), 3, "a.npz").dtype
       dtype('int32')
     """
-    kinds = "biuf" if n_integers is None else "biu"
-    if array.shape != shape or array.dtype.kind not in kinds:
-        what = "numbers" if n_integers is None else "integers"
-        raise ValueError(
-            f"`{name}` must be {what} {shape}, got {array.dtype} {array.shape} in "
-            f"{where}; the fields of the task state the shape."
-        )
+    check_layout(array, name, shape, n_integers, where)
     if n_integers is None:
         # Overflow to infinity is the error that follows, not a warning.
         with np.errstate(over="ignore"):

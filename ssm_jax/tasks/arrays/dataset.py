@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ssm_jax.fields import PositiveInt, check_fields
-from ssm_jax.tasks import base, order
+from ssm_jax.tasks import base, fingerprint, order
 from ssm_jax.tasks.arrays import checks
 
 
@@ -29,7 +29,8 @@ class GrainTask:
 
     Attributes:
       source: A frozen dataclass with a method ``dataset(split)``, which returns the
-        `grain.MapDataset` of a split, ``"train"``, ``"validation"`` or ``"test"``.
+        `grain.MapDataset` of a split, ``"train"``, ``"validation"`` or ``"test"``. Its
+        ``data_files()``, if it has that, are those of the task; see `Task`.
       length: Number of steps of a sequence, with padding.
       inputs: ``"vector"`` for numbers, ``"token"`` for tokens.
       d_input: Number of features of a step, or size of the vocabulary.
@@ -99,6 +100,10 @@ class GrainTask:
             d_output=self.d_output,
             l_output=self.length if self.per_step else None,
         )
+
+    def data_files(self) -> Mapping[str, Any]:
+        """Returns the files of the source, none if it has no ``data_files``."""
+        return fingerprint.data_files(self.source)
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of examples in a split."""

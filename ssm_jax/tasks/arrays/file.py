@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -104,6 +105,10 @@ class ArrayTask:
             pair=self.pair,
         )
 
+    def data_files(self) -> dict[str, Path]:
+        """Returns the path of the file, by its name."""
+        return user_files.data_files(self._path())
+
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of examples in a split."""
         base.check_split(split)
@@ -159,53 +164,62 @@ class _Arrays(NamedTuple):
 def _arrays(task: ArrayTask) -> _Arrays:
     path = task._path()
     user_files.check_is_there(path)
-    arrays = user_files.read_npz(path)
+    file = user_files.npz(path)
     for name in ("inputs", "targets"):
-        if name not in arrays:
+        if name not in file:
             raise ValueError(
                 f"`file` must have the arrays inputs and targets, got "
-                f"{', '.join(arrays) or 'none'} in {path}; write it by `np.savez`."
+                f"{', '.join(file) or 'none'} in {path}; write it by `np.savez`."
             )
-    n, pair = len(arrays["inputs"]), (2,) if task.pair else ()
+    # Of a single number, which has no axis, the check below says so.
+    n, pair = (*file.layout("inputs").shape, 1)[0], (2,) if task.pair else ()
     steps, width = (*pair, task.length), (task.d_input,)
-    inputs = checks.checked(
-        arrays["inputs"],
-        "inputs",
-        (n, *steps) if task.inputs == "token" else (n, *steps, *width),
-        task.d_input if task.inputs == "token" else None,
-        path,
-    )
     per = (n, task.length) if task.per_step else (n,)
-    classes = task.targets == "classification"
-    targets = checks.checked(
-        arrays["targets"],
-        "targets",
-        per if classes else (*per, task.d_output),
-        task.d_output if classes else None,
-        path,
-    )
+    vectors, classes = task.inputs == "vector", task.targets == "classification"
+    wanted = {
+        "inputs": (
+            (n, *steps, *width) if vectors else (n, *steps),
+            None if vectors else task.d_input,
+        ),
+        "targets": (
+            per if classes else (*per, task.d_output),
+            task.d_output if classes else None,
+        ),
+        "lengths": ((n, *pair), task.length + 1),
+    }
+    wanted = {name: kind for name, kind in wanted.items() if name in file}
+    # All headers before the first array, which may have gigabytes.
+    for name, (shape, n_integers) in wanted.items():
+        checks.check_layout(file.layout(name), name, shape, n_integers, path)
+    arrays = {
+        name: checks.checked(file[name], name, shape, n_integers, path)
+        for name, (shape, n_integers) in wanted.items()
+    }
     lengths = arrays.get("lengths")
-    if lengths is not None:
-        lengths = checks.checked(lengths, "lengths", (n, *pair), task.length + 1, path)
-        if lengths.min() < 1:
-            raise ValueError(
-                f"`lengths` must be at least 1, got {lengths.min()} in {path}; leave "
-                "empty sequences out."
-            )
-    return _Arrays(inputs, targets, lengths, _rows(task, arrays.get("split"), n, path))
+    if lengths is not None and lengths.min(initial=1) < 1:
+        raise ValueError(
+            f"`lengths` must be at least 1, got {lengths.min()} in {path}; leave "
+            "empty sequences out."
+        )
+    rows = _rows(task, file, n, path)
+    return _Arrays(arrays["inputs"], arrays["targets"], lengths, rows)
 
 
-def _rows(task, split, n, path):
+def _rows(task, file, n, path):
     """The examples of each split."""
     names = get_args(base.Split)
-    if split is not None:
-        if split.shape != (n,) or not np.isin(split, names).all():
-            raise ValueError(
-                f"`split` must be {n} of {', '.join(names)}, got {split.dtype} "
-                f"{split.shape} with {np.unique(split)[:5].tolist()} in {path}; leave "
-                "it out for splits that are drawn."
-            )
-        return {name: np.flatnonzero(split == name) for name in names}
+    if "split" in file:
+        found, words = file.layout("split"), ""
+        if found.shape == (n,) and found.dtype.kind == "U":
+            split = file["split"]
+            if np.isin(split, names).all():
+                return {name: np.flatnonzero(split == name) for name in names}
+            words = f" with {np.unique(split)[:5].tolist()}"
+        raise ValueError(
+            f"`split` must be {n} of {', '.join(names)}, got {found.dtype} "
+            f"{found.shape}{words} in {path}; leave it out for splits that are "
+            "drawn."
+        )
     # Seed 0 for every run: the splits belong to the data.
     order = base.generator("splits of arrays", "train", 0, 0).permutation(n)
     sizes = [round(f * n) for f in (task.validation_fraction, task.test_fraction)]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-import io
+from pathlib import Path
 
 import numpy as np
 
@@ -15,6 +15,7 @@ MNIST = reading.PreparedSet("mnist", "mnist/3.0.1", ("image", "label"))
 CIFAR10 = reading.PreparedSet("cifar10", "cifar10/3.0.2", ("image", "label"))
 
 _SIZE = 28  # Side length of an MNIST image in pixels.
+_IMAGES = {MNIST: (_SIZE, "L"), CIFAR10: (32, "RGB")}  # Side length and mode.
 _SEED = 1803
 
 
@@ -88,6 +89,10 @@ class PixelMnist:
         """Pixels as features, one of ten classes per sequence."""
         length, d_input = (self.size, self.size) if self.rows else (self.size**2, 1)
         return labelled.pixel_spec(length=length, n_classes=10, d_input=d_input)
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name."""
+        return MNIST.data_files(self.data_dir)
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of images in a split."""
@@ -170,6 +175,10 @@ class PixelCifar10:
         """One feature per step, one of ten classes per sequence."""
         return labelled.pixel_spec(length=32 * 32, n_classes=10)
 
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name."""
+        return CIFAR10.data_files(self.data_dir)
+
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of images in a split."""
         return len(_part(CIFAR10, self.data_dir, split, self.n_validation).labels)
@@ -233,12 +242,18 @@ def _read(
     prepared: reading.PreparedSet, data_dir: str | None, split: str
 ) -> labelled.LabelledImages:
     """Decodes a split of a prepared set into arrays, once per process."""
-    # Imported on first use: the other tasks do not need Pillow.
-    from PIL import Image
+    (size, mode), where = _IMAGES[prepared], f"{prepared.path(data_dir)} {split}"
+
+    def check(height, width):
+        if (height, width) != (size, size):
+            raise ValueError(
+                f"`data_dir` must hold images of {size} by {size} pixels, got "
+                f"{height} by {width} in {where}; prepare the set again."
+            )
 
     pixels, labels = [], []
     for record in prepared.open(data_dir, split):
-        image = np.asarray(Image.open(io.BytesIO(record.text("image"))))
+        image = labelled.decode(record.text("image"), check, where, mode)
         pixels.append(_grey(image).ravel())
         labels.append(record.integer("label"))
     return labelled.LabelledImages(

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
 
+from ssm_jax.files import max_unpacked
 from ssm_jax.tasks.images.pixels import MNIST as PREPARED
 from ssm_jax.tasks.tfds import files
 from ssm_jax.tasks.tfds.writing import Examples, RawSet
@@ -42,7 +43,8 @@ def _examples(split: str, found: Sequence[Path]) -> Examples:
 def _read_idx(path: Path, ndim: int) -> np.ndarray:
     """Reads an array of bytes in the format of LeCun's IDX files."""
     with files.report_damage(path), gzip.open(path) as file:
-        content = file.read()
+        content = file.read(max_unpacked(path) + 1)
+    files.check_unpacked(path, len(content))
     head = 4 * (1 + ndim)
     magic = 0x0800 + ndim  # 0x08 is unsigned byte; the last byte is the rank.
     if len(content) < head or struct.unpack(">i", content[:4])[0] != magic:

@@ -84,6 +84,8 @@ def draw(
     found: list[tuple[np.ndarray, np.ndarray]] = []
     while n:
         levels = shapes(rng, bounds, n)
+        if not len(levels[0].tree):
+            continue  # None of the trees that were sampled at once is within bounds.
         operators, digits = _draw_symbols(rng, levels)
         rows, closings = _write(levels, operators, digits, bounds.max_length)
         if parts is not None:

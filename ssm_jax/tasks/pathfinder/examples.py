@@ -2,6 +2,7 @@
 
 import functools
 import zlib
+from pathlib import Path
 
 import numpy as np
 
@@ -23,6 +24,11 @@ def prepared_set(setting: Setting) -> reading.PreparedSet:
     return reading.PreparedSet(setting.name, f"{setting.name}/1.0.0", features)
 
 
+def data_files(setting: Setting, data_dir: str | None) -> dict[str, Path]:
+    """Returns the files of the prepared set by name; none without ``data_dir``."""
+    return {} if data_dir is None else prepared_set(setting).data_files(data_dir)
+
+
 def targets_of(drawings: Drawings, setting: Setting) -> np.ndarray:
     """Returns labels, int32, ``(n,)``, or masks, uint8, ``(n, size, size)``."""
     return drawings.labels if setting.target == "label" else drawings.masks
@@ -38,7 +44,8 @@ class PreparedExamples:
         prepared = prepared_set(setting)
         # Opened, not read: the images of Path-X take 3.3 GB.
         self._records = prepared.open(data_dir, split)
-        self._target = setting.target
+        self._target, self._n_pixels = setting.target, setting.size**2
+        self._where = f"{prepared.path(data_dir)} {split}"
         n_there = len(self._records)
         # Fewer are valid: the first `n` images of the split.
         if n > n_there:
@@ -61,15 +68,28 @@ class PreparedExamples:
 
         def pixels(name):
             # One buffer, viewed as an array: no array per image.
-            found = [record.text(name) for record in records]
-            if self._target == "mask":
-                found = map(zlib.decompress, found)
-            return np.frombuffer(b"".join(found), np.uint8).reshape(len(rows), -1)
+            found = b"".join(self._pixels(record.text(name)) for record in records)
+            return np.frombuffer(found, np.uint8).reshape(len(rows), -1)
 
         if self._target == "mask":
             return pixels("image"), pixels("mask")
         labels = [record.integer("label") for record in records]
         return pixels("image"), np.array(labels, np.int32)
+
+    def _pixels(self, stored: bytes) -> bytes:
+        """The pixels of an image or a mask, a byte each."""
+        if self._target == "mask":
+            try:
+                # At most one more: a small record may stand for gigabytes.
+                stored = zlib.decompressobj().decompress(stored, self._n_pixels + 1)
+            except zlib.error:
+                stored = b""
+        if len(stored) != self._n_pixels:
+            raise ValueError(
+                f"`data_dir` must hold images of {self._n_pixels} pixels, got another "
+                f"number in {self._where}; prepare the set again."
+            )
+        return stored
 
 
 # Equal arguments share their examples.

@@ -1,12 +1,13 @@
 """The tasks Pathfinder and Path-X, generated on demand or read from a prepared set."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 
 from ssm_jax.tasks import base, generated, order
 from ssm_jax.tasks.images import labelled
-from ssm_jax.tasks.pathfinder.examples import examples
+from ssm_jax.tasks.pathfinder.examples import data_files, examples
 from ssm_jax.tasks.pathfinder.settings import PATHFINDER, Size
 
 
@@ -90,6 +91,10 @@ class Pathfinder:
     def spec(self) -> base.TaskSpec:
         """One feature per step, one of two classes per sequence."""
         return labelled.pixel_spec(length=self.size**2, n_classes=2)
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name; none if images are drawn."""
+        return data_files(PATHFINDER[self.size], self.data_dir)
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of images in a split."""

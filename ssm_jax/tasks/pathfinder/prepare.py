@@ -20,6 +20,7 @@ from ssm_jax.tasks import base
 from ssm_jax.tasks.pathfinder.drawing import draw_block
 from ssm_jax.tasks.pathfinder.examples import prepared_set, targets_of
 from ssm_jax.tasks.pathfinder.settings import Setting
+from ssm_jax.tasks.tfds.reading import PreparedSet
 
 # A multiple of the blocks of all settings, so that no block is drawn for two shards.
 _PER_SHARD = 2_500
@@ -68,7 +69,7 @@ def write_images(
     with _locked(target.parent):
         # Under the lock: another process may have completed the set before.
         if target.exists():
-            _check_same(target, description)
+            _check_same(prepared_set(setting), str(data_dir), description)
             return target
         # The name holds all arguments: only an equal call resumes these files.
         staging = target.with_name(f".preparing-{target.name}-{n}-{seed}")
@@ -260,11 +261,11 @@ def _check_numbers(n: int, seed: int, workers: int | None) -> None:
             )
 
 
-def _check_same(target: Path, description: str) -> None:
+def _check_same(prepared: PreparedSet, data_dir: str, description: str) -> None:
     """Raises ValueError unless the existing set is the requested one."""
-    found = tfds.builder_from_directory(str(target)).info.description
+    found = " ".join(prepared.read_metadata(data_dir).description.split())
     if found != description:
         raise ValueError(
-            f"`data_dir` must not hold another set, got {target} with {found}; remove "
-            f"it, or pass another directory for {description}."
+            f"`data_dir` must not hold another set, got {prepared.path(data_dir)} with "
+            f"{found[:200]!r}; remove it, or pass another directory for {description}."
         )

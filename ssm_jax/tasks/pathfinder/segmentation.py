@@ -1,12 +1,13 @@
 """The task Pathfinder-Segmentation: the class of each pixel of an image."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 
 from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.tasks import base, generated, order
-from ssm_jax.tasks.pathfinder.examples import examples
+from ssm_jax.tasks.pathfinder.examples import data_files, examples
 from ssm_jax.tasks.pathfinder.settings import SEGMENTATION, SegmentationSize
 
 
@@ -100,6 +101,10 @@ class PathfinderSegmentation:
             l_output=self.size**2,
             class_weight="balanced",
         )
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name; none if images are drawn."""
+        return data_files(SEGMENTATION[self.size], self.data_dir)
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of images in a split."""

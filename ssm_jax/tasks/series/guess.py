@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ssm_jax.tasks import user_files
 from ssm_jax.tasks.series import columns
 
 CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second")
@@ -12,6 +13,7 @@ CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second
 
 _MINUTE, _DAY = 60.0, 86_400.0
 _MIN_ROWS = 80
+_CLASSES = "biuSU"  # Kinds of dtypes of labels.
 
 
 def guess(
@@ -21,31 +23,40 @@ def guess(
 
     Args:
       path: The file; see `ssm_jax.tasks.series.columns.read`.
-      target: Column to forecast. None means the first column of numbers that is
-        neither the time nor one of `CALENDAR`.
+      target: Column to forecast, which is then not the time. None means the first
+        column of numbers that is neither the time nor one of `CALENDAR`.
       season: Period in steps. None means a day for steps below a day, a week for steps
         of a day, a year for steps of a month; without dates a day if there is a column
         ``hour`` whose first value recurs, and none otherwise.
 
     Returns:
       ``target``; ``time``, the first column if it increases, or else the first column
-      of dates that does; ``inputs``, all columns of numbers except the time and the
-      year; ``season``; ``horizon``, one period, or 24 steps, and ``window``, three
-      times as many, both fewer for a short file; and ``missing``.
+      of dates that does, also one with dates missing, which a task refuses;
+      ``inputs``, all columns of numbers except the time and the year; ``season``;
+      ``horizon``, one period, or 24 steps, and ``window``, three times as many, both
+      fewer for a short file; and ``missing``.
 
     Raises:
       FileNotFoundError: There is no such file.
-      ValueError: The file is no table, is too short, or has no column to forecast; or
-        ``target`` is not a column of numbers.
+      ValueError: The file is no table, holds sequences with their classes or targets
+        instead of a series, is too short, or has no column to forecast; or ``target``
+        is not a column of numbers.
     """
+    _check_is_series(path)
     table = columns.read(path)
-    time = _time(table)
+    time = _time(table, target)
     numeric = [
         name
         for name, values in table.items()
         if name != time and _is_numeric(values) and name.lower() != "year"
     ]
     targets = [name for name in numeric if name.lower() not in CALENDAR]
+    if not (target or targets) and time is not None and _is_numeric(table[time]):
+        raise ValueError(
+            f"`target` must be a column of numbers other than the time, got {time!r}, "
+            f"which increases, as the only one of {path}; `--target={time}` forecasts "
+            "it."
+        )
     target = target or (targets or [""])[0]
     if target not in numeric:
         raise ValueError(
@@ -82,39 +93,79 @@ def guess(
 
 
 def unread(path: str, found: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the columns that are neither numbers nor the time of a guess.
+    """Returns the columns that a guess does not read, except the year.
 
     Args:
       path: The file.
       found: The result of `guess`.
 
     Returns:
-      First values that are not missing, by the name of the column.
+      Why a column is not read, by its name.
     """
-    return {
-        name: _first_value(values)
+    known = found["inputs"] + (found["time"],)
+    why = {
+        name: _why(values)
         for name, values in columns.read(path).items()
-        if name != found["time"] and columns.numbers(values) is None
+        if name not in known and name.lower() != "year"
     }
+    return why | {name: f"is of {kind}" for name, kind in columns.others(path).items()}
 
 
-def _first_value(values):
+def _check_is_series(path):
+    """Refuses the arrays of a set of sequences, whose targets have no order in time."""
+    if not path.lower().endswith(".npz"):
+        return
+    file = user_files.npz(path)
+    found = {name: file.layout(name) for name in file}
+    for name, (shape, _) in found.items():
+        if len(shape) < 2:
+            continue
+        rows = [other for other in found if found[other].shape == shape[:1]]
+        labels = [other for other in rows if found[other].dtype.kind in _CLASSES]
+        if name == "inputs" and "targets" in found:  # the names of `ArrayTask`
+            target = "targets"
+        # Beside a column of a series, further arrays are not read.
+        elif labels and labels == rows:
+            target = labels[0]
+        else:
+            continue
+        dtype, kind = found[target].dtype, "regression"
+        if dtype.kind in _CLASSES:
+            kind = "classification"
+        raise ValueError(
+            f"`file` must be a series, with an array (n,) for each column, got {path} "
+            f"with {name} {shape} and {target} {dtype} {found[target].shape}, a {kind} "
+            "set; `ArrayTask` in a config trains on it."
+        )
+
+
+def _why(values):
+    """Why a column is neither an input nor the time."""
     present = values[~columns.missing(values)]
-    return str(present[0]) if len(present) else ""
+    if not len(present):
+        return "has no value"
+    if columns.times(values) is not None:
+        return "is not the time: another column is, or it does not increase"
+    return f"{str(present[0])!r} is not a number or an ISO 8601 date"
 
 
 def _is_numeric(values):
     found = columns.numbers(values)
-    return found is not None and np.isfinite(found).any() and not np.isinf(found).any()
+    return found is not None and not np.isnan(found).all()
 
 
-def _time(table):
+def _time(table, target):
     """The name of the column of the time, or None."""
     for place, (name, values) in enumerate(table.items()):
-        if place and columns.numbers(values) is not None:
-            continue  # Any number may happen to increase.
         found = columns.times(values)
-        if found is not None and len(found) > 1 and (np.diff(found) > 0).all():
+        if found is None or name == target:
+            continue
+        if columns.numbers(values) is None:
+            # With a date missing it is the time, too, so that the task refuses it.
+            found = found[~np.isnan(found)]
+        elif place:
+            continue  # Any number may happen to increase.
+        if len(found) > 1 and (np.diff(found) > 0).all():
             return name
     return None
 
@@ -125,7 +176,7 @@ def _season(times):
     if found is None or columns.numbers(times) is not None:
         return None
     # `times` counts microseconds.
-    step = float(np.median(np.diff(found))) / 1e6
+    step = float(np.median(np.diff(found[~np.isnan(found)]))) / 1e6
     if _MINUTE <= step < _DAY:
         return round(_DAY / step)
     if step == _DAY:

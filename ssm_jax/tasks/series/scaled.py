@@ -7,6 +7,9 @@ import numpy as np
 
 from ssm_jax.tasks.series import columns
 
+# Inputs and targets are float32; a difference of two targets is twice as large.
+_LARGEST = float(np.finfo(np.float32).max) / 2
+
 
 class Series(NamedTuple):
     """The columns of a task.
@@ -47,12 +50,14 @@ def series(
     for name in inputs:
         values = _values(path, name, "inputs", gaps)
         filled, observed, mean, std = _filled(values, n_train)
-        features.append((filled - mean) / std)
+        features.append(_normalised(path, name, filled, mean, std))
         features += [observed] if gaps else []
     x = np.stack(features, -1).astype(np.float32)
     if classes is None:
         values = _values(path, target, "target", gaps)
-        return Series(x, *_filled(values, n_train))
+        filled, observed, mean, std = _filled(values, n_train)
+        _normalised(path, target, filled, mean, std)
+        return Series(x, filled, observed, mean, std)
     words = columns.column(path, target, "target")
     observed = ~columns.missing(words)
     _check_missing(path, target, observed, gaps)
@@ -74,35 +79,60 @@ def _values(path, name, field, gaps):
     """A column as float64, NaN where it is missing."""
     words = columns.column(path, name, field)
     values = columns.numbers(words)
-    if values is None or np.isinf(values).any():
+    if values is None or (np.abs(values) > _LARGEST).any():
+        row = _first_bad(words, values)
         raise ValueError(
-            f"`{field}` must be columns of finite numbers, got {name!r} with "
-            f"{_first_bad(words)!r} in {path}; leave the column out, or give it as "
-            "numbers."
+            f"`{field}` must be columns of numbers up to {_LARGEST:.3g}, got "
+            f"{str(words[row])!r} of {name!r} in {columns.place(path, row)} of {path}; "
+            "correct it, or leave the column out."
         )
     _check_missing(path, name, ~np.isnan(values), gaps)
     return values
 
 
-def _first_bad(words):
-    """The first value that is no finite number."""
-    for word in words:
-        value = columns.numbers(np.array([word]))
-        if value is None or np.isinf(value[0]):
-            return str(word)
-    return None
+def _first_bad(words, values):
+    """The row of the first value that is no number, or too large."""
+    if values is not None:
+        return int(np.argmax(np.abs(values) > _LARGEST))
+    return next(
+        row
+        for row in range(len(words))
+        if columns.numbers(words[row : row + 1]) is None
+    )
+
+
+def _normalised(path, name, values, mean, std):
+    """A column of mean 0 and deviation 1 in the train split, all of it finite."""
+    found = (values - mean) / std
+    too_large = np.abs(found) > _LARGEST
+    if too_large.any():
+        row = int(np.argmax(too_large))
+        raise ValueError(
+            f"`{name}` must be finite in float32 after it is normalised by the train "
+            f"split (mean {mean:g}, deviation {std:g}), got {values[row]:g} in "
+            f"{columns.place(path, row)} of {path}; correct it, or leave the column "
+            "out."
+        )
+    return found
 
 
 def _filled(values, n_train):
     """Values without gaps, where they are observed, and the mean and std of train."""
     observed = ~np.isnan(values)
     seen = values[:n_train][observed[:n_train]]
-    mean, std = (float(seen.mean()), float(seen.std())) if seen.size else (0.0, 1.0)
+    mean, std = _moments(seen) if seen.size else (0.0, 1.0)
     # The row of the last observed value, -1 before the first.
     last = np.maximum.accumulate(np.where(observed, np.arange(len(values)), -1))
     filled = np.where(last >= 0, values[last], mean)
     # The deviation of a constant is rounding, which would become noise of size 1.
     return filled, observed, mean, std if std > 1e-9 * abs(mean) else 1.0
+
+
+def _moments(values):
+    """The mean and the standard deviation of some numbers."""
+    # A power of 2, which changes no digit: squares of tiny numbers would underflow.
+    scale = np.ldexp(1.0, np.frexp(np.abs(values).max())[1])
+    return float(values.mean()), float((values / scale).std() * scale)
 
 
 def _indices(path, target, classes, observed):
@@ -111,7 +141,8 @@ def _indices(path, target, classes, observed):
     if not known.all():
         raise ValueError(
             f"`classes` must have all values of {target!r}, got "
-            f"{str(names[~known][0])!r} in row {np.argmin(known)} of {path}; add it."
+            f"{str(names[~known][0])!r} in {columns.place(path, np.argmin(known))} of "
+            f"{path}; add it."
         )
     return np.argmax(names[:, None] == np.array(classes), -1)
 
@@ -120,8 +151,9 @@ def _check_missing(path, name, observed, gaps):
     if not gaps and not observed.all():
         raise ValueError(
             f"`missing` must be 'last' for a column with gaps, got 'error' with "
-            f"{np.sum(~observed)} missing values in {name!r} of {path}; 'last' repeats "
-            "the last value and marks it."
+            f"{np.sum(~observed)} missing values in {name!r}, first in "
+            f"{columns.place(path, np.argmin(observed))} of {path}; 'last' repeats the "
+            "last value and marks it."
         )
 
 
@@ -133,10 +165,17 @@ def _check_order(path, name):
             f"`time` must be a column of numbers or ISO 8601 dates, got {name!r} with "
             f"{str(times[0])!r} in {path}; None leaves the order unchecked."
         )
+    if np.isnan(found).any():
+        row = int(np.argmax(np.isnan(found)))
+        raise ValueError(
+            f"`time` must have a value in each row, got {str(times[row])!r} of "
+            f"{name!r} in {columns.place(path, row)} of {path}; fill it in, or remove "
+            "the row."
+        )
     increases = np.diff(found) > 0
     if not increases.all():
         row = int(np.argmin(increases)) + 1
         raise ValueError(
             f"`time` must increase from row to row, got {times[row]} after "
-            f"{times[row - 1]} in row {row} of {path}; sort the file."
+            f"{times[row - 1]} in {columns.place(path, row)} of {path}; sort the file."
         )

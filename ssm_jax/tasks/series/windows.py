@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -135,6 +136,10 @@ class SeriesTask:
             l_output=None,
         )
 
+    def data_files(self) -> dict[str, Path]:
+        """Returns the path of the file, by its name."""
+        return user_files.data_files(self._path())
+
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of windows in a split."""
         base.check_split(split)
@@ -217,7 +222,7 @@ class SeriesTask:
           float64, ``(b, horizon)``.
         """
         starts, _ = self._choose(split, index, batch_size, seed)
-        return forecasts * self._series().std + self._offset(starts)
+        return self._unscaled(forecasts, starts)
 
     def next_inputs(self) -> np.ndarray:
         """Returns the last window of the file, whose targets are not in it.
@@ -236,9 +241,8 @@ class SeriesTask:
         Returns:
           float64, ``(1, horizon)``.
         """
-        series = self._series()
-        start = np.array([[len(series.target) - self.window]])
-        return forecasts * series.std + self._offset(start)
+        start = np.array([[len(self._series().target) - self.window]])
+        return self._unscaled(forecasts, start)
 
     def values(self) -> np.ndarray:
         """Returns the target of a forecast, NaN where it is missing, ``(n,)``."""
@@ -249,6 +253,11 @@ class SeriesTask:
         """Returns the row of the first target of each window of a split, in order."""
         base.check_split(split)
         return _starts(self, split) + self.window
+
+    def _unscaled(self, forecasts, starts):
+        """Targets or predictions in the units of the file, which float32 may exceed."""
+        units = np.asarray(forecasts, np.float64) * self._series().std
+        return units + self._offset(starts)
 
     def _offset(self, starts):
         """What targets are differences from, ``(b, 1)`` or a number."""

@@ -1,6 +1,7 @@
 """SpeechCommands: which of 35 words a recording of one second contains."""
 
 import dataclasses
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -78,6 +79,10 @@ class SpeechCommands:
             d_output=len(recordings.WORDS),
             l_output=None,
         )
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the recordings and lists by their paths in the folder."""
+        return recordings.data_files(self.data_dir)
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of recordings in a split."""

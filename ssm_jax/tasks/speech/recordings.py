@@ -87,6 +87,19 @@ def files(data_dir: str | None) -> dict[Split, Files]:
     return {split: _in_order(folder, found) for split, found in names.items()}
 
 
+def data_files(data_dir: str | None) -> dict[str, Path]:
+    """Returns the files of all splits and the two lists by their paths in the folder.
+
+    Raises:
+      FileNotFoundError: As for `files`.
+      ValueError: As for `files`.
+    """
+    folder = Path(data_dir or "").expanduser()
+    found = [path for split in files(data_dir).values() for path in split.paths]
+    found += [folder / name for name in _LISTS.values()]
+    return {path.relative_to(folder).as_posix(): path for path in found}
+
+
 def _in_order(folder: Path, names: set[str]) -> Files:
     # Sorted: the order of a file system differs between machines.
     ordered = sorted(names)
@@ -110,7 +123,10 @@ def read(path: Path) -> np.ndarray:
     try:
         with wave.open(str(path), "rb") as file:
             got = (file.getnchannels(), 8 * file.getsampwidth(), file.getframerate())
-            n, data = file.getnframes(), file.readframes(file.getnframes())
+            n, data = file.getnframes(), b""
+            if got == (1, 16, SAMPLE_RATE):
+                # No more than the file has: its header may state gigabytes.
+                data = file.readframes(min(n, path.stat().st_size))
     except (wave.Error, EOFError) as error:
         raise ValueError(
             f"`data_dir` must hold files in WAV format, got {path} ({error}); extract "

@@ -92,8 +92,13 @@ def read_subwords(
 
 
 def subwords_of(data_dir: str | None, tokenizer: str) -> subwords.Subwords:
-    """Loads a tokenizer's file; relative paths start at ``data_dir``."""
-    return subwords.load(Path(data_dir or "", tokenizer).expanduser())
+    """Loads a tokenizer's file; see `tokenizer_path`."""
+    return subwords.load(tokenizer_path(data_dir, tokenizer))
+
+
+def tokenizer_path(data_dir: str | None, tokenizer: str) -> Path:
+    """Returns the path of a tokenizer's file; relative ones start at ``data_dir``."""
+    return Path(data_dir or "", tokenizer).expanduser()
 
 
 @functools.cache
@@ -140,6 +145,18 @@ def files(data_dir: str | None) -> dict[Split, list[Path]]:
                 "folders train, validation and test."
             )
     return found
+
+
+def data_files(data_dir: str | None) -> dict[str, Path]:
+    """Returns the files of all splits by their paths in ``data_dir``.
+
+    Raises:
+      FileNotFoundError: As for `files`.
+      ValueError: As for `files`.
+    """
+    found = [path for split in files(data_dir).values() for path in split]
+    folder = Path(data_dir or "").expanduser()
+    return {path.relative_to(folder).as_posix(): path for path in found}
 
 
 def _texts(folder: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """TextFolder: language modelling on a directory of text files."""
 
 import dataclasses
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
@@ -133,6 +134,14 @@ class TextFolder:
             language=True,
             resets=self.layout == "packed",
         )
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of all splits and of the tokenizer by name."""
+        found = documents.data_files(self.data_dir)
+        if self.tokenizer not in _SEPARATORS:
+            path = documents.tokenizer_path(self.data_dir, self.tokenizer)
+            found[f"tokenizer {path.name}"] = path
+        return found
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of windows in a split.

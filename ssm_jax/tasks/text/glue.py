@@ -1,6 +1,7 @@
 """Glue: classification of one or two sentences of GLUE, word by word."""
 
 import dataclasses
+from pathlib import Path
 from typing import Literal
 
 from ssm_jax.tasks import base
@@ -126,6 +127,10 @@ class Glue(sentences.WordTask):
             vocabulary=self.vocabulary,
             n_classes=SETS[self.name].n_classes,
         )
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name."""
+        return SETS[self.name].prepared.data_files(self.data_dir)
 
     def _read(self):
         return sentences.read_words(

@@ -1,6 +1,7 @@
 """ImdbBytes and ImdbWords: sentiment of film reviews, by bytes or by words."""
 
 import dataclasses
+from pathlib import Path
 
 from ssm_jax.tasks import base
 from ssm_jax.tasks.text import sentences, tokens, words
@@ -76,6 +77,10 @@ class ImdbBytes:
         return tokens.token_spec(
             length=self.length, vocabulary=tokens.N_BYTES, n_classes=2
         )
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name."""
+        return IMDB.data_files(self.data_dir)
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of reviews in a split."""
@@ -162,6 +167,10 @@ class ImdbWords(sentences.WordTask):
         return tokens.token_spec(
             length=self.length, vocabulary=self.vocabulary, n_classes=2
         )
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name."""
+        return IMDB.data_files(self.data_dir)
 
     def _read(self):
         # The cache has these arguments as its key: `length` is not one of them.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from pathlib import Path
 
 import numpy as np
 
@@ -69,6 +70,10 @@ class Retrieval:
         return tokens.token_spec(
             length=self.length, vocabulary=tokens.N_BYTES, n_classes=2, pair=True
         )
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name."""
+        return AAN.data_files(self.data_dir)
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of pairs in a split."""

@@ -3,6 +3,7 @@
 Requires that package (extra ``[interop]``) and no other package of Hugging Face.
 """
 
+import contextlib
 import functools
 import json
 import re
@@ -45,24 +46,26 @@ class Subwords:
                 f"`tokenizer` must be a file in `data_dir` or elsewhere, got {path}, "
                 "which does not exist; check the path."
             )
-        try:
+        self._path = path
+        with self._errors():
             self._tokenizer: Any = Tokenizer.from_file(str(path))
-        except Exception as error:  # The package raises plain Exception.
-            raise ValueError(
-                f"`tokenizer` must be a file of the package tokenizers, got {path} "
-                f"({error}); `Tokenizer.save` writes one."
-            ) from error
         # The file may have been saved with a length; documents are encoded as a whole.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._added = self._tokenizer.get_added_tokens_decoder()
         # The decoder may be nested in a sequence, so its whole description is searched.
-        self._of_bytes = '"ByteLevel"' in json.dumps(
-            json.loads(self._tokenizer.to_str())["decoder"]
-        )
+        # Of the file: `to_str` takes memory for each index below the largest.
+        described = json.loads(path.read_bytes()).get("decoder")
+        self._of_bytes = '"ByteLevel"' in json.dumps(described)
+        self._numbers = sorted(self._tokenizer.get_vocab().values())
         # Not the number of entries, as indices may have gaps.
-        self.size = 1 + max(self._tokenizer.get_vocab().values())
+        self.size = 1 + max(self._numbers, default=-1)
         """Number of tokens of the file."""
+        if not 1 <= self.size < 2**31:
+            raise ValueError(
+                f"`tokenizer` must have from 1 to 2**31 - 1 tokens, got {self.size} in "
+                f"{path}; `Tokenizer.save` writes one."
+            )
 
     def number(self, token: str) -> int:
         """Returns the index of a token.
@@ -82,9 +85,11 @@ class Subwords:
     def encode(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """Yields the tokens of each text, int32, without special tokens around it."""
         for some in _batches(texts):
-            for found in self._tokenizer.encode_batch_fast(
-                some, add_special_tokens=False
-            ):
+            with self._errors():
+                batch = self._tokenizer.encode_batch_fast(
+                    some, add_special_tokens=False
+                )
+            for found in batch:
                 yield np.array(found.ids, np.int32)
 
     def decode(self, number: int) -> bytes:
@@ -106,6 +111,21 @@ class Subwords:
             return bytes([int(byte[1], 16)])
         return self._suffix(number).encode()
 
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Names the file in errors of the package."""
+        try:
+            yield
+        except BaseException as error:
+            # It raises plain `Exception`; a panic is none, and has no public class.
+            if type(error) is not Exception and "Panic" not in type(error).__name__:
+                raise
+            cause = " ".join(str(error).split())[:200]
+            raise ValueError(
+                f"`tokenizer` must be a file of the package tokenizers, got "
+                f"{self._path} ({cause}); `Tokenizer.save` writes one."
+            ) from error
+
     def _suffix(self, number):
         """Returns the text that a token adds after a word, spaces included."""
         # Decoded after a word: the space before a first token is removed.
@@ -117,7 +137,7 @@ class Subwords:
         """A token that consists of letters."""
         words = (
             number
-            for number in range(self.size)
+            for number in self._numbers
             if number not in self._added
             and self._tokenizer.decode([number]).strip().isalpha()
         )

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from ssm_jax.files import max_unpacked
+
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError)
 
 
@@ -59,6 +61,12 @@ def bad(location: object, rule: str, got: object) -> ValueError:
     )
 
 
+def check_unpacked(path: Path, n_bytes: int) -> None:
+    """Raises ValueError if an archive unpacks to more than one of its size may."""
+    if n_bytes > (bound := max_unpacked(path)):
+        raise bad(path, f"unpack to at most {bound:,} bytes at once", "more")
+
+
 @contextlib.contextmanager
 def report_damage(path: Path) -> Iterator[None]:
     """Converts the exceptions of a damaged archive to a ValueError that names it."""
@@ -88,6 +96,7 @@ def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
     with report_damage(path), tarfile.open(path, "r|*") as archive:
         for member in archive:
             if member.isfile():
+                check_unpacked(path, member.size)
                 content = archive.extractfile(member)
                 assert content is not None  # None only for members that are not files.
                 yield PurePosixPath(member.name), content.read()

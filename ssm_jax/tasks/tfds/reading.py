@@ -4,7 +4,10 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+from ssm_jax.tasks.tfds import metadata
 
 # Records per call: each call starts a thread pool, which dominates small reads.
 _AT_ONCE = 4096
@@ -13,21 +16,36 @@ _AT_ONCE = 4096
 class Record:
     """One example of a set: the values of its features by name."""
 
-    def __init__(self, raw: bytes):
-        """Parses a serialized ``tf.train.Example``."""
+    def __init__(self, raw: bytes, explain: Callable[[BaseException], str]):
+        """Parses a serialized ``tf.train.Example``; see `Records` for ``explain``.
+
+        Raises:
+          ValueError: It is none.
+        """
         # Imported on first use: tasks without prepared sets do not need TFDS.
+        from google.protobuf.message import DecodeError
         from tensorflow_datasets.proto import tf_example_pb2
 
         example: Any = tf_example_pb2.Example  # pyright: ignore[reportAttributeAccessIssue]
-        self._values = example.FromString(raw).features.feature
+        self._explain = explain
+        try:
+            self._values = example.FromString(raw).features.feature
+        except DecodeError as error:
+            raise ValueError(explain(error)) from error
 
     def text(self, name: str) -> bytes:
         """Returns a feature that is a text or an encoded image, as bytes."""
-        return self._values[name].bytes_list.value[0]
+        return self._first(name, self._values[name].bytes_list.value)
 
     def integer(self, name: str) -> int:
         """Returns a feature that is a label or another integer."""
-        return self._values[name].int64_list.value[0]
+        return self._first(name, self._values[name].int64_list.value)
+
+    def _first(self, name: str, values: Sequence[Any]) -> Any:
+        if not values:
+            error = LookupError(f"a record without a value of {name!r}")
+            raise ValueError(self._explain(error))
+        return values[0]
 
 
 class Records:
@@ -67,7 +85,7 @@ class Records:
             raise ValueError(self._explain(error)) from error
         if not all(raw):  # A file truncated at a block boundary.
             raise ValueError(self._explain(EOFError("empty records, a truncated file")))
-        return [Record(each) for each in raw]
+        return [Record(each, self._explain) for each in raw]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +120,15 @@ class PreparedSet:
             data_dir = constants.DATA_DIR
         return os.path.join(os.path.expanduser(data_dir), self.folder)
 
+    def data_files(self, data_dir: str | None) -> dict[str, Path]:
+        """Returns the files with the records of all splits by name.
+
+        Args:
+          data_dir: Directory of all sets, as for `path`.
+        """
+        found = Path(self.path(data_dir)).glob("*.array_record*")
+        return {path.name: path for path in found}
+
     def is_there(self, data_dir: str | None) -> bool:
         """Returns whether the set exists; reads both ends of each of its splits.
 
@@ -109,10 +136,10 @@ class PreparedSet:
           ValueError: As for `open`.
         """
         try:
-            builder = self._builder(data_dir)
+            found = self.read_metadata(data_dir)
         except FileNotFoundError:
             return False
-        for split in builder.info.splits:
+        for split in found.splits:
             records = self.open(data_dir, split)
             # A file that is cut short fails at its last record.
             records.read([0, len(records) - 1])
@@ -130,42 +157,53 @@ class PreparedSet:
 
         Raises:
           FileNotFoundError: The set does not exist.
-          ValueError: The set is damaged, not in array_record format, or lacks the split
-            or a feature.
+          ValueError: The set is damaged, not in array_record format, lacks the split or
+            a feature, or has a feature of an unknown class.
         """
-        builder = self._builder(data_dir)
-        info, explain = builder.info, functools.partial(self._damaged, data_dir)
+        # Imported on first use: tasks without prepared sets do not need it.
+        from array_record.python import array_record_data_source
+
+        found = self.read_metadata(data_dir)
+        explain = functools.partial(self._damaged, data_dir)
         # Checked when the split is opened, not at the first record without it.
-        lacking = [repr(name) for name in self.features if name not in info.features]
-        if split not in info.splits or lacking:
-            what = f"feature {lacking[0]}" if lacking else f"split {split!r}"
-            raise ValueError(self._other(data_dir, f"without the {what}"))
+        for name in self.features:
+            kind = found.features.get(name)
+            if kind is None:
+                raise self._other(data_dir, f"a set without the feature {name!r}")
+            if kind not in metadata.READABLE:
+                what = f"a set whose feature {name!r} is a {kind}, which is not read"
+                raise self._other(data_dir, what)
+        if split not in found.splits:
+            raise self._other(data_dir, f"a set without the split {split!r}")
         try:
             # The raw records: decoding by TFDS takes ten times as long.
-            source = builder.as_data_source(split=split)
-            return Records(source.data_source, f"{self.name} {split}", explain)
-        except RuntimeError as error:
+            source = array_record_data_source.ArrayRecordDataSource(found.shards(split))
+        except (ValueError, RuntimeError) as error:
             raise ValueError(explain(error)) from error
+        return Records(source, f"{self.name} {split}", explain)
 
-    def _builder(self, data_dir: str | None) -> Any:
-        import tensorflow_datasets as tfds
+    def read_metadata(self, data_dir: str | None) -> metadata.Metadata:
+        """Returns what the metadata of the set say.
 
+        Raises:
+          FileNotFoundError: The set does not exist.
+          ValueError: As for `open`.
+        """
         path = self.path(data_dir)
-        if not tfds.core.Path(path).joinpath("dataset_info.json").exists():
+        if not os.path.exists(os.path.join(path, "dataset_info.json")):
             raise FileNotFoundError(
                 self._must(data_dir, "nothing there", self._command(data_dir))
             )
         try:
-            builder = tfds.builder_from_directory(path)
-        except Exception as error:  # TFDS raises many types for damaged files.
+            return metadata.read(path)
+        except metadata.OtherSet as error:
+            raise self._other(data_dir, str(error)) from error
+        except ValueError as error:
             raise ValueError(self._damaged(data_dir, error)) from error
-        if builder.info.file_format != tfds.core.FileFormat.ARRAY_RECORD:
-            raise ValueError(self._other(data_dir, "in another format"))
-        return builder
 
-    def _other(self, data_dir: str | None, what: str) -> str:
+    def _other(self, data_dir: str | None, what: str) -> ValueError:
         way = f"pass another folder, and {self._command('FOLDER')}"
-        return self._must(data_dir, f"a set {what}", way)
+        return ValueError(self._must(data_dir, what, way))
 
     def _damaged(self, data_dir: str | None, error: BaseException) -> str:
         cause = " ".join(str(error).split())

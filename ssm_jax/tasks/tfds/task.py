@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-import io
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -96,6 +96,10 @@ class TFDSTask:
             length=self.length, vocabulary=size, n_classes=self.n_classes
         )
 
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name."""
+        return _prepared(self).data_files(self.data_dir)
+
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of examples in a split."""
         base.check_split(split)
@@ -164,11 +168,14 @@ def _encoder(task, texts):
     return lambda values: known.encode(map(_decoded, values))
 
 
+def _prepared(task):
+    return _OwnSet(task.name, task.name, (task.feature, task.label))
+
+
 def _read(task, split):
     """The values of a split, uint8 pixels ``(l,)`` or bytes, and its labels."""
-    prepared = _OwnSet(task.name, task.name, (task.feature, task.label))
     values, labels = [], []
-    for record in prepared.open(task.data_dir, split):
+    for record in _prepared(task).open(task.data_dir, split):
         value = record.text(task.feature)
         values.append(_pixels(task, value) if task.inputs == "pixels" else value)
         labels.append(record.integer(task.label))
@@ -183,16 +190,15 @@ def _read(task, split):
 
 
 def _pixels(task, encoded):
-    # Imported on first use: the other tasks do not need Pillow.
-    from PIL import Image
+    def check(height, width):
+        if height * width != task.length:
+            raise ValueError(
+                f"`length` must be {height * width}, the pixels of an image of "
+                f"{task.name} {height, width}, got {task.length}; sequences have one "
+                "length."
+            )
 
-    image = np.asarray(Image.open(io.BytesIO(encoded)).convert("L"))
-    if image.size != task.length:
-        raise ValueError(
-            f"`length` must be {image.size}, the pixels of an image of {task.name} "
-            f"{image.shape}, got {task.length}; sequences have one length."
-        )
-    return image.ravel()
+    return labelled.decode(encoded, check, task.name, "L").ravel()
 
 
 def _decoded(text):

@@ -136,8 +136,9 @@ def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
     # In the same directory, so that the rename is within one file system.
     staging = root / f".preparing-{prepared.folder.replace('/', '-')}"
     staging.mkdir(parents=True, exist_ok=True)
-    # The directory itself is locked: no lock file remains.
-    handle = os.open(staging, os.O_RDONLY)
+    # The directory itself is locked: no lock file remains. It is no link, as one in the
+    # data of others may be: all that is in it is removed.
+    handle = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -30,8 +30,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     older steps are deleted only once that of a save is complete.
 
     Orbax alone reads a step, as nested dicts, without this package: those of a run have
-    ``params``, ``ema`` if it is averaged, ``model_state``, ``opt_state`` and ``step``.
-    It does not compare checksums.
+    ``params``, ``ema`` if an average of them is evaluated, ``model_state``,
+    ``opt_state`` and ``step``. It does not compare checksums.
 
     Args:
       directory: Each step is a directory in it, named by its number.
@@ -168,6 +168,17 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 f"kept: {', '.join(map(str, kept)) or 'none'}."
             )
         return read(self._directory / str(step), target, self._config)
+
+    def keys(self, step: int) -> set[str]:
+        """Returns the top-level keys of what was saved at a step, if it was kept.
+
+        Raises:
+          CheckpointError: The record of the step is damaged.
+        """
+        if step not in integrity.steps(self._directory):
+            return set()
+        record = integrity.read_record(self._directory / str(step))
+        return {name.split("/")[0] for name in record["leaves"]}
 
     def usable_step(self) -> int:
         """Returns the newest complete step, which `restore` takes; reads no array.

@@ -91,9 +91,8 @@ def remove(path: Path) -> None:
 def write_record(path: Path, record: Json) -> None:
     """Writes the record of the step in `path` atomically, with its files' checksums."""
     contents = {
-        file.relative_to(path).as_posix(): [file.stat().st_size, _checksum(file)]
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
+        name: [file.stat().st_size, _checksum(file)]
+        for name, file in _files(path).items()
     }
     record = {**record, "files": contents}
     # A record that does not end in a newline was truncated.
@@ -113,12 +112,13 @@ def read_record(path: Path) -> Json:
         got = f"a truncated {RECORD}" if text else f"no {RECORD}"
         raise Unreadable(message(path, "be complete", got))
     try:
-        found = json.loads(text)
+        found = files.parse_json(text.decode())
         record = found["record"]
         intact = _record_checksum(record) == found["checksum"]
     except (ValueError, KeyError, TypeError):
         record, intact = {}, False
-    if not intact:
+    # The checksum says that nothing changed, and not who wrote it.
+    if not intact or not _is_record(record):
         got = f"a changed {RECORD}"
         raise CheckpointError(message(path, "be as it was saved", got))
     if (own := record["step"]) != int(path.name):
@@ -134,9 +134,10 @@ def check_sizes(path: Path, record: Json) -> None:
     Raises:
       Unreadable: A file is missing or has another size, as a kill leaves it.
     """
+    # Of the directory alone: a name may lead out of it, and to what has no end.
+    there = {name: file.stat().st_size for name, file in _files(path).items()}
     for name, (saved, _) in record["files"].items():
-        size = (path / name).stat().st_size if (path / name).exists() else None
-        if size != saved:
+        if (size := there.get(name)) != saved:
             got = f"no {name}" if size is None else f"{size} bytes of {saved} in {name}"
             raise Unreadable(message(path, "be complete", got))
 
@@ -161,6 +162,38 @@ def message(path: Path, rule: str, got: str, way_out: str = "") -> str:
     """Returns the message of an error about the step in `path`."""
     way_out = way_out or f"delete {path} to use the step before it"
     return f"step {path.name} of {path.parent} must {rule}, got {got}; {way_out}."
+
+
+def _files(path: Path) -> dict[str, Path]:
+    """The files below a directory by their names in it, in order."""
+    return {
+        file.relative_to(path).as_posix(): file
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
+
+
+def _is_record(record: Any) -> bool:
+    """Whether a record has the fields that are read, each of its type."""
+    kinds = {
+        "step": int,
+        "metrics": dict,
+        "config": dict,
+        "leaves": dict,
+        "files": dict,
+    }
+    if not isinstance(record, dict) or not all(
+        isinstance(record.get(name), kind) for name, kind in kinds.items()
+    ):
+        return False
+    return (
+        all(isinstance(v, float | int | None) for v in record["metrics"].values())
+        and all(isinstance(layout, str) for layout in record["leaves"].values())
+        and all(
+            isinstance(file, list) and [*map(type, file)] == [int, str]
+            for file in record["files"].values()
+        )
+    )
 
 
 def _checksum(path: Path) -> str:

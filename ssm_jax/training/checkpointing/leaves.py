@@ -1,8 +1,8 @@
 """Leaves of a pytree by name: what is saved, and whether it is what was asked for."""
 
-import ast
 import itertools
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from ssm_jax.training.checkpointing.integrity import CheckpointError, Json
 from ssm_jax.types import PyTree
+
+_MAX_DEPTH = 100  # of a tree, of which functions on trees are recursive
 
 
 def named_leaves(tree: PyTree) -> dict[str, Any]:
@@ -22,6 +24,11 @@ def named_leaves(tree: PyTree) -> dict[str, Any]:
         is_array = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
         leaves[name] = leaf if is_array else np.asarray(leaf)
         names.append(name)
+    _check_paths(names)
+    return leaves
+
+
+def _check_paths(names: Iterable[str]) -> None:
     # Orbax joins the keys by dots, and overwrites an array by another of that name.
     keys = sorted((re.split("[./]", name), name) for name in names)
     for (one, first), (other, second) in itertools.pairwise(keys):
@@ -30,7 +37,6 @@ def named_leaves(tree: PyTree) -> dict[str, Any]:
                 f"`tree` must have one path for each leaf, got `{first}` and "
                 f"`{second}`; rename one of the keys."
             )
-    return leaves
 
 
 def layout(leaf: Any) -> str:
@@ -39,13 +45,34 @@ def layout(leaf: Any) -> str:
 
 
 def abstract(saved: Json, top: str) -> dict[str, jax.ShapeDtypeStruct]:
-    """What was saved below a top-level key, by name, from the layouts of a record."""
+    """What was saved below a top-level key, by name, from the layouts of a record.
+
+    Raises:
+      CheckpointError: A layout is none of an array, or a name is not one of a tree.
+    """
     found = {}
     for name, text in saved.items():
-        if name.startswith(f"{top}/"):
-            dtype, _, shape = text.partition("(")
-            found[name] = jax.ShapeDtypeStruct(ast.literal_eval(f"({shape}"), dtype)
+        if not name.startswith(f"{top}/"):
+            continue
+        dtype, _, shape = text.partition("(")
+        try:
+            if not re.fullmatch(r"[\d, ]*\)", shape):
+                raise ValueError(shape)
+            shape = tuple(map(int, re.findall(r"\d+", shape)))
+            found[name] = jax.ShapeDtypeStruct(shape, np.dtype(dtype))
+        except (TypeError, ValueError) as error:
+            raise _bad_leaf(name, "have a layout as float32(2, 3)", text) from error
+        if (depth := name.count("/")) > _MAX_DEPTH:
+            raise _bad_leaf(name, f"be at most {_MAX_DEPTH} levels deep", f"{depth}")
+    _check_paths(found)
     return found
+
+
+def _bad_leaf(name, rule, got):
+    return CheckpointError(
+        f"leaf `{name[:80]}` must {rule}, got {got[:80]}; restore the checkpoint from "
+        "a copy."
+    )
 
 
 def check_layouts(path: Path, wanted: Json, saved: Json) -> None:

@@ -1,6 +1,8 @@
 """Arrays of a step as Orbax writes them, and onto the devices of a target."""
 
 import json
+import math
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,6 +75,7 @@ def read(path: Path, target: PyTree, config: Json | None) -> Restored:
     check_layouts(path, wanted, record["leaves"])
     integrity.check_files(path, record)
     pending = abstract(record["leaves"], PENDING)
+    _check_memory(path, [*wanted.values(), *pending.values()])
     try:
         arrays = _load(path, {**wanted, **pending}, record)
     except Exception as error:
@@ -99,6 +102,24 @@ def _check_config(path, own, saved):
         got = f"one that differs, config.json -> step: {changes}"
         way_out = "restore config.json or the step from a copy of the run"
         raise CheckpointError(integrity.message(path, rule, got, way_out))
+
+
+def _check_memory(path, leaves):
+    """Refuses a step that does not fit into memory, before any of it is allocated.
+
+    Its files may be small: what is not in them is zero.
+    """
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # In Python integers; those of numpy would overflow. Others may be on devices.
+    n_bytes = sum(
+        math.prod(leaf.shape) * leaf.dtype.itemsize
+        for leaf in leaves
+        if getattr(leaf, "sharding", None) is None and not _is_key(leaf)
+    )
+    if n_bytes > there:
+        rule = f"fit into the memory of {there / 1e9:.0f} GB"
+        got = f"arrays of {n_bytes / 1e9:,.0f} GB"
+        raise CheckpointError(integrity.message(path, rule, got))
 
 
 def _load(path: Path, wanted: Json, record: Json) -> list[Any]:

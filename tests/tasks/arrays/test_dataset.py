@@ -77,6 +77,17 @@ def test_batches_are_the_elements_of_their_epoch(per_step, padded):
                 assert batch.loss_mask[row].tolist() == [i < n for i in range(5)]
 
 
+def test_files_are_those_of_the_source(tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class OnFile(Source):
+        def data_files(self):
+            return {"a": tmp_path / "a"}
+
+    task = tasks.GrainTask(source=OnFile(), **FIELDS, **CLASSES)
+    assert task.data_files() == {"a": tmp_path / "a"}
+    assert not tasks.GrainTask(source=Source(), **FIELDS, **CLASSES).data_files()
+
+
 def test_dataset_of_grain_draws_anew_in_each_epoch():
     grain = pytest.importorskip("grain")
 

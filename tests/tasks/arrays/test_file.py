@@ -1,9 +1,12 @@
 """ArrayTask: each example of a file in one split, with its target and its length."""
 
+import zipfile
+
 import numpy as np
 import pytest
 
 from ssm_jax import tasks
+from ssm_jax.files import ArrayFile
 from tests.bad_inputs import refuses
 
 RNG = np.random.default_rng(0)
@@ -34,7 +37,8 @@ KINDS = {
 def task(folder, inputs, targets, lengths=None, split=None, **fields):
     arrays = {"inputs": inputs, "targets": targets, "lengths": lengths, "split": split}
     arrays = {name: x for name, x in arrays.items() if x is not None}
-    np.savez(folder / "a.npz", **arrays)
+    np.savez(folder / "a.npz", allow_pickle=True, **arrays)
+    inputs, targets = np.asarray(inputs), np.asarray(targets)
     tokens, classes = inputs.dtype.kind == "i", targets.dtype.kind == "i"
     options = {
         "length": LENGTH,
@@ -85,6 +89,11 @@ BAD = {
     "infinite": ({}, {"inputs": VECTORS * np.inf}, "inputs", "inf"),
     "split": ({}, {"split": np.array(["dev"] * N)}, "split", "dev"),
     "empty": ({"validation_fraction": 0.0}, {}, "file", "validation"),
+    "no axis": ({}, {"inputs": np.float32(3)}, "inputs", "float32 ()"),
+    "objects": ({}, {"targets": np.array([None] * N)}, "file", "pickled"),
+    "structure": ({}, {"inputs": np.zeros(N, [("a", "f4")])}, "inputs", (N,)),
+    "numbers of splits": ({}, {"split": np.arange(N)}, "split", "int64"),
+    "no example": ({}, {"inputs": VECTORS[:0], "targets": CLASSES[:0]}, "file", "none"),
     "pair": ({"per_step": True, "pair": True}, {}, "per_step", True),
 }
 
@@ -94,6 +103,27 @@ def test_file_that_does_not_fit_is_refused(fields, arrays, name, value, tmp_path
     arrays = {"inputs": VECTORS, "targets": CLASSES} | arrays
     with refuses(name, value):
         task(tmp_path, **arrays, **fields).n_examples("validation")
+
+
+def test_arrays_that_no_field_asks_for_are_not_read(tmp_path, monkeypatch):
+    it = task(tmp_path, VECTORS, CLASSES)
+    with zipfile.ZipFile(tmp_path / "a.npz", "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("notes.txt", "hello")
+        archive.writestr("objects.npy", b"\x80 a pickle")
+    read, before = [], ArrayFile.__getitem__
+    monkeypatch.setattr(
+        ArrayFile,
+        "__getitem__",
+        lambda self, name: read.append(name) or before(self, name),
+    )
+    assert it.n_examples("train") == 32
+    assert read == ["inputs", "targets"]
+
+
+def test_shapes_are_checked_before_an_array_is_read(tmp_path, monkeypatch):
+    monkeypatch.delattr(ArrayFile, "__getitem__")
+    with refuses("targets", (N, 1)):
+        task(tmp_path, VECTORS, CLASSES[:, None]).n_examples("train")
 
 
 def test_file_that_lacks_an_array_is_refused(tmp_path):

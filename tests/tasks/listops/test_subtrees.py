@@ -123,6 +123,26 @@ def test_unbalanced_brackets_are_an_error(function, row):
         function(np.array([[11, 1, 1, 15], row]))
 
 
+@pytest.mark.parametrize("draw_shapes", [shapes.draw_shapes, shapes.draw_long_shapes])
+def test_draws_without_a_tree_within_the_bounds_are_repeated(draw_shapes):
+    found = []
+
+    def counted(rng, bounds, n):
+        levels = draw_shapes(rng, bounds, n)
+        found.append(len(levels[0].tree))
+        return levels
+
+    bounds = shapes.Bounds(200, 201, max_depth=10, max_arguments=10)
+    rows, values = expressions.draw(
+        np.random.default_rng(0), 3, bounds, [0], shapes=counted
+    )
+    assert sum(found) == 3 and 0 in found
+    for row, value in zip(rows, values, strict=True):
+        words = words_of(row)
+        assert len(words) in (200, 201) and parse(words)[0].value == value
+        assert expressions.part_of(row) == 0
+
+
 def sample(rng: random.Random, depth: int, bounds: dict[str, int]) -> list[str]:
     """Draws a tree by the definition, one node at a time."""
     if depth == bounds["max_depth"] or rng.random() >= 0.25:

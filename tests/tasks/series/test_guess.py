@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.tasks import SeriesTask
-from ssm_jax.tasks.series.guess import guess
+from ssm_jax.tasks.series.guess import guess, unread
 from tests.bad_inputs import refuses
 
 STEPS = {"h": 24, "15m": 96, "D": 7, "s": None}
@@ -74,3 +74,98 @@ def test_file_without_a_forecast_is_refused(tmp_path):
     np.savez(tmp_path / "b.npz", year=np.zeros(99), hour=np.zeros(99))
     with refuses("target", "''", rule="hour"):
         guess(str(tmp_path / "b.npz"))
+
+
+INPUTS, VALUES = np.zeros((99, 5, 2)), np.linspace(0, 1, 99)
+LABELS = np.arange(99) % 3
+SETS = {
+    "classes": ({"inputs": INPUTS, "targets": LABELS}, "targets int64 (99,)"),
+    "classes, lengths": (
+        {"inputs": INPUTS, "targets": LABELS, "lengths": LABELS, "names": ["a", "b"]},
+        "targets int64 (99,)",
+    ),
+    "class of a step": ({"inputs": INPUTS, "targets": INPUTS[..., 0] > 0}, "bool"),
+    "other names": ({"x": INPUTS, "y": LABELS.astype(str)}, "y <U"),
+    "values": ({"inputs": INPUTS, "targets": VALUES}, "targets float64 (99,)"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "shown"), SETS.values(), ids=SETS)
+def test_set_of_sequences_is_refused(arrays, shown, tmp_path):
+    np.savez(tmp_path / "a.npz", **arrays)
+    kind = "regression" if "float" in shown else "classification"
+    with refuses("file", shown, rule=f"a {kind} set"):
+        guess(str(tmp_path / "a.npz"))
+
+
+def test_column_beside_arrays_of_other_shapes_is_forecast(tmp_path):
+    arrays = {
+        "load": np.sin(VALUES * 9),
+        "wind": LABELS,
+        "images": INPUTS,
+        "edges": np.eye(3),
+    }
+    np.savez(tmp_path / "a.npz", **arrays)
+    found = guess(str(tmp_path / "a.npz"), target="load")
+    assert found["target"] == "load" and found["inputs"] == ("load", "wind")
+
+
+INCREASES = {"level": np.arange(99.0)}
+OTHER = {"flow": np.random.default_rng(0).normal(size=99)}
+FIRST = {
+    "named": (INCREASES, "level", ("level", None)),
+    "named, of several": (INCREASES | OTHER, "level", ("level", None)),
+    "not named, of several": (INCREASES | OTHER, None, ("flow", "level")),
+    "not named": (INCREASES, None, None),
+    "not named, beside an hour": (INCREASES | {"hour": np.zeros(99)}, None, None),
+}
+
+
+@pytest.mark.parametrize(("table", "target", "wanted"), FIRST.values(), ids=FIRST)
+def test_first_column_that_increases_is_the_target_if_it_is_named(
+    table, target, wanted, tmp_path
+):
+    path = str(tmp_path / "a.npz")
+    np.savez(path, **table)
+    if wanted is None:
+        with refuses("target", "'level', which increases", rule="--target=level"):
+            guess(path, target=target)
+    else:
+        found = guess(path, target=target)
+        assert (found["target"], found["time"]) == wanted
+        assert found["inputs"][0] == wanted[0]
+
+
+@pytest.mark.parametrize("row", [0, 5, 399])
+def test_time_with_a_missing_date_is_the_time_which_the_task_refuses(tmp_path, row):
+    dates = np.datetime64("2020-01-01") + np.arange(400)
+    words = ["" if i == row else str(date) for i, date in enumerate(dates)]
+    lines = [f"{word},{i % 7}" for i, word in enumerate(words)]
+    (tmp_path / "a.csv").write_text("\n".join(["day,load", *lines]) + "\n")
+    found = guess(str(tmp_path / "a.csv"))
+    assert (found["time"], found["season"]) == ("day", 7)
+    task = SeriesTask(file="a.csv", data_dir=str(tmp_path), **found)
+    with refuses("time", "'' of 'day'", rule=f"line {row + 2}"):
+        task.n_examples("train")
+
+
+def test_columns_that_are_not_read_say_why(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    dates = np.datetime64("2020-01-01") + np.arange(100)
+    table = {
+        "day": dates,
+        "again": dates,
+        "load": np.arange(100) % 7,
+        "year": np.full(100, 2020),
+        "empty": np.full(100, np.nan),
+        "place": ["a"] * 100,
+        "raw": [b"\xff"] * 100,
+    }
+    parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
+    path = str(tmp_path / "a.parquet")
+    reasons = unread(path, guess(path))
+    words = {"again": "time", "empty": "no value", "place": "'a'", "raw": "binary"}
+    assert reasons.keys() == words.keys()
+    assert all(word in reasons[name] for name, word in words.items())

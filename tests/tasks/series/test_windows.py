@@ -139,6 +139,53 @@ def test_other_formats_have_the_windows_of_the_csv(tmp_path, suffix):
     np.testing.assert_array_equal(found.targets, wanted.targets)
 
 
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_columns_that_no_field_names_are_not_read(tmp_path, suffix):
+    if suffix == "npz":
+        wide = np.zeros((60, 2))
+        np.savez(tmp_path / "a.npz", level=LEVEL, flow=FLOW, wide=wide, rest=LEVEL)
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        table = {"level": LEVEL, "flow": FLOW, "rest": LEVEL}
+        parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
+    task(tmp_path, f"a.{suffix}", time=None).batch("train", 0, 8, seed=0)
+    found = columns.read(str(tmp_path / f"a.{suffix}"))
+    assert list(found) == ["level", "flow", "rest"]
+    assert found["level"] is found["level"]  # read once
+    (tmp_path / f"a.{suffix}").unlink()
+    assert found["flow"].shape == (60,)
+    with pytest.raises(FileNotFoundError):
+        found["rest"]
+
+
+def test_column_larger_than_the_bytes_of_its_file_may_be_is_refused(
+    tmp_path, monkeypatch
+):
+    def write_csv(path):
+        path.write_text("word,level\n" + "x" * 9_000 + ",0\n" + "x,0\n" * 99)
+
+    def write_parquet(path):
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"level": np.zeros(100_000)}), path)
+
+    for suffix, write, size in (
+        # As strings of one width.
+        ("csv", write_csv, "3,600,000 of 'word'"),
+        ("parquet", write_parquet, "800,000 of 'level'"),
+    ):
+        for name in ("a", "b"):
+            write(tmp_path / f"{name}.{suffix}")
+        assert columns.read(str(tmp_path / f"a.{suffix}"))["level"].size
+        with monkeypatch.context() as patched:
+            patched.setattr("ssm_jax.files.MAX_BYTES", 1)
+            with refuses("file", size, rule="bytes"):
+                columns.read(str(tmp_path / f"b.{suffix}"))
+
+
 def test_constant_column_is_zero(tmp_path):
     write(tmp_path / "a.csv", flow=np.full(60, 0.1))
     constant = task(tmp_path).batch("train", 0, 8, seed=0).inputs[..., 0]
@@ -162,17 +209,41 @@ def test_field_out_of_range_is_refused(fields, name, value, tmp_path, unchecked)
         task(tmp_path, **fields)
 
 
-def with_value(word):
-    return [word if t == 7 else value for t, value in enumerate(LEVEL)]
+def with_value(word, row=7):
+    return [word if t == row else value for t, value in enumerate(LEVEL)]
 
 
+TINY = 1e-30 * np.sign(FLOW)
 FILES = {
     "column": ({}, {"target": "Level"}, "target", "Level"),
-    "word": ({"level": with_value("high")}, {}, "inputs", "high"),
-    "infinite": ({"level": with_value("inf")}, {}, "inputs", "inf"),
+    "word": (
+        {"level": with_value("high")},
+        {},
+        "inputs",
+        "'high' of 'level' in line 9",
+    ),
+    **{
+        # In the last row, too, which is of the test split alone.
+        f"{value} in {row}": (
+            {"level": with_value(value, row)},
+            {},
+            "inputs",
+            f"{value!r} of 'level' in line {row + 2}",
+        )
+        for value in ("inf", "1e400", "1e200", "-1e308", "2e38")
+        for row in (7, 59)
+    },
+    "large by its scale": (
+        {"flow": [*TINY[:59], 1e20]},
+        {},
+        "flow",
+        "1e+20 in line 61",
+    ),
     "gap": ({"level": with_value("nan")}, {}, "missing", "1 missing"),
+    "gap in a line": ({"level": with_value("nan")}, {}, "missing", "first in line 9"),
     "class": ({}, {"classes": ("1", "2")}, "classes", LEVEL[0]),
     "order": ({}, {"time": "flow"}, "time", FLOW[1]),
+    "first time": ({"flow": ["nan", *range(59)]}, {"time": "flow"}, "time", "line 2"),
     "no time": ({"flow": ["x"] * 60}, {"time": "flow"}, "time", "'x'"),
     "long": ({}, {"window": 40}, "window", 40),
 }
@@ -185,6 +256,93 @@ def test_file_that_does_not_fit_is_refused(table, fields, name, value, tmp_path)
     write(tmp_path / "a.csv", **table)
     with refuses(name, value):
         task(tmp_path, **fields).batch("test", 0, 2, seed=0)
+
+
+def test_value_of_any_size_that_float32_holds_is_normalised(tmp_path):
+    """Squares of the values themselves would underflow, or overflow float32."""
+    wanted = (LEVEL - LEVEL[:42].mean()) / LEVEL[:42].std()
+    for scale in (2.0**-1020, 1e-200, 1.0, 1e36):
+        write(tmp_path / f"{scale}.csv", LEVEL * scale)
+        it = task(tmp_path, f"{scale}.csv")
+        batch = it.batch("test", 0, 1, seed=0)
+        np.testing.assert_allclose(batch.inputs[0, :, 1], wanted[51:56], rtol=1e-5)
+        values = it.in_units(batch.targets, "test", 0, 1, 0)[0]
+        np.testing.assert_allclose(values, LEVEL[56:60] * scale, rtol=1e-5)
+
+
+def test_column_without_a_line_is_missing_where_it_is_empty(tmp_path):
+    (tmp_path / "a.csv").write_text("level\n1\n\n3\n\n\n")
+    (values,) = columns.read(str(tmp_path / "a.csv")).values()
+    assert values.tolist() == ["1", "", "3"]
+
+
+def csv_with(line, cells, header="day,level,place", n=2000):
+    """The bytes of a CSV whose ``line``, from 1, has other cells."""
+    rows = [f"2020-01-01,{i},a" for i in range(n)]
+    rows[line - 2] = cells
+    return "\n".join([header, *rows, ""]).encode("latin-1")
+
+
+CSVS = {
+    "quote that is not closed": (
+        csv_with(1501, '2020-01-01,"5,a'),
+        """'"5,a'""",
+        "column 'level', line 1501",
+    ),
+    "quote that is closed by another": (
+        csv_with(1501, '2020-01-01,5,"a').replace(b"1990,a", b'1990,"a'),
+        """'"a'""",
+        "column 'place', line 1501",
+    ),
+    "text after a quote": (
+        csv_with(7, '"2,0",5,"a"b'),
+        """'"a"b'""",
+        "column 'place', line 7",
+    ),
+    "quote in the header": (
+        csv_with(7, "1,2,3", 'day,"level,place'),
+        '"level',
+        "line 1",
+    ),
+    "long field": (
+        csv_with(1000, f"1,2,{'x' * 200_000}"),
+        "'xxxx",
+        "column 'place', line 1000",
+    ),
+    "latin-1": (
+        csv_with(1999, "1,2,Z\xfcrich"),
+        r"b'Z\xfcrich'",
+        "column 'place', line 1999",
+    ),
+    "latin-1 in the header": (csv_with(2, "1,2,3", "\xb0C,b,c"), r"b'\xb0C'", "line 1"),
+    "utf-16": ("a,b\n1,2\n".encode("utf-16"), r"b'\xff\xfea", "line 1"),
+    "numbers as the header": (b"1.5,2\n2.5,3\n", "1.5, 2", "line 1"),
+    "a date as the header": (
+        b"2020-01-01,7\n2020-01-02,8\n",
+        "2020-01-01, 7",
+        "line 1",
+    ),
+    "one number as the header": (b"7\n8\n", "got 7", "line 1"),
+    "lines of another length": (b'a,b\n1,"x\ny"\n1\n', "got 1", "line 4"),
+}
+
+
+@pytest.mark.parametrize(("content", "value", "place"), CSVS.values(), ids=CSVS)
+def test_csv_that_cannot_be_read_whole_is_refused(tmp_path, content, value, place):
+    (tmp_path / "a.csv").write_bytes(content)
+    with refuses("file", value, rule=place) as error:
+        columns.read(str(tmp_path / "a.csv"))
+    assert str(tmp_path / "a.csv") in str(error.value) and len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "header", ["day,level", "0,1", "1990,1991", ",level", "0", '"a, b",c']
+)
+def test_header_is_one_of_names(tmp_path, header):
+    (tmp_path / "a.csv").write_text(f"{header}\n{'5,' * (',' in header)}6\n")
+    assert all(
+        len(column) == 1 for column in columns.read(str(tmp_path / "a.csv")).values()
+    )
 
 
 def test_files_that_are_no_tables_are_refused(tmp_path):
@@ -210,4 +368,36 @@ def test_parquet_with_two_columns_of_one_name_is_refused(tmp_path):
     table = pyarrow.Table.from_arrays([pyarrow.array([1.0])] * 3, ["a", "b", "a"])
     parquet.write_table(table, path)
     with refuses("file", path, rule="got 'a' more than once"):
+        columns.read(str(path))
+
+
+OTHERS = {
+    "bytes": ([b"a", b"\xff"], "binary"),
+    "lists": ([[1.0, 2.0], [3.0, 4.0]], "list<"),
+    "lists of several lengths": ([[1.0], [2.0, 3.0]], "list<"),
+    "dicts": ([{"a": 1}, {"a": 2}], "struct<"),
+}
+
+
+@pytest.mark.parametrize(("values", "kind"), OTHERS.values(), ids=OTHERS)
+def test_parquet_column_of_another_type_is_refused_where_it_is_read(
+    tmp_path, values, kind
+):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = str(tmp_path / "a.parquet")
+    parquet.write_table(pyarrow.table({"level": [1.0, 2.0], "other": values}), path)
+    assert columns.column(path, "level", "target").tolist() == [1.0, 2.0]
+    for field in ("target", "inputs", "time"):
+        with refuses(field, "'other'", rule=f"type {kind}") as error:
+            columns.column(path, "other", field)
+        assert path in str(error.value)
+
+
+def test_damaged_parquet_is_refused(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 and no more")
+    with refuses("file", path):
         columns.read(str(path))

@@ -1,5 +1,6 @@
 """Subword tokenizers trained with the package ``tokenizers``."""
 
+import json
 import sys
 
 import numpy as np
@@ -134,3 +135,38 @@ def test_file_that_cannot_be_read_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ValueError, match=f"{path}.*`pip install tokenizers`"):
         subwords.Subwords(path)
+
+
+def changed(folder, **fields):
+    """The tokenizer of a folder with some fields of its file replaced."""
+    path = folder / "changed.json"
+    whole = json.loads((folder / "tokenizer.json").read_text())
+    model = whole["model"] | fields.pop("model", {})
+    path.write_text(json.dumps(whole | {"model": model} | fields))
+    return subwords.Subwords(path)
+
+
+WORDS = {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "gone"}
+EMPTY = {"type": "Replace", "pattern": {"String": ""}, "content": "x"}
+FILES = {
+    "no token": {"model": {"vocab": {}, "merges": []}, "added_tokens": []},
+    "index of 33 bits": {"model": {"vocab": {"a": 2**32}, "merges": []}},
+    "index of 32 bits": {"model": {"vocab": {"a": 2**32 - 1}, "merges": []}},
+    "unknown word": {"model": WORDS, "pre_tokenizer": None},
+    "panic": {"normalizer": EMPTY},
+    "pattern": {"normalizer": {**EMPTY, "pattern": {"Regex": "((("}}},
+}
+
+
+@pytest.mark.parametrize("fields", FILES.values(), ids=FILES)
+def test_file_that_the_package_cannot_use_is_refused(folder, fields):
+    with refuses("tokenizer", "changed.json"):
+        list(changed(folder, **dict(fields)).encode(["hello"]))
+
+
+def test_large_index_takes_no_memory(folder):
+    """The package would take 8 GB, and half a minute, to write such a file."""
+    vocab = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    found = changed(folder, model={"vocab": vocab | {"zz": 2**31 - 2}})
+    assert found.size == 2**31 - 1
+    assert found.decode(2**31 - 2) == b"zz"

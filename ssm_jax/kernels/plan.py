@@ -1,0 +1,68 @@
+"""The method that ``"auto"`` chooses for a convolution with the kernel of modes.
+
+An FFT is the only method whose rounding errors at a step depend on later inputs: they
+are relative to the largest input of the sequence. ``"auto"`` therefore takes another
+method wherever it costs at most 1.5 times as much, in time on CPUs and in bytes moved
+on accelerators. The thresholds are those of ``python -m benchmarks
+--suite=convolutions`` and ``python -m benchmarks.convolutions --target=...``, recorded
+in ``experiments/benchmarks/convolutions.json``.
+"""
+
+from ssm_jax.types import Method
+
+DIRECT_STEPS = 32
+"""Steps up to which ``"chunked"`` is one product with a Toeplitz matrix."""
+
+# On CPUs, up to so many modes per channel, convolutions by blocks from so many steps
+# on. Their program grows with the number of modes.
+_CHUNKED_FROM = ((1, 33), (2, 256), (4, 512), (8, 1024), (16, 8192))
+
+# On accelerators the states of so many modes are fewer bytes than the spectra.
+_MODES_OF_STATES = 2
+
+# From this length on an FFT is faster than the sum over the taps of every step.
+_TAPS = 16
+
+
+def convolution_method(
+    platform: str, *, length: int, n_modes: int, n_directions: int = 1
+) -> Method:
+    """Returns the method for more than one step, without resets.
+
+    Args:
+      platform: ``"cpu"``, ``"tpu"``, or a name of a GPU.
+      length: Number of steps, at least 2.
+      n_modes: Number of modes of a channel and direction.
+      n_directions: 1, or 2 if there is a kernel over future steps.
+
+    Returns:
+      ``"chunked"``, ``"associative"`` or ``"fft"``.
+
+    Example:
+      >>> for n_modes in 1, 8, 64:
+      ...     print(convolution_method("cpu", length=4096, n_modes=n_modes))
+      chunked
+      chunked
+      fft
+    """
+    n_modes *= n_directions
+    if length <= DIRECT_STEPS:
+        return "chunked"
+    if platform != "cpu":
+        return "associative" if n_modes <= _MODES_OF_STATES else "fft"
+    for most, shortest in _CHUNKED_FROM:
+        if n_modes <= most:
+            return "chunked" if length >= shortest else "fft"
+    return "fft"
+
+
+def finite_convolution_method(length: int) -> Method:
+    """Returns the method for a kernel that ends, without resets.
+
+    Args:
+      length: Number of steps.
+
+    Returns:
+      ``"sequential"`` or ``"fft"``.
+    """
+    return "sequential" if length <= _TAPS else "fft"
