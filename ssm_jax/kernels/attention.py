@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import join_axis, split_axis
+from ssm_jax.kernels.nonfinite import nan_where, reached
 from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
-from ssm_jax.kernels.segments import nan_where, reached
 from ssm_jax.types import Array, Float, Steps
 
 # Length of a chunk. Within a chunk the attention matrix is formed explicitly, at a cost

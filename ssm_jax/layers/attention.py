@@ -9,13 +9,13 @@ from flax import linen as nn
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels import linear_attention
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.segments import nan_where
+from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.layers.channel_mixing import InitScheme, Linear
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.rotary import rotate
 from ssm_jax.layers.softmax import full_attention
-from ssm_jax.recurrences.families.segments import finite_inputs
+from ssm_jax.recurrences.families.nonfinite import finite_inputs
 from ssm_jax.sharding.axis import refuse_sharded_length
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 

@@ -14,7 +14,7 @@ from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.short_convolution import ShortConvolution
 from ssm_jax.recurrences.families.base import Recurrence
-from ssm_jax.recurrences.families.segments import finite_inputs
+from ssm_jax.recurrences.families.nonfinite import finite_inputs
 from ssm_jax.recurrences.selective_ssm import SelectiveSSM
 from ssm_jax.sharding.axis import length_axis
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps

@@ -13,8 +13,8 @@ from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.layers.module import Module
 from ssm_jax.metrics import Mean, log_metric
 from ssm_jax.recurrences.families.base import ParamGroup, Recurrence
+from ssm_jax.recurrences.families.nonfinite import finite_inputs
 from ssm_jax.recurrences.families.nonlinear import Nonlinear
-from ssm_jax.recurrences.families.segments import finite_inputs
 from ssm_jax.sharding import LengthSharded
 from ssm_jax.sharding.axis import last_output, length_axis
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps

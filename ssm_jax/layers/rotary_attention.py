@@ -8,7 +8,7 @@ from flax import linen as nn
 
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_floating
-from ssm_jax.kernels.segments import nan_where
+from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.layers.channel_mixing import Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.layer_norm import LayerNorm

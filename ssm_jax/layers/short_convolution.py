@@ -9,12 +9,12 @@ from flax import linen as nn
 from ssm_jax.fields import PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import pad_axis
-from ssm_jax.kernels.segments import nan_where
+from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import LabelledParam
 from ssm_jax.recurrences.families.base import ParamGroup, check
+from ssm_jax.recurrences.families.nonfinite import finite_taps
 from ssm_jax.recurrences.families.padding import apply_to_valid_steps
-from ssm_jax.recurrences.families.segments import finite_taps
 from ssm_jax.sharding.axis import length_axis
 from ssm_jax.sharding.boundaries import boundary_state, of_last
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import pad_axis
-from ssm_jax.kernels.segments import nan_where
+from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.layers.softmax import Positions, local_attention
 from ssm_jax.types import Array, Bool, Float, Int
 

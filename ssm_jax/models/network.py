@@ -11,8 +11,8 @@ from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.models.heads import LastHead
+from ssm_jax.models.nonfinite import encoded_inputs, nan_predictions
 from ssm_jax.models.precision import ComputeDtype, call, lower, widen
-from ssm_jax.models.segments import encoded_inputs, nan_predictions
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.sharding import sharded_length
 from ssm_jax.sharding.axis import any_valid

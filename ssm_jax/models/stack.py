@@ -12,10 +12,10 @@ from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import PositionalEmbedding, TokenEncoder
+from ssm_jax.models.nonfinite import encoded_inputs, nan_predictions
 from ssm_jax.models.norm import AxisName, Norm
 from ssm_jax.models.precision import ComputeDtype, call, widen
 from ssm_jax.models.repeat import apply_blocks, can_scan, init_blocks
-from ssm_jax.models.segments import encoded_inputs, nan_predictions
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from ssm_jax.kernels import plan
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.fft import bidirectional_convolution, causal_convolution
+from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.kernels.precision import in_float32
-from ssm_jax.kernels.segments import nan_where
 from ssm_jax.recurrences.families.base import (
     ParamGroup,
     Params,
@@ -19,7 +19,7 @@ from ssm_jax.recurrences.families.base import (
     apply_to_valid_steps,
     check,
 )
-from ssm_jax.recurrences.families.segments import finite_taps
+from ssm_jax.recurrences.families.nonfinite import finite_taps
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
 
 # Names that a module of a convolution imports.

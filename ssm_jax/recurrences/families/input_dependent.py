@@ -20,7 +20,7 @@ from ssm_jax.recurrences.families.base import (
     apply_to_valid_steps,
     check,
 )
-from ssm_jax.recurrences.families.segments import finite_inputs
+from ssm_jax.recurrences.families.nonfinite import finite_inputs
 from ssm_jax.types import (
     Activations,
     Array,

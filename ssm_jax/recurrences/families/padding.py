@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import pad_axis
-from ssm_jax.recurrences.families.segments import FiniteInputs, finite_inputs
+from ssm_jax.recurrences.families.nonfinite import FiniteInputs, finite_inputs
 from ssm_jax.types import (
     Activations,
     Array,

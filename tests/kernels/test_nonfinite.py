@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.kernels.segments import nan_where, reached
+from ssm_jax.kernels.nonfinite import nan_where, reached
 from tests.tiers import tiered
 
 ROWS, LENGTH, CHANNELS = 6, 16, 2

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.nonfinite import nan_where, reached
 from ssm_jax.kernels.recurrence import match_varying_axes
-from ssm_jax.kernels.segments import nan_where, reached
 from ssm_jax.types import Array, Bool, Float, Outputs, PyTree, Steps
 
 

@@ -7,7 +7,7 @@ from flax import linen as nn
 
 from ssm_jax.kernels.arguments import is_array
 from ssm_jax.models.heads import LastHead
-from ssm_jax.recurrences.families.segments import FiniteInputs, finite_inputs
+from ssm_jax.recurrences.families.nonfinite import FiniteInputs, finite_inputs
 from ssm_jax.sharding.axis import last_output, length_axis, sum_over_pieces
 from ssm_jax.types import Activations, Array, Inexact, PyTree, Steps
 
