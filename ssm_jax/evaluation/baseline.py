@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from ssm_jax.metrics import R2, BalancedAccuracy, ClassMean, MacroF1, Mean
-from ssm_jax.tasks.base import Batch, Split, Task, n_batches
+from ssm_jax.tasks.base import Batch, Split, Task, n_batches, rows_of_batch
 from ssm_jax.training.evaluate import n_evaluated, total
 from ssm_jax.training.losses import metrics
 
@@ -53,7 +53,7 @@ def trivial_baseline(
       ('majority class', 0.1, 300)
     """
     count = n_evaluated(task, split, batch_size, limit)
-    evaluated = (task.batch(split, i, batch_size, seed) for i in range(count))
+    evaluated = (rows_of_batch(task, split, i, batch_size, seed) for i in range(count))
     fit = _fit_mean if task.spec.targets == "regression" else _fit_frequencies
     found, n_train, n_examples = fit(task, _train_batches(task, seed), evaluated)
     name = "majority class" if "accuracy" in found else "mean"
@@ -80,7 +80,7 @@ def _train_batches(task: Task, seed: int) -> Iterator[Batch]:
     batch_size = n // count
     available = n_batches(task, "train", batch_size)
     count = count if available is None else min(count, available)
-    return (task.batch("train", i, batch_size, seed) for i in range(count))
+    return (rows_of_batch(task, "train", i, batch_size, seed) for i in range(count))
 
 
 def _fit_frequencies(task, train, evaluated):

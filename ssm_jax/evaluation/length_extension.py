@@ -16,12 +16,13 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import linen as nn
 from scipy import stats
 
 from ssm_jax.evaluation.spans import spread_spans
-from ssm_jax.fields import PositiveInt, Seed, check_value
+from ssm_jax.fields import PositiveInt, Seed, check_indices, check_value
+from ssm_jax.models.decoding import vocabulary_of
+from ssm_jax.training.losses import cross_entropy
 from ssm_jax.types import Array, Float, Integer, PyTree
 
 WindowState = Literal["zero", "carry"]
@@ -117,7 +118,7 @@ def losses_by_length(
     Args:
       model: Causal model that predicts the next token at each step.
       variables: Parameters and other variables of the model.
-      text: Tokens, ``(n,)``.
+      text: Tokens, ``(n,)``, in ``[0, vocabulary)``.
       lengths: Window lengths in steps; each must divide the maximum.
       edges: Start of each document in the text and end of the last one, ``(e,)``;
         `spread_spans` distributes windows over them. None means a single document.
@@ -135,7 +136,8 @@ def losses_by_length(
       The loss at each length, as soon as it is measured.
 
     Raises:
-      ValueError: ``lengths`` is empty, or a length does not fit.
+      ValueError: ``lengths`` is empty, a length does not fit, or a token is not in the
+        vocabulary of the model.
 
     References:
       Wang, `LongSSM: On the Length Extension of State-space Models in Language
@@ -152,6 +154,8 @@ def losses_by_length(
             "powers of 2 do."
         )
     text = np.asarray(text)
+    if (n_tokens := vocabulary_of(model)) is not None:
+        check_indices("text", text, n_tokens, "the task of the model encodes texts")
     # The last token is only a target.
     edges = np.array([0, len(text) - 1]) if edges is None else edges
     # Chosen by the maximum length, so that all lengths use the same tokens.
@@ -172,7 +176,7 @@ def losses_by_length(
 def _step(model, variables, inputs, targets, state):
     """Sum of the losses of a piece for each row, and the final states."""
     logits, state = model.apply(variables, inputs, state)
-    loss = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    loss = cross_entropy(logits, targets)
     return jnp.sum(loss, -1), state
 
 

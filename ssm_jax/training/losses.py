@@ -31,6 +31,34 @@ Reductions = dict[str, Any]
 """A `Reduction` for each name; that of ``"loss"`` is a `Mean` or a `ClassMean`."""
 
 
+def cross_entropy(
+    logits: Float[Array, "*b o"], classes: Int[Array, "*b"]
+) -> Float[Array, "*b"]:
+    """Computes the cross-entropy of the softmax of logits in nats.
+
+    A class that is not in ``[0, o)`` gives NaN; negative ones do not count from the
+    end. The gradient with respect to the logits is then zero.
+
+    Args:
+      logits: ``(*b, o)``.
+      classes: Integers, ``(*b,)``.
+
+    Returns:
+      The cross-entropies, ``(*b,)``.
+
+    Example:
+      >>> loss = cross_entropy(jnp.zeros((3, 2)), jnp.array([1, 2, -1]))
+      >>> [round(float(value), 3) for value in loss]
+      [0.693, nan, nan]
+    """
+    loss = optax.softmax_cross_entropy_with_integer_labels(logits, classes)
+    return jnp.where(_is_class(classes, logits.shape[-1]), loss, jnp.nan)
+
+
+def _is_class(classes, n_classes):
+    return (classes >= 0) & (classes < n_classes)
+
+
 def loss_sums(
     targets: Targets,
     predictions: Float[Array, "*b o"],
@@ -48,7 +76,8 @@ def loss_sums(
       targets: ``"regression"``: squared error. ``"classification"``: cross-entropy in
         nats of the softmax of ``predictions``.
       predictions: Values or logits, ``(*b, o)``.
-      expected: Values, ``(*b, o)``, or classes, ``(*b,)``.
+      expected: Values, ``(*b, o)``, or classes, ``(*b,)``. A class in the mask that is
+        not in ``[0, o)`` makes the loss and the accuracy NaN.
       mask: True at targets that are part of the loss, ``(*b,)``.
       class_weight: ``"balanced"``: all classes contribute equally to the loss of a
         classification. None: all targets do.
@@ -73,14 +102,15 @@ def loss_sums(
     # A sum in bfloat16 has eight significant bits.
     predictions = predictions.astype(jnp.promote_types(predictions.dtype, jnp.float32))
     if targets == "classification":
-        loss = optax.softmax_cross_entropy_with_integer_labels(predictions, expected)
+        loss = cross_entropy(predictions, expected)
+        wrong = mask & ~_is_class(expected, predictions.shape[-1])
         hit = jnp.argmax(predictions, -1) == expected
         # Counts of a batch are exact in float32 up to 2^24; batches add in float64.
         n = jnp.sum(mask, dtype=jnp.float32)
         # `where` instead of a product with the mask: NaN * 0 is NaN.
         loss = jnp.where(mask, loss, 0)
         found: Reductions = {
-            "accuracy": Mean(jnp.sum(mask & hit, dtype=jnp.float32), n)
+            "accuracy": Mean(jnp.sum(jnp.where(wrong, jnp.nan, mask & hit)), n)
         }
         if predictions.shape[-1] == 2:
             found["auc"] = AUC.of(
@@ -117,6 +147,9 @@ def _class_mean(loss, expected, mask, n_classes):
     """Sums losses, 0 outside of the mask, and targets by class."""
     steps = tuple(range(mask.ndim))
     is_class = expected[..., None] == jnp.arange(n_classes)
+    # A target of no class, whose loss is NaN, counts in every class: in none it would
+    # be left out without an error.
+    is_class |= ~_is_class(expected, n_classes)[..., None]
     return ClassMean(
         jnp.sum(jnp.where(is_class, loss[..., None], 0), steps),
         jnp.sum(is_class & mask[..., None], steps, dtype=jnp.float32),

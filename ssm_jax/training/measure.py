@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from ssm_jax.tasks.base import Task
+from ssm_jax.tasks.base import Task, rows_of_batch
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.evaluate import evaluate, total
 from ssm_jax.training.gradients import NORMS, output_gradients, state_gradients
@@ -131,7 +131,9 @@ class Measurements:
         if not self._measures:
             return {}
         training, named = self._training, {}
-        batch = self._task.batch("validation", 0, training.batch_size, training.seed)
+        batch = rows_of_batch(
+            self._task, "validation", 0, training.batch_size, training.seed
+        )
         # The norms are those of single examples, which every process measures.
         variables = self._parallel.local((state.params, state.model_state))
         for name, (places, measure) in self._measures.items():

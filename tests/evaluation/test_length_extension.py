@@ -195,6 +195,14 @@ def test_a_change_in_one_document_is_not_significant():
     assert classify_extension(found, beyond=4) == "weak"
 
 
+@pytest.mark.parametrize("token", [-1, 7])
+def test_text_beyond_the_vocabulary_is_refused(model, token):
+    text = TEXT.copy()
+    text[100] = token
+    with refuses("text", token, rule="from 0 to 6"):
+        next(losses_by_length(*model, text, [4]))
+
+
 @pytest.mark.parametrize("lengths", [[0, 4], [4, 6], [4, 256]])
 def test_lengths_that_do_not_fit_are_rejected(model, lengths):
     with refuses("lengths"):

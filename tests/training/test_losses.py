@@ -76,7 +76,8 @@ def test_masked_targets_count_neither_in_sums_nor_in_gradients(targets, class_we
     }[targets]()
     spoilt, wrong = predictions.copy(), expected.copy()
     spoilt[~MASK] = np.nan
-    wrong[~MASK] = 3 if targets == "classification" else np.inf
+    # -100 is a class of no target in many data sets.
+    wrong[~MASK] = -100 if targets == "classification" else np.inf
 
     def sums(predictions, expected):
         return loss_sums(targets, predictions, expected, MASK, class_weight)
@@ -187,6 +188,20 @@ def test_batch_without_targets_has_loss_zero():
     logits, classes = classification()
     sums = loss_sums("classification", logits, classes, np.zeros_like(MASK))
     assert metrics(sums) == {"loss": 0.0, "accuracy": 0.0}
+
+
+@pytest.mark.parametrize("wrong", [-1, 5, -5, 7])
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_class_out_of_range_is_nan_and_never_another_class(wrong, class_weight):
+    logits, classes = classification(n_classes=5)
+    for mask in (MASK, MASK & (np.arange(6) == 0).reshape(2, 3)):
+        spoilt = classes.copy()
+        spoilt[0, 0] = wrong
+        sums = loss_sums("classification", logits, spoilt, mask, class_weight)
+        found = metrics(sums)
+        assert math.isnan(found["loss"])
+        assert math.isnan(found["accuracy"])
+        assert math.isnan(sums["loss"].part_of(sums["loss"]))
 
 
 def test_loss_that_is_not_finite_stays_so():
