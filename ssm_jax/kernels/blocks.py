@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import join_chunks, split_chunks
+from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.types import Activations, Inexact, Int, Outputs, PyTree, Steps
 
@@ -39,7 +40,8 @@ def block_size(length: int, bytes_per_step: int) -> int:
       >>> block_size(1024, 8 * 64), block_size(65536, 8 * 64)
       (1024, 4096)
     """
-    if length * bytes_per_step < _FEWEST * _BYTES:
+    # How many blocks a symbolic length has is not known.
+    if is_symbolic(length) or length * bytes_per_step < _FEWEST * _BYTES:
         return length
     return max(1, _BYTES // bytes_per_step)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels import costs, shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.decays import InputDependentDecay
+from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import (
     LogDecay,
@@ -111,13 +112,13 @@ def chosen_method(
       n_bytes: Number of bytes of all states. None means 32 KiB for each step.
 
     Returns:
-      ``"sequential"`` on CPUs, where it is faster than the parallel methods, and for a
-      single step, as in decoding. On other platforms the method for which
-      `ssm_jax.kernels.costs` predicts the shortest time, from the bytes and kernels of
-      compiled programs: on GPUs ``"associative"``, on TPUs ``"chunked"`` for large
-      arrays and ``"associative"`` for small ones. Never ``"pallas"``, whose kernels
-      need GPUs from Hopper on, which is not known when a program is compiled elsewhere,
-      and have not been measured on TPUs.
+      ``"sequential"`` on CPUs, where it is faster than the parallel methods, for a
+      single step, as in decoding, and for a symbolic length, as in an export. On other
+      platforms the method for which `ssm_jax.kernels.costs` predicts the shortest time,
+      from the bytes and kernels of compiled programs: on GPUs ``"associative"``, on
+      TPUs ``"chunked"`` for large arrays and ``"associative"`` for small ones. Never
+      ``"pallas"``, whose kernels need GPUs from Hopper on, which is not known when a
+      program is compiled elsewhere, and have not been measured on TPUs.
 
     Example:
       >>> chosen_method(jnp.array([0.5]), platform="tpu")
@@ -127,6 +128,8 @@ def chosen_method(
     if length == 1 or platform == "cpu":
         return "sequential"
     length = _LENGTH if length is None else length
+    if is_symbolic(length):
+        return "sequential"
     return costs.fastest(
         platform,
         time_invariant=is_time_invariant(a),
