@@ -144,15 +144,8 @@ def losses_by_length(
       Modelling <https://arxiv.org/abs/2406.02080>`_, 2024, sections 2 and 4
     """
     check_value("seed", seed, Seed)
-    check_value("lengths", tuple(lengths), tuple[PositiveInt, ...], "16 is one")
-    if not lengths:
-        raise ValueError("`lengths` must hold a length, got none; 16 is one.")
+    check_lengths(lengths)
     longest = max(lengths)
-    if any(longest % length for length in lengths):
-        raise ValueError(
-            f"`lengths` must be positive and divide the maximum, got {list(lengths)}; "
-            "powers of 2 do."
-        )
     text = np.asarray(text)
     if (n_tokens := vocabulary_of(model)) is not None:
         check_indices("text", text, n_tokens, "the task of the model encodes texts")
@@ -170,6 +163,18 @@ def losses_by_length(
         # The inverse permutation restores the order of the text.
         windows = losses.reshape(-1)[np.argsort(indices)]
         yield LossAtLength(length, windows, len(spans.starts))
+
+
+def check_lengths(lengths: Sequence[int]) -> None:
+    """Raises ValueError unless there are lengths, which divide the maximum."""
+    check_value("lengths", tuple(lengths), tuple[PositiveInt, ...], "16 is one")
+    if not lengths:
+        raise ValueError("`lengths` must hold a length, got none; 16 is one.")
+    if any(max(lengths) % length for length in lengths):
+        raise ValueError(
+            f"`lengths` must be positive and divide the maximum, got {list(lengths)}; "
+            "powers of 2 do."
+        )
 
 
 @partial(jax.jit, static_argnums=0)

@@ -18,6 +18,7 @@ from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.length_extension import (
     LossAtLength,
     Order,
+    check_lengths,
     classify_extension,
     loss_interval,
     losses_by_length,
@@ -25,6 +26,7 @@ from ssm_jax.evaluation.length_extension import (
 from ssm_jax.evaluation.length_extension import WindowState as LengthStart
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import restore
+from ssm_jax.evaluation.spans import merged_documents
 from ssm_jax.files import write_arrays, write_text
 from ssm_jax.tasks.base import Split
 from ssm_jax.tasks.series.windows import SeriesTask
@@ -39,6 +41,10 @@ from ssm_jax.training.workdir import WorkDir
 
 LENGTHS_FILE = "length_extension.jsonl"
 FORECAST_FILE = "forecast.npz"
+
+# Windows of the maximum length that are evaluated by default, each of another document
+# if there are as many.
+_WINDOWS = 8
 
 # From zero states the loss does not depend on the order of the windows. With states
 # carried over in the order of the text it does not depend on their length.
@@ -162,7 +168,7 @@ def evaluate_lengths(
     *,
     which: Literal["best", "latest"] | int = "best",
     split: Split = "validation",
-    max_tokens: int = 2**19,
+    max_tokens: int | None = None,
     data_dir: str | None = None,
     packages: Collection[str] = (),
     allow_changed_data: bool = False,
@@ -182,7 +188,8 @@ def evaluate_lengths(
       which: The checkpoint; see `restore`.
       split: Split of the text.
       max_tokens: Maximum number of tokens evaluated at each length; at least one window
-        of the maximum length is evaluated.
+        of the maximum length is evaluated. None means 2**19, and at least 8 windows of
+        the maximum length, so that a standard error has several documents.
       data_dir: Data directory of the text, if it has moved since the run.
       packages: Packages whose classes the run may name; see `restore`.
       allow_changed_data: Whether the data may have changed; see `restore`.
@@ -197,6 +204,10 @@ def evaluate_lengths(
         `classify_extension` for windows from zero states, None for the others;
       - ``corpus``, the result of `corpus`, with ``tokens_read`` and
         ``documents_read``; short documents are merged as in `spread_spans`;
+      - ``documents_merged``, whether short documents were merged, so that one of
+        ``documents_read`` is several files;
+      - ``missing``, a list of sentences: which fields are None, why, and which argument
+        gives them a value; each is logged as a warning too;
       - ``logged_step``, the last step that the run had logged.
 
       For a single document ``error``, ``interval`` and ``extends`` are None.
@@ -218,6 +229,16 @@ def evaluate_lengths(
     task, trained = restored.text, restored.text.length
     writable = work.may_write()
     text, known = task.text(split), corpus(task, split)
+    edges = task.documents(split)
+    check_lengths(lengths)
+    n_groups = len(merged_documents(edges, max(lengths))) - 1
+    if max_tokens is None:
+        max_tokens = max(2**19, _WINDOWS * max(lengths))
+    missing = _missing(
+        lengths, trained, max_tokens, n_groups=n_groups, n_files=len(edges) - 1
+    )
+    for sentence in missing:
+        logging.warning("%s", sentence)
     rows = []
     for start, order in WAYS:
         found = []
@@ -226,7 +247,7 @@ def evaluate_lengths(
             restored.variables,
             text,
             lengths[-1:] if (start, order) == CARRIED else lengths,
-            edges=task.documents(split),
+            edges=edges,
             max_tokens=max_tokens,
             window_state=start,
             order=order,
@@ -237,6 +258,8 @@ def evaluate_lengths(
         of_all = {
             "trained": trained,
             "extends": _extends(found, trained) if start == "zero" else None,
+            "documents_merged": n_groups < len(edges) - 1,
+            "missing": missing,
             "logged_step": logged,
         }
         rows += [way | _row(each, known) | of_all for each in found]
@@ -256,6 +279,37 @@ def _logged_if_not_written(work: WorkDir, result: object) -> Iterator[None]:
     except OSError:
         logging.error("not written to %s: %s", work.path, json.dumps(result))
         raise
+
+
+def _missing(
+    lengths: Sequence[int],
+    trained: int,
+    max_tokens: int,
+    *,
+    n_groups: int,
+    n_files: int,
+) -> list[str]:
+    """What rows of an evaluation by length do not have, why, and the way out."""
+    longest, found = max(lengths), []
+    if n_groups < 2:
+        files = "one document" if n_files == 1 else f"{n_files} documents together"
+        found.append(
+            f"error, interval and extends are null: the split has {files} for windows "
+            f"of {longest:,} tokens, and a standard error is taken over two or more; "
+            "use shorter --lengths, or a --split of more text."
+        )
+    elif max_tokens < 2 * longest:
+        found.append(
+            "error, interval and extends are null: --max_tokens allows one document at "
+            f"{longest:,} tokens, and a standard error is taken over two or more; use "
+            f"--max_tokens={2 * longest} or more."
+        )
+    if sum(length >= trained for length in lengths) < 2:
+        found.append(
+            "extends is null: it compares two lengths or more from the training length "
+            f"on; add to --lengths such as {trained} and {2 * trained}."
+        )
+    return found
 
 
 def _extends(found: Sequence[LossAtLength], trained: int) -> str | None:
