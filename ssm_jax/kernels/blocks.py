@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.axes import join_chunks, split_chunks
 from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.recurrence import match_varying_axes
-from ssm_jax.types import Activations, Inexact, Int, Outputs, PyTree, Steps
+from ssm_jax.types import Activations, Dimension, Inexact, Int, Outputs, PyTree, Steps
 
 # Bytes of the states of a block, and the number of blocks from which on they pay.
 _BYTES = 2**21
@@ -26,7 +26,7 @@ Run = Callable[..., tuple[Outputs, Any]]
 """Evaluates a block: ``(x, state, reset, lengths) -> (y, state)``."""
 
 
-def block_size(length: int, bytes_per_step: int) -> int:
+def block_size(length: Dimension, bytes_per_step: int) -> Dimension:
     """Returns the number of steps of a block.
 
     Args:

@@ -14,6 +14,7 @@ from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 from ssm_jax.types import (
     Array,
+    Dimension,
     Inexact,
     Int,
     Method,
@@ -65,7 +66,7 @@ def by_chunks(
     axis: int,
     reset: Steps | None,
     lengths: Int[Array, "*b"] | None,
-    size: int,
+    size: Dimension,
     method: Method,
 ) -> tuple[Outputs, Inexact[Array, "..."]]:
     """Evaluates a recurrence by chunks; states are recomputed in the backward pass.
@@ -157,7 +158,7 @@ def by_chunks(
     return join_chunks(y, axis=axis, length=length), last
 
 
-def chunk_size(length: int, n: int) -> int:
+def chunk_size(length: Dimension, n: int) -> Dimension:
     """Returns the number of steps of a chunk, which balances the memory of two kinds.
 
     Args:

@@ -8,7 +8,7 @@ on accelerators. The thresholds are those of ``python -m benchmarks
 ``experiments/benchmarks/convolutions.json`` and ``costs.json``.
 """
 
-from ssm_jax.types import Method
+from ssm_jax.types import Dimension, Method
 
 DIRECT_STEPS = 32
 """Steps up to which ``"chunked"`` is one product with a Toeplitz matrix."""
@@ -24,7 +24,7 @@ _MODES_OF_STATES = 2
 _TAPS = 16
 
 
-def is_symbolic(length: int) -> bool:
+def is_symbolic(length: Dimension) -> bool:
     """Returns whether a length is a dimension of `jax.export.symbolic_shape`.
 
     Where a program is exported for any length, ``"auto"`` chooses ``"sequential"``, the
@@ -43,7 +43,7 @@ def is_symbolic(length: int) -> bool:
 
 
 def convolution_method(
-    platform: str, *, length: int, n_modes: int, n_directions: int = 1
+    platform: str, *, length: Dimension, n_modes: int, n_directions: int = 1
 ) -> Method:
     """Returns the method for more than one step, without resets.
 
@@ -77,7 +77,7 @@ def convolution_method(
     return "fft"
 
 
-def finite_convolution_method(length: int) -> Method:
+def finite_convolution_method(length: Dimension) -> Method:
     """Returns the method for a kernel that ends, without resets.
 
     Args:

@@ -19,7 +19,7 @@ from ssm_jax.kernels.powers import (
     two_float_decay,
 )
 from ssm_jax.kernels.solvers import is_time_invariant, pallas_solver, solver_of
-from ssm_jax.types import Decays, Method, State, States, Steps
+from ssm_jax.types import Decays, Dimension, Method, State, States, Steps
 
 # For `chosen_method` without sizes: the array whose costs were counted.
 _LENGTH = 4096
@@ -100,8 +100,8 @@ def chosen_method(
     a: States | Decays | LogDecay,
     *,
     platform: str | None = None,
-    length: int | None = None,
-    n_bytes: int | None = None,
+    length: Dimension | None = None,
+    n_bytes: Dimension | None = None,
 ) -> Method:
     """Returns the method that ``method="auto"`` selects.
 
