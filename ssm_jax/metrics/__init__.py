@@ -12,6 +12,7 @@ from ssm_jax.metrics.classification import (
     ClassMean,
     ConfusionMatrix,
     MacroF1,
+    check_classes,
 )
 from ssm_jax.metrics.reductions import (
     METRICS_COLLECTION,
@@ -19,6 +20,7 @@ from ssm_jax.metrics.reductions import (
     Mean,
     Reduction,
     Sums,
+    add_up,
     is_reduction,
     log_metric,
     sown_metrics,
@@ -37,6 +39,8 @@ __all__ = [
     "Mean",
     "Reduction",
     "Sums",
+    "add_up",
+    "check_classes",
     "is_reduction",
     "log_metric",
     "sown_metrics",

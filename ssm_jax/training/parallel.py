@@ -12,6 +12,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from ssm_jax.metrics import check_classes
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, rows_of_batch
 from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.losses import Reductions
@@ -233,15 +234,18 @@ class DataParallel:
 
         Args:
           batch: Arrays with the batch axis first, with the rows of this process.
-          spec: Spec of the task of a `Batch`, to shard its steps too. None: only rows
-            are sharded.
+          spec: Spec of the task of a `Batch`, to shard its steps too and to check its
+            targets. None: only rows are sharded, of any arrays.
 
         Returns:
           The arrays as the mapped steps expect them.
 
         Raises:
-          ValueError: The batch size is not a multiple of the number of devices.
+          ValueError: The batch size is not a multiple of the number of devices, or a
+            target that counts is no index of a class.
         """
+        if spec is not None and spec.targets == "classification":
+            check_classes(batch.targets, spec.d_output, batch.loss_mask)
         if self._pieces == 1 or spec is None:
             return jax.tree.map(self._split, batch)
         specs = batch_specs(spec, self._pieces)
