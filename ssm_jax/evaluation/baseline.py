@@ -42,8 +42,8 @@ def trivial_baseline(
 
     Returns:
       A dict with ``name`` (``"majority class"``, ``"unigram"`` or ``"mean"``), the
-      metrics of the task, None for those that are not defined, ``n_train``, the number of training targets counted, and
-      ``n_examples``, the number of examples evaluated.
+      metrics of the task, None for those that are not defined, ``n_train``, the number
+      of training targets counted, and ``n_examples``, the number of examples evaluated.
 
     Raises:
       ValueError: The split is endless and ``limit`` is None.
