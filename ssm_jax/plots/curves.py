@@ -56,6 +56,7 @@ def curves(
         else:
             # r2 may be far below 0 in the first steps; the scale starts at 0 then.
             axes.set_ylim(max(0.0, lowest - 0.05), 1.02)
-        axes.legend(frameon=False, fontsize=SMALL)
+        if axes.lines:
+            axes.legend(frameon=False, fontsize=SMALL)
     drawing.suptitle(title, fontsize=TITLE)
     return drawing
