@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
 from ssm_jax.metrics import AUC, check_classes
@@ -90,7 +91,7 @@ def test_auc_of_parts_is_that_of_the_whole(kind):
         if kind == "pmap":
             mapped = jax.pmap(step, "data", out_axes=None)
         else:
-            mesh = jax.make_mesh((8,), ("data",))
+            mesh = Mesh(np.array(jax.devices()), ("data",))
             specs = {"in_specs": P("data"), "out_specs": P(), "check_vma": True}
             mapped = jax.jit(jax.shard_map(step, mesh=mesh, **specs))
         found = jax.device_get(mapped(*arrays))
