@@ -90,7 +90,7 @@ def test_metric_that_is_not_defined_is_null(tmp_path, monkeypatch):
     warned = []
     monkeypatch.setattr(logging, "warning", lambda text, *of: warned.append(text % of))
     config = tiny.noise({"classes": (1,)}, steps=4, log_every=1, evaluate_every=2)
-    train(config, str(tmp_path))
+    train(config, str(tmp_path), writers=["tensorboard"])
     lines = WorkDir(tmp_path).metrics()
     assert '"train/auc": null' in (tmp_path / "metrics.jsonl").read_text()
     assert [line["train/auc"] for line in lines] == [None] * 4
