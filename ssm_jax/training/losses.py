@@ -11,6 +11,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import optax
+from jax.core import Tracer
 
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.metrics import (
@@ -89,7 +90,7 @@ def loss_sums(
     # A sum in bfloat16 has eight significant bits.
     predictions = predictions.astype(jnp.promote_types(predictions.dtype, jnp.float32))
     if targets == "classification":
-        if not any(isinstance(x, jax.core.Tracer) for x in (expected, mask)):
+        if not any(isinstance(x, Tracer) for x in (expected, mask)):
             check_classes(expected, predictions.shape[-1], mask)
         loss = optax.softmax_cross_entropy_with_integer_labels(predictions, expected)
         hit = jnp.argmax(predictions, -1) == expected
