@@ -73,7 +73,7 @@ def evaluate(
     if nan.total and not allow_nan:
         names = ", ".join(f"`{name}`" for name in ("loss", *PREDICTED) if name in found)
         raise FloatingPointError(
-            f"{names} must be of predictions that are numbers, got NaN for "
+            f"{names} must be of targets whose loss is a number, got NaN for "
             f"{nan.total:.0f} of {nan.count:.0f} targets of the {split} split; "
             "evaluate another checkpoint of the run."
         )
