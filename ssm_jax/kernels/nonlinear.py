@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
 from ssm_jax.kernels.axes import join_chunks, split_chunks
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.newton import (
     NonlinearTerm,
     SolverConfig,
@@ -231,7 +232,7 @@ def _state_dtype(*trees):
     """Returns the common dtype of all floating-point leaves, at least float32."""
     dtypes = map(jnp.result_type, jax.tree.leaves(trees))
     floating = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
-    return jnp.result_type(jnp.float32, *floating)
+    return common_dtype(jnp.float32, *floating)
 
 
 def _solve_chunks(config, solver_inputs, reset, initial_guess, chunk):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.layers.layer_norm import LayerNorm, centered
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Steps
@@ -36,7 +37,7 @@ class ScalarNorm(Module):
         """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
         scale = self.param("scale", nn.initializers.ones, ())
         shift = self.param("shift", nn.initializers.zeros, ())
-        dtype = jnp.result_type(x, scale)
+        dtype = common_dtype(x, scale)
         x = centered(x)
         variance = jnp.mean(jnp.square(x), -1, keepdims=True)
         # The shift is added before the scaling, as in the authors' code.
@@ -102,13 +103,13 @@ class BatchNorm(Module):
         # two.
         y = difference * (scale * jax.lax.rsqrt(var + self.epsilon)) + bias
         # The moments are float32, also where inputs and parameters are bfloat16.
-        return y.astype(jnp.result_type(x, scale))
+        return y.astype(common_dtype(x, scale))
 
 
 def _moments(x, mask, axis_name):
     """Number of valid steps, mean and variance of each channel, and ``x - mean``."""
     # Sums over many steps lose too much in bfloat16 and float16.
-    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    x = x.astype(common_dtype(x, jnp.float32))
     valid = jnp.ones((1, 1), bool) if mask is None else jnp.asarray(mask)[..., None]
     valid = jnp.broadcast_to(valid, (*x.shape[:-1], 1))
 

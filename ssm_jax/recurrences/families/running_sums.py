@@ -13,6 +13,7 @@ from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw, check_flags
 from ssm_jax.kernels.nonlinear import SolverStats
 from ssm_jax.kernels.precision import matmul_f32
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.recurrences.families.nonlinear import (
     MAX_STEPS,
@@ -168,7 +169,8 @@ class RunningSums(Nonlinear):
         """Evaluates by projections of the sums; see `ProjectedSums`."""
         named = self.named(params)
         # The input part of all steps in one product, outside of the solver.
-        own = matmul_f32(x, named.input) + named.input_bias
+        own = matmul_f32(x, named.input)
+        own = own + promoted_like(named.input_bias, own)
         # Constants take the dtype of the parameters.
         c = self.weights(params, steps).astype(own.dtype)
         s, stats = self._statistics(params, own, c, h0, solver)
@@ -182,7 +184,7 @@ class RunningSums(Nonlinear):
             read = matmul_f32(h[..., None, :], named.output)
         else:
             read = self._read(params, c, s, h0, reset)
-        return self._phi(read + named.output_bias), h, stats
+        return self._phi(read + promoted_like(named.output_bias, read)), h, stats
 
     def decay(self, params):
         """Returns the decay of the projected sums, and zeros for ``s``."""
@@ -195,7 +197,7 @@ class RunningSums(Nonlinear):
         """Returns the increment of the projected sums, followed by ``s``."""
         own, c, matrix = u
         g = self._feedback_sums.recombine(params["maps"], h[..., : -self.d_statistic])
-        g = self._phi(g + params["bias"])
+        g = self._phi(g + promoted_like(params["bias"], g))
         s = self._phi(own + matmul_f32(g, params["kernel"]))
         gained = self._feedback_sums.increment(params["maps"], c, s, matrix)
         return jnp.concatenate([gained, s], -1)
