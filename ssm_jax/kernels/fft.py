@@ -91,8 +91,8 @@ def modal_kernel(
     coarse, fine = materialized((coarse, fine))
     if not shared:
         coarse, fine = jnp.moveaxis(coarse, 0, -2), jnp.moveaxis(fine, 0, -2)
-    w = jnp.asarray(w[..., None, :], common_dtype(w, coarse))
-    coarse = w * promoted_like(coarse, w)
+    weight = w[..., None, :].astype(common_dtype(w, coarse))
+    coarse = weight * promoted_like(coarse, weight)
     if part == "real":
         kernel = _real_product(coarse, fine)
     else:
