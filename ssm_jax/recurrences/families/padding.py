@@ -169,7 +169,9 @@ def _permute(values, positions, *, inverse):
         return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, index, -2), values)
 
     # Rows that are padded only at their end are the common case and need no gather.
-    aligned = jnp.all(positions == promoted_like(jnp.arange(positions.shape[-1]), positions))
+    aligned = jnp.all(
+        positions == promoted_like(jnp.arange(positions.shape[-1]), positions)
+    )
     return jax.lax.cond(aligned, lambda values: values, move, values)
 
 
