@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import join_axis, split_axis
-from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.nonfinite import nan_where, reached
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
 from ssm_jax.types import Array, Float, Steps
 
@@ -176,7 +176,7 @@ def _chunked_sums(q, k, v, segment, state, bidirectional):
     segment = split_axis(segment, -1, size, mode="edge")
     attends = segment[..., :, None] == segment[..., None, :]
     if not bidirectional:
-        attends &= jnp.tri(size, dtype=bool)
+        attends &= promoted_like(jnp.tri(size, dtype=bool), attends)
     # Contribution of the same chunk: masked attention matrix times values.
     weights = jnp.einsum("...ihk,...jhk->...hij", q, k)
     weights = jnp.where(attends[..., None, :, :], weights, 0)

@@ -17,10 +17,10 @@ from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import split_axis
 from ssm_jax.kernels.circular import circular_convolution, fft_length
-from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.fusion import materialized
 from ssm_jax.kernels.nonfinite import contain_nonfinite
 from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.types import Array, Float, Inexact
 
 Part = Literal["real", "complex"]
@@ -97,8 +97,9 @@ def modal_kernel(
         kernel = _real_product(coarse, fine)
     else:
         # Im z = Re(-i z), so that both parts are real products.
+        rotated = -1j * coarse.astype(common_dtype(coarse, jnp.complex64))
         kernel = jax.lax.complex(
-            _real_product(coarse, fine), _real_product(-1j * coarse, fine)
+            _real_product(coarse, fine), _real_product(rotated, fine)
         )
     return kernel.reshape(*w.shape[:-1], n_blocks * block)[..., :length]
 

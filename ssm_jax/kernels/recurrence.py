@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from ssm_jax.kernels import costs, shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.decays import InputDependentDecay
-from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import (
     LogDecay,
@@ -18,6 +17,7 @@ from ssm_jax.kernels.powers import (
     decay_powers,
     two_float_decay,
 )
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.solvers import is_time_invariant, pallas_solver, solver_of
 from ssm_jax.types import Decays, Method, State, States, Steps
 

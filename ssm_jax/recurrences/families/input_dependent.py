@@ -11,8 +11,8 @@ from jax.core import Tracer
 
 from ssm_jax.kernels.arguments import check_floating, way_to_shape
 from ssm_jax.kernels.chunks import ChunkedForm, by_chunks, chunk_size
-from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.precision import in_float32
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.recurrences.families.base import (
     ParamGroup,

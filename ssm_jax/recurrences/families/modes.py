@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.fft import modal_kernel
 from ssm_jax.kernels.powers import (
     LogDecay,
@@ -14,6 +13,7 @@ from ssm_jax.kernels.powers import (
     multiply_decays,
     n_step_decay,
 )
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.types import Array, Complex, Float, Inexact, Readout
 
 

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.dense import DenseSSM, n_step_change
-from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.precision import divided
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.types import Array, Complex, Float
 
 # Nodes of the spectrum evaluated at once, which bounds memory.

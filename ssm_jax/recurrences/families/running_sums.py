@@ -274,20 +274,30 @@ def weighted_sums_final_state(
     check_flags("reset", reset)
     length = s.shape[-2]
     n = jnp.asarray(length) if lengths is None else lengths
-    age = n[..., None] - 1 - jnp.arange(length)
+    last = n[..., None] - 1
+    age = last - promoted_like(jnp.arange(length), last)
     included, from_h0 = age >= 0, jnp.ones((), bool)
     if reset is not None:
         segment = jnp.cumsum(reset, -1)
         latest = jnp.max(jnp.where(included, segment, 0), -1, keepdims=True)
-        included, from_h0 = included & (segment == latest), latest[..., 0] == 0
+        in_last = segment == latest
+        included = promoted_like(included, in_last) & in_last
+        from_h0 = latest[..., 0] == 0
     a = jnp.asarray(decays, s.dtype)
     # A reset removes the contributions of the initial state and of earlier segments.
     # The clip avoids 0**-1; 0**0 is 1, so that a decay of 0 holds the last step.
-    remaining = weights * a ** jnp.maximum(age, 0)[..., None]
+    remaining = weights * promoted_like(_powers(a, jnp.maximum(age, 0)), weights)
     remaining = jnp.where(included[..., None], remaining, 0)
     if reset is not None:
         # Select, not multiply: a value that is not finite must not cross a reset.
         s = jnp.where(included[..., None], s, 0)
         h0 = jnp.where(from_h0[..., None, None], h0, 0)
     sums = jnp.matmul(jnp.swapaxes(remaining, -1, -2), s, precision="highest")
-    return (a ** n[..., None])[..., None] * h0 + sums
+    return promoted_like(_powers(a, n)[..., None], h0) * h0 + sums
+
+
+def _powers(a, steps):
+    """Returns ``a**steps``, ``(*s, k)``."""
+    # `jax.lax.pow` takes integers as they are; `**` would promote them.
+    steps = steps[..., None]
+    return jax.lax.pow(jax.lax.broadcast_to_rank(a, steps.ndim), steps)
