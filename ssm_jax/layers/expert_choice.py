@@ -119,7 +119,7 @@ class ExpertChoiceMLP(Module):
         score, taken = jax.lax.top_k(score, int(capacities[-1]))
         # Rows with padding take fewer steps than there are slots.
         capacity = jnp.asarray(capacities)[valid.sum(-1)]
-        used = jnp.arange(score.shape[-1]) < capacity[:, None, None]
+        used = jnp.arange(score.shape[-1])[None, None] < capacity[:, None, None]
         used = jnp.broadcast_to(used, score.shape)
 
         row = jnp.arange(n_rows)[:, None, None]

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from ssm_jax.kernels.promotion import common_dtype
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Array, Float
 
@@ -48,6 +48,8 @@ class LayerNorm(Module):
         scale = self.param("scale", nn.initializers.ones, d)
         bias = self.param("bias", nn.initializers.zeros, d)
         dtype, x = common_dtype(x, scale), centered(x)
+        x = x.astype(common_dtype(x, scale))
+        scale, bias = (promoted_like(each, x) for each in (scale, bias))
         variance = jnp.mean(jnp.square(x), -1, keepdims=True)
         y = x * (scale * jax.lax.rsqrt(variance + self.epsilon)) + bias
         return y.astype(dtype)
