@@ -289,7 +289,7 @@ def _will_not_converge(config, count, progress):
     """
     patience = _PATIENCE * config.max_iterations
     if config.method != "picard":
-        return progress.since_best >= patience
+        return progress.since_best.astype(progress.update.dtype) >= patience
     k, last = count.astype(progress.update.dtype), float(config.max_iterations)
     # The first update is `c`, so that of iteration `k` has the power `s**(k - 1)`.
     # Logarithms keep the power and the factorial from overflow.

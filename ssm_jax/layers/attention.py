@@ -130,7 +130,7 @@ class Attention(Module):
         segments = jnp.zeros(x.shape[:-1], bool) if reset is None else reset
         inputs = finite_inputs(x, state, segments, mask)
         x, state, _ = inputs
-        d, dtype = x.shape[-1], x.dtype
+        d = x.shape[-1]
         d_head = self.d_head or d // self.n_heads
         heads = Linear(3 * self.n_heads * d_head, self.kernel_init, name="in")(x)
         heads = heads.reshape(*x.shape[:-1], 3, self.n_heads, d_head)
@@ -163,7 +163,7 @@ class Attention(Module):
         if mask is not None:
             # The bias of the output projection is not zero at padding.
             y = jnp.where(mask[..., None], y, 0)
-        y = RowDropout(self.dropout)(y, train=train).astype(dtype)
+        y = RowDropout(self.dropout)(y, train=train).astype(x.dtype)
         if seen is not None:
             return nan_where((seen | ~finite)[..., None], y), last
         return inputs.nan_outputs(y, last, bidirectional=self.bidirectional)

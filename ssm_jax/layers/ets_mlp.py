@@ -90,7 +90,6 @@ class ETSMLP(Module):
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
         inputs = finite_inputs(x, state, reset, mask, axis_name=length_axis())
         x, state, _ = inputs
-        dtype = x.dtype
         hidden = Linear(self.d_hidden, self.kernel_init, name="in")(x)
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         hidden, state = recurrent(hidden, state, reset=reset, mask=mask)
@@ -101,5 +100,5 @@ class ETSMLP(Module):
             y = y * jax.nn.sigmoid(
                 Linear(x.shape[-1], self.kernel_init, name="gate")(x)
             )
-        y = RowDropout(self.dropout)(y, train=train).astype(dtype)
+        y = RowDropout(self.dropout)(y, train=train).astype(x.dtype)
         return inputs.nan_outputs(y, state)

@@ -94,7 +94,7 @@ class Mamba(Module):
                 "`state` must be the pair (window, h), got "
                 f"{type(state).__name__}; `initial_state` returns one."
             )
-        d, dtype = x.shape[-1], x.dtype
+        d = x.shape[-1]
         if mask is not None:
             # NaN at padding would reach the gradient of the input projection.
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
@@ -111,7 +111,7 @@ class Mamba(Module):
         # Keeps the variance of the residual stream independent of the depth.
         scale = self.n_layers**-0.5
         out = Linear(d, use_bias=False, scale=scale, name="out")
-        y = out(y * jax.nn.silu(z)).astype(dtype)
+        y = out(y * jax.nn.silu(z)).astype(x.dtype)
         return inputs.nan_outputs(y, (window, h))
 
     def _with_rank(self, d):
