@@ -66,7 +66,7 @@ def _recurrences(
         if length <= _BLOCK or n <= _MOST_BLOCKS:
             methods.append("chunked")
         if channels * length * n <= _MOST_STATES:
-            methods += ["sequential", "associative"]
+            methods += "sequential", "associative"
         yield "DLR", n, DLR(d_state=n), methods
     if length <= 1024:
         yield "S4", 32, S4(d_state=64), ["fft", "chunked", "sequential"]

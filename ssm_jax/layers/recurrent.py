@@ -13,7 +13,7 @@ from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.layers.module import Module
 from ssm_jax.metrics import Mean, log_metric
 from ssm_jax.recurrences.families.base import ParamGroup, Recurrence
-from ssm_jax.recurrences.families.nonfinite import finite_inputs
+from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.recurrences.families.nonlinear import Nonlinear
 from ssm_jax.sharding import LengthSharded
 from ssm_jax.sharding.axis import last_output, length_axis
@@ -206,12 +206,13 @@ class RecurrentLayer(Module):
         dt: Float[Array, "*#b l"] | None = None,
     ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
-        inputs = finite_inputs(x, state, reset, mask, axis_name=length_axis())
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
-        x, state, _ = inputs
-        y, state = recurrent(x, state, reset=reset, mask=mask, dt=dt)
-        y = self.mixing(y, x.shape[-1], train=train)
-        return inputs.nan_outputs(y, state)
+
+        def run(x, state):
+            y, state = recurrent(x, state, reset=reset, mask=mask, dt=dt)
+            return self.mixing(y, x.shape[-1], train=train), state
+
+        return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())
 
 
 def recurrences_of(params: PyTree) -> Iterator[PyTree]:

@@ -126,8 +126,8 @@ _LAYERS = (
     Fault(
         "batch_norm_counts_padding",
         "ssm_jax/models/norm.py",
-        "_moments(x, mask, None if initializing else self.axis_name)",
-        "_moments(x, None, None if initializing else self.axis_name)",
+        "difference = _moments(x, mask, axis_name)",
+        "difference = _moments(x, None, axis_name)",
     ),
     Fault(
         "pooled_mean_over_padding",

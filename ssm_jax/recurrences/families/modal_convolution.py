@@ -116,7 +116,7 @@ def _convolution(modes, length, method):
     if modes.bidirectional:
         backward = convolution_kernel(modes.backward(), length)
     if method == "chunked":
-        kernel = kernel.at[:, 0].add(modes.feedthrough)
+        kernel = jnp.asarray(kernel).at[:, 0].add(modes.feedthrough)
         return partial(direct_convolution, forward=kernel, backward=backward)
     if backward is None:
         return partial(causal_convolution, kernel=kernel)
