@@ -132,9 +132,8 @@ class S5(Continuous):
         drawn = jax.nn.initializers.lecun_normal()(key_b, (self.d_state, d_in))
         drawn = drawn.reshape(self.blocks, -1, d_in)
         # V^* B of each block. As B is real, one row of each conjugate pair suffices.
-        B = jnp.einsum(
-            "mk,bmd->bkd", np.conj(V), drawn.astype(V.dtype), precision="highest"
-        )
+        drawn = drawn.astype(V.dtype)
+        B = jnp.einsum("mk,bmd->bkd", np.conj(V), drawn, precision="highest")
         params = {
             "frequency": jnp.asarray(frequency, jnp.float32),
             "log_dt": log_uniform(key_dt, frequency.shape, self.dt_min, self.dt_max),
