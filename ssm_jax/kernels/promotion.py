@@ -32,7 +32,7 @@ def common_dtype(*values: Any) -> jnp.dtype:
 
 
 def promoted_like(
-    values: Shaped[Array, "*#n"], like: Shaped[Array, "*b n"]
+    values: Shaped[Array, "..."], like: Shaped[Array, "..."]
 ) -> Shaped[jax.Array, "..."]:
     """Returns values that an operator combines with those of another array.
 

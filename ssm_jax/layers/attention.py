@@ -110,8 +110,8 @@ class Attention(Module):
           train: Whether dropout is active.
 
         Returns:
-          ``(y, state)``: output, ``(*b, l, d)``, and the final state, or None for
-          attention without a state.
+          ``(y, state)``: output in the dtype of ``x``, ``(*b, l, d)``, and the final
+          state, or None for attention without a state.
 
         Raises:
           ValueError: ``n_heads`` does not divide the width, a head to rotate has an odd
