@@ -227,7 +227,7 @@ def test_promotion_is_explicit(row):
 def test_promotion_is_explicit_by_each_method(row, method):
     gradients, (params, low, state), flags = gradients_of_all(row, method)
     with strict_promotion():
-        jax.eval_shape(row.recurrence.init, jax.random.key(0), WIDTH)
+        row.recurrence.init(jax.random.key(0), WIDTH)
         jax.eval_shape(functools.partial(gradients, **flags), params, low, state)
         for x in (np.float32(low), low[:, :1]):
             jax.eval_shape(gradients, params, x, None)
