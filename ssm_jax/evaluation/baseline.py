@@ -1,6 +1,7 @@
 """Trivial baselines: predictions that do not depend on the input."""
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from ssm_jax.metrics import R2, BalancedAccuracy, ClassMean, MacroF1, Mean
 from ssm_jax.tasks.base import Batch, Split, Task, n_batches, rows_of_batch
 from ssm_jax.training.evaluate import n_evaluated, total
 from ssm_jax.training.losses import metrics
+from ssm_jax.training.measure import recorded
 
 TRAIN_STEPS = 2**26
 """Maximum number of sequence steps of the train split that a baseline is fitted to."""
@@ -40,8 +42,8 @@ def trivial_baseline(
 
     Returns:
       A dict with ``name`` (``"majority class"``, ``"unigram"`` or ``"mean"``), the
-      metrics of the task, ``n_train``, the number of training targets counted, and
-      ``n_examples``, the number of examples evaluated.
+      metrics of the task, None for those that are not defined, ``n_train``, the number
+      of training targets counted, and ``n_examples``, the number of examples evaluated.
 
     Raises:
       ValueError: The split is endless and ``limit`` is None.
@@ -59,7 +61,7 @@ def trivial_baseline(
     name = "majority class" if "accuracy" in found else "mean"
     return {
         "name": "unigram" if task.spec.language else name,
-        **metrics(found, language=task.spec.language),
+        **recorded(metrics(found, language=task.spec.language), "baseline"),
         "n_train": n_train,
         "n_examples": n_examples,
     }
@@ -107,8 +109,8 @@ def _fit_frequencies(task, train, evaluated):
         "accuracy": Mean(float(evaluated_counts[majority]), n),
     }
     if n_classes == 2:
-        # All scores are equal.
-        found["auc"] = Mean(0.5)
+        # All scores are equal. One class has no curve.
+        found["auc"] = Mean(0.5 if evaluated_counts.all() else math.nan)
     if task.spec.class_weight == "balanced":
         confusion = np.zeros((n_classes, n_classes))
         confusion[:, majority] = evaluated_counts

@@ -22,7 +22,7 @@ from scipy import stats
 from ssm_jax.evaluation.spans import spread_spans
 from ssm_jax.fields import PositiveInt, Seed, check_indices, check_value
 from ssm_jax.models.decoding import vocabulary_of
-from ssm_jax.training.losses import cross_entropy
+from ssm_jax.training.losses import cross_entropy, perplexity
 from ssm_jax.types import Array, Float, Integer, PyTree
 
 WindowState = Literal["zero", "carry"]
@@ -71,8 +71,7 @@ class LossAtLength:
     @property
     def perplexity(self) -> float:
         """``exp(loss)``; infinite if that overflows."""
-        # `math.exp` raises OverflowError above 709.
-        return math.exp(self.loss) if self.loss < 700 else math.inf
+        return perplexity(self.loss)
 
 
 def loss_interval(
@@ -138,6 +137,7 @@ def losses_by_length(
     Raises:
       ValueError: ``lengths`` is empty, a length does not fit, or a token is not in the
         vocabulary of the model.
+      FloatingPointError: The loss of a window is NaN.
 
     References:
       Wang, `LongSSM: On the Length Extension of State-space Models in Language
@@ -162,6 +162,13 @@ def losses_by_length(
         losses = _losses(model, variables, text, length, shuffled, window_state)
         # The inverse permutation restores the order of the text.
         windows = losses.reshape(-1)[np.argsort(indices)]
+        # Comparisons of NaN are false: `classify_extension` would see no increase.
+        if n_nan := np.isnan(windows).sum():
+            raise FloatingPointError(
+                f"`loss` must be of predictions that are numbers, got NaN for {n_nan} "
+                f"of {len(windows)} windows of {length} tokens; evaluate another "
+                "checkpoint of the run."
+            )
         yield LossAtLength(length, windows, len(spans.starts))
 
 

@@ -33,7 +33,7 @@ from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.evaluate import evaluate
 from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.measure import carried_in_evaluation
+from ssm_jax.training.measure import carried_in_evaluation, recorded
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec
 from ssm_jax.training.stopping import last_step
@@ -84,7 +84,8 @@ def evaluate_run(
         see `predictions`. None means none.
 
     Returns:
-      The metrics with ``step`` and ``split``; ``logged_step``, the last step that the
+      The metrics, None for those that are not defined (see `recorded`), with ``step``
+      and ``split``; ``logged_step``, the last step that the
       run had logged; ``baseline``, the result of `trivial_baseline` on the same
       batches; for text ``corpus``, the result of `corpus`; for a forecast ``forecast``,
       that of `forecast_errors`; and ``changed_data``, True if the data are others than
@@ -95,6 +96,8 @@ def evaluate_run(
       CheckpointError: The checkpoint does not exist or is corrupt.
       ValueError: ``which`` is not valid, predictions of the train split are asked for,
         the data changed, or there are several processes.
+      FloatingPointError: Predictions are NaN; the error names the metrics and the
+        number of targets.
     """
     check_one_process()
     work = WorkDir(workdir)
@@ -142,7 +145,7 @@ def evaluate_run(
         seed=training.seed,
     )
     result = {"split": split, "step": restored.step, "logged_step": logged}
-    result |= {**measured, "baseline": baseline}
+    result |= {**recorded(measured, split), "baseline": baseline}
     if restored.changed_data:
         result["changed_data"] = True
     if isinstance(task, TextFolder):
@@ -215,6 +218,7 @@ def evaluate_lengths(
     Raises:
       ValueError: The run is not of a language model, a length does not fit, the data
         changed, or there are several processes.
+      FloatingPointError: The loss of a window is NaN.
     """
     check_one_process()
     work = WorkDir(workdir)
@@ -331,7 +335,8 @@ def _row(measured: LossAtLength, known: Mapping[str, Any]) -> dict[str, Any]:
         "length": measured.length,
         "loss": measured.loss,
         "error": measured.error,
-        "perplexity": measured.perplexity,
+        # JSON has no infinities.
+        **recorded({"perplexity": measured.perplexity}, f"length {measured.length}"),
         "interval": None if interval is None else list(interval),
         "loss_by_document": measured.documents.tolist(),
         "corpus": {**known, **read},

@@ -105,7 +105,8 @@ def by_chunks(
     valid = None
     if fill or lengths is not None:
         end = jnp.full((), length) if lengths is None else lengths[..., None]
-        valid = jnp.arange(length) < end
+        steps = jnp.expand_dims(jnp.arange(length), tuple(range(end.ndim - 1)))
+        valid = steps < end
         valid = jnp.broadcast_to(valid, (*state.shape[:axis], length))
         # A reset on padding would clear the final state.
         reset = None if reset is None else reset & valid

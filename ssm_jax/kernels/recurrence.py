@@ -18,6 +18,7 @@ from ssm_jax.kernels.powers import (
     decay_powers,
     two_float_decay,
 )
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.solvers import is_time_invariant, pallas_solver, solver_of
 from ssm_jax.types import Decays, Dimension, Method, State, States, Steps
 
@@ -143,11 +144,11 @@ def _solve(a, b, h0, reset, *, reverse, method):
     # At least float32: in bfloat16 a sum of ones would stop at 256.
     arrays = [b, *([] if h0 is None else [h0]), *jax.tree.leaves(a)]
     has_phase = isinstance(a, LogDecay) and a.phase is not None
-    dtype = jnp.result_type(jnp.float32, *arrays, *[1j] * has_phase)
+    dtype = common_dtype(jnp.float32, *arrays, *[1j] * has_phase)
     b = jnp.asarray(b, dtype)
     # Powers in float32 would leave float64 states with the digits of float32.
     width = jnp.finfo(dtype).dtype
-    a = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(width, leaf)), a)
+    a = jax.tree.map(lambda leaf: jnp.asarray(leaf, common_dtype(width, leaf)), a)
     # In `shard_map`, a parameter may be replicated over an axis that `b` varies over.
     a, b, reset = match_varying_axes(a, b, reset)
     reset_in_scan_order = reset
@@ -200,11 +201,12 @@ def _add_initial_state(a, b, h0, reset_in_scan_order, reverse):
     if not isinstance(a, LogDecay):
         a_first = _to_numbers(a, reset_in_scan_order, b.dtype)
         a_first = a_first[..., first, :] if a_first.ndim > 1 else a_first
-        return b.at[..., first, :].add(a_first * h0)
+        return b.at[..., first, :].add(promoted_like(a_first, h0) * h0)
     # In token-by-token decoding every step is a first step, and the rounding error of
     # the decay would accumulate. It has no gradient of its own.
     _, lo = two_float_decay(jax.lax.stop_gradient(a))
-    hi = decay_powers(a, jnp.ones((), jnp.int32))
+    hi = promoted_like(decay_powers(a, jnp.ones((), jnp.int32)), h0)
+    lo = promoted_like(lo, h0)
     return b.at[..., first, :].set(hi * h0 + (lo * h0 + b[..., first, :]))
 
 

@@ -110,8 +110,8 @@ class Attention(Module):
           train: Whether dropout is active.
 
         Returns:
-          ``(y, state)``: output, ``(*b, l, d)``, and the final state, or None for
-          attention without a state.
+          ``(y, state)``: output in the dtype of ``x``, ``(*b, l, d)``, and the final
+          state, or None for attention without a state.
 
         Raises:
           ValueError: ``n_heads`` does not divide the width, a head to rotate has an odd
@@ -174,7 +174,7 @@ class Attention(Module):
         if mask is not None:
             # The bias of the output projection is not zero at padding.
             y = jnp.where(mask[..., None], y, 0)
-        return RowDropout(self.dropout)(y, train=train), last
+        return RowDropout(self.dropout)(y, train=train).astype(x.dtype), last
 
     def _check(self, x, state, reset, mask):
         check_floating("x", x)

@@ -100,6 +100,7 @@ class ETSMLP(Module):
                 # sequence.
                 gate = Linear(x.shape[-1], self.kernel_init, name="gate")(x)
                 y = y * jax.nn.sigmoid(gate)
-            return RowDropout(self.dropout)(y, train=train), state
+            y = RowDropout(self.dropout)(y, train=train)
+            return y.astype(x.dtype), state
 
         return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())

@@ -118,8 +118,8 @@ class Recurrent(Module):
             SelectiveSSM. None means 1.
 
         Returns:
-          ``(y, state)``: output, ``(*b, l, d_out)``, or ``(*b, 1, d_out)`` if
-          ``last_only``; and the final state.
+          ``(y, state)``: output in the dtype of ``x``, ``(*b, l, d_out)``, or ``(*b, 1,
+          d_out)`` if ``last_only``; and the final state.
 
         Raises:
           ValueError: A shape or a dtype does not fit, ``dt`` is given to another

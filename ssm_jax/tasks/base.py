@@ -226,7 +226,7 @@ def rows_of_batch(
       The rows, equal to those of the whole batch.
 
     Raises:
-      ValueError: As for `Task.batch` and `check_classes`.
+      ValueError: As for `Task.batch` and `check_batch`.
 
     Example:
       >>> from ssm_jax.tasks import Digits
@@ -241,11 +241,11 @@ def rows_of_batch(
         batch = make(split, index, batch_size, seed, rows=rows)
     else:
         batch = make(split, index, batch_size, seed).take(rows)
-    check_classes(batch, task.spec, f"batch {index} of the {split} split has them")
+    check_batch(batch, task.spec, f"batch {index} of the {split} split has them")
     return batch
 
 
-def check_classes(batch: Batch, spec: TaskSpec, remedy: str) -> None:
+def check_batch(batch: Batch, spec: TaskSpec, remedy: str) -> None:
     """Checks the tokens and the classes of a batch.
 
     Tokens of padding are checked too: their embeddings do not change the predictions,

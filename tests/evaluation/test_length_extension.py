@@ -167,6 +167,20 @@ class _Stateless(nn.Module):
         return ()
 
 
+@pytest.mark.parametrize("order", ["text", "shuffled"])
+def test_nan_losses_are_refused_by_count(monkeypatch, order):
+    """As NaN increases nothing, the verdict would be that the loss does not."""
+
+    def step(model, variables, inputs, targets, state):
+        loss = np.sum(inputs, -1, dtype=np.float64)
+        return np.where(np.any(inputs == 5, -1), np.nan, loss), state
+
+    monkeypatch.setattr("ssm_jax.evaluation.length_extension._step", step)
+    found = losses_by_length(_Stateless(), {}, np.arange(65), [4, 8], order=order)
+    with refuses("loss", "1 of 16 windows of 4 tokens", error=FloatingPointError):
+        next(found)
+
+
 def test_standard_error_is_over_documents():
     """Similar windows of two documents do not reduce the standard error."""
     few, many = (LossAtLength(4, np.repeat([1.0, 2.0], n), 2) for n in (1, 500))

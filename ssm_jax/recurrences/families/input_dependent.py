@@ -12,6 +12,7 @@ from jax.core import Tracer
 from ssm_jax.kernels.arguments import check_floating, way_to_shape
 from ssm_jax.kernels.chunks import ChunkedForm, by_chunks, chunk_size
 from ssm_jax.kernels.precision import in_float32
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.recurrences.families.base import (
     ParamGroup,
@@ -132,7 +133,7 @@ def apply_form(
     dtype = jax.tree.leaves(params)[0].dtype
     # Of the parameters, although zeros are float64 under `jax_enable_x64`.
     complex_state = jnp.iscomplexobj(zeros)
-    state_dtype = jnp.result_type(dtype, jnp.complex64) if complex_state else dtype
+    state_dtype = common_dtype(dtype, jnp.complex64) if complex_state else dtype
     check(
         x,
         state,

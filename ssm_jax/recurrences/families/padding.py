@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.types import (
     Activations,
@@ -171,7 +172,9 @@ def _permute(values, positions, *, inverse):
         return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, index, -2), values)
 
     # Rows that are padded only at their end are the common case and need no gather.
-    aligned = jnp.all(positions == jnp.arange(positions.shape[-1]))
+    aligned = jnp.all(
+        positions == promoted_like(jnp.arange(positions.shape[-1]), positions)
+    )
     return jax.lax.cond(aligned, lambda values: values, move, values)
 
 

@@ -14,6 +14,7 @@ from ssm_jax.kernels.blocks import block_size, in_blocks
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import check_log_decay
 from ssm_jax.kernels.precision import in_float32, project_in, read_out
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 from ssm_jax.kernels.shift import shift_left
 from ssm_jax.kernels.solvers import GROWTH, grows
@@ -158,7 +159,7 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
             y, state = in_blocks(through, x, state, reset, lengths, **options)
         else:
             y, state = through(x, state, reset, lengths)
-        return y + modes.feedthrough * x, state
+        return y + promoted_like(modes.feedthrough, x) * x, state
     if method == "auto":
         method = _chosen(modes, x, reset)
     if reset is None and _convolved(modes, x, method):
@@ -166,7 +167,7 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
             return _by_fft_if_bounded(modes, x, state, lengths)
         return by_convolution(modes, x, state, lengths, method)
     y, state = _by_states(modes, x, state, reset, lengths, method)
-    return y + modes.feedthrough * x, state
+    return y + promoted_like(modes.feedthrough, x) * x, state
 
 
 def _steps_of_block(modes, x, method):
@@ -213,7 +214,7 @@ def _by_fft_if_bounded(modes, x, state, lengths):
     @jax.checkpoint
     def by_states():
         y, last = _by_states(modes, x, state, None, lengths, "sequential")
-        return y + modes.feedthrough * x, last
+        return y + promoted_like(modes.feedthrough, x) * x, last
 
     def by_fft():
         # Under vmap both branches are evaluated: an overflow here, though not selected,
