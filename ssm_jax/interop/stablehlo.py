@@ -262,6 +262,7 @@ def _programs(model, variables, spec, length, platforms):
         return exported(forward, inputs, jax.ShapeDtypeStruct(steps, jnp.bool_))
 
     reason = None if length is None else "the length was given"
+    programs = {}
     if length is None:
         # What a model does with a length is not known, so that errors may be of any
         # type; one that is not of the length is raised again by the fixed length.

@@ -128,14 +128,14 @@ def chosen_method(
     platform = platform or target_platform()
     if length == 1 or platform == "cpu":
         return "sequential"
-    length = _LENGTH if length is None else length
-    if is_symbolic(length):
+    steps: Dimension = _LENGTH if length is None else length
+    if is_symbolic(steps):
         return "sequential"
     return costs.fastest(
         platform,
         time_invariant=is_time_invariant(a),
-        length=length,
-        n_bytes=_BYTES_PER_STEP * length if n_bytes is None else n_bytes,
+        length=steps,
+        n_bytes=_BYTES_PER_STEP * steps if n_bytes is None else n_bytes,
     )
 
 

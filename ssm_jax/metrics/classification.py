@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from ssm_jax.fields import check_indices
 from ssm_jax.metrics.reductions import Reduction, Sums
 
 
@@ -166,7 +165,12 @@ class AUC(Reduction):
           ValueError: A target is neither 0 nor 1.
         """
         known = self.merge()
-        check_indices("targets", known.classes, 2, "AUC is of two classes")
+        wrong = np.flatnonzero((known.classes < 0) | (known.classes > 1))
+        if wrong.size:
+            raise ValueError(
+                f"`targets` must be 0 or 1, got {known.classes[wrong[0]]} at index "
+                f"{wrong[0]} of all; AUC is of two classes."
+            )
         negative, positive = (
             np.sort(known.scores[known.classes == each]) for each in (0, 1)
         )

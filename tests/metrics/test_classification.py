@@ -102,5 +102,5 @@ def test_auc_of_parts_is_that_of_the_whole(kind):
 def test_auc_of_a_target_that_is_no_class_is_refused(wrong):
     """Also one that is known to a device alone, and one that is a class in int8."""
     of = jax.jit(partial(AUC.of, mask=np.ones(3, bool)))
-    with refuses("targets", "at index (2,)", rule="from 0 to 1"):
+    with refuses("targets", "at index 2", rule="0 or 1"):
         of(np.zeros(3), np.array([0, 1, wrong], np.int32)).compute()

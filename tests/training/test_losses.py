@@ -1,5 +1,6 @@
 """Sums of losses against numpy, and the metrics that they come to."""
 
+import functools
 import math
 
 import chex
@@ -200,10 +201,11 @@ def test_batch_without_targets_has_loss_zero():
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 def test_class_out_of_range_is_nan_and_never_another_class(wrong, class_weight):
     logits, classes = classification(n_classes=5)
+    of = functools.partial(loss_sums, "classification", class_weight=class_weight)
     for mask in (MASK, MASK & (np.arange(6) == 0).reshape(2, 3)):
         spoilt = classes.copy()
         spoilt[0, 0] = wrong
-        sums = loss_sums("classification", logits, spoilt, mask, class_weight)
+        sums = jax.jit(of)(logits, expected=spoilt, mask=mask)
         found = metrics(sums)
         assert math.isnan(found["loss"])
         assert math.isnan(found["accuracy"])
@@ -302,7 +304,7 @@ def test_metrics_of_nan_are_not_defined(kind):
 def test_target_that_is_no_class_is_refused(wrong):
     logits, classes = classification()
     classes[1, 0] = wrong
-    with refuses("targets", f"{wrong} at index (1, 0)", rule="from 0 to 4"):
+    with refuses("expected", f"{wrong} at [1, 0]", rule="from 0 to 4"):
         loss_sums("classification", logits, classes, MASK)
     loss_sums("classification", logits, classes, MASK & (classes != wrong))
 
