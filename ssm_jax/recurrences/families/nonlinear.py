@@ -15,6 +15,7 @@ from ssm_jax.kernels import costs
 from ssm_jax.kernels.nonlinear import SolverStats, nonlinear_recurrence
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.precision import in_float32
+from ssm_jax.kernels.sharding import state_of_rows
 from ssm_jax.recurrences.families.base import (
     Params,
     Recurrence,
@@ -179,7 +180,7 @@ class Nonlinear(Recurrence, abc.ABC):
             steps = _steps(position, x, reset)
             if state is None:
                 state = self.initial_state(x.shape[:-2], x.shape[-1])
-            state = state.astype(dtype)
+            state = state_of_rows(state.astype(dtype), x)
             solver = functools.partial(
                 nonlinear_recurrence,
                 decay=self.decay(params),

@@ -1,0 +1,77 @@
+"""Sharding over the explicit axes of a mesh, which is part of the type of an array.
+
+The branches of a conditional, the carry of a loop and the operands of some operations
+must then have equal types. Everything here reads the types and not a mesh, so that it
+also works without `jax.set_mesh`; on one device, on automatic axes and on the manual
+ones of `jax.shard_map`, types have no sharding, and nothing is done.
+"""
+
+from collections.abc import Iterable
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from ssm_jax.types import Array, Inexact, Shaped
+
+
+def is_sharded(values: Shaped[Array, "..."], axes: slice = slice(None)) -> bool:
+    """Returns whether the type of an array has one of its axes sharded.
+
+    Args:
+      values: The array.
+      axes: The axes.
+    """
+    return any(_spec(values)[axes])
+
+
+def reshard(
+    values: Shaped[Array, "..."], like: Shaped[Array, "..."], axes: Iterable[int | None]
+) -> Shaped[jax.Array, "..."]:
+    """Shards the axes of an array as those of another one.
+
+    Args:
+      values: The array.
+      like: The other array.
+      axes: For each axis of ``values`` the one of ``like``; None: not sharded.
+    """
+    if not is_sharded(like) and not is_sharded(values):
+        return values
+    mesh = jax.typeof(like if is_sharded(like) else values).sharding.mesh
+    spec = _spec(like)
+    wanted = PartitionSpec(*(None if axis is None else spec[axis] for axis in axes))
+    if wanted == jax.typeof(values).sharding.spec:
+        return values
+    return jax.sharding.reshard(values, NamedSharding(mesh, wanted))
+
+
+def reshard_like(
+    values: Shaped[Array, "..."], like: Shaped[Array, "..."]
+) -> Shaped[jax.Array, "..."]:
+    """Shards an array as another one of as many axes."""
+    return reshard(values, like, range(values.ndim))
+
+
+def state_of_rows(
+    state: Inexact[Array, "..."],
+    x: Shaped[Array, "*b l d"],
+    *,
+    per_channel: bool = False,
+) -> Inexact[jax.Array, "..."]:
+    """Shards a state as the sequences that it belongs to.
+
+    Args:
+      state: The state of each row, ``(*b, ...)``.
+      x: The sequences, ``(*b, l, d)``.
+      per_channel: Whether the first axis after ``b`` is that of the channels.
+
+    Returns:
+      The state, with the batch axes and with ``per_channel`` the channels sharded as
+      those of ``x``.
+    """
+    n_batch, channels = x.ndim - 2, [x.ndim - 1] * per_channel
+    others = [None] * (state.ndim - n_batch - len(channels))
+    return reshard(state, x, [*range(n_batch), *channels, *others])
+
+
+def _spec(values):
+    return jax.typeof(values).sharding.spec
