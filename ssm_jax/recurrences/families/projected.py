@@ -135,6 +135,8 @@ class ProjectedSums:
         self, maps: ProjectionMatrices, v: Float[Array, "*b v"]
     ) -> Float[Array, "*b r"]:
         """Returns ``W u`` from the representation of ``u``."""
+        if not maps.mapped:
+            return matmul_f32(v, maps.own)
         own, mapped = jnp.split(v, [len(maps.own)], -1)
         # The projections of different decays are parts of one sum W u.
         mapped = jnp.sum(mapped.reshape(*mapped.shape[:-1], -1, self.r), -2)
