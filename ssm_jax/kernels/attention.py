@@ -9,6 +9,7 @@ from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import join_axis, split_axis
 from ssm_jax.kernels.nonfinite import nan_where, reached
 from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
+from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.types import Array, Float, Steps
 
 # Length of a chunk. Within a chunk the attention matrix is formed explicitly, at a cost
@@ -145,7 +146,7 @@ def _finite(q, k, v, state, reset, bidirectional):
         before |= ~jnp.all(jnp.isfinite(state), (-2, -1))
         state = jnp.where(before[..., None, None], 0, state)
     if reset is not None:
-        reset = jnp.broadcast_to(reset, bad.shape[:-1])
+        reset = broadcast_to_steps(reset, bad)
     bad, before, reset = match_varying_axes(bad, before, reset)
 
     def later(bad, before):

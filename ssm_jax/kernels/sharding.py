@@ -9,9 +9,10 @@ ones of `jax.shard_map`, types have no sharding, and nothing is done.
 from collections.abc import Iterable
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from ssm_jax.types import Array, Inexact, Shaped
+from ssm_jax.types import Array, Inexact, Int, Shaped
 
 
 def is_sharded(values: Shaped[Array, "..."], axes: slice = slice(None)) -> bool:
@@ -49,6 +50,37 @@ def reshard_like(
 ) -> Shaped[jax.Array, "..."]:
     """Shards an array as another one of as many axes."""
     return reshard(values, like, range(values.ndim))
+
+
+def take(
+    table: Shaped[Array, "n *s"], index: Int[Array, "*b"]
+) -> Shaped[jax.Array, "*b *s"]:
+    """Returns ``table[index]``, sharded as the index.
+
+    Args:
+      table: One entry for each index, whose first axis is not sharded.
+      index: Indices.
+    """
+    sharding = jax.typeof(index).sharding
+    if sharding.mesh.empty:
+        return table[index]
+    # Also if it is not sharded: `vmap` may map over an axis that is.
+    axes = *sharding.spec, *(None,) * (table.ndim - 1)
+    wanted = NamedSharding(sharding.mesh, PartitionSpec(*axes))
+    return table.at[index].get(out_sharding=wanted)
+
+
+def broadcast_to_steps(
+    values: Shaped[Array, "*#b l"], x: Shaped[Array, "*b l d"]
+) -> Shaped[jax.Array, "*b l"]:
+    """Broadcasts flags or numbers of steps to all rows, sharded as the sequences.
+
+    Args:
+      values: One of each step, ``(*b, l)``, ``(l,)``, or with batch axes of 1.
+      x: The sequences, ``(*b, l, d)``.
+    """
+    values = jnp.broadcast_to(values, x.shape[:-1])
+    return reshard(values, x, range(values.ndim))
 
 
 def state_of_rows(

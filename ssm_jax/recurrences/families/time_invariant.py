@@ -240,9 +240,10 @@ def _by_states(modes, x, state, reset, lengths, method):
     n_slices = -(-n // n_slice)
     # `vmap` over channels and the reshape into slices take arrays only.
     modes = modes._replace(feedthrough=None, readout=None)
-    # `vmap` takes leaves whose channels are sharded alike.
-    of_channels = [x.ndim - 1, None]
-    modes = jax.tree.map(lambda v: reshard(v, x, of_channels[: v.ndim]), modes)
+    # `vmap` takes leaves whose channels are sharded alike, and others not sharded.
+    modes = jax.tree.map(
+        lambda v: reshard(v, x, [x.ndim - 1, None] if v.ndim == 2 else [None]), modes
+    )
     own = 0 if modes.log_decay.log_abs.ndim == 2 else None
     axes = modes._replace(log_decay=own, w=0, w_backward=0, log_decay_backward=own)
     options = {"reset": reset, "lengths": lengths, "method": method}
