@@ -53,13 +53,13 @@ def reshard_like(
 
 
 def take(
-    table: Shaped[Array, "n *s"], index: Int[Array, "*b"]
-) -> Shaped[jax.Array, "*b *s"]:
+    table: Shaped[Array, "n ..."], index: Int[Array, "..."]
+) -> Shaped[jax.Array, "..."]:
     """Returns ``table[index]``, sharded as the index.
 
     Args:
-      table: One entry for each index, whose first axis is not sharded.
-      index: Indices.
+      table: Entries, ``(n, ...)``, not sharded.
+      index: Indices of entries, of any shape.
     """
     sharding = jax.typeof(index).sharding
     if sharding.mesh.empty:
