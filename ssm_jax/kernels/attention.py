@@ -173,7 +173,11 @@ def _chunked_sums(q, k, v, segment, state, bidirectional):
     q, k, v = (split_axis(values, -3, size) for values in (q, k, v))
     # Padding of the last chunk continues the last segment, so that the state is not
     # reset there. Its keys are zeros.
-    segment = split_axis(segment, -1, size, mode="edge")
+    if fill := -length % size:
+        last = (*segment.shape[:-1], fill)
+        filling = jnp.broadcast_to(segment[..., -1:], last)
+        segment = jnp.concatenate([segment, filling], -1)
+    segment = split_axis(segment, -1, size)
     attends = segment[..., :, None] == segment[..., None, :]
     if not bidirectional:
         attends &= jnp.tri(size, dtype=bool)
