@@ -53,21 +53,23 @@ def reshard_like(
 
 
 def take(
-    table: Shaped[Array, "n ..."], index: Int[Array, "..."]
+    table: Shaped[Array, "n ..."], index: Int[Array, "..."], mode: str | None = None
 ) -> Shaped[jax.Array, "..."]:
     """Returns ``table[index]``, sharded as the index.
 
     Args:
       table: Entries, ``(n, ...)``, not sharded.
       index: Indices of entries, of any shape.
+      mode: What an index out of range gives, as of `jax.numpy.take`. None: as of
+        indexing.
     """
     sharding = jax.typeof(index).sharding
     if sharding.mesh.empty:
-        return table[index]
+        return table.at[index].get(mode=mode)
     # Also if it is not sharded: `vmap` may map over an axis that is.
     axes = *sharding.spec, *(None,) * (table.ndim - 1)
     wanted = NamedSharding(sharding.mesh, PartitionSpec(*axes))
-    return table.at[index].get(out_sharding=wanted)
+    return table.at[index].get(mode=mode, out_sharding=wanted)
 
 
 def broadcast_to_steps(

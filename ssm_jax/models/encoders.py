@@ -7,6 +7,7 @@ from flax import linen as nn
 from ssm_jax.fields import NonNegativeFloat, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
 from ssm_jax.kernels.axes import by_rows
+from ssm_jax.kernels.sharding import is_sharded, take
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.module import Module
 from ssm_jax.sharding.axis import first_step, n_pieces, of_pieces_before
@@ -115,7 +116,11 @@ class TokenEncoder(Module):
                 f"`x` must be an array of integers, got {shown(x)}; a token is an "
                 "index in the vocabulary."
             )
-        embedded = self.table(x)
+        if is_sharded(x):
+            # As `Embed`, whose `jax.numpy.take` does not know how to shard its result.
+            embedded = take(self.table.embedding, x, mode="fill")
+        else:
+            embedded = self.table(x)
         return embedded if self.d_embedding is None else self.from_table(embedded)
 
     def attend(self, x: Activations) -> Outputs:
@@ -175,7 +180,7 @@ class PositionalEmbedding(Module):
             )
         normal = jax.nn.initializers.normal(self.std)
         table = self.param("table", normal, (self.max_length, d))
-        return x + table[_positions(length, reset, mask)]
+        return x + take(table, _positions(length, reset, mask))
 
 
 def _positions(length, reset, mask):
