@@ -1,0 +1,116 @@
+"""Every recurrence on arrays that are sharded over explicit and automatic axes."""
+
+import functools
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from ssm_jax.recurrences.families.finite_kernel import FiniteKernel
+from ssm_jax.recurrences.families.modes import SISOModes
+from ssm_jax.recurrences.families.time_invariant import TimeInvariant
+from tests import meshes
+from tests.recurrences.cases import WIDTH, evaluation, problem, rows
+from tests.recurrences.table import ROWS
+from tests.tiers import tiered
+
+BATCH = 8
+# Convolutions of more steps than one product of a Toeplitz matrix is of.
+LENGTH = 40
+_RNG = np.random.default_rng(0)
+FLAGS = {
+    "plain": {},
+    "flags": {
+        "reset": _RNG.random((BATCH, LENGTH)) < 0.1,
+        "mask": _RNG.random((BATCH, LENGTH)) < 0.7,
+    },
+}
+
+
+def is_diagonal(recurrence):
+    """Whether each channel depends on no other one."""
+    if isinstance(recurrence, TimeInvariant):
+        params = recurrence.init(jax.random.key(0), WIDTH)
+        return isinstance(recurrence.modes(params), SISOModes)
+    return isinstance(recurrence, FiniteKernel)
+
+
+DIAGONAL = tuple(name for name, row in ROWS.items() if is_diagonal(row.recurrence))
+METHODS = ("auto", "sequential", "associative", "chunked", "fft", "pallas")
+
+
+def with_flags(row, flags, method="auto"):
+    """The arrays of a problem, and its values and gradients as a function of them."""
+    of_row = evaluation(functools.partial(row.recurrence.apply, method=method))
+    params, x, state, weights = problem(row, LENGTH, batch=BATCH, start=True)
+
+    def function(params, x, state, weights, flags):
+        return of_row(params, x, state, weights, **flags)
+
+    return function, (params, x, state, weights, flags)
+
+
+def check_types(row, flags, method="auto", **options):
+    function, (params, *sharded) = with_flags(row, flags, method)
+    meshes.type_errors(functools.partial(function, params), *sharded, **options)
+
+
+@rows(brief=True, fast=[name for name, row in ROWS.items() if not row.brief])
+def test_types_of_sharded_rows_agree(row):
+    check_types(row, FLAGS["flags"])
+
+
+@pytest.mark.parametrize("name", tiered(DIAGONAL, ("dlr", "smoothing", "dlr_cut")))
+def test_types_of_sharded_channels_agree(name):
+    check_types(ROWS[name], FLAGS["flags"], spec=meshes.CHANNELS)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("flags", tiered(FLAGS, 0))
+@rows(methods=METHODS[1:])
+def test_types_of_sharded_rows_agree_by_each_method(row, method, flags):
+    if method == "fft" and flags is FLAGS["flags"]:
+        flags = {"mask": flags["mask"]}
+    check_types(row, flags, method)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0, full=("explicit",)))
+@pytest.mark.parametrize("flags", tiered(FLAGS, 0))
+@rows(brief=True, full=("dlr", "s4", "s5", "selective", "gated_attention", "fru"))
+def test_sharded_rows_have_the_values_and_gradients_of_one_device(row, flags, kind):
+    check_values(row, flags, kind)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", tiered(meshes.BOTH_AXES, 0))
+@pytest.mark.parametrize("flags", tiered(FLAGS, 0, full=("plain",)))
+@pytest.mark.parametrize("name", tiered(DIAGONAL, 0, full=("dlr", "smoothing")))
+def test_sharded_channels_have_the_values_and_gradients_of_one_device(
+    name, flags, kind
+):
+    check_values(ROWS[name], flags, kind)
+
+
+def check_values(row, flags, kind):
+    function, arrays = with_flags(row, flags)
+    wanted = jax.jit(function)(*arrays)
+    given = kind.evaluate(function, *arrays)
+    # Sums of gradients over rows are formed in another order.
+    chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("method", ["sequential", "chunked", "pallas"])
+def test_states_and_flags_that_all_devices_hold_are_sharded_as_the_rows(method):
+    function, arrays = with_flags(ROWS["dlr"], FLAGS["plain"], method)
+    params, x, state, weights, _ = arrays
+    one_row = {"reset": np.arange(LENGTH) % 9 == 4} if method != "chunked" else {}
+    wanted = jax.jit(function)(params, x, state, weights, one_row)
+
+    def replicated(params, x):
+        return function(params, x, state, weights, one_row)
+
+    given = meshes.KINDS["explicit"].evaluate(replicated, params, x)
+    chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
