@@ -13,6 +13,7 @@ from scipy.fft import next_fast_len
 from ssm_jax.kernels import dft
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.kernels.sharding import row_major
 from ssm_jax.types import Array, Complex, Float
 
 
@@ -85,7 +86,7 @@ def _spectrum(x: Float[Array, "*b l"], n: int) -> Complex[Array, "*b n"]:
     if length > n:
         high = x[..., n:]
         re, im = re - high * sin, im + high * cos
-    return jnp.fft.fft(jax.lax.complex(re, im))
+    return jnp.fft.fft(row_major(jax.lax.complex(re, im)))
 
 
 def _sequences(

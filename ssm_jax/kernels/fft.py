@@ -20,6 +20,7 @@ from ssm_jax.kernels.circular import circular_convolution, fft_length
 from ssm_jax.kernels.fusion import materialized
 from ssm_jax.kernels.nonfinite import contain_nonfinite
 from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
+from ssm_jax.kernels.sharding import row_major
 from ssm_jax.types import Array, Float, Inexact
 
 Part = Literal["real", "complex"]
@@ -257,7 +258,7 @@ def fft_solver(
         if not jnp.iscomplexobj(kernel) and not jnp.iscomplexobj(b):
             return circular_convolution(2 * length - 1)(b, kernel)
         size = fft_length(2 * length - 1)
-        spectrum = jnp.fft.fft(jnp.swapaxes(b, -1, -2), size)
+        spectrum = jnp.fft.fft(row_major(jnp.swapaxes(b, -1, -2)), size)
         h = jnp.fft.ifft(spectrum * jnp.fft.fft(kernel, size))
         return jnp.swapaxes(h[..., :length], -1, -2)
 

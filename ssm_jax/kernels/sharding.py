@@ -10,8 +10,10 @@ from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import NamedSharding, PartitionSpec
 
+from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.types import Array, Inexact, Int, Shaped
 
 
@@ -70,6 +72,17 @@ def take(
     axes = *sharding.spec, *(None,) * (table.ndim - 1)
     wanted = NamedSharding(sharding.mesh, PartitionSpec(*axes))
     return table.at[index].get(mode=mode, out_sharding=wanted)
+
+
+def row_major(values: Shaped[Array, "..."]) -> Shaped[jax.Array, "..."]:
+    """Returns an array that CPUs store with the last axis contiguous, on a mesh.
+
+    XLA gives the FFT of a transposed array, followed by an inverse FFT, a layout that
+    its FFT for CPUs refuses, if the program is divided among devices.
+    """
+    if jax.typeof(values).sharding.mesh.empty or target_platform() != "cpu":
+        return jnp.asarray(values)
+    return with_layout_constraint(values, Layout(tuple(range(values.ndim))))
 
 
 def broadcast_to_steps(

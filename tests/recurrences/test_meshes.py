@@ -102,15 +102,32 @@ def check_values(row, flags, kind):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("kind", meshes.KINDS.values(), ids=meshes.KINDS)
+@pytest.mark.parametrize("spec", [meshes.ROWS, meshes.CHANNELS], ids=str)
+def test_fft_without_a_gradient_compiles(spec, kind):
+    """A layout that XLA gives the values alone made its FFT fail."""
+    dlr, (params, x, *_) = ROWS["dlr"].recurrence, with_flags(ROWS["dlr"], {})[1]
+
+    def values(params, x):
+        return dlr.apply(params, x, method="fft")
+
+    wanted = jax.jit(values)(params, x)
+    given = kind._replace(shape=(2, 2), spec=spec).evaluate(values, params, x)
+    chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["sequential", "chunked", "pallas"])
 def test_states_and_flags_that_all_devices_hold_are_sharded_as_the_rows(method):
     function, arrays = with_flags(ROWS["dlr"], FLAGS["plain"], method)
     params, x, state, weights, _ = arrays
-    one_row = {"reset": np.arange(LENGTH) % 9 == 4} if method != "chunked" else {}
-    wanted = jax.jit(function)(params, x, state, weights, one_row)
+    flags = FLAGS["flags"]
+    if method == "chunked":
+        flags = {"mask": flags["mask"]}
+    wanted = jax.jit(function)(params, x, state, weights, flags)
 
     def replicated(params, x):
-        return function(params, x, state, weights, one_row)
+        return function(params, x, state, weights, flags)
 
     given = meshes.KINDS["explicit"].evaluate(replicated, params, x)
     chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
