@@ -13,7 +13,7 @@ from scipy.fft import next_fast_len
 from ssm_jax.kernels import dft
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.kernels.sharding import row_major
+from ssm_jax.kernels.sharding import convolve_on_each_device, row_major
 from ssm_jax.types import Array, Complex, Float
 
 
@@ -45,7 +45,9 @@ class CircularConvolution(NamedTuple):
           kernel: Kernels, ``(d, k)``, float32 or float64, in which sums are formed.
         """
         # There is no FFT of bfloat16.
-        return self.convolve(u.astype(kernel.dtype), kernel).astype(u.dtype)
+        given = u.astype(kernel.dtype)
+        y = convolve_on_each_device(self.convolve, given, kernel)
+        return y.astype(u.dtype)
 
 
 def circular_convolution(size: int) -> CircularConvolution:
@@ -93,7 +95,7 @@ def _sequences(
     spectrum: Complex[Array, "*b n"], length: int
 ) -> Float[jax.Array, "*b l"]:
     """Inverse of `_spectrum`: the first ``length`` steps."""
-    z = jnp.fft.ifft(spectrum)
+    z = jnp.fft.ifft(row_major(spectrum))
     n = z.shape[-1]
     re, im = jnp.real(z), jnp.imag(z)
     cos, sin = _weights(n, re.dtype)

@@ -6,7 +6,7 @@ also works without `jax.set_mesh`; on one device, on automatic axes and on the m
 ones of `jax.shard_map`, types have no sharding, and nothing is done.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
@@ -74,14 +74,43 @@ def take(
     return table.at[index].get(mode=mode, out_sharding=wanted)
 
 
+def convolve_on_each_device(
+    convolve: Callable[[Array, Array], jax.Array],
+    u: Inexact[Array, "*b l d"],
+    kernel: Inexact[Array, "d k"],
+) -> Inexact[jax.Array, "*b l d"]:
+    """Convolves the rows and channels of each device, if they are sharded.
+
+    XLA would gather all of them for an FFT.
+
+    Args:
+      convolve: Function of sequences and of a kernel for each channel.
+      u: Sequences, ``(*b, l, d)``, whose length is not sharded.
+      kernel: Kernels, ``(d, k)``.
+    """
+    if not is_sharded(u):
+        return convolve(u, kernel)
+    kernel, sharding = reshard(kernel, u, [u.ndim - 1, None]), jax.typeof(u).sharding
+    mesh, spec = sharding.mesh, sharding.spec
+    mapped = jax.shard_map(
+        convolve,
+        mesh=mesh,
+        in_specs=(spec, PartitionSpec(spec[-1], None)),
+        out_specs=spec,
+        axis_names=set(mesh.axis_names) - set(mesh.manual_axes),
+    )
+    return mapped(u, kernel)
+
+
 def row_major(values: Shaped[Array, "..."]) -> Shaped[jax.Array, "..."]:
     """Returns an array that CPUs store with the last axis contiguous, on a mesh.
 
-    XLA gives the FFT of a transposed array, followed by an inverse FFT, a layout that
-    its FFT for CPUs refuses, if the program is divided among devices.
+    On automatic axes XLA gives the FFT of a transposed array, followed by an inverse
+    FFT, a layout that its FFT for CPUs refuses.
     """
-    if jax.typeof(values).sharding.mesh.empty or target_platform() != "cpu":
-        return jnp.asarray(values)
+    mesh = jax.typeof(values).sharding.mesh
+    if mesh.empty or not mesh.auto_axes or target_platform() != "cpu":
+        return values
     return with_layout_constraint(values, Layout(tuple(range(values.ndim))))
 
 

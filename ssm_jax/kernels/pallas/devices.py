@@ -6,7 +6,6 @@ from typing import Any
 import jax
 from jax.sharding import PartitionSpec
 
-from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.kernels.sharding import is_sharded, reshard
 from ssm_jax.types import PyTree
 
@@ -33,24 +32,17 @@ def on_each_device(
         lambda v: reshard(v, first, [*batch, *[None] * (v.ndim - len(batch))]),
         tuple(rows),
     )
-    of_first = jax.typeof(first).sharding
-    spec = PartitionSpec(*of_first.spec[: len(batch)])
-
-    def of_device(shared, rows):
-        # Operands of a kernel vary over the same axes.
-        shared, rows = match_varying_axes(shared, rows)
-        return function(shared, *rows)
+    mesh, of_first = jax.typeof(first).sharding.mesh, jax.typeof(first).sharding.spec
+    spec = PartitionSpec(*of_first[: len(batch)])
 
     mapped = jax.shard_map(
-        of_device,
-        mesh=of_first.mesh,
+        lambda shared, rows: function(shared, *rows),
+        mesh=mesh,
         in_specs=(PartitionSpec(), spec),
         out_specs=spec,
-        axis_names=_axis_names(spec),
+        # All that are not manual: an interpreted kernel updates unsharded arrays.
+        axis_names=set(mesh.axis_names) - set(mesh.manual_axes),
+        # Interpreted kernels lose the axes that their operands vary over.
+        check_vma=False,
     )
     return mapped(shared, rows)
-
-
-def _axis_names(spec):
-    entries = (entry if isinstance(entry, tuple) else (entry,) for entry in spec)
-    return {name for entry in entries for name in entry if name is not None}
