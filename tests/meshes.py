@@ -15,7 +15,7 @@ CHANNELS = P("data", None, "model")
 """Of ``(b, l, d)``: both the rows and the channels."""
 
 
-def type_errors(function: Callable[..., Any], *rows: Any, spec: P = ROWS) -> None:
+def check_types(function: Callable[..., Any], *rows: Any, spec: P = ROWS) -> None:
     """Traces a function of sharded arrays; their types need no devices.
 
     Args:

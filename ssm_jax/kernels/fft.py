@@ -251,9 +251,7 @@ def fft_solver(
     def solve(b, reset_in_scan_order, reverse):
         del reset_in_scan_order  # A convolution has no resets.
         b = jnp.flip(b, -2) if reverse else b
-        h = contain_nonfinite(
-            lambda b: convolve_on_each_device(convolve, b, kernel), b
-        )
+        h = contain_nonfinite(lambda b: convolve_on_each_device(convolve, b, kernel), b)
         return jnp.flip(h, -2) if reverse else h
 
     def convolve(b, kernel):

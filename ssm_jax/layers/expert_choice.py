@@ -98,7 +98,8 @@ class ExpertChoiceMLP(Module):
                 "sequences."
             )
         check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
-        valid = broadcast_to_steps(True if mask is None else mask, x)
+        valid = jnp.ones(x.shape[-2], bool) if mask is None else mask
+        valid = broadcast_to_steps(valid, x)
         # NaN at padding would reach the gradients of the router.
         x = jnp.where(valid[..., None], x, 0)
         n_rows, (length, d) = math.prod(x.shape[:-2]), x.shape[-2:]
