@@ -10,6 +10,7 @@ from ssm_jax.kernels.axes import join_axis, split_axis
 from ssm_jax.kernels.nonfinite import nan_where, reached
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
+from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.types import Array, Float, Steps
 
 # Length of a chunk. Within a chunk the attention matrix is formed explicitly, at a cost
@@ -146,7 +147,7 @@ def _finite(q, k, v, state, reset, bidirectional):
         before |= ~jnp.all(jnp.isfinite(state), (-2, -1))
         state = jnp.where(before[..., None, None], 0, state)
     if reset is not None:
-        reset = jnp.broadcast_to(reset, bad.shape[:-1])
+        reset = broadcast_to_steps(reset, bad)
     bad, before, reset = match_varying_axes(bad, before, reset)
 
     def later(bad, before):
@@ -173,7 +174,11 @@ def _chunked_sums(q, k, v, segment, state, bidirectional):
     q, k, v = (split_axis(values, -3, size) for values in (q, k, v))
     # Padding of the last chunk continues the last segment, so that the state is not
     # reset there. Its keys are zeros.
-    segment = split_axis(segment, -1, size, mode="edge")
+    if fill := -length % size:
+        last = (*segment.shape[:-1], fill)
+        filling = jnp.broadcast_to(segment[..., -1:], last)
+        segment = jnp.concatenate([segment, filling], -1)
+    segment = split_axis(segment, -1, size)
     attends = segment[..., :, None] == segment[..., None, :]
     if not bidirectional:
         attends &= promoted_like(jnp.tri(size, dtype=bool), attends)

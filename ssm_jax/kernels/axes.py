@@ -34,7 +34,7 @@ def pad_axis(
 
 
 def split_axis(
-    values: Shaped[Array, "..."], axis: int, size: int, **options: Any
+    values: Shaped[Array, "..."], axis: int, size: int
 ) -> Shaped[jax.Array, "..."]:
     """Splits an axis of ``l`` steps into two, the chunks and the steps of each.
 
@@ -42,13 +42,12 @@ def split_axis(
       values: The array, ``(*b, l, ...)``.
       axis: The axis.
       size: Number of steps of a chunk, ``c``.
-      options: Arguments of `jax.numpy.pad`, which pads the last chunk with zeros.
 
     Returns:
-      The chunks, ``(*b, ceil(l / c), c, ...)``.
+      The chunks, ``(*b, ceil(l / c), c, ...)``, the last padded with zeros.
     """
     axis %= values.ndim
-    values = pad_axis(values, axis, after=-values.shape[axis] % size, **options)
+    values = pad_axis(values, axis, after=-values.shape[axis] % size)
     return values.reshape(*values.shape[:axis], -1, size, *values.shape[axis + 1 :])
 
 

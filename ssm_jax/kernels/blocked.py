@@ -15,10 +15,11 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels import shift
 from ssm_jax.kernels.arguments import check_floating
-from ssm_jax.kernels.axes import split_axis
+from ssm_jax.kernels.axes import join_axis, split_axis
 from ssm_jax.kernels.nonfinite import all_finite, contain_nonfinite
 from ssm_jax.kernels.powers import LogDecay, decay_powers, n_step_decay
 from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
+from ssm_jax.kernels.sharding import is_sharded, reshard_like
 from ssm_jax.types import Array, Float, Inexact
 
 # A step costs products with all steps of its block, and a share of the block's state.
@@ -86,7 +87,8 @@ def block_convolution(
     h = _starts(log, entered.reshape(rows, -1, *entered.shape[1:]), c, n)
     mix = _mix if w_backward is not None else _mix_causal
     y = mix((within, x), (leaving, h.reshape(len(x), -1, d)))
-    return y.reshape(rows, -1, d)[:, :length].reshape(*batch, length, d)
+    y = join_axis(y.reshape(rows, -1, c, d), 1, length)
+    return y.reshape(*batch, length, d)
 
 
 @jax.jit
@@ -162,11 +164,20 @@ def _starts(log_decay, entered, c, n):
     is_complex = entered.shape[2] > modes
     if is_complex:
         entered = jax.lax.complex(entered[:, :, :modes], entered[:, :, modes:])
-    entered = _turned(entered, 1, n).reshape(*entered.shape[:2], -1)
-    of_block = jax.tree.map(jnp.ravel, n_step_decay(log_decay, c))
-    h = shift.shift_right(linear_recurrence(of_block, entered)[0])
+    entered, of_block = _turned(entered, 1, n), n_step_decay(log_decay, c)
+    if is_sharded(entered, slice(3, None)):
+        # The modes of sharded channels are no one axis.
+        h = jax.vmap(_states, (0, 2), 2)(of_block, entered)
+    else:
+        entered = entered.reshape(*entered.shape[:2], -1)
+        h = _states(jax.tree.map(jnp.ravel, of_block), entered)
     h = _turned(h.reshape(*h.shape[:2], modes, d), 1, n)
     return jnp.concatenate([jnp.real(h), jnp.imag(h)], 2) if is_complex else h
+
+
+def _states(log_decay, entered):
+    """The states before each of the inputs, ``(rows, blocks, n)``."""
+    return shift.shift_right(linear_recurrence(log_decay, entered)[0])
 
 
 def _turned(values, axis, n):
@@ -234,6 +245,9 @@ def _correlate(
     Returns:
       The sums, ``(i, j, d)``.
     """
+    if is_sharded(g, slice(1)):
+        # A slice of the blocks would be one of a few devices.
+        return jnp.sum(g[:, :, None] * v[:, None], 0)
     beside = math.gcd(len(g), _BESIDE)
 
     def step(k, totals):
@@ -253,12 +267,16 @@ def _transposed(weights):
 
 
 def _mix_backward(terms, g):
-    return tuple((_correlate(g, v), _mix((_transposed(m), g))) for m, v in terms)
+    return tuple(
+        (reshard_like(_correlate(g, v), m), reshard_like(_mix((_transposed(m), g)), v))
+        for m, v in terms
+    )
 
 
 def _correlate_backward(values, sums):
     g, v = values
-    return _mix((sums, v)), _mix((_transposed(sums), g))
+    of_g, of_v = _mix((sums, v)), _mix((_transposed(sums), g))
+    return reshard_like(of_g, g), reshard_like(of_v, v)
 
 
 _mix.defvjp(lambda *terms: (_mix(*terms), terms), _mix_backward)

@@ -14,6 +14,7 @@ from ssm_jax.kernels import dft
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.promotion import promoted_like
+from ssm_jax.kernels.sharding import convolve_on_each_device, row_major
 from ssm_jax.types import Array, Complex, Float
 
 
@@ -45,7 +46,9 @@ class CircularConvolution(NamedTuple):
           kernel: Kernels, ``(d, k)``, float32 or float64, in which sums are formed.
         """
         # There is no FFT of bfloat16.
-        return self.convolve(u.astype(kernel.dtype), kernel).astype(u.dtype)
+        given = u.astype(kernel.dtype)
+        y = convolve_on_each_device(self.convolve, given, kernel)
+        return y.astype(u.dtype)
 
 
 def circular_convolution(size: int) -> CircularConvolution:
@@ -88,14 +91,14 @@ def _spectrum(x: Float[Array, "*b l"], n: int) -> Complex[Array, "*b n"]:
     if length > n:
         high = x[..., n:]
         re, im = re - high * sin, im + high * cos
-    return jnp.fft.fft(jax.lax.complex(re, im))
+    return jnp.fft.fft(row_major(jax.lax.complex(re, im)))
 
 
 def _sequences(
     spectrum: Complex[Array, "*b n"], length: int
 ) -> Float[jax.Array, "*b l"]:
     """Inverse of `_spectrum`: the first ``length`` steps."""
-    z = jnp.fft.ifft(spectrum)
+    z = jnp.fft.ifft(row_major(spectrum))
     n = z.shape[-1]
     re, im = jnp.real(z), jnp.imag(z)
     cos, sin = _weights(n, re.dtype)

@@ -15,6 +15,7 @@ from ssm_jax.kernels.axes import join_chunks, split_axis, split_chunks
 from ssm_jax.kernels.nonfinite import contain_nonfinite
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.recurrence import match_varying_axes
+from ssm_jax.kernels.sharding import state_of_rows
 from ssm_jax.types import Array, Float, Int, Steps
 
 # Maximum length of a block; the Toeplitz matrix of a block has `length**2` entries.
@@ -204,6 +205,7 @@ def _match_axes(system, x, state):
     """Returns the arguments, the state as an array, with equal `shard_map` axes."""
     if state is None:
         state = jnp.zeros((*x.shape[:-2], *system.B.shape), system.B.dtype)
+    state = state_of_rows(state, x, per_channel=True)
     return match_varying_axes(system, x, state)
 
 

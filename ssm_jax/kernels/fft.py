@@ -21,6 +21,7 @@ from ssm_jax.kernels.fusion import materialized
 from ssm_jax.kernels.nonfinite import contain_nonfinite
 from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
+from ssm_jax.kernels.sharding import convolve_on_each_device, row_major
 from ssm_jax.types import Array, Float, Inexact
 
 Part = Literal["real", "complex"]
@@ -253,16 +254,16 @@ def fft_solver(
     def solve(b, reset_in_scan_order, reverse):
         del reset_in_scan_order  # A convolution has no resets.
         b = jnp.flip(b, -2) if reverse else b
-        h = contain_nonfinite(convolve, b)
+        h = contain_nonfinite(lambda b: convolve_on_each_device(convolve, b, kernel), b)
         return jnp.flip(h, -2) if reverse else h
 
-    def convolve(b):
+    def convolve(b, kernel):
         if not jnp.iscomplexobj(kernel) and not jnp.iscomplexobj(b):
             return circular_convolution(2 * length - 1)(b, kernel)
         size = fft_length(2 * length - 1)
-        spectrum = jnp.fft.fft(jnp.swapaxes(b, -1, -2), size)
+        spectrum = jnp.fft.fft(row_major(jnp.swapaxes(b, -1, -2)), size)
         weights = promoted_like(jnp.fft.fft(kernel, size), spectrum)
-        h = jnp.fft.ifft(spectrum * weights)
+        h = jnp.fft.ifft(row_major(spectrum * weights))
         return jnp.swapaxes(h[..., :length], -1, -2)
 
     return solve

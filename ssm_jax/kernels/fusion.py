@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.kernels.sharding import is_sharded
 from ssm_jax.types import Array, Bool, PyTree
 
 
@@ -44,11 +45,13 @@ def false_unknown_to_xla(values: PyTree) -> Bool[Array, ""] | None:
       values: Arrays, of which one element is read.
 
     Returns:
-      False; None if ``values`` have no element that is a floating-point or a complex
-      number, as the comparison needs.
+      False; None if ``values`` have no array of floating-point or complex numbers, as
+      the comparison needs, that is not sharded: all devices would need an element of
+      one of them.
     """
     for leaf in jax.tree.leaves(values):
-        if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) and jnp.size(leaf):
+        is_number = jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)
+        if is_number and jnp.size(leaf) and not is_sharded(leaf):
             number = jnp.ravel(jax.lax.stop_gradient(leaf))[0]
             # Of a number the first is False, of NaN the second.
             return (number != number) & (number == number)

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.kernels.sharding import take
+
 # 1 / (2 pi) in binary, split into six 12-bit digits. The product of two such digits is
 # exact in float32.
 _INVERSE_TWO_PI = 0x28BE60DB9391054A7F
@@ -115,4 +117,4 @@ def to_turns(phase, phase_lo):
 
 
 def _tabulated(index):
-    return jnp.asarray(_ANGLES_HI)[index], jnp.asarray(_ANGLES_LO)[index]
+    return tuple(take(jnp.asarray(each), index) for each in (_ANGLES_HI, _ANGLES_LO))

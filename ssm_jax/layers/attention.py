@@ -11,6 +11,7 @@ from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels import linear_attention
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.nonfinite import nan_where
+from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.layers.channel_mixing import InitScheme, Linear
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
@@ -120,9 +121,9 @@ class Attention(Module):
         """
         self._check(x, state, reset, mask)
         if reset is not None:
-            reset = jnp.broadcast_to(reset, x.shape[:-1])
+            reset = broadcast_to_steps(reset, x)
         if mask is not None:
-            mask = jnp.broadcast_to(mask, x.shape[:-1])
+            mask = broadcast_to_steps(mask, x)
             # NaN at padding would reach the gradient of the kernel even with weight 0.
             x = jnp.where(mask[..., None], x, 0)
         attend = functools.partial(self._attend, reset=reset, mask=mask, train=train)

@@ -8,6 +8,7 @@ from flax import linen as nn
 
 from ssm_jax.fields import Fraction
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.sharding import reshard
 from ssm_jax.layers.module import Module
 from ssm_jax.sharding.axis import first_step, n_pieces
 from ssm_jax.types import Array, Float, Key, PRNGKey
@@ -70,7 +71,8 @@ class RowDropout(Module):
         # A shared axis has size 1 in the mask, which is broadcast along it.
         shared = {axis % x.ndim for axis in self.broadcast_dims}
         n, *shape = (1 if i in shared else size for i, size in enumerate(x.shape))
-        keys = row_keys(self.make_rng("dropout"), n, first_row)
+        # Each device draws the masks of its own rows.
+        keys = reshard(row_keys(self.make_rng("dropout"), n, first_row), x, [0])
         keep, piece = 1 - self.rate, x.shape[-2]
         # Rows of features, as after a mean over the steps, have no axis of steps.
         by_step = n_pieces() > 1 and x.ndim > 2 and x.ndim - 2 not in shared

@@ -10,6 +10,7 @@ from flax import linen as nn
 from ssm_jax.fields import PositiveFloat, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.promotion import common_dtype
+from ssm_jax.kernels.sharding import broadcast_to_steps, take
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.mlp import MLP
 from ssm_jax.layers.module import Module
@@ -98,7 +99,8 @@ class ExpertChoiceMLP(Module):
                 "sequences."
             )
         check_flags("mask", mask, x.shape[:-1], x.shape[-2:-1])
-        valid = jnp.broadcast_to(True if mask is None else mask, x.shape[:-1])
+        valid = jnp.ones(x.shape[-2], bool) if mask is None else mask
+        valid = broadcast_to_steps(valid, x)
         # NaN at padding would reach the gradients of the router.
         x = jnp.where(valid[..., None], x, 0)
         n_rows, (length, d) = math.prod(x.shape[:-2]), x.shape[-2:]
@@ -118,11 +120,10 @@ class ExpertChoiceMLP(Module):
         score = jnp.where(valid[..., None], probability, -1).mT
         score, taken = jax.lax.top_k(score, int(capacities[-1]))
         # Rows with padding take fewer steps than there are slots.
-        capacity = jnp.asarray(capacities)[valid.sum(-1)]
+        capacity = take(jnp.asarray(capacities), valid.sum(-1))
         used = jnp.arange(score.shape[-1])[None, None] < capacity[:, None, None]
         used = jnp.broadcast_to(used, score.shape)
 
-        row = jnp.arange(n_rows)[:, None, None]
         experts = nn.vmap(
             MLP,
             variable_axes={"params": 0},
@@ -131,11 +132,13 @@ class ExpertChoiceMLP(Module):
             out_axes=1,
             axis_size=self.n_experts,
         )(self.d_hidden, name="experts")
-        y = experts(rows[row, taken])
+        y = experts(jax.vmap(lambda row, taken: row[taken])(rows, taken))
         y = y * jnp.where(used, score, 0).astype(y.dtype)[..., None]
-        y = jnp.zeros((n_rows, length, d), y.dtype).at[row, taken].add(y)
-
-        chosen = jnp.zeros((n_rows, length), bool).at[row, taken].max(used)
+        # By rows, which may be sharded.
+        zeros = jnp.zeros((length, d), y.dtype)
+        y = jax.vmap(lambda taken, y: zeros.at[taken].add(y))(taken, y)
+        none = jnp.zeros(length, bool)
+        chosen = jax.vmap(lambda taken, used: none.at[taken].max(used))(taken, used)
         unchosen = jnp.sum(valid & ~chosen)
         log_metric(self, "unchosen_steps", Mean(unchosen, jnp.sum(valid)))
         return y.reshape(x.shape)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.promotion import promoted_like
+from ssm_jax.kernels.sharding import take
 from ssm_jax.types import Array, Float, Int
 
 _THETA = 10_000.0
@@ -50,7 +51,7 @@ def rotate(
     angles = np.arange(first, first + length)[:, None, None] * frequencies
     cos, sin = (jnp.asarray(f(angles), x.dtype) for f in (np.cos, np.sin))
     if steps is not None:
-        cos, sin = cos[steps], sin[steps]
+        cos, sin = take(cos, steps), take(sin, steps)
     even, odd = x[..., ::2], x[..., 1::2]
     cos, sin = (promoted_like(each, even) for each in (cos, sin))
     pairs = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], -1)

@@ -11,6 +11,7 @@ from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.kernels.promotion import promoted_like
+from ssm_jax.kernels.sharding import reshard_like
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import LabelledParam
 from ssm_jax.recurrences.families.base import ParamGroup, check
@@ -95,6 +96,7 @@ class ShortConvolution(Module):
         def convolve(x, window, reset, lengths):
             if window is None:
                 window = self.initial_state(x.shape[:-2], d)
+            window = reshard_like(window, x)
             # Products and sums in the dtype of the kernel, not in that of the input.
             x = x.astype(kernel.dtype)
             y, window = _convolve(x, window, kernel, reset, lengths)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.kernels.promotion import promoted_like
+from ssm_jax.kernels.sharding import state_of_rows
 from ssm_jax.layers.softmax import Positions, local_attention
 from ssm_jax.types import Array, Bool, Float, Int
 
@@ -62,7 +63,9 @@ def attend_in_windows(
         reach = min(reach, length)
         if reset is None:
             reach = window if length > window else 0
-    cached_k, cached_v, first = cache
+    cached_k, cached_v, first = (
+        state_of_rows(leaf, finite[..., None]) for leaf in cache
+    )
     cached = jnp.isfinite(cached_k) & jnp.isfinite(cached_v)
     flags = ~jnp.concatenate([jnp.all(cached, (-2, -1)), finite], -1)
     k = jnp.concatenate([cached_k.astype(k.dtype), k], -3)

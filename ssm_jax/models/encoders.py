@@ -7,6 +7,7 @@ from flax import linen as nn
 from ssm_jax.fields import NonNegativeFloat, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
 from ssm_jax.kernels.axes import by_rows
+from ssm_jax.kernels.sharding import take
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.module import Module
 from ssm_jax.sharding.axis import first_step, n_pieces, of_pieces_before
@@ -125,9 +126,8 @@ class TokenEncoder(Module):
             )
         # Not `self.table(x)`, which takes -1 as the last token, and any token as the
         # only one of a vocabulary of 1.
-        embedded = self.table.embedding.at[x].get(
-            mode="fill", fill_value=jnp.nan, wrap_negative_indices=False
-        )
+        options = {"fill_value": jnp.nan, "wrap_negative_indices": False}
+        embedded = take(self.table.embedding, x, mode="fill", **options)
         return embedded if self.d_embedding is None else self.from_table(embedded)
 
     def attend(self, x: Activations) -> Outputs:
@@ -187,7 +187,7 @@ class PositionalEmbedding(Module):
             )
         normal = jax.nn.initializers.normal(self.std)
         table = self.param("table", normal, (self.max_length, d))
-        return x + table[_positions(length, reset, mask)]
+        return x + take(table, _positions(length, reset, mask))
 
 
 def _positions(length, reset, mask):

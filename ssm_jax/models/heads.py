@@ -6,6 +6,7 @@ from flax import linen as nn
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.promotion import common_dtype
+from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.layers.channel_mixing import InitScheme, Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
@@ -175,7 +176,7 @@ def _mean(x, mask):
     if mask is None:
         mean = sum_over_pieces(jnp.mean(x, -2))
         return mean / n_pieces() if n_pieces() > 1 else mean
-    valid = jnp.broadcast_to(mask, x.shape[:-1])[..., None]
+    valid = broadcast_to_steps(mask, x)[..., None]
     # bfloat16 has no odd numbers above 256, so that counts need a wider dtype.
     wide = common_dtype(x, jnp.float32)
     # `where` instead of a product with the mask: NaN * 0 is NaN.

@@ -1,5 +1,6 @@
 """``h_t = a_t h_{t-1} + b_t`` by the kernel of the platform that is compiled for."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.decays import Decay, InputDependentDecay
 from ssm_jax.kernels.pallas import parts
+from ssm_jax.kernels.pallas.devices import on_each_device
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.scan import Solver
 
@@ -31,11 +33,10 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
 
     if isinstance(decay, InputDependentDecay):
 
-        def solve_input_dependent(b, reset_in_scan_order, reverse):
-            a = decay.a
+        def solve_varying(_, b, a, reset_in_scan_order, reverse):
             if reset_in_scan_order is not None:
                 a = jnp.where(reset_in_scan_order[..., None], 0, a)
-            a = flat(jnp.broadcast_to(a, b.shape))
+            a = flat(a)
             h = kernel.input_dependent(
                 parts.split(a),
                 parts.split(flat(b)),
@@ -45,16 +46,21 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
             )
             return parts.join(h).reshape(b.shape)
 
+        def solve_input_dependent(b, reset_in_scan_order, reverse):
+            a = jnp.broadcast_to(decay.a, b.shape)
+            reset = _of_rows(reset_in_scan_order, b)
+            solve = partial(solve_varying, reverse=reverse)
+            return on_each_device(solve, (), (b, a, reset))
+
         return solve_input_dependent
 
-    def solve_time_invariant(b, reset_in_scan_order, reverse):
+    def solve_rows(decay, b, reset, reverse):
         length = b.shape[-2]
         steps = jnp.arange(1, kernel.block_length(length) + 1)
         hi, lo = decay.two_float()
         lo = jnp.zeros_like(hi) if lo is None else lo
-        reset = reset_in_scan_order
         if reset is not None:
-            reset = jnp.broadcast_to(reset, b.shape[:-1]).reshape(-1, length)
+            reset = reset.reshape(-1, length)
         h = kernel.time_invariant(
             (parts.split(hi[None]), parts.split(lo[None])),
             parts.split(decay.powers_of(steps)),
@@ -64,7 +70,15 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
         )
         return parts.join(h).reshape(b.shape)
 
+    def solve_time_invariant(b, reset_in_scan_order, reverse):
+        solve = partial(solve_rows, reverse=reverse)
+        return on_each_device(solve, decay, (b, _of_rows(reset_in_scan_order, b)))
+
     return solve_time_invariant
+
+
+def _of_rows(reset, b):
+    return None if reset is None else jnp.broadcast_to(reset, b.shape[:-1])
 
 
 def selective() -> Any:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.pallas import dispatch
+from ssm_jax.kernels.pallas.devices import on_each_device
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.types import Activations, Array, Float, Int, Outputs, Steps
 
@@ -39,7 +40,7 @@ def selective_scan(
     Returns:
       ``(y, last)``: outputs and the state after the last valid step.
     """
-    *batch, length, d = x.shape
+    *batch, length, _ = x.shape
     if lengths is not None:
         ends = lengths[..., None]
         valid = promoted_like(jnp.arange(length), ends) < ends
@@ -47,10 +48,18 @@ def selective_scan(
         dt = jnp.where(valid[..., None], dt, 0)
         reset = None if reset is None else reset & valid
     if reset is not None:
-        reset = jnp.broadcast_to(reset, (*batch, length)).reshape(-1, length)
+        reset = jnp.broadcast_to(reset, (*batch, length))
+    return on_each_device(_scan_rows, (rates, feedthrough), (x, dt, B, C, state, reset))
+
+
+def _scan_rows(shared, *rows):
+    x, dt, B, C, state, reset = rows
+    *batch, length, d = x.shape
     sequences = (v.reshape(-1, *v.shape[-2:]) for v in (x, dt, B, C))
     state = state.reshape(-1, *state.shape[-2:])
-    y, last = _scan((*sequences, rates, feedthrough, state), reset)
+    if reset is not None:
+        reset = reset.reshape(-1, length)
+    y, last = _scan((*sequences, *shared, state), reset)
     return y.reshape(*batch, length, d), last.reshape(*batch, *last.shape[1:])
 
 

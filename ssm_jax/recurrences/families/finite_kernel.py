@@ -13,6 +13,7 @@ from ssm_jax.kernels.fft import bidirectional_convolution, causal_convolution
 from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.promotion import promoted_like
+from ssm_jax.kernels.sharding import reshard_like
 from ssm_jax.recurrences.families.base import (
     ParamGroup,
     Params,
@@ -155,7 +156,8 @@ def convolve(
         past = x
         # Without a state, only the taps and inputs of these steps are needed.
         if state is not None:
-            past = jnp.concatenate([state.astype(x.dtype), x], -2)
+            state = reshard_like(state.astype(x.dtype), x)
+            past = jnp.concatenate([state, x], -2)
         taps = kernels(min(past.shape[-2], kernel_length))
         segment = None if reset is None else _segments(reset, past.shape[-2])
         ahead = kernel_length if bidirectional else 0

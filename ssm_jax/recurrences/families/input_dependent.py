@@ -14,6 +14,7 @@ from ssm_jax.kernels.chunks import ChunkedForm, by_chunks, chunk_size
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.recurrence import match_varying_axes
+from ssm_jax.kernels.sharding import state_of_rows
 from ssm_jax.recurrences.families.base import (
     ParamGroup,
     Params,
@@ -162,6 +163,7 @@ def apply_form(
     def run(x, state, reset, lengths):
         if state is None:
             state = jnp.broadcast_to(zeros, (*x.shape[:-2], *zeros.shape))
+        state = state_of_rows(state, x, per_channel=per_channel)
         x, state = x.astype(dtype), state.astype(state_dtype)
         # In shard_map parameters may be replicated where `x` is sharded, but all
         # operands of a scan must vary over the same axes.

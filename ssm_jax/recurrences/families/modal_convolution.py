@@ -93,7 +93,7 @@ def by_convolution(
 
     if size == x.shape[-2]:
         return _with_state(modes, convolve(x), x, state, lengths, method)
-    state = zero_state(modes, x.shape[:-2]) if state is None else state
+    state = zero_state(modes, x) if state is None else state
     return in_blocks(one_block, x, state, None, lengths, size=size, params=modes)
 
 

@@ -14,7 +14,8 @@ from ssm_jax.kernels.powers import (
     n_step_decay,
 )
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
-from ssm_jax.types import Array, Complex, Float, Inexact, Readout
+from ssm_jax.kernels.sharding import state_of_rows
+from ssm_jax.types import Activations, Array, Complex, Float, Inexact, Readout
 
 
 class SISOModes(NamedTuple):
@@ -114,10 +115,11 @@ class MIMOModes(NamedTuple):
 
 
 def zero_state(
-    modes: SISOModes | MIMOModes, batch_shape: tuple[int, ...]
+    modes: SISOModes | MIMOModes, x: Activations
 ) -> Inexact[jax.Array, "..."]:
-    """Returns the state before the first step: zeros, batch axes first."""
-    return jnp.zeros((*batch_shape, *modes.state_shape), modes.state_dtype)
+    """Returns the state before the first step of ``x``, ``(*b, l, d)``: zeros."""
+    zeros = jnp.zeros((*x.shape[:-2], *modes.state_shape), modes.state_dtype)
+    return state_of_rows(zeros, x, per_channel=isinstance(modes, SISOModes))
 
 
 def to_real_readout(modes: SISOModes) -> SISOModes:

@@ -10,6 +10,7 @@ from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.nonfinite import nan_where, reached
 from ssm_jax.kernels.recurrence import match_varying_axes
+from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.types import Array, Bool, Float, Outputs, PyTree, Steps
 
 # Inside an evaluation of which segments are isolated, its parts need not do it again.
@@ -67,8 +68,8 @@ def isolate_segments(
     steps = x.shape[:-1]
     for name, flags in (("reset", reset), ("mask", mask)):
         check_flags(name, flags, steps, steps[-1:])
-    reset = jnp.broadcast_to(reset, steps)
-    valid = None if mask is None else jnp.broadcast_to(mask, steps)[..., None]
+    reset = broadcast_to_steps(reset, x)
+    valid = None if mask is None else broadcast_to_steps(mask, x)[..., None]
     x, state, reset, valid = match_varying_axes(jnp.asarray(x), state, reset, valid)
     bad = ~jnp.isfinite(x)
     bad = bad if per_channel else jnp.any(bad, -1, keepdims=True)

@@ -16,6 +16,7 @@ from ssm_jax.kernels.nonlinear import SolverStats, nonlinear_recurrence
 from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.precision import in_float32
+from ssm_jax.kernels.sharding import broadcast_to_steps, state_of_rows
 from ssm_jax.recurrences.families.base import (
     Params,
     Recurrence,
@@ -180,7 +181,7 @@ class Nonlinear(Recurrence, abc.ABC):
             steps = _steps(position, x, reset)
             if state is None:
                 state = self.initial_state(x.shape[:-2], x.shape[-1])
-            state = state.astype(dtype)
+            state = state_of_rows(state.astype(dtype), x)
             solver = functools.partial(
                 nonlinear_recurrence,
                 decay=self.decay(params),
@@ -208,7 +209,7 @@ class Nonlinear(Recurrence, abc.ABC):
             if self.tracks_position:
                 # The position is an entry of the state, so that padding and resets
                 # treat it as they treat `h`.
-                count = jnp.broadcast_to(steps + 1, x.shape[:-1])[..., None]
+                count = broadcast_to_steps(steps + 1, x)[..., None]
                 count = state_after(count.astype(last.dtype), state[..., -1:], lengths)
                 last = jnp.concatenate([last, count], -1)
             return y, last, stats

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.promotion import promoted_like
+from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.types import (
     Activations,
@@ -102,10 +103,10 @@ def left_align(
       ``(*b, l)``. The last two are None if ``mask`` is None.
     """
     if reset is not None:
-        reset = jnp.broadcast_to(reset, x.shape[:-1])
+        reset = broadcast_to_steps(reset, x)
     if mask is None:
         return jnp.asarray(x), reset, None, None
-    mask = jnp.broadcast_to(mask, x.shape[:-1])
+    mask = broadcast_to_steps(mask, x)
     lengths = jnp.sum(mask, axis=-1)
     # Valid and padded steps each keep their order: the positions are a permutation.
     after_valid = lengths[..., None] + jnp.cumsum(~mask, -1)
@@ -140,7 +141,7 @@ def scatter_back(
     if mask is None or positions is None:
         return y
     y = _permute(y, positions, inverse=True)
-    return jnp.where(jnp.broadcast_to(mask, y.shape[:-1])[..., None], y, 0)
+    return jnp.where(broadcast_to_steps(mask, y)[..., None], y, 0)
 
 
 def last_valid(y: Outputs, mask: Steps | None) -> Float[Array, "*b 1 o"]:
@@ -155,7 +156,7 @@ def last_valid(y: Outputs, mask: Steps | None) -> Float[Array, "*b 1 o"]:
     """
     if mask is None:
         return y[..., -1:, :]
-    mask = jnp.broadcast_to(mask, y.shape[:-1])
+    mask = broadcast_to_steps(mask, y)
     steps = jnp.where(mask, jnp.arange(y.shape[-2]), -1)
     # A row without valid steps has the index -1, which would read its end.
     index = jnp.max(steps, -1)[..., None, None]

@@ -107,12 +107,16 @@ class ProjectedSums:
     ) -> Float[Array, "*b v"]:
         """Returns the representation of the sums ``u``."""
         u, (own, mapped) = u.reshape(*u.shape[:-1], -1, self.d), self._groups
-        flat = (*u.shape[:-2], -1)
+
+        def select(k):
+            return _select(u, k, -2).reshape(*u.shape[:-2], len(k) * self.d)
+
         parts = [
-            matmul_f32(_select(u, k, -2).reshape(flat), kernel)
+            matmul_f32(select(k), kernel)
             for k, kernel in zip(mapped, maps.mapped, strict=True)
         ]
-        return jnp.concatenate([_select(u, own, -2).reshape(flat), *parts], -1)
+        # An empty array of a sharded axis cannot be reshaped.
+        return jnp.concatenate([select(own), *parts] if len(own) else parts, -1)
 
     def increment(
         self,
@@ -126,15 +130,19 @@ class ProjectedSums:
         if matrix is None:
             # A matrix per row and step would be larger than this outer product.
             return self.project(maps, outer(c, s))
-        own = outer(_select(c, self._groups[0], -1), s)
         # A row vector times the matrix of its own step.
         mapped = jnp.matmul(s[..., None, :], matrix, precision="highest")[..., 0, :]
+        if not len(self._groups[0]):
+            return mapped
+        own = outer(_select(c, self._groups[0], -1), s)
         return jnp.concatenate([own, mapped], -1)
 
     def recombine(
         self, maps: ProjectionMatrices, v: Float[Array, "*b v"]
     ) -> Float[Array, "*b r"]:
         """Returns ``W u`` from the representation of ``u``."""
+        if not maps.mapped:
+            return matmul_f32(v, maps.own)
         own, mapped = jnp.split(v, [len(maps.own)], -1)
         # The projections of different decays are parts of one sum W u.
         mapped = jnp.sum(mapped.reshape(*mapped.shape[:-1], -1, self.r), -2)

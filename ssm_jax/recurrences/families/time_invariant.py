@@ -16,6 +16,7 @@ from ssm_jax.kernels.powers import check_log_decay
 from ssm_jax.kernels.precision import in_float32, project_in, read_out
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
+from ssm_jax.kernels.sharding import reshard, state_of_rows
 from ssm_jax.kernels.shift import shift_left
 from ssm_jax.kernels.solvers import GROWTH, grows
 from ssm_jax.recurrences.families.base import (
@@ -85,7 +86,7 @@ class TimeInvariant(Recurrence, abc.ABC):
                 return None
             if (longest := self.max_kernel_length) is not None:
                 return last_inputs(batch_shape, longest, d_in)
-            return zero_state(modes, batch_shape)
+            return jnp.zeros((*batch_shape, *modes.state_shape), modes.state_dtype)
 
         # Shapes and dtypes only: no parameters are drawn.
         zeros = jax.eval_shape(state)
@@ -149,12 +150,14 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
     """Evaluates left-aligned rows with ``lengths`` valid steps; None means all."""
     # Sums are formed in the dtype of the parameters, also for inputs in bfloat16.
     x = x.astype(modes.feedthrough.dtype)
+    if state is not None:
+        state = state_of_rows(state, x, per_channel=isinstance(modes, SISOModes))
     if isinstance(modes, MIMOModes):
         # The channels share the states, so that no slicing is needed to bound memory.
         size, length = _steps_of_block(modes, x, method), x.shape[-2]
         through = functools.partial(_through_states, modes, method=method)
         if size < length:
-            state = zero_state(modes, x.shape[:-2]) if state is None else state
+            state = zero_state(modes, x) if state is None else state
             options = {"size": size, "params": modes}
             y, state = in_blocks(through, x, state, reset, lengths, **options)
         else:
@@ -241,6 +244,10 @@ def _by_states(modes, x, state, reset, lengths, method):
     n_slices = -(-n // n_slice)
     # `vmap` over channels and the reshape into slices take arrays only.
     modes = modes._replace(feedthrough=None, readout=None)
+    # `vmap` takes leaves whose channels are sharded alike, and others not sharded.
+    modes = jax.tree.map(
+        lambda v: reshard(v, x, [x.ndim - 1, None] if v.ndim == 2 else [None]), modes
+    )
     own = 0 if modes.log_decay.log_abs.ndim == 2 else None
     axes = modes._replace(log_decay=own, w=0, w_backward=0, log_decay_backward=own)
     options = {"reset": reset, "lengths": lengths, "method": method}
