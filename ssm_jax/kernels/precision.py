@@ -121,7 +121,7 @@ def divided(
     Returns:
       ``(*n,)``; where ``|z|`` is less than ``2**15`` that of ``one / z``, bit for bit.
     """
-    if not isinstance(one, float):
+    if not isinstance(one, float | int):
         one = one.astype(z.dtype)
     factor = 1 / power_of_two(z)
     return scaled(one / scaled(z, factor), factor)

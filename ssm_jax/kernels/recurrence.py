@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels import costs, shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.decays import InputDependentDecay
+from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import (
     LogDecay,
@@ -19,7 +20,7 @@ from ssm_jax.kernels.powers import (
 )
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.solvers import is_time_invariant, pallas_solver, solver_of
-from ssm_jax.types import Decays, Method, State, States, Steps
+from ssm_jax.types import Decays, Dimension, Method, State, States, Steps
 
 # For `chosen_method` without sizes: the array whose costs were counted.
 _LENGTH = 4096
@@ -100,8 +101,8 @@ def chosen_method(
     a: States | Decays | LogDecay,
     *,
     platform: str | None = None,
-    length: int | None = None,
-    n_bytes: int | None = None,
+    length: Dimension | None = None,
+    n_bytes: Dimension | None = None,
 ) -> Method:
     """Returns the method that ``method="auto"`` selects.
 
@@ -112,13 +113,13 @@ def chosen_method(
       n_bytes: Number of bytes of all states. None means 32 KiB for each step.
 
     Returns:
-      ``"sequential"`` on CPUs, where it is faster than the parallel methods, and for a
-      single step, as in decoding. On other platforms the method for which
-      `ssm_jax.kernels.costs` predicts the shortest time, from the bytes and kernels of
-      compiled programs: on GPUs ``"associative"``, on TPUs ``"chunked"`` for large
-      arrays and ``"associative"`` for small ones. Never ``"pallas"``, whose kernels
-      need GPUs from Hopper on, which is not known when a program is compiled elsewhere,
-      and have not been measured on TPUs.
+      ``"sequential"`` on CPUs, where it is faster than the parallel methods, for a
+      single step, as in decoding, and for a symbolic length, as in an export. On other
+      platforms the method for which `ssm_jax.kernels.costs` predicts the shortest time,
+      from the bytes and kernels of compiled programs: on GPUs ``"associative"``, on
+      TPUs ``"chunked"`` for large arrays and ``"associative"`` for small ones. Never
+      ``"pallas"``, whose kernels need GPUs from Hopper on, which is not known when a
+      program is compiled elsewhere, and have not been measured on TPUs.
 
     Example:
       >>> chosen_method(jnp.array([0.5]), platform="tpu")
@@ -127,12 +128,14 @@ def chosen_method(
     platform = platform or target_platform()
     if length == 1 or platform == "cpu":
         return "sequential"
-    length = _LENGTH if length is None else length
+    steps: Dimension = _LENGTH if length is None else length
+    if is_symbolic(steps):
+        return "sequential"
     return costs.fastest(
         platform,
         time_invariant=is_time_invariant(a),
-        length=length,
-        n_bytes=_BYTES_PER_STEP * length if n_bytes is None else n_bytes,
+        length=steps,
+        n_bytes=_BYTES_PER_STEP * steps if n_bytes is None else n_bytes,
     )
 
 

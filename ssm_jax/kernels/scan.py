@@ -22,6 +22,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import join_axis, split_axis
 from ssm_jax.kernels.decays import Decay, InputDependentDecay
+from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.types import Array, Bool, Inexact
 
@@ -70,7 +71,7 @@ def _step_by_step(decay, multiply):
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):
         reset, b = _flags_time_first(b, reset_in_scan_order), _time_first(b)
-        if len(b) > _STRETCH_FROM:
+        if not is_symbolic(b.shape[0]) and len(b) > _STRETCH_FROM:
             h = _by_stretches(decay, step, b, reset, reverse)
         else:
             _, h = jax.lax.scan(step, jnp.zeros_like(b[0]), (reset, b), reverse=reverse)

@@ -150,7 +150,7 @@ class Recurrent(Module):
                 return last_output(y, mask), state
             # Each kernel of the layers above would compute the last operations of the
             # recurrence again. A single step is less work than a branch.
-            return (materialized(y) if y.shape[-2] > 1 else y), state
+            return (materialized(y) if y.shape[-2] != 1 else y), state
         y, state, stats = recurrence.solve(
             params, x, state, last_only=last_only, **options
         )

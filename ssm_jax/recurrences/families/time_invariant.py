@@ -182,7 +182,7 @@ def _steps_of_block(modes, x, method):
 def _chosen(modes, x, reset):
     """Returns the method that ``method="auto"`` selects."""
     length, n_modes = x.shape[-2], modes.state_shape[-1]
-    if length == 1 or reset is not None:
+    if length == 1 or (reset is not None and not plan.is_symbolic(length)):
         # The states of all channels, which a `vmap` evaluates together.
         size = modes.state_dtype.itemsize * n_modes
         n_bytes = min(size * math.prod(x.shape), 8 * STATES_AT_ONCE)
@@ -234,7 +234,10 @@ def _by_fft_if_bounded(modes, x, state, lengths):
 def _by_states(modes, x, state, reset, lengths, method):
     modes = to_real_readout(modes)
     n = modes.w.shape[-1]
-    n_slice = min(n, max(1, STATES_AT_ONCE // math.prod(x.shape)))
+    # Into how many slices the states of a symbolic length go is not known.
+    n_slice = n
+    if not plan.is_symbolic(x.shape[-2]):
+        n_slice = min(n, max(1, STATES_AT_ONCE // math.prod(x.shape)))
     n_slices = -(-n // n_slice)
     # `vmap` over channels and the reshape into slices take arrays only.
     modes = modes._replace(feedthrough=None, readout=None)
