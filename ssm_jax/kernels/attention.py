@@ -125,7 +125,8 @@ def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
         sums = jnp.einsum("...lhk,...hkv->...lhv", q, total)
     else:
         segment = jnp.zeros(q.shape[:-2], jnp.int32)
-        segment = segment if reset is None else segment + jnp.cumsum(reset, -1)
+        if reset is not None:
+            segment += promoted_like(jnp.cumsum(reset, -1), segment)
         sums, state = _chunked_sums(q, k, v, segment, state, bidirectional)
     y = sums[..., :-1] / jnp.maximum(sums[..., -1:], _NORMALIZER_MIN)
     if state is not None:

@@ -18,6 +18,7 @@ from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import join_axis, split_axis
 from ssm_jax.kernels.nonfinite import all_finite, contain_nonfinite
 from ssm_jax.kernels.powers import LogDecay, decay_powers, n_step_decay
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
 from ssm_jax.kernels.sharding import is_sharded, reshard_like
 from ssm_jax.types import Array, Float, Inexact
@@ -144,7 +145,8 @@ def _weights(log_decay, w, feedthrough, c, n):
     ``(i, j, d)`` each. A state counts as its real and its imaginary part.
     """
     power = decay_powers(log_decay, jnp.arange(c + 1))
-    left = w * power
+    dtype = common_dtype(w, power)
+    left = w[None].astype(dtype) * power.astype(dtype)
     ahead, behind = (jnp.sum(jnp.real(v), 1) for v in jnp.split(left[:c], [n], 1))
     if feedthrough is not None:
         ahead = ahead.at[0].add(feedthrough)
@@ -200,7 +202,7 @@ def _mix(*terms: _Term) -> Float[Array, "k i d"]:
       ``y``, ``(k, i, d)``; zeros where all weights are, whatever the values.
     """
     weights, values = terms[0]
-    nothing = jnp.zeros_like(weights[:, 0] * values[:, :1])
+    nothing = jnp.zeros_like(weights[None, :, 0] * values[:, :1])
     # XLA fuses nothing with a conditional. Without it, on CPUs, whatever makes weights
     # and values is evaluated anew for each of the products they are in.
     some = reduce(jnp.logical_or, (jnp.any(weights != 0) for weights, _ in terms))
@@ -225,7 +227,7 @@ def _mix_causal(*terms: _Term) -> Float[Array, "k i d"]:
 
 def _products(terms):
     products = (
-        weights[:, j] * values[:, j : j + 1]
+        weights[None, :, j] * values[:, j : j + 1]
         for weights, values in terms
         for j in range(weights.shape[1])
     )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import by_rows
-from ssm_jax.kernels.promotion import common_dtype
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.types import Array, Complex, Float, Inexact, PyTree
 
 MAX_EXPONENT = 30.0
@@ -141,6 +141,20 @@ def matmul_f32(
         return jnp.matmul(x, kernel, precision="highest")
 
     return product(x) if kernel.ndim == 1 else by_rows(product, x)
+
+
+def affine_f32(
+    x: Float[Array, "*b d"], kernel: Float[Array, "d n"], bias: Float[Array, " n"]
+) -> Float[Array, "*b n"]:
+    """Returns ``x W + b`` in full float32, on GPUs and TPUs too.
+
+    Args:
+      x: ``(*b, d)``.
+      kernel: ``W``, ``(d, n)``.
+      bias: ``b``, ``(n,)``.
+    """
+    y = matmul_f32(x, kernel)
+    return y + promoted_like(bias, y)
 
 
 def project_in(

@@ -48,4 +48,6 @@ def promoted_like(
       >>> promoted_like(jnp.ones(3), jnp.ones((2, 5, 3), jnp.complex64)).shape
       (1, 1, 3)
     """
-    return jax.lax.broadcast_to_rank(jnp.asarray(values, like.dtype), jnp.ndim(like))
+    # The dtype that JAX gives a NumPy array, float64 without `jax_enable_x64` included.
+    dtype = jnp.result_type(like)
+    return jax.lax.broadcast_to_rank(jnp.asarray(values, dtype), jnp.ndim(like))

@@ -175,7 +175,7 @@ class Attention(Module):
         if mask is not None:
             # The bias of the output projection is not zero at padding.
             y = jnp.where(mask[..., None], y, 0)
-        return RowDropout(self.dropout)(y, train=train).astype(x.dtype), last
+        return RowDropout(self.dropout)(y, train=train).astype(jnp.result_type(x)), last
 
     def _check(self, x, state, reset, mask):
         check_floating("x", x)

@@ -125,7 +125,7 @@ class ChannelMixing(Module):
     ) -> Outputs:
         """Maps ``(*b, l, d)`` to ``(*b, l, features)``."""
         check_floating("x", x)
-        dtype, x = x.dtype, gelu(x)
+        dtype, x = jnp.result_type(x), gelu(x)
         # One dropout mask for all steps: the length axis (-2) is broadcast.
         x = RowDropout(self.dropout, broadcast_dims=(-2,))(x, train=train)
         if self.kind == "linear":

@@ -101,6 +101,6 @@ class ETSMLP(Module):
                 gate = Linear(x.shape[-1], self.kernel_init, name="gate")(x)
                 y = y * jax.nn.sigmoid(gate)
             y = RowDropout(self.dropout)(y, train=train)
-            return y.astype(x.dtype), state
+            return y.astype(jnp.result_type(x)), state
 
         return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())

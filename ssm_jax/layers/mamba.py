@@ -111,7 +111,7 @@ class Mamba(Module):
             # Keeps the variance of the residual stream independent of the depth.
             scale = self.n_layers**-0.5
             out = Linear(d, use_bias=False, scale=scale, name="out")
-            return out(y * jax.nn.silu(z)).astype(x.dtype), (window, h)
+            return out(y * jax.nn.silu(z)).astype(jnp.result_type(x)), (window, h)
 
         return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())
 

@@ -3,6 +3,7 @@
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.fields import Fraction, PositiveInt
@@ -54,4 +55,4 @@ class MLP(Module):
         # `gelu` of this package can be differentiated inside `shard_map`.
         hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
         y = Linear(x.shape[-1], self.kernel_init, name="out")(hidden)
-        return RowDropout(self.dropout)(y, train=train).astype(x.dtype)
+        return RowDropout(self.dropout)(y, train=train).astype(jnp.result_type(x))

@@ -11,6 +11,7 @@ from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay, two_float_decay
 from ssm_jax.kernels.precision import bounded_exp, in_float32, sigmoid
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.recurrences.families.initializers import (
     log_damped,
     log_uniform,
@@ -53,14 +54,16 @@ def step(
             gain = gain * _polar(p["log_gain_re"], p["log_gain_im"])
         if ces.small_change:
             # The normalization of the LRU, in this variant of the code only.
-            gain = gain * jnp.sqrt(-jnp.expm1(2 * log_mu.log_abs))
+            size = jnp.sqrt(-jnp.expm1(2 * log_mu.log_abs))
+            gain = gain * size.astype(gain.dtype)
     # In two floats: over many steps the rounding of mu would add up.
     mu, mu_lo = two_float_decay(log_mu)
     x = jnp.asarray(x, log_mu.log_abs.dtype)
     state = jnp.asarray(state, mu.dtype)[..., 0]
-    h = mu * state + (mu_lo * state + x)
+    mu, mu_lo, gain = (promoted_like(v, state) for v in (mu, mu_lo, gain))
+    h = mu * state + (mu_lo * state + x.astype(state.dtype))
     # Equation 13 has sigmoid(omega), the code omega: see `shortcut`.
-    y = jnp.real(gain * h) + ces.feedthrough(p) * x
+    y = jnp.real(gain * h) + promoted_like(ces.feedthrough(p), x) * x
     return h[..., None], y.astype(dtype)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay, decay_powers
-from ssm_jax.kernels.precision import in_float32, matmul_f32
+from ssm_jax.kernels.precision import affine_f32, in_float32, matmul_f32
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.recurrences.families.running_sums import (
     ACTIVATIONS,
@@ -28,22 +28,22 @@ def step(
     fru: "FRU", params: Params, state: State, x: Float[Array, "*b d"]
 ) -> tuple[State, Float[Array, "*b o"]]:
     """One step of equation 4 of the paper; `FRU.apply` is its scan over time."""
-    phi, p, dot = ACTIVATIONS[fru.activation], in_float32(params), matmul_f32
+    phi, p = ACTIVATIONS[fru.activation], in_float32(params)
     dtype = x.dtype
     state, x = (jnp.asarray(value, p["U"].dtype) for value in (state, x))
     u, t = state[..., :-1], step_index(state[..., -1])
     # The code has one matrix W_2 for (x, g); here its rows for x are U.
-    h = dot(x, p["U"]) + p["b_2"]
+    h = affine_f32(x, p["U"], p["b_2"])
     if fru.d_feedback:
-        g = phi(dot(u, p["W_1"]) + p["b_1"])
-        h = h + dot(g, p["W_2"])
+        g = phi(affine_f32(u, p["W_1"], p["b_1"]))
+        h = h + matmul_f32(g, p["W_2"])
     # cos(2 pi (f t / T + theta)) / T, with theta in turns as in the code; the paper has
     # radians.
     cos = fru.weights(p, t)
     a = jnp.repeat(jnp.asarray(fru.decays, u.dtype), fru.d_statistic)
-    u = a * u + outer(cos, phi(h))
+    u = promoted_like(a, u) * u + outer(cos, phi(h))
     # The output passes through phi in the code; it is linear in the paper.
-    y = phi(dot(u, p["Y"]) + p["b_y"])
+    y = phi(affine_f32(u, p["Y"], p["b_y"]))
     count = jnp.asarray(t + 1, u.dtype)[..., None]
     return jnp.concatenate([u, count], -1), y.astype(dtype)
 

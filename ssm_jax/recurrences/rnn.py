@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
-from ssm_jax.kernels.precision import matmul_f32, sigmoid
+from ssm_jax.kernels.precision import affine_f32, matmul_f32, sigmoid
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.recurrences.families.nonlinear import Nonlinear, Params
 from ssm_jax.types import Array, Float, PRNGKey
@@ -67,8 +67,7 @@ class _Gated(Nonlinear):
         """Returns the input part of each gate."""
         # One product for all steps; only that with the state is sequential. Each gate
         # is an array: on CPUs a step that slices gates out of one is not vectorized.
-        gates = matmul_f32(x, params["input_kernel"])
-        gates = gates + promoted_like(params["bias"], gates)
+        gates = affine_f32(x, params["input_kernel"], params["bias"])
         return jnp.split(gates, self.n_gates, -1)
 
     @abc.abstractmethod

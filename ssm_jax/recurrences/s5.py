@@ -11,6 +11,7 @@ import numpy as np
 from ssm_jax.fields import check_fields, check_size
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.precision import bounded_exp, in_float32
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.recurrences.families.continuous import (
     Continuous,
     Discretization,
@@ -132,8 +133,9 @@ class S5(Continuous):
         drawn = jax.nn.initializers.lecun_normal()(key_b, (self.d_state, d_in))
         drawn = drawn.reshape(self.blocks, -1, d_in)
         # V^* B of each block. As B is real, one row of each conjugate pair suffices.
-        drawn = drawn.astype(V.dtype)
-        B = jnp.einsum("mk,bmd->bkd", np.conj(V), drawn, precision="highest")
+        drawn = drawn.astype(common_dtype(drawn, V))
+        V_conj = np.conj(V).astype(drawn.dtype)
+        B = jnp.einsum("mk,bmd->bkd", V_conj, drawn, precision="highest")
         params = {
             "frequency": jnp.asarray(frequency, jnp.float32),
             "log_dt": log_uniform(key_dt, frequency.shape, self.dt_min, self.dt_max),
@@ -168,7 +170,8 @@ class S5(Continuous):
         parts = draw(key, (2, d, self.d_state)).reshape(2, d, self.blocks, -1)
         if self.C_init == "lecun_normal":
             parts /= np.sqrt(d)
-        C = jnp.einsum("dbm,mk->dbk", jax.lax.complex(*parts), V, precision="highest")
+        C = jax.lax.complex(*parts)
+        C = jnp.einsum("dbm,mk->dbk", C, V.astype(C.dtype), precision="highest")
         return C.reshape(d, -1)
 
     def _outputs(self):

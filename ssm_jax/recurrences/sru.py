@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from ssm_jax.kernels.precision import in_float32, matmul_f32
+from ssm_jax.kernels.precision import affine_f32, in_float32, matmul_f32
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.recurrences.families.running_sums import (
     ACTIVATIONS,
     Letters,
@@ -18,20 +19,20 @@ def step(
     sru: "SRU", params: Params, state: State, x: Float[Array, "*b d"]
 ) -> tuple[State, Float[Array, "*b o"]]:
     """One step of the paper's equations; `SRU.apply` is its scan over time."""
-    f, p, dot = ACTIVATIONS[sru.activation], in_float32(params), matmul_f32
+    f, p = ACTIVATIONS[sru.activation], in_float32(params)
     dtype = x.dtype
     state, x = (jnp.asarray(value, p["W_x"].dtype) for value in (state, x))
-    alpha = jnp.asarray(sru.scales, x.dtype)[:, None]
-    phi = dot(x, p["W_x"]) + p["b_phi"]
+    phi = affine_f32(x, p["W_x"], p["b_phi"])
     if sru.d_feedback:
-        r = f(dot(state, p["W_r"]) + p["b_r"])
-        phi = phi + dot(r, p["W_phi"])
+        r = f(affine_f32(state, p["W_r"], p["b_r"]))
+        phi = phi + matmul_f32(r, p["W_phi"])
     # One average per scale, (k, d_statistic).
-    mu = state.reshape(*state.shape[:-1], *alpha.shape[:1], -1)
+    mu = state.reshape(*state.shape[:-1], len(sru.scales), -1)
+    alpha = promoted_like(jnp.asarray(sru.scales)[:, None], mu)
     # Weights that sum to 1: an average stays within the range of the statistic.
     mu = alpha * mu + (1 - alpha) * f(phi)[..., None, :]
     mu = mu.reshape(state.shape)
-    return mu, f(dot(mu, p["W_o"]) + p["b_o"]).astype(dtype)
+    return mu, f(affine_f32(mu, p["W_o"], p["b_o"])).astype(dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.shift import shift_right
 from ssm_jax.recurrences.families.base import Params, apply_to_valid_steps
 from ssm_jax.recurrences.families.modes import MIMOModes, SISOModes, to_real_readout
@@ -75,13 +76,16 @@ class Direction(TimeInvariant):
         def run(x, state, reset, lengths):
             mask = None
             if lengths is not None:
-                mask = jnp.arange(x.shape[-2]) < lengths[..., None]
+                ends = lengths[..., None]
+                mask = promoted_like(jnp.arange(x.shape[-2]), ends) < ends
                 # A reset on aligned padding would clear the final state.
                 reset = None if reset is None else reset & mask
             y, last = through(x, state, reset, mask)
             of_state = None
             if state is not None:
-                of_state = jnp.sum(jnp.real(weights * state), -1)
+                state = jnp.asarray(state, common_dtype(state, weights))
+                read = promoted_like(weights, state) * state
+                of_state = jnp.sum(jnp.real(read), -1)
             return shift_right(y, of_state, reset), last
 
         return apply_to_valid_steps(run, x, state, reset, mask, per_channel=True)

@@ -75,8 +75,8 @@ _RECURRENCES = (
     Fault(
         "s5_input_not_conjugated",
         "ssm_jax/recurrences/s5.py",
-        'jnp.einsum("mk,bmd->bkd", np.conj(V), drawn',
-        'jnp.einsum("mk,bmd->bkd", V, drawn',
+        "V_conj = np.conj(V)",
+        "V_conj = V",
     ),
     Fault(
         "running_sums_keep_state_behind_reset",

@@ -120,4 +120,6 @@ def test_strict_settings_refuse_what_is_promoted_here():
                 wrong + x  # pyright: ignore[reportUnusedExpression]
         y = promoted_like(bias, x) + x
         assert common_dtype(bias, x) == y.dtype == jnp.complex64
-    np.testing.assert_array_equal(y, bias + x)
+    np.testing.assert_array_equal(y, np.asarray(bias) + np.asarray(x))
+    # Of NumPy arrays the dtype that JAX gives them.
+    assert promoted_like(bias, np.ones((2, 3))).dtype == jnp.float32

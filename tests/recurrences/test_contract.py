@@ -221,6 +221,11 @@ def test_promotion_is_explicit(row):
     """Under the strictest settings of the caller the program is the same."""
     gradients, args, flags = gradients_of_all(row, "auto")
     assert_allowed_by_strict_promotion(functools.partial(gradients, **flags), *args)
+    params, low, state = args
+    if hasattr(row.recurrence, "step") and state is not None:
+        # The reference step of the paper.
+        step = functools.partial(row.recurrence.step, params)
+        assert_allowed_by_strict_promotion(step, state, low[:, 0])
 
 
 @rows(methods=(*METHODS, "pallas"), fast=(), full=EVERY_METHOD)

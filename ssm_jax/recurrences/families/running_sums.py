@@ -12,7 +12,7 @@ import numpy as np
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw, check_flags
 from ssm_jax.kernels.nonlinear import SolverStats
-from ssm_jax.kernels.precision import matmul_f32
+from ssm_jax.kernels.precision import affine_f32, matmul_f32
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.recurrences.families.nonlinear import (
@@ -169,8 +169,7 @@ class RunningSums(Nonlinear):
         """Evaluates by projections of the sums; see `ProjectedSums`."""
         named = self.named(params)
         # The input part of all steps in one product, outside of the solver.
-        own = matmul_f32(x, named.input)
-        own = own + promoted_like(named.input_bias, own)
+        own = affine_f32(x, named.input, named.input_bias)
         # Constants take the dtype of the parameters.
         c = self.weights(params, steps).astype(own.dtype)
         s, stats = self._statistics(params, own, c, h0, solver)
