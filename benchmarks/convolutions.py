@@ -12,14 +12,14 @@ from benchmarks.measurement import Row, in_turns
 from ssm_jax.recurrences import DLR, S4, Recurrence, SGConv
 from ssm_jax.types import Method
 
-LENGTHS = 1, 2, 4, 8, 15, 16, 24, 32, 33, 48, 64, 128, 256, 512, 1024, 4096, 16384
+LENGTHS = 1, 2, 4, 8, 15, 16, 32, 33, 64, 256, 512, 1024, 4096, 8192
 """Steps of the timed sequences."""
 
 MODES = 1, 2, 4, 8, 16, 64, 256
 """Modes of each channel."""
 
 # States of more modes take seconds, and the program of more blocks minutes to compile.
-_MOST_STATES = 2**26
+_MOST_STATES = 2**22
 _MOST_BLOCKS = 64
 _BLOCK = 32
 
@@ -66,7 +66,7 @@ def _recurrences(
         if length <= _BLOCK or n <= _MOST_BLOCKS:
             methods.append("chunked")
         if channels * length * n <= _MOST_STATES:
-            methods += ["sequential", "associative"]
+            methods += "sequential", "associative"
         yield "DLR", n, DLR(d_state=n), methods
     if length <= 1024:
         yield "S4", 32, S4(d_state=64), ["fft", "chunked", "sequential"]

@@ -32,6 +32,7 @@ from ssm_jax.cli import app
 from ssm_jax.kernels import LogDecay, compiling_for, costs
 from ssm_jax.recurrences import DLR, GRU
 from ssm_jax.training import environment
+from ssm_jax.types import Method
 
 RECORDS = Path(__file__).parents[1] / "experiments" / "benchmarks" / "costs.json"
 
@@ -40,6 +41,8 @@ LENGTHS = 64, 256, 1024, 4096
 
 CHANNELS = 128
 """Width of DLR, whose convolutions have as many kernels."""
+
+_CONVOLUTIONS: tuple[Method, ...] = "fft", "chunked", "associative"
 
 
 def define_flags() -> None:
@@ -105,9 +108,9 @@ def convolution_rows(device: Any, platform: str) -> Iterator[Row]:
         init = partial(dlr.init, d_in=CHANNELS)
         params = jax.eval_shape(init, jax.random.key(0))
         params = jax.tree.map(lambda leaf: placed(leaf, device), params)
-        for method in ("fft", "chunked", "associative"):
+        for method in _CONVOLUTIONS:
 
-            def outputs(params, x, dlr=dlr, method=method):
+            def outputs(params, x, dlr=dlr, method: Method = method):
                 return dlr.apply(params, x, method=method)[0]
 
             both = partial(with_gradient, outputs)

@@ -95,12 +95,18 @@ def path_of(row: Mapping[str, Any], results: Path = RESULTS) -> Path:
 def curve_of(folder: WorkDir, metric: str) -> dict[str, float]:
     """Returns a metric of the validation split by step; empty if it is not logged.
 
+    Steps at which it is not defined are left out.
+
     Args:
       folder: Work dir of the run.
       metric: The metric of its row, as ``"test accuracy"``.
     """
     name = f"validation/{metric.split()[-1]}"
-    return {str(line["step"]): line[name] for line in folder.metrics() if name in line}
+    return {
+        str(line["step"]): value
+        for line in folder.metrics()
+        if (value := line.get(name)) is not None
+    }
 
 
 def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:

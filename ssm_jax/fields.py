@@ -22,6 +22,8 @@ from typing import (
     get_type_hints,
 )
 
+import numpy as np
+
 _LINEN = ("parent", "name")  # fields that Linen adds to a module and checks
 _TINY, _MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # range of normal float32 numbers
 
@@ -165,6 +167,48 @@ def check_size(name: str, value: Any, *, minimum: int = 1) -> None:
     rule = Rule(f"of at least {minimum}", lambda n: n >= minimum)
     remedy = "it counts steps, states or channels"
     check_value(name, value, Annotated[int, rule], remedy)
+
+
+def check_indices(
+    name: str,
+    indices: np.ndarray,
+    n: int,
+    remedy: str,
+    *,
+    counts: np.ndarray | None = None,
+) -> None:
+    """Checks on the host that indices that are data select one of ``n`` rows.
+
+    A compiled function cannot raise this error: there an index out of range gives NaN.
+
+    Args:
+      name: Name of the array.
+      indices: Integers, ``(*s,)``.
+      n: Number of rows; indices are in ``[0, n)``. Negative ones do not count from the
+        end.
+      remedy: Suggestion in the error message.
+      counts: bool, ``(*s,)``, true at the indices that are checked. None means all.
+
+    Raises:
+      ValueError: An index is out of range.
+
+    Example:
+      >>> check_indices("prompts", np.array([3, -1]), 7, "bytes are from 1 on")
+      Traceback (most recent call last):
+        ...
+      ValueError: `prompts` must be from 0 to 6, got -1 at [1]; bytes are from 1 on.
+    """
+    # Usually all are in range, which takes no array of flags to see.
+    if not indices.size or (indices.min() >= 0 and indices.max() < n):
+        return
+    outside = (indices < 0) | (indices >= n)
+    places = np.argwhere(outside if counts is None else outside & counts)
+    if len(places):
+        first = places[0].tolist()
+        raise ValueError(
+            f"`{name}` must be from 0 to {n - 1}, got {indices[tuple(first)]} at "
+            f"{first}; {remedy}."
+        )
 
 
 def check_choice(name: str, value: Any, choices: Any, remedy: str) -> None:

@@ -41,6 +41,8 @@ Decays = Inexact[Array, " n"]
 Steps = Bool[Array, "*b l"]
 PRNGKey = Key[jax.Array, ""]
 PyTree = Any
+# An integer, or a dimension of `jax.export.symbolic_shape`, which acts as one.
+Dimension = Any
 
 __all__ = [
     "Activations",
@@ -48,6 +50,7 @@ __all__ = [
     "Bool",
     "Complex",
     "Decays",
+    "Dimension",
     "Eigenvalues",
     "Float",
     "Inexact",

@@ -1,10 +1,10 @@
-"""Counts the programs that are compiled in a block."""
+"""Programs: how many are compiled in a block, and what they are traced under."""
 
 import collections
 import contextlib
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 
@@ -33,3 +33,26 @@ def compilations() -> Iterator[collections.Counter[str]]:
             yield counts
     finally:
         logger.removeFilter(count)
+
+
+@contextlib.contextmanager
+def strict_promotion() -> Iterator[None]:
+    """Sets ``jax_numpy_dtype_promotion="strict"`` and ``jax_numpy_rank_promotion``."""
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
+def assert_allowed_by_strict_promotion(function: Callable, *args: object) -> None:
+    """Checks that a program promotes explicitly, so that settings do not change it.
+
+    It is traced with and without `strict_promotion`, and must be the same.
+    """
+
+    def program():
+        # A new function, as one that was traced is not traced again.
+        text = str(jax.make_jaxpr(lambda *args: function(*args))(*args))
+        return re.sub(r"0x[0-9a-f]+", "", text)
+
+    with strict_promotion():
+        strict = program()
+    assert strict == program()

@@ -10,7 +10,7 @@ import numpy as np
 from ssm_jax import plots
 from ssm_jax.cli.tables import markdown
 from ssm_jax.config import Config
-from ssm_jax.tasks.base import Batch
+from ssm_jax.tasks.base import Batch, rows_of_batch
 from ssm_jax.training.checkpointing.leaves import named_leaves
 from ssm_jax.training.lock import check_one_process
 from ssm_jax.training.start import build_parts, first_state
@@ -44,7 +44,7 @@ def dry_run(config: Config, picture: str | None = None) -> str:
             f"{picture} for {type(task).__name__}; only vectors have a picture."
         )
     run, state = first_state(model, task, optimizer, training, new=True)
-    batch = task.batch("train", 0, training.batch_size, training.seed)
+    batch = rows_of_batch(task, "train", 0, training.batch_size, training.seed)
     parameters = _parameters(state.params)
     placed = parallel.place(state)
     began = time.perf_counter()

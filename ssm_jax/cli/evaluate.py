@@ -14,8 +14,10 @@ the split; `ssm_jax.evaluation.predictions` describes the arrays.
 
 ``--mode=length_extension`` measures a language model at each window length of
 ``--lengths``, on an equal share of each document of the split. Memory does not grow
-with the lengths or the text. The rows are written to ``length_extension.jsonl``, which
-`ssm_jax.cli.report` draws and tabulates.
+with the lengths or the text. A standard error needs two documents as long as the
+longest window, and a classification also two lengths from the training length on: the
+field ``missing`` says what could not be computed, and which flag helps. The rows are
+written to ``length_extension.jsonl``, which `ssm_jax.cli.report` draws and tabulates.
 """
 
 import json
@@ -51,7 +53,11 @@ def define_flags() -> None:
         "Window lengths in tokens.",
     )
     flags.DEFINE_integer(
-        "max_tokens", 2**19, "Maximum number of tokens evaluated at each length.", 1
+        "max_tokens",
+        None,
+        "Maximum number of tokens evaluated at each length (default: 2**19, and at "
+        "least 8 windows of the maximum length).",
+        1,
     )
 
 

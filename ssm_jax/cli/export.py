@@ -1,11 +1,15 @@
-"""Exports the model of a run as StableHLO, which runs with JAX alone.
+"""Exports the model of a run as StableHLO, which runs with JAX and flatbuffers alone.
 
     ssm-jax export --workdir=runs/digits --output=exported
 
 The directory holds the forward pass and, for a language model, the decoding step, both
-for any batch size, and the parameters. The docstring of `ssm_jax.interop.stablehlo`
-shows how to load and call them without this package.
+for any batch size, the parameters, and ``export.json``, which says how inputs are made.
+The forward pass takes any length, if the model allows it, or that of ``--length``, for
+which it may have faster methods. The docstring of `ssm_jax.interop.stablehlo`
+shows how to load and call the programs without this package.
 """
+
+import json
 
 from absl import flags
 
@@ -22,7 +26,7 @@ def define_flags() -> None:
     flags.DEFINE_string("output", None, "Directory for the files.", required=True)
     platforms = ",".join(PLATFORMS)
     flags.DEFINE_list("platforms", platforms, "Some of cpu, cuda, rocm and tpu.")
-    flags.DEFINE_integer("length", None, "Steps of a sequence (default: the task's).")
+    flags.DEFINE_integer("length", None, "Steps of a sequence (default: any).")
     define_data("Directory of the data, if it has moved.")
     define_packages()
 
@@ -37,6 +41,8 @@ def main(argv):
         packages=named_packages(),
         allow_changed_data=values.allow_changed_data,
     )
+    # A task of the user's own need not have it.
+    describe = getattr(restored.task, "preprocessing", None)
     files = export_model(
         restored.model,
         restored.variables,
@@ -44,6 +50,15 @@ def main(argv):
         values.output,
         length=values.length,
         platforms=values.platforms,
+        preprocessing=None if describe is None else describe(),
     )
     for file in files:
         print(f"{file} ({file.stat().st_size:,} bytes)")
+    about = json.loads(files[-1].read_text(encoding="utf-8"))
+    if about["length"] is None:
+        print("length: any, step by step; --length=N takes N steps, and may be faster")
+    else:
+        print(f"length: {about['length']}, because {about['length_reason']}")
+    print(
+        f"loads with versions of JAX until {about['loads_until']} (JAX {about['jax']})"
+    )

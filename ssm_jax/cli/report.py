@@ -85,6 +85,11 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
             f"{', '.join(METRICS)}, got {', '.join(evaluation) or 'none'}; run again "
             f"`ssm-jax evaluate --workdir={folder.path}`."
         )
+    if evaluation[metric] is None:
+        raise ValueError(
+            f"`{folder.path / 'evaluation.json'}` must hold a number as {metric}, got "
+            "null, which is what is not defined or not finite; leave the run out."
+        )
     run = folder.read("run.json") or {}
     # The date of the evaluation: a run may have been trained days before.
     written = (folder.path / "evaluation.json").stat().st_mtime

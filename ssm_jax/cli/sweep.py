@@ -145,7 +145,13 @@ def do(cell: Cell, allow_changed_data: bool = False) -> Row:
     row = report.row_of(work)
     name = f"validation/{row['metric'].split()[-1]}"
     lines = {line["step"]: line for line in work.metrics() if name in line}
-    return {**row, "validation": lines[row["best_step"]][name]}
+    validation = lines[row["best_step"]][name]
+    if validation is None:
+        raise ValueError(
+            f"`{name}` of {cell.workdir} must be a number, got null at step "
+            f"{row['best_step']}; leave out the values of that run."
+        )
+    return {**row, "validation": validation}
 
 
 def sweep_figure(results: Sequence[sweep_table.Result]) -> Figure | None:

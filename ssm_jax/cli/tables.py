@@ -1,7 +1,6 @@
 """Markdown tables of runs."""
 
 import itertools
-import math
 import re
 import statistics
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from ssm_jax.cli.summary import (
 )
 from ssm_jax.evaluation import loss_interval
 from ssm_jax.evaluation.run import CARRIED, WAYS
+from ssm_jax.training import losses
 
 COLUMNS = (
     "experiment", "metric", "ours", "error", "baseline", "seeds", "theirs", "steps",
@@ -167,7 +167,9 @@ def perplexity(rows: Sequence[Row]) -> str:
     Args:
       rows: Rows of one length, a seed each; "" for none.
     """
-    return f"{math.exp(statistics.mean(r['loss'] for r in rows)):.4g}" if rows else ""
+    if not rows:
+        return ""
+    return f"{losses.perplexity(statistics.mean(r['loss'] for r in rows)):.4g}"
 
 
 def _interval(rows):
@@ -177,8 +179,10 @@ def _interval(rows):
     of_documents = zip(*(row["loss_by_document"] for row in rows), strict=True)
     # Seeds are averaged per document first: the interval is over documents, whose
     # losses are independent.
-    ends = loss_interval([statistics.mean(losses) for losses in of_documents])
-    return "" if ends is None else " to ".join(f"{math.exp(end):.4g}" for end in ends)
+    ends = loss_interval([statistics.mean(of_one) for of_one in of_documents])
+    if ends is None:
+        return ""
+    return " to ".join(f"{losses.perplexity(end):.4g}" for end in ends)
 
 
 def _text(corpus):

@@ -1,15 +1,17 @@
 """Trivial baselines: predictions that do not depend on the input."""
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
 
 from ssm_jax.metrics import R2, BalancedAccuracy, ClassMean, MacroF1, Mean
-from ssm_jax.tasks.base import Batch, Split, Task, n_batches
+from ssm_jax.tasks.base import Batch, Split, Task, n_batches, rows_of_batch
 from ssm_jax.training.evaluate import n_evaluated, total
 from ssm_jax.training.losses import metrics
+from ssm_jax.training.measure import recorded
 
 TRAIN_STEPS = 2**26
 """Maximum number of sequence steps of the train split that a baseline is fitted to."""
@@ -40,8 +42,8 @@ def trivial_baseline(
 
     Returns:
       A dict with ``name`` (``"majority class"``, ``"unigram"`` or ``"mean"``), the
-      metrics of the task, ``n_train``, the number of training targets counted, and
-      ``n_examples``, the number of examples evaluated.
+      metrics of the task, None for those that are not defined, ``n_train``, the number
+      of training targets counted, and ``n_examples``, the number of examples evaluated.
 
     Raises:
       ValueError: The split is endless and ``limit`` is None.
@@ -53,13 +55,13 @@ def trivial_baseline(
       ('majority class', 0.1, 300)
     """
     count = n_evaluated(task, split, batch_size, limit)
-    evaluated = (task.batch(split, i, batch_size, seed) for i in range(count))
+    evaluated = (rows_of_batch(task, split, i, batch_size, seed) for i in range(count))
     fit = _fit_mean if task.spec.targets == "regression" else _fit_frequencies
     found, n_train, n_examples = fit(task, _train_batches(task, seed), evaluated)
     name = "majority class" if "accuracy" in found else "mean"
     return {
         "name": "unigram" if task.spec.language else name,
-        **metrics(found, language=task.spec.language),
+        **recorded(metrics(found, language=task.spec.language), "baseline"),
         "n_train": n_train,
         "n_examples": n_examples,
     }
@@ -80,7 +82,7 @@ def _train_batches(task: Task, seed: int) -> Iterator[Batch]:
     batch_size = n // count
     available = n_batches(task, "train", batch_size)
     count = count if available is None else min(count, available)
-    return (task.batch("train", i, batch_size, seed) for i in range(count))
+    return (rows_of_batch(task, "train", i, batch_size, seed) for i in range(count))
 
 
 def _fit_frequencies(task, train, evaluated):
@@ -107,8 +109,8 @@ def _fit_frequencies(task, train, evaluated):
         "accuracy": Mean(float(evaluated_counts[majority]), n),
     }
     if n_classes == 2:
-        # All scores are equal.
-        found["auc"] = Mean(0.5)
+        # All scores are equal. One class has no curve.
+        found["auc"] = Mean(0.5 if evaluated_counts.all() else math.nan)
     if task.spec.class_weight == "balanced":
         confusion = np.zeros((n_classes, n_classes))
         confusion[:, majority] = evaluated_counts

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from ssm_jax.evaluation.restore import Restored
-from ssm_jax.tasks.base import Split, n_batches
+from ssm_jax.tasks.base import Split, n_batches, rows_of_batch
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.types import Array, Float
 
@@ -36,7 +36,7 @@ def forecasts(restored: Restored, split: Split) -> dict[str, np.ndarray]:
     parts = []
     for index in range(n_batches(task, split, size) or 0):
         request = split, index, size, 0
-        batch = task.batch(*request)
+        batch = rows_of_batch(task, *request)
         predicted = np.asarray(apply(batch.inputs))
         found = {
             "target": task.in_units(batch.targets, *request),

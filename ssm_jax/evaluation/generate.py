@@ -18,13 +18,18 @@ from ssm_jax.fields import (
     Rule,
     Seed,
     check_fields,
+    check_indices,
     check_value,
 )
-from ssm_jax.models.decoding import decodes, stateless
+from ssm_jax.models.decoding import decodes, stateless, vocabulary_of
 from ssm_jax.types import Array, Float, Int, PRNGKey, PyTree
 
 # Prompts are padded to a multiple of this, so that few lengths are compiled.
 _MULTIPLE = 64
+
+# A sampled "token" where the logits are NaN: a compiled function cannot raise an error,
+# and the argmax of NaN would be token 0 for ever.
+_NO_TOKEN = -1
 
 BLOCK_SIZE = 64
 """Number of tokens that one compiled call samples, if not told otherwise."""
@@ -118,7 +123,8 @@ def generate(
     Args:
       model: Model that predicts the next token at each step.
       variables: Parameters and other variables of the model.
-      prompts: Tokens, one sequence per row, of any lengths from 1.
+      prompts: Tokens, one sequence per row, of any lengths from 1, in
+        ``[0, vocabulary)``; those of a text are given by the ``encode`` of its task.
       sampling: Sampling method. None means ``Sampling()``.
       seed: Seed of the sampling; the tokens of row ``r`` do not depend on other rows.
       state: State before the prompts, one row per prompt. None means the initial state
@@ -133,9 +139,12 @@ def generate(
       continue from.
 
     Raises:
-      ValueError: A prompt is empty, ``seed`` is not in [0, 2**32), ``n_drawn`` is
-        negative, ``block_size`` is not positive, or ``model`` has a layer without a
-        state, or positional embeddings, so that a token has no context.
+      ValueError: A prompt is empty, or has a token that is no integer in
+        ``[0, vocabulary)``; ``seed`` is not in [0, 2**32), ``n_drawn`` is negative,
+        ``block_size`` is not positive, or ``model`` has a layer without a state, or
+        positional embeddings, so that a token has no context, or predicts more tokens
+        than it accepts; or, at a token, logits have no finite maximum, so that there is
+        nothing to sample.
     """
     sampling = sampling or Sampling()
     _check_decodes(model)
@@ -150,13 +159,15 @@ def generate(
         )
     width = -(-lengths.max() // _MULTIPLE) * _MULTIPLE
     inputs = np.zeros((len(prompts), width), np.int32)
-    for row, prompt in zip(inputs, prompts, strict=True):
-        row[: len(prompt)] = prompt
+    n_tokens = _n_tokens(model, variables, len(prompts))
+    for row, (number, prompt) in zip(inputs, enumerate(prompts), strict=True):
+        row[: len(prompt)] = _checked(f"prompts[{number}]", prompt, n_tokens)
     tokens, state = _prefill(
         model, sampling, variables, inputs, lengths, state, seed, n_drawn
     )
     n_drawn += 1
-    yield GenerationState(np.asarray(tokens), lambda state=state: state, n_drawn)
+    drawn = _drawn(tokens, n_drawn)
+    yield GenerationState(drawn, lambda state=state: state, n_drawn)
     sample_block = partial(_sample_block, model, sampling, block_size, variables)
     while True:
         # `before` precedes `tokens`, so a continuation evaluates `tokens` first.
@@ -168,7 +179,7 @@ def generate(
             n_drawn += 1
             # Only the states between blocks are stored.
             state_before = partial(_state_after, model, variables, block[:k], before)
-            yield GenerationState(block[k], state_before, n_drawn)
+            yield GenerationState(_drawn(block[k], n_drawn), state_before, n_drawn)
 
 
 @lru_cache(maxsize=8)
@@ -188,6 +199,46 @@ def _check_decodes(model):
         "recurrences, `Attention(kind='linear')` and `RotaryAttention(window=...)` "
         "have one."
     )
+
+
+def _n_tokens(model, variables, n_rows):
+    """Number of tokens that a model accepts, at least as many as it predicts."""
+    tokens = jax.ShapeDtypeStruct((n_rows, 1), jnp.int32)
+    logits, _ = jax.eval_shape(model.apply, variables, tokens)
+    predicted = logits.shape[-1]
+    accepted = vocabulary_of(model)
+    if accepted is not None and predicted > accepted:
+        raise ValueError(
+            f"`model` must accept all tokens that it predicts, got {predicted} of the "
+            f"head for a vocabulary of {accepted}; give both the same number."
+        )
+    return accepted or predicted
+
+
+def _checked(name, prompt, n_tokens):
+    """A prompt as an array of tokens."""
+    tokens = np.asarray(prompt)
+    if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
+        raise ValueError(
+            f"`{name}` must be a sequence of integers, got {tokens.dtype} "
+            f"{tokens.shape}; the `encode` of a text's task makes one."
+        )
+    check_indices(
+        name, tokens, n_tokens, "the `encode` of a text's task gives its tokens"
+    )
+    return tokens
+
+
+def _drawn(tokens, n_drawn):
+    """Tokens on the host, after a check of the rows that had none to sample."""
+    tokens = np.asarray(tokens)
+    if (tokens == _NO_TOKEN).any():
+        row = int(np.argmax(tokens == _NO_TOKEN))
+        raise ValueError(
+            f"`variables` must give logits with a finite maximum, got others for token "
+            f"{n_drawn} of row {row}; look for parameters or a `state` that are NaN."
+        )
+    return tokens
 
 
 # Models are hashable, so that each is compiled once.
@@ -210,7 +261,8 @@ def decode_step(
     Args:
       model: Model that predicts the next token at each step.
       variables: Parameters and other variables of the model.
-      tokens: The last token of each row.
+      tokens: The last token of each row. One that is not in ``[0, vocabulary)`` makes
+        the logits of its row NaN.
       state: State before it, ``(b, ...)`` leaves.
 
     Returns:
@@ -254,4 +306,5 @@ def _sample(sampling, seed, logits, count):
     # calls nor on the other rows.
     key = jax.random.fold_in(jax.random.key(seed), count)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(logits)))
-    return jax.vmap(sampling.draw)(keys, logits).astype(jnp.int32)
+    tokens = jax.vmap(sampling.draw)(keys, logits).astype(jnp.int32)
+    return jnp.where(jnp.isfinite(jnp.max(logits, -1)), tokens, _NO_TOKEN)

@@ -6,7 +6,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax.core import meta
 
 from ssm_jax.evaluation.kernels import modal_kernels
@@ -15,7 +14,8 @@ from ssm_jax.files import write_arrays
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.recurrences import MIMOModes, TimeInvariant
-from ssm_jax.tasks.base import Split, n_batches
+from ssm_jax.tasks.base import Split, n_batches, rows_of_batch
+from ssm_jax.training.losses import cross_entropy
 
 _CHANNELS = 4
 _BLOCK = 16  # Channels whose kernels are computed at once.
@@ -93,7 +93,7 @@ def _examples(restored, split):
         _predicted(
             functools.partial(predict, restored.variables),
             task.spec,
-            task.batch(split, index, rows, restored.training.seed),
+            rows_of_batch(task, split, index, rows, restored.training.seed),
         )
         for index in range(min(wanted, available))
     ]
@@ -116,7 +116,7 @@ def _predicted(predict, spec, batch):
     targets = jnp.asarray(batch.targets)
     if spec.targets == "classification":
         # Of the logits: a probability that underflows would have no finite loss.
-        losses = optax.softmax_cross_entropy_with_integer_labels(predictions, targets)
+        losses = cross_entropy(predictions, targets)
         # Probabilities of a whole vocabulary at every step would fill the disk.
         predictions = jnp.exp(-losses) if spec.language else jax.nn.softmax(predictions)
     else:

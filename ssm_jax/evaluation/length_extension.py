@@ -16,12 +16,13 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import linen as nn
 from scipy import stats
 
 from ssm_jax.evaluation.spans import spread_spans
-from ssm_jax.fields import PositiveInt, Seed, check_value
+from ssm_jax.fields import PositiveInt, Seed, check_indices, check_value
+from ssm_jax.models.decoding import vocabulary_of
+from ssm_jax.training.losses import cross_entropy, perplexity
 from ssm_jax.types import Array, Float, Integer, PyTree
 
 WindowState = Literal["zero", "carry"]
@@ -70,8 +71,7 @@ class LossAtLength:
     @property
     def perplexity(self) -> float:
         """``exp(loss)``; infinite if that overflows."""
-        # `math.exp` raises OverflowError above 709.
-        return math.exp(self.loss) if self.loss < 700 else math.inf
+        return perplexity(self.loss)
 
 
 def loss_interval(
@@ -117,7 +117,7 @@ def losses_by_length(
     Args:
       model: Causal model that predicts the next token at each step.
       variables: Parameters and other variables of the model.
-      text: Tokens, ``(n,)``.
+      text: Tokens, ``(n,)``, in ``[0, vocabulary)``.
       lengths: Window lengths in steps; each must divide the maximum.
       edges: Start of each document in the text and end of the last one, ``(e,)``;
         `spread_spans` distributes windows over them. None means a single document.
@@ -135,23 +135,20 @@ def losses_by_length(
       The loss at each length, as soon as it is measured.
 
     Raises:
-      ValueError: ``lengths`` is empty, or a length does not fit.
+      ValueError: ``lengths`` is empty, a length does not fit, or a token is not in the
+        vocabulary of the model.
+      FloatingPointError: The loss of a window is NaN.
 
     References:
       Wang, `LongSSM: On the Length Extension of State-space Models in Language
       Modelling <https://arxiv.org/abs/2406.02080>`_, 2024, sections 2 and 4
     """
     check_value("seed", seed, Seed)
-    check_value("lengths", tuple(lengths), tuple[PositiveInt, ...], "16 is one")
-    if not lengths:
-        raise ValueError("`lengths` must hold a length, got none; 16 is one.")
+    check_lengths(lengths)
     longest = max(lengths)
-    if any(longest % length for length in lengths):
-        raise ValueError(
-            f"`lengths` must be positive and divide the maximum, got {list(lengths)}; "
-            "powers of 2 do."
-        )
     text = np.asarray(text)
+    if (n_tokens := vocabulary_of(model)) is not None:
+        check_indices("text", text, n_tokens, "the task of the model encodes texts")
     # The last token is only a target.
     edges = np.array([0, len(text) - 1]) if edges is None else edges
     # Chosen by the maximum length, so that all lengths use the same tokens.
@@ -165,14 +162,33 @@ def losses_by_length(
         losses = _losses(model, variables, text, length, shuffled, window_state)
         # The inverse permutation restores the order of the text.
         windows = losses.reshape(-1)[np.argsort(indices)]
+        # Comparisons of NaN are false: `classify_extension` would see no increase.
+        if n_nan := np.isnan(windows).sum():
+            raise FloatingPointError(
+                f"`loss` must be of predictions that are numbers, got NaN for {n_nan} "
+                f"of {len(windows)} windows of {length} tokens; evaluate another "
+                "checkpoint of the run."
+            )
         yield LossAtLength(length, windows, len(spans.starts))
+
+
+def check_lengths(lengths: Sequence[int]) -> None:
+    """Raises ValueError unless there are lengths, which divide the maximum."""
+    check_value("lengths", tuple(lengths), tuple[PositiveInt, ...], "16 is one")
+    if not lengths:
+        raise ValueError("`lengths` must hold a length, got none; 16 is one.")
+    if any(max(lengths) % length for length in lengths):
+        raise ValueError(
+            f"`lengths` must be positive and divide the maximum, got {list(lengths)}; "
+            "powers of 2 do."
+        )
 
 
 @partial(jax.jit, static_argnums=0)
 def _step(model, variables, inputs, targets, state):
     """Sum of the losses of a piece for each row, and the final states."""
     logits, state = model.apply(variables, inputs, state)
-    loss = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+    loss = cross_entropy(logits, targets)
     return jnp.sum(loss, -1), state
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import optax
 
 from ssm_jax.evaluation.restore import Restored
-from ssm_jax.tasks.base import Split, Task
+from ssm_jax.tasks.base import Split, Task, rows_of_batch
 from ssm_jax.tasks.order import contiguous_indices, shuffled_indices
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
@@ -65,7 +65,7 @@ def predictions(
     carry = parallel.place_carry(carried_in_evaluation(restored.model, training))
     parts = []
     for index in range(n_evaluated(task, split, size, limit)):
-        batch = task.batch(split, index, size, training.seed)
+        batch = rows_of_batch(task, split, index, size, training.seed)
         found, carry = step(params, variables, parallel.split(batch, task.spec), carry)
         found = jax.device_get(parallel.merge(found))
         request = split, index, size, training.seed

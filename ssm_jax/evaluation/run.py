@@ -18,6 +18,7 @@ from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.length_extension import (
     LossAtLength,
     Order,
+    check_lengths,
     classify_extension,
     loss_interval,
     losses_by_length,
@@ -25,13 +26,14 @@ from ssm_jax.evaluation.length_extension import (
 from ssm_jax.evaluation.length_extension import WindowState as LengthStart
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import restore
+from ssm_jax.evaluation.spans import merged_documents
 from ssm_jax.files import write_arrays, write_text
 from ssm_jax.tasks.base import Split
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.evaluate import evaluate
 from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.measure import carried_in_evaluation
+from ssm_jax.training.measure import carried_in_evaluation, recorded
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec
 from ssm_jax.training.stopping import last_step
@@ -39,6 +41,10 @@ from ssm_jax.training.workdir import WorkDir
 
 LENGTHS_FILE = "length_extension.jsonl"
 FORECAST_FILE = "forecast.npz"
+
+# Windows of the maximum length that are evaluated by default, each of another document
+# if there are as many.
+_WINDOWS = 8
 
 # From zero states the loss does not depend on the order of the windows. With states
 # carried over in the order of the text it does not depend on their length.
@@ -78,7 +84,8 @@ def evaluate_run(
         see `predictions`. None means none.
 
     Returns:
-      The metrics with ``step`` and ``split``; ``logged_step``, the last step that the
+      The metrics, None for those that are not defined (see `recorded`), with ``step``
+      and ``split``; ``logged_step``, the last step that the
       run had logged; ``baseline``, the result of `trivial_baseline` on the same
       batches; for text ``corpus``, the result of `corpus`; for a forecast ``forecast``,
       that of `forecast_errors`; and ``changed_data``, True if the data are others than
@@ -89,6 +96,8 @@ def evaluate_run(
       CheckpointError: The checkpoint does not exist or is corrupt.
       ValueError: ``which`` is not valid, predictions of the train split are asked for,
         the data changed, or there are several processes.
+      FloatingPointError: Predictions are NaN; the error names the metrics and the
+        number of targets.
     """
     check_one_process()
     work = WorkDir(workdir)
@@ -136,7 +145,7 @@ def evaluate_run(
         seed=training.seed,
     )
     result = {"split": split, "step": restored.step, "logged_step": logged}
-    result |= {**measured, "baseline": baseline}
+    result |= {**recorded(measured, split), "baseline": baseline}
     if restored.changed_data:
         result["changed_data"] = True
     if isinstance(task, TextFolder):
@@ -162,7 +171,7 @@ def evaluate_lengths(
     *,
     which: Literal["best", "latest"] | int = "best",
     split: Split = "validation",
-    max_tokens: int = 2**19,
+    max_tokens: int | None = None,
     data_dir: str | None = None,
     packages: Collection[str] = (),
     allow_changed_data: bool = False,
@@ -182,7 +191,8 @@ def evaluate_lengths(
       which: The checkpoint; see `restore`.
       split: Split of the text.
       max_tokens: Maximum number of tokens evaluated at each length; at least one window
-        of the maximum length is evaluated.
+        of the maximum length is evaluated. None means 2**19, and at least 8 windows of
+        the maximum length, so that a standard error has several documents.
       data_dir: Data directory of the text, if it has moved since the run.
       packages: Packages whose classes the run may name; see `restore`.
       allow_changed_data: Whether the data may have changed; see `restore`.
@@ -197,6 +207,10 @@ def evaluate_lengths(
         `classify_extension` for windows from zero states, None for the others;
       - ``corpus``, the result of `corpus`, with ``tokens_read`` and
         ``documents_read``; short documents are merged as in `spread_spans`;
+      - ``documents_merged``, whether short documents were merged, so that one of
+        ``documents_read`` is several files;
+      - ``missing``, a list of sentences: which fields are None, why, and which argument
+        gives them a value; each is logged as a warning too;
       - ``logged_step``, the last step that the run had logged.
 
       For a single document ``error``, ``interval`` and ``extends`` are None.
@@ -204,6 +218,7 @@ def evaluate_lengths(
     Raises:
       ValueError: The run is not of a language model, a length does not fit, the data
         changed, or there are several processes.
+      FloatingPointError: The loss of a window is NaN.
     """
     check_one_process()
     work = WorkDir(workdir)
@@ -218,6 +233,16 @@ def evaluate_lengths(
     task, trained = restored.text, restored.text.length
     writable = work.may_write()
     text, known = task.text(split), corpus(task, split)
+    edges = task.documents(split)
+    check_lengths(lengths)
+    n_groups = len(merged_documents(edges, max(lengths))) - 1
+    if max_tokens is None:
+        max_tokens = max(2**19, _WINDOWS * max(lengths))
+    missing = _missing(
+        lengths, trained, max_tokens, n_groups=n_groups, n_files=len(edges) - 1
+    )
+    for sentence in missing:
+        logging.warning("%s", sentence)
     rows = []
     for start, order in WAYS:
         found = []
@@ -226,7 +251,7 @@ def evaluate_lengths(
             restored.variables,
             text,
             lengths[-1:] if (start, order) == CARRIED else lengths,
-            edges=task.documents(split),
+            edges=edges,
             max_tokens=max_tokens,
             window_state=start,
             order=order,
@@ -237,6 +262,8 @@ def evaluate_lengths(
         of_all = {
             "trained": trained,
             "extends": _extends(found, trained) if start == "zero" else None,
+            "documents_merged": n_groups < len(edges) - 1,
+            "missing": missing,
             "logged_step": logged,
         }
         rows += [way | _row(each, known) | of_all for each in found]
@@ -258,6 +285,37 @@ def _logged_if_not_written(work: WorkDir, result: object) -> Iterator[None]:
         raise
 
 
+def _missing(
+    lengths: Sequence[int],
+    trained: int,
+    max_tokens: int,
+    *,
+    n_groups: int,
+    n_files: int,
+) -> list[str]:
+    """What rows of an evaluation by length do not have, why, and the way out."""
+    longest, found = max(lengths), []
+    if n_groups < 2:
+        files = "one document" if n_files == 1 else f"{n_files} documents together"
+        found.append(
+            f"error, interval and extends are null: the split has {files} for windows "
+            f"of {longest:,} tokens, and a standard error is taken over two or more; "
+            "use shorter --lengths, or a --split of more text."
+        )
+    elif max_tokens < 2 * longest:
+        found.append(
+            "error, interval and extends are null: --max_tokens allows one document at "
+            f"{longest:,} tokens, and a standard error is taken over two or more; use "
+            f"--max_tokens={2 * longest} or more."
+        )
+    if sum(length >= trained for length in lengths) < 2:
+        found.append(
+            "extends is null: it compares two lengths or more from the training length "
+            f"on; add to --lengths such as {trained} and {2 * trained}."
+        )
+    return found
+
+
 def _extends(found: Sequence[LossAtLength], trained: int) -> str | None:
     """`classify_extension`, or None if there are too few lengths or documents."""
     beyond = [each for each in found if each.length >= trained]
@@ -277,7 +335,8 @@ def _row(measured: LossAtLength, known: Mapping[str, Any]) -> dict[str, Any]:
         "length": measured.length,
         "loss": measured.loss,
         "error": measured.error,
-        "perplexity": measured.perplexity,
+        # JSON has no infinities.
+        **recorded({"perplexity": measured.perplexity}, f"length {measured.length}"),
         "interval": None if interval is None else list(interval),
         "loss_by_document": measured.documents.tolist(),
         "corpus": {**known, **read},

@@ -61,19 +61,8 @@ def spread_spans(
              [100],
              [150]])
     """
-    groups = [int(edges[0])]
-    for edge in map(int, edges[1:]):
-        if edge - groups[-1] >= longest:
-            groups.append(edge)
-    if len(groups) == 1:
-        raise ValueError(
-            f"`lengths` must be at most {edges[-1] - edges[0]}, the tokens of the text "
-            f"that have a next one, got {longest}; use shorter windows or a longer "
-            "text."
-        )
-    # Documents that remain after the last complete group join it.
-    groups[-1] = int(edges[-1])
-    first, size = np.array(groups[:-1]), np.diff(groups)
+    groups = merged_documents(edges, longest)
+    first, size = groups[:-1], np.diff(groups)
     n_windows = int(size.min()) // longest  # of each document
     if max_tokens is not None:
         max_windows = max(1, max_tokens // longest)
@@ -86,3 +75,37 @@ def spread_spans(
     # Offsets in whole windows, so that spans may touch but never overlap.
     offset = np.arange(spans) * (size // longest)[:, None] // spans
     return Spans(first[:, None] + longest * offset, windows_per_span * longest)
+
+
+def merged_documents(
+    edges: Integer[Array, " e"], longest: int
+) -> Integer[np.ndarray, " g"]:
+    """Merges documents until each holds a window; see `spread_spans`.
+
+    Args:
+      edges: Start of each document and end of the last one, increasing, ``(e,)``.
+      longest: Tokens of the longest window.
+
+    Returns:
+      Start of each group of documents and end of the last one, int64, ``(g,)``.
+
+    Raises:
+      ValueError: All documents together are shorter than the longest window.
+
+    Example:
+      >>> merged_documents(np.array([0, 100, 150, 400]), longest=150).tolist()
+      [0, 150, 400]
+    """
+    groups = [int(edges[0])]
+    for edge in map(int, edges[1:]):
+        if edge - groups[-1] >= longest:
+            groups.append(edge)
+    if len(groups) == 1:
+        raise ValueError(
+            f"`lengths` must be at most {edges[-1] - edges[0]}, the tokens of the text "
+            f"that have a next one, got {longest}; use shorter windows or a longer "
+            "text."
+        )
+    # Documents that remain after the last complete group join it.
+    groups[-1] = int(edges[-1])
+    return np.array(groups)

@@ -1,4 +1,4 @@
-"""Export of a trained model as StableHLO, which runs with JAX alone.
+"""Export of a trained model as StableHLO, which runs with JAX and flatbuffers alone.
 
 The programs and the parameters are separate files, so that both programs share one copy
 of the parameters and XLA does not compile them as constants::
@@ -7,18 +7,42 @@ of the parameters and XLA does not compile them as constants::
     step.stablehlo     (params, tokens, state) -> (logits, state), of language models
     params.npz         the parameters and other variables, by path
     state.npz          the state before the first token, of one row, by path
+    export.json        what a caller must know: sizes, preprocessing, dates
 
 The arguments are ``params``, a dict of the arrays of its file; ``inputs``, ``(b, l)``
 int32 or ``(b, l, f)`` float32; ``mask``, ``(b, l)``, true at valid steps; ``tokens``,
 ``(b,)`` int32; and ``state``, a dict of arrays ``(b, ...)``. Pairs of sequences have
-an axis of size 2 before the length. JAX loads a model; ssm_jax need not be installed::
+an axis of size 2 before the length. JAX loads a model, with the package
+``flatbuffers``, which JAX does not install; ssm_jax need not be installed::
 
-    import jax, numpy as np
+    import json, jax, numpy as np
 
+    with open("export.json") as file:
+        about = json.load(file)
     params = dict(np.load("params.npz"))
     with open("forward.stablehlo", "rb") as file:
         forward = jax.export.deserialize(bytearray(file.read()))
+    # A program cannot raise an error of a value: a token out of range gives NaN.
+    assert 0 <= inputs.min() and inputs.max() < about["vocabulary"]
     predictions = forward.call(params, inputs, mask)
+
+``export.json`` has the fields
+
+- ``length``: ``l``, or null if the program takes any length; then recurrences are
+  evaluated step by step, the only method that does not depend on the length.
+  ``length_reason`` says why a length is fixed;
+- ``inputs``, ``"token"`` or ``"vector"``, with ``vocabulary``, the number of tokens, or
+  ``d_input``, the number of features; ``targets``, ``d_output`` and ``l_output``, as in
+  `TaskSpec`;
+- ``preprocessing``: how the task makes inputs, null if it does not say so. Of bytes,
+  the token of a byte is the byte plus ``offset``, 1, and token 0 separates documents
+  and pads; of words, their list, by token; of subwords, the content of a `tokenizers`
+  file; of a series, the mean and the standard
+  deviation of each column in the train split, which inputs are normalised and forecasts
+  are scaled back with;
+- ``jax``, the version that exported, ``platforms``, ``exported``, the date, and
+  ``loads_until``: JAX loads an export with all versions released within six months
+  after the one that made it; with that one itself, always.
 
 Load exports of those only whom you trust: they are programs.
 
@@ -28,10 +52,13 @@ A step decodes, from the same state for all rows::
     logits, state = step.call(params, tokens, state)
 """
 
+import datetime
 import importlib.util
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +79,15 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 _KNOWN = (*PLATFORMS, "rocm")
 
+# When versions of JAX were released: it loads what it exported six months ago, counted
+# from the version and not from the day of the export.
+_RELEASES = {
+    (0, 10, 2): datetime.date(2026, 6, 17),
+    (0, 11, 0): datetime.date(2026, 7, 16),
+    (0, 11, 1): datetime.date(2026, 8, 17),
+    (0, 12, 0): datetime.date(2026, 10, 19),
+}
+
 
 def export_model(
     model: nn.Module,
@@ -61,6 +97,7 @@ def export_model(
     *,
     length: int | None = None,
     platforms: Sequence[str] = PLATFORMS,
+    preprocessing: dict[str, Any] | None = None,
 ) -> list[Path]:
     """Exports a model to files.
 
@@ -73,8 +110,10 @@ def export_model(
       variables: Its parameters and other variables.
       spec: The `TaskSpec` of the task that the model was trained on.
       output: Directory for the files; it is created, and files in it are replaced.
-      length: Number of steps of a sequence. None means that of the task.
+      length: Number of steps of a sequence. None means any; see `exported_programs`.
       platforms: The platforms to export for; see `exported_programs`.
+      preprocessing: How the task makes inputs, for ``export.json``; a `TextFolder` and
+        a `SeriesTask` have a method of this name that returns it.
 
     Returns:
       The files written. ``step.stablehlo`` and ``state.npz`` are written for language
@@ -84,9 +123,6 @@ def export_model(
       ValueError: ``flatbuffers`` is not installed, a variable is of a dtype that numpy
         files do not have, such as bfloat16, or as `exported_programs`.
 
-    Note:
-      JAX loads what it exported for at least six months, on the platforms that it was
-      exported for.
     """
     # Checked first: JAX would raise it after minutes of tracing.
     if importlib.util.find_spec("flatbuffers") is None:
@@ -96,9 +132,7 @@ def export_model(
         )
     variables = meta.unbox(variables)
     arrays = {"params.npz": _arrays(variables)}
-    programs = exported_programs(
-        model, variables, spec, length=length, platforms=platforms
-    )
+    programs, length, reason = _programs(model, variables, spec, length, platforms)
     if "step" in programs:
         arrays["state.npz"] = _arrays(_row(model.initial_state((1,))))
     output = Path(output)
@@ -110,7 +144,43 @@ def export_model(
     for name, values in arrays.items():
         files.append(output / name)
         np.savez(files[-1], allow_pickle=False, **values)
+    about = {
+        "length": length,
+        "length_reason": reason,
+        "inputs": spec.inputs,
+        "vocabulary" if spec.inputs == "token" else "d_input": spec.d_input,
+        "targets": spec.targets,
+        "d_output": spec.d_output,
+        "l_output": spec.l_output,
+        "preprocessing": preprocessing,
+        "jax": jax.__version__,
+        "platforms": [*platforms],
+        "exported": datetime.date.today().isoformat(),
+        "loads_until": last_safe_date(jax.__version__).isoformat(),
+    }
+    files.append(output / "export.json")
+    files[-1].write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     return files
+
+
+def last_safe_date(version: str) -> datetime.date:
+    """Returns until when released versions of JAX load an export of this one.
+
+    Args:
+      version: The version of JAX that exports. One whose release is not known counts as
+        the last known one before it, whose date is earlier.
+
+    Example:
+      >>> last_safe_date("0.11.1").isoformat()
+      '2027-02-17'
+    """
+    numbers = tuple(int(word) for word in version.split(".")[:3] if word.isdecimal())
+    known = [number for number in _RELEASES if number <= numbers]
+    released = _RELEASES[max(known, default=min(_RELEASES))]
+    year, month = divmod(released.month + 5, 12)
+    # The first days of all months exist, and the last of some do not.
+    day = min(released.day, 28)
+    return datetime.date(released.year + year, month + 1, day)
 
 
 def exported_programs(
@@ -124,15 +194,20 @@ def exported_programs(
     """Exports the forward pass of a model and, of a language model, the decoding step.
 
     The batch size is symbolic: the programs take any number of rows, each of which is
-    evaluated as a batch of its own. The length is fixed, because methods are chosen and
-    blocks are formed by the length; shorter sequences are padded and masked. For each
-    platform the programs have the methods that ``method="auto"`` chooses on it.
+    evaluated as a batch of its own. So is the length, where all operations of the model
+    are the same at every length; recurrences are then evaluated sequentially. Where a
+    model allows no symbolic length, as softmax attention, positional embeddings and S4
+    do not, and with a ``length``, it is fixed: shorter sequences are padded and masked,
+    and for each platform the programs have the methods that ``method="auto"`` chooses
+    on it for this length, which may take less time. Tokens that are not in the
+    vocabulary give NaN: check them before a call.
 
     Args:
       model: The model.
       variables: Its parameters and other variables; only shapes and dtypes are used.
       spec: The `TaskSpec` of the task that the model was trained on.
-      length: Number of steps of a sequence. None means that of the task.
+      length: Number of steps of a sequence. None means any, or that of the task if the
+        model allows no symbolic length.
       platforms: Some of ``"cpu"``, ``"cuda"``, ``"rocm"`` and ``"tpu"``; this machine
         needs none of them.
 
@@ -148,8 +223,13 @@ def exported_programs(
       params = named_leaves(variables)
       predictions = programs["forward"].call(params, x, np.ones(x.shape[:2], bool))
     """
-    length = spec.length if length is None else length
-    check_value("length", length, PositiveInt)
+    return _programs(model, variables, spec, length, platforms)[0]
+
+
+def _programs(model, variables, spec, length, platforms):
+    """Programs, their length, None if they take any, and why one is fixed."""
+    if length is not None:
+        check_value("length", length, PositiveInt)
     unknown = sorted(set(platforms) - set(_KNOWN))
     if unknown or not platforms:
         raise ValueError(
@@ -157,7 +237,7 @@ def exported_programs(
             f"{', '.join(unknown) or 'none'}; a GPU is cuda or rocm."
         )
     variables = meta.unbox(variables)
-    (b,) = export.symbolic_shape("b")
+    b, any_length = export.symbolic_shape("b, l")
 
     def exported(function, *args):
         function = jax.jit(on_each_platform(function, platforms))
@@ -174,14 +254,28 @@ def exported_programs(
         # The choice of methods needs the shape of a row, which is known.
         return jax.vmap(of_row)(inputs, mask)
 
-    steps = (b, 2, length) if spec.pair else (b, length)
-    inputs = jax.ShapeDtypeStruct(steps, jnp.int32)
-    if spec.inputs == "vector":
-        inputs = jax.ShapeDtypeStruct((*steps, spec.d_input), jnp.float32)
-    mask = jax.ShapeDtypeStruct(steps, jnp.bool_)
-    programs = {"forward": exported(forward, inputs, mask)}
+    def of_length(length):
+        steps = (b, 2, length) if spec.pair else (b, length)
+        inputs = jax.ShapeDtypeStruct(steps, jnp.int32)
+        if spec.inputs == "vector":
+            inputs = jax.ShapeDtypeStruct((*steps, spec.d_input), jnp.float32)
+        return exported(forward, inputs, jax.ShapeDtypeStruct(steps, jnp.bool_))
+
+    reason = None if length is None else "the length was given"
+    programs = {}
+    if length is None:
+        # What a model does with a length is not known, so that errors may be of any
+        # type; one that is not of the length is raised again by the fixed length.
+        try:
+            programs = {"forward": of_length(any_length)}
+        except Exception as error:
+            length, (cause, *_) = spec.length, str(error).splitlines() or [""]
+            reason = f"the model allows no symbolic length: {type(error).__name__}"
+            reason += f", {cause}" if cause else ""
+    if length is not None:
+        programs = {"forward": of_length(length)}
     if not spec.language or not decodes(model):
-        return programs
+        return programs, length, reason
     state = model.initial_state((1,))
 
     def step(params, tokens, state_of_rows):
@@ -199,7 +293,7 @@ def exported_programs(
         jax.ShapeDtypeStruct((b,), jnp.int32),
         _shapes(named_leaves(_row(state)), b),
     )
-    return programs
+    return programs, length, reason
 
 
 def _row(tree):

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import join_axis, split_axis
 from ssm_jax.kernels.nonfinite import nan_where, reached
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
 from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.types import Array, Float, Steps
@@ -109,7 +110,7 @@ def _check(q, k, v, state, reset, mask):
 @partial(jax.jit, static_argnames="bidirectional")
 def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
     v_dtype, arrays = v.dtype, [q, k, v, *([] if state is None else [state])]
-    dtype = jnp.result_type(jnp.float32, *arrays)
+    dtype = common_dtype(jnp.float32, *arrays)
     q, k, v = (values.astype(dtype) for values in (q, k, v))
     if mask is not None:
         # A zero key removes a padded step from the numerator and from the normalizer,
@@ -180,7 +181,7 @@ def _chunked_sums(q, k, v, segment, state, bidirectional):
     segment = split_axis(segment, -1, size)
     attends = segment[..., :, None] == segment[..., None, :]
     if not bidirectional:
-        attends &= jnp.tri(size, dtype=bool)
+        attends &= promoted_like(jnp.tri(size, dtype=bool), attends)
     # Contribution of the same chunk: masked attention matrix times values.
     weights = jnp.einsum("...ihk,...jhk->...hij", q, k)
     weights = jnp.where(attends[..., None, :, :], weights, 0)

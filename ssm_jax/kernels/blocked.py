@@ -135,7 +135,7 @@ def _toeplitz(ahead, behind):
     """
     c = len(ahead)
     taps = jnp.concatenate([jnp.flip(behind[: c - 1], 0), ahead])
-    return taps[jnp.arange(c)[:, None] - jnp.arange(c) + c - 1]
+    return taps[jnp.arange(c)[:, None] - jnp.arange(c)[None] + c - 1]
 
 
 def _weights(log_decay, w, feedthrough, c, n):

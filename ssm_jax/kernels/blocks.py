@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import join_chunks, split_chunks
+from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.recurrence import match_varying_axes
-from ssm_jax.types import Activations, Inexact, Int, Outputs, PyTree, Steps
+from ssm_jax.types import Activations, Dimension, Inexact, Int, Outputs, PyTree, Steps
 
 # Bytes of the states of a block, and the number of blocks from which on they pay.
 _BYTES = 2**21
@@ -25,7 +26,7 @@ Run = Callable[..., tuple[Outputs, Any]]
 """Evaluates a block: ``(x, state, reset, lengths) -> (y, state)``."""
 
 
-def block_size(length: int, bytes_per_step: int) -> int:
+def block_size(length: Dimension, bytes_per_step: int) -> Dimension:
     """Returns the number of steps of a block.
 
     Args:
@@ -39,7 +40,8 @@ def block_size(length: int, bytes_per_step: int) -> int:
       >>> block_size(1024, 8 * 64), block_size(65536, 8 * 64)
       (1024, 4096)
     """
-    if length * bytes_per_step < _FEWEST * _BYTES:
+    # How many blocks a symbolic length has is not known.
+    if is_symbolic(length) or length * bytes_per_step < _FEWEST * _BYTES:
         return length
     return max(1, _BYTES // bytes_per_step)
 

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.axes import join_chunks, split_chunks
+from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 from ssm_jax.types import (
     Array,
+    Dimension,
     Inexact,
     Int,
     Method,
@@ -64,7 +66,7 @@ def by_chunks(
     axis: int,
     reset: Steps | None,
     lengths: Int[Array, "*b"] | None,
-    size: int,
+    size: Dimension,
     method: Method,
 ) -> tuple[Outputs, Inexact[Array, "..."]]:
     """Evaluates a recurrence by chunks; states are recomputed in the backward pass.
@@ -91,16 +93,20 @@ def by_chunks(
     if method == "pallas" and kernel is not None:
         return kernel(state, reset, lengths)
     length, n_axes = jax.tree.leaves(inputs)[0].shape[axis], state.ndim - axis
-    if method == "auto":
+    if method == "auto" and is_symbolic(length):
+        method = "sequential"
+    elif method == "auto":
         # Of any input-dependent decay.
         steps, n_bytes = min(size, length), state.dtype.itemsize * state.size
         method = chosen_method(np.empty((1, 1)), length=steps, n_bytes=n_bytes * steps)
     # The scan needs chunks of equal length; the added steps count as padding.
-    fill = -length % size
+    one = is_symbolic(length)
+    fill = 0 if one else -length % size
     valid = None
     if fill or lengths is not None:
         end = jnp.full((), length) if lengths is None else lengths[..., None]
-        valid = jnp.arange(length) < end
+        steps = jnp.expand_dims(jnp.arange(length), tuple(range(end.ndim - 1)))
+        valid = steps < end
         valid = jnp.broadcast_to(valid, (*state.shape[:axis], length))
         # A reset on padding would clear the final state.
         reset = None if reset is None else reset & valid
@@ -144,19 +150,24 @@ def by_chunks(
         h = h.reshape(*h.shape[: axis + 1], *state.shape[axis:])
         return last.reshape(state.shape), readout(inputs, h)
 
+    if one:
+        last, y = one_chunk(state, (inputs, reset, valid))
+        return y, last
     split = functools.partial(split_chunks, axis=axis, size=size)
     chunks = jax.tree.map(split, (inputs, reset, valid))
     last, y = jax.lax.scan(one_chunk, state, chunks)
     return join_chunks(y, axis=axis, length=length), last
 
 
-def chunk_size(length: int, n: int) -> int:
+def chunk_size(length: Dimension, n: int) -> Dimension:
     """Returns the number of steps of a chunk, which balances the memory of two kinds.
 
     Args:
       length: Number of steps of the sequence.
       n: Number of state entries per input channel.
     """
+    if is_symbolic(length):
+        return length
     # Shorter chunks store more states between chunks, longer ones more states within a
     # chunk. With l / n steps the states of a chunk have the size of the input.
     return min(CHUNK, max(math.isqrt(length), -(-length // n)))

@@ -13,6 +13,7 @@ from scipy.fft import next_fast_len
 from ssm_jax.kernels import dft
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import convolve_on_each_device, row_major
 from ssm_jax.types import Array, Complex, Float
 
@@ -75,7 +76,8 @@ def _negacyclic_convolution(u, kernel, n):
       Crandall and Fagin, Discrete weighted transforms and large-integer arithmetic,
       Mathematics of Computation, 1994
     """
-    spectrum = _spectrum(jnp.swapaxes(u, -1, -2), n) * _spectrum(kernel, n)
+    spectrum = _spectrum(jnp.swapaxes(u, -1, -2), n)
+    spectrum = spectrum * promoted_like(_spectrum(kernel, n), spectrum)
     return jnp.swapaxes(_sequences(spectrum, u.shape[-2]), -1, -2)
 
 
@@ -84,6 +86,7 @@ def _spectrum(x: Float[Array, "*b l"], n: int) -> Complex[Array, "*b n"]:
     cos, sin = _weights(n, x.dtype)
     length = x.shape[-1]
     x = pad_axis(x, -1, after=(n if length <= n else 2 * n) - length)
+    cos, sin = (promoted_like(v, x) for v in (cos, sin))
     re, im = x[..., :n] * cos, x[..., :n] * sin
     if length > n:
         high = x[..., n:]
@@ -99,6 +102,7 @@ def _sequences(
     n = z.shape[-1]
     re, im = jnp.real(z), jnp.imag(z)
     cos, sin = _weights(n, re.dtype)
+    cos, sin = (promoted_like(v, re) for v in (cos, sin))
     x = re * cos + im * sin
     if length > n:
         x = jnp.concatenate([x, im * cos - re * sin], -1)

@@ -11,6 +11,7 @@ from ssm_jax.kernels.powers import (
     to_log_decay,
     two_float_decay,
 )
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.types import Array, Float, Inexact
 
 
@@ -49,7 +50,8 @@ class TimeInvariantDecay(NamedTuple):
         power = decay_powers(self.log, steps)
         if self.sign is None:
             return power
-        return jnp.where(steps[..., None] % 2 == 1, self.sign * power, power)
+        signed = promoted_like(self.sign, power) * power
+        return jnp.where(steps[..., None] % 2 == 1, signed, power)
 
     def two_float(self):
         """Returns the decay and its rounding error, ``(n,)``; None of exact numbers."""

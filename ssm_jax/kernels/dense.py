@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.arguments import check_flags
 from ssm_jax.kernels.axes import join_chunks, split_axis, split_chunks
 from ssm_jax.kernels.nonfinite import contain_nonfinite
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.kernels.sharding import state_of_rows
 from ssm_jax.types import Array, Float, Int, Steps
@@ -101,12 +102,13 @@ def step_by_step(
     *batch, length, _ = x.shape
     c = _block_length(length)
     lengths = jnp.full(batch, length) if lengths is None else lengths
-    valid = jnp.arange(length) < lengths[..., None]
+    valid = promoted_like(jnp.arange(length), lengths[..., None]) < lengths[..., None]
 
     def step(h, inputs):
         x, reset, valid = inputs
         h_prev = h if reset is None else jnp.where(reset[..., None, None], 0, h)
-        h_next = _add_step(h_prev, system.A_minus_I, system.B * x[..., None])
+        Bx = promoted_like(system.B, x[..., None]) * x[..., None]
+        h_next = _add_step(h_prev, system.A_minus_I, Bx)
         return jnp.where(valid[..., None, None], h_next, h), _readout(system, h_next)
 
     def split_blocks(values):
@@ -195,7 +197,7 @@ def _toeplitz(system, A_powers_B):
     """Returns ``T[i, j] = C A**(i - j) B`` for ``j <= i``, else 0, ``(c, c, d)``."""
     kernel = _readout(system, A_powers_B)
     steps = jnp.arange(len(kernel))
-    lags = steps[:, None] - steps
+    lags = steps[:, None] - steps[None]
     return jnp.where((lags >= 0)[..., None], kernel[jnp.maximum(lags, 0)], 0)
 
 

@@ -124,7 +124,7 @@ def _along(x, table):
 
 def _turn(z, size, sign):
     """Multiplies by the twiddle factors ``exp(sign 2 pi i k m / size)``."""
-    turns = jnp.arange(z.shape[-4])[:, None] * jnp.arange(z.shape[-2])
+    turns = jnp.arange(z.shape[-4])[:, None] * jnp.arange(z.shape[-2])[None]
     # Angles of at most pi, where float32 has the smallest error.
     turns = jnp.where(2 * turns > size, turns - size, turns)
     angle = turns.astype(z.dtype) * (sign * 2 * np.pi / size)
@@ -134,6 +134,7 @@ def _turn(z, size, sign):
 
 def _product(y, z):
     """Returns the product of complex arrays."""
+    z = jax.lax.broadcast_to_rank(z, y.ndim)
     (a, b), (c, d) = jnp.moveaxis(y, -3, 0), jnp.moveaxis(z, -3, 0)
     return jnp.stack([a * c - b * d, a * d + b * c], -3)
 

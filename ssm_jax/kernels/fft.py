@@ -20,6 +20,7 @@ from ssm_jax.kernels.circular import circular_convolution, fft_length
 from ssm_jax.kernels.fusion import materialized
 from ssm_jax.kernels.nonfinite import contain_nonfinite
 from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.sharding import convolve_on_each_device, row_major
 from ssm_jax.types import Array, Float, Inexact
 
@@ -72,7 +73,7 @@ def modal_kernel(
     check_choice("part", part, Part, "'real' is the kernel of a real convolution")
     check_floating("w", w, may_be_complex=True)
     log_decay = check_log_decay(log_decay)
-    w = jnp.asarray(w, jnp.result_type(jnp.float32, w))
+    w = jnp.asarray(w, common_dtype(jnp.float32, w))
     shared = log_decay.log_abs.ndim == 1
     if log_decay.log_abs.shape not in (w.shape, w.shape[-1:]) or 0 in w.shape:
         raise ValueError(
@@ -91,13 +92,15 @@ def modal_kernel(
     coarse, fine = materialized((coarse, fine))
     if not shared:
         coarse, fine = jnp.moveaxis(coarse, 0, -2), jnp.moveaxis(fine, 0, -2)
-    coarse = jnp.expand_dims(w, -2) * coarse
+    weight = w[..., None, :].astype(common_dtype(w, coarse))
+    coarse = weight * promoted_like(coarse, weight)
     if part == "real":
         kernel = _real_product(coarse, fine)
     else:
         # Im z = Re(-i z), so that both parts are real products.
+        rotated = -1j * coarse.astype(common_dtype(coarse, jnp.complex64))
         kernel = jax.lax.complex(
-            _real_product(coarse, fine), _real_product(-1j * coarse, fine)
+            _real_product(coarse, fine), _real_product(rotated, fine)
         )
     return kernel.reshape(*w.shape[:-1], n_blocks * block)[..., :length]
 
@@ -230,7 +233,7 @@ def final_state(
         )
     else:
         sums = jnp.einsum(formula, reversed_u, fine, precision=_HIGHEST)
-    return jnp.sum(coarse * sums, axis=-3)
+    return jnp.sum(promoted_like(coarse, sums) * sums, axis=-3)
 
 
 def fft_solver(
@@ -259,7 +262,8 @@ def fft_solver(
             return circular_convolution(2 * length - 1)(b, kernel)
         size = fft_length(2 * length - 1)
         spectrum = jnp.fft.fft(row_major(jnp.swapaxes(b, -1, -2)), size)
-        h = jnp.fft.ifft(row_major(spectrum * jnp.fft.fft(kernel, size)))
+        weights = promoted_like(jnp.fft.fft(kernel, size), spectrum)
+        h = jnp.fft.ifft(row_major(spectrum * weights))
         return jnp.swapaxes(h[..., :length], -1, -2)
 
     return solve
@@ -283,7 +287,7 @@ def _check_kernel(u, name, kernel):
             f"`{name}` must be ({u.shape[-1]}, k), one kernel per channel of `u`, got "
             f"{kernel.shape}; transpose or broadcast it."
         )
-    return jnp.asarray(kernel, jnp.result_type(jnp.float32, kernel))
+    return jnp.asarray(kernel, common_dtype(jnp.float32, kernel))
 
 
 def _block_length(length, rows):

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.kernels.shift import shift_left, shift_right
 from ssm_jax.types import Array, Float, Method, PyTree, Steps
@@ -108,7 +109,7 @@ def step_by_step(
         x, reset = inputs
         h = h if reset is None else jnp.where(reset[..., None], 0, h)
         f = config.nonlinear_term(params, h, x)
-        h = f if decay is None else decay * h + f
+        h = f if decay is None else promoted_like(decay, h) * h + f
         return h, h
 
     inputs = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, axis, 0), (x, reset))
@@ -124,7 +125,8 @@ def _solve_nonlinear_jvp(config, primals, tangents):
     def advance(solver_inputs, h):
         params, x, h0, decay = solver_inputs
         h_prev = shift_right(h, h0, reset)
-        return decay * h_prev + config.nonlinear_term(params, h_prev, x)
+        f = config.nonlinear_term(params, h_prev, x)
+        return promoted_like(decay, h_prev) * h_prev + f
 
     # Implicit differentiation of h = advance(solver_inputs, h): the tangent solves
     # h_dot = advance_h h_dot + rhs. The iterations are not differentiated, and the
@@ -181,7 +183,8 @@ def _solve_linearized(config, solver_inputs, h, reset, rhs, *, transposed):
     def iteration(v, damping):
         a, diagonal = decay, None
         if jacobian_diagonal is not None:
-            diagonal = (1 - damping) * jacobian_diagonal
+            kept = (1 - damping).astype(jacobian_diagonal.dtype)
+            diagonal = kept * jacobian_diagonal
             a = jnp.broadcast_to(decay, h.shape) + diagonal
             # The transposed recurrence runs in reverse, with the decay of step t + 1.
             a = shift_left(a) if transposed else a
@@ -197,7 +200,8 @@ def _solve_linearized(config, solver_inputs, h, reset, rhs, *, transposed):
             h_prev, x, keep, rhs = inputs
 
             def advance(h):
-                return decay * h + config.nonlinear_term(params, h, x)
+                f = config.nonlinear_term(params, h, x)
+                return promoted_like(decay, h) * h + f
 
             if transposed:
                 g = rhs + v
@@ -285,7 +289,7 @@ def _will_not_converge(config, count, progress):
     """
     patience = _PATIENCE * config.max_iterations
     if config.method != "picard":
-        return progress.since_best >= patience
+        return progress.since_best.astype(progress.update.dtype) >= patience
     k, last = count.astype(progress.update.dtype), float(config.max_iterations)
     # The first update is `c`, so that of iteration `k` has the power `s**(k - 1)`.
     # Logarithms keep the power and the factorial from overflow.

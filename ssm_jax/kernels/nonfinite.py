@@ -43,7 +43,7 @@ def contain_nonfinite(
     """
     finite, length = jnp.isfinite(u), u.shape[-2]
     y = convolve(jnp.where(finite, u, 0))
-    step = jnp.arange(length)[:, None]
+    step = jax.lax.broadcast_to_rank(jnp.arange(length)[:, None], u.ndim)
     if taps is None or taps >= length:
         first = jnp.min(jnp.where(finite, length, step), -2, keepdims=True)
         return jnp.where(step >= first, jnp.nan, y)

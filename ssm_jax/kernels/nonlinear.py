@@ -34,6 +34,7 @@ from ssm_jax.kernels.newton import (
     solve_nonlinear,
     step_by_step,
 )
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.kernels.terms import prepare_terms
 from ssm_jax.types import Array, Bool, Float, Int, Method, PyTree, Steps
@@ -231,7 +232,7 @@ def _state_dtype(*trees):
     """Returns the common dtype of all floating-point leaves, at least float32."""
     dtypes = map(jnp.result_type, jax.tree.leaves(trees))
     floating = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
-    return jnp.result_type(jnp.float32, *floating)
+    return common_dtype(jnp.float32, *floating)
 
 
 def _solve_chunks(config, solver_inputs, reset, initial_guess, chunk):

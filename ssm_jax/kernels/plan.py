@@ -4,11 +4,11 @@ An FFT is the only method whose rounding errors at a step depend on later inputs
 are relative to the largest input of the sequence. ``"auto"`` therefore takes another
 method wherever it costs at most 1.5 times as much, in time on CPUs and in bytes moved
 on accelerators. The thresholds are those of ``python -m benchmarks
---suite=convolutions`` and ``python -m benchmarks.convolutions --target=...``, recorded
-in ``experiments/benchmarks/convolutions.json``.
+--suite=convolutions`` and ``python -m benchmarks.costs``, recorded in
+``experiments/benchmarks/convolutions.json`` and ``costs.json``.
 """
 
-from ssm_jax.types import Method
+from ssm_jax.types import Dimension, Method
 
 DIRECT_STEPS = 32
 """Steps up to which ``"chunked"`` is one product with a Toeplitz matrix."""
@@ -24,8 +24,26 @@ _MODES_OF_STATES = 2
 _TAPS = 16
 
 
+def is_symbolic(length: Dimension) -> bool:
+    """Returns whether a length is a dimension of `jax.export.symbolic_shape`.
+
+    Where a program is exported for any length, ``"auto"`` chooses ``"sequential"``, the
+    only method whose program is the same at every length.
+
+    Args:
+      length: A dimension of a shape.
+
+    Example:
+      >>> import jax
+      >>> is_symbolic(3), is_symbolic(jax.export.symbolic_shape("l")[0])
+      (False, True)
+    """
+    # A symbolic dimension is compared, and then asked for its value, in vain.
+    return not isinstance(length, int)
+
+
 def convolution_method(
-    platform: str, *, length: int, n_modes: int, n_directions: int = 1
+    platform: str, *, length: Dimension, n_modes: int, n_directions: int = 1
 ) -> Method:
     """Returns the method for more than one step, without resets.
 
@@ -36,7 +54,8 @@ def convolution_method(
       n_directions: 1, or 2 if there is a kernel over future steps.
 
     Returns:
-      ``"chunked"``, ``"associative"`` or ``"fft"``.
+      ``"chunked"``, ``"associative"`` or ``"fft"``; ``"sequential"`` if the length is
+      symbolic.
 
     Example:
       >>> for n_modes in 1, 8, 64:
@@ -46,6 +65,8 @@ def convolution_method(
       fft
     """
     n_modes *= n_directions
+    if is_symbolic(length):
+        return "sequential"
     if length <= DIRECT_STEPS:
         return "chunked"
     if platform != "cpu":
@@ -56,7 +77,7 @@ def convolution_method(
     return "fft"
 
 
-def finite_convolution_method(length: int) -> Method:
+def finite_convolution_method(length: Dimension) -> Method:
     """Returns the method for a kernel that ends, without resets.
 
     Args:
@@ -65,4 +86,5 @@ def finite_convolution_method(length: int) -> Method:
     Returns:
       ``"sequential"`` or ``"fft"``.
     """
-    return "sequential" if length <= _TAPS else "fft"
+    short = is_symbolic(length) or length <= _TAPS
+    return "sequential" if short else "fft"

@@ -7,6 +7,7 @@ which leaves the angle unchanged. Float64 is not required; float64 decays use th
 formula.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ import numpy as np
 from ssm_jax.fields import check_size
 from ssm_jax.kernels import two_float
 from ssm_jax.kernels.arguments import check_floating, is_array, shown
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.types import Array, Float, Inexact, Int
 
 # Logarithm that represents a decay of exactly 0; exp(-200) underflows to 0 in float32.
@@ -74,7 +76,7 @@ def check_log_decay(log_decay: LogDecay, name: str = "log_decay") -> LogDecay:
             f"`{name}.phase` must be given if `phase_lo` is, got None; `phase_lo` is "
             "the rounding error of `phase`."
         )
-    dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(log_decay))
+    dtype = common_dtype(jnp.float32, *jax.tree.leaves(log_decay))
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), log_decay)
 
 
@@ -110,17 +112,20 @@ def decay_powers(log_decay: LogDecay, steps: Int[Array, "*s"]) -> Inexact[Array,
 def _powers(log_decay, steps):
     log_abs, phase, phase_lo = log_decay
     steps = jnp.expand_dims(steps, tuple(range(steps.ndim, steps.ndim + log_abs.ndim)))
-    log_abs = jnp.expand_dims(log_abs, tuple(range(steps.ndim - log_abs.ndim)))
-    modulus = _modulus(_finite(log_abs), steps)
+    promote_rank = partial(jax.lax.broadcast_to_rank, rank=steps.ndim)
+    modulus = _modulus(_finite(promote_rank(log_abs)), steps)
     if phase is None:
         return modulus
     if phase.dtype == jnp.float64:
-        angle = steps * (phase if phase_lo is None else phase + phase_lo)
+        angle = phase if phase_lo is None else phase + phase_lo
+        angle = steps.astype(angle.dtype) * promote_rank(angle)
     else:
         word, rest = two_float.to_turns(phase, phase_lo)
         steps = steps.astype(jnp.int32)  # int64 would not overflow modulo one turn
         # One tick is 2**-32 turns. `steps * rest` is at most 2**23, exact to one tick.
-        ticks = steps * word + jnp.round(steps * rest).astype(jnp.int32)
+        word, rest = promote_rank(word), promote_rank(rest)
+        rest = jnp.round(steps.astype(rest.dtype) * rest)
+        ticks = steps * word + rest.astype(jnp.int32)
         angle = ticks.astype(jnp.float32) * two_float.TICK
     return jax.lax.complex(modulus * jnp.cos(angle), modulus * jnp.sin(angle))
 
@@ -139,7 +144,7 @@ def _powers_jvp(primals, tangents):
     scale = steps.astype(log_decay.log_abs.dtype)
     scale = jnp.expand_dims(scale, tuple(range(steps.ndim, power.ndim)))
     log_dot = jnp.expand_dims(log_dot, tuple(range(steps.ndim)))
-    return power, scale * power * log_dot
+    return power, scale.astype(power.dtype) * power * log_dot
 
 
 def to_log_decay(a: Inexact[Array, "*n"]) -> LogDecay:
@@ -161,7 +166,7 @@ def to_log_decay(a: Inexact[Array, "*n"]) -> LogDecay:
       [3.1415927]
     """
     check_floating("a", a, may_be_complex=True)
-    return _logarithm(jnp.asarray(a, jnp.result_type(jnp.float32, a)))
+    return _logarithm(jnp.asarray(a, common_dtype(jnp.float32, a)))
 
 
 @jax.custom_jvp

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import by_rows
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.types import Array, Complex, Float, Inexact, PyTree
 
 MAX_EXPONENT = 30.0
@@ -37,7 +38,7 @@ def in_float32(params: PyTree) -> Any:
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(params):
         check_floating(f"params{jax.tree_util.keystr(path)}", leaf)
-    dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+    dtype = common_dtype(jnp.float32, *jax.tree.leaves(params))
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), params)
 
 
@@ -120,6 +121,8 @@ def divided(
     Returns:
       ``(*n,)``; where ``|z|`` is less than ``2**15`` that of ``one / z``, bit for bit.
     """
+    if not isinstance(one, float | int):
+        one = one.astype(z.dtype)
     factor = 1 / power_of_two(z)
     return scaled(one / scaled(z, factor), factor)
 

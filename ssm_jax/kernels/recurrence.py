@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels import costs, shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.decays import InputDependentDecay
+from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import (
     LogDecay,
@@ -17,8 +18,9 @@ from ssm_jax.kernels.powers import (
     decay_powers,
     two_float_decay,
 )
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.solvers import is_time_invariant, pallas_solver, solver_of
-from ssm_jax.types import Decays, Method, State, States, Steps
+from ssm_jax.types import Decays, Dimension, Method, State, States, Steps
 
 # For `chosen_method` without sizes: the array whose costs were counted.
 _LENGTH = 4096
@@ -99,8 +101,8 @@ def chosen_method(
     a: States | Decays | LogDecay,
     *,
     platform: str | None = None,
-    length: int | None = None,
-    n_bytes: int | None = None,
+    length: Dimension | None = None,
+    n_bytes: Dimension | None = None,
 ) -> Method:
     """Returns the method that ``method="auto"`` selects.
 
@@ -111,13 +113,13 @@ def chosen_method(
       n_bytes: Number of bytes of all states. None means 32 KiB for each step.
 
     Returns:
-      ``"sequential"`` on CPUs, where it is faster than the parallel methods, and for a
-      single step, as in decoding. On other platforms the method for which
-      `ssm_jax.kernels.costs` predicts the shortest time, from the bytes and kernels of
-      compiled programs: on GPUs ``"associative"``, on TPUs ``"chunked"`` for large
-      arrays and ``"associative"`` for small ones. Never ``"pallas"``, whose kernels
-      need GPUs from Hopper on, which is not known when a program is compiled elsewhere,
-      and have not been measured on TPUs.
+      ``"sequential"`` on CPUs, where it is faster than the parallel methods, for a
+      single step, as in decoding, and for a symbolic length, as in an export. On other
+      platforms the method for which `ssm_jax.kernels.costs` predicts the shortest time,
+      from the bytes and kernels of compiled programs: on GPUs ``"associative"``, on
+      TPUs ``"chunked"`` for large arrays and ``"associative"`` for small ones. Never
+      ``"pallas"``, whose kernels need GPUs from Hopper on, which is not known when a
+      program is compiled elsewhere, and have not been measured on TPUs.
 
     Example:
       >>> chosen_method(jnp.array([0.5]), platform="tpu")
@@ -126,12 +128,14 @@ def chosen_method(
     platform = platform or target_platform()
     if length == 1 or platform == "cpu":
         return "sequential"
-    length = _LENGTH if length is None else length
+    steps: Dimension = _LENGTH if length is None else length
+    if is_symbolic(steps):
+        return "sequential"
     return costs.fastest(
         platform,
         time_invariant=is_time_invariant(a),
-        length=length,
-        n_bytes=_BYTES_PER_STEP * length if n_bytes is None else n_bytes,
+        length=steps,
+        n_bytes=_BYTES_PER_STEP * steps if n_bytes is None else n_bytes,
     )
 
 
@@ -140,11 +144,11 @@ def _solve(a, b, h0, reset, *, reverse, method):
     # At least float32: in bfloat16 a sum of ones would stop at 256.
     arrays = [b, *([] if h0 is None else [h0]), *jax.tree.leaves(a)]
     has_phase = isinstance(a, LogDecay) and a.phase is not None
-    dtype = jnp.result_type(jnp.float32, *arrays, *[1j] * has_phase)
+    dtype = common_dtype(jnp.float32, *arrays, *[1j] * has_phase)
     b = jnp.asarray(b, dtype)
     # Powers in float32 would leave float64 states with the digits of float32.
     width = jnp.finfo(dtype).dtype
-    a = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.result_type(width, leaf)), a)
+    a = jax.tree.map(lambda leaf: jnp.asarray(leaf, common_dtype(width, leaf)), a)
     # In `shard_map`, a parameter may be replicated over an axis that `b` varies over.
     a, b, reset = match_varying_axes(a, b, reset)
     reset_in_scan_order = reset
@@ -197,11 +201,12 @@ def _add_initial_state(a, b, h0, reset_in_scan_order, reverse):
     if not isinstance(a, LogDecay):
         a_first = _to_numbers(a, reset_in_scan_order, b.dtype)
         a_first = a_first[..., first, :] if a_first.ndim > 1 else a_first
-        return b.at[..., first, :].add(a_first * h0)
+        return b.at[..., first, :].add(promoted_like(a_first, h0) * h0)
     # In token-by-token decoding every step is a first step, and the rounding error of
     # the decay would accumulate. It has no gradient of its own.
     _, lo = two_float_decay(jax.lax.stop_gradient(a))
-    hi = decay_powers(a, jnp.ones((), jnp.int32))
+    hi = promoted_like(decay_powers(a, jnp.ones((), jnp.int32)), h0)
+    lo = promoted_like(lo, h0)
     return b.at[..., first, :].set(hi * h0 + (lo * h0 + b[..., first, :]))
 
 

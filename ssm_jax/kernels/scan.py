@@ -22,6 +22,8 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import join_axis, split_axis
 from ssm_jax.kernels.decays import Decay, InputDependentDecay
+from ssm_jax.kernels.plan import is_symbolic
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.types import Array, Bool, Inexact
 
 ResetFlags = Bool[Array, "*b l"] | None
@@ -38,7 +40,7 @@ _STRETCH_FROM = 1024
 
 def sequential(decay: Decay) -> Solver:
     """Returns a solver by `jax.lax.scan`, which defines the recurrence."""
-    return _step_by_step(decay, jnp.multiply)
+    return _step_by_step(decay, _product)
 
 
 def _step_by_step(decay, multiply):
@@ -69,7 +71,7 @@ def _step_by_step(decay, multiply):
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):
         reset, b = _flags_time_first(b, reset_in_scan_order), _time_first(b)
-        if len(b) > _STRETCH_FROM:
+        if not is_symbolic(b.shape[0]) and len(b) > _STRETCH_FROM:
             h = _by_stretches(decay, step, b, reset, reverse)
         else:
             _, h = jax.lax.scan(step, jnp.zeros_like(b[0]), (reset, b), reverse=reverse)
@@ -155,7 +157,7 @@ def associative(decay: Decay) -> Solver:
 
         def combine(left, right):
             (reset_left, a_left, b_left), (reset_right, a_right, b_right) = left, right
-            carried = _zero_at_resets(a_right * b_left, reset_right)
+            carried = _zero_at_resets(_product(a_right, b_left), reset_right)
             reset = None if reset_right is None else reset_left | reset_right
             return reset, a_right * a_left, carried + b_right
 
@@ -261,9 +263,13 @@ def chunked(decay: Decay, length: int) -> Solver:
     return solve_time_invariant
 
 
+def _product(decay, h):
+    return promoted_like(decay, h) * h
+
+
 def _multiply(power, h):
     """Returns ``power * h``, and 0 where ``h`` is 0 even if the power is infinite."""
-    return jnp.where(h == 0, 0, power * h)
+    return jnp.where(h == 0, 0, _product(power, h))
 
 
 def _split_chunks(values, size, reverse):

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 
 from ssm_jax.kernels.chunks import ChunkedForm
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.types import Activations, Array, Float
 
 
@@ -33,14 +34,16 @@ def selective_form(
         x, dt, B, _ = inputs
         # (b, c, d, n), for the steps of one chunk only.
         # r > 0 and Delta > 0: no decay exceeds 1, whatever the input.
-        decay = jnp.exp(-dt[..., None] * rates)
+        steps = -dt[..., None]
+        decay = jnp.exp(steps * promoted_like(rates, steps))
         # Delta B x by Euler's rule.
         return decay, (dt * x)[..., None] * B[..., None, :]
 
     def readout(inputs, h):
         x, _, _, C = inputs
         # A sum, not a matrix product: in full float32 also on GPUs and TPUs.
-        return jnp.sum(h * C[..., None, :], -1) + feedthrough * x
+        y = jnp.sum(h * C[..., None, :], -1)
+        return y + promoted_like(feedthrough, x) * x
 
     def by_kernel(*args):
         # Imported where it is used: Pallas takes longer to import than all kernels.

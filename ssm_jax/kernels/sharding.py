@@ -7,6 +7,7 @@ ones of `jax.shard_map`, types have no sharding, and nothing is done.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.types import Array, Inexact, Int, Shaped
+from ssm_jax.types import Array, Inexact, Integer, Shaped
 
 
 def is_sharded(values: Shaped[Array, "..."], axes: slice = slice(None)) -> bool:
@@ -55,23 +56,22 @@ def reshard_like(
 
 
 def take(
-    table: Shaped[Array, "n ..."], index: Int[Array, "..."], mode: str | None = None
+    table: Shaped[Array, "n ..."], index: Integer[Array, "..."], **options: Any
 ) -> Shaped[jax.Array, "..."]:
     """Returns ``table[index]``, sharded as the index.
 
     Args:
       table: Entries, ``(n, ...)``, not sharded.
       index: Indices of entries, of any shape.
-      mode: What an index out of range gives, as of `jax.numpy.take`. None: as of
-        indexing.
+      options: Arguments of `get` of `jax.numpy.ndarray.at`, such as ``mode``.
     """
     sharding = jax.typeof(index).sharding
     if sharding.mesh.empty:
-        return table.at[index].get(mode=mode)
+        return table.at[index].get(**options)
     # Also if it is not sharded: `vmap` may map over an axis that is.
     axes = *sharding.spec, *(None,) * (table.ndim - 1)
     wanted = NamedSharding(sharding.mesh, PartitionSpec(*axes))
-    return table.at[index].get(mode=mode, out_sharding=wanted)
+    return table.at[index].get(out_sharding=wanted, **options)
 
 
 def convolve_on_each_device(

@@ -104,7 +104,7 @@ def to_turns(phase, phase_lo):
     if phase_lo is not None:
         parts += [*split(phase_lo)]
     # All products of parts and digits in one array: fewer operations compile faster.
-    turns = jnp.stack(parts) * jnp.expand_dims(_DIGITS, range(1, phase.ndim + 2))
+    turns = jnp.stack(parts)[None] * jnp.expand_dims(_DIGITS, range(1, phase.ndim + 2))
     # Whole turns are dropped from each exact product before any rounding occurs.
     turns = turns - jnp.round(turns)
     # Half a turn would overflow int32; minus half a turn is the same angle.

@@ -1,6 +1,7 @@
 """Multi-head self-attention with softmax weights or a linear feature map."""
 
-from typing import Literal
+import functools
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.rotary import rotate
 from ssm_jax.layers.softmax import full_attention
-from ssm_jax.recurrences.families.nonfinite import finite_inputs
+from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.sharding.axis import refuse_sharded_length
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
@@ -110,8 +111,8 @@ class Attention(Module):
           train: Whether dropout is active.
 
         Returns:
-          ``(y, state)``: output, ``(*b, l, d)``, and the final state, or None for
-          attention without a state.
+          ``(y, state)``: output in the dtype of ``x``, ``(*b, l, d)``, and the final
+          state, or None for attention without a state.
 
         Raises:
           ValueError: ``n_heads`` does not divide the width, a head to rotate has an odd
@@ -125,12 +126,24 @@ class Attention(Module):
             mask = broadcast_to_steps(mask, x)
             # NaN at padding would reach the gradient of the kernel even with weight 0.
             x = jnp.where(mask[..., None], x, 0)
-        # Values that are not finite would reach the gradients of the linear maps, and,
-        # with a weight of 0, other segments and earlier steps.
+        attend = functools.partial(self._attend, reset=reset, mask=mask, train=train)
+        if self.kind == "linear":
+            # A weight of 0 would not hide values that are not finite from other steps,
+            # nor from the gradients of the linear maps, also without segments.
+            starts = jnp.zeros(x.shape[:-1], bool) if reset is None else reset
+            bidirectional = self.bidirectional
+            return isolate_segments(
+                attend, x, state, starts, mask, bidirectional=bidirectional
+            )
         finite = jnp.all(jnp.isfinite(x), -1)
-        segments = jnp.zeros(x.shape[:-1], bool) if reset is None else reset
-        inputs = finite_inputs(x, state, segments, mask)
-        x, state, _ = inputs
+        x = jnp.where(finite[..., None], x, 0)
+        y, reached = attend(x, state, flags=~finite)
+        return nan_where((reached | ~finite)[..., None], y), None
+
+    def _attend(
+        self, x, state, *, reset, mask, train, flags: Any = None
+    ) -> tuple[jax.Array, Any]:
+        """Returns the output and the final state or, if softmax, what flags reach."""
         d = x.shape[-1]
         d_head = self.d_head or d // self.n_heads
         heads = Linear(3 * self.n_heads * d_head, self.kernel_init, name="in")(x)
@@ -140,34 +153,29 @@ class Attention(Module):
             # Only differences of positions matter, so segments need not start at 0.
             steps = None if mask is None else jnp.maximum(jnp.cumsum(mask, -1) - 1, 0)
             q, k = rotate(q, steps=steps), rotate(k, steps=steps)
-        if self.kind != "linear":
-            # Steps of one segment share the number of resets up to them.
-            segment = None if reset is None else jnp.cumsum(reset, -1)
-            y, seen = full_attention(
+        if self.kind == "linear":
+            # Positive features keep the denominator, a sum of their products, positive.
+            options = {"bidirectional": self.bidirectional, "reset": reset}
+            y, last = linear_attention(
+                _features(q), _features(k), v, state, mask=mask, **options
+            )
+        else:
+            y, last = full_attention(
                 q * q.shape[-1] ** -0.5,
                 k,
                 v,
                 bidirectional=self.bidirectional,
-                segment=segment,
+                # Steps of one segment share the number of resets up to them.
+                segment=None if reset is None else jnp.cumsum(reset, -1),
                 mask=mask,
-                flags=~finite,
+                flags=flags,
             )
-            last = None
-        else:
-            # Positive features keep the denominator, a sum of their products, positive.
-            q, k = _features(q), _features(k)
-            flags = {"bidirectional": self.bidirectional, "reset": reset, "mask": mask}
-            y, last = linear_attention(q, k, v, state, **flags)
-            seen = None
         y = y.reshape(*x.shape[:-1], self.n_heads * d_head)
         y = Linear(d, self.kernel_init, name="out")(y)
         if mask is not None:
             # The bias of the output projection is not zero at padding.
             y = jnp.where(mask[..., None], y, 0)
-        y = RowDropout(self.dropout)(y, train=train)
-        if seen is not None:
-            return nan_where((seen | ~finite)[..., None], y), last
-        return inputs.nan_outputs(y, last, bidirectional=self.bidirectional)
+        return RowDropout(self.dropout)(y, train=train).astype(x.dtype), last
 
     def _check(self, x, state, reset, mask):
         check_floating("x", x)

@@ -125,10 +125,10 @@ class ChannelMixing(Module):
     ) -> Outputs:
         """Maps ``(*b, l, d)`` to ``(*b, l, features)``."""
         check_floating("x", x)
-        x = gelu(x)
+        dtype, x = x.dtype, gelu(x)
         # One dropout mask for all steps: the length axis (-2) is broadcast.
         x = RowDropout(self.dropout, broadcast_dims=(-2,))(x, train=train)
         if self.kind == "linear":
-            return Linear(features, name="out")(x)
+            return Linear(features, name="out")(x).astype(dtype)
         # One matrix product for both halves; `nn.glu` gates the first by the second.
-        return nn.glu(Linear(2 * features, name="out")(x))
+        return nn.glu(Linear(2 * features, name="out")(x)).astype(dtype)

@@ -13,7 +13,7 @@ from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.recurrences.families.base import Recurrence
-from ssm_jax.recurrences.families.nonfinite import finite_inputs
+from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.sharding.axis import length_axis
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
 
@@ -88,17 +88,19 @@ class ETSMLP(Module):
         if mask is not None:
             # NaN at padding would reach the gradients of the linear maps.
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
-        inputs = finite_inputs(x, state, reset, mask, axis_name=length_axis())
-        x, state, _ = inputs
-        hidden = Linear(self.d_hidden, self.kernel_init, name="in")(x)
-        recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
-        hidden, state = recurrent(hidden, state, reset=reset, mask=mask)
-        hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
-        y = Linear(x.shape[-1], self.kernel_init, name="out")(hidden)
-        if self.gate:
-            # The gate depends on the current step only, not on the smoothed sequence.
-            y = y * jax.nn.sigmoid(
-                Linear(x.shape[-1], self.kernel_init, name="gate")(x)
-            )
-        y = RowDropout(self.dropout)(y, train=train)
-        return inputs.nan_outputs(y, state)
+
+        def run(x, state):
+            hidden = Linear(self.d_hidden, self.kernel_init, name="in")(x)
+            recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
+            hidden, state = recurrent(hidden, state, reset=reset, mask=mask)
+            hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
+            y = Linear(x.shape[-1], self.kernel_init, name="out")(hidden)
+            if self.gate:
+                # The gate depends on the current step only, not on the smoothed
+                # sequence.
+                gate = Linear(x.shape[-1], self.kernel_init, name="gate")(x)
+                y = y * jax.nn.sigmoid(gate)
+            y = RowDropout(self.dropout)(y, train=train)
+            return y.astype(x.dtype), state
+
+        return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())

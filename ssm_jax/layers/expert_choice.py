@@ -9,6 +9,7 @@ from flax import linen as nn
 
 from ssm_jax.fields import PositiveFloat, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.sharding import broadcast_to_steps, take
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.mlp import MLP
@@ -112,7 +113,7 @@ class ExpertChoiceMLP(Module):
         capacities = np.minimum(n, np.ceil(factor * n / self.n_experts)).astype(int)
 
         # Probabilities in bfloat16 would tie.
-        wide = rows.astype(jnp.promote_types(rows.dtype, jnp.float32))
+        wide = rows.astype(common_dtype(rows, jnp.float32))
         router = Linear(self.n_experts, "xavier", use_bias=False, name="router")
         probability = jax.nn.softmax(router(wide), axis=-1)
         # Below every probability, so that padding is taken last.
@@ -120,7 +121,7 @@ class ExpertChoiceMLP(Module):
         score, taken = jax.lax.top_k(score, int(capacities[-1]))
         # Rows with padding take fewer steps than there are slots.
         capacity = take(jnp.asarray(capacities), valid.sum(-1))
-        used = jnp.arange(score.shape[-1]) < capacity[:, None, None]
+        used = jnp.arange(score.shape[-1])[None, None] < capacity[:, None, None]
         used = jnp.broadcast_to(used, score.shape)
 
         experts = nn.vmap(

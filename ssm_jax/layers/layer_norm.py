@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Array, Float
 
@@ -17,7 +18,7 @@ def centered(x: Activations) -> Float[Array, "*b l d"]:
     Args:
       x: ``(*b, l, d)``.
     """
-    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    x = x.astype(common_dtype(x, jnp.float32))
     x = x - jnp.mean(x, -1, keepdims=True)
     # A mean that is zero but for rounding has no derivative.
     return x - jax.lax.stop_gradient(jnp.mean(x, -1, keepdims=True))
@@ -46,7 +47,9 @@ class LayerNorm(Module):
         d = x.shape[-1:]
         scale = self.param("scale", nn.initializers.ones, d)
         bias = self.param("bias", nn.initializers.zeros, d)
-        dtype, x = jnp.result_type(x, scale), centered(x)
+        dtype, x = common_dtype(x, scale), centered(x)
+        x = x.astype(common_dtype(x, scale))
+        scale, bias = (promoted_like(each, x) for each in (scale, bias))
         variance = jnp.mean(jnp.square(x), -1, keepdims=True)
         y = x * (scale * jax.lax.rsqrt(variance + self.epsilon)) + bias
         return y.astype(dtype)

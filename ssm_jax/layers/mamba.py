@@ -14,7 +14,7 @@ from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.layers.short_convolution import ShortConvolution
 from ssm_jax.recurrences.families.base import Recurrence
-from ssm_jax.recurrences.families.nonfinite import finite_inputs
+from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.recurrences.selective_ssm import SelectiveSSM
 from ssm_jax.sharding.axis import length_axis
 from ssm_jax.types import Activations, Method, Outputs, PyTree, Steps
@@ -98,21 +98,22 @@ class Mamba(Module):
         if mask is not None:
             # NaN at padding would reach the gradient of the input projection.
             x = jnp.where(jnp.asarray(mask)[..., None], x, 0)
-        inputs = finite_inputs(x, state, reset, mask, axis_name=length_axis())
-        x, state, _ = inputs
-        window, h = (None, None) if state is None else state
-        # One matrix product for both halves, as in the published weights.
-        uz = Linear(2 * self.expand * d, use_bias=False, name="in")(x)
-        u, z = jnp.split(uz, 2, -1)
-        convolution = ShortConvolution(self.d_conv, name="convolution")
-        u, window = convolution(u, window, reset=reset, mask=mask)
-        recurrent = Recurrent(self._with_rank(d), self.method, name="recurrent")
-        y, h = recurrent(jax.nn.silu(u), h, reset=reset, mask=mask)
-        # Keeps the variance of the residual stream independent of the depth.
-        scale = self.n_layers**-0.5
-        out = Linear(d, use_bias=False, scale=scale, name="out")
-        y = out(y * jax.nn.silu(z))
-        return inputs.nan_outputs(y, (window, h))
+
+        def run(x, state):
+            window, h = (None, None) if state is None else state
+            # One matrix product for both halves, as in the published weights.
+            uz = Linear(2 * self.expand * d, use_bias=False, name="in")(x)
+            u, z = jnp.split(uz, 2, -1)
+            convolution = ShortConvolution(self.d_conv, name="convolution")
+            u, window = convolution(u, window, reset=reset, mask=mask)
+            recurrent = Recurrent(self._with_rank(d), self.method, name="recurrent")
+            y, h = recurrent(jax.nn.silu(u), h, reset=reset, mask=mask)
+            # Keeps the variance of the residual stream independent of the depth.
+            scale = self.n_layers**-0.5
+            out = Linear(d, use_bias=False, scale=scale, name="out")
+            return out(y * jax.nn.silu(z)).astype(x.dtype), (window, h)
+
+        return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())
 
     def _with_rank(self, d):
         """The recurrence with ``dt_rank`` set from the width of the input."""

@@ -54,4 +54,4 @@ class MLP(Module):
         # `gelu` of this package can be differentiated inside `shard_map`.
         hidden = jax.nn.relu(hidden) if self.activation == "relu" else gelu(hidden)
         y = Linear(x.shape[-1], self.kernel_init, name="out")(hidden)
-        return RowDropout(self.dropout)(y, train=train)
+        return RowDropout(self.dropout)(y, train=train).astype(x.dtype)

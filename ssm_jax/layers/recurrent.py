@@ -13,7 +13,7 @@ from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.layers.module import Module
 from ssm_jax.metrics import Mean, log_metric
 from ssm_jax.recurrences.families.base import ParamGroup, Recurrence
-from ssm_jax.recurrences.families.nonfinite import finite_inputs
+from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.recurrences.families.nonlinear import Nonlinear
 from ssm_jax.sharding import LengthSharded
 from ssm_jax.sharding.axis import last_output, length_axis
@@ -118,8 +118,8 @@ class Recurrent(Module):
             SelectiveSSM. None means 1.
 
         Returns:
-          ``(y, state)``: output, ``(*b, l, d_out)``, or ``(*b, 1, d_out)`` if
-          ``last_only``; and the final state.
+          ``(y, state)``: output in the dtype of ``x``, ``(*b, l, d_out)``, or ``(*b, 1,
+          d_out)`` if ``last_only``; and the final state.
 
         Raises:
           ValueError: A shape or a dtype does not fit, ``dt`` is given to another
@@ -150,7 +150,7 @@ class Recurrent(Module):
                 return last_output(y, mask), state
             # Each kernel of the layers above would compute the last operations of the
             # recurrence again. A single step is less work than a branch.
-            return (materialized(y) if y.shape[-2] > 1 else y), state
+            return (materialized(y) if y.shape[-2] != 1 else y), state
         y, state, stats = recurrence.solve(
             params, x, state, last_only=last_only, **options
         )
@@ -206,12 +206,13 @@ class RecurrentLayer(Module):
         dt: Float[Array, "*#b l"] | None = None,
     ) -> tuple[Outputs, PyTree]:
         """Maps ``x`` ``(*b, l, d)`` to ``(y, state)``, as `Recurrent` does."""
-        inputs = finite_inputs(x, state, reset, mask, axis_name=length_axis())
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
-        x, state, _ = inputs
-        y, state = recurrent(x, state, reset=reset, mask=mask, dt=dt)
-        y = self.mixing(y, x.shape[-1], train=train)
-        return inputs.nan_outputs(y, state)
+
+        def run(x, state):
+            y, state = recurrent(x, state, reset=reset, mask=mask, dt=dt)
+            return self.mixing(y, x.shape[-1], train=train), state
+
+        return isolate_segments(run, x, state, reset, mask, axis_name=length_axis())
 
 
 def recurrences_of(params: PyTree) -> Iterator[PyTree]:

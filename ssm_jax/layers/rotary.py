@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import take
 from ssm_jax.types import Array, Float, Int
 
@@ -52,5 +53,6 @@ def rotate(
     if steps is not None:
         cos, sin = take(cos, steps), take(sin, steps)
     even, odd = x[..., ::2], x[..., 1::2]
+    cos, sin = (promoted_like(each, even) for each in (cos, sin))
     pairs = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
     return pairs.reshape(x.shape)

@@ -9,6 +9,7 @@ from flax import linen as nn
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.nonfinite import nan_where
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.layers.channel_mixing import Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.layer_norm import LayerNorm
@@ -188,7 +189,8 @@ class RotaryAttention(Module):
     def _attend_to_all(self, q, k, v, reset, lengths, finite):
         valid = None
         if lengths is not None:
-            valid = jnp.arange(q.shape[-3]) < lengths[..., None]
+            lengths = lengths[..., None]
+            valid = promoted_like(jnp.arange(q.shape[-3]), lengths) < lengths
         return full_attention(
             rotate(q),
             rotate(k),

@@ -10,6 +10,7 @@ from ssm_jax.fields import PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.nonfinite import nan_where
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import reshard_like
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import LabelledParam
@@ -99,7 +100,7 @@ class ShortConvolution(Module):
             # Products and sums in the dtype of the kernel, not in that of the input.
             x = x.astype(kernel.dtype)
             y, window = _convolve(x, window, kernel, reset, lengths)
-            return y + bias, window
+            return y + promoted_like(bias, y), window
 
         def run(window):
             return apply_to_valid_steps(
@@ -143,7 +144,7 @@ def _convolve(x, window, kernel, reset, lengths):
         if segment is not None:
             same = segment[..., tap : tap + length] == segment[..., past:]
             values = jnp.where(same[..., None], values, 0)
-        y += weight * values
+        y += promoted_like(weight, values) * values
     if found is not None:
         y = nan_where(found, y)
 
@@ -151,7 +152,8 @@ def _convolve(x, window, kernel, reset, lengths):
         lengths = jnp.full(x.shape[:-2], length)
     # The valid steps are left-aligned, so the final window starts at `lengths` (the
     # window itself shifts the inputs by `past`).
-    index = lengths[..., None] + jnp.arange(past)
+    index = lengths[..., None]
+    index = index + promoted_like(jnp.arange(past), index)
     window = jnp.take_along_axis(inputs, index[..., None], -2)
     if segment is not None:
         # The next call has no access to these resets, so other segments are zeroed.

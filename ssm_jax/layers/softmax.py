@@ -65,7 +65,8 @@ def full_attention(
         steps = start + jnp.arange(size)
         visible = jnp.ones((1, 1), bool)
         if not bidirectional:
-            visible = jnp.arange(length) <= steps[:, None]
+            visible = jnp.arange(length)[None] <= steps[:, None]
+        visible = jax.lax.broadcast_to_rank(visible, q.ndim - 1)
         if mask is not None:
             # Padding is hidden as a key; as a query its output is zeroed by the layer.
             visible &= mask[..., None, :]
@@ -148,7 +149,8 @@ def local_attention(
         if bidirectional:
             visible &= of_window <= window + 1
         else:
-            visible &= jnp.arange(span) <= past + jnp.arange(size)[:, None]
+            behind = jnp.arange(span)[None] <= past + jnp.arange(size)[:, None]
+            visible &= jax.lax.broadcast_to_rank(behind, visible.ndim)
         return visible
 
     def flagged_from(start):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.nonfinite import nan_where
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import state_of_rows
 from ssm_jax.layers.softmax import Positions, local_attention
 from ssm_jax.types import Array, Bool, Float, Int
@@ -82,6 +83,7 @@ def attend_in_windows(
     queries = Positions(segment[..., 2 * window :], of_window[..., 2 * window :])
     if lengths is not None:
         steps = jnp.arange(-2 * window, length)
+        steps = promoted_like(steps, lengths[..., None])
         segment = jnp.where(steps < lengths[..., None], segment, -1)
     past, future = reach, reach if bidirectional else 0
     begin, end = 2 * window - past, -length % size + future
@@ -106,13 +108,15 @@ def attend_in_windows(
 def _positions(first, length, window, reset):
     """Position and segment of the cached steps, -1 without a step, and of all steps."""
     steps = jnp.arange(-2 * window, length)
-    position = first[..., None] + steps
+    position = first[..., None]
+    position = position + promoted_like(steps, position)
     segment = jnp.where(position < 0, -1, 0)
     if reset is None:
         return position, segment
     reset = pad_axis(reset, -1, before=2 * window)
     start = jax.lax.cummax(jnp.where(reset, steps, -1), axis=reset.ndim - 1)
-    position = jnp.where(start < 0, position, (steps - start).astype(position.dtype))
+    own = (promoted_like(steps, start) - start).astype(position.dtype)
+    position = jnp.where(start < 0, position, own)
     return position, segment + jnp.cumsum(reset, -1)
 
 
@@ -122,7 +126,8 @@ def _last_cache(k, v, position, segment, window, lengths, lost):
     if lengths is None:
         lengths = jnp.full(k.shape[:-3], k.shape[-3] - size)
     # The cache shifts the steps by its size, so the final one starts at `lengths`.
-    index = lengths[..., None] + jnp.arange(size)
+    index = lengths[..., None]
+    index = index + promoted_like(jnp.arange(size), index)
     position, segment = (
         jnp.take_along_axis(each, index, -1) for each in (position, segment)
     )
@@ -133,9 +138,8 @@ def _last_cache(k, v, position, segment, window, lengths, lost):
     )
     # Steps before the previous window and of other segments are zeroed, because the
     # next call has no access to these resets.
-    kept = (segment == segment[..., -1:]) & (
-        jnp.arange(size, 0, -1) <= next_position[..., None]
-    )
+    ages = promoted_like(jnp.arange(size, 0, -1), next_position[..., None])
+    kept = (segment == segment[..., -1:]) & (ages <= next_position[..., None])
     k, v = (
         jnp.where(
             kept[..., None, None],

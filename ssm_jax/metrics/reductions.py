@@ -32,7 +32,26 @@ class Reduction(abc.ABC):
 
     @abc.abstractmethod
     def compute(self) -> float:
-        """Returns the number for the log."""
+        """Returns the number for the log; NaN if it is not defined."""
+
+
+def add_up(values: Any) -> float:
+    """Adds numbers in float64, exactly up to the final rounding.
+
+    Args:
+      values: Numbers, ``(n,)``. NaN and infinities have the sum that IEEE 754 gives.
+
+    Example:
+      >>> add_up([1e16, 1.0, -1e16]), add_up([np.inf, -np.inf])
+      (1.0, nan)
+    """
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):
+        # `fsum` refuses infinities of both signs and sums beyond float64. A number that
+        # a layer measures must not end a run.
+        with np.errstate(invalid="ignore", over="ignore"):
+            return float(np.sum(np.asarray(values, np.float64)))
 
 
 class Sums(Reduction):
@@ -56,9 +75,9 @@ class Sums(Reduction):
     def merge(self, *others: Any) -> Any:
         """Adds each field, on the host in float64."""
         # float32 counts are exact only up to 2^24, and float32 sums of many batches
-        # lose digits; `fsum` is exact up to the final rounding.
+        # lose digits.
         return jax.tree.map(
-            lambda *x: np.apply_along_axis(math.fsum, 0, np.array(x, np.float64)),
+            lambda *x: np.apply_along_axis(add_up, 0, np.array(x, np.float64)),
             self,
             *others,
         )

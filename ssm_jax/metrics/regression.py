@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from ssm_jax.metrics.reductions import Reduction
+from ssm_jax.metrics.reductions import Reduction, add_up
 
 
 @struct.dataclass
@@ -37,7 +37,9 @@ class R2(Reduction):
     def merge(self, *others: Any) -> "R2":
         """Reduces several to one, about the mean of all, on the host in float64."""
         stacked = jax.tree.map(lambda *x: np.array(x, np.float64), self, *others)
-        return stacked._sum(math.fsum)
+        # The mean of targets that overflow is infinite, and so is their variance.
+        with np.errstate(invalid="ignore", over="ignore"):
+            return stacked._sum(add_up)
 
     def over_devices(self, axes: Sequence[str]) -> "R2":
         """Reduces those of all devices to one, about the mean of all."""
@@ -51,8 +53,13 @@ class R2(Reduction):
         return R2(add(self.error), n, mean, add(square))
 
     def compute(self) -> float:
-        """The coefficient; the variance counts as at least 1e-5."""
+        """The coefficient; the variance counts as at least 1e-5.
+
+        It is NaN if the squares of the targets overflow float32.
+        """
         n = max(float(self.count), 1.0)
         variance = float(self.square) / n
+        if not math.isfinite(variance):
+            return math.nan
         # The lower bound keeps r2 finite for (almost) constant targets.
         return 1.0 - float(self.error) / n / max(variance, 1e-5)

@@ -1,4 +1,4 @@
-"""Which models decode token by token."""
+"""Which models decode token by token, and which tokens they accept."""
 
 import jax
 from flax import linen as nn
@@ -12,6 +12,18 @@ def decodes(model: nn.Module) -> bool:
         as softmax attention or a bidirectional recurrence, does not decode.
     """
     return getattr(model, "positions", None) is None and not stateless(model)
+
+
+def vocabulary_of(model: nn.Module) -> int | None:
+    """Returns the number of tokens that a model accepts.
+
+    Args:
+      model: The model.
+
+    Returns:
+      The ``vocabulary`` of its encoder; None if it has no encoder with such a field.
+    """
+    return getattr(getattr(model, "encoder", None), "vocabulary", None)
 
 
 def stateless(model: nn.Module) -> list[str]:

@@ -7,11 +7,11 @@ from flax import linen as nn
 from ssm_jax.fields import NonNegativeFloat, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
 from ssm_jax.kernels.axes import by_rows
-from ssm_jax.kernels.sharding import is_sharded, take
+from ssm_jax.kernels.sharding import take
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.module import Module
 from ssm_jax.sharding.axis import first_step, n_pieces, of_pieces_before
-from ssm_jax.types import Activations, Array, Float, Int, Outputs, Steps
+from ssm_jax.types import Activations, Array, Float, Integer, Outputs, Steps
 
 
 class VectorEncoder(Module):
@@ -108,19 +108,31 @@ class TokenEncoder(Module):
             self.from_table = Linear(self.d_model, "xavier", use_bias=False)
             self.to_table = Linear(width, "xavier", use_bias=False)
 
-    def __call__(self, x: Int[Array, "*b l"]) -> Outputs:
-        """Maps tokens ``(*b, l)`` to ``(*b, l, d_model)``."""
+    def __call__(self, x: Integer[Array, "*b l"]) -> Outputs:
+        """Maps tokens ``(*b, l)`` to ``(*b, l, d_model)``.
+
+        A token that is not in ``[0, vocabulary)`` gives NaN, because a compiled
+        function cannot raise an error of a value; negative ones do not count from the
+        end. Tasks and `generate` check tokens before.
+
+        Raises:
+          ValueError: ``x`` is no array of integers.
+        """
         # Flags and floats are no indices; converting them would hide a mistake.
         if not is_array(x) or not jnp.issubdtype(x.dtype, jnp.integer):
             raise ValueError(
                 f"`x` must be an array of integers, got {shown(x)}; a token is an "
                 "index in the vocabulary."
             )
-        if is_sharded(x):
-            # As `Embed`, whose `jax.numpy.take` does not know how to shard its result.
-            embedded = take(self.table.embedding, x, mode="fill")
-        else:
-            embedded = self.table(x)
+        # Not `self.table(x)`, which takes -1 as the last token, and any token as the
+        # only one of a vocabulary of 1.
+        embedded = take(
+            self.table.embedding,
+            x,
+            mode="fill",
+            fill_value=jnp.nan,
+            wrap_negative_indices=False,
+        )
         return embedded if self.d_embedding is None else self.from_table(embedded)
 
     def attend(self, x: Activations) -> Outputs:

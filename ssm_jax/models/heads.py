@@ -5,6 +5,7 @@ from flax import linen as nn
 
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.layers.channel_mixing import InitScheme, Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
@@ -177,7 +178,7 @@ def _mean(x, mask):
         return mean / n_pieces() if n_pieces() > 1 else mean
     valid = broadcast_to_steps(mask, x)[..., None]
     # bfloat16 has no odd numbers above 256, so that counts need a wider dtype.
-    wide = jnp.promote_types(x.dtype, jnp.float32)
+    wide = common_dtype(x, jnp.float32)
     # `where` instead of a product with the mask: NaN * 0 is NaN.
     sums = jnp.sum(jnp.where(valid, x, 0), -2, dtype=wide)
     total, n = sum_over_pieces((sums, jnp.sum(valid, -2, dtype=wide)))

@@ -11,7 +11,7 @@ from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.layers.recurrent import Recurrent
 from ssm_jax.models.heads import LastHead
-from ssm_jax.models.nonfinite import encoded_inputs, nan_predictions
+from ssm_jax.models.nonfinite import predict_segments
 from ssm_jax.models.precision import ComputeDtype, call, lower, widen
 from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.sharding import sharded_length
@@ -85,20 +85,23 @@ class RecurrentNetwork(Module):
             x = lower(self.dtype, inputs)
             return x if self.encoder is None else call(self.dtype, self.encoder, x)
 
-        found = encoded_inputs(encode, inputs, state, reset, mask)
-        x, state, _ = found
         recurrent = Recurrent(self.recurrence, self.method, name="recurrent")
         # One module called twice; each call draws its own masks.
         dropout = functools.partial(RowDropout(self.dropout), train=train)
         # A nonlinear recurrence computes its last output at less cost than all outputs.
         last = isinstance(self.head, LastHead)
-        y, state = recurrent(dropout(x), state, reset=reset, mask=mask, last_only=last)
-        of_steps = mask
-        if last and mask is not None:
-            # One step is left; it is valid if the row has a valid step.
-            mask = any_valid(mask)
-        # The one step that is left is the same on all devices.
-        with sharded_length(None) if last else contextlib.nullcontext():
-            y = call(self.dtype, self.head, dropout(y), mask=mask, train=train)
-        y, state = nan_predictions(found, y, state, of_steps, head=self.head)
+
+        def predict(x, state):
+            flags = {"reset": reset, "mask": mask, "last_only": last}
+            y, state = recurrent(dropout(x), state, **flags)
+            # Of the last step that is left: valid if the row has a valid step.
+            valid = any_valid(mask) if last and mask is not None else mask
+            # The one step that is left is the same on all devices.
+            with sharded_length(None) if last else contextlib.nullcontext():
+                y = call(self.dtype, self.head, dropout(y), mask=valid, train=train)
+            return y, state
+
+        y, state = predict_segments(
+            encode, predict, inputs, state, reset, mask, head=self.head
+        )
         return widen(self.dtype, (y, state))

@@ -1,70 +1,49 @@
 """Models of segments, one of which is not finite."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.kernels.arguments import is_array
 from ssm_jax.models.heads import LastHead
-from ssm_jax.recurrences.families.nonfinite import FiniteInputs, finite_inputs
+from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.sharding.axis import last_output, length_axis, sum_over_pieces
 from ssm_jax.types import Activations, Array, Inexact, PyTree, Steps
 
 
-def encoded_inputs(
+def predict_segments(
     encode: Callable[[Array], Activations],
+    predict: Callable[[Activations, PyTree], tuple[Inexact[Array, "..."], PyTree]],
     inputs: Array,
     state: PyTree,
     reset: Steps | None,
     mask: Steps | None,
-) -> FiniteInputs:
-    """Encodes inputs, with zeros in place of values that are not finite.
-
-    Args:
-      encode: Maps inputs to ``(*b, l, d)``.
-      inputs: Features, ``(*b, l, f)``, or tokens, ``(*b, l)``.
-      state: States of all layers, leaves ``(*b, ...)``.
-      reset: True where a segment starts. None: nothing is replaced.
-      mask: True at valid steps.
-
-    Returns:
-      As `finite_inputs`; ``x`` is what is encoded.
-    """
-    if reset is None:
-        return FiniteInputs(encode(inputs), state)
-    axis_name = length_axis()
-    floating = is_array(inputs) and jnp.issubdtype(inputs.dtype, jnp.floating)
-    if floating and reset.shape in (inputs.shape[:-1], inputs.shape[-2:-1]):
-        # Before the encoder, whose gradient would have them times 0.
-        found = finite_inputs(inputs, state, reset, mask, axis_name=axis_name)
-        return found._replace(x=encode(found.x))
-    return finite_inputs(encode(inputs), state, reset, mask, axis_name=axis_name)
-
-
-def nan_predictions(
-    found: FiniteInputs,
-    predictions: Inexact[Array, "..."],
-    state: PyTree,
-    mask: Steps | None,
     *,
     head: nn.Module | None,
     bidirectional: bool | None = None,
-) -> tuple[Inexact[Array, "..."], PyTree]:
-    """Returns predictions and final states, NaN where they depend on such values.
+) -> tuple[Any, ...]:
+    """Predicts so that a segment that is not finite leaves the others as they are.
 
     Args:
-      found: The result of `encoded_inputs`.
-      predictions: At all or the last steps, ``(*b, k, o)``, or of rows, ``(*b, o)``.
-      state: Final states of all layers.
+      encode: Maps inputs to ``(*b, l, d)``.
+      predict: Maps what is encoded and the states of all layers to predictions, at all
+        or the last steps, ``(*b, k, o)``, or of rows, ``(*b, o)``, and final states.
+      inputs: Features, ``(*b, l, f)``, or tokens, ``(*b, l)``.
+      state: States of all layers, leaves ``(*b, ...)``.
+      reset: True where a segment starts. None: one segment, left as it is.
       mask: True at valid steps.
-      head: The head that made the predictions. Those of a row by a `LastHead` depend on
-        the last valid step, by any other on all valid steps.
-      bidirectional: As for `FiniteInputs.nan_outputs`.
-    """
-    n_axes = predictions.ndim - 1
+      head: The head that makes the predictions. Those of a row by a `LastHead` depend
+        on the last valid step, by any other on all valid steps.
+      bidirectional: As for `isolate_segments`.
 
-    def select(steps):
+    Returns:
+      The results of ``predict``.
+    """
+
+    def select(steps, predictions):
+        n_axes = predictions.ndim - 1
         if n_axes == steps.ndim - 1:
             return steps[..., -predictions.shape[-2] :, :]
         if isinstance(head, LastHead):
@@ -72,6 +51,20 @@ def nan_predictions(
         # Of pairs of sequences, too: all axes that the predictions do not have.
         return sum_over_pieces(jnp.sum(steps, tuple(range(n_axes, steps.ndim - 1))))
 
-    return found.nan_outputs(
-        predictions, state, bidirectional=bidirectional, select=select
-    )
+    options = {
+        "axis_name": length_axis(),
+        "bidirectional": bidirectional,
+        "select": select,
+    }
+    floating = is_array(inputs) and jnp.issubdtype(inputs.dtype, jnp.floating)
+    if reset is None or not (
+        floating and reset.shape in (inputs.shape[:-1], inputs.shape[-2:-1])
+    ):
+        x = encode(inputs)
+        return isolate_segments(predict, x, state, reset, mask, **options)
+
+    # Before the encoder, whose gradient would have what is not finite times 0.
+    def of_features(inputs, state):
+        return predict(encode(inputs), state)
+
+    return isolate_segments(of_features, inputs, state, reset, mask, **options)

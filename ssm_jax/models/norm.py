@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.layers.layer_norm import LayerNorm, centered
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Steps
@@ -36,7 +37,7 @@ class ScalarNorm(Module):
         """Maps ``(*b, l, d)`` to ``(*b, l, d)``."""
         scale = self.param("scale", nn.initializers.ones, ())
         shift = self.param("shift", nn.initializers.zeros, ())
-        dtype = jnp.result_type(x, scale)
+        dtype = common_dtype(x, scale)
         x = centered(x)
         variance = jnp.mean(jnp.square(x), -1, keepdims=True)
         # The shift is added before the scaling, as in the authors' code.
@@ -82,10 +83,12 @@ class BatchNorm(Module):
         d = x.shape[-1:]
         scale = self.param("scale", nn.initializers.ones, d)
         bias = self.param("bias", nn.initializers.zeros, d)
+        dtype = common_dtype(x, scale)
         running_mean = self.variable("batch_stats", "mean", jnp.zeros, d)
         running_var = self.variable("batch_stats", "var", jnp.ones, d)
         mean, var = running_mean.value, running_var.value
-        difference = x - mean
+        difference = x.astype(common_dtype(x, mean))
+        difference = difference - promoted_like(mean, difference)
         if train:
             # Models are initialized outside the mapped function, where the axis name is
             # unbound.
@@ -100,15 +103,19 @@ class BatchNorm(Module):
                 running_var.value += weight * (var - running_var.value)
         # Scale and deviation are combined first: one product per element instead of
         # two.
-        y = difference * (scale * jax.lax.rsqrt(var + self.epsilon)) + bias
+        wide = common_dtype(difference, scale)
+        difference, scale, bias = (v.astype(wide) for v in (difference, scale, bias))
+        factor = scale * jax.lax.rsqrt(var + self.epsilon).astype(wide)
+        y = difference * promoted_like(factor, difference)
+        y = y + promoted_like(bias, y)
         # The moments are float32, also where inputs and parameters are bfloat16.
-        return y.astype(jnp.result_type(x, scale))
+        return y.astype(dtype)
 
 
 def _moments(x, mask, axis_name):
     """Number of valid steps, mean and variance of each channel, and ``x - mean``."""
     # Sums over many steps lose too much in bfloat16 and float16.
-    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    x = x.astype(common_dtype(x, jnp.float32))
     valid = jnp.ones((1, 1), bool) if mask is None else jnp.asarray(mask)[..., None]
     valid = jnp.broadcast_to(valid, (*x.shape[:-1], 1))
 
@@ -124,10 +131,11 @@ def _moments(x, mask, axis_name):
     # Two passes, because `E[x^2] - mean^2` cancels where the mean is large. The mean
     # itself is rounded there; that of the differences is subtracted once more, and as
     # it is zero but for rounding, it has no derivative.
-    difference = jnp.where(valid, x - mean, 0)
+    centered_x = x - promoted_like(mean, x)
+    difference = jnp.where(valid, centered_x, 0)
     rounding = jax.lax.stop_gradient(total(difference) / safe_n)
     var = total(jnp.square(difference)) / safe_n - jnp.square(rounding)
-    return n, mean + rounding, var, (x - mean) - rounding
+    return n, mean + rounding, var, centered_x - promoted_like(rounding, x)
 
 
 class Norm(Module):

@@ -12,7 +12,7 @@ from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.models.block import Block
 from ssm_jax.models.encoders import PositionalEmbedding, TokenEncoder
-from ssm_jax.models.nonfinite import encoded_inputs, nan_predictions
+from ssm_jax.models.nonfinite import predict_segments
 from ssm_jax.models.norm import AxisName, Norm
 from ssm_jax.models.precision import ComputeDtype, call, widen
 from ssm_jax.models.repeat import apply_blocks, can_scan, init_blocks
@@ -144,42 +144,40 @@ class SequenceModel(Module):
             )
         # The moments of a batch are those of all segments.
         coupled = train and self.block.norm == "batch"
-        found = encoded_inputs(
+        # Layers without a state return None, which may be passed back.
+        if self.positions is not None and jax.tree.leaves(state):
+            raise ValueError(
+                "`state` must be None for a model with positions, got one; positions "
+                "count from the first step of a call."
+            )
+        flags = {"reset": reset, "mask": mask, "train": train}
+        predictions, states = predict_segments(
             functools.partial(self._call, self.encoder),
+            functools.partial(self._predict, **flags),
             inputs,
             states,
             None if coupled else reset,
-            mask,
-        )
-        x, states, _ = found
-        if self.positions is not None:
-            # Layers without a state return None, which may be passed back.
-            if jax.tree.leaves(state):
-                raise ValueError(
-                    "`state` must be None for a model with positions, got one; "
-                    "positions count from the first step of a call."
-                )
-            x = self._call(self.positions, x, reset=reset, mask=mask)
-        if self.normed_encoder:
-            norm = Norm(self.block.norm, self.axis_name, name="encoder_norm")
-            x = self._call(norm, x, mask=mask, train=train)
-        x = RowDropout(self.encoder_dropout)(x, train=train)
-        flags = {"reset": reset, "mask": mask, "train": train}
-        x, states = self._blocks(x, states, **flags)
-        if self.block.prenorm:
-            # The residual stream of pre-norm blocks grows with the depth.
-            norm = Norm(self.block.norm, self.axis_name, name="norm")
-            x = self._call(norm, x, mask=mask, train=train)
-        predictions, states = nan_predictions(
-            found,
-            self._predictions(x, mask, train),
-            states,
             mask,
             head=self.head,
             bidirectional=getattr(self.block.layer, "bidirectional", None),
         )
         # Losses and carried states are float32.
         return widen(self.dtype, (predictions, states))
+
+    def _predict(self, x, states, *, reset, mask, train):
+        """Maps the output of the encoder to predictions and final states."""
+        if self.positions is not None:
+            x = self._call(self.positions, x, reset=reset, mask=mask)
+        if self.normed_encoder:
+            norm = Norm(self.block.norm, self.axis_name, name="encoder_norm")
+            x = self._call(norm, x, mask=mask, train=train)
+        x = RowDropout(self.encoder_dropout)(x, train=train)
+        x, states = self._blocks(x, states, reset=reset, mask=mask, train=train)
+        if self.block.prenorm:
+            # The residual stream of pre-norm blocks grows with the depth.
+            norm = Norm(self.block.norm, self.axis_name, name="norm")
+            x = self._call(norm, x, mask=mask, train=train)
+        return self._head(x, mask, train), states
 
     def _blocks(self, x, states, **flags):
         """Applies the blocks; returns the last output and the final states."""
@@ -217,7 +215,7 @@ class SequenceModel(Module):
     def _call(self, module, *args, **flags):
         return call(self.dtype, module, *args, **flags)
 
-    def _predictions(self, x, mask, train):
+    def _head(self, x, mask, train):
         if self.head is not None:
             return self._call(self.head, x, mask=mask, train=train)
         if not isinstance(self.encoder, TokenEncoder):

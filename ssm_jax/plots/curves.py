@@ -12,12 +12,13 @@ _LOGARITHMIC = ("loss", "perplexity")
 
 
 def curves(
-    lines: Sequence[Mapping[str, float | int]], metric: str, title: str
+    lines: Sequence[Mapping[str, float | int | None]], metric: str, title: str
 ) -> Figure:
     """Plots the loss and a metric on the train and validation splits.
 
     Args:
       lines: Lines of ``metrics.jsonl``, each with ``step`` and ``split/metric``.
+        A metric that is None is left out.
       metric: The second metric, ``"r2"``, ``"accuracy"`` or ``"perplexity"``.
       title: Name of the run.
 
@@ -30,9 +31,9 @@ def curves(
         lowest = 1.0
         for split, colour in _COLOURS.items():
             points = [
-                (line["step"], line[f"{split}/{name}"])
+                (line["step"], value)
                 for line in lines
-                if f"{split}/{name}" in line
+                if (value := line.get(f"{split}/{name}")) is not None
             ]
             if not points:
                 continue
@@ -55,6 +56,7 @@ def curves(
         else:
             # r2 may be far below 0 in the first steps; the scale starts at 0 then.
             axes.set_ylim(max(0.0, lowest - 0.05), 1.02)
-        axes.legend(frameon=False, fontsize=SMALL)
+        if axes.lines:
+            axes.legend(frameon=False, fontsize=SMALL)
     drawing.suptitle(title, fontsize=TITLE)
     return drawing

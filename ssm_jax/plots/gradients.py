@@ -14,12 +14,14 @@ KINDS = {
 NORMS = {"l1": "L1", "l2": "L2", "linf": "L-infinity"}
 
 
-def gradients(lines: Sequence[Mapping[str, float | int]], title: str) -> Figure | None:
+def gradients(
+    lines: Sequence[Mapping[str, float | int | None]], title: str
+) -> Figure | None:
     """Plots the norms of gradients by the initial state during training.
 
     Args:
       lines: Lines of ``metrics.jsonl``, some with ``gradient/NORM/t`` or
-        ``gradient_outputs/NORM/i``.
+        ``gradient_outputs/NORM/i``; those that are None are left out.
       title: Name of the run.
 
     Returns:
@@ -60,5 +62,5 @@ def _points(line, kind, norm):
     return sorted(
         (int(key.removeprefix(prefix)), value)
         for key, value in line.items()
-        if key.startswith(prefix)
+        if key.startswith(prefix) and value is not None
     )

@@ -1,5 +1,6 @@
 """Perplexity of language models by the window length."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
 
     Args:
       rows: Rows of `evaluate_lengths`, with ``window_state``, ``order``, ``length``,
-        ``perplexity`` and ``trained``.
+        ``perplexity`` and ``trained``; no point is drawn where it is None.
       title: Name of the run.
 
     Returns:
@@ -44,11 +45,12 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
         }
         if (start, order) == CARRIED:
             # Measured at the maximum length only: a single point would not be seen.
-            axes.axhline(line[-1]["perplexity"], **style)
+            if line[-1]["perplexity"] is not None:
+                axes.axhline(line[-1]["perplexity"], **style)
             continue
         axes.semilogx(
             [row["length"] for row in line],
-            [row["perplexity"] for row in line],
+            [math.nan if (y := row["perplexity"]) is None else y for row in line],
             marker="o",
             markersize=3.5,
             **style,

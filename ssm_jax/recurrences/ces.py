@@ -255,7 +255,7 @@ class CES(TimeInvariant):
             square = -jnp.expm1(2 * log_abs)
             below_one = square > 0
             size = jnp.sqrt(jnp.where(below_one, square, 1))
-            w = w * jnp.where(below_one, size, 0)
+            w = w * jnp.where(below_one, size, 0).astype(w.dtype)
         return LogDecay(log_abs[:, None], phase[:, None]), w[:, None]
 
     def feedthrough(self, params: Params) -> Float[Array, " d"]:

@@ -160,7 +160,8 @@ class DSS(TimeInvariant):
         log_decay, gain = discretize("zoh", lam, dt)
         if self.length is not None:
             # The taps exp(z l) of L steps sum to (exp(L z) - 1) / (exp(z) - 1).
-            z, steps = lam * dt, jnp.asarray(self.length)
+            lam = lam[None]
+            z, steps = lam * dt.astype(lam.dtype), jnp.asarray(self.length)
             # `decay_powers` is exact for long phases; `expm1` does not cancel near 0.
             short = jnp.abs(self.length * z) < 1
             passed = decay_powers(log_decay, steps) - 1
@@ -171,7 +172,8 @@ class DSS(TimeInvariant):
             square = jnp.square(jnp.real(divisor)) + jnp.square(jnp.imag(divisor))
             # The epsilon belongs to the square before scaling.
             square += _SOFTMAX_EPS * jnp.square(factor)
-            gain = scaled(jnp.expm1(z) * jnp.conj(divisor) / square, factor)
+            quotient = jnp.expm1(z) * jnp.conj(divisor) / square.astype(z.dtype)
+            gain = scaled(quotient, factor)
 
         def weight(name):
             # The gain is in the weights: an input enters all states unscaled.

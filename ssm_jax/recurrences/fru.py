@@ -10,6 +10,7 @@ import numpy as np
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay, decay_powers
 from ssm_jax.kernels.precision import in_float32, matmul_f32
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.recurrences.families.running_sums import (
     ACTIVATIONS,
     MAX_STEPS,
@@ -149,7 +150,8 @@ class FRU(RunningSums):
         # keeps the phase f t / T accurate, which float32 would round for large t.
         angle = 2 * np.pi * params["theta"]
         rotation = jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
-        waves = jnp.real(decay_powers(_waves(self, angle.dtype), steps) * rotation)
+        powers = decay_powers(_waves(self, angle.dtype), steps)
+        waves = jnp.real(powers * promoted_like(rotation, powers))
         return jnp.where(steps[..., None] < MAX_STEPS, waves / self.horizon, jnp.nan)
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.precision import matmul_f32
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.recurrences.families.input_dependent import (
     ChunkedForm,
     InputDependent,
@@ -145,7 +146,8 @@ class GatedLinearAttention(InputDependent):
         # Matrix products of all steps at once, as they are small beside the states.
         names = ("query_kernel", "key_kernel", "value_kernel", "decay_in")
         q, k, v, low_rank = (matmul_f32(x, params[name]) for name in names)
-        gate = matmul_f32(low_rank, params["decay_out"]) + params["decay_bias"]
+        gate = matmul_f32(low_rank, params["decay_out"])
+        gate = gate + promoted_like(params["decay_bias"], gate)
         # In log space: the derivative of the root of 0, an underflow, is infinite.
         log_decay = jax.nn.log_sigmoid(gate) / self.temperature
         return ChunkedForm(form, read, (q, k, v, log_decay))

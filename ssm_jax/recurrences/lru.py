@@ -133,11 +133,11 @@ class LRU(TimeInvariant):
         params = in_float32(params)
         # exp(theta): positive phases only, as in the paper.
         phase = bounded_exp(params["log_phase"])
-        gain = bounded_exp(params["log_gain"])
+        gain, B = bounded_exp(params["log_gain"]), join_complex(params, "B")
         return MIMOModes(
             log_decay=LogDecay(-bounded_exp(params["log_rate"]), phase),
             # gamma scales the rows of B and is independent of the eigenvalues.
-            B=gain[:, None] * join_complex(params, "B"),
+            B=gain[:, None].astype(B.dtype) * B,
             C=join_complex(params, "C"),
             feedthrough=params["feedthrough"],
         )

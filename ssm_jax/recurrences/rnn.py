@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.precision import matmul_f32, sigmoid
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.recurrences.families.nonlinear import Nonlinear, Params
 from ssm_jax.types import Array, Float, PRNGKey
 
@@ -66,7 +67,8 @@ class _Gated(Nonlinear):
         """Returns the input part of each gate."""
         # One product for all steps; only that with the state is sequential. Each gate
         # is an array: on CPUs a step that slices gates out of one is not vectorized.
-        gates = matmul_f32(x, params["input_kernel"]) + params["bias"]
+        gates = matmul_f32(x, params["input_kernel"])
+        gates = gates + promoted_like(params["bias"], gates)
         return jnp.split(gates, self.n_gates, -1)
 
     @abc.abstractmethod
@@ -86,10 +88,11 @@ class _Gated(Nonlinear):
         """Returns the diagonal of the Jacobian."""
         return self._step(params, h, u)[1]
 
-    def _own(self, params, gate) -> Float[Array, " n"]:
-        """Returns the weight of each state entry in its own gate."""
+    def _own(self, params, gate, h) -> Float[Array, "... n"]:
+        """Returns the weight of each entry of ``h`` in its own gate."""
         n = self.d_state
-        return jnp.diagonal(params["recurrent_kernel"][:, gate * n : (gate + 1) * n])
+        kernel = params["recurrent_kernel"][:, gate * n : (gate + 1) * n]
+        return promoted_like(jnp.diagonal(kernel), h)
 
 
 # Each with its derivative as a function of its value.
@@ -146,7 +149,7 @@ class RNN(_Gated):
         # The derivatives are functions of the value, so that phi is evaluated once.
         (of_x,), (of_h,) = gates, self._of_state(params, h)
         h = phi(of_x + of_h)
-        return h, derivative(h) * self._own(params, 0)
+        return h, derivative(h) * self._own(params, 0, h)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,13 +199,13 @@ class GRU(_Gated):
         r, z, c = gates
         of_r, of_z, of_c = self._of_state(params, h)
         # Separate from the input bias: `r` multiplies it, as in cuDNN.
-        of_c = of_c + params["recurrent_bias"]
+        of_c = of_c + promoted_like(params["recurrent_bias"], of_c)
         r, gate = sigmoid(r + of_r), z + of_z
         # `1 - z` would lose its digits near z = 1.
         z, one_minus_z = sigmoid(gate), sigmoid(-gate)
         c = jnp.tanh(c + r * of_c)
         # Diagonal of d h_t / d h_{t-1}: through h, the gate, and c (with r).
-        own_r, own_z, own_c = (self._own(params, gate) for gate in range(3))
+        own_r, own_z, own_c = (self._own(params, gate, h) for gate in range(3))
         jacobian_c = (1 - c * c) * (r * own_c + r * (1 - r) * own_r * of_c)
         jacobian_diagonal = (
             z + (h - c) * z * one_minus_z * own_z + one_minus_z * jacobian_c
@@ -269,7 +272,7 @@ class LSTM(_Gated):
         c = f * c_prev + i * g
         tanh_c = jnp.tanh(c)
         # `h` depends on its previous value also through `c`: the chain rule.
-        own_i, own_f, own_g, own_o = (self._own(params, gate) for gate in range(4))
+        own_i, own_f, own_g, own_o = (self._own(params, gate, h) for gate in range(4))
         jacobian_c = (
             f * (1 - f) * own_f * c_prev
             + i * (1 - i) * own_i * g

@@ -11,7 +11,9 @@ from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.dense import block_by_block, step_by_step
 from ssm_jax.kernels.fft import causal_convolution
+from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.precision import MAX_EXPONENT, bounded_exp, in_float32
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.shift import shift_left
 from ssm_jax.recurrences.families import nplr
 from ssm_jax.recurrences.families.base import (
@@ -168,7 +170,7 @@ class S4(Recurrence):
                 state = state.astype(x.dtype)
             y, state = _evaluated(ahead, x, state, reset, lengths, method)
             # Once, not per direction.
-            y += feedthrough * x
+            y += promoted_like(feedthrough, x) * x
             for system in behind:
                 y, state = y + _after(system, x, reset, method), None
             return y, state
@@ -190,7 +192,8 @@ def _resolved(method, x, reset):
             f"without `reset`, got {method!r}; 'auto' chooses by length."
         )
     # A block has one Toeplitz matrix, which a reset within the block would change.
-    if reset is not None or (method == "auto" and x.shape[-2] == 1):
+    whole = x.shape[-2] == 1 or is_symbolic(x.shape[-2])
+    if reset is not None or (method == "auto" and whole):
         return "sequential"
     return "chunked" if method == "auto" else method
 

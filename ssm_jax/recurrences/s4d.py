@@ -168,7 +168,7 @@ class S4D(Continuous):
     def scaled_eigenvalues(self, params: Params) -> Complex[Array, "d n"]:
         """Returns ``lam Delta``, ``(d, n)``."""
         lam, dt = self._continuous(in_float32(params))
-        return lam * dt
+        return lam * dt.astype(lam.dtype)
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Returns optimizer groups for modes, step sizes and ``B``."""

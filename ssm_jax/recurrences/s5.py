@@ -132,6 +132,7 @@ class S5(Continuous):
         drawn = jax.nn.initializers.lecun_normal()(key_b, (self.d_state, d_in))
         drawn = drawn.reshape(self.blocks, -1, d_in)
         # V^* B of each block. As B is real, one row of each conjugate pair suffices.
+        drawn = drawn.astype(V.dtype)
         B = jnp.einsum("mk,bmd->bkd", np.conj(V), drawn, precision="highest")
         params = {
             "frequency": jnp.asarray(frequency, jnp.float32),
@@ -204,7 +205,7 @@ class S5(Continuous):
     def scaled_eigenvalues(self, params: Params) -> Complex[Array, " n"]:
         """Returns ``lam Delta``, ``(n,)``."""
         lam, dt = self._continuous(in_float32(params))
-        return lam * dt
+        return lam * dt.astype(lam.dtype)
 
     def groups(self) -> Mapping[str, ParamGroup]:
         """Returns optimizer groups for modes, step sizes and ``B``."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.precision import bounded_exp, in_float32, matmul_f32
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.selective import selective_form
 from ssm_jax.recurrences.families.initializers import log_uniform, validate_dt_range
 from ssm_jax.recurrences.families.input_dependent import (
@@ -182,8 +183,8 @@ class SelectiveSSM(InputDependent):
         chosen = matmul_f32(x, params["input_kernel"])
         rank = chosen.shape[-1] - 2 * n
         step, B, C = jnp.split(chosen, [rank, rank + n], -1)
-        step = matmul_f32(step, params["step_kernel"]) + params["step_bias"]
-        steps = jax.nn.softplus(step)
-        steps = steps if dt is None else steps * dt[..., None]
+        step = matmul_f32(step, params["step_kernel"])
+        steps = jax.nn.softplus(step + promoted_like(params["step_bias"], step))
+        steps = steps if dt is None else steps * promoted_like(dt[..., None], steps)
         rates = bounded_exp(params["log_rate"])
         return selective_form(x, steps, B, C, rates, params["feedthrough"])

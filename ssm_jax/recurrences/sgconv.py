@@ -141,6 +141,7 @@ def _upsampled(w, factor):
     around = jnp.pad(w, [(0, 0), (1, 1)], mode="edge")[..., None]
     # Half-pixel centers: `factor` taps around each parameter, less than 1/2 from it.
     place = (jnp.arange(factor, dtype=w.dtype) + 0.5) / factor - 0.5
+    place = place[None, None]
     before, after = jnp.maximum(-place, 0), jnp.maximum(place, 0)
     taps = before * around[:, :-2] + after * around[:, 2:]
     taps += (1 - before - after) * around[:, 1:-1]

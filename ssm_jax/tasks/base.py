@@ -13,7 +13,13 @@ from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkab
 
 import numpy as np
 
-from ssm_jax.fields import NonNegativeInt, PositiveInt, Seed, check_value
+from ssm_jax.fields import (
+    NonNegativeInt,
+    PositiveInt,
+    Seed,
+    check_indices,
+    check_value,
+)
 
 Split = Literal["train", "validation", "test"]
 """The splits of a task's data, disjoint by construction."""
@@ -25,11 +31,13 @@ class Batch(NamedTuple):
     ``l_output`` and the type of inputs and targets are given by the task's `TaskSpec`.
 
     Attributes:
-      inputs: float32 vectors ``(b, l, d_input)`` or int32 tokens ``(b, l)``; for
-        pairs ``(b, 2, l, d_input)`` or ``(b, 2, l)``.
+      inputs: float32 vectors ``(b, l, d_input)`` or int32 tokens ``(b, l)``, in
+        ``[0, d_input)`` on padding too; for pairs ``(b, 2, l, d_input)`` or
+        ``(b, 2, l)``.
       targets: float32 values ``(b, l_output, d_output)`` or int32 classes
-        ``(b, l_output)``, for the last ``l_output`` steps; without the axis
-        ``l_output`` if the spec has ``l_output=None``.
+        ``(b, l_output)``, in ``[0, d_output)`` where they count in the loss, for the
+        last ``l_output`` steps; without the axis ``l_output`` if the spec has
+        ``l_output=None``.
       loss_mask: bool ``(b, l_output)`` or ``(b,)``, true where a target counts in the
         loss.
       mask: bool ``(b, l)``, for pairs ``(b, 2, l)``, true where a step is valid and
@@ -201,7 +209,10 @@ def rows_of_batch(
     seed: int,
     rows: slice | None = None,
 ) -> Batch:
-    """Returns some rows of a batch.
+    """Returns some rows of a batch, and checks their tokens and classes.
+
+    Batches enter training and evaluation here: what is compiled cannot raise an error
+    of a value.
 
     Args:
       task: The task. One without the keyword ``rows`` makes the whole batch first.
@@ -214,19 +225,48 @@ def rows_of_batch(
     Returns:
       The rows, equal to those of the whole batch.
 
+    Raises:
+      ValueError: As for `Task.batch` and `check_batch`.
+
     Example:
       >>> from ssm_jax.tasks import Digits
       >>> rows_of_batch(Digits(), "test", 0, 8, 0, slice(4, 6)).inputs.shape
       (2, 64, 1)
     """
-    if rows is None:
-        return task.batch(split, index, batch_size, seed)
     # The type of the task is not that of the protocol, whose `batch` has no `rows`.
     make: Any = task.batch
-    if "rows" in inspect.signature(make).parameters:
-        return make(split, index, batch_size, seed, rows=rows)
-    batch = make(split, index, batch_size, seed)
-    return batch.take(rows)
+    if rows is None:
+        batch = make(split, index, batch_size, seed)
+    elif "rows" in inspect.signature(make).parameters:
+        batch = make(split, index, batch_size, seed, rows=rows)
+    else:
+        batch = make(split, index, batch_size, seed).take(rows)
+    check_batch(batch, task.spec, f"batch {index} of the {split} split has them")
+    return batch
+
+
+def check_batch(batch: Batch, spec: TaskSpec, remedy: str) -> None:
+    """Checks the tokens and the classes of a batch.
+
+    Tokens of padding are checked too: their embeddings do not change the predictions,
+    but a gradient through NaN is NaN. Targets outside of ``loss_mask`` are free.
+
+    Args:
+      batch: The batch.
+      spec: The spec of its task.
+      remedy: Suggestion in the error message.
+
+    Raises:
+      ValueError: A token is not in ``[0, d_input)``, or a class that counts in the loss
+        is not in ``[0, d_output)``.
+    """
+    if spec.inputs == "token":
+        check_indices("inputs", np.asarray(batch.inputs), spec.d_input, remedy)
+    if spec.targets == "classification":
+        targets, counts = np.asarray(batch.targets), np.asarray(batch.loss_mask)
+        # Another shape is the error of what computes the loss.
+        if targets.shape == counts.shape:
+            check_indices("targets", targets, spec.d_output, remedy, counts=counts)
 
 
 def check_split(split: Split) -> None:

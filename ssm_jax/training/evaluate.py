@@ -1,15 +1,17 @@
 """Evaluation of a model on a split, during training and after it."""
 
-import math
 from typing import Any
 
 import jax
 
-from ssm_jax.metrics import Mean
+from ssm_jax.metrics import Mean, add_up
 from ssm_jax.tasks.base import Split, Task, n_batches
-from ssm_jax.training.losses import Reductions, metrics
+from ssm_jax.training.losses import NAN_TARGETS, PREDICTED, Reductions, metrics
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.types import PyTree
+
+# Number of batches whose reductions stay on the devices.
+_IN_FLIGHT = 3
 
 
 def evaluate(
@@ -24,6 +26,7 @@ def evaluate(
     limit: int | None,
     seed: int,
     carry: PyTree = None,
+    allow_nan: bool = False,
 ) -> dict[str, float]:
     """Evaluates a model on a split.
 
@@ -40,12 +43,15 @@ def evaluate(
       carry: Initial states of the first batch, ``(batch_size, ...)`` leaves; each
         further batch starts from the final states of the preceding one. None means
         that every batch starts from zero states.
+      allow_nan: Whether predictions may be NaN. The metrics of them are NaN then.
 
     Returns:
       The metrics over all targets of the split.
 
     Raises:
-      ValueError: The split is endless and ``limit`` is None.
+      ValueError: The split is endless and ``limit`` is None, or a target is no index of
+        a class.
+      FloatingPointError: The loss of a target is NaN, unless ``allow_nan``.
     """
     count = n_evaluated(task, split, batch_size, limit)
     carry, reductions = parallel.place_carry(carry), []
@@ -55,8 +61,23 @@ def evaluate(
         batch = parallel.batch(task, split, index, batch_size, seed)
         found, carry = step(params, model_state, batch, carry)
         reductions.append(found)
-    # One transfer at the end: to read those of each batch would wait for its step.
-    return metrics(total(jax.device_get(reductions)), language=task.spec.language)
+        # What is kept per target, as scores are, must not fill the devices. To read
+        # those of the last batch would wait for its step.
+        if index >= _IN_FLIGHT:
+            reductions[index - _IN_FLIGHT] = jax.device_get(
+                reductions[index - _IN_FLIGHT]
+            )
+    merged = total(jax.device_get(reductions))
+    found = metrics(merged, language=task.spec.language)
+    nan = merged[NAN_TARGETS]
+    if nan.total and not allow_nan:
+        names = ", ".join(f"`{name}`" for name in ("loss", *PREDICTED) if name in found)
+        raise FloatingPointError(
+            f"{names} must be of targets whose loss is a number, got NaN for "
+            f"{nan.total:.0f} of {nan.count:.0f} targets of the {split} split; "
+            "evaluate another checkpoint of the run."
+        )
+    return found
 
 
 def n_evaluated(task: Task, split: Split, batch_size: int, limit: int | None) -> int:
@@ -101,5 +122,5 @@ def total(found: list[Reductions]) -> Reductions:
     if "r2" in merged:
         # Not a sum over the rows of a batch, so that it is taken after the devices.
         scores = [each["r2"].compute() for each in found if float(each["r2"].count)]
-        merged["r2_batch"] = Mean(math.fsum(scores), float(len(scores)))
+        merged["r2_batch"] = Mean(add_up(scores), float(len(scores)))
     return merged

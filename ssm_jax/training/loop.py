@@ -207,7 +207,7 @@ def train(
         elapsed_s, measured, earlier = 0.0, {}, {}
         if (restored := _restored(checkpoints, state)) is not None:
             state, measured = restored.state, restored.metrics
-            elapsed_s, earlier = measured["elapsed_s"], restored.pending
+            elapsed_s, earlier = measured["elapsed_s"] or 0.0, restored.pending
             logging.info("continuing after step %d in %s", restored.step, work.path)
         start = int(state.step)
         # A step that was saved without an evaluation knows only the time.

@@ -10,8 +10,11 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax.core import Tracer
 
+from ssm_jax.fields import check_indices
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.metrics import (
     AUC,
@@ -29,6 +32,47 @@ from ssm_jax.types import Array, Bool, Float, Int, PyTree
 Targets = Literal["regression", "classification"]
 Reductions = dict[str, Any]
 """A `Reduction` for each name; that of ``"loss"`` is a `Mean` or a `ClassMean`."""
+
+NAN_TARGETS = "nan_targets"
+"""The share of targets whose loss is NaN, which is no metric of the log.
+
+The most likely class of NaN logits is any of them, so that neither accuracy nor F1
+shows that there is none.
+"""
+
+PREDICTED = (
+    *("accuracy", "auc", "balanced_accuracy", "macro_f1"),
+    *("mae", "r2", "r2_batch"),
+)
+"""The metrics that are not defined if the loss of a target is NaN."""
+
+
+def cross_entropy(
+    logits: Float[Array, "*b o"], classes: Int[Array, "*b"]
+) -> Float[Array, "*b"]:
+    """Computes the cross-entropy of the softmax of logits in nats.
+
+    A class that is not in ``[0, o)`` gives NaN; negative ones do not count from the
+    end. The gradient with respect to the logits is then zero.
+
+    Args:
+      logits: ``(*b, o)``.
+      classes: Integers, ``(*b,)``.
+
+    Returns:
+      The cross-entropies, ``(*b,)``.
+
+    Example:
+      >>> loss = cross_entropy(jnp.zeros((3, 2)), jnp.array([1, 2, -1]))
+      >>> [round(float(value), 3) for value in loss]
+      [0.693, nan, nan]
+    """
+    loss = optax.softmax_cross_entropy_with_integer_labels(logits, classes)
+    return jnp.where(_is_class(classes, logits.shape[-1]), loss, jnp.nan)
+
+
+def _is_class(classes, n_classes):
+    return (classes >= 0) & (classes < n_classes)
 
 
 def loss_sums(
@@ -48,7 +92,8 @@ def loss_sums(
       targets: ``"regression"``: squared error. ``"classification"``: cross-entropy in
         nats of the softmax of ``predictions``.
       predictions: Values or logits, ``(*b, o)``.
-      expected: Values, ``(*b, o)``, or classes, ``(*b,)``.
+      expected: Values, ``(*b, o)``, or classes, ``(*b,)``. A class in the mask that is
+        not in ``[0, o)`` makes the loss and the accuracy NaN.
       mask: True at targets that are part of the loss, ``(*b,)``.
       class_weight: ``"balanced"``: all classes contribute equally to the loss of a
         classification. None: all targets do.
@@ -57,10 +102,12 @@ def loss_sums(
       Reductions by name, to be merged with those of other batches: ``loss``, a `Mean`
       over entries of the targets or a `ClassMean`, and ``accuracy``, or ``mae`` and
       ``r2``; of two classes also ``auc``. With balanced classes also ``macro_f1`` and
-      ``balanced_accuracy``.
+      ``balanced_accuracy``. ``nan_targets`` is a `Mean`: the number of targets whose
+      loss is NaN, and that of all.
 
     Raises:
-      ValueError: The shapes do not fit.
+      ValueError: The shapes do not fit, or a target that counts is no index of a class
+        (where values are known outside of `jax.jit`).
     """
     # Broadcasting would turn (b, 1) - (b,) into (b, b) without an error.
     wanted = (*mask.shape, predictions.shape[-1])
@@ -73,14 +120,22 @@ def loss_sums(
     # A sum in bfloat16 has eight significant bits.
     predictions = predictions.astype(jnp.promote_types(predictions.dtype, jnp.float32))
     if targets == "classification":
-        loss = optax.softmax_cross_entropy_with_integer_labels(predictions, expected)
+        n_classes = predictions.shape[-1]
+        if not any(isinstance(x, Tracer) for x in (expected, mask)):
+            classes, counts = np.asarray(expected), np.asarray(mask)
+            remedy = "`loss_mask` is false where there is no target"
+            check_indices("expected", classes, n_classes, remedy, counts=counts)
+        loss = cross_entropy(predictions, expected)
+        wrong = mask & ~_is_class(expected, n_classes)
         hit = jnp.argmax(predictions, -1) == expected
         # Counts of a batch are exact in float32 up to 2^24; batches add in float64.
         n = jnp.sum(mask, dtype=jnp.float32)
+        n_nan = jnp.sum(mask & jnp.isnan(loss), dtype=jnp.float32)
         # `where` instead of a product with the mask: NaN * 0 is NaN.
         loss = jnp.where(mask, loss, 0)
         found: Reductions = {
-            "accuracy": Mean(jnp.sum(mask & hit, dtype=jnp.float32), n)
+            "accuracy": Mean(jnp.sum(jnp.where(wrong, jnp.nan, mask & hit)), n),
+            NAN_TARGETS: Mean(n_nan, n),
         }
         if predictions.shape[-1] == 2:
             found["auc"] = AUC.of(
@@ -106,10 +161,13 @@ def loss_sums(
     # The sum of many targets far from zero is rounded; that of deviations is not.
     rounding = jnp.sum(deviation) / jnp.maximum(n, 1)
     square = jnp.sum(jnp.square(deviation)) - n * jnp.square(rounding)
+    is_nan = jnp.any(jnp.isnan(difference), -1)
+    n_targets = jnp.sum(mask, dtype=jnp.float32)
     return {
         "loss": Mean(error, n),
         "mae": Mean(jnp.sum(jnp.abs(difference)), n),
         "r2": R2(error, n, mean + rounding, square),
+        NAN_TARGETS: Mean(jnp.sum(is_nan, dtype=jnp.float32), n_targets),
     }
 
 
@@ -117,6 +175,9 @@ def _class_mean(loss, expected, mask, n_classes):
     """Sums losses, 0 outside of the mask, and targets by class."""
     steps = tuple(range(mask.ndim))
     is_class = expected[..., None] == jnp.arange(n_classes)
+    # A target of no class, whose loss is NaN, counts in every class: in none it would
+    # be left out without an error.
+    is_class |= ~_is_class(expected, n_classes)[..., None]
     return ClassMean(
         jnp.sum(jnp.where(is_class, loss[..., None], 0), steps),
         jnp.sum(is_class & mask[..., None], steps, dtype=jnp.float32),
@@ -188,7 +249,8 @@ def metrics(
     Returns:
       Metrics by name. ``loss``: the mean loss. ``accuracy``, in [0, 1], for a
       classification, with ``auc`` if there are two classes, and ``macro_f1`` and
-      ``balanced_accuracy`` if its classes are balanced. For a regression ``mae``, the
+      ``balanced_accuracy`` if its classes are balanced; of equal logits the first class
+      is predicted. For a regression ``mae``, the
       mean absolute error; ``r2``, 1 minus the ratio of the mean squared error to the
       variance of the targets, or to 1e-5 if that is larger; and ``r2_batch``, the mean
       of ``r2`` over batches, as the paper on DLR reports it, which depends on the batch
@@ -196,6 +258,10 @@ def metrics(
       ``perplexity``, the exponential of the loss, and ``bits_per_token`` for language.
       Of training steps ``gradient_norm``, before clipping, and ``largest_state`` if
       states are carried between batches; and the metrics that layers sow.
+
+      A metric is NaN where it is not defined: ``auc`` without targets of both classes,
+      and each of `PREDICTED` if the loss of a target is NaN. ``perplexity`` is infinite
+      beyond 1.8e308. A work dir records both as null.
 
     Example:
       >>> metrics({"loss": Mean(3.0, 4.0), "accuracy": Mean(1.0, 4.0)})
@@ -205,13 +271,26 @@ def metrics(
       {'loss': 2.079442, 'perplexity': 8.0, 'bits_per_token': 3.0}
     """
     # A jitted step returns names in alphabetical order; in the log, loss comes first.
-    names = ["loss", *sorted(found.keys() - {"loss"})]
+    names = ["loss", *sorted(found.keys() - {"loss", NAN_TARGETS})]
     computed = {name: found[name].compute() for name in names}
+    if NAN_TARGETS in found and found[NAN_TARGETS].compute():
+        computed |= dict.fromkeys(computed.keys() & {*PREDICTED}, math.nan)
     if language:
-        # `math.exp` raises an OverflowError above 709.
-        computed["perplexity"] = math.exp(min(computed["loss"], 700.0))
+        computed["perplexity"] = perplexity(computed["loss"])
         computed["bits_per_token"] = computed["loss"] / math.log(2)
     return computed
+
+
+def perplexity(loss: float) -> float:
+    """Returns ``exp(loss)``; infinite if that overflows.
+
+    Args:
+      loss: A mean loss in nats per token.
+    """
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
 
 
 MAIN_METRICS = ("macro_f1", "accuracy", "r2")

@@ -1,13 +1,14 @@
-"""Measurements of a run while it trains, which must be finite."""
+"""Measurements of a run while it trains, whose losses must be finite."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
+from absl import logging
 
-from ssm_jax.tasks.base import Task
+from ssm_jax.tasks.base import Task, rows_of_batch
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.evaluate import evaluate, total
 from ssm_jax.training.gradients import NORMS, output_gradients, state_gradients
@@ -54,6 +55,7 @@ class Measurements:
         self._parallel, self._checkpoints = parallel, checkpoints
         self._evaluation_step = parallel.evaluation_step(run)
         self._largest_modulus = jax.jit(partial(largest_modulus, run.model.recurrence))
+        self._warned: set[str] = set()
         # Name in the log -> positions, and the function that measures at them.
         self._measures = {}
         if steps := training.gradient_steps:
@@ -65,7 +67,7 @@ class Measurements:
 
     def of_training(
         self, step: int, waiting: Sequence[Reductions], params: PyTree
-    ) -> dict[str, float]:
+    ) -> dict[str, float | None]:
         """Averages the metrics of the steps since the last line.
 
         Args:
@@ -74,7 +76,7 @@ class Measurements:
           params: Parameters after ``step``.
 
         Returns:
-          Metrics by their names in the log.
+          Metrics by their names in the log; see `recorded`.
 
         Raises:
           FloatingPointError: The loss of a step is not finite.
@@ -84,7 +86,7 @@ class Measurements:
         modulus = self._largest_modulus(self._parallel.local(params))
         if modulus is not None:
             found["largest_modulus"] = float(modulus)
-        return _named("train", found)
+        return self._recorded("train", found)
 
     def check_finite(
         self, step: int, waiting: Sequence[Reductions]
@@ -104,8 +106,8 @@ class Measurements:
             self._check(found["loss"].compute(), f"at step {at}")
         return steps
 
-    def of_validation(self, step: int, state: TrainState) -> dict[str, float]:
-        """Evaluates a state on the validation split.
+    def of_validation(self, step: int, state: TrainState) -> dict[str, float | None]:
+        """Evaluates a state on the validation split; see `recorded`.
 
         Raises:
           FloatingPointError: The loss is not finite.
@@ -121,25 +123,34 @@ class Measurements:
             limit=self._training.evaluation_batches,
             seed=self._training.seed,
             carry=carried_in_evaluation(self._run.model, self._training),
+            # Only the rule on losses ends a run.
+            allow_nan=True,
         )
         # Parameters whose validation loss is not finite must not be saved.
         self._check(measured["loss"], f"in validation after step {step}")
-        return _named("validation", measured)
+        return self._recorded("validation", measured)
 
-    def of_gradients(self, state: TrainState) -> dict[str, float]:
-        """Returns the gradient norms by their names in the log."""
+    def of_gradients(self, state: TrainState) -> dict[str, float | None]:
+        """Returns the gradient norms by their names in the log; see `recorded`."""
         if not self._measures:
             return {}
-        training, named = self._training, {}
-        batch = self._task.batch("validation", 0, training.batch_size, training.seed)
+        training, seen = self._training, {}
+        batch = rows_of_batch(
+            self._task, "validation", 0, training.batch_size, training.seed
+        )
         # The norms are those of single examples, which every process measures.
         variables = self._parallel.local((state.params, state.model_state))
         for name, (places, measure) in self._measures.items():
-            found = jax.device_get(measure(*variables, batch))
+            found, named = jax.device_get(measure(*variables, batch)), {}
             for place, norms in zip(places, found, strict=True):
                 for norm, value in zip(NORMS, norms, strict=True):
-                    named[f"{name}/{norm}/{place}"] = float(value)
-        return named
+                    named[f"{norm}/{place}"] = float(value)
+            seen |= self._recorded(name, named)
+        return seen
+
+    def _recorded(self, group, values):
+        found = recorded(values, group, self._warned)
+        return {f"{group}/{name}": value for name, value in found.items()}
 
     def _check(self, loss, where):
         if math.isfinite(loss):
@@ -156,5 +167,40 @@ class Measurements:
         )
 
 
-def _named(split, values):
-    return {f"{split}/{name}": value for name, value in values.items()}
+_UNDEFINED = {
+    "auc": "it needs targets of both classes",
+    "perplexity": "the loss is too large",
+}
+
+
+def recorded(
+    values: Mapping[str, float], group: str, warned: set[str] | None = None
+) -> dict[str, float | None]:
+    """Returns metrics as they are written to files.
+
+    JSON has no NaN and no infinities: a metric that is not finite is null there. The
+    log warns of it, and it ends no run.
+
+    Args:
+      values: Metrics by name.
+      group: What stands before the names in the log, as ``"validation"``.
+      warned: Names that the log has warned of before, and is not to again; those of
+        this call are added. None means none.
+
+    Returns:
+      The metrics; None for those that are not finite.
+
+    Example:
+      >>> recorded({"accuracy": 0.5, "auc": math.nan}, "test")
+      {'accuracy': 0.5, 'auc': None}
+    """
+    warned = set() if warned is None else warned
+    found: dict[str, float | None] = {}
+    for name, value in values.items():
+        full = f"{group}/{name}"
+        found[name] = value if math.isfinite(value) else None
+        if found[name] is None and full not in warned:
+            warned.add(full)
+            why = _UNDEFINED.get(name, "it is not finite")
+            logging.warning("`%s` is null, got %s: %s", full, value, why)
+    return found

@@ -233,8 +233,8 @@ class DataParallel:
 
         Args:
           batch: Arrays with the batch axis first, with the rows of this process.
-          spec: Spec of the task of a `Batch`, to shard its steps too. None: only rows
-            are sharded.
+          spec: Spec of the task of a `Batch`, to shard its steps too. None: only
+            rows are sharded, of any arrays.
 
         Returns:
           The arrays as the mapped steps expect them.

@@ -27,9 +27,13 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
             else None
         )
 
-    def show(self, step: int, measured: Mapping[str, float]) -> None:
-        """Advances to a step and shows its metrics."""
-        text = " ".join(f"{name} {value:.4g}" for name, value in measured.items())
+    def show(self, step: int, measured: Mapping[str, float | None]) -> None:
+        """Advances to a step and shows its metrics, but those that are None."""
+        text = " ".join(
+            f"{name} {value:.4g}"
+            for name, value in measured.items()
+            if value is not None
+        )
         if self._bar is None:
             logging.info("step %d of %d: %s", step, self._steps, text)
         else:

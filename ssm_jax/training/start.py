@@ -8,7 +8,7 @@ from absl import logging
 from flax import linen as nn
 
 from ssm_jax.config import Config, build
-from ssm_jax.tasks.base import Task, n_batches
+from ssm_jax.tasks.base import Task, n_batches, rows_of_batch
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.evaluate import n_evaluated
 from ssm_jax.training.gradients import check_gradient_outputs, check_gradient_steps
@@ -112,7 +112,7 @@ def first_state(
     if training.initial_state != "zero":
         carry = zero_states(model, training.batch_size)
         if (k := training.gradient_windows) > 1:
-            first = task.batch("train", 0, training.batch_size, training.seed)
+            first = rows_of_batch(task, "train", 0, training.batch_size, training.seed)
             carry = TBPTTWindow.before(first, carry, k)
         state = state.replace(carry=carry)
     # An optimizer of another package has a `transform`, but need not have a schedule.

@@ -17,7 +17,7 @@ from ssm_jax.fields import Seed, check_value
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.metrics import METRICS_COLLECTION
-from ssm_jax.tasks.base import Task, TaskSpec
+from ssm_jax.tasks.base import Task, TaskSpec, rows_of_batch
 from ssm_jax.training.factories import OPTIMIZERS
 from ssm_jax.training.groups import (
     describe,
@@ -118,7 +118,7 @@ def create(
     """
     check_value("seed", seed, Seed)
     # One example is enough: the shapes of parameters do not depend on the batch size.
-    batch = task.batch("train", 0, 1, seed)
+    batch = rows_of_batch(task, "train", 0, 1, seed)
     key_params, key = jax.random.split(jax.random.key(seed))
     flags = {"reset": batch.reset, "mask": batch.mask}
     init = jax.jit(model.init)

@@ -12,7 +12,13 @@ from ssm_jax.metrics import METRICS_COLLECTION, Mean, sown_metrics
 from ssm_jax.sharding import sharded_length
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training.initial import first_row_of
-from ssm_jax.training.losses import Reductions, largest_number, loss_sums, mean_square
+from ssm_jax.training.losses import (
+    Reductions,
+    cross_entropy,
+    largest_number,
+    loss_sums,
+    mean_square,
+)
 from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.truncation import TBPTTWindow, Window
 from ssm_jax.types import PyTree
@@ -175,7 +181,7 @@ def prediction_step(
             mask=batch.mask,
         )
     if run.spec.language:
-        log_p = -optax.softmax_cross_entropy_with_integer_labels(found, batch.targets)
+        log_p = -cross_entropy(found, batch.targets)
         found = log_p, jnp.argmax(found, -1)
     return found, None if carry is None else after
 

@@ -183,8 +183,9 @@ class Steps:
     def _log(self, step, values):
         if is_first():
             self._workdir.log(step, **values)
+        numbers = {name: value for name, value in values.items() if value is not None}
         for writer in self._writers:
-            writer.write_scalars(step, values)
+            writer.write_scalars(step, numbers)
 
     def _save(self, step, state, measured, waiting=()):
         gathered, pending = self._parallel.gather(state), stacked(waiting)

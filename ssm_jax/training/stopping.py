@@ -89,9 +89,13 @@ def _ranking_metric(lines):
 
 
 def _since_best(lines, name):
-    # A loss that is not finite ends the run, so that all of them can be compared.
+    # A loss that is not finite ends the run. A metric that is not defined is None, and
+    # no better than any other.
     ranks = [
-        (line[name], -line.get("validation/loss", math.inf))
+        (
+            -math.inf if line[name] is None else line[name],
+            -line.get("validation/loss", math.inf),
+        )
         for line in lines
         if name in line
     ]

@@ -231,7 +231,9 @@ class WorkDir:
             found.append(values)
         return found
 
-    def rewind(self, step: int, measured: dict[str, float] | None = None) -> None:
+    def rewind(
+        self, step: int, measured: dict[str, float | None] | None = None
+    ) -> None:
         """Removes the metrics of later steps: they will be measured again.
 
         Args:
@@ -254,8 +256,11 @@ class WorkDir:
         if kept or self._metrics.exists():
             write_text(self._metrics, "".join(json.dumps(line) + "\n" for line in kept))
 
-    def log(self, step: int, **values: float) -> None:
-        """Appends a line of metrics, named ``split/metric`` or with their unit."""
+    def log(self, step: int, **values: float | None) -> None:
+        """Appends a line of metrics, named ``split/metric`` or with their unit.
+
+        None is a metric that was not defined, and null in the file.
+        """
         with named_errors(self._metrics), self._metrics.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
@@ -359,7 +364,7 @@ def _is_measured(values):
     """Whether a line of metrics is what `WorkDir.log` writes."""
     if not isinstance(values, dict) or type(values.get("step")) is not int:
         return False
-    numbers = all(type(value) in (int, float) for value in values.values())
+    numbers = all(type(v) in (int, float, type(None)) for v in values.values())
     return numbers and values["step"] >= 0
 
 

@@ -23,6 +23,7 @@ def test_rows_have_the_commit_from_before_the_first(
         yield ROW
 
     monkeypatch.setattr(program, suite, rows)
+    monkeypatch.setattr(costs, "convolution_rows", lambda *arguments: ())
     monkeypatch.setattr(costs, "nonlinear_rows", lambda *arguments: ())
     monkeypatch.setattr(program, "environment", lambda: {"commit": "before"})
     monkeypatch.setattr(aot, "prepare", lambda target: None)

@@ -1,6 +1,7 @@
 """The report says what the work folders hold, and the README what the records say."""
 
 import json
+import shutil
 from pathlib import Path
 
 import jax
@@ -45,6 +46,16 @@ def test_a_row_is_what_the_folder_holds(run):
     assert measured["logged_step"] == 4
     assert row["seconds"] == WorkDir(path).metrics()[-1]["elapsed_s"]
     json.dumps(row)
+
+
+@pytest.mark.full
+def test_main_metric_that_is_null_is_refused(run, tmp_path):
+    path, measured = run
+    shutil.copytree(path, tmp_path / "run")
+    work = WorkDir(tmp_path / "run")
+    work.write("evaluation.json", measured | {"accuracy": None})
+    with refuses(str(work.path / "evaluation.json"), "null", rule="accuracy"):
+        report.row_of(work)
 
 
 @pytest.mark.full

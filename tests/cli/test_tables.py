@@ -126,6 +126,13 @@ def test_states_that_go_on_have_one_number_for_all_lengths_and_no_verdict():
     ]
 
 
+def test_perplexity_beyond_float64_is_infinite():
+    (line,) = measured({64: 3.0})
+    line |= {"loss": 1e4, "loss_by_document": [1e4, 2e4, 3e4]}
+    _, found = cells(tables.by_length([ROW | {"lengths": [line]}]).partition("\n\n")[2])
+    assert found[2] == "inf" and found[3].endswith(" to inf")
+
+
 def test_the_interval_is_over_documents_of_the_mean_over_seeds():
     corpus = {
         "folder": "novels", "tokens": 9000, "tokens_read": 2048, "documents_read": 3,

@@ -34,6 +34,7 @@ from tests.tiers import tiered
 
 VOCABULARY = 11
 GREEDY = Sampling(temperature=0.0)
+LAYER = RecurrentLayer(GRU(d_state=8), ChannelMixing())
 LOGITS = jnp.log(jnp.array([0.1, 0.4, 0.3, 0.2]))
 
 
@@ -50,8 +51,7 @@ def model_of(layer, **fields):
         encoder=TokenEncoder(d_model=8, vocabulary=VOCABULARY, std=1.0),
         block=Block(layer),
         n_layers=1,
-        head=StepHead(d_output=VOCABULARY),
-        **fields,
+        **{"head": StepHead(d_output=VOCABULARY)} | fields,
     )
 
 
@@ -184,6 +184,65 @@ def test_empty_prompt_is_rejected(trained):
     model, variables = trained
     with refuses("prompts", rule="token"):
         next(generate(model, variables, [[1], []]))
+
+
+@pytest.mark.parametrize("token", [-1, VOCABULARY, 2**40])
+@pytest.mark.parametrize("head", [None, StepHead(d_output=VOCABULARY)], ids=str)
+def test_prompt_beyond_the_vocabulary_is_refused(token, head):
+    model, variables = drawn(model_of(LAYER, head=head))
+    with refuses("prompts[1]", token, rule=f"from 0 to {VOCABULARY - 1}"):
+        next(generate(model, variables, [[0, VOCABULARY - 1], [1, token, 2]]))
+
+
+def test_bound_of_a_model_without_vocabulary_is_that_of_its_predictions():
+    model, variables = drawn(model_of(LAYER))
+    model = _OwnModel(model)
+    own = {"params": {"model": variables["params"]}}
+    assert len(next(generate(model, own, [[VOCABULARY - 1]])).tokens) == 1
+    with refuses("prompts[0]", VOCABULARY, rule=f"from 0 to {VOCABULARY - 1}"):
+        next(generate(model, own, [[VOCABULARY]]))
+
+
+class _OwnModel(nn.Module):
+    model: nn.Module
+
+    def initial_state(self, shape):
+        return self.model.initial_state(shape)
+
+    def __call__(self, tokens, state=None, **flags):
+        return self.model(tokens, state, **flags)
+
+
+@pytest.mark.parametrize("prompt", [[0.5], [True], [[1]], "a"])
+def test_prompt_that_is_no_tokens_is_refused(trained, prompt):
+    with refuses("prompts[0]", rule="integers"):
+        next(generate(*trained, [prompt]))
+
+
+def test_head_of_more_tokens_than_the_encoder_is_refused():
+    model, variables = drawn(model_of(LAYER, head=StepHead(d_output=VOCABULARY + 1)))
+    with refuses("model", VOCABULARY + 1, rule=f"vocabulary of {VOCABULARY}"):
+        next(generate(model, variables, [[1]]))
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling()])
+def test_logits_that_are_nan_are_no_token(trained, sampling):
+    model, variables = trained
+    first = next(generate(model, variables, [[1], [2]], sampling=sampling))
+    state = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), first.state)
+    prompts = first.tokens[:, None]
+    with refuses("variables", "row 1", rule="finite"):
+        next(generate(model, variables, prompts, state=state, sampling=sampling))
+    spoilt = jax.tree.map(lambda leaf: leaf * jnp.nan, variables)
+    with refuses("variables", "row 0", rule="finite"):
+        next(generate(model, spoilt, [[1]], sampling=sampling))
+
+
+def test_compiled_step_of_a_token_out_of_range_is_nan(trained):
+    model, variables = trained
+    tokens = jnp.array([1, -1, VOCABULARY])
+    logits, _ = decode_step(model, variables, tokens, model.initial_state((3,)))
+    assert np.isfinite(logits).all(1).tolist() == [True, False, False]
 
 
 def test_block_size_must_be_positive(trained):

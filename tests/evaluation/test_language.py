@@ -21,6 +21,7 @@ from ssm_jax.evaluation import (
     loss_interval,
     restore,
 )
+from ssm_jax.evaluation import run as run_module
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import DLR
@@ -98,6 +99,55 @@ def test_losses_by_length_are_written(trained, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
     assert (trained / "length_extension.jsonl").read_text().splitlines() == lines
+
+
+@pytest.mark.full
+def test_what_an_evaluation_by_length_lacks_is_said(trained, monkeypatch):
+    given = []
+    measure = run_module.losses_by_length
+
+    def recorded(*of, max_tokens, **options):
+        given.append(max_tokens)
+        return measure(*of, max_tokens=max_tokens, **options)
+
+    monkeypatch.setattr(run_module, "losses_by_length", recorded)
+    edges = restore(trained).text.documents("validation")
+    # No document holds the longest window, both together do.
+    whole = int(edges[-1] - edges[0]) // 2 * 2
+    rows = evaluate_lengths(trained, [whole // 2, whole])
+    assert {row["error"] for row in rows} == {None}
+    assert {row["documents_merged"] for row in rows} == {True}
+    (sentence,) = rows[0]["missing"]
+    assert "extends" in sentence
+    assert "--lengths" in sentence
+    # One document of two is read.
+    rows = evaluate_lengths(trained, [8, 16], max_tokens=31)
+    (sentence,) = rows[0]["missing"]
+    assert "--max_tokens=32" in sentence
+    rows = evaluate_lengths(trained, [8, 16], max_tokens=32)
+    assert {row["documents_merged"] for row in rows} == {False}
+    assert rows[0]["missing"] == []
+    assert rows[0]["error"] is not None
+    rows = evaluate_lengths(trained, [4, 8], max_tokens=64)
+    (sentence,) = rows[0]["missing"]
+    assert "--lengths" in sentence
+    assert rows[0]["extends"] is None
+    assert given[0] == 2**19
+
+
+@pytest.mark.parametrize(
+    ("longest", "n_groups", "n_files", "lacks"),
+    [(2**20, 1, 2, "--lengths"), (2**20, 3, 3, ""), (2**15, 1, 1, "--split")],
+)
+def test_default_number_of_tokens_reads_several_documents(
+    longest, n_groups, n_files, lacks
+):
+    tokens = max(2**19, run_module._WINDOWS * longest)
+    found = run_module._missing(
+        [512, longest], 512, tokens, n_groups=n_groups, n_files=n_files
+    )
+    assert len(found) == bool(lacks)
+    assert lacks in "".join(found)
 
 
 @pytest.mark.parametrize("length", [5, 8, 13])

@@ -167,6 +167,20 @@ class _Stateless(nn.Module):
         return ()
 
 
+@pytest.mark.parametrize("order", ["text", "shuffled"])
+def test_nan_losses_are_refused_by_count(monkeypatch, order):
+    """As NaN increases nothing, the verdict would be that the loss does not."""
+
+    def step(model, variables, inputs, targets, state):
+        loss = np.sum(inputs, -1, dtype=np.float64)
+        return np.where(np.any(inputs == 5, -1), np.nan, loss), state
+
+    monkeypatch.setattr("ssm_jax.evaluation.length_extension._step", step)
+    found = losses_by_length(_Stateless(), {}, np.arange(65), [4, 8], order=order)
+    with refuses("loss", "1 of 16 windows of 4 tokens", error=FloatingPointError):
+        next(found)
+
+
 def test_standard_error_is_over_documents():
     """Similar windows of two documents do not reduce the standard error."""
     few, many = (LossAtLength(4, np.repeat([1.0, 2.0], n), 2) for n in (1, 500))
@@ -193,6 +207,14 @@ def test_a_change_in_one_document_is_not_significant():
     changes = np.array([0.0, 0.0, 0.0, 0.4])
     found = [LossAtLength(4, np.ones(4), 4), LossAtLength(8, 1 + changes, 4)]
     assert classify_extension(found, beyond=4) == "weak"
+
+
+@pytest.mark.parametrize("token", [-1, 7])
+def test_text_beyond_the_vocabulary_is_refused(model, token):
+    text = TEXT.copy()
+    text[100] = token
+    with refuses("text", token, rule="from 0 to 6"):
+        next(losses_by_length(*model, text, [4]))
 
 
 @pytest.mark.parametrize("lengths", [[0, 4], [4, 6], [4, 256]])

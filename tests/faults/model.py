@@ -81,8 +81,8 @@ _RECURRENCES = (
     Fault(
         "running_sums_keep_state_behind_reset",
         "ssm_jax/recurrences/families/running_sums.py",
-        "included & (segment == latest), latest[..., 0] == 0",
-        "included & (segment == latest), starts",
+        "from_h0 = latest[..., 0] == 0",
+        "from_h0 = latest[..., 0] >= 0",
     ),
     Fault(
         "step_bias_takes_weight_decay",
@@ -102,8 +102,8 @@ _LAYERS = (
     Fault(
         "convolution_window_ends_in_padding",
         "ssm_jax/layers/short_convolution.py",
-        "index = lengths[..., None] + jnp.arange(past)",
-        "index = jnp.full_like(lengths, length)[..., None] + jnp.arange(past)",
+        "index = lengths[..., None]",
+        "index = jnp.full_like(lengths, length)[..., None]",
     ),
     Fault(
         "mamba_gate_is_sigmoid",
@@ -126,8 +126,8 @@ _LAYERS = (
     Fault(
         "batch_norm_counts_padding",
         "ssm_jax/models/norm.py",
-        "_moments(x, mask, None if initializing else self.axis_name)",
-        "_moments(x, None, None if initializing else self.axis_name)",
+        "difference = _moments(x, mask, axis_name)",
+        "difference = _moments(x, None, axis_name)",
     ),
     Fault(
         "pooled_mean_over_padding",

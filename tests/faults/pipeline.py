@@ -51,6 +51,18 @@ _TRAINING = (
         "n = jnp.float32(mask.size)",
     ),
     Fault(
+        "equal_scores_count_nothing",
+        "ssm_jax/metrics/classification.py",
+        'positive, "right")',
+        'positive, "left")',
+    ),
+    Fault(
+        "metrics_of_nan_are_numbers",
+        "ssm_jax/training/losses.py",
+        "computed |= dict.fromkeys(computed.keys() & {*PREDICTED}, math.nan)",
+        "pass",
+    ),
+    Fault(
         "weight_decay_of_all_groups",
         "ssm_jax/training/transforms.py",
         "decay = self.weight_decay if group.weight_decay else 0.0",

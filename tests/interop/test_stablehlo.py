@@ -1,5 +1,7 @@
 """Exported programs, compared with the model that they were exported from."""
 
+import dataclasses
+import json
 import subprocess
 import sys
 
@@ -12,10 +14,10 @@ from ml_collections import ConfigDict
 from ssm_jax.config import spec
 from ssm_jax.evaluation import restore
 from ssm_jax.interop import export_model, exported_programs
-from ssm_jax.interop.stablehlo import named_leaves
-from ssm_jax.layers import ChannelMixing, Mamba, RecurrentLayer
+from ssm_jax.interop.stablehlo import last_safe_date, named_leaves
+from ssm_jax.layers import ChannelMixing, Mamba, RecurrentLayer, RotaryAttention
 from ssm_jax.models import Block, PooledHead, SequenceModel, TokenEncoder, VectorEncoder
-from ssm_jax.recurrences import DLR, GRU, S5, SelectiveSSM
+from ssm_jax.recurrences import CES, DLR, GRU, LRU, S5, SelectiveSSM
 from ssm_jax.tasks import TextFolder
 from ssm_jax.tasks.base import TaskSpec
 from ssm_jax.training import Optimizer, TrainConfig, train
@@ -62,7 +64,9 @@ def rows(spec, n, rng):
     inputs = rng.integers(0, VOCABULARY, (n, spec.length)).astype(np.int32)
     if spec.inputs == "vector":
         inputs = rng.normal(size=(n, spec.length, spec.d_input)).astype(np.float32)
-    return inputs, np.arange(spec.length) < rng.integers(5, spec.length + 1, (n, 1))
+    return inputs, np.arange(spec.length) < rng.integers(
+        min(5, spec.length), spec.length + 1, (n, 1)
+    )
 
 
 @pytest.mark.nightly  # Two programs, each compiled for three platforms.
@@ -101,6 +105,64 @@ def test_classifier_has_no_step_and_takes_any_batch_size(key):
         wanted, _ = jax.jit(model.apply)(variables, inputs, mask=mask)
         predictions = forward.call(named_leaves(meta.unbox(variables)), inputs, mask)
         np.testing.assert_allclose(predictions, wanted, rtol=0, atol=1e-5)
+
+
+ANY_LENGTH = LAYERS | {
+    "s5": RecurrentLayer(S5(d_state=4, blocks=1, bidirectional=True), ChannelMixing()),
+    "ces": RecurrentLayer(CES(), ChannelMixing()),
+    "lru": RecurrentLayer(LRU(d_state=4), ChannelMixing()),
+}
+
+
+@pytest.mark.parametrize("layer", tiered(ANY_LENGTH, full=("dlr", "s5")))
+def test_forward_pass_takes_any_length(layer, key):
+    model, rng = language_model(layer), np.random.default_rng(0)
+    variables = jax.jit(model.init)(key, np.zeros((1, 4), np.int32))
+    # The methods of accelerators are chosen too, and must not depend on the length.
+    exported = exported_programs(model, variables, LANGUAGE)["forward"]
+    params = named_leaves(meta.unbox(variables))
+    for length in (1, 2 * LENGTH):
+        tokens, mask = rows(dataclasses.replace(LANGUAGE, length=length), 2, rng)
+        mask[:, 0] = True
+        wanted, _ = jax.jit(model.apply)(variables, tokens, mask=mask)
+        found = exported.call(params, tokens, mask)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [None, 8])
+def test_fixed_length_is_explained(length, tmp_path, key):
+    pytest.importorskip("flatbuffers")
+    # Angles of positions are formed on the host, for a length that is known.
+    layer = RotaryAttention(n_heads=1) if length is None else LAYERS["gru"]
+    model = language_model(layer)
+    variables = jax.jit(model.init)(key, np.zeros((1, 4), np.int32))
+    export_model(model, variables, LANGUAGE, tmp_path, length=length, platforms=["cpu"])
+    about = json.loads((tmp_path / "export.json").read_text())
+    assert about["length"] == (length or LENGTH)
+    wanted = "symbolic" if length is None else "given"
+    assert wanted in about["length_reason"]
+    content = bytearray((tmp_path / "forward.stablehlo").read_bytes())
+    forward = jax.export.deserialize(content)
+    assert forward.in_avals[-1].shape[1] == about["length"]
+    params = dict(np.load(tmp_path / "params.npz"))
+    tokens = np.zeros((2, about["length"]), np.int32)
+    tokens[1, -1] = about["vocabulary"]
+    logits = forward.call(params, tokens, np.ones(tokens.shape, bool))
+    assert np.isfinite(logits).all((1, 2)).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("version", "date"),
+    [
+        ("0.10.2", "2026-12-17"),
+        ("0.11.2", "2027-02-17"),
+        ("0.12.0.1", "2027-04-19"),
+        ("0.12.0.dev20261001", "2027-04-19"),
+        ("1.0", "2027-04-19"),
+    ],
+)
+def test_last_safe_date_is_six_months_after_the_release(version, date):
+    assert last_safe_date(version).isoformat() == date
 
 
 ALONE = """
@@ -166,9 +228,19 @@ def test_run_is_exported_and_runs_where_the_package_is_not(
     train(config(folder), str(tmp_path / "run"))
     arguments = (f"--workdir={tmp_path}/run", f"--output={tmp_path}/exported")
     assert programs.run(monkeypatch, "export", *arguments) in (0, None)
-    assert "forward.stablehlo (" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "forward.stablehlo (" in printed
+    assert "length: any" in printed
     restored = restore(tmp_path / "run")
     language = restored.task.spec.language
+    about = json.loads((tmp_path / "exported" / "export.json").read_text())
+    assert about["jax"] == jax.__version__
+    assert about["loads_until"] in printed
+    if language:
+        assert about["vocabulary"] == 257
+        offset = about["preprocessing"]["offset"]
+        head = [about["preprocessing"]["separator"], *(b + offset for b in b"It was")]
+        assert head == restored.task.encode("It was")
     batch = restored.task.batch("validation", 0, 4, seed=0)
     mask = np.ones(batch.inputs.shape[:2], bool)
     arrays = tmp_path / "arrays.npz"

@@ -7,8 +7,11 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+from ssm_jax.layers import MLP, ChannelMixing, ExpertChoiceMLP
 from tests.bad_inputs import refuses
+from tests.compilation import assert_allowed_by_strict_promotion
 from tests.layers.cases import (
     BATCH,
     HALF,
@@ -23,6 +26,7 @@ from tests.layers.cases import (
     rows,
     state_of,
 )
+from tests.tiers import tiered
 
 
 def close(given, wanted, atol=2e-5):
@@ -40,6 +44,57 @@ def test_output_has_shape_and_dtype_of_the_input(row):
     # A weak type would compile a step again once the array is one of its results.
     before = initialized(row), row.layer.initial_state((BATCH,), WIDTH)
     assert not any(leaf.weak_type for leaf in jax.tree.leaves(before))
+
+
+@rows()
+def test_output_has_the_dtype_of_the_input(row):
+    """Parameters and states are float32, whatever the dtype of the activations."""
+    variables = jax.eval_shape(row.layer.init, jax.random.key(0), X)
+    zero = row.layer.initial_state((BATCH,), WIDTH)
+    for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
+        x = jax.ShapeDtypeStruct(X.shape, dtype)
+        y, last = jax.eval_shape(row.layer.apply, variables, x)
+        assert (y.shape, y.dtype) == (X.shape, dtype)
+        chex.assert_trees_all_equal_shapes_and_dtypes(last, zero)
+
+
+FEEDFORWARD = {
+    "linear": (ChannelMixing(), WIDTH),
+    "glu": (ChannelMixing("glu"), WIDTH),
+    "mlp": (MLP(6),),
+    "experts": (ExpertChoiceMLP(6, 3),),
+}
+
+
+@pytest.mark.parametrize("called", tiered(FEEDFORWARD, fast=len(FEEDFORWARD)))
+def test_output_of_a_feedforward_layer_has_the_dtype_of_the_input(called):
+    layer, *args = called
+    variables = jax.eval_shape(lambda: layer.init(jax.random.key(0), X, *args))
+
+    def apply(variables, x):
+        return layer.apply(variables, x, *args)
+
+    for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
+        x = jax.ShapeDtypeStruct(X.shape, dtype)
+        assert jax.eval_shape(apply, variables, x).dtype == dtype
+
+
+@rows(fast=("mamba", "local_causal"))
+def test_promotion_is_explicit(row):
+    """Under the strictest settings of the caller the program is the same."""
+    variables = jax.eval_shape(row.layer.init, jax.random.key(0), X)
+    variables = jax.tree.map(lambda v: np.zeros(v.shape, v.dtype), variables)
+
+    def gradients(variables, x):
+        def total(variables, x):
+            flags = {"mask": MASK, "reset": ~MASK}
+            rngs = {"dropout": jax.random.key(0)} if row.drops else None
+            options = {"train": row.drops, "rngs": rngs}
+            return jnp.sum(row.layer.apply(variables, x, None, **flags, **options)[0])
+
+        return jax.grad(total, (0, 1))(variables, x)
+
+    assert_allowed_by_strict_promotion(gradients, variables, X)
 
 
 @rows(fast=("recurrent", "mamba", "ets_mlp"))

@@ -83,6 +83,12 @@ def test_lengths_have_a_line_per_evaluation():
     assert shown["zero state, text"] == [[16, 3.0], [64, 4.0]]
     # A horizontal line across the panel.
     assert shown["carried state, text"] == [[0, 2.0], [1, 2.0]]
+    # What is null in the file is left out.
+    shown = drawn(
+        plots.lengths([row | {"perplexity": None} for row in rows], "x").axes[0]
+    )
+    assert np.isnan(np.array(shown["zero state, text"])[:, 1]).all()
+    assert "carried state, text" not in shown
 
 
 def test_kernels_have_a_panel_per_channel_and_layer():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.recurrences import ParamGroup, Recurrence
+from tests.compilation import assert_allowed_by_strict_promotion, strict_promotion
 from tests.kernels.oracle import assert_close
 from tests.recurrences.cases import (
     EVERY_METHOD,
@@ -188,6 +189,48 @@ def test_low_precision_is_that_of_input_and_output_only(row, method):
     )
     for leaf in jax.tree.leaves(last):
         assert leaf.dtype in (jnp.float32, jnp.complex64)
+
+
+def gradients_of_all(row, method):
+    """Returns a program with all arguments, its arguments, and those of one step."""
+    recurrence, p = row.recurrence, problem(row, len(RESET[0]), batch=len(RESET))
+    state = recurrence.initial_state((len(RESET),), WIDTH)
+    flags = {"mask": MASK} if method == "fft" else {"mask": MASK, "reset": RESET}
+    if (
+        getattr(recurrence, "takes_dt", False)
+        and "reset" in flags
+        and state is not None
+    ):
+        flags["dt"] = np.full(RESET.shape, 1.5, np.float32)
+
+    def gradients(params, x, state, **options):
+        def total(params, x, state):
+            out = recurrence.apply(params, x, state, method=method, **options)
+            parts = (jnp.real(leaf).astype("float32") for leaf in jax.tree.leaves(out))
+            return sum(map(jnp.sum, parts)), out
+
+        argnums = (0, 1) if state is None else (0, 1, 2)
+        return jax.grad(total, argnums, has_aux=True)(params, x, state)
+
+    low = jnp.asarray(p.x, jnp.bfloat16)
+    return gradients, (p.params, low, state), flags
+
+
+@rows(brief=True, fast=("dlr", "selective", "gru"))
+def test_promotion_is_explicit(row):
+    """Under the strictest settings of the caller the program is the same."""
+    gradients, args, flags = gradients_of_all(row, "auto")
+    assert_allowed_by_strict_promotion(functools.partial(gradients, **flags), *args)
+
+
+@rows(methods=(*METHODS, "pallas"), fast=(), full=EVERY_METHOD)
+def test_promotion_is_explicit_by_each_method(row, method):
+    gradients, (params, low, state), flags = gradients_of_all(row, method)
+    with strict_promotion():
+        row.recurrence.init(jax.random.key(0), WIDTH)
+        jax.eval_shape(functools.partial(gradients, **flags), params, low, state)
+        for x in (np.float32(low), low[:, :1]):
+            jax.eval_shape(gradients, params, x, None)
 
 
 @rows(methods=METHODS, directions=(1,))

@@ -77,3 +77,45 @@ def test_a_batch_is_the_same_in_another_process(run_python):
 def test_classes_of_a_regression_are_not_balanced():
     with refuses("class_weight", "'balanced'", rule="None"):
         dataclasses.replace(tasks.Shift().spec, class_weight="balanced")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Own:
+    """A task of a user, with one wrong value in a batch."""
+
+    array: str
+    value: int
+
+    spec = tasks.TaskSpec(
+        length=3,
+        inputs="token",
+        d_input=7,
+        targets="classification",
+        d_output=5,
+        l_output=3,
+    )
+
+    def n_examples(self, split):
+        return None
+
+    def batch(self, split, index, batch_size, seed):
+        inputs = np.full((batch_size, 3), 6, np.int32)
+        targets = np.full((batch_size, 3), 4, np.int32)
+        loss_mask = np.arange(3) < np.full((batch_size, 1), 2)
+        {"inputs": inputs, "targets": targets}[self.array][2, 1] = self.value
+        # Where no target counts, any value may stand.
+        targets[:, 2] = -100
+        return tasks.Batch(inputs, targets, loss_mask)
+
+
+@pytest.mark.parametrize("rows", [None, slice(1, 4)])
+@pytest.mark.parametrize(
+    ("array", "value", "last"),
+    [("inputs", 7, 6), ("inputs", -1, 6), ("targets", 5, 4), ("targets", -1, 4)],
+)
+def test_index_out_of_range_is_refused_where_a_batch_enters(array, value, last, rows):
+    place = [2 if rows is None else 1, 1]
+    with refuses(array, f"{value} at {place}", rule=f"from 0 to {last}"):
+        base.rows_of_batch(_Own(array, value), "train", 0, 4, 0, rows)
+    batch = base.rows_of_batch(_Own(array, 0), "train", 0, 4, 0, rows)
+    assert getattr(batch, array)[tuple(place)] == 0

@@ -17,7 +17,8 @@ from tests.training import tiny
 from tests.training.test_loop import arrays, lines
 
 CONFIGS = {
-    "digits": (tiny.digits, {}),  # AUC and counts of classes are arrays.
+    "digits": (tiny.digits, {}),
+    "noise": (tiny.noise, {}),  # The scores of AUC are arrays.
     "carried": (tiny.shift, {"initial_state": "carry"}),
 }
 
@@ -35,7 +36,7 @@ def signalled(monkeypatch, step, number):
 
 
 @pytest.mark.parametrize(
-    ("make", "fields"), tiered(CONFIGS, 0, full=["digits"], unpack=True)
+    ("make", "fields"), tiered(CONFIGS, 0, full=["noise"], unpack=True)
 )
 # Between lines of metrics, and at one.
 @pytest.mark.parametrize("step", tiered([5, 6], 0, full=1))

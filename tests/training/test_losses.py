@@ -1,5 +1,6 @@
 """Sums of losses against numpy, and the metrics that they come to."""
 
+import functools
 import math
 
 import chex
@@ -8,13 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jaxtyping import TypeCheckError
-from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
+from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from ssm_jax.metrics import Mean
 from ssm_jax.tasks import Digits, PathfinderSegmentation, Shift
 from ssm_jax.training.evaluate import total
 from ssm_jax.training.losses import loss_sums, main_metric, metrics
+from tests.bad_inputs import refuses
+from tests.metrics.references import REFERENCES
 from tests.tiers import tiered
+
+NO_NAN = {"nan_targets": Mean(0.0, 4.0)}
 
 RNG = np.random.default_rng(0)
 MASK = np.array([[True, False, True], [True, True, False]])
@@ -38,6 +43,7 @@ def test_regression_sums_squared_errors_of_the_targets_that_count():
     wanted = {
         "loss": Mean(error, n),
         "mae": Mean(np.sum(np.abs(predictions[MASK] - y)), n),
+        **NO_NAN,
     }
     assert sums.pop("r2").compute() == pytest.approx(1 - error / n / y.var(), abs=1e-6)
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
@@ -51,6 +57,7 @@ def test_classification_sums_cross_entropy_in_nats_and_hits():
     nats = -np.take_along_axis(log_p, classes[..., None], -1)[..., 0]
     hits = (logits.argmax(-1) == classes)[MASK].sum()
     wanted = {"loss": Mean(nats[MASK].sum(), 4.0), "accuracy": Mean(hits, 4.0)}
+    wanted |= NO_NAN
     chex.assert_trees_all_close(sums, wanted, rtol=1e-6)
     assert metrics(sums)["accuracy"] == pytest.approx(hits / 4)
 
@@ -76,7 +83,8 @@ def test_masked_targets_count_neither_in_sums_nor_in_gradients(targets, class_we
     }[targets]()
     spoilt, wrong = predictions.copy(), expected.copy()
     spoilt[~MASK] = np.nan
-    wrong[~MASK] = 3 if targets == "classification" else np.inf
+    # -100 is a class of no target in many data sets.
+    wrong[~MASK] = -100 if targets == "classification" else np.inf
 
     def sums(predictions, expected):
         return loss_sums(targets, predictions, expected, MASK, class_weight)
@@ -189,6 +197,21 @@ def test_batch_without_targets_has_loss_zero():
     assert metrics(sums) == {"loss": 0.0, "accuracy": 0.0}
 
 
+@pytest.mark.parametrize("wrong", [-1, 5, -5, 7])
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_class_out_of_range_is_nan_and_never_another_class(wrong, class_weight):
+    logits, classes = classification(n_classes=5)
+    of = functools.partial(loss_sums, "classification", class_weight=class_weight)
+    for mask in (MASK, MASK & (np.arange(6) == 0).reshape(2, 3)):
+        spoilt = classes.copy()
+        spoilt[0, 0] = wrong
+        sums = jax.jit(of)(logits, expected=spoilt, mask=mask)
+        found = metrics(sums)
+        assert math.isnan(found["loss"])
+        assert math.isnan(found["accuracy"])
+        assert math.isnan(sums["loss"].part_of(sums["loss"]))
+
+
 def test_loss_that_is_not_finite_stays_so():
     found = metrics({"loss": Mean(math.nan, 1.0)}, language=True)
     names = ("loss", "perplexity", "bits_per_token")
@@ -202,39 +225,91 @@ def test_perplexity_is_the_number_of_tokens_that_a_guess_is_among():
     found = metrics(sums, language=True)
     assert found["perplexity"] == pytest.approx(5, rel=1e-6)
     assert found["bits_per_token"] == pytest.approx(math.log2(5), rel=1e-6)
-    assert math.isfinite(metrics({"loss": Mean(1e9, 1)}, language=True)["perplexity"])
+    # No number of float64: a finite one would be wrong.
+    assert metrics({"loss": Mean(1e9, 1)}, language=True)["perplexity"] == math.inf
     assert metrics(sums).keys() == {"loss", "accuracy"}
 
 
+# Kind of the targets, weight of the classes, and number of classes or values.
+PROBLEMS = {
+    "two classes": ("classification", None, 2),
+    "balanced": ("classification", "balanced", 3),
+    "regression": ("regression", None, 2),
+}
+# Predictions, or the logits less that of class 0, from noise.
+SCORES = {
+    "noise": lambda x: x,
+    "shifted": lambda x: 0.01 * x - 4.6,
+    "small": lambda x: 1e-8 * x,
+    "large": lambda x: 1e5 * x,
+    "tied": np.round,
+    "constant": lambda x: 0 * x + 3,
+}
+
+
+def problem(kind, change):
+    """Predictions, targets and mask of 60 rows of 5 steps, and the arguments."""
+    targets, weight, n = PROBLEMS[kind]
+    scores = RNG.standard_normal((60, 5, n))
+    if targets == "regression":
+        predictions = change(scores).astype(np.float32)
+        expected = predictions + RNG.standard_normal(scores.shape).astype(np.float32)
+    else:
+        expected = RNG.integers(0, n, (60, 5))
+        scores += 2 * (expected[..., None] == np.arange(n))
+        predictions = change(scores - scores[..., :1]).astype(np.float32)
+        predictions[..., 0] = 0
+    mask = RNG.random((60, 5)) < 0.8
+    predictions[~mask] = np.nan
+    return predictions, expected, mask, (targets, weight)
+
+
+def of_batches(predictions, expected, mask, targets, weight):
+    """The metrics of batches of 1, 9 and 50 rows, merged."""
+    parts = [
+        loss_sums(targets, predictions[i], expected[i], mask[i], weight)
+        for i in np.split(np.arange(60), [1, 10])
+    ]
+    return metrics(total(parts))
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+@pytest.mark.parametrize(
+    "change", tiered(SCORES, ("shifted", "large", "tied", "constant"))
+)
+def test_metrics_are_those_of_float64_for_all_scores(kind, change):
+    predictions, expected, mask, (targets, weight) = problem(kind, change)
+    found = of_batches(predictions, expected, mask, targets, weight)
+    found.pop("r2_batch", None)
+    assert found.keys() == REFERENCES[kind].keys()
+    of = predictions[mask].astype(np.float64), expected[mask]
+    for name, reference in REFERENCES[kind].items():
+        assert found[name] == pytest.approx(reference(*of), rel=1e-5, abs=1e-6), name
+
+
+@pytest.mark.parametrize("kind", PROBLEMS)
+def test_metrics_of_nan_are_not_defined(kind):
+    """Not even accuracy and F1, for which some class is the most likely of NaN."""
+    predictions, expected, mask, how = problem(kind, SCORES["noise"])
+    place = tuple(np.argwhere(mask)[7])
+    predictions[place] = np.nan
+    found = of_batches(predictions, expected, mask, *how)
+    assert all(math.isnan(value) for value in found.values()), found
+    predictions[place] = 0
+    found = of_batches(predictions, expected, mask, *how)
+    assert all(math.isfinite(value) for value in found.values()), found
+
+
+@pytest.mark.parametrize("wrong", [-1, 5])
+def test_target_that_is_no_class_is_refused(wrong):
+    logits, classes = classification()
+    classes[1, 0] = wrong
+    with refuses("expected", f"{wrong} at [1, 0]", rule="from 0 to 4"):
+        loss_sums("classification", logits, classes, MASK)
+    loss_sums("classification", logits, classes, MASK & (classes != wrong))
+
+
 # Classes of the targets and predicted classes of two batches.
-@pytest.mark.parametrize("scale", tiered([1.0, 1e-3, 1e6]))
-def test_auc_is_that_of_sklearn(scale):
-    """Of the scores as they are compared exactly, of the scores themselves nearly."""
-    of = RNG.integers(0, 2, 3_000)
-    scores = (scale * (RNG.standard_normal(3_000) + of)).astype(np.float32)
-    logits = np.stack([np.zeros_like(scores), scores], -1)
-    mask = RNG.random(3_000) < 0.9
-    parts = [slice(0, 1_000), slice(1_000, 1_001), slice(1_001, None)]
-    sums = [loss_sums("classification", logits[i], of[i], mask[i]) for i in parts]
-    found = metrics(total(sums))["auc"]
-    half = np.clip(scores, -65504, 65504).astype(np.float16)
-    compared = (half.view(np.uint16) & 0xFFF0).view(np.float16)
-    exact = roc_auc_score(of[mask], compared[mask])
-    assert found == pytest.approx(exact, rel=1e-12)
-    if scale < 1e6:
-        assert found == pytest.approx(roc_auc_score(of[mask], scores[mask]), abs=1e-4)
-
-
-def test_auc_of_one_class_is_that_of_chance():
-    sums = loss_sums(
-        "classification",
-        np.eye(2, dtype=np.float32),
-        np.zeros(2, int),
-        np.ones(2, bool),
-    )
-    assert metrics(total([sums]))["auc"] == 0.5
-
-
 CLASSES = {
     "all": ([[0, 0, 1, 2, 0, 1], [2, 2]], [[0, 1, 1, 2, 0, 0], [0, 2]]),
     "no targets of class 1": ([[0, 0, 2], [2, 0]], [[0, 1, 2], [2, 0]]),

@@ -47,11 +47,15 @@ CASES = {
     # Carried states, whose rows belong to a process.
     "carried-pmap": ("shift", {"parallel": "pmap", "initial_state": "state_passing"}),
     "carried-shard_map": ("shift", {"parallel": "shard_map", "initial_state": "carry"}),
+    # Scores of targets, which each process has of all.
+    "noise-pmap": ("noise", {"parallel": "pmap"}),
+    "noise-shard_map": ("noise", {"parallel": "shard_map"}),
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "fields"), tiered(CASES, 0, full=["carried-pmap"], unpack=True)
+    ("name", "fields"),
+    tiered(CASES, 0, full=["carried-pmap", "noise-pmap"], unpack=True),
 )
 def test_two_processes_take_the_steps_of_one(tmp_path, name, fields):
     """20 steps of SGD with momentum, to 1e-5 of the norm of all that is saved."""

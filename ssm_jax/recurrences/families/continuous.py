@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.precision import divided, in_float32, project_in, read_out
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.recurrences.families.discretization import Discretization, discretize
 from ssm_jax.recurrences.families.input_dependent import ChunkedForm, apply_form
 from ssm_jax.recurrences.families.time_invariant import (
@@ -137,16 +138,16 @@ class Continuous(TimeInvariant, abc.ABC):
             log_decay, gain = discretize(self.discretization, z, dt)
             assert log_decay.phase is not None  # The eigenvalues are complex.
             decay = jnp.exp(jax.lax.complex(log_decay.log_abs, log_decay.phase))
-            Bx = x[..., None] if B is None else project_in(x, B)
+            Bx = x[..., None].astype(gain.dtype) if B is None else project_in(x, B)
             # The quotient of two gains: Delta, which may underflow, is in neither.
-            return decay, divided(gain, unit_gain) * Bx
+            return decay, divided(gain, promoted_like(unit_gain, gain)) * Bx
 
         # Channels of `SISOModes` have their own states.
         read = read_out if mimo else jax.vmap(read_out, (-2, 0), -1)
 
         def output(inputs, h):
             x, _ = inputs
-            return read(h, C) + modes.feedthrough * x
+            return read(h, C) + promoted_like(modes.feedthrough, x) * x
 
         # B and C of `MIMOModes` are matrices, which a chunk multiplies at once.
         return ChunkedForm(form, output, (x, dt), by_steps=not mimo)

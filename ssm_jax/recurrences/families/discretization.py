@@ -8,6 +8,7 @@ included, if ``|lam|`` and ``dt`` are at most 1e13 each.
 import math
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.powers import LogDecay
@@ -46,10 +47,12 @@ def discretize(
       Gu, Gupta, Goel and Ré, `On the Parameterization and Initialization of Diagonal
       State Space Models <https://arxiv.org/abs/2206.11893>`_, 2022, section 2
     """
-    z = lam * dt
+    rank = max(lam.ndim, dt.ndim)
+    lam, dt = (jax.lax.broadcast_to_rank(v, rank) for v in (lam, dt))
+    z = lam * dt.astype(lam.dtype)
     if rule == "zoh":
         # The decay stays a logarithm: exp(z) in complex64 would round a slow decay.
-        return LogDecay(jnp.real(z), jnp.imag(z)), dt * expm1_ratio(z)
+        return LogDecay(jnp.real(z), jnp.imag(z)), dt.astype(z.dtype) * expm1_ratio(z)
     # The decay is 0 at z = -2 and has no logarithm; a nearby z has one.
     z = jnp.where(z == -2, -2 + 2.0**-22, z)
     # For large z, where z**2 may overflow: arctanh(z / 2) = arctanh(2 / z) +- i pi / 2.

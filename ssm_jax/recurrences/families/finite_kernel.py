@@ -12,6 +12,7 @@ from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.fft import bidirectional_convolution, causal_convolution
 from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.kernels.precision import in_float32
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import reshard_like
 from ssm_jax.recurrences.families.base import (
     ParamGroup,
@@ -174,7 +175,7 @@ def convolve(
             backward = pad_axis(taps.backward, -1, before=1)
             order = None if segment is None else jnp.flip(segment, -1)
             y += jnp.flip(_direct(jnp.flip(x, -2), backward, order, x.shape[-2]), -2)
-        y += taps.feedthrough * x
+        y += promoted_like(taps.feedthrough, x) * x
         if found is not None:
             y = nan_where(found, y)
         if bidirectional:
@@ -245,7 +246,8 @@ def _direct(past, kernel, segment, length):
     @jax.checkpoint
     def one_tap(y, inputs):
         lag, tap = inputs
-        return y + tap * window(taps - 1 - lag, length, own), None
+        values = window(taps - 1 - lag, length, own)
+        return y + promoted_like(tap, values) * values, None
 
     start = jnp.zeros_like(past[..., :length, :])
     y, _ = jax.lax.scan(one_tap, start, (jnp.arange(taps), kernel.T))
@@ -259,7 +261,8 @@ def _state_after(past, segment, length, lengths, size):
     """
     # Index of the oldest input kept, after `size` zeros in front.
     end = past.shape[-2] - length + (length if lengths is None else lengths)
-    index = jnp.expand_dims(jnp.asarray(end), -1) + jnp.arange(size)
+    oldest = jnp.expand_dims(jnp.asarray(end), -1)
+    index = oldest + promoted_like(jnp.arange(size), oldest)
     index = jnp.broadcast_to(index, (*past.shape[:-2], size))
     past = pad_axis(past, -2, before=size)
     kept = jnp.take_along_axis(past, index[..., None], axis=-2)

@@ -12,6 +12,7 @@ from jax.core import Tracer
 from ssm_jax.kernels.arguments import check_floating, way_to_shape
 from ssm_jax.kernels.chunks import ChunkedForm, by_chunks, chunk_size
 from ssm_jax.kernels.precision import in_float32
+from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.kernels.sharding import state_of_rows
 from ssm_jax.recurrences.families.base import (
@@ -21,7 +22,7 @@ from ssm_jax.recurrences.families.base import (
     apply_to_valid_steps,
     check,
 )
-from ssm_jax.recurrences.families.nonfinite import finite_inputs
+from ssm_jax.recurrences.families.nonfinite import isolate_segments
 from ssm_jax.types import (
     Activations,
     Array,
@@ -122,7 +123,7 @@ def apply_form(
       mask: Mask of `Recurrence.apply`.
       method: Method of `linear_recurrence` within a chunk.
       name: Name of the recurrence in errors.
-      per_channel: Whether a channel depends on no other one; see `finite_inputs`.
+      per_channel: Whether a channel depends on no other one; see `isolate_segments`.
 
     Returns:
       ``(y, state)`` of `Recurrence.apply`.
@@ -133,7 +134,7 @@ def apply_form(
     dtype = jax.tree.leaves(params)[0].dtype
     # Of the parameters, although zeros are float64 under `jax_enable_x64`.
     complex_state = jnp.iscomplexobj(zeros)
-    state_dtype = jnp.result_type(dtype, jnp.complex64) if complex_state else dtype
+    state_dtype = common_dtype(dtype, jnp.complex64) if complex_state else dtype
     check(
         x,
         state,
@@ -180,12 +181,13 @@ def apply_form(
         )
         return y, last
 
-    inputs = finite_inputs(x, state, reset, mask, per_channel=per_channel)
-    x, state, _ = inputs
-    # As one more channel, dt moves with its step where padding is removed.
-    steps = x if dt is None else jnp.concatenate([x.astype(dtype), dt], -1)
-    y, last = apply_to_valid_steps(run, steps, state, reset, mask, isolated=False)
-    return inputs.nan_outputs(y.astype(x.dtype), last)
+    def of_steps(x, state):
+        # As one more channel, dt moves with its step where padding is removed.
+        steps = x if dt is None else jnp.concatenate([x.astype(dtype), dt], -1)
+        y, last = apply_to_valid_steps(run, steps, state, reset, mask)
+        return y.astype(x.dtype), last
+
+    return isolate_segments(of_steps, x, state, reset, mask, per_channel=per_channel)
 
 
 def _broadcasts(shape, steps):

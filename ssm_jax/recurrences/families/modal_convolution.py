@@ -15,6 +15,7 @@ from ssm_jax.kernels.fft import (
 )
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import decay_powers
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.recurrences.families.finite_kernel import (
     Kernels,
     convolve,
@@ -115,7 +116,7 @@ def _convolution(modes, length, method):
     if modes.bidirectional:
         backward = convolution_kernel(modes.backward(), length)
     if method == "chunked":
-        kernel = kernel.at[:, 0].add(modes.feedthrough)
+        kernel = jnp.asarray(kernel).at[:, 0].add(modes.feedthrough)
         return partial(direct_convolution, forward=kernel, backward=backward)
     if backward is None:
         return partial(causal_convolution, kernel=kernel)
@@ -125,7 +126,7 @@ def _convolution(modes, length, method):
 def _with_state(modes, y, x, state, lengths, method):
     """Returns ``y`` with what does not come from the kernels, and the last state."""
     if method == "fft":
-        y = y + modes.feedthrough * x
+        y = y + promoted_like(modes.feedthrough, x) * x
     if modes.bidirectional:
         return y, None
     length = x.shape[-2]
@@ -133,16 +134,20 @@ def _with_state(modes, y, x, state, lengths, method):
     aligned = x
     if lengths is not None:
         # `final_state` counts steps from the end of the row: right-align valid steps.
-        shift = jnp.arange(length) - (length - lengths)[..., None]
+        before = (length - lengths)[..., None]
+        shift = promoted_like(jnp.arange(length), before) - before
         aligned = jnp.take_along_axis(x, jnp.maximum(shift, 0)[..., None], -2)
         aligned = jnp.where(shift[..., None] >= 0, aligned, 0)
     last = final_state(modes.log_decay, aligned)
     if state is None:
         return y, last
+    # A real state of complex modes is accepted.
+    state = jnp.asarray(state, common_dtype(state, modes.state_dtype))
     one = decay_powers(modes.log_decay, jnp.ones((), jnp.int32))
-    y = y + zero_input_response(modes, one * state, length)
+    first = promoted_like(one, state) * state
+    y = y + zero_input_response(modes, first, length)
     steps = jnp.asarray(length if lengths is None else lengths)
     # The power is formed from the logarithm: a product of `l` factors loses digits.
     n_step = decay_powers(modes.log_decay, steps)
     n_step = n_step[..., None, :] if n_step.ndim == steps.ndim + 1 else n_step
-    return y, last + n_step * state
+    return y, last + promoted_like(n_step, state) * state

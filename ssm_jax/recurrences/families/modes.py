@@ -13,6 +13,7 @@ from ssm_jax.kernels.powers import (
     multiply_decays,
     n_step_decay,
 )
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.sharding import state_of_rows
 from ssm_jax.types import Activations, Array, Complex, Float, Inexact, Readout
 
@@ -58,7 +59,7 @@ class SISOModes(NamedTuple):
     def state_dtype(self) -> np.dtype:
         """Dtype of the state."""
         # Real decays and weights have real states, of half the memory.
-        return jnp.result_type(self.w, _dtype_of(self.log_decay))
+        return common_dtype(self.w, _dtype_of(self.log_decay))
 
     def backward(self) -> "SISOModes":
         """Returns the backward direction as modes of one direction."""
@@ -102,7 +103,7 @@ class MIMOModes(NamedTuple):
     @property
     def state_dtype(self) -> np.dtype:
         """Dtype of the state, complex."""
-        return jnp.result_type(self.B, _dtype_of(self.log_decay))
+        return common_dtype(self.B, _dtype_of(self.log_decay))
 
     def backward(self) -> "MIMOModes":
         """Returns the backward direction over future steps as forward modes."""
@@ -144,7 +145,7 @@ def to_real_readout(modes: SISOModes) -> SISOModes:
     scale = jnp.where(first == second, -0.5j, -1j).astype(modes.w.dtype)
 
     def square(w):
-        return None if w is None else scale * w[:, first] * w[:, second]
+        return None if w is None else scale[None] * w[:, first] * w[:, second]
 
     def pairs(log_decay):
         # In log space: complex64 products would round the phase, which powers amplify.
@@ -196,7 +197,10 @@ def resample(modes: SISOModes, step_scale: int) -> SISOModes:
 
     def resampled(log_decay, w):
         # Of s terms: the quotient of the geometric series is 0 / 0 at lam = 1.
-        return w * jnp.sum(decay_powers(log_decay, jnp.arange(step_scale)), 0)
+        # (d, n), or (n,) if all channels share the decays.
+        total = jnp.sum(decay_powers(log_decay, jnp.arange(step_scale)), 0)
+        dtype = common_dtype(w, total)
+        return w.astype(dtype) * jax.lax.broadcast_to_rank(total, w.ndim).astype(dtype)
 
     backward = modes.log_decay_backward
     w_backward = modes.w_backward
@@ -248,7 +252,8 @@ def zero_input_response(
       ``(*b, l, d)``, the output of the first step first.
     """
     # The response to a state is a kernel with the weights w h.
-    weights = modes.w * state
+    state = jnp.asarray(state, common_dtype(state, modes.w))
+    weights = promoted_like(modes.w, state) * state
     if modes.log_decay.log_abs.ndim == 1:
         kernel = modal_kernel(modes.log_decay, weights, length)
     else:
@@ -286,4 +291,4 @@ def _broadcast_decay(log_decay, w):
 
 def _dtype_of(log_decay):
     dtype = log_decay.log_abs.dtype
-    return dtype if log_decay.phase is None else jnp.result_type(dtype, jnp.complex64)
+    return dtype if log_decay.phase is None else common_dtype(dtype, jnp.complex64)

@@ -13,6 +13,7 @@ from jax.core import Tracer
 
 from ssm_jax.kernels import costs
 from ssm_jax.kernels.nonlinear import SolverStats, nonlinear_recurrence
+from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.sharding import broadcast_to_steps, state_of_rows
@@ -219,7 +220,7 @@ class Nonlinear(Recurrence, abc.ABC):
         """Returns the method that ``method="auto"`` selects."""
         platform, length = target_platform(), x.shape[-2]
         # On CPUs the iterations of a parallel solve cost more than the steps.
-        if platform == "cpu" or length == 1:
+        if platform == "cpu" or length == 1 or is_symbolic(length):
             return "sequential"
         n_bytes = 4 * math.prod(x.shape[:-1]) * self.d_hidden
         return costs.fastest_nonlinear(

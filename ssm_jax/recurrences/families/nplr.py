@@ -8,6 +8,7 @@ import numpy as np
 
 from ssm_jax.kernels.dense import DenseSSM, n_step_change
 from ssm_jax.kernels.precision import divided
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.types import Array, Complex, Float
 
 # Nodes of the spectrum evaluated at once, which bounds memory.
@@ -49,13 +50,13 @@ def discretized(system: NPLR) -> DenseSSM:
     lam, p, B, C, dt = system
     dt = dt[:, None]
     # Resolvent of the diagonal part; Woodbury adds the rank-one part without a solve.
-    g = divided(1.0, 1 - 0.5 * dt * lam)
+    g = divided(1.0, 1 - (0.5 * dt).astype(lam.dtype) * lam)
     q = jnp.conj(p) * g
     # p^* h over both members of each pair is 2 Re of the stored half; 2 dt / 2 = dt.
     column = _parts(g * p) * dt / (1 + dt * _real_dot(q, p))
     # A_bar - I = 2 (R - I), as small steps would be rounded away in A_bar itself. Its
     # diagonal part is 2 (g - 1) = dt lam g, without cancellation.
-    change = _rotations(dt * lam * g)
+    change = _rotations(dt.astype(lam.dtype) * lam * g)
     # Re(q h) as a real dot product is that of the parts of conj(q) and of h.
     change -= 2 * column[..., None] * _parts(jnp.conj(q))[:, None]
     enter = dt * (_parts(g * B) - column * _real_dot(q, B))
@@ -93,11 +94,11 @@ def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
     angle = -2j * np.pi * np.arange(length // 2 + 1) / length
     # 1 - z by `expm1` in float64, as near z = 1 the difference cancels.
     nodes = np.stack([-np.expm1(angle), 1 + np.exp(angle)], -1)
-    nodes = nodes.astype(jnp.result_type(dt, jnp.complex64))
+    nodes = nodes.astype(common_dtype(dt, jnp.complex64))
 
     def at(node):
         """The spectrum at ``z``, from ``1 - z`` and ``1 + z``."""
-        half = 0.5 * node[1] * dt[:, None]
+        half = 0.5 * node[1] * dt[:, None].astype(lam.dtype)
         # The published form times dt (1 + z) / 2: that form is infinite at z = -1.
         pole = divided(1.0, node[0] - half * lam)
         other_pole = divided(1.0, node[0] - half * jnp.conj(lam))
@@ -110,7 +111,7 @@ def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
         half, q = half[:, 0], jnp.conj(p)
         # Woodbury: four sums over poles instead of an n by n solve at each node.
         low_rank = through(C, p) * through(q, B) * half / (1 + half * through(q, p))
-        return dt * (through(C, B) - low_rank)
+        return dt.astype(lam.dtype) * (through(C, B) - low_rank)
 
     # The poles of all nodes at once would be `l d n` numbers, kept for the gradient.
     spectrum = jax.lax.map(jax.checkpoint(at), nodes, batch_size=_NODES)
@@ -124,7 +125,9 @@ def _rotations(values):
 
 
 def _diagonal(values):
-    return values[..., None] * jnp.eye(values.shape[-1], dtype=values.dtype)
+    values = values[..., None]
+    one = jnp.eye(values.shape[-2], dtype=values.dtype)
+    return values * promoted_like(one, values)
 
 
 def _parts(values):

@@ -1,15 +1,17 @@
 """Padding: left-aligns valid steps before a recurrence and scatters outputs back."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import broadcast_to_steps
-from ssm_jax.recurrences.families.nonfinite import FiniteInputs, finite_inputs
+from ssm_jax.recurrences.families.nonfinite import (
+    isolate_segments,
+)
 from ssm_jax.types import (
     Activations,
     Array,
@@ -37,7 +39,7 @@ def apply_to_valid_steps(
     """Runs a recurrence on the valid steps of each row.
 
     Outputs and states do not depend on the padding, nor on values of other segments
-    that are not finite, as `finite_inputs` describes.
+    that are not finite, as `isolate_segments` describes.
 
     Args:
       run: ``(x, state, reset, lengths) -> (y, state, *more)``, for sequences with the
@@ -50,9 +52,9 @@ def apply_to_valid_steps(
       mask: True at valid steps, ``(*b, l)``. None means that all steps are valid.
       last_only: Whether ``run`` returns only the output of the last valid step,
         ``(*b, 1, d)``, and so does this function; zeros for a row without valid steps.
-      per_channel: Whether a channel depends on no other one; see `finite_inputs`.
-      isolated: Whether values that are not finite are kept from ``run``, if there are
-        resets. False if ``run`` or the caller does so.
+      per_channel: Whether a channel depends on no other one; see `isolate_segments`.
+      isolated: Whether `isolate_segments` evaluates ``run``. False if ``run`` itself
+        keeps values that are not finite from other segments.
 
     Returns:
       ``(y, state, *more)``: outputs at their steps, in the dtype of ``x``, zeros on
@@ -60,24 +62,28 @@ def apply_to_valid_steps(
       last valid step; and the further results of ``run``.
     """
     # NumPy's float64 becomes the dtype that JAX computes in.
-    inputs = FiniteInputs(jnp.asarray(x), state)
-    if isolated:
-        inputs = finite_inputs(*inputs[:2], reset, mask, per_channel=per_channel)
-    x, state, _ = inputs
-    reset_after = reset_padding(reset, mask)
-    aligned, reset, lengths, positions = left_align(x, reset, mask)
-    y, state, *more = run(aligned, state, reset, lengths)
-    if not last_only:
-        y = scatter_back(y, mask, positions)
-    elif lengths is not None:
-        y = jnp.where(lengths[..., None, None] > 0, y, 0)
-    if state is not None and reset_after is not None:
-        # `left_align` drops a reset that no valid step follows; it still clears the
-        # state with which the next call continues.
-        axes = tuple(range(reset_after.ndim, state.ndim))
-        state = jnp.where(jnp.expand_dims(reset_after, axes), 0, state)
-    select = partial(last_valid, mask=mask) if last_only else None
-    return *inputs.nan_outputs(y.astype(x.dtype), state, select=select), *more
+    x = jnp.asarray(x)
+
+    def of_valid_steps(x, state):
+        reset_after = reset_padding(reset, mask)
+        aligned, starts, lengths, positions = left_align(x, reset, mask)
+        y, state, *more = run(aligned, state, starts, lengths)
+        if not last_only:
+            y = scatter_back(y, mask, positions)
+        elif lengths is not None:
+            y = jnp.where(lengths[..., None, None] > 0, y, 0)
+        if state is not None and reset_after is not None:
+            # `left_align` drops a reset that no valid step follows; it still clears the
+            # state with which the next call continues.
+            axes = tuple(range(reset_after.ndim, state.ndim))
+            state = jnp.where(jnp.expand_dims(reset_after, axes), 0, state)
+        return y.astype(x.dtype), state, *more
+
+    if not isolated:
+        return of_valid_steps(x, state)
+    select = (lambda steps, _: last_valid(steps, mask)) if last_only else None
+    options = {"per_channel": per_channel, "select": select}
+    return isolate_segments(of_valid_steps, x, state, reset, mask, **options)
 
 
 def left_align(
@@ -169,7 +175,9 @@ def _permute(values, positions, *, inverse):
         return jax.tree.map(lambda leaf: jnp.take_along_axis(leaf, index, -2), values)
 
     # Rows that are padded only at their end are the common case and need no gather.
-    aligned = jnp.all(positions == jnp.arange(positions.shape[-1]))
+    aligned = jnp.all(
+        positions == promoted_like(jnp.arange(positions.shape[-1]), positions)
+    )
     return jax.lax.cond(aligned, lambda values: values, move, values)
 
 

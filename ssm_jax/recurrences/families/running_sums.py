@@ -13,6 +13,7 @@ from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw, check_flags
 from ssm_jax.kernels.nonlinear import SolverStats
 from ssm_jax.kernels.precision import matmul_f32
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.recurrences.families.nonlinear import (
     MAX_STEPS,
@@ -168,7 +169,8 @@ class RunningSums(Nonlinear):
         """Evaluates by projections of the sums; see `ProjectedSums`."""
         named = self.named(params)
         # The input part of all steps in one product, outside of the solver.
-        own = matmul_f32(x, named.input) + named.input_bias
+        own = matmul_f32(x, named.input)
+        own = own + promoted_like(named.input_bias, own)
         # Constants take the dtype of the parameters.
         c = self.weights(params, steps).astype(own.dtype)
         s, stats = self._statistics(params, own, c, h0, solver)
@@ -182,7 +184,7 @@ class RunningSums(Nonlinear):
             read = matmul_f32(h[..., None, :], named.output)
         else:
             read = self._read(params, c, s, h0, reset)
-        return self._phi(read + named.output_bias), h, stats
+        return self._phi(read + promoted_like(named.output_bias, read)), h, stats
 
     def decay(self, params):
         """Returns the decay of the projected sums, and zeros for ``s``."""
@@ -195,7 +197,7 @@ class RunningSums(Nonlinear):
         """Returns the increment of the projected sums, followed by ``s``."""
         own, c, matrix = u
         g = self._feedback_sums.recombine(params["maps"], h[..., : -self.d_statistic])
-        g = self._phi(g + params["bias"])
+        g = self._phi(g + promoted_like(params["bias"], g))
         s = self._phi(own + matmul_f32(g, params["kernel"]))
         gained = self._feedback_sums.increment(params["maps"], c, s, matrix)
         return jnp.concatenate([gained, s], -1)
@@ -272,20 +274,30 @@ def weighted_sums_final_state(
     check_flags("reset", reset)
     length = s.shape[-2]
     n = jnp.asarray(length) if lengths is None else lengths
-    age = n[..., None] - 1 - jnp.arange(length)
+    last = n[..., None] - 1
+    age = last - promoted_like(jnp.arange(length), last)
     included, from_h0 = age >= 0, jnp.ones((), bool)
     if reset is not None:
         segment = jnp.cumsum(reset, -1)
         latest = jnp.max(jnp.where(included, segment, 0), -1, keepdims=True)
-        included, from_h0 = included & (segment == latest), latest[..., 0] == 0
+        in_last = segment == latest
+        included = promoted_like(included, in_last) & in_last
+        from_h0 = latest[..., 0] == 0
     a = jnp.asarray(decays, s.dtype)
     # A reset removes the contributions of the initial state and of earlier segments.
     # The clip avoids 0**-1; 0**0 is 1, so that a decay of 0 holds the last step.
-    remaining = weights * a ** jnp.maximum(age, 0)[..., None]
+    remaining = weights * promoted_like(_powers(a, jnp.maximum(age, 0)), weights)
     remaining = jnp.where(included[..., None], remaining, 0)
     if reset is not None:
         # Select, not multiply: a value that is not finite must not cross a reset.
         s = jnp.where(included[..., None], s, 0)
         h0 = jnp.where(from_h0[..., None, None], h0, 0)
     sums = jnp.matmul(jnp.swapaxes(remaining, -1, -2), s, precision="highest")
-    return (a ** n[..., None])[..., None] * h0 + sums
+    return promoted_like(_powers(a, n)[..., None], h0) * h0 + sums
+
+
+def _powers(a, steps):
+    """Returns ``a**steps``, ``(*s, k)``."""
+    # `jax.lax.pow` takes integers as they are; `**` would promote them.
+    steps = steps[..., None]
+    return jax.lax.pow(jax.lax.broadcast_to_rank(a, steps.ndim), steps)

@@ -14,6 +14,7 @@ from ssm_jax.kernels.blocks import block_size, in_blocks
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import check_log_decay
 from ssm_jax.kernels.precision import in_float32, project_in, read_out
+from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 from ssm_jax.kernels.sharding import reshard, state_of_rows
 from ssm_jax.kernels.shift import shift_left
@@ -161,7 +162,7 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
             y, state = in_blocks(through, x, state, reset, lengths, **options)
         else:
             y, state = through(x, state, reset, lengths)
-        return y + modes.feedthrough * x, state
+        return y + promoted_like(modes.feedthrough, x) * x, state
     if method == "auto":
         method = _chosen(modes, x, reset)
     if reset is None and _convolved(modes, x, method):
@@ -169,7 +170,7 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
             return _by_fft_if_bounded(modes, x, state, lengths)
         return by_convolution(modes, x, state, lengths, method)
     y, state = _by_states(modes, x, state, reset, lengths, method)
-    return y + modes.feedthrough * x, state
+    return y + promoted_like(modes.feedthrough, x) * x, state
 
 
 def _steps_of_block(modes, x, method):
@@ -184,7 +185,7 @@ def _steps_of_block(modes, x, method):
 def _chosen(modes, x, reset):
     """Returns the method that ``method="auto"`` selects."""
     length, n_modes = x.shape[-2], modes.state_shape[-1]
-    if length == 1 or reset is not None:
+    if length == 1 or (reset is not None and not plan.is_symbolic(length)):
         # The states of all channels, which a `vmap` evaluates together.
         size = modes.state_dtype.itemsize * n_modes
         n_bytes = min(size * math.prod(x.shape), 8 * STATES_AT_ONCE)
@@ -216,7 +217,7 @@ def _by_fft_if_bounded(modes, x, state, lengths):
     @jax.checkpoint
     def by_states():
         y, last = _by_states(modes, x, state, None, lengths, "sequential")
-        return y + modes.feedthrough * x, last
+        return y + promoted_like(modes.feedthrough, x) * x, last
 
     def by_fft():
         # Under vmap both branches are evaluated: an overflow here, though not selected,
@@ -236,7 +237,10 @@ def _by_fft_if_bounded(modes, x, state, lengths):
 def _by_states(modes, x, state, reset, lengths, method):
     modes = to_real_readout(modes)
     n = modes.w.shape[-1]
-    n_slice = min(n, max(1, STATES_AT_ONCE // math.prod(x.shape)))
+    # Into how many slices the states of a symbolic length go is not known.
+    n_slice = n
+    if not plan.is_symbolic(x.shape[-2]):
+        n_slice = min(n, max(1, STATES_AT_ONCE // math.prod(x.shape)))
     n_slices = -(-n // n_slice)
     # `vmap` over channels and the reshape into slices take arrays only.
     modes = modes._replace(feedthrough=None, readout=None)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ssm_jax.fields import check_indices
 from ssm_jax.files import Layout
 
 
@@ -72,10 +73,7 @@ def checked(
                 f"{where}; replace it."
             )
         return array
-    outside = (array < 0) | (array >= n_integers)
-    if outside.any():
-        raise ValueError(
-            f"`{name}` must be from 0 to {n_integers - 1}, got {array[outside][0]} in "
-            f"{where}; the fields of the task state the range."
-        )
+    check_indices(
+        name, array, n_integers, f"the fields of the task state the range of {where}"
+    )
     return array.astype(np.int32)

@@ -21,6 +21,8 @@ class Series(NamedTuple):
       observed: bool, ``(n,)``, where the target is not missing.
       mean: Mean of the target over the train split; 0 for classes.
       std: Its standard deviation there; 1 for a constant and for classes.
+      means: Mean of each column of the inputs over the train split.
+      stds: Their standard deviations there.
     """
 
     inputs: np.ndarray
@@ -28,6 +30,8 @@ class Series(NamedTuple):
     observed: np.ndarray
     mean: float
     std: float
+    means: tuple[float, ...]
+    stds: tuple[float, ...]
 
 
 @functools.lru_cache(maxsize=4)
@@ -46,22 +50,25 @@ def series(
         _check_order(path, time)
     gaps = missing == "last"
     n_train = part(len(columns.column(path, target, "target")), train_fraction)
-    features = []
+    features, means, stds = [], [], []
     for name in inputs:
         values = _values(path, name, "inputs", gaps)
         filled, observed, mean, std = _filled(values, n_train)
         features.append(_normalised(path, name, filled, mean, std))
+        means, stds = [*means, mean], [*stds, std]
         features += [observed] if gaps else []
     x = np.stack(features, -1).astype(np.float32)
+    moments = tuple(means), tuple(stds)
     if classes is None:
         values = _values(path, target, "target", gaps)
         filled, observed, mean, std = _filled(values, n_train)
         _normalised(path, target, filled, mean, std)
-        return Series(x, filled, observed, mean, std)
+        return Series(x, filled, observed, mean, std, *moments)
     words = columns.column(path, target, "target")
     observed = ~columns.missing(words)
     _check_missing(path, target, observed, gaps)
-    return Series(x, _indices(path, target, classes, observed), observed, 0.0, 1.0)
+    indices = _indices(path, target, classes, observed)
+    return Series(x, indices, observed, 0.0, 1.0, *moments)
 
 
 def part(n: int, fraction: float) -> int:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -243,6 +243,28 @@ class SeriesTask:
         """
         start = np.array([[len(self._series().target) - self.window]])
         return self._unscaled(forecasts, start)
+
+    def preprocessing(self) -> dict[str, Any]:
+        """Describes the columns and their scale, in values of JSON, for an export.
+
+        Returns:
+          ``columns``, with the ``name``, ``mean`` and ``std`` of each input: features
+          are ``(x - mean) / std``, with ``missing="last"`` each followed by whether it
+          is observed, 1 or 0. Of a forecast ``target``, with the same fields and
+          ``differences``: forecasts are multiplied by ``std``, and ``mean``, or with
+          ``differences`` the last value of the window, is added. Of a classification
+          ``classes``.
+        """
+        series = self._series()
+        moments = zip(self._inputs(), series.means, series.stds, strict=True)
+        about: dict[str, Any] = {
+            "columns": [{"name": n, "mean": m, "std": s} for n, m, s in moments],
+            "missing": self.missing,
+        }
+        if self.classes is not None:
+            return about | {"classes": [*self.classes]}
+        target = {"name": self.target, "mean": series.mean, "std": series.std}
+        return about | {"target": target | {"differences": self.differences}}
 
     def values(self) -> np.ndarray:
         """Returns the target of a forecast, NaN where it is missing, ``(n,)``."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -238,6 +238,16 @@ class TextFolder:
         else:
             (row,) = self._subwords().encode([text])
         return [self._separator(), *row.tolist()]
+
+    def preprocessing(self) -> dict[str, Any]:
+        """Describes how `encode` makes tokens, in values of JSON, for an export."""
+        about: dict[str, Any] = {"tokenizer": self.tokenizer}
+        about["separator"] = self._separator()
+        if self.tokenizer == "bytes":
+            return about | {"offset": 1}
+        if self.tokenizer == "words":
+            return about | {"words": list(self._words().words)}
+        return about | {"tokenizers": self._subwords().content()}
 
     def decode(self, token: int) -> bytes:
         """Returns the text of a token in UTF-8, which may be a part of a character.

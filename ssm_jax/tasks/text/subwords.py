@@ -92,6 +92,10 @@ class Subwords:
             for found in batch:
                 yield np.array(found.ids, np.int32)
 
+    def content(self) -> dict[str, Any]:
+        """Returns the `tokenizers` file as values of JSON."""
+        return json.loads(self._tokenizer.to_str())
+
     def decode(self, number: int) -> bytes:
         """Returns the text of a token in UTF-8, which may be a part of a character.
 

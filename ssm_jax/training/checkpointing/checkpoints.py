@@ -89,7 +89,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         self,
         step: int,
         state: PyTree,
-        metrics: Mapping[str, float] | None = None,
+        metrics: Mapping[str, float | None] | None = None,
         *,
         pending: PyTree = None,
     ) -> None:
@@ -102,7 +102,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
           state: A pytree of arrays and PRNG keys, on any number of devices, of which
             each process has all values. The first process writes them, and all of them
             call this and `wait`.
-          metrics: Numbers measured at this step, which `restore` returns.
+          metrics: Numbers measured at this step, which `restore` returns; None for
+            those that are not defined.
           pending: Arrays whose shapes `restore` need not know; it returns them too.
 
         Raises:
@@ -122,7 +123,10 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         }
         self._saving = {
             "step": int(step),
-            "metrics": {name: float(value) for name, value in (metrics or {}).items()},
+            "metrics": {
+                name: None if value is None else float(value)
+                for name, value in (metrics or {}).items()
+            },
             "config": self._config or {},
             "leaves": {name: layout(leaf) for name, leaf in leaves.items()},
             "nested": True,

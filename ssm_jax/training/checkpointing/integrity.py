@@ -59,11 +59,11 @@ def best_step(
     """Returns the step with the largest metric; see `Checkpoints` for ties."""
     ranks = []
     for record in records:
-        value = record["metrics"].get(metric, math.nan)
-        tie = record["metrics"].get(tie_metric, math.inf)
-        if math.isfinite(value):
+        value = record["metrics"].get(metric)
+        tie = record["metrics"].get(tie_metric)
+        if value is not None and math.isfinite(value):
             # Comparison with a NaN would depend on the order of the steps.
-            tie = tie if math.isfinite(tie) else math.inf
+            tie = tie if tie is not None and math.isfinite(tie) else math.inf
             ranks.append((value, -tie, record["step"]))
     return max(ranks)[-1] if ranks else None
 

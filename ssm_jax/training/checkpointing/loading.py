@@ -37,7 +37,7 @@ class Restored(NamedTuple):
 
     step: int
     state: PyTree
-    metrics: dict[str, float]
+    metrics: dict[str, float | None]
     config: Json
     pending: dict[str, np.ndarray]
 

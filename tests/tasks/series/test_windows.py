@@ -1,5 +1,7 @@
 """SeriesTask: windows, scales and baselines compared with loops over a file's rows."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -401,3 +403,26 @@ def test_damaged_parquet_is_refused(tmp_path):
     path.write_bytes(b"PAR1 and no more")
     with refuses("file", path):
         columns.read(str(path))
+
+
+@pytest.mark.parametrize("differences", [False, True])
+def test_preprocessing_makes_inputs_and_scales_forecasts_back(tmp_path, differences):
+    write(tmp_path / "a.csv")
+    series = task(tmp_path, inputs=("flow", "level"), differences=differences)
+    about = json.loads(json.dumps(series.preprocessing()))
+    values = {"level": LEVEL, "flow": FLOW}
+    batch = series.batch("test", 0, 1, seed=0)
+    start = int(series.first_targets("test")[0]) - series.window
+    rows = slice(start, start + series.window)
+    inputs = [
+        (values[column["name"]][rows] - column["mean"]) / column["std"]
+        for column in about["columns"]
+    ]
+    np.testing.assert_allclose(batch.inputs[0], np.stack(inputs, -1), atol=1e-5)
+    target = about["target"]
+    offset = target["mean"]
+    if target["differences"]:
+        offset = values[target["name"]][rows][-1]
+    found = batch.targets * target["std"] + offset
+    wanted = series.in_units(batch.targets, "test", 0, 1, seed=0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
