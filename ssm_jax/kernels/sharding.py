@@ -30,7 +30,7 @@ def is_sharded(values: Shaped[Array, "..."], axes: slice = slice(None)) -> bool:
 
 def reshard(
     values: Shaped[Array, "..."], like: Shaped[Array, "..."], axes: Iterable[int | None]
-) -> Shaped[jax.Array, "..."]:
+) -> Shaped[Array, "..."]:
     """Shards the axes of an array as those of another one.
 
     Args:
@@ -50,7 +50,7 @@ def reshard(
 
 def reshard_like(
     values: Shaped[Array, "..."], like: Shaped[Array, "..."]
-) -> Shaped[jax.Array, "..."]:
+) -> Shaped[Array, "..."]:
     """Shards an array as another one of as many axes."""
     return reshard(values, like, range(values.ndim))
 
@@ -65,7 +65,7 @@ def take(
       index: Indices of entries, of any shape.
       options: Arguments of `get` of `jax.numpy.ndarray.at`, such as ``mode``.
     """
-    sharding = jax.typeof(index).sharding
+    table, sharding = jnp.asarray(table), jax.typeof(index).sharding
     if sharding.mesh.empty:
         return table.at[index].get(**options)
     # Also if it is not sharded: `vmap` may map over an axis that is.
@@ -102,7 +102,7 @@ def convolve_on_each_device(
     return mapped(u, kernel)
 
 
-def row_major(values: Shaped[Array, "..."]) -> Shaped[jax.Array, "..."]:
+def row_major(values: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
     """Returns an array that CPUs store with the last axis contiguous, on a mesh.
 
     On automatic axes XLA gives the FFT of a transposed array, followed by an inverse
@@ -116,7 +116,7 @@ def row_major(values: Shaped[Array, "..."]) -> Shaped[jax.Array, "..."]:
 
 def broadcast_to_steps(
     values: Shaped[Array, "*#b l"], x: Shaped[Array, "*b l d"]
-) -> Shaped[jax.Array, "*b l"]:
+) -> Shaped[Array, "*b l"]:
     """Broadcasts flags or numbers of steps to all rows, sharded as the sequences.
 
     Args:
@@ -132,7 +132,7 @@ def state_of_rows(
     x: Shaped[Array, "*b l d"],
     *,
     per_channel: bool = False,
-) -> Inexact[jax.Array, "..."]:
+) -> Inexact[Array, "..."]:
     """Shards a state as the sequences that it belongs to.
 
     Args:

@@ -63,8 +63,9 @@ def attend_in_windows(
         reach = min(reach, length)
         if reset is None:
             reach = window if length > window else 0
-    cache = jax.tree.map(lambda leaf: state_of_rows(leaf, finite[..., None]), cache)
-    cached_k, cached_v, first = cache
+    cached_k, cached_v, first = (
+        state_of_rows(leaf, finite[..., None]) for leaf in cache
+    )
     cached = jnp.isfinite(cached_k) & jnp.isfinite(cached_v)
     flags = ~jnp.concatenate([jnp.all(cached, (-2, -1)), finite], -1)
     k = jnp.concatenate([cached_k.astype(k.dtype), k], -3)
