@@ -33,7 +33,7 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
 
     if isinstance(decay, InputDependentDecay):
 
-        def solve_varying(_, b, a, reset_in_scan_order, reverse):
+        def input_dependent(_, b, a, reset_in_scan_order, reverse):
             if reset_in_scan_order is not None:
                 a = jnp.where(reset_in_scan_order[..., None], 0, a)
             a = flat(a)
@@ -49,12 +49,12 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
         def solve_input_dependent(b, reset_in_scan_order, reverse):
             a = jnp.broadcast_to(decay.a, b.shape)
             reset = _of_rows(reset_in_scan_order, b)
-            solve = partial(solve_varying, reverse=reverse)
+            solve = partial(input_dependent, reverse=reverse)
             return on_each_device(solve, (), (b, a, reset))
 
         return solve_input_dependent
 
-    def solve_rows(decay, b, reset, reverse):
+    def time_invariant(decay, b, reset, reverse):
         length = b.shape[-2]
         steps = jnp.arange(1, kernel.block_length(length) + 1)
         hi, lo = decay.two_float()
@@ -71,7 +71,7 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
         return parts.join(h).reshape(b.shape)
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):
-        solve = partial(solve_rows, reverse=reverse)
+        solve = partial(time_invariant, reverse=reverse)
         return on_each_device(solve, decay, (b, _of_rows(reset_in_scan_order, b)))
 
     return solve_time_invariant
