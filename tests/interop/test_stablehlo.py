@@ -114,6 +114,8 @@ ANY_LENGTH = LAYERS | {
 }
 
 
+# Without the checks of annotations: a symbolic dimension is no `int`.
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("layer", tiered(ANY_LENGTH, full=("dlr", "s5")))
 def test_forward_pass_takes_any_length(layer, key):
     model, rng = language_model(layer), np.random.default_rng(0)
@@ -129,6 +131,7 @@ def test_forward_pass_takes_any_length(layer, key):
         np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("length", [None, 8])
 def test_fixed_length_is_explained(length, tmp_path, key):
     pytest.importorskip("flatbuffers")
@@ -219,6 +222,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("config", tiered(CONFIGS, fast=0, full=()))
 def test_run_is_exported_and_runs_where_the_package_is_not(
     config, tmp_path, monkeypatch, capsys
