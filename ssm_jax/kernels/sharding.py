@@ -15,7 +15,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import NamedSharding, PartitionSpec
 
 from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.types import Array, Inexact, Int, Shaped
+from ssm_jax.types import Array, Inexact, Integer, Shaped
 
 
 def is_sharded(values: Shaped[Array, "..."], axes: slice = slice(None)) -> bool:
@@ -57,7 +57,7 @@ def reshard_like(
 
 
 def take(
-    table: Shaped[Array, "n ..."], index: Int[Array, "..."], **options: Any
+    table: Shaped[Array, "n ..."], index: Integer[Array, "..."], **options: Any
 ) -> Shaped[jax.Array, "..."]:
     """Returns ``table[index]``, sharded as the index.
 

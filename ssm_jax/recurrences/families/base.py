@@ -137,6 +137,9 @@ class Recurrence(Protocol):
           for at most 8 modes per channel, has no derivative in forward mode, as in
           `jax.jvp`, `jax.jacfwd` and `jax.hessian`; ``"fft"`` has.
 
+          Rows may be sharded over a mesh, with explicit or automatic axes; where
+          channels are independent of each other, these too. Parameters may not.
+
           Under `jax.pmap` and `jax.shard_map` the batch axes may be sharded over
           devices, but not the length: each device would evaluate its part of every
           sequence as a separate sequence from a zero state, without an error.
