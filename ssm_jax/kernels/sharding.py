@@ -30,7 +30,7 @@ def is_sharded(values: Shaped[Array, "..."], axes: slice = slice(None)) -> bool:
 
 def reshard(
     values: Shaped[Array, "..."], like: Shaped[Array, "..."], axes: Iterable[int | None]
-) -> Shaped[Array, "..."]:
+) -> Shaped[jax.Array, "..."]:
     """Shards the axes of an array as those of another one.
 
     Args:
@@ -51,7 +51,7 @@ def reshard(
 
 def reshard_like(
     values: Shaped[Array, "..."], like: Shaped[Array, "..."]
-) -> Shaped[Array, "..."]:
+) -> Shaped[jax.Array, "..."]:
     """Shards an array as another one of as many axes."""
     return reshard(values, like, range(values.ndim))
 
@@ -103,7 +103,7 @@ def convolve_on_each_device(
     return mapped(u, kernel)
 
 
-def row_major(values: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
+def row_major(values: Shaped[Array, "..."]) -> Shaped[jax.Array, "..."]:
     """Returns an array that CPUs store with the last axis contiguous, on a mesh.
 
     On automatic axes XLA gives the FFT of a transposed array, followed by an inverse
@@ -118,7 +118,7 @@ def row_major(values: Shaped[Array, "..."]) -> Shaped[Array, "..."]:
 
 def broadcast_to_steps(
     values: Shaped[Array, "*#b l"], x: Shaped[Array, "*b l d"]
-) -> Shaped[Array, "*b l"]:
+) -> Shaped[jax.Array, "*b l"]:
     """Broadcasts flags or numbers of steps to all rows, sharded as the sequences.
 
     Args:
@@ -134,7 +134,7 @@ def state_of_rows(
     x: Shaped[Array, "*b l d"],
     *,
     per_channel: bool = False,
-) -> Inexact[Array, "..."]:
+) -> Inexact[jax.Array, "..."]:
     """Shards a state as the sequences that it belongs to.
 
     Args:
