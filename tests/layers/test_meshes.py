@@ -45,7 +45,7 @@ def test_types_of_sharded_rows_agree(row):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0))
+@pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0, full=("explicit",)))
 @rows(fast=("recurrent", "glu", "softmax_rotary", "linear", "local_causal", "mamba"))
 def test_sharded_rows_have_the_values_and_gradients_of_one_device(row, kind):
     function, arrays = problem(row.layer, train=True)
@@ -59,7 +59,7 @@ def check(function, arrays, kind):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0))
+@pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0, full=("explicit",)))
 def test_experts_of_sharded_rows_choose_the_steps_of_one_device(kind):
     layer = ExpertChoiceMLP(d_hidden=5, n_experts=2)
     variables = meta.unbox(jax.jit(layer.init)(jax.random.key(0), X))
