@@ -213,6 +213,7 @@ class _OwnModel(nn.Module):
         return self.model(tokens, state, **flags)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("prompt", [[0.5], [True], [[1]], "a"])
 def test_prompt_that_is_no_tokens_is_refused(trained, prompt):
     with refuses("prompts[0]", rule="integers"):
@@ -230,7 +231,7 @@ def test_logits_that_are_nan_are_no_token(trained, sampling):
     model, variables = trained
     first = next(generate(model, variables, [[1], [2]], sampling=sampling))
     state = jax.tree.map(lambda leaf: leaf.at[1].set(jnp.nan), first.state)
-    prompts = first.tokens[:, None]
+    prompts = first.tokens[:, None].tolist()
     with refuses("variables", "row 1", rule="finite"):
         next(generate(model, variables, prompts, state=state, sampling=sampling))
     spoilt = jax.tree.map(lambda leaf: leaf * jnp.nan, variables)
