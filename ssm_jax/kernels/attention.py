@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import join_axis, split_axis
-from ssm_jax.kernels.nonfinite import nan_where, reached
+from ssm_jax.kernels.nonfinite import nan_where, reached_and_last
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
 from ssm_jax.kernels.sharding import broadcast_to_steps
@@ -151,16 +151,7 @@ def _finite(q, k, v, state, reset, bidirectional):
         reset = broadcast_to_steps(reset, bad)
     bad, before, reset = match_varying_axes(bad, before, reset)
 
-    def later(bad, before):
-        found = reached(bad, reset, before)
-        last = found[..., -1, :]
-        if bidirectional:
-            found |= reached(bad, reset, reverse=True)
-        return found, last
-
-    # Mostly all values are finite, and the scans over the length are skipped.
-    some = jnp.any(bad) | jnp.any(before)
-    found, last = jax.lax.cond(some, later, lambda *flags: flags, bad, before)
+    found, last = reached_and_last(bad, before, reset, bidirectional=bidirectional)
     k, v = (jnp.where(bad[..., None], 0, values) for values in (k, v))
     return jnp.where(q_bad[..., None], 0, q), k, v, state, found | q_bad, last
 

@@ -169,17 +169,16 @@ def _starts(log_decay, entered, c, n):
     entered, of_block = _turned(entered, 1, n), n_step_decay(log_decay, c)
     if is_sharded(entered, slice(3, None)):
         # The modes of sharded channels are no one axis.
-        h = jax.vmap(_states, (0, 2), 2)(of_block, entered)
+        def before(log_decay, entered):
+            return shift.shift_right(linear_recurrence(log_decay, entered)[0])
+
+        h = jax.vmap(before, (0, 2), 2)(of_block, entered)
     else:
         entered = entered.reshape(*entered.shape[:2], -1)
-        h = _states(jax.tree.map(jnp.ravel, of_block), entered)
+        of_block = jax.tree.map(jnp.ravel, of_block)
+        h = shift.shift_right(linear_recurrence(of_block, entered)[0])
     h = _turned(h.reshape(*h.shape[:2], modes, d), 1, n)
     return jnp.concatenate([jnp.real(h), jnp.imag(h)], 2) if is_complex else h
-
-
-def _states(log_decay, entered):
-    """The states before each of the inputs, ``(rows, blocks, n)``."""
-    return shift.shift_right(linear_recurrence(log_decay, entered)[0])
 
 
 def _turned(values, axis, n):

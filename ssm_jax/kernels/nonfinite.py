@@ -124,6 +124,42 @@ def reached(
     return jnp.flip(found, -2) if reverse else found
 
 
+def reached_and_last(
+    flags: Bool[Array, "*b l n"],
+    before: Bool[Array, "*b n"],
+    reset: Steps | None,
+    *,
+    bidirectional: bool = False,
+    axis_name: str | None = None,
+) -> tuple[Bool[jax.Array, "*b l n"], Bool[jax.Array, "*b n"]]:
+    """Returns the steps that flagged ones reach, and whether they reach the last state.
+
+    Args:
+      flags: ``(*b, l, n)``.
+      before: Whether the state before the first step is flagged, ``(*b, n)``.
+      reset: True where a segment starts, ``(*b, l)``. None means one segment.
+      bidirectional: Whether a step also reaches the earlier ones of its segment.
+      axis_name: Name of the mapped axis that the length is sharded over, or None.
+
+    Returns:
+      ``(*b, l, n)`` and ``(*b, n)``.
+    """
+
+    def later(flags, before):
+        found = reached(flags, reset, before, axis_name=axis_name)
+        if bidirectional:
+            found |= reached(flags, reset, axis_name=axis_name, reverse=True)
+        return found, found[..., -1, :]
+
+    if axis_name is None:
+        # Mostly all values are finite, and the scans over the length are skipped.
+        some = jnp.any(flags) | jnp.any(before)
+        return jax.lax.cond(some, later, lambda *flags: flags, flags, before)
+    found, last = later(flags, before)
+    is_last = jax.lax.axis_index(axis_name) + 1 == jax.lax.axis_size(axis_name)
+    return found, jax.lax.psum((last & is_last).astype(jnp.int32), axis_name) > 0
+
+
 def last_of_segments(
     reset: Steps, axis_name: str | None = None
 ) -> Bool[jax.Array, "*b l"]:

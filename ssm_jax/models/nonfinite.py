@@ -56,15 +56,13 @@ def predict_segments(
         "bidirectional": bidirectional,
         "select": select,
     }
-    floating = is_array(inputs) and jnp.issubdtype(inputs.dtype, jnp.floating)
-    if reset is None or not (
-        floating and reset.shape in (inputs.shape[:-1], inputs.shape[-2:-1])
-    ):
-        x = encode(inputs)
-        return isolate_segments(predict, x, state, reset, mask, **options)
 
-    # Before the encoder, whose gradient would have what is not finite times 0.
     def of_features(inputs, state):
         return predict(encode(inputs), state)
 
-    return isolate_segments(of_features, inputs, state, reset, mask, **options)
+    floating = is_array(inputs) and jnp.issubdtype(inputs.dtype, jnp.floating)
+    shapes = (inputs.shape[:-1], inputs.shape[-2:-1]) if floating else ()
+    if reset is not None and reset.shape in shapes:
+        # Before the encoder, whose gradient would have what is not finite times 0.
+        return isolate_segments(of_features, inputs, state, reset, mask, **options)
+    return isolate_segments(predict, encode(inputs), state, reset, mask, **options)

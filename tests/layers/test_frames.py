@@ -23,7 +23,8 @@ from tests.tiers import tiered
 
 PACKAGE = str(pathlib.Path(ssm_jax.__file__).parent)
 MOST = 11
-LENGTH = 24
+# Few steps of few modes, and fewer, are evaluated without a scan.
+LENGTH = 1024
 FAMILIES = {
     "time_invariant_siso": DLR(d_state=4),
     "time_invariant_siso_bidirectional": DLR(d_state=4, bidirectional=True),

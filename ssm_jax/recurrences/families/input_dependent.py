@@ -22,7 +22,7 @@ from ssm_jax.recurrences.families.base import (
     apply_to_valid_steps,
     check,
 )
-from ssm_jax.recurrences.families.nonfinite import isolate_segments
+from ssm_jax.recurrences.families.nonfinite import isolated_segments
 from ssm_jax.types import (
     Activations,
     Array,
@@ -181,13 +181,13 @@ def apply_form(
         )
         return y, last
 
-    def of_steps(x, state):
-        # As one more channel, dt moves with its step where padding is removed.
-        steps = x if dt is None else jnp.concatenate([x.astype(dtype), dt], -1)
+    segments = isolated_segments(x, state, reset, mask, per_channel=per_channel)
+    x, state, _ = segments
+    # As one more channel, dt moves with its step where padding is removed.
+    steps = x if dt is None else jnp.concatenate([x.astype(dtype), dt], -1)
+    with segments.evaluation():
         y, last = apply_to_valid_steps(run, steps, state, reset, mask)
-        return y.astype(x.dtype), last
-
-    return isolate_segments(of_steps, x, state, reset, mask, per_channel=per_channel)
+    return segments.nan_outputs(y.astype(x.dtype), last)
 
 
 def _broadcasts(shape, steps):

@@ -1,14 +1,15 @@
 """Segments of which one that is not finite leaves the others as they are."""
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import pad_axis
-from ssm_jax.kernels.nonfinite import nan_where, reached
+from ssm_jax.kernels.nonfinite import nan_where, reached, reached_and_last
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.types import Array, Bool, Float, Outputs, PyTree, Steps
@@ -16,7 +17,93 @@ from ssm_jax.types import Array, Bool, Float, Outputs, PyTree, Steps
 # Inside an evaluation of which segments are isolated, its parts need not do it again.
 _ISOLATED = jax.make_user_context(False)
 
-Run = Callable[[Array, PyTree], tuple[Any, ...]]
+Run = Callable[[Array, PyTree], tuple[Any, Any]]
+
+
+class IsolatedSegments(NamedTuple):
+    """The arguments of an evaluation, and what values that are not finite reach.
+
+    Attributes:
+      x: The input, zeros in place of values that are not finite.
+      state: The state, likewise.
+      reached: ``bidirectional -> (steps, last)``: flags of the outputs, ``(*b, l, n)``,
+        and of the final state, ``(*b, n)``; ``n`` is the number of channels or 1. None
+        if values are left as they are.
+    """
+
+    x: Array
+    state: PyTree
+    reached: Callable[[bool], tuple[Array, Array]] | None = None
+
+    def evaluation(self) -> AbstractContextManager[None]:
+        """A context in which parts of the evaluation leave their values as they are."""
+        return _ISOLATED(_ISOLATED.value or self.reached is not None)
+
+    def nan_outputs(
+        self,
+        y: Outputs,
+        state: PyTree,
+        *,
+        bidirectional: bool | None = None,
+        select: Callable[[Array, Outputs], Array] | None = None,
+    ) -> tuple[Outputs, PyTree]:
+        """Returns outputs and final state, NaN where values that are not finite reach.
+
+        Args:
+          y: Outputs.
+          state: Final state, leaves ``(*b, ...)``, or None.
+          bidirectional: As for `isolate_segments`.
+          select: As for `isolate_segments`.
+        """
+        if self.reached is None:
+            return y, state
+        if bidirectional is None:
+            leaves = jax.tree.leaves(state, is_leaf=lambda leaf: leaf is None)
+            bidirectional = not leaves or any(leaf is None for leaf in leaves)
+        found, last = self.reached(bidirectional)
+        if select is not None:
+            found = select(found.astype(jnp.float32), y) > 0
+
+        def of_leaf(leaf):
+            # One flag of all channels, or one of each.
+            of_rows = last[..., 0] if last.shape[-1] == 1 else last
+            axes = tuple(range(of_rows.ndim, leaf.ndim))
+            return nan_where(jnp.expand_dims(of_rows, axes), leaf)
+
+        return nan_where(found, y), jax.tree.map(of_leaf, state)
+
+
+def isolated_segments(
+    x: Array,
+    state: PyTree,
+    reset: Steps | None,
+    mask: Steps | None = None,
+    *,
+    per_channel: bool = False,
+    axis_name: str | None = None,
+) -> IsolatedSegments:
+    """Replaces values that are not finite by zeros; arguments as `isolate_segments`."""
+    if reset is None or _ISOLATED.value:
+        return IsolatedSegments(x, state)
+    check_floating("x", x)
+    steps = x.shape[:-1]
+    for name, flags in (("reset", reset), ("mask", mask)):
+        check_flags(name, flags, steps, steps[-1:])
+    reset = broadcast_to_steps(reset, x)
+    valid = None if mask is None else broadcast_to_steps(mask, x)[..., None]
+    x, state, reset, valid = match_varying_axes(jnp.asarray(x), state, reset, valid)
+    bad = ~jnp.isfinite(x)
+    bad = bad if per_channel else jnp.any(bad, -1, keepdims=True)
+    if valid is not None:
+        bad &= valid
+    before = _rows_not_finite(state, bad[..., 0, :], per_channel)
+
+    def of_values(bidirectional):
+        options = {"bidirectional": bidirectional, "axis_name": axis_name}
+        found, last = reached_and_last(bad, before, reset, **options)
+        return found if valid is None else found & valid, last
+
+    return IsolatedSegments(_zeroed(x), jax.tree.map(_zeroed, state), of_values)
 
 
 def isolate_segments(
@@ -30,7 +117,7 @@ def isolate_segments(
     axis_name: str | None = None,
     bidirectional: bool | None = None,
     select: Callable[[Array, Outputs], Array] | None = None,
-) -> tuple[Any, ...]:
+) -> tuple[Outputs, PyTree]:
     """Evaluates segments so that one which is not finite leaves the others as they are.
 
     With resets, a value of the input or of the state that is not finite makes the
@@ -42,7 +129,7 @@ def isolate_segments(
     The outermost of nested evaluations does so; the others pass their values on.
 
     Args:
-      run: ``(x, state) -> (y, state, *more)``: outputs, ``(*b, l, o)``, ``o = d`` with
+      run: ``(x, state) -> (y, state)``: outputs, ``(*b, l, o)``, ``o = d`` with
         ``per_channel``, or what ``select`` relates to the steps; and the final state,
         leaves ``(*b, ...)``, or None.
       x: Input, ``(*b, l, d)``.
@@ -62,39 +149,11 @@ def isolate_segments(
     Returns:
       The results of ``run``.
     """
-    if reset is None or _ISOLATED.value:
-        return run(x, state)
-    check_floating("x", x)
-    steps = x.shape[:-1]
-    for name, flags in (("reset", reset), ("mask", mask)):
-        check_flags(name, flags, steps, steps[-1:])
-    reset = broadcast_to_steps(reset, x)
-    valid = None if mask is None else broadcast_to_steps(mask, x)[..., None]
-    x, state, reset, valid = match_varying_axes(jnp.asarray(x), state, reset, valid)
-    bad = ~jnp.isfinite(x)
-    bad = bad if per_channel else jnp.any(bad, -1, keepdims=True)
-    if valid is not None:
-        bad &= valid
-    before = _rows_not_finite(state, bad[..., 0, :], per_channel)
-    with _ISOLATED(True):
-        y, last, *more = run(_zeroed(x), jax.tree.map(_zeroed, state))
-    if bidirectional is None:
-        leaves = jax.tree.leaves(last, is_leaf=lambda leaf: leaf is None)
-        bidirectional = not leaves or any(leaf is None for leaf in leaves)
-    found, found_last = _reached(bad, before, reset, axis_name, bidirectional)
-    if valid is not None:
-        found &= valid
-    if select is not None:
-        found = select(found.astype(jnp.float32), y) > 0
-
-    def of_leaf(leaf):
-        # One flag of all channels, or one of each.
-        of_rows = found_last if per_channel else found_last[..., 0]
-        return nan_where(
-            jnp.expand_dims(of_rows, tuple(range(of_rows.ndim, leaf.ndim))), leaf
-        )
-
-    return nan_where(found, y), jax.tree.map(of_leaf, last), *more
+    options = {"per_channel": per_channel, "axis_name": axis_name}
+    segments = isolated_segments(x, state, reset, mask, **options)
+    with segments.evaluation():
+        y, last = run(segments.x, segments.state)
+    return segments.nan_outputs(y, last, bidirectional=bidirectional, select=select)
 
 
 def _rows_not_finite(state, like, per_channel):
@@ -108,24 +167,6 @@ def _rows_not_finite(state, like, per_channel):
         of_leaf = jnp.any(~jnp.isfinite(leaf), tuple(range(kept, leaf.ndim)))
         flags |= of_leaf if per_channel else of_leaf[..., None]
     return flags
-
-
-def _reached(bad, before, reset, axis_name, bidirectional):
-    """Flags of the steps that values reach, and of the state after the last one."""
-
-    def later(bad, before):
-        found = reached(bad, reset, before, axis_name=axis_name)
-        if bidirectional:
-            found |= reached(bad, reset, axis_name=axis_name, reverse=True)
-        return found, found[..., -1, :]
-
-    if axis_name is None:
-        # Mostly all values are finite, and the scans over the length are skipped.
-        some = jnp.any(bad) | jnp.any(before)
-        return jax.lax.cond(some, later, lambda *flags: flags, bad, before)
-    found, last = later(bad, before)
-    is_last = jax.lax.axis_index(axis_name) + 1 == jax.lax.axis_size(axis_name)
-    return found, jax.lax.psum((last & is_last).astype(jnp.int32), axis_name) > 0
 
 
 def finite_taps(

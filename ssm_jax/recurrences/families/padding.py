@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import broadcast_to_steps
-from ssm_jax.recurrences.families.nonfinite import isolate_segments
+from ssm_jax.recurrences.families.nonfinite import IsolatedSegments, isolated_segments
 from ssm_jax.types import (
     Activations,
     Array,
@@ -51,8 +51,8 @@ def apply_to_valid_steps(
       last_only: Whether ``run`` returns only the output of the last valid step,
         ``(*b, 1, d)``, and so does this function; zeros for a row without valid steps.
       per_channel: Whether a channel depends on no other one; see `isolate_segments`.
-      isolated: Whether `isolate_segments` evaluates ``run``. False if ``run`` itself
-        keeps values that are not finite from other segments.
+      isolated: Whether values that are not finite are kept from ``run``, if there are
+        resets. False if ``run`` itself keeps them from other segments.
 
     Returns:
       ``(y, state, *more)``: outputs at their steps, in the dtype of ``x``, zeros on
@@ -60,28 +60,28 @@ def apply_to_valid_steps(
       last valid step; and the further results of ``run``.
     """
     # NumPy's float64 becomes the dtype that JAX computes in.
-    x = jnp.asarray(x)
-
-    def of_valid_steps(x, state):
-        reset_after = reset_padding(reset, mask)
-        aligned, starts, lengths, positions = left_align(x, reset, mask)
-        y, state, *more = run(aligned, state, starts, lengths)
-        if not last_only:
-            y = scatter_back(y, mask, positions)
-        elif lengths is not None:
-            y = jnp.where(lengths[..., None, None] > 0, y, 0)
-        if state is not None and reset_after is not None:
-            # `left_align` drops a reset that no valid step follows; it still clears the
-            # state with which the next call continues.
-            axes = tuple(range(reset_after.ndim, state.ndim))
-            state = jnp.where(jnp.expand_dims(reset_after, axes), 0, state)
-        return y.astype(x.dtype), state, *more
-
-    if not isolated:
-        return of_valid_steps(x, state)
+    segments = IsolatedSegments(jnp.asarray(x), state)
+    if isolated:
+        segments = isolated_segments(
+            segments.x, state, reset, mask, per_channel=per_channel
+        )
+    x, state, _ = segments
+    reset_after = reset_padding(reset, mask)
+    aligned, reset, lengths, positions = left_align(x, reset, mask)
+    # Not a function of its own, which would be a frame of each scan.
+    with segments.evaluation():
+        y, state, *more = run(aligned, state, reset, lengths)
+    if not last_only:
+        y = scatter_back(y, mask, positions)
+    elif lengths is not None:
+        y = jnp.where(lengths[..., None, None] > 0, y, 0)
+    if state is not None and reset_after is not None:
+        # `left_align` drops a reset that no valid step follows; it still clears the
+        # state with which the next call continues.
+        axes = tuple(range(reset_after.ndim, state.ndim))
+        state = jnp.where(jnp.expand_dims(reset_after, axes), 0, state)
     select = (lambda steps, _: last_valid(steps, mask)) if last_only else None
-    options = {"per_channel": per_channel, "select": select}
-    return isolate_segments(of_valid_steps, x, state, reset, mask, **options)
+    return *segments.nan_outputs(y.astype(x.dtype), state, select=select), *more
 
 
 def left_align(
