@@ -11,7 +11,7 @@ from ssm_jax.metrics import R2, BalancedAccuracy, ClassMean, MacroF1, Mean
 from ssm_jax.tasks.base import Batch, Split, Task, n_batches, rows_of_batch
 from ssm_jax.training.evaluate import n_evaluated, total
 from ssm_jax.training.losses import metrics
-from ssm_jax.training.measure import recorded
+from ssm_jax.training.measure import finite_or_none
 
 TRAIN_STEPS = 2**26
 """Maximum number of sequence steps of the train split that a baseline is fitted to."""
@@ -61,7 +61,7 @@ def trivial_baseline(
     name = "majority class" if "accuracy" in found else "mean"
     return {
         "name": "unigram" if task.spec.language else name,
-        **recorded(metrics(found, language=task.spec.language), "baseline"),
+        **finite_or_none(metrics(found, language=task.spec.language), "baseline"),
         "n_train": n_train,
         "n_examples": n_examples,
     }

@@ -21,7 +21,7 @@ from ssm_jax.fields import (
     check_indices,
     check_value,
 )
-from ssm_jax.models.decoding import decodes, stateless, vocabulary_of
+from ssm_jax.models.decoding import decodes, stateless, vocabulary_size
 from ssm_jax.types import Array, Float, Int, PRNGKey, PyTree
 
 # Prompts are padded to a multiple of this, so that few lengths are compiled.
@@ -159,7 +159,7 @@ def generate(
         )
     width = -(-lengths.max() // _MULTIPLE) * _MULTIPLE
     inputs = np.zeros((len(prompts), width), np.int32)
-    n_tokens = _n_tokens(model, variables, len(prompts))
+    n_tokens = vocabulary_size(model) or _n_predicted(model, variables)
     for row, (number, prompt) in zip(inputs, enumerate(prompts), strict=True):
         row[: len(prompt)] = _checked(f"prompts[{number}]", prompt, n_tokens)
     tokens, state = _prefill(
@@ -201,18 +201,20 @@ def _check_decodes(model):
     )
 
 
-def _n_tokens(model, variables, n_rows):
-    """Number of tokens that a model accepts, at least as many as it predicts."""
-    tokens = jax.ShapeDtypeStruct((n_rows, 1), jnp.int32)
+def _n_predicted(model, variables):
+    tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
     logits, _ = jax.eval_shape(model.apply, variables, tokens)
-    predicted = logits.shape[-1]
-    accepted = vocabulary_of(model)
+    return logits.shape[-1]
+
+
+def _check_head(model, predicted):
+    """Checks that a model accepts all tokens that it predicts."""
+    accepted = vocabulary_size(model)
     if accepted is not None and predicted > accepted:
         raise ValueError(
             f"`model` must accept all tokens that it predicts, got {predicted} of the "
             f"head for a vocabulary of {accepted}; give both the same number."
         )
-    return accepted or predicted
 
 
 def _checked(name, prompt, n_tokens):
@@ -247,6 +249,8 @@ def _prefill(model, sampling, variables, inputs, lengths, state, seed, n_drawn):
     # The mask makes the final state that of the last token of each prompt.
     mask = jnp.arange(inputs.shape[1]) < lengths[:, None]
     logits, state = model.apply(variables, inputs, state, mask=mask)
+    # Here, where it is traced: shapes alone would cost one more trace of each call.
+    _check_head(model, logits.shape[-1])
     # The logits at the last token of each prompt predict the first new token.
     logits = logits[jnp.arange(len(lengths)), lengths - 1]
     return _sample(sampling, seed, logits, n_drawn), state

@@ -21,7 +21,7 @@ from scipy import stats
 
 from ssm_jax.evaluation.spans import spread_spans
 from ssm_jax.fields import PositiveInt, Seed, check_indices, check_value
-from ssm_jax.models.decoding import vocabulary_of
+from ssm_jax.models.decoding import vocabulary_size
 from ssm_jax.training.losses import cross_entropy, perplexity
 from ssm_jax.types import Array, Float, Integer, PyTree
 
@@ -147,7 +147,7 @@ def losses_by_length(
     check_lengths(lengths)
     longest = max(lengths)
     text = np.asarray(text)
-    if (n_tokens := vocabulary_of(model)) is not None:
+    if (n_tokens := vocabulary_size(model)) is not None:
         check_indices("text", text, n_tokens, "the task of the model encodes texts")
     # The last token is only a target.
     edges = np.array([0, len(text) - 1]) if edges is None else edges

@@ -33,7 +33,7 @@ from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.evaluate import evaluate
 from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.measure import carried_in_evaluation, recorded
+from ssm_jax.training.measure import carried_in_evaluation, finite_or_none
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec
 from ssm_jax.training.stopping import last_step
@@ -84,9 +84,9 @@ def evaluate_run(
         see `predictions`. None means none.
 
     Returns:
-      The metrics, None for those that are not defined (see `recorded`), with ``step``
-      and ``split``; ``logged_step``, the last step that the
-      run had logged; ``baseline``, the result of `trivial_baseline` on the same
+      The metrics, None for those that are not defined (see `finite_or_none`), with
+      ``step`` and ``split``; ``logged_step``, the last step that the run had logged;
+      ``baseline``, the result of `trivial_baseline` on the same
       batches; for text ``corpus``, the result of `corpus`; for a forecast ``forecast``,
       that of `forecast_errors`; and ``changed_data``, True if the data are others than
       those of the training.
@@ -145,7 +145,7 @@ def evaluate_run(
         seed=training.seed,
     )
     result = {"split": split, "step": restored.step, "logged_step": logged}
-    result |= {**recorded(measured, split), "baseline": baseline}
+    result |= {**finite_or_none(measured, split), "baseline": baseline}
     if restored.changed_data:
         result["changed_data"] = True
     if isinstance(task, TextFolder):
@@ -336,7 +336,9 @@ def _row(measured: LossAtLength, known: Mapping[str, Any]) -> dict[str, Any]:
         "loss": measured.loss,
         "error": measured.error,
         # JSON has no infinities.
-        **recorded({"perplexity": measured.perplexity}, f"length {measured.length}"),
+        **finite_or_none(
+            {"perplexity": measured.perplexity}, f"length {measured.length}"
+        ),
         "interval": None if interval is None else list(interval),
         "loss_by_document": measured.documents.tolist(),
         "corpus": {**known, **read},

@@ -14,7 +14,7 @@ def decodes(model: nn.Module) -> bool:
     return getattr(model, "positions", None) is None and not stateless(model)
 
 
-def vocabulary_of(model: nn.Module) -> int | None:
+def vocabulary_size(model: nn.Module) -> int | None:
     """Returns the number of tokens that a model accepts.
 
     Args:

@@ -76,7 +76,7 @@ class Measurements:
           params: Parameters after ``step``.
 
         Returns:
-          Metrics by their names in the log; see `recorded`.
+          Metrics by their names in the log; see `finite_or_none`.
 
         Raises:
           FloatingPointError: The loss of a step is not finite.
@@ -107,7 +107,7 @@ class Measurements:
         return steps
 
     def of_validation(self, step: int, state: TrainState) -> dict[str, float | None]:
-        """Evaluates a state on the validation split; see `recorded`.
+        """Evaluates a state on the validation split; see `finite_or_none`.
 
         Raises:
           FloatingPointError: The loss is not finite.
@@ -131,7 +131,7 @@ class Measurements:
         return self._recorded("validation", measured)
 
     def of_gradients(self, state: TrainState) -> dict[str, float | None]:
-        """Returns the gradient norms by their names in the log; see `recorded`."""
+        """Returns gradient norms by their names in the log; see `finite_or_none`."""
         if not self._measures:
             return {}
         training, seen = self._training, {}
@@ -149,7 +149,7 @@ class Measurements:
         return seen
 
     def _recorded(self, group, values):
-        found = recorded(values, group, self._warned)
+        found = finite_or_none(values, group, self._warned)
         return {f"{group}/{name}": value for name, value in found.items()}
 
     def _check(self, loss, where):
@@ -173,7 +173,7 @@ _UNDEFINED = {
 }
 
 
-def recorded(
+def finite_or_none(
     values: Mapping[str, float], group: str, warned: set[str] | None = None
 ) -> dict[str, float | None]:
     """Returns metrics as they are written to files.
@@ -191,7 +191,7 @@ def recorded(
       The metrics; None for those that are not finite.
 
     Example:
-      >>> recorded({"accuracy": 0.5, "auc": math.nan}, "test")
+      >>> finite_or_none({"accuracy": 0.5, "auc": math.nan}, "test")
       {'accuracy': 0.5, 'auc': None}
     """
     warned = set() if warned is None else warned
