@@ -122,7 +122,6 @@ def export_model(
     Raises:
       ValueError: ``flatbuffers`` is not installed, a variable is of a dtype that numpy
         files do not have, such as bfloat16, or as `exported_programs`.
-
     """
     # Checked first: JAX would raise it after minutes of tracing.
     if importlib.util.find_spec("flatbuffers") is None:

@@ -8,7 +8,35 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.types import Array, Float, Shaped
+from ssm_jax.kernels.promotion import promoted_like
+from ssm_jax.types import Array, Bool, Dimension, Float, Int, Shaped
+
+
+def steps_from(first: Int[Array, "*b"], n: Dimension) -> Int[jax.Array, "*b n"]:
+    """Returns the indices of ``n`` steps of each row, from its first one on.
+
+    Args:
+      first: Index of the first one, ``(*b,)``.
+      n: Number of steps.
+    """
+    first = jnp.asarray(first)[..., None]
+    return first + promoted_like(jnp.arange(n), first)
+
+
+def valid_steps(lengths: Int[Array, "*b"], n: Dimension) -> Bool[jax.Array, "*b n"]:
+    """Returns which of ``n`` steps are valid, of rows that begin with these.
+
+    Args:
+      lengths: Number of valid steps of each row, ``(*b,)``.
+      n: Number of steps.
+
+    Example:
+      >>> print(valid_steps(jnp.array([2, 0]), 3))
+      [[ True  True False]
+       [False False False]]
+    """
+    ends = lengths[..., None]
+    return promoted_like(jnp.arange(n), ends) < ends
 
 
 def pad_axis(

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ssm_jax.kernels.axes import join_chunks, split_chunks
+from ssm_jax.kernels.axes import join_chunks, split_chunks, valid_steps
 from ssm_jax.kernels.plan import is_symbolic
 from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
 from ssm_jax.types import (
@@ -104,9 +104,8 @@ def by_chunks(
     fill = 0 if one else -length % size
     valid = None
     if fill or lengths is not None:
-        end = jnp.full((), length) if lengths is None else lengths[..., None]
-        steps = jnp.expand_dims(jnp.arange(length), tuple(range(end.ndim - 1)))
-        valid = steps < end
+        ends = jnp.full((), length) if lengths is None else lengths
+        valid = valid_steps(ends, length)
         valid = jnp.broadcast_to(valid, (*state.shape[:axis], length))
         # A reset on padding would clear the final state.
         reset = None if reset is None else reset & valid

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags
-from ssm_jax.kernels.axes import join_chunks, split_axis, split_chunks
+from ssm_jax.kernels.axes import join_chunks, split_axis, split_chunks, valid_steps
 from ssm_jax.kernels.nonfinite import contain_nonfinite
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.recurrence import match_varying_axes
@@ -102,7 +102,7 @@ def step_by_step(
     *batch, length, _ = x.shape
     c = _block_length(length)
     lengths = jnp.full(batch, length) if lengths is None else lengths
-    valid = promoted_like(jnp.arange(length), lengths[..., None]) < lengths[..., None]
+    valid = valid_steps(lengths, length)
 
     def step(h, inputs):
         x, reset, valid = inputs

@@ -8,8 +8,8 @@ from flax import linen as nn
 
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_floating
+from ssm_jax.kernels.axes import valid_steps
 from ssm_jax.kernels.nonfinite import nan_where
-from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.layers.channel_mixing import Linear, gelu
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.layer_norm import LayerNorm
@@ -187,10 +187,7 @@ class RotaryAttention(Module):
         return scatter_back(y, mask, positions).astype(dtype), last
 
     def _attend_to_all(self, q, k, v, reset, lengths, finite):
-        valid = None
-        if lengths is not None:
-            lengths = lengths[..., None]
-            valid = promoted_like(jnp.arange(q.shape[-3]), lengths) < lengths
+        valid = None if lengths is None else valid_steps(lengths, q.shape[-3])
         return full_attention(
             rotate(q),
             rotate(k),

@@ -8,7 +8,7 @@ from flax import linen as nn
 
 from ssm_jax.fields import PositiveInt
 from ssm_jax.kernels.arguments import check_floating
-from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.axes import pad_axis, steps_from
 from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import reshard_like
@@ -152,8 +152,7 @@ def _convolve(x, window, kernel, reset, lengths):
         lengths = jnp.full(x.shape[:-2], length)
     # The valid steps are left-aligned, so the final window starts at `lengths` (the
     # window itself shifts the inputs by `past`).
-    index = lengths[..., None]
-    index = index + promoted_like(jnp.arange(past), index)
+    index = steps_from(lengths, past)
     window = jnp.take_along_axis(inputs, index[..., None], -2)
     if segment is not None:
         # The next call has no access to these resets, so other segments are zeroed.

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.axes import pad_axis, steps_from
 from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import state_of_rows
@@ -127,8 +127,7 @@ def _last_cache(k, v, position, segment, window, lengths, lost):
     if lengths is None:
         lengths = jnp.full(k.shape[:-3], k.shape[-3] - size)
     # The cache shifts the steps by its size, so the final one starts at `lengths`.
-    index = lengths[..., None]
-    index = index + promoted_like(jnp.arange(size), index)
+    index = steps_from(lengths, size)
     position, segment = (
         jnp.take_along_axis(each, index, -1) for each in (position, segment)
     )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import valid_steps
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.shift import shift_right
 from ssm_jax.recurrences.families.base import Params, apply_to_valid_steps
@@ -76,8 +77,7 @@ class Direction(TimeInvariant):
         def run(x, state, reset, lengths):
             mask = None
             if lengths is not None:
-                ends = lengths[..., None]
-                mask = promoted_like(jnp.arange(x.shape[-2]), ends) < ends
+                mask = valid_steps(lengths, x.shape[-2])
                 # A reset on aligned padding would clear the final state.
                 reset = None if reset is None else reset & mask
             y, last = through(x, state, reset, mask)

@@ -102,8 +102,8 @@ _LAYERS = (
     Fault(
         "convolution_window_ends_in_padding",
         "ssm_jax/layers/short_convolution.py",
-        "index = lengths[..., None]",
-        "index = jnp.full_like(lengths, length)[..., None]",
+        "index = steps_from(lengths, past)",
+        "index = steps_from(jnp.full_like(lengths, length), past)",
     ),
     Fault(
         "mamba_gate_is_sigmoid",

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import valid_steps
 from ssm_jax.kernels.pallas import dispatch
 from ssm_jax.kernels.pallas.devices import on_each_device
-from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.types import Activations, Array, Float, Int, Outputs, Steps
 
 
@@ -42,8 +42,7 @@ def selective_scan(
     """
     *batch, length, _ = x.shape
     if lengths is not None:
-        ends = lengths[..., None]
-        valid = promoted_like(jnp.arange(length), ends) < ends
+        valid = valid_steps(lengths, length)
         # A step of zero is the identity. A reset on padding would clear the state.
         dt = jnp.where(valid[..., None], dt, 0)
         reset = None if reset is None else reset & valid

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels import plan
-from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.axes import pad_axis, steps_from
 from ssm_jax.kernels.fft import bidirectional_convolution, causal_convolution
 from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.kernels.precision import in_float32
@@ -261,9 +261,9 @@ def _state_after(past, segment, length, lengths, size):
     """
     # Index of the oldest input kept, after `size` zeros in front.
     end = past.shape[-2] - length + (length if lengths is None else lengths)
-    oldest = jnp.expand_dims(jnp.asarray(end), -1)
-    index = oldest + promoted_like(jnp.arange(size), oldest)
-    index = jnp.broadcast_to(index, (*past.shape[:-2], size))
+    index = jnp.broadcast_to(
+        steps_from(jnp.asarray(end), size), (*past.shape[:-2], size)
+    )
     past = pad_axis(past, -2, before=size)
     kept = jnp.take_along_axis(past, index[..., None], axis=-2)
     if segment is None:
