@@ -12,11 +12,13 @@ from ssm_jax.kernels.axes import pad_axis
 from ssm_jax.kernels.nonfinite import nan_where, reached, reached_and_last
 from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.kernels.sharding import broadcast_to_steps
-from ssm_jax.types import Array, Bool, Float, Outputs, PyTree, Steps
+from ssm_jax.types import Array, Bool, Float, Inexact, PyTree, Steps
 
 # Inside an evaluation of which segments are isolated, its parts need not do it again.
 _ISOLATED = jax.make_user_context(False)
 
+# Of all steps, of some of them or of rows.
+Predictions = Inexact[Array, "..."]
 Run = Callable[[Array, PyTree], tuple[Any, Any]]
 
 
@@ -41,12 +43,12 @@ class IsolatedSegments(NamedTuple):
 
     def nan_outputs(
         self,
-        y: Outputs,
+        y: Predictions,
         state: PyTree,
         *,
         bidirectional: bool | None = None,
-        select: Callable[[Array, Outputs], Array] | None = None,
-    ) -> tuple[Outputs, PyTree]:
+        select: Callable[[Array, Predictions], Array] | None = None,
+    ) -> tuple[Predictions, PyTree]:
         """Returns outputs and final state, NaN where values that are not finite reach.
 
         Args:
@@ -116,8 +118,8 @@ def isolate_segments(
     per_channel: bool = False,
     axis_name: str | None = None,
     bidirectional: bool | None = None,
-    select: Callable[[Array, Outputs], Array] | None = None,
-) -> tuple[Outputs, PyTree]:
+    select: Callable[[Array, Predictions], Array] | None = None,
+) -> tuple[Predictions, PyTree]:
     """Evaluates segments so that one which is not finite leaves the others as they are.
 
     With resets, a value of the input or of the state that is not finite makes the
