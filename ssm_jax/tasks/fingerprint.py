@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+# `files` and `bytes`, how many there are; `modified`, when the last of them was; `sha256`,
+# the hash of their names, sizes and contents. Ready for JSON.
 Fingerprint = dict[str, Any]
-"""``files`` and ``bytes``, how many there are; ``modified``, when the last of them was;
-``sha256``, the hash of their names, sizes and contents. Ready for JSON."""
 
 _WHOLE = 2**26  # Bytes in all of files that are read whole,
 _WHOLE_FILES = 512  # and their number.
