@@ -127,14 +127,14 @@ def loss_sums(
             check_indices("expected", classes, n_classes, remedy, counts=counts)
         loss = cross_entropy(predictions, expected)
         wrong = mask & ~_is_class(expected, n_classes)
-        hit = jnp.argmax(predictions, -1) == expected
+        hits = (mask & (jnp.argmax(predictions, -1) == expected)).astype(jnp.float32)
         # Counts of a batch are exact in float32 up to 2^24; batches add in float64.
         n = jnp.sum(mask, dtype=jnp.float32)
         n_nan = jnp.sum(mask & jnp.isnan(loss), dtype=jnp.float32)
         # `where` instead of a product with the mask: NaN * 0 is NaN.
         loss = jnp.where(mask, loss, 0)
         found: Reductions = {
-            "accuracy": Mean(jnp.sum(jnp.where(wrong, jnp.nan, mask & hit)), n),
+            "accuracy": Mean(jnp.sum(jnp.where(wrong, jnp.nan, hits)), n),
             NAN_TARGETS: Mean(n_nan, n),
         }
         if predictions.shape[-1] == 2:
@@ -174,7 +174,7 @@ def loss_sums(
 def _class_mean(loss, expected, mask, n_classes):
     """Sums losses, 0 outside of the mask, and targets by class."""
     steps = tuple(range(mask.ndim))
-    is_class = expected[..., None] == jnp.arange(n_classes)
+    is_class = jax.nn.one_hot(expected, n_classes, dtype=bool)
     # A target of no class, whose loss is NaN, counts in every class: in none it would
     # be left out without an error.
     is_class |= ~_is_class(expected, n_classes)[..., None]
@@ -189,7 +189,7 @@ def _confusion_counts(predictions, expected, mask):
     k = predictions.shape[-1]
     cell = k * expected + jnp.argmax(predictions, -1)
     # XLA fuses the comparisons into the sum; a scatter takes longer for few classes.
-    is_cell = (cell[..., None] == jnp.arange(k**2)) & mask[..., None]
+    is_cell = jax.nn.one_hot(cell, k**2, dtype=bool) & mask[..., None]
     # int32 is exact up to 2^31, float32 only up to 2^24.
     return jnp.sum(is_cell, tuple(range(mask.ndim)), dtype=jnp.int32).reshape(k, k)
 

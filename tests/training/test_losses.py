@@ -16,6 +16,7 @@ from ssm_jax.tasks import Digits, PathfinderSegmentation, Shift
 from ssm_jax.training.evaluate import total
 from ssm_jax.training.losses import loss_sums, main_metric, metrics
 from tests.bad_inputs import refuses
+from tests.compilation import assert_allowed_by_strict_promotion
 from tests.metrics.references import REFERENCES
 from tests.tiers import tiered
 
@@ -395,6 +396,18 @@ def test_main_metric_is_one_of_the_metrics(targets, class_weight):
     assert (spec.targets, spec.class_weight) == (targets, class_weight)
     assert main_metric(spec) == name
     assert name in metrics(loss_sums(targets, *example(), MASK, class_weight))
+
+
+@each_kind
+def test_promotion_is_explicit(targets, class_weight):
+    predictions, expected = (
+        regression() if targets == "regression" else classification(n_classes=2)
+    )
+
+    def sums(*args):
+        return loss_sums(targets, *args, class_weight)
+
+    assert_allowed_by_strict_promotion(sums, predictions, expected, MASK)
 
 
 MISFITS = {
