@@ -221,6 +221,7 @@ UNLINKED = (fru_pixel_mnist, frequencies, pathfinder_segmentation, mixture)
     tiered(
         [(file, variant) for file in VARIANTS for variant in VARIANTS[file]],
         fast=[(file, VARIANTS[file][0]) for file in VARIANTS],
+        full=(),
         unpack=True,
     ),
 )

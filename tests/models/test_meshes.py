@@ -89,7 +89,7 @@ def test_types_of_sharded_batches_agree(model):
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0, full=("explicit",)))
-@pytest.mark.parametrize("model", tiered(MODELS, 0))
+@pytest.mark.parametrize("model", tiered(MODELS, 0, full=("language", "batch_norm")))
 def test_sharded_batches_have_the_values_and_gradients_of_one_device(model, kind):
     """Also the same dropout, and moments of the whole batch."""
     function, arrays = problem(model)

@@ -9,6 +9,7 @@ import pytest
 from tests.kernels.oracle import assert_close
 from tests.recurrences.cases import problem, rows
 from tests.recurrences.table import ROWS
+from tests.tiers import tiered
 
 LENGTH, T = 41, 23  # More than one matrix of "chunked"; not the end of a block.
 WAYS = ("fft", "chunked", "associative", "sequential", "pallas")
@@ -43,7 +44,7 @@ def finite(row, value):
     return jax.tree.map(np.isfinite, run(changed(x, value), method="sequential"))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("value", tiered([np.inf, np.nan, -np.inf], 1, full=1))
 @rows(methods=WAYS, directions=(1,), brief=True, fast=FEW)
 def test_values_that_are_not_finite_stay_with_later_steps(row, method, value):
     x, run = case(row)

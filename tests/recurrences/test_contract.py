@@ -228,7 +228,7 @@ def test_promotion_is_explicit(row):
         assert_allowed_by_strict_promotion(step, state, low[:, 0])
 
 
-@rows(methods=(*METHODS, "pallas"), fast=(), full=EVERY_METHOD)
+@rows(methods=(*METHODS, "pallas"), fast=(), full=())
 def test_promotion_is_explicit_by_each_method(row, method):
     gradients, (params, low, state), flags = gradients_of_all(row, method)
     with strict_promotion():

@@ -72,8 +72,8 @@ def test_types_of_sharded_channels_agree(name):
     check_row(ROWS[name], FLAGS["flags"], spec=meshes.CHANNELS)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("flags", tiered(FLAGS, 0, full=("plain",)))
+@pytest.mark.nightly
+@pytest.mark.parametrize("flags", FLAGS.values(), ids=FLAGS)
 @rows(methods=METHODS[1:])
 def test_types_of_sharded_rows_agree_by_each_method(row, method, flags):
     if method == "fft" and flags is FLAGS["flags"]:
@@ -83,14 +83,14 @@ def test_types_of_sharded_rows_agree_by_each_method(row, method, flags):
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", tiered(meshes.KINDS, 0, full=("explicit",)))
-@pytest.mark.parametrize("flags", tiered(FLAGS, 0))
-@rows(brief=True, full=("dlr", "s4", "s5", "selective", "gated_attention", "fru"))
+@pytest.mark.parametrize("flags", tiered(FLAGS, 0, full=("flags",)))
+@rows(brief=True, full=("dlr", "s5", "selective", "fru"))
 def test_sharded_rows_have_the_values_and_gradients_of_one_device(row, flags, kind):
     check_values(row, flags, kind)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", tiered(meshes.BOTH_AXES, 0))
+@pytest.mark.parametrize("kind", tiered(meshes.BOTH_AXES, 0, full=("explicit",)))
 @pytest.mark.parametrize("flags", tiered(FLAGS, 0, full=("plain",)))
 @pytest.mark.parametrize("name", tiered(DIAGONAL, 0, full=("dlr", "smoothing")))
 def test_sharded_channels_have_the_values_and_gradients_of_one_device(
@@ -123,8 +123,8 @@ def test_fft_without_a_gradient_compiles(kind, spec):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["explicit", "carried"])
-@pytest.mark.parametrize("name", ["dlr", "selective", "gru"])
+@pytest.mark.parametrize("kind", tiered(["explicit", "carried"], 0, full=1))
+@pytest.mark.parametrize("name", tiered(["selective", "dlr", "gru"], 0, full=1))
 def test_kernels_in_pallas_are_evaluated_on_the_rows_of_each_device(name, kind):
     function, arrays = with_flags(ROWS[name], FLAGS["flags"], "pallas")
     wanted = jax.jit(function)(*arrays)

@@ -16,6 +16,7 @@ from ssm_jax.training import Optimizer, TrainConfig, WorkDir, train
 from tests.bad_inputs import refuses
 from tests.cli import programs
 from tests.tasks.raw_sets import BEIJING
+from tests.tiers import tiered
 from tests.training import tiny
 
 pytestmark = pytest.mark.full  # Whole runs.
@@ -119,7 +120,7 @@ def change(kind, folder):
         file.write(b"\n")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", tiered(list(KINDS), 0, full=("csv",)))
 def test_changed_data_are_refused_unless_they_are_allowed(kind, data, tmp_path, caplog):
     run = tmp_path / "run"
     train(config(kind, data, steps=1), str(run))
