@@ -155,7 +155,7 @@ CLOSED_OVER = {
 @pytest.mark.parametrize("transform", tiered(list(CLOSED_OVER)))
 @pytest.mark.parametrize(
     "options",
-    tiered({"picard": {"chunk": 10}, "newton": {"method": "newton"}}),
+    tiered({"picard": {"chunk": 10}, "newton": {"method": "newton"}}, full=1),
 )
 def test_what_the_terms_close_over_is_differentiated(transform, options):
     def derivative(options):

@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AxisType
 
 from tests.recurrences.cases import problem, rows
+from tests.tiers import tiered
 
 pytestmark = pytest.mark.full  # Two devices.
 
@@ -36,11 +38,9 @@ def pmapped(step):
     return jax.pmap(step, axis_name="data", in_axes=(None, 0, 0, 0), out_axes=None)
 
 
-def shard_mapped(step):
+def shard_mapped(step, axis_type):
     """The same with `jax.shard_map`, which checks varying axes."""
-    mesh = jax.make_mesh(
-        (N_DEVICES,), ("data",), axis_types=(jax.sharding.AxisType.Auto,)
-    )
+    mesh = jax.make_mesh((N_DEVICES,), ("data",), axis_types=(axis_type,))
     same, rows = jax.P(), jax.P("data")
 
     def of_device(params, x, c, reset):
@@ -92,7 +92,11 @@ def test_pmap_gives_the_gradient_of_one_device(row):
     check(row, pmapped, lambda grads: jax.lax.pmean(grads, "data"))
 
 
+@pytest.mark.parametrize(
+    "axis_type", tiered([AxisType.Explicit, AxisType.Auto], 0, full=1), ids=str
+)
 @rows(brief=True, full=_MAPPED)
-def test_shard_map_gives_the_gradient_of_one_device(row):
+def test_shard_map_gives_the_gradient_of_one_device(row, axis_type):
     """Which adds up the gradient of what does not vary over the devices itself."""
-    check(row, shard_mapped, lambda grads: grads)
+    mapped = functools.partial(shard_mapped, axis_type=axis_type)
+    check(row, mapped, lambda grads: grads)
