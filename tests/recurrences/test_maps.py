@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding
 
 from tests.recurrences.cases import problem, rows
 from tests.tiers import tiered
@@ -46,15 +46,19 @@ def shard_mapped(step, axis_type):
     def of_device(params, x, c, reset):
         return step(params, x[0], c[0], None if reset is None else reset[0])
 
-    return jax.jit(
-        jax.shard_map(
-            of_device,
-            mesh=mesh,
-            in_specs=(same, rows, rows, rows),
-            out_specs=same,
-            check_vma=True,
-        )
+    mapped = jax.shard_map(
+        of_device,
+        mesh=mesh,
+        in_specs=(same, rows, rows, rows),
+        out_specs=same,
+        check_vma=True,
     )
+
+    def run(params, *arrays):
+        sharded = jax.device_put(arrays, NamedSharding(mesh, rows))
+        return jax.jit(mapped)(params, *sharded)
+
+    return run
 
 
 @functools.cache
