@@ -72,17 +72,18 @@ ROWS = {
 }
 
 
-def rows(fast=tuple(ROWS), **wanted):
+def rows(fast=tuple(ROWS), full=None, **wanted):
     """Parametrizes a test over the rows with the given attributes.
 
-    The rows of other names than `fast` are marked full.
+    The rows of other names than `fast` are marked full; those that are not in ``full``
+    either, if it is given, nightly.
     """
     found = {
         name: row
         for name, row in ROWS.items()
         if all(getattr(row, key) == value for key, value in wanted.items())
     }
-    return pytest.mark.parametrize("row", tiered(found, fast))
+    return pytest.mark.parametrize("row", tiered(found, fast, full=full))
 
 
 def _drawn(seed, *shape):
