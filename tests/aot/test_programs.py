@@ -186,7 +186,9 @@ def test_million_tokens_on_eight_devices_take_a_sixth_of_the_memory(
 
 @pytest.mark.nightly
 def test_methods_are_those_of_the_platform_that_is_compiled_for():
-    described = aot.abstract_run(small(), jax.devices())
+    config = config_file.load("experiments/dlr/atomic.py:task=shift,size=demo")
+    config.model.block.layer.recurrence.update(d_state=4, bidirectional=False)
+    described = aot.abstract_run(config, jax.devices())
     loops = {}
     for platform in ("cpu", "cuda"):
         evaluation = aot.evaluation_program(described)
