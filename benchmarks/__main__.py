@@ -39,7 +39,8 @@ by ``GLIBC_TUNABLES=glibc.malloc.hugetlb=1``, relative to the usual pages. Recor
 ``experiments/benchmarks/huge_pages.json``.
 
 ``convolutions``: DLR with 1 to 256 modes, S4 and SGConv by each method, of 1 to 8,192
-steps, by which `ssm_jax.kernels.plan` chooses; timed in turns.
+steps, by which `ssm_jax.kernels.plan` chooses; timed in turns. Recorded in
+``experiments/benchmarks/convolutions.json``.
 
 ``lengths``: S5, LRU, DLR, S4D and CES with 16 channels: nanoseconds and bytes per step
 and channel, and the exponent of the time from 4,096 steps on. Recorded in

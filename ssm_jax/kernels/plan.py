@@ -3,9 +3,9 @@
 An FFT is the only method whose rounding errors at a step depend on later inputs: they
 are relative to the largest input of the sequence. ``"auto"`` therefore takes another
 method wherever it costs at most 1.5 times as much, in time on CPUs and in bytes moved
-on accelerators. ``python -m benchmarks --suite=convolutions`` and ``python -m
-benchmarks.costs`` measure both. The thresholds are of single runs of them that are not
-recorded yet.
+on accelerators. The thresholds are those of ``python -m benchmarks
+--suite=convolutions`` and ``python -m benchmarks.costs``, recorded in
+``experiments/benchmarks/convolutions.json`` and ``costs.json``.
 """
 
 from ssm_jax.types import Dimension, Method
@@ -15,7 +15,7 @@ DIRECT_STEPS = 32
 
 # On CPUs, up to so many modes per channel, convolutions by blocks from so many steps
 # on. Their program grows with the number of modes.
-_CHUNKED_FROM = ((1, 33), (2, 256), (4, 512), (8, 1024), (16, 8192))
+_CHUNKED_FROM = ((1, 33), (4, 256), (8, 512), (16, 4096))
 
 # On accelerators the states of so many modes are fewer bytes than the spectra.
 _MODES_OF_STATES = 2
