@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-# `files` and `bytes`, how many there are; `modified`, when the last of them was; `sha256`,
-# the hash of their names, sizes and contents. Ready for JSON.
+# `files` and `bytes`, how many there are; `modified`, when the last of them was;
+# `sha256`, the hash of their names, sizes and contents. Ready for JSON.
 Fingerprint = dict[str, Any]
 
 _WHOLE = 2**26  # Bytes in all of files that are read whole,
