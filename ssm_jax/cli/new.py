@@ -129,8 +129,8 @@ def forecast(file: str, output: str, **options: Any) -> dict[str, Any]:
     path = Path(file).expanduser().resolve()
     if not path.is_file():
         raise FileNotFoundError(
-            f"`--csv` must be a CSV, npz or parquet file, got {file}, which does not "
-            "exist; give its path."
+            f"`--csv` must be a CSV, npz or parquet file, got {file}, which "
+            f"{'is none' if path.exists() else 'does not exist'}; give its path."
         )
     found = guess(str(path), **options)
     task = SeriesTask(data_dir=str(path.parent), file=path.name, **found)

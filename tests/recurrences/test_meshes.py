@@ -67,9 +67,10 @@ def test_types_of_sharded_rows_agree(row):
     check_row(row, FLAGS["flags"])
 
 
-@pytest.mark.parametrize("name", tiered(DIAGONAL, ("dlr", "smoothing", "dlr_cut")))
-def test_types_of_sharded_channels_agree(name):
-    check_row(ROWS[name], FLAGS["flags"], spec=meshes.CHANNELS)
+@rows(brief=True, fast=("dlr", "smoothing", "dlr_cut", "selective"))
+def test_types_of_sharded_channels_agree(row):
+    """Also of recurrences that gather the channels, as decays depend on all of them."""
+    check_row(row, FLAGS["flags"], spec=meshes.CHANNELS)
 
 
 @pytest.mark.nightly
@@ -92,7 +93,9 @@ def test_sharded_rows_have_the_values_and_gradients_of_one_device(row, flags, ki
 @pytest.mark.full
 @pytest.mark.parametrize("kind", tiered(meshes.BOTH_AXES, 0, full=("explicit",)))
 @pytest.mark.parametrize("flags", tiered(FLAGS, 0, full=("plain",)))
-@pytest.mark.parametrize("name", tiered(DIAGONAL, 0, full=("dlr", "smoothing")))
+@pytest.mark.parametrize(
+    "name", tiered([*DIAGONAL, "selective"], 0, full=("dlr", "selective"))
+)
 def test_sharded_channels_have_the_values_and_gradients_of_one_device(
     name, flags, kind
 ):

@@ -14,7 +14,7 @@ from ssm_jax.kernels.chunks import ChunkedForm, by_chunks, chunk_size
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.kernels.recurrence import match_varying_axes
-from ssm_jax.kernels.sharding import state_of_rows
+from ssm_jax.kernels.sharding import reshard, state_of_rows
 from ssm_jax.recurrences.families.base import (
     ParamGroup,
     Params,
@@ -152,6 +152,9 @@ def apply_form(
         )
     # NumPy's float64 becomes the dtype that JAX computes in.
     x = jnp.asarray(x)
+    if not per_channel:
+        # Decays depend on all channels, so that each device needs them.
+        x = reshard(x, x, [*range(x.ndim - 1), None])
     if dt is not None:
         _check_dt(dt, x, mask)
         dt = jnp.broadcast_to(jnp.asarray(dt, dtype), x.shape[:-1])[..., None]

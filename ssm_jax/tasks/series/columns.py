@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -336,10 +337,17 @@ def _refused(pieces, delimiter):
 
 def _npz(path):
     file = user_files.npz(path)
-    shapes = {name: file.layout(name).shape for name in file}
-    columns = {name: shape for name, shape in shapes.items() if len(shape) == 1}
+    columns, others = {}, {}
+    for name in file:
+        shape, dtype = file.layout(name)
+        if len(shape) != 1:
+            others[name] = f"shape {shape}"
+        # Of fields, of bytes without a meaning, and of dates without a unit.
+        elif dtype.kind == "V" or dtype in ("M8", "m8"):
+            others[name] = f"dtype {dtype}"
+        else:
+            columns[name] = shape
     _check_rows(columns, path)
-    others = {n: f"shape {shape}" for n, shape in shapes.items() if n not in columns}
     return _Table(_Columns(columns, file.__getitem__), others)
 
 
@@ -364,18 +372,29 @@ def _parquet(path):
         }
         names = [name for name in kinds if name not in other]
         n = parquet.read_metadata(path).num_rows
-    except pyarrow.ArrowException as error:
+    except (pyarrow.ArrowException, OSError) as error:
         raise _damaged(path, error) from error
     _check_rows({name: (n,) for name in names}, path)
     for name in names:
         _check_size(name, 8 * n, "write it without compression", path)
 
     def load(name):
+        is_text = "string" in str(kinds[name])
         try:
-            table = parquet.read_table(path, columns=[name])
-        except pyarrow.ArrowException as error:
+            # Of words, each one is read once: a small file may repeat a long one.
+            read = [name] if is_text else None
+            values = parquet.read_table(path, columns=[name], read_dictionary=read)
+        except (FileNotFoundError, PermissionError):
+            raise
+        except (pyarrow.ArrowException, OSError) as error:
             raise _damaged(path, error) from error
-        return table[name].to_numpy(zero_copy_only=False)
+        values = values[name]
+        if is_text:
+            words = (chunk.dictionary.to_pylist() for chunk in values.chunks)
+            lengths = (len(word) for word in itertools.chain(*words) if word)
+            longest = max(lengths, default=0)
+            _check_size(name, 4 * n * longest, "make its words shorter", path)
+        return values.to_numpy(zero_copy_only=False)
 
     return _Table(_Columns(names, load), other)
 

@@ -1,5 +1,6 @@
 """Guesses the columns and the sizes of a forecast from a file."""
 
+import bisect
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second
 
 _MINUTE, _DAY = 60.0, 86_400.0
 _MIN_ROWS = 80
+_SHOWN = 40  # Characters of a value.
 _CLASSES = "biuSU"  # Kinds of dtypes of labels.
 
 
@@ -104,7 +106,7 @@ def unread(path: str, found: Mapping[str, Any]) -> dict[str, str]:
     """
     known = found["inputs"] + (found["time"],)
     why = {
-        name: _why(values)
+        name: _why(path, values)
         for name, values in columns.read(path).items()
         if name not in known and name.lower() != "year"
     }
@@ -139,14 +141,22 @@ def _check_is_series(path):
         )
 
 
-def _why(values):
+def _why(path, values):
     """Why a column is neither an input nor the time."""
-    present = values[~columns.missing(values)]
-    if not len(present):
+    rows = np.flatnonzero(~columns.missing(values))
+    if not len(rows):
         return "has no value"
     if columns.times(values) is not None:
         return "is not the time: another column is, or it does not increase"
-    return f"{str(present[0])!r} is not a number or an ISO 8601 date"
+    # The first one that makes the values until there neither numbers nor dates.
+    first = bisect.bisect_left(
+        range(1, len(rows)),
+        True,
+        key=lambda n: columns.times(values[rows[:n]]) is None,
+    )
+    value, place = str(values[rows[first]]), columns.place(path, rows[first])
+    shown = f"{value[:_SHOWN]!r}{'...' * (len(value) > _SHOWN)}"
+    return f"{shown} in {place} is not a number or an ISO 8601 date"
 
 
 def _is_numeric(values):

@@ -147,7 +147,10 @@ def _damage() -> Iterator[None]:
     """Converts the exceptions of files that are no JSON of TFDS."""
     try:
         yield
-    except (OSError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        *(OSError, LookupError, TypeError, AttributeError, RecursionError),
+        OverflowError,  # Infinity is a number for Python's json.
+    ) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 

@@ -169,3 +169,29 @@ def test_columns_that_are_not_read_say_why(tmp_path):
     words = {"again": "time", "empty": "no value", "place": "'a'", "raw": "binary"}
     assert reasons.keys() == words.keys()
     assert all(word in reasons[name] for name, word in words.items())
+
+
+@pytest.mark.parametrize("bad", ["1..5", "0x10", "1,234.5", "01/02/2024", "x" * 99])
+def test_value_that_is_no_number_is_shown_with_its_line(tmp_path, bad):
+    rows = [[f"2024-01-01 {i % 24:02d}:00", f"{i}.5", f"{i % 7}"] for i in range(100)]
+    for row, column in ((30, 0), (60, 1)):
+        rows[row][column] = f'"{bad}"'
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["day,level,load", *map(",".join, rows)]) + "\n")
+    reasons = unread(str(path), guess(str(path)))
+    assert reasons.keys() == {"day", "level"}
+    for name, line in (("day", 32), ("level", 62)):
+        assert f"'{bad[:40]}'" in reasons[name] and f"line {line} " in reasons[name]
+        assert len(reasons[name]) < 120
+
+
+@pytest.mark.parametrize("dtype", ["V8", "f4,f4", "M8", "m8"])
+def test_array_that_is_no_column_is_left_out_with_its_dtype(tmp_path, dtype):
+    path = str(tmp_path / "a.npz")
+    np.savez(path, value=np.zeros(100, dtype), load=np.arange(100) % 7)
+    found = guess(path)
+    assert found["target"] == "load"
+    assert str(np.dtype(dtype)) in unread(path, found)["value"]
+    task = SeriesTask(file="a.npz", data_dir=str(tmp_path), **found | {"time": "value"})
+    with refuses("time", "'value' of dtype"):
+        task.n_examples("train")

@@ -174,18 +174,29 @@ def test_column_larger_than_the_bytes_of_its_file_may_be_is_refused(
 
         parquet.write_table(pyarrow.table({"level": np.zeros(100_000)}), path)
 
+    def write_words(path):
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        table = pyarrow.table({"level": ["x" * 9_000] * 99 + [None]})
+        parquet.write_table(table, path)
+        assert path.stat().st_size < 2_000
+
     for suffix, write, size in (
         # As strings of one width.
         ("csv", write_csv, "3,600,000 of 'word'"),
         ("parquet", write_parquet, "800,000 of 'level'"),
+        ("parquet", write_words, "3,600,000 of 'level'"),
     ):
+        folder = tmp_path / write.__name__
+        folder.mkdir()
         for name in ("a", "b"):
-            write(tmp_path / f"{name}.{suffix}")
-        assert columns.read(str(tmp_path / f"a.{suffix}"))["level"].size
+            write(folder / f"{name}.{suffix}")
+        assert columns.read(str(folder / f"a.{suffix}"))["level"].size
         with monkeypatch.context() as patched:
-            patched.setattr("ssm_jax.files.MAX_BYTES", 1)
+            patched.setattr("ssm_jax.files.MAX_BYTES", 2_000)
             with refuses("file", size, rule="bytes"):
-                columns.read(str(tmp_path / f"b.{suffix}"))
+                columns.read(str(folder / f"b.{suffix}"))["level"]
 
 
 def test_constant_column_is_zero(tmp_path):

@@ -174,6 +174,7 @@ INFO = {
     "many records": {"split": {"shardLengths": [str(10**15)]}},
     "fewer than none": {"split": {"shardLengths": ["-1"]}},
     "no number": {"split": {"shardLengths": ["many"]}},
+    "infinite": {"split": {"shardLengths": [float("inf")]}},
     "no lengths": {"split": {"shardLengths": None}},
     "no splits": {"splits": None},
     "splits in words": {"splits": "train"},
