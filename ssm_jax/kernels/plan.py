@@ -3,9 +3,10 @@
 An FFT is the only method whose rounding errors at a step depend on later inputs: they
 are relative to the largest input of the sequence. ``"auto"`` therefore takes another
 method wherever it costs at most 1.5 times as much, in time on CPUs and in bytes moved
-on accelerators. The thresholds are those of ``python -m benchmarks
---suite=convolutions`` and ``python -m benchmarks.costs``, recorded in
-``experiments/benchmarks/convolutions.json`` and ``costs.json``.
+on accelerators. The thresholds of CPUs are those of ``python -m benchmarks
+--suite=convolutions``, recorded in ``experiments/benchmarks/convolutions.json``; that of
+accelerators is of single compilations by ``python -m benchmarks.costs``, which are not
+recorded yet.
 """
 
 from ssm_jax.types import Dimension, Method
