@@ -4,9 +4,9 @@ An FFT is the only method whose rounding errors at a step depend on later inputs
 are relative to the largest input of the sequence. ``"auto"`` therefore takes another
 method wherever it costs at most 1.5 times as much, in time on CPUs and in bytes moved
 on accelerators. The thresholds of CPUs are those of ``python -m benchmarks
---suite=convolutions``, recorded in ``experiments/benchmarks/convolutions.json``; that of
-accelerators is of single compilations by ``python -m benchmarks.costs``, which are not
-recorded yet.
+--suite=convolutions``, recorded in ``experiments/benchmarks/convolutions.json``; that
+of accelerators is of single compilations by ``python -m benchmarks.costs``, which are
+not recorded yet.
 """
 
 from ssm_jax.types import Dimension, Method
