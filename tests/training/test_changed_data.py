@@ -144,7 +144,7 @@ def test_changed_data_are_refused_unless_they_are_allowed(kind, data, tmp_path, 
     # Whose data are nowhere to be seen is restored.
     restored = restore(run, data_dir=str(tmp_path / "nowhere"))
     assert not restored.changed_data
-    assert "changed;" not in caplog.text
+    assert f"data of {run} changed" not in caplog.text
     restored = restore(run, data_dir=data_dir, allow_changed_data=True)
     assert restored.changed_data and f"data of {run} changed" in caplog.text
     # From then on the run is one of these data, but for the steps before.
