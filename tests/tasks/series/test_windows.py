@@ -162,6 +162,8 @@ def test_columns_that_no_field_names_are_not_read(tmp_path, suffix):
         found["rest"]
 
 
+# Without the checks of annotations, which read the first column.
+@pytest.mark.usefixtures("unchecked")
 def test_column_larger_than_the_bytes_of_its_file_may_be_is_refused(
     tmp_path, monkeypatch
 ):
