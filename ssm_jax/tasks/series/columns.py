@@ -1,5 +1,6 @@
 """Columns of a table in a file: CSV, npz or parquet."""
 
+import contextlib
 import csv
 import functools
 import itertools
@@ -20,7 +21,8 @@ SUFFIXES = (".csv", ".npz", ".parquet")
 """File name extensions that are read."""
 
 _DELIMITERS = ",;\t"
-_SHOWN = 40  # characters of a value in an error
+SHOWN = 40
+"""Characters of a value in an error."""
 _SURROGATES = re.compile("[\udc80-\udcff]")
 
 
@@ -281,7 +283,7 @@ def _check_header(names, path):
     if names != counted or (len(names) == 1 and first != "0"):
         raise ValueError(
             f"`file` must have the names of its columns in line 1, got "
-            f"{', '.join(names)[:_SHOWN]} in {path}; add a line of names."
+            f"{', '.join(names)[:SHOWN]} in {path}; add a line of names."
         )
 
 
@@ -311,11 +313,11 @@ def _unread_line(path, line, error):
         rule = f"have closed quotes and at most {csv.field_size_limit():,} characters"
         rule, way_out = f"{rule} in a field", "correct the line"
         index, value = _refused(pieces, delimiter)
-        got = f"{value[:_SHOWN]!r} ({error})"
+        got = f"{value[:SHOWN]!r} ({error})"
     else:
         rule, way_out = "be in UTF-8", "save it as UTF-8"
         index = next(i for i, piece in enumerate(pieces) if _SURROGATES.search(piece))
-        got = repr(pieces[index].encode(errors="surrogateescape")[:_SHOWN])
+        got = repr(pieces[index].encode(errors="surrogateescape")[:SHOWN])
     names = [name.strip('" ') for name in header.rstrip("\r\n").split(delimiter)]
     column = f"column {names[index]!r}, " if 1 < number and index < len(names) else ""
     return ValueError(
@@ -360,7 +362,7 @@ def _parquet(path):
             f"`file` must be a CSV or an npz without pyarrow, got {path}; "
             "`pip install pyarrow` installs it."
         ) from error
-    try:
+    with _damage(path, pyarrow.ArrowException):
         schema = parquet.read_schema(path)
         _check_names(schema.names, path)
         kinds = {field.name: field.type for field in schema}
@@ -372,23 +374,17 @@ def _parquet(path):
         }
         names = [name for name in kinds if name not in other]
         n = parquet.read_metadata(path).num_rows
-    except (pyarrow.ArrowException, OSError) as error:
-        raise _damaged(path, error) from error
     _check_rows({name: (n,) for name in names}, path)
     for name in names:
         _check_size(name, 8 * n, "write it without compression", path)
 
     def load(name):
         is_text = "string" in str(kinds[name])
-        try:
-            # Of words, each one is read once: a small file may repeat a long one.
-            read = [name] if is_text else None
-            values = parquet.read_table(path, columns=[name], read_dictionary=read)
-        except (FileNotFoundError, PermissionError):
-            raise
-        except (pyarrow.ArrowException, OSError) as error:
-            raise _damaged(path, error) from error
-        values = values[name]
+        # Of words, each one is read once: a small file may repeat a long one.
+        once = [name] if is_text else None
+        with _damage(path, pyarrow.ArrowException):
+            table = parquet.read_table(path, columns=[name], read_dictionary=once)
+        values = table[name]
         if is_text:
             words = (chunk.dictionary.to_pylist() for chunk in values.chunks)
             lengths = (len(word) for word in itertools.chain(*words) if word)
@@ -399,8 +395,15 @@ def _parquet(path):
     return _Table(_Columns(names, load), other)
 
 
-def _damaged(path, error):
-    got = " ".join(str(error).split())
-    return ValueError(
-        f"`file` must be a whole parquet file, got {path}: {got}; write it again."
-    )
+@contextlib.contextmanager
+def _damage(path, arrow_exception):
+    """Converts the exceptions of pyarrow for files that are no parquet."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError):
+        raise
+    except (arrow_exception, OSError) as error:
+        got = " ".join(str(error).split())
+        raise ValueError(
+            f"`file` must be a whole parquet file, got {path}: {got}; write it again."
+        ) from error

@@ -14,7 +14,6 @@ CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second
 
 _MINUTE, _DAY = 60.0, 86_400.0
 _MIN_ROWS = 80
-_SHOWN = 40  # Characters of a value.
 _CLASSES = "biuSU"  # Kinds of dtypes of labels.
 
 
@@ -155,7 +154,7 @@ def _why(path, values):
         key=lambda n: columns.times(values[rows[:n]]) is None,
     )
     value, place = str(values[rows[first]]), columns.place(path, rows[first])
-    shown = f"{value[:_SHOWN]!r}{'...' * (len(value) > _SHOWN)}"
+    shown = f"{value[: columns.SHOWN]!r}{'...' * (len(value) > columns.SHOWN)}"
     return f"{shown} in {place} is not a number or an ISO 8601 date"
 
 

@@ -147,9 +147,14 @@ def _damage() -> Iterator[None]:
     """Converts the exceptions of files that are no JSON of TFDS."""
     try:
         yield
+    # Infinity is a number for Python's json, and no integer.
     except (
-        *(OSError, LookupError, TypeError, AttributeError, RecursionError),
-        OverflowError,  # Infinity is a number for Python's json.
+        OSError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
     ) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 

@@ -189,9 +189,10 @@ def test_value_that_is_no_number_is_shown_with_its_line(tmp_path, bad):
 def test_array_that_is_no_column_is_left_out_with_its_dtype(tmp_path, dtype):
     path = str(tmp_path / "a.npz")
     np.savez(path, value=np.zeros(100, dtype), load=np.arange(100) % 7)
-    found = guess(path)
-    assert found["target"] == "load"
-    assert str(np.dtype(dtype)) in unread(path, found)["value"]
-    task = SeriesTask(file="a.npz", data_dir=str(tmp_path), **found | {"time": "value"})
+    fields = guess(path)
+    assert fields["target"] == "load"
+    assert str(np.dtype(dtype)) in unread(path, fields)["value"]
+    fields["time"] = "value"
+    task = SeriesTask(file="a.npz", data_dir=str(tmp_path), **fields)
     with refuses("time", "'value' of dtype"):
         task.n_examples("train")
