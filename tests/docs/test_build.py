@@ -1,8 +1,4 @@
-"""The pages as they are built: all code runs, all links and names lead somewhere.
-
-The full tier runs the examples of the pages, ``>>>``, but for those with the doctest
-flag ``SLOW``; the nightly one runs all of them and the cells.
-"""
+"""The pages as they are built: all code runs, all links and names lead somewhere."""
 
 import html
 import importlib
@@ -21,7 +17,7 @@ from ssm_jax.cli.main import PROGRAMS
 from tests.test_public_api import PACKAGES
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.nightly  # Minutes: Sphinx reads all modules.
 
 # Words of earlier versions, for which the field has others.
 OWN_WORDS = re.compile(
@@ -121,7 +117,6 @@ def test_no_page_has_a_word_of_our_own(pages):
             assert OWN_WORDS.findall(text) == [], page
 
 
-@pytest.mark.nightly
 def test_cells_run_and_draw_and_tutorials_take_three_minutes_each(tmp_path):
     before = time.perf_counter()
     out = build(tmp_path)

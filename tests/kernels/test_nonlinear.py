@@ -152,7 +152,7 @@ CLOSED_OVER = {
 }
 
 
-@pytest.mark.parametrize("transform", tiered(list(CLOSED_OVER)))
+@pytest.mark.parametrize("transform", tiered(list(CLOSED_OVER), full=1))
 @pytest.mark.parametrize(
     "options",
     tiered({"picard": {"chunk": 10}, "newton": {"method": "newton"}}, full=1),

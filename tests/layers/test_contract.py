@@ -28,6 +28,9 @@ from tests.layers.cases import (
 )
 from tests.tiers import tiered
 
+# Rows of what is one for all layers around the recurrences; others are nightly.
+FEW = ("glu", "mamba", "softmax_rotary", "linear_causal", "local_causal")
+
 
 def close(given, wanted, atol=2e-5):
     chex.assert_trees_all_close(given, wanted, rtol=0, atol=atol)
@@ -79,7 +82,7 @@ def test_output_of_a_feedforward_layer_has_the_dtype_of_the_input(called):
         assert jax.eval_shape(apply, variables, x).dtype == dtype
 
 
-@rows(fast=("mamba", "local_causal"))
+@rows(fast=("mamba", "local_causal"), full=FEW)
 def test_promotion_is_explicit(row):
     """Under the strictest settings of the caller the program is the same."""
     variables = jax.eval_shape(row.layer.init, jax.random.key(0), X)
@@ -127,7 +130,7 @@ def test_segments_are_separate_sequences(row):
     close(packed, (jnp.concatenate([first, second], 1), last))
 
 
-@rows(fast=("linear_causal", "local_causal"))
+@rows(fast=("linear_causal", "local_causal"), full=FEW)
 def test_values_that_are_not_finite_stay_in_their_segment(row):
     """Of one row, before a reset; also in gradients, where 0 times infinity is NaN."""
     zero, steps = row.layer.initial_state((BATCH,), WIDTH), np.arange(LENGTH)[:, None]
@@ -161,7 +164,7 @@ def test_values_that_are_not_finite_stay_in_their_segment(row):
             assert not np.any(np.isfinite(reached))
 
 
-@rows(fast=("softmax_rotary", "linear_causal"))
+@rows(fast=("softmax_rotary", "linear_causal"), full=FEW)
 def test_flags_of_one_axis_are_those_of_all_rows(row, unchecked):
     mask, reset = MASK[2], np.arange(LENGTH) == HALF
     flags = {"mask": mask, "reset": reset}

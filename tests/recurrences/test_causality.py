@@ -45,7 +45,7 @@ def finite(row, value):
 
 
 @pytest.mark.parametrize("value", tiered([np.inf, np.nan, -np.inf], 1, full=1))
-@rows(methods=WAYS, directions=(1,), brief=True, fast=FEW)
+@rows(methods=WAYS, directions=(1,), brief=True, fast=FEW, full=(*FEW, "fru", "gru"))
 def test_values_that_are_not_finite_stay_with_later_steps(row, method, value):
     x, run = case(row)
     y, last = run(changed(x, value), method=method)

@@ -84,7 +84,7 @@ def test_segments_are_separate_sequences(row, method):
     check(given, expected(row, p, RESET, MASK))
 
 
-@rows(brief=True, fast=("dlr", "fru"))
+@rows(brief=True, fast=("dlr", "fru"), full=EVERY_METHOD)
 def test_values_that_are_not_finite_stay_in_their_segment(row):
     """Also in gradients, where 0 times infinity is NaN."""
     check_segments(row, "sequential")
@@ -216,7 +216,7 @@ def gradients_of_all(row, method):
     return gradients, (p.params, low, state), flags
 
 
-@rows(brief=True, fast=("dlr", "selective", "gru"))
+@rows(brief=True, fast=("dlr", "selective", "gru"), full=EVERY_METHOD)
 def test_promotion_is_explicit(row):
     """Under the strictest settings of the caller the program is the same."""
     gradients, args, flags = gradients_of_all(row, "auto")

@@ -56,7 +56,13 @@ def test_double_kernel_from_the_generating_function_is_the_definition(name):
     assert_close(y, row.run(params, x, None)[0], 1e-12)
 
 
-@rows(methods=METHODS, directions=(1,), brief=True, fast=("ema", "s4", "selective"))
+@rows(
+    methods=METHODS,
+    directions=(1,),
+    brief=True,
+    fast=("ema", "s4", "selective"),
+    full=(*EVERY_METHOD, "ema"),
+)
 def test_states_have_the_dtype_of_the_parameters(row, method):
     recurrence, p = row.recurrence, problem(row, 17)
     x, flags_of_steps = p.x, np.tile(np.arange(17) < 12, (2, 1))

@@ -20,7 +20,7 @@ from tests.recurrences.cases import (
 PIECES = [(0, 1, "fft"), (1, 5, "chunked"), (5, 7, "sequential")]
 
 
-@rows(directions=(1,), fast=("s4",), full=("dlr", "s4", "fru", "selective"))
+@rows(directions=(1,), fast=("s4",), full=("s4", "fru", "selective"))
 def test_state_continues_the_sequence(row):
     p = problem(row, 7, start=True)
 
