@@ -4,7 +4,10 @@
     python -m experiments.ledger --record=runs/shift,runs/digits
     python -m experiments.ledger --baselines=etsmlp/language,fru --data_dir=data
 
-Every result in the README and in ``experiments/results`` is written by this program.
+Every result in the README, in the conclusions of ``docs/papers`` and in
+``experiments/results`` is written by this program. In Markdown, a number follows
+``<!-- FIELD -->`` and ends with ``<!-- / -->``, where `experiments.page.Numbers` has the
+fields; a table stands between ``<!-- results:NAME -->`` and ``<!-- /results -->``.
 ``--record`` first writes the rows of evaluated runs, with their validation metric by
 step and including those by length, to ``experiments/results``. ``--baselines`` adds the
 trivial baseline to records of these experiments that have none; their data are read

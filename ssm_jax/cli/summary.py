@@ -1,8 +1,9 @@
 """Summaries of runs over seeds: means, standard errors and notes.
 
-A note is added to a result that is not better than its trivial baseline, to one that
-differs from the best comparable result by less than `ERRORS` standard errors, to one of
-other data than it was trained on, and to one that is stale.
+Two results differ if their `Difference` is at least `ERRORS` of its standard errors. A
+note is added to a result that is not better than its trivial baseline, to one that does
+not differ from the best comparable one, to one of other data than it was trained on,
+and to one that is stale.
 """
 
 import itertools
@@ -12,12 +13,58 @@ import statistics
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 Row = Mapping[str, Any]
 
-ERRORS = 2.0
-"""Number of standard errors by which a better result must differ from another."""
+ERRORS = 3.0
+"""Number of standard errors by which a result must differ from another."""
+
+
+class Difference(NamedTuple):
+    """The mean of a difference, with its standard error.
+
+    Attributes:
+      mean: The mean.
+      error: Its standard error; None if it cannot be estimated.
+      n_seeds: Number of seeds. The error of a single one does not contain how much
+        seeds differ.
+    """
+
+    mean: float
+    error: float | None
+    n_seeds: int
+
+    @property
+    def verdict(self) -> str:
+        """``"above"`` or ``"below"`` 0, ``"within"`` errors of it, or ``"unknown"``."""
+        if self.error is None:
+            return "unknown"
+        if abs(self.mean) <= ERRORS * self.error:
+            return "within"
+        return "above" if self.mean > 0 else "below"
+
+
+def paired_difference(by_seed: Sequence[Sequence[float]]) -> Difference:
+    """Returns the mean of differences of the same documents and seeds.
+
+    Its error is that over documents or that over seeds, whichever is larger.
+
+    Args:
+      by_seed: Differences of each document, for each seed.
+
+    Example:
+      >>> paired_difference([[1.0, 2.0], [2.0, 3.0]])
+      Difference(mean=2.0, error=0.5, n_seeds=2)
+    """
+    of_seeds = [statistics.mean(values) for values in by_seed]
+    of_documents = [statistics.mean(values) for values in zip(*by_seed, strict=True)]
+    errors = [
+        statistics.stdev(values) / math.sqrt(len(values))
+        for values in (of_seeds, of_documents)
+        if len(values) > 1
+    ]
+    return Difference(statistics.mean(of_seeds), max(errors, default=None), len(by_seed))
 
 
 @dataclass(frozen=True)
@@ -131,11 +178,17 @@ class Summary:
                 notes.append(f"not {side} the {name} by {ERRORS:g} standard errors")
         if self.error and self._baseline and self.metric.endswith("accuracy"):
             best = max((s for s in others if s.kind == self.kind), key=lambda s: s.mean)
-            # Errors of independent results add in quadrature.
-            error = math.hypot(self.error, best.error or 0.0)
-            if best.name != self.name and best.mean - self.mean <= ERRORS * error:
+            if best.name != self.name and self.less(best).verdict != "below":
                 notes.append(f"within {ERRORS:g} standard errors of {best.name}")
         return notes
+
+    def less(self, other: "Summary") -> Difference:
+        """Returns this result less another one, of independent runs."""
+        errors = self.error, other.error
+        # Errors of independent results add in quadrature.
+        error = None if None in errors else math.hypot(*errors)
+        n_seeds = min(len(self.rows), len(other.rows))
+        return Difference(self.mean - other.mean, error, n_seeds)
 
     @property
     def kind(self) -> tuple[Any, ...]:

@@ -15,7 +15,7 @@ Source: Gupta, Mehta and Berant, arXiv 2212.00768, 2022, section 3.1.
 import numpy as np
 from matplotlib.figure import Figure, SubFigure
 
-from experiments import drawing
+from experiments.figures import run
 from ssm_jax.plots.style import BLUE, GREEN, GREY, ORANGE, PAGE, SMALL, figure, plain
 from ssm_jax.training import WorkDir
 
@@ -92,4 +92,4 @@ def _panel(work: WorkDir, panel: SubFigure) -> None:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

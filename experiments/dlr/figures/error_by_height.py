@@ -24,7 +24,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from experiments import drawing
+from experiments.figures import labels, run
 from ssm_jax.evaluation import restore
 from ssm_jax.plots.style import GREY, PAGE, PALETTE, SMALL, figure, plain
 from ssm_jax.tasks import ListOpsSubTrees, n_batches
@@ -144,7 +144,7 @@ def draw(data: str) -> Figure:
     height = np.flatnonzero(n_by_height) + 1
     subtrees.bar(height, n_by_height[height - 1], color=GREY)
     width = 0.8 / len(found)
-    labelled = zip(drawing.labels(list(found)), found.values(), strict=True)
+    labelled = zip(labels(list(found)), found.values(), strict=True)
     for i, (name, counts) in enumerate(labelled):
         colour = PALETTE[i % len(PALETTE)]
         rate = counts.errors.sum(1)[height - 1] / n_by_height[height - 1]
@@ -177,4 +177,4 @@ def draw(data: str) -> Figure:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -11,14 +11,14 @@ import json
 
 from matplotlib.figure import Figure
 
-from experiments import drawing
-from experiments.beyond import POWERS
+from experiments.figures import run
+from experiments.records import BENCHMARKS
 from ssm_jax.plots.style import GREY, PAGE, PALETTE, SMALL, figure, plain
 
 
 def draw() -> Figure:
     """Plots both errors by length, one line per evaluation of the powers."""
-    rows = json.loads(POWERS.read_text())["rows"]
+    rows = json.loads((BENCHMARKS / "powers.json").read_text())["rows"]
     drawn = figure(PAGE, 2.6)
     panels = drawn.subplots(1, 2)
     titles = {
@@ -48,4 +48,4 @@ def draw() -> Figure:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import drawing
+from experiments.figures import labels, run
 from ssm_jax import plots
 from ssm_jax.evaluation import restore
 from ssm_jax.tasks import PathfinderSegmentation
@@ -61,7 +61,7 @@ def draw(data: str) -> Figure:
     # The same run twice is drawn once.
     workdirs = list(dict.fromkeys(data.split(",")))
     predicted = map(predict, workdirs)
-    found = dict(zip(drawing.labels(workdirs), predicted, strict=True))
+    found = dict(zip(labels(workdirs), predicted, strict=True))
     batch, _ = next(iter(found.values()))
     for name, (own, logits) in found.items():
         if own.inputs.shape != batch.inputs.shape:
@@ -87,4 +87,4 @@ def draw(data: str) -> Figure:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import drawing
+from experiments.figures import run
 from ssm_jax.plots.style import PAGE, PALETTE, SMALL, figure, plain
 from ssm_jax.recurrences import CES, convolution_kernel
 
@@ -93,4 +93,4 @@ def draw() -> Figure:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -13,16 +13,16 @@ import json
 
 from matplotlib.figure import Figure
 
-from experiments import drawing
-from experiments.throughput import RECORD
+from experiments.figures import run
+from experiments.records import BENCHMARKS
 from ssm_jax import plots
 
 
 def draw() -> Figure:
     """Plots the record."""
-    record = json.loads(RECORD.read_text())
+    record = json.loads((BENCHMARKS / "throughput.json").read_text())
     return plots.throughput(record["rows"], f"{record['cpus']} cores")
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -24,7 +24,7 @@ import math
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import drawing
+from experiments.figures import run
 from ssm_jax.plots.style import BLUE, GREY, ORANGE, PAGE, PALETTE, SMALL, figure, plain
 from ssm_jax.types import Array, Float
 
@@ -151,4 +151,4 @@ def draw() -> Figure:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

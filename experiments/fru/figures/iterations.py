@@ -12,14 +12,14 @@ import json
 
 from matplotlib.figure import Figure
 
-from experiments import drawing
-from experiments.fru.parallel import RECORD
+from experiments.figures import run
+from experiments.records import BENCHMARKS
 from ssm_jax.plots.style import COLUMN, GREY, PALETTE, SMALL, figure, plain
 
 
 def draw() -> Figure:
     """Plots iterations by length; hollow where the solver fell back to single steps."""
-    rows = json.loads(RECORD.read_text())["rows"]
+    rows = json.loads((BENCHMARKS / "iterations.json").read_text())["rows"]
     drawn = figure(1.3 * COLUMN, 2.6)
     axes = drawn.subplots()
     names = list(dict.fromkeys(row["what"] for row in rows))
@@ -44,4 +44,4 @@ def draw() -> Figure:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from experiments import drawing
+from experiments.figures import run
 from experiments.fru.units import Unit
 from experiments.records import RESULTS, records
 from ssm_jax.cli.summary import Row, name_of
@@ -71,4 +71,4 @@ def _panel(axes: Axes, title: str, of_unit: Mapping[str, Row | None]) -> None:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import drawing
+from experiments.figures import run
 from ssm_jax.plots.style import BLUE, GREY, PAGE, figure, plain
 from ssm_jax.types import Array, Float
 
@@ -93,4 +93,4 @@ def draw(data: str) -> Figure:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

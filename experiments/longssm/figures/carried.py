@@ -8,7 +8,7 @@ has not: each model is trained on windows of 16 bytes.
 
 from matplotlib.figure import Figure
 
-from experiments import drawing
+from experiments.figures import run
 from experiments.longssm.figures import lengths
 
 
@@ -18,4 +18,4 @@ def draw() -> Figure:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -20,7 +20,7 @@ and lengths are ours, since the paper states none.
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import drawing
+from experiments.figures import run
 from ssm_jax.plots.style import BLUE, GREY, ORANGE, PAGE, SMALL, figure, plain
 from ssm_jax.types import Array, Float
 
@@ -85,4 +85,4 @@ def draw() -> Figure:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -45,7 +45,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments import drawing
+from experiments.figures import run
 from experiments.longssm.text import Variant
 from ssm_jax.plots.style import COLUMN, PAGE, PALETTE, SMALL, figure, plain
 from ssm_jax.variants import parse_variant
@@ -173,4 +173,4 @@ def of_size(size: str) -> Figure:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -19,7 +19,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from experiments import drawing
+from experiments.figures import run
 from ssm_jax.evaluation.length_extension import LossAtLength, losses_by_length
 from ssm_jax.interop import load_mamba
 from ssm_jax.plots.style import COLUMN, GREY, PALETTE, SMALL, figure, plain
@@ -82,4 +82,4 @@ def draw(folder: str) -> Figure:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import drawing
+from experiments.figures import run
 from experiments.own_data.beijing import Variant
 from experiments.records import records
 from ssm_jax.evaluation.run import FORECAST_FILE
@@ -90,4 +90,4 @@ def _by_hour(axes: Axes, metric: str) -> None:
 
 
 if __name__ == "__main__":
-    drawing.run(draw)
+    run(draw)

@@ -1,0 +1,743 @@
+"""Pages of ``experiments/results``: what a paper consists of, rendered from records.
+
+A `Paper` is a list of parts, kept as data in ``experiments/PAPER/tables.py``: `Table`,
+`Grid`, `Lengths`, `Curves`, `Forecast` and `Benchmark` say which records they show, and
+their method ``markdown`` shows them. Conclusions are prose: the section of that name
+of ``docs/papers/PAPER.md``, with which the page begins.
+"""
+
+import itertools
+import json
+import math
+import re
+import statistics
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from experiments.records import BENCHMARKS, EXPERIMENTS, config_named, machine
+from ssm_jax.cli import tables
+from ssm_jax.cli.summary import (
+    ERRORS,
+    Difference,
+    Footnotes,
+    Row,
+    Summary,
+    in_order,
+    name_of,
+    number,
+    paired_difference,
+    shown,
+    summaries,
+)
+from ssm_jax.config import differences
+
+DOCS = EXPERIMENTS.parent / "docs" / "papers"
+_VERDICTS = {"unknown": "no standard error"}
+
+
+class Part(Protocol):
+    """A part of a page."""
+
+    @property
+    def title(self) -> str:
+        """The title of its section."""
+        ...
+
+    def markdown(self, rows: Sequence[Row]) -> str:
+        """Returns what it shows of the records of a paper; empty without any."""
+        ...
+
+
+class Paper(NamedTuple):
+    """A paper and what is shown of it.
+
+    Attributes:
+      title: Authors, year and title.
+      url: URL of the paper; empty if the page is of none.
+      parts: The sections of the page.
+    """
+
+    title: str
+    url: str
+    parts: tuple[Part, ...]
+
+    @property
+    def tables(self) -> tuple["Table", ...]:
+        """The tables and figures of the paper that runs answer."""
+        return tuple(part for part in self.parts if isinstance(part, Table))
+
+
+def cells(experiment: str, **choices: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns all combinations of choices as names of experiments.
+
+    Args:
+      experiment: The experiment, ``PAPER/TASK``.
+      **choices: Values by the name of the choice; "" leaves a name out.
+
+    Example:
+      >>> cells("fru/imdb", model=("fru", "sru"), size=("", "small"))[:2]
+      ('fru/imdb:model=fru', 'fru/imdb:model=fru,size=small')
+    """
+    named = [
+        [f"{name}={value}" if value else "" for value in values]
+        for name, values in choices.items()
+    ]
+    variants = (",".join(filter(None, each)) for each in itertools.product(*named))
+    return tuple(f"{experiment}:{variant}".rstrip(":") for variant in variants)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or figure of a paper: its runs beside the published results.
+
+    Attributes:
+      name: Its name in the paper, as ``"Table 1"`` or ``"Figures 3 and 4"``.
+      subject: What it is about.
+      cells: Experiments at the published setting, as in ``--config`` without
+        ``experiments/`` and ``.py``.
+      reduced: Regular expressions of experiments of other sizes with the same question.
+      references: Regular expressions of those of them that others are compared with.
+    """
+
+    name: str
+    subject: str
+    cells: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The title of its section."""
+        return f"{self.name}: {self.subject}"
+
+    def published(self, results: Sequence[Summary]) -> list[Summary]:
+        """The results at the published setting."""
+        return [result for result in results if result.name in self.cells]
+
+    def smaller(self, results: Sequence[Summary]) -> list[Summary]:
+        """The results of other sizes."""
+        return [result for result in results if _matches(self.reduced, result.name)]
+
+    def markdown(self, rows: Sequence[Row]) -> str:
+        """Returns tables of the published and of reduced settings, and comparisons."""
+        results = summaries(rows)
+        published, reduced = self.published(results), self.smaller(results)
+        parts = []
+        if published:
+            parts.append(_results(published, results, theirs=True))
+        if missing := [cell for cell in self.cells if cell not in _names(published)]:
+            parts.append(_not_run(missing))
+        if reduced:
+            parts += [_REDUCED + self._reductions(reduced), _results(reduced, results)]
+        if compared := self.compared([*published, *reduced]):
+            parts.append(_comparisons(compared))
+        return "\n".join(parts)
+
+    def compared(self, results: Sequence[Summary]) -> list[tuple[Summary, Summary]]:
+        """Pairs of a result and its reference.
+
+        If a result has several references of its kind, it is compared with those that
+        differ from it in the fewest choices of the variant.
+        """
+        references = [each for each in results if _matches(self.references, each.name)]
+        pairs = []
+        for result in results:
+            alike = [each for each in references if each.kind == result.kind]
+            shared = [len({*each.choices} & {*result.choices}) for each in alike]
+            if result not in references:
+                pairs += [
+                    (result, reference)
+                    for reference, n in zip(alike, shared, strict=True)
+                    if n == max(shared)
+                ]
+        return sorted(pairs, key=lambda pair: references.index(pair[1]))
+
+    def _reductions(self, reduced: Sequence[Summary]) -> str:
+        """What the reduced settings change of published ones, read from the configs."""
+        changes: dict[str, list[tuple[str, str]]] = {}
+        for name in _names(reduced):
+            published = _SIZES.sub("", name).rstrip(",:")
+            if published not in self.cells:
+                continue
+            for line in differences(config_named(published), config_named(name)):
+                path, values = line.split(": ", 1)
+                old, _, new = values.partition(" -> ")
+                if new and _rank(path) < len(_FIELDS) and len(values) < _LONGEST:
+                    changes.setdefault(path, []).append((old, new))
+        if not changes:
+            return ""
+        listed = "; ".join(
+            f"`{path}` {_either(new for _, new in pairs)} "
+            f"(at full size {_either(old for old, _ in pairs)})"
+            for path, pairs in sorted(changes.items(), key=lambda item: _rank(item[0]))
+        )
+        return textwrap.fill(f"They have {listed}.", 88, break_on_hyphens=False) + "\n"
+
+
+_REDUCED = """\
+Reduced settings, with smaller models, less data, fewer steps or values of ours for what
+the paper does not state: the results are not comparable with those of the paper.
+"""
+_SIZES = re.compile(r"(?<=[:,])(size|rows|learning_rate|state_penalty)=[^,]+,?")
+# Fields that say how much is trained and evaluated, in the order of the sentence.
+_FIELDS = (
+    "task", "model.encoder.d_model", "model.n_layers",
+    "d_state", "n_frequencies", "frequencies", "horizon", "d_hidden",
+    "training.batch_size", "training.steps",
+)  # fmt: skip
+_LONGEST = 80  # Characters of both values.
+
+
+def _rank(path: str) -> int:
+    ranks = (
+        rank
+        for rank, field in enumerate(_FIELDS)
+        if path.startswith(f"{field}.") or f".{path}".endswith(f".{field}")
+    )
+    return next(ranks, len(_FIELDS))
+
+
+def _either(values: Iterable[str]) -> str:
+    return " or ".join(sorted(dict.fromkeys(values), key=lambda v: (len(v), v)))
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(re.fullmatch(pattern, name) for pattern in patterns)
+
+
+def _names(results: Iterable[Summary]) -> list[str]:
+    return [result.name for result in results]
+
+
+def _results(results: Sequence[Summary], others: Sequence[Summary], *, theirs=False):
+    """A table of results, with notes."""
+    footnotes = Footnotes()
+    head = ["experiment", "metric", "ours", "theirs", "error", "baseline", "seeds"]
+    lines = []
+    for result in results:
+        marks = footnotes.mark(result.notes(others))
+        published = number(config_named(result.name).paper, ".4g") if theirs else ""
+        lines.append(
+            [
+                result.name,
+                result.metric,
+                f"{shown(result)} {marks}".rstrip(),
+                published,
+                number(result.error),
+                number(result.baseline),
+                str(len(result.rows)),
+            ]
+        )
+    kept = [column for column, name in enumerate(head) if theirs or name != "theirs"]
+    table = [[line[column] for column in kept] for line in [head, *lines]]
+    return "\n".join([tables.markdown(table), *footnotes.listed()])
+
+
+def _not_run(names: Sequence[str]) -> str:
+    """The published settings that were not run, which a click shows."""
+    lines = [(name, number(config_named(name).paper, ".4g")) for name in names]
+    return _details(
+        f"Not run: {len(names)}", tables.markdown([("experiment", "theirs"), *lines])
+    )
+
+
+def _details(summary: str, text: str) -> str:
+    return f"<details><summary>{summary}</summary>\n\n{text}\n</details>\n"
+
+
+def _comparisons(pairs: Sequence[tuple[Summary, Summary]]) -> str:
+    head = ("experiment", "ours", "reference", "difference", "error", "seeds", "is")
+    lines = [
+        (
+            result.name,
+            shown(result),
+            f"{reference.name}: {shown(reference)}",
+            *_difference(result.less(reference)),
+        )
+        for result, reference in pairs
+    ]
+    return tables.markdown([head, *lines])
+
+
+def _difference(difference: Difference) -> tuple[str, ...]:
+    """Cells: the mean, its error, the seeds and the verdict."""
+    verdict = difference.verdict
+    return (
+        number(difference.mean, "+.4f"),
+        number(difference.error),
+        str(difference.n_seeds),
+        _VERDICTS.get(verdict, verdict),
+    )
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Results of models, a column each, on tasks, a row each.
+
+    Attributes:
+      title: The title of the section.
+      text: What it shows.
+      experiment: Name of an experiment, with ``{row}`` and ``{column}``.
+      rows: What names contain, by label.
+      columns: The same.
+      one_minus: Whether 1 less the result is shown, as the part of a variance.
+      pictures: Paths of pictures below ``experiments/results``, by their text.
+    """
+
+    title: str
+    text: str
+    experiment: str
+    rows: Mapping[str, str]
+    columns: Mapping[str, str]
+    one_minus: bool = False
+    pictures: Mapping[str, str] | None = None
+
+    def markdown(self, rows: Sequence[Row]) -> str:
+        """Returns the table; cells without a record are empty."""
+        results = {result.name: result for result in summaries(rows)}
+
+        def cell(row, column):
+            name = self.experiment.format(row=row, column=column)
+            if name not in results:
+                return ""
+            if self.one_minus:
+                return f"{1 - results[name].mean:.1e}"
+            return shown(results[name])
+
+        lines = [
+            (label, *(cell(row, column) for column in self.columns.values()))
+            for label, row in self.rows.items()
+        ]
+        table = tables.markdown([("", *self.columns), *lines])
+        return "\n".join([self.text, table, *_pictures(self.pictures or {})])
+
+
+def _pictures(pictures: Mapping[str, str]) -> Iterator[str]:
+    return (f"![{text}]({path})\n" for text, path in pictures.items())
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Rows of the record of a suite of ``benchmarks``.
+
+    Attributes:
+      title: The title of the section.
+      text: What it shows; ``{machine}`` is where it was measured, and other fields are
+        options of the record.
+      record: Name of the file in ``experiments/benchmarks``.
+      columns: What each column shows of a row, by its head.
+      pictures: As of `Grid`.
+    """
+
+    title: str
+    text: str
+    record: str
+    columns: Mapping[str, Callable[[Mapping[str, Any]], str]]
+    pictures: Mapping[str, str] | None = None
+
+    def markdown(self, rows: Sequence[Row]) -> str:
+        """Returns the table; the records of runs are not read."""
+        del rows
+        record = json.loads((BENCHMARKS / self.record).read_text())
+        lines = [
+            [show(row) for show in self.columns.values()] for row in record["rows"]
+        ]
+        text = self.text.format(machine=machine(record), **record.get("options", {}))
+        table = tables.markdown([[*self.columns], *lines])
+        return "\n".join([text, table, *_pictures(self.pictures or {})])
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Losses of language models by the length of their windows.
+
+    Attributes:
+      title: The title of the section.
+      experiments: Regular expression of the names of the runs.
+      picture: Path of the picture below ``experiments/results``.
+    """
+
+    title: str
+    experiments: str
+    picture: str
+
+    def markdown(self, rows: Sequence[Row]) -> str:
+        """Returns the changes of the loss by length and by states, and perplexities."""
+        rows = [row for row in rows if _matches([self.experiments], name_of(row))]
+        of_name = {name_of(runs[0]): runs for runs in _measured_by_length(rows)}
+        if not of_name:
+            return ""
+        changes = [
+            (
+                name,
+                *_difference(change_by_length(runs)),
+                ", ".join(extensions(runs)),
+            )
+            for name, runs in of_name.items()
+        ]
+        gains = []
+        for name, runs in of_name.items():
+            zero = of_name.get(name.replace("=carry", "=zero"), runs)
+            if zero is not runs and _pairs(runs, zero):
+                longest, trained = gain_by_states(runs, zero), cost_of_states(runs, zero)
+                gains.append((name, *_difference(longest), *_difference(trained)[:2]))
+        parts = [
+            _LENGTHS,
+            tables.markdown([(*_CHANGE, "extends"), *changes]),
+            _GAINS,
+            tables.markdown([(*_CHANGE, "at trained length", "error"), *gains]),
+            _PERPLEXITIES,
+            tables.by_length(rows),
+            f"![Perplexity by length: columns are models, rows evaluations]"
+            f"({self.picture})\n",
+        ]
+        return "\n".join(parts)
+
+
+_CHANGE = ("experiment", "nats", "error", "seeds", "is")
+_LENGTHS = """\
+The change of the loss on the test split from windows of the trained length to the
+longest ones, each from a zero state; `extends` is the classification of each seed:
+beyond the trained length the loss decreases with each longer window (strong), never
+increases (weak), or increases (none); a change counts if its 95 % interval over
+documents excludes 0. Errors are over documents or over seeds, whichever is larger, and
+of one seed over documents only; stale runs are excluded.
+"""
+_GAINS = """\
+Runs trained and evaluated with carried states beside those trained and evaluated from
+zero states: the loss of zero states at the longest windows less that of carried states;
+then the loss after training with carried states less that after zero states, both on
+windows of the trained length from zero states.
+"""
+_PERPLEXITIES = """\
+Perplexity on windows of each length, measured by
+`ssm-jax evaluate --mode=length_extension` on an equal share of each document of a
+split; `docs/papers/data.md` has where the texts, `novels`, are from. Column `95 %` is
+the confidence interval of the perplexity at the maximum length over documents
+(Student's t). States are carried within spans of at least the maximum length and reset
+between spans. Perplexities are those of the mean loss over seeds, per byte for
+`size=small` and `size=tiny`.
+"""
+
+
+def change_by_length(runs: Sequence[Row]) -> Difference:
+    """The loss at the longest windows less that at the trained length, in nats."""
+    measured = [_losses(row, "zero") for row in runs]
+    trained, longest = runs[0]["lengths"][0]["trained"], max(measured[0])
+    return paired_difference([_less(at[longest], at[trained]) for at in measured])
+
+
+def gain_by_states(carried: Sequence[Row], zero: Sequence[Row]) -> Difference:
+    """The loss from zero states at the longest windows less that of carried states."""
+    values = []
+    for row, other in _pairs(carried, zero):
+        # With carried states the loss is the same at every length.
+        with_carry, from_zero = _losses(row, "carry"), _losses(other, "zero")
+        values.append(_less(from_zero[max(from_zero)], with_carry[max(with_carry)]))
+    return paired_difference(values)
+
+
+def cost_of_states(carried: Sequence[Row], zero: Sequence[Row]) -> Difference:
+    """The loss after training with carried states less that after zero states.
+
+    Both are of windows of the trained length, from zero states.
+    """
+    values = []
+    for row, other in _pairs(carried, zero):
+        trained = row["lengths"][0]["trained"]
+        values.append(
+            _less(_losses(row, "zero")[trained], _losses(other, "zero")[trained])
+        )
+    return paired_difference(values)
+
+
+def extensions(runs: Sequence[Row]) -> list[str]:
+    """How each seed extends, with windows from zero states: strong, weak or none."""
+    # A split of one document has no interval that could classify it.
+    return [max(_losses(row, "zero").items())[1]["extends"] or "unknown" for row in runs]
+
+
+def _measured_by_length(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """The runs of each experiment, without stale ones and other lengths."""
+    kept = [
+        row
+        for row in rows
+        if not row.get("stale") and row["lengths"]
+        if row["lengths"][0]["trained"] in _losses(row, "zero")
+    ]
+    ordered = sorted(kept, key=lambda row: (in_order(row), row["seed"]))
+    for _, runs in itertools.groupby(ordered, name_of):
+        yield [*runs]
+
+
+def _losses(row: Row, window_state: str) -> dict[int, Any]:
+    """The line of each length, with windows in the order of the text."""
+    return {
+        line["length"]: line
+        for line in row["lengths"]
+        if (line["split"], line["window_state"], line["order"])
+        == ("test", window_state, "text")
+    }
+
+
+def _pairs(carried: Sequence[Row], zero: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """The runs of equal seeds."""
+    of_seed = {row["seed"]: row for row in zero}
+    return [(row, of_seed[row["seed"]]) for row in carried if row["seed"] in of_seed]
+
+
+def _less(line, other) -> list[float]:
+    """The losses of the documents of a line less those of another."""
+    pairs = zip(line["loss_by_document"], other["loss_by_document"], strict=True)
+    return [a - b for a, b in pairs]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """The validation metric of runs while they were trained.
+
+    Attributes:
+      title: The title of the section.
+      text: What it shows.
+      experiments: Regular expression of the names of the runs.
+    """
+
+    title: str
+    text: str
+    experiments: str
+
+    def markdown(self, rows: Sequence[Row]) -> str:
+        """Returns the last and the worst perplexity of each seed."""
+        lines = []
+        for result in summaries(rows):
+            if not _matches([self.experiments], result.name):
+                continue
+            curves = [_curve(row) for row in result.rows if "curve" in row]
+            if curves:
+                lines.append(
+                    (
+                        result.name,
+                        ", ".join(f"{curve[-1]:.2f}" for curve in curves),
+                        ", ".join(f"{max(curve[1:]):.2f}" for curve in curves),
+                        f"{sum(map(_rises, curves))} of {len(curves)}",
+                    )
+                )
+        if not lines:
+            return ""
+        head = ("experiment", "last", "worst", "rises")
+        return f"{self.text}\n{tables.markdown([head, *lines])}"
+
+
+def _curve(row: Row) -> list[float]:
+    """The validation metric by step; infinite where it was not finite."""
+    return [math.inf if value is None else value for value in row["curve"].values()]
+
+
+def _rises(curve: Sequence[float]) -> bool:
+    return any(after > before for before, after in itertools.pairwise(curve))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Errors of forecasts by the step ahead, beside baselines.
+
+    Attributes:
+      title: The title of the section.
+      text: What it shows.
+      experiment: Regular expression of the names of the runs.
+      metric: ``"mae"`` or ``"r2"``.
+      steps: Steps ahead of which the errors are shown.
+      pictures: As of `Grid`.
+    """
+
+    title: str
+    text: str
+    experiment: str
+    metric: str
+    steps: tuple[int, ...]
+    pictures: Mapping[str, str] | None = None
+
+    def markdown(self, rows: Sequence[Row]) -> str:
+        """Returns a line for each experiment and each baseline."""
+        rows = [row for row in rows if _matches([self.experiment], name_of(row))]
+        if not rows:
+            return ""
+        lines = [
+            (
+                result.name,
+                *self._cells([row["forecast"]["model"] for row in result.rows]),
+                str(len(result.rows)),
+            )
+            for result in summaries(rows)
+        ]
+        # The baselines have no seed: those of all runs are equal.
+        lines += [
+            (name, *self._cells([errors]), "")
+            for name, errors in rows[0]["forecast"].items()
+            if name != "model"
+        ]
+        steps = [f"{step} ahead" for step in self.steps]
+        table = tables.markdown([("forecast", "all steps", *steps, "seeds"), *lines])
+        return "\n".join([self.text, table, *_pictures(self.pictures or {})])
+
+    def _cells(self, errors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        yield self._cell([each[self.metric] for each in errors])
+        for step in self.steps:
+            by_step = [each[f"{self.metric}_by_step"] for each in errors]
+            yield self._cell([values[step - 1] for values in by_step])
+
+    def _cell(self, values: Sequence[float]) -> str:
+        digits = ".3f" if self.metric == "r2" else ".2f"
+        mean = f"{statistics.mean(values):{digits}}"
+        spread = f" ± {statistics.stdev(values):{digits}}" if len(values) > 1 else ""
+        return f"{mean}{spread}"
+
+
+class Numbers:
+    """The numbers of records that prose names, as ``mean fru/imdb:model=sru``."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        """Summarizes records.
+
+        Args:
+          rows: All records.
+        """
+        self._results = {result.name: result for result in summaries(rows)}
+
+    def __getitem__(self, field: str) -> str:
+        """Returns what a field stands for.
+
+        Args:
+          field: A word and the names of experiments: ``mean``, ``seeds``, ``less``, a
+            result less another; ``errors``, that in standard errors; ``missed``, the
+            variance that one misses divided by that of another; ``change``,
+            ``extends``, ``gain`` and ``cost`` of windows of other lengths.
+
+        Raises:
+          ValueError: There is no such word, or no record of an experiment.
+        """
+        word, *names = field.split()
+        if missing := [name for name in names if name not in self._results]:
+            raise ValueError(
+                f"every experiment that prose names must have a record, got {missing[0]}"
+                " without one; train and record it, or correct the name."
+            )
+        results = [self._results[name] for name in names]
+        rows = [result.rows for result in results]
+        match word:
+            case "mean":
+                return number(results[0].mean)
+            case "seeds":
+                return str(len(rows[0]))
+            case "less":
+                return _signed(results[0].less(results[1]))
+            case "errors":
+                difference = results[0].less(results[1])
+                return number(difference.mean / (difference.error or math.nan), ".1f")
+            case "missed":
+                return number((1 - results[0].mean) / (1 - results[1].mean), ".2g")
+            case "change":
+                return _signed(change_by_length(rows[0]))
+            case "extends":
+                return ", ".join(extensions(rows[0]))
+            case "gain":
+                return _signed(gain_by_states(*rows), "")
+            case "cost":
+                return _signed(cost_of_states(*rows), "")
+        raise ValueError(
+            f"a field of prose must begin with `mean`, `seeds`, `less`, `errors`, "
+            f"`missed`, `change`, `extends`, `gain` or `cost`, got {word!r}."
+        )
+
+
+def _signed(difference: Difference, sign: str = "+") -> str:
+    return f"{difference.mean:{sign}.4f} ± {number(difference.error)}"
+
+
+_HEAD = """\
+# {title}
+
+{conclusions}
+{about}
+"""
+_ABOUT = """\
+`ours` is the mean over seeds, followed by the sample standard deviation over seeds
+after ±; `theirs` is the result of the paper for the same model and training
+([what differs](../../docs/papers/{name}.md)); `baseline` is the majority class, the
+mean or the unigram model on the same split; `error` is a standard error: for accuracies
+the larger one of that over examples and that over seeds, for other metrics that over
+seeds; that of one seed does not contain how much seeds differ. Results differ at {errors:g}
+standard errors. Stale results were measured before a correction that is named in the
+notes. The last section has the commands, and of each run steps, hours, device, commit
+and date."""
+_RUNS = """\
+## Runs
+
+An experiment is trained, evaluated and recorded by the commands below, where `RUN` is a
+new directory and `DATA` that of the data sets of `docs/papers/data.md`, or of texts.
+`--config.training.seed=1` selects another seed. `hours` are those of training one seed,
+beside other processes on the machine; `commit` is the code that trained the last seed.
+
+    ssm-jax train --config=experiments/PAPER/TASK.py:VARIANT --workdir=RUN --data_dir=DATA
+    ssm-jax evaluate --workdir=RUN
+    python -m experiments.ledger --record=RUN
+
+{table}"""
+
+
+def page(name: str, paper: Paper, rows: Sequence[Row]) -> str:
+    """Returns a page of results.
+
+    Args:
+      name: Name of the page, of which ``docs/papers`` has the prose.
+      paper: What it shows.
+      rows: All records.
+
+    Returns:
+      Markdown: the conclusions, each part that has records, and a list of the runs.
+    """
+    folder = "" if not paper.url else f"{name}/"
+    of_paper = [row for row in rows if row["experiment"].startswith(folder)]
+    shows = [(part, part.markdown(of_paper)) for part in paper.parts]
+    sections = [f"## {part.title}\n\n{text}" for part, text in shows if text]
+    about = _ABOUT.format(name=name, errors=ERRORS)
+    if paper.url:
+        about = f"[The paper]({paper.url}). {about}"
+    head = _HEAD.format(
+        title=paper.title,
+        conclusions=conclusions((DOCS / f"{name}.md").read_text()),
+        about=textwrap.fill(" ".join(about.split()), 88, break_on_hyphens=False),
+    )
+    listed = [
+        result
+        for result in summaries(of_paper)
+        if any(f"| {result.name} " in text for _, text in shows)
+    ]
+    return "\n".join([head, *sections, _runs(listed)])
+
+
+def conclusions(text: str) -> str:
+    """Returns the conclusions of a page of ``docs/papers``, without its markers."""
+    found = re.search(
+        r"^<!-- conclusions -->\n(.*?)^<!-- /conclusions -->$", text, re.M | re.S
+    )
+    return re.sub(r"<!--.*?-->", "", found[1]).strip() + "\n" if found else ""
+
+
+def _runs(results: Sequence[Summary]) -> str:
+    head = ("experiment", "steps", "hours", "device", "commit", "date")
+    lines = [
+        (
+            result.name,
+            str(result.last["steps"]),
+            f"{statistics.mean(row['seconds'] for row in result.rows) / 3600:.2g}",
+            result.device,
+            result.last["commit"] or "",
+            result.last["date"],
+        )
+        for result in results
+    ]
+    table = tables.markdown([head, *lines])
+    return _RUNS.format(table=_details(f"{len(lines)} experiments", table))
