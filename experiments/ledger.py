@@ -6,57 +6,49 @@
 
 Every result in the README, in the conclusions of ``docs/papers`` and in
 ``experiments/results`` is written by this program. In Markdown, a number follows
-``<!-- FIELD -->`` and ends with ``<!-- / -->``, where `experiments.page.Numbers` has the
-fields; a table stands between ``<!-- results:NAME -->`` and ``<!-- /results -->``.
+``<!-- FIELD -->`` and ends with ``<!-- / -->``, where `experiments.page.Numbers` has
+the fields; a table stands between ``<!-- results:NAME -->`` and ``<!-- /results -->``.
 ``--record`` first writes the rows of evaluated runs, with their validation metric by
 step and including those by length, to ``experiments/results``. ``--baselines`` adds the
 trivial baseline to records of these experiments that have none; their data are read
 from ``--data_dir`` or generated.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from absl import flags
 
-from experiments import (
-    beyond,
-    markers,
-    pages,
-    sections,
-    throughput,
-    trivial_baselines,
-)
+from experiments import trivial_baselines
 from experiments.dlr.figures import powers
-from experiments.etsmlp.figures import throughput as training_by_length
-from experiments.fru import parallel
+from experiments.etsmlp.figures import throughput
 from experiments.fru.figures import iterations, learning
 from experiments.longssm.figures import carried, lengths
-from experiments.own_data import pages as own_data
-from experiments.papers import PAPERS
-from experiments.records import (
-    RESULTS,
-    check_published,
-    curve_of,
-    record,
-    records,
-)
+from experiments.page import DOCS, Numbers, page
+from experiments.papers import HEADLINES, PAGES
+from experiments.records import RESULTS, check_published, curve_of, record, records
 from ssm_jax import plots
-from ssm_jax.cli import app
+from ssm_jax.cli import app, tables
 from ssm_jax.cli.report import row_of
-from ssm_jax.cli.summary import Row
+from ssm_jax.cli.summary import Row, number, shown, summaries
 from ssm_jax.training import WorkDir
 
 PICTURES = {
-    sections.PICTURE: lengths.draw,
-    throughput.PICTURE: training_by_length.draw,
-    beyond.POWERS_PICTURE: powers.draw,
-    parallel.PICTURE: iterations.draw,
-    beyond.CARRIED_PICTURE: carried.draw,
-    sections.LEARNING_PICTURE: learning.draw,
+    "longssm/lengths.png": lengths.draw,
+    "etsmlp/throughput.png": throughput.draw,
+    "dlr/powers.png": powers.draw,
+    "fru/iterations.png": iterations.draw,
+    "longssm/carried.png": carried.draw,
+    "fru/learning.png": learning.draw,
 }
 """Pictures that are drawn from records alone, and what draws them."""
-README = Path(__file__).parents[1] / "README.md"
+README = DOCS.parents[1] / "README.md"
+
+_NUMBER = re.compile(r"<!-- ([a-z]+ [^<>]+?) -->.*?<!-- / -->", re.DOTALL)
+_TABLE = re.compile(
+    r"^<!-- results:(\S+) -->\n.*?^<!-- /results -->$", re.MULTILINE | re.DOTALL
+)
 
 
 def texts(rows: Sequence[Row]) -> dict[Path, str]:
@@ -65,11 +57,89 @@ def texts(rows: Sequence[Row]) -> dict[Path, str]:
     Args:
       rows: The records.
     """
-    blocks = {"headlines": pages.headlines(rows)}
-    found = {README: markers.with_results(README.read_text(), blocks)}
-    found[RESULTS / "own_data.md"] = own_data.page(rows)
-    found[RESULTS / "beyond.md"] = beyond.page(rows)
-    return found | {RESULTS / f"{name}.md": pages.page(name, rows) for name in PAPERS}
+    prose = {
+        path: with_numbers(path.read_text(), Numbers(rows))
+        for path in (DOCS / f"{name}.md" for name in PAGES)
+        if path.exists()
+    }
+    readme = with_tables(README.read_text(), {"headlines": headlines(rows)})
+    pages = {
+        RESULTS / f"{name}.md": page(paper, rows, prose.get(DOCS / f"{name}.md", ""))
+        for name, paper in PAGES.items()
+    }
+    return {README: readme, **prose, **pages}
+
+
+def headlines(rows: Sequence[Row]) -> str:
+    """Returns the table of the README, with one line per entry of `HEADLINES`."""
+    results = {result.name: result for result in summaries(rows)}
+    lines = [
+        (
+            f"`{result.name}`",
+            result.metric,
+            shown(result),
+            number(result.baseline),
+            str(len(result.rows)),
+        )
+        for result in (results[name] for name in HEADLINES)
+    ]
+    head = ("experiment", "metric", "result", "trivial baseline", "seeds")
+    return tables.markdown([head, *lines])
+
+
+def with_numbers(text: str, numbers: Numbers) -> str:
+    """Returns prose with its numbers replaced by those of the records.
+
+    Args:
+      text: Markdown.
+      numbers: The numbers by field.
+
+    Raises:
+      ValueError: As for `Numbers`.
+    """
+    return _NUMBER.sub(
+        lambda found: f"<!-- {found[1]} -->{numbers[found[1]]}<!-- / -->", text
+    )
+
+
+def with_tables(text: str, contents: Mapping[str, str]) -> str:
+    r"""Returns a text with its tables of results replaced.
+
+    Args:
+      text: Markdown.
+      contents: The tables, by name.
+
+    Raises:
+      ValueError: A table has a name that is not in ``contents``, or a marker has no
+        counterpart.
+
+    Example:
+      >>> old = "<!-- results:a -->\nold\n<!-- /results -->\nafter"
+      >>> print(with_tables(old, {"a": "new"}))
+      <!-- results:a -->
+      <BLANKLINE>
+      new
+      <!-- /results -->
+      after
+    """
+    names = _TABLE.findall(text)
+    n_markers = len(re.findall(r"^<!-- /?results", text, re.MULTILINE))
+    if unknown := [name for name in names if name not in contents]:
+        raise ValueError(
+            f"every table of results must be one of {', '.join(contents)}, got "
+            f"{unknown[0]}; correct the marker."
+        )
+    if n_markers != 2 * len(names):
+        raise ValueError(
+            f"every table of results must begin and end with a marker, got {n_markers} "
+            "markers; `<!-- results:NAME -->` ends with `<!-- /results -->`."
+        )
+
+    def replaced(found: re.Match[str]) -> str:
+        table = contents[found[1]].rstrip()
+        return f"<!-- results:{found[1]} -->\n\n{table}\n<!-- /results -->"
+
+    return _TABLE.sub(replaced, text)
 
 
 def define_flags() -> None:

@@ -99,6 +99,7 @@ class Table:
         ``experiments/`` and ``.py``.
       reduced: Regular expressions of experiments of other sizes with the same question.
       references: Regular expressions of those of them that others are compared with.
+      note: What a reader of the results must know; shown below them.
     """
 
     name: str
@@ -106,6 +107,7 @@ class Table:
     cells: tuple[str, ...] = ()
     reduced: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def title(self) -> str:
@@ -131,6 +133,8 @@ class Table:
             parts.append(_not_run(missing))
         if reduced:
             parts += [_REDUCED + self._reductions(reduced), _results(reduced, results)]
+        if self.note and (published or reduced):
+            parts.append(textwrap.fill(self.note, 88) + "\n")
         if compared := self.compared([*published, *reduced]):
             parts.append(_comparisons(compared))
         return "\n".join(parts)
@@ -280,7 +284,7 @@ class Grid:
       title: The title of the section.
       text: What it shows.
       experiment: Name of an experiment, with ``{row}`` and ``{column}``.
-      rows: What names contain, by label.
+      rows: What a name contains, by label.
       columns: The same.
       one_minus: Whether 1 less the result is shown, as the part of a variance.
       pictures: Paths of pictures below ``experiments/results``, by their text.
@@ -289,8 +293,8 @@ class Grid:
     title: str
     text: str
     experiment: str
-    rows: Mapping[str, str]
-    columns: Mapping[str, str]
+    rows: Mapping[str, Any]
+    columns: Mapping[str, Any]
     one_minus: bool = False
     pictures: Mapping[str, str] | None = None
 
@@ -316,6 +320,26 @@ class Grid:
 
 def _pictures(pictures: Mapping[str, str]) -> Iterator[str]:
     return (f"![{text}]({path})\n" for text, path in pictures.items())
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures that are drawn from records or runs.
+
+    Attributes:
+      title: The title of the section.
+      text: What they show, and what draws them.
+      pictures: As of `Grid`.
+    """
+
+    title: str
+    text: str
+    pictures: Mapping[str, str]
+
+    def markdown(self, rows: Sequence[Row]) -> str:
+        """Returns the pictures; no record is read."""
+        del rows
+        return "\n".join([self.text, *_pictures(self.pictures)])
 
 
 @dataclass(frozen=True)
@@ -381,7 +405,7 @@ class Lengths:
         for name, runs in of_name.items():
             zero = of_name.get(name.replace("=carry", "=zero"), runs)
             if zero is not runs and _pairs(runs, zero):
-                longest, trained = gain_by_states(runs, zero), cost_of_states(runs, zero)
+                longest, trained = gain(runs, zero), cost(runs, zero)
                 gains.append((name, *_difference(longest), *_difference(trained)[:2]))
         parts = [
             _LENGTHS,
@@ -429,7 +453,7 @@ def change_by_length(runs: Sequence[Row]) -> Difference:
     return paired_difference([_less(at[longest], at[trained]) for at in measured])
 
 
-def gain_by_states(carried: Sequence[Row], zero: Sequence[Row]) -> Difference:
+def gain(carried: Sequence[Row], zero: Sequence[Row]) -> Difference:
     """The loss from zero states at the longest windows less that of carried states."""
     values = []
     for row, other in _pairs(carried, zero):
@@ -439,7 +463,7 @@ def gain_by_states(carried: Sequence[Row], zero: Sequence[Row]) -> Difference:
     return paired_difference(values)
 
 
-def cost_of_states(carried: Sequence[Row], zero: Sequence[Row]) -> Difference:
+def cost(carried: Sequence[Row], zero: Sequence[Row]) -> Difference:
     """The loss after training with carried states less that after zero states.
 
     Both are of windows of the trained length, from zero states.
@@ -456,7 +480,8 @@ def cost_of_states(carried: Sequence[Row], zero: Sequence[Row]) -> Difference:
 def extensions(runs: Sequence[Row]) -> list[str]:
     """How each seed extends, with windows from zero states: strong, weak or none."""
     # A split of one document has no interval that could classify it.
-    return [max(_losses(row, "zero").items())[1]["extends"] or "unknown" for row in runs]
+    longest = (max(_losses(row, "zero").items())[1] for row in runs)
+    return [line["extends"] or "unknown" for line in longest]
 
 
 def _measured_by_length(rows: Sequence[Row]) -> Iterator[list[Row]]:
@@ -621,8 +646,8 @@ class Numbers:
         word, *names = field.split()
         if missing := [name for name in names if name not in self._results]:
             raise ValueError(
-                f"every experiment that prose names must have a record, got {missing[0]}"
-                " without one; train and record it, or correct the name."
+                "every experiment that prose names must have a record, got "
+                f"{missing[0]} without one; train and record it, or correct the name."
             )
         results = [self._results[name] for name in names]
         rows = [result.rows for result in results]
@@ -643,9 +668,9 @@ class Numbers:
             case "extends":
                 return ", ".join(extensions(rows[0]))
             case "gain":
-                return _signed(gain_by_states(*rows), "")
+                return _signed(gain(*rows), "")
             case "cost":
-                return _signed(cost_of_states(*rows), "")
+                return _signed(cost(*rows), "")
         raise ValueError(
             f"a field of prose must begin with `mean`, `seeds`, `less`, `errors`, "
             f"`missed`, `change`, `extends`, `gain` or `cost`, got {word!r}."
@@ -665,13 +690,13 @@ _HEAD = """\
 _ABOUT = """\
 `ours` is the mean over seeds, followed by the sample standard deviation over seeds
 after ±; `theirs` is the result of the paper for the same model and training
-([what differs](../../docs/papers/{name}.md)); `baseline` is the majority class, the
+(`docs/papers` has what differs); `baseline` is the majority class, the
 mean or the unigram model on the same split; `error` is a standard error: for accuracies
 the larger one of that over examples and that over seeds, for other metrics that over
-seeds; that of one seed does not contain how much seeds differ. Results differ at {errors:g}
-standard errors. Stale results were measured before a correction that is named in the
-notes. The last section has the commands, and of each run steps, hours, device, commit
-and date."""
+seeds; that of one seed does not contain how much seeds differ. Results differ at
+{errors:g} standard errors. Stale results were measured before a correction that is
+named in the notes. The last section has the commands, and of each run steps, hours,
+device, commit and date."""
 _RUNS = """\
 ## Runs
 
@@ -680,42 +705,41 @@ new directory and `DATA` that of the data sets of `docs/papers/data.md`, or of t
 `--config.training.seed=1` selects another seed. `hours` are those of training one seed,
 beside other processes on the machine; `commit` is the code that trained the last seed.
 
-    ssm-jax train --config=experiments/PAPER/TASK.py:VARIANT --workdir=RUN --data_dir=DATA
+    ssm-jax train --config=experiments/PAPER/TASK.py:VARIANT --workdir=RUN \\
+        --data_dir=DATA
     ssm-jax evaluate --workdir=RUN
     python -m experiments.ledger --record=RUN
 
 {table}"""
 
 
-def page(name: str, paper: Paper, rows: Sequence[Row]) -> str:
+def page(paper: Paper, rows: Sequence[Row], prose: str) -> str:
     """Returns a page of results.
 
     Args:
-      name: Name of the page, of which ``docs/papers`` has the prose.
       paper: What it shows.
       rows: All records.
+      prose: The page of ``docs/papers``, which has the conclusions.
 
     Returns:
       Markdown: the conclusions, each part that has records, and a list of the runs.
     """
-    folder = "" if not paper.url else f"{name}/"
-    of_paper = [row for row in rows if row["experiment"].startswith(folder)]
-    shows = [(part, part.markdown(of_paper)) for part in paper.parts]
-    sections = [f"## {part.title}\n\n{text}" for part, text in shows if text]
-    about = _ABOUT.format(name=name, errors=ERRORS)
+    shows = [(part.title, part.markdown(rows)) for part in paper.parts]
+    sections = [f"## {title}\n\n{text}" for title, text in shows if text]
+    about = " ".join(_ABOUT.format(errors=ERRORS).split())
     if paper.url:
         about = f"[The paper]({paper.url}). {about}"
     head = _HEAD.format(
         title=paper.title,
-        conclusions=conclusions((DOCS / f"{name}.md").read_text()),
-        about=textwrap.fill(" ".join(about.split()), 88, break_on_hyphens=False),
+        conclusions=conclusions(prose),
+        about=textwrap.fill(about, 88, break_on_hyphens=False),
     )
     listed = [
         result
-        for result in summaries(of_paper)
-        if any(f"| {result.name} " in text for _, text in shows)
+        for result in summaries(rows)
+        if any(re.search(rf"\| {re.escape(result.name)} ", text) for _, text in shows)
     ]
-    return "\n".join([head, *sections, _runs(listed)])
+    return "\n".join([head, *sections, *([_runs(listed)] if listed else [])])
 
 
 def conclusions(text: str) -> str:

@@ -1,13 +1,15 @@
-"""The papers, with all of their tables and figures.
+"""The pages of results, with all tables and figures of the papers.
 
 An experiment with published results has a dict ``PAPER`` from variants to results; each
-of these variants is a cell of a table, which `tests/experiments/test_ledger.py` checks.
+of these variants is a cell of a table, which `tests/experiments/test_page.py` checks.
 """
 
+from experiments import beyond
 from experiments.dlr import tables as dlr
 from experiments.etsmlp import tables as etsmlp
 from experiments.fru import tables as fru
 from experiments.longssm import tables as longssm
+from experiments.own_data import tables as own_data
 
 PAPERS = {
     "dlr": dlr.PAPER,
@@ -16,6 +18,9 @@ PAPERS = {
     "longssm": longssm.PAPER,
 }
 """The papers, by the name of their directory."""
+
+PAGES = {**PAPERS, "own_data": own_data.PAPER, "beyond": beyond.PAPER}
+"""The pages of ``experiments/results``, by name."""
 
 HEADLINES = (
     "dlr/atomic:task=shift,size=small",

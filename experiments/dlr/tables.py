@@ -1,7 +1,6 @@
 """Tables and figures of the paper on DLR."""
 
-from experiments.coverage import Paper, Table, cells
-from experiments.dlr import answers
+from experiments.page import Benchmark, Grid, Paper, Table, cells
 
 _ATOMIC = (
     "shift", "cumsum", "cummax", "select_fixed", "solve_fixed", "reverse", "solve",
@@ -11,7 +10,6 @@ _OF_TABLE_6 = tuple(
     task for task in _ATOMIC if task not in ("cumsum", "cummax", "mips")
 )
 _TWO_OF_512 = {"n_layers": ("2",), "length": ("512",)}
-_GPU = "needs a GPU"
 _SMALL_ATOMIC = (
     r"dlr/atomic:task=\w+(,model=(dss|attention))?(,n_layers=\d)?,size=small"
 )
@@ -24,7 +22,6 @@ PAPER = Paper(
         Table(
             "Table 1",
             "atomic tasks",
-            "which tasks do one and several layers of DLR, DSS and attention learn?",
             cells("dlr/atomic", task=_ATOMIC)
             + cells("dlr/atomic", task=_ATOMIC, model=("dss", "attention"))
             + cells("dlr/atomic", task=_ATOMIC, n_layers=("6",))
@@ -32,27 +29,20 @@ PAPER = Paper(
             + cells("dlr/atomic", task=_ATOMIC, model=("attention",), **_TWO_OF_512),
             reduced=(_SMALL_ATOMIC,),
             references=(r"dlr/atomic:task=\w+,size=small",),
-            reason=_GPU,
-            answer=answers.TABLE_1,
         ),
         Table(
             "Table 2",
             "Shift at 16,384 to 1,048,576 steps",
-            "up to which length does one layer learn to shift?",
             cells(
                 "dlr/long_shift",
                 model=("", "dlr_prod", "dss", "sgconv"),
                 length=("", "65536", "262144", "1048576"),
             ),
             reduced=(r"dlr/long_shift:.*size=small",),
-            programs=("python -m benchmarks --suite=long_shift",),
-            reason=_GPU,
-            answer=answers.TABLE_2,
         ),
         Table(
             "Table 3",
             "higher-order tasks",
-            "values of subtrees and masks of curves: DLR, DSS or local attention?",
             cells("dlr/listops_subtrees", model=("", "dss", "local_attention"))
             + ("dlr/pathfinder_segmentation:model=local_attention",)
             + cells(
@@ -68,24 +58,19 @@ PAPER = Paper(
                 r"dlr/listops_subtrees:size=small",
                 r"dlr/pathfinder_segmentation:pixels=64,size=small",
             ),
-            reason=_GPU,
-            answer=answers.TABLE_3,
         ),
         Table(
             "Table 4",
             "Long Range Arena and Speech Commands",
-            "one label per sequence: is DLR as good as S4?",
             cells(
                 "dlr/arena",
                 task=("listops", "text", "retrieval", "pathfinder", "pathx"),
             )
             + ("dlr/speech",),
-            reason=f"{_GPU}; Retrieval and Speech Commands: data not available to us",
         ),
         Table(
             "Table 5",
             "language models of books (PG-19)",
-            "is a linear DLR with experts as good as attention?",
             cells(
                 "dlr/pg19",
                 model=("transformer",),
@@ -94,19 +79,14 @@ PAPER = Paper(
             )
             + cells("dlr/pg19", experts=("", "64"), norm=("", "post")),
             reduced=(r"dlr/pg19:(model=\w+,)?size=small",),
-            reason=f"{_GPU}; PG-19 not available to us; the paper names neither the "
-            "unit of its numbers nor the tokenizer; with experts a prediction depends "
-            "on later tokens",
             note="Tokens of `size=small` are bytes of other books than those of PG-19, "
             "and its experts choose among the tokens of a batch, later ones included: "
             "the perplexity per byte is not that of a causal model, and is comparable "
             "with no other one.",
-            answer=answers.TABLE_5,
         ),
         Table(
             "Table 6",
             "attention with feed-forward layers",
-            "does attention with as many parameters as a DLR learn more tasks?",
             cells("dlr/atomic", task=_OF_TABLE_6, model=("attention_feedforward",))
             + cells(
                 "dlr/atomic",
@@ -115,46 +95,84 @@ PAPER = Paper(
                 **_TWO_OF_512,
             ),
             reduced=(r"dlr/atomic:.*model=attention_feedforward.*size=small",),
-            reason=_GPU,
-            answer=answers.TABLE_6,
         ),
         Table(
-            "Table 7",
-            "hyperparameters",
-            "hyperparameters of tables 1 to 5",
-            reason="the settings of the experiments above; no results",
+            "Further settings",
+            "other sizes, and bfloat16 beside float32",
+            reduced=(r"dlr/digits", r"dlr/atomic:.*size=(demo|narrow).*"),
+            references=(r"dlr/atomic:task=\w+,size=narrow",),
         ),
-        Table(
-            "Figure 1",
-            "an image of Pathfinder-Segmentation",
-            "what is the task?",
-            programs=("python -m experiments.dlr.figures.segmentation --data=RUN",),
-            reason="an example of the task; no results",
+        Grid(
+            "Atomic tasks by model",
+            """\
+R2 of models of the reduced size (`dlr/atomic:task=...,size=small`), on all tasks, of
+`length=128`, where those of the paper have 512 or 4,096; sequences of Reverse and Sort
+have 256 steps, those of Select and SelectFixed 144. Of 256 test sequences of each task
+the picture has that of the highest loss, and the prediction of one layer of DLR by
+step; R2 is that of the seed drawn, and dots are the values to be selected. Drawn by
+`python -m experiments.dlr.figures.atomic`.
+""",
+            "dlr/atomic:task={row}{column},size=small",
+            rows={task: task for task in _ATOMIC},
+            columns={
+                "DLR": "",
+                "DLR, 6 layers": ",n_layers=6",
+                "DSS": ",model=dss",
+                "attention, 2 layers": ",model=attention,n_layers=2",
+            },
+            pictures={"Input, target and prediction of eleven tasks": "dlr/atomic.png"},
         ),
-        Table(
-            "Figure 2",
-            "errors on ListOps-SubTrees by height",
-            "up to which height are subtrees evaluated?",
-            cells("dlr/listops_subtrees"),
-            reduced=(r"dlr/listops_subtrees:(model=\w+,)?size=small",),
-            programs=("python -m experiments.dlr.figures.error_by_height --data=RUN",),
-            reason=_GPU,
+        Grid(
+            "Higher-order tasks by model",
+            """\
+The runs of `size=small` above, by the height and the operator of each subtree (the part
+of the values that is wrong; `RotaryAttention` is the local attention), and the masks
+that they predict for the first test images. Drawn by
+`python -m experiments.dlr.figures.error_by_height` and `segmentation`.
+""",
+            "dlr/{row}{column}size=small",
+            rows={
+                "ListOps-SubTrees": "listops_subtrees:",
+                "Pathfinder-Segmentation": "pathfinder_segmentation:pixels=64,",
+            },
+            columns={
+                "DLR": "",
+                "DSS": "model=dss,",
+                "local attention": "model=local_attention,",
+            },
+            pictures={
+                "Errors on ListOps-SubTrees by height and operator": (
+                    "dlr/error_by_height.png"
+                ),
+                "Images, target and masks predicted by DLR and DSS": (
+                    "dlr/segmentation.png"
+                ),
+                "Images, target and masks predicted by local attention": (
+                    "dlr/segmentation_local_attention.png"
+                ),
+            },
         ),
-        Table(
-            "Figure 3",
-            "predicted masks",
-            "what do the masks of table 3 look like?",
-            cells("dlr/pathfinder_segmentation", pixels=("256", "512")),
-            reduced=(r"dlr/pathfinder_segmentation:.*size=small",),
-            programs=("python -m experiments.dlr.figures.segmentation --data=RUN",),
-            reason=_GPU,
-        ),
-        Table(
-            "Figure 4",
-            "code of the layer",
-            "how short is an implementation?",
-            reason="a listing; no results",
+        Benchmark(
+            "Kernels of a single tap by DLR-prod",
+            """\
+With coarse and fine phases (`phases=coarse_fine`) and weights in closed form, the
+kernel of DLR-prod is a shift by 7/8 of the length. `distance` is the sum of the squared
+differences from a tap of 1 in float32; `kernel` is one kernel, `step` a training step
+on Shift with 32 channels and a batch of 4; memory is that of temporary arrays and
+results. Measured by `python -m benchmarks --suite=long_shift` on {machine}; other
+processes on the machine add to the seconds.
+""",
+            "long_shift.json",
+            {
+                "steps": lambda row: f"{row['length']:,}",
+                "states": lambda row: f"{row['states']:,}",
+                "distance": lambda row: f"{row['left']:.1e}",
+                "kernel, s": lambda row: f"{row['kernel_s']:.3f}",
+                "kernel, MB": lambda row: f"{row['kernel_bytes'] / 1e6:,.1f}",
+                "step, s": lambda row: f"{row['step_s']:.1f}",
+                "step, MB": lambda row: f"{row['step_bytes'] / 1e6:,.0f}",
+            },
         ),
     ),
 )
-"""All tables and figures of the paper."""
+"""What the paper has results of, and what is shown beside them."""

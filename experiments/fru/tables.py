@@ -1,12 +1,8 @@
 """Tables and figures of the paper on the FRU."""
 
-from experiments.coverage import Paper, Table, cells
-from experiments.fru import answers
+from experiments.page import Grid, Paper, Pictures, Table, cells
 
 _UNITS = ("fru", "sru", "lstm", "rnn")
-_GPU = "needs a GPU"
-_CURVES = "the paper prints curves"
-_FIGURES = "python -m experiments.fru.figures"
 _SPLIT = (
     "The test images are those of the published split; the authors test on a fifth of "
     "all images, pooled."
@@ -21,7 +17,6 @@ PAPER = Paper(
         Table(
             "Table 1",
             "MNIST pixel by pixel",
-            "784 steps: does the FRU learn more than SRU, LSTM and RNN?",
             cells(
                 "fru/pixel_mnist",
                 inputs=("pixels",),
@@ -29,37 +24,29 @@ PAPER = Paper(
             ),
             reduced=(r"fru/pixel_mnist:inputs=pixels,model=\w+,size=\w+",),
             references=(r"fru/pixel_mnist:inputs=pixels,model=fru(,size=\w+)?",),
-            reason=_GPU,
             note=_SPLIT,
-            answer=answers.TABLE_1,
         ),
         Table(
             "Table 2",
             "permuted MNIST",
-            "the same with the pixels in a random order",
             cells("fru/pixel_mnist", inputs=("permuted",), model=_UNITS),
             reduced=(r"fru/pixel_mnist:inputs=permuted,model=\w+,size=\w+",),
             references=(r"fru/pixel_mnist:inputs=permuted,model=fru(,size=\w+)?",),
-            reason=_GPU,
             note=_SPLIT,
-            answer=answers.TABLE_2,
         ),
         Table(
             "Table 3",
             "IMDB",
-            "film reviews: are one or five frequencies enough?",
             ("fru/imdb:model=fru", "fru/imdb:model=fru,n_frequencies=1")
             + cells("fru/imdb", model=_UNITS[1:]),
             reduced=(r"fru/imdb:model=\w+(,n_frequencies=1)?,size=small",),
             references=(r"fru/imdb:model=fru", r"fru/imdb:model=fru,size=small"),
             note="The last word of a review is its last step here; the units of the "
             "authors also process the padding after it.",
-            answer=answers.TABLE_3,
         ),
         Table(
             "Figures 3 and 4",
             "mixtures of curves (the paper prints no numbers)",
-            "is the error of the FRU orders of magnitude smaller?",
             cells(
                 "fru/mixture",
                 curves=("sines", "poly5", "poly10", "poly15"),
@@ -67,90 +54,59 @@ PAPER = Paper(
             ),
             reduced=(r"fru/mixture:.*size=small",),
             references=_MIXTURE,
-            reason=_CURVES,
-            answer=answers.FIGURES_3_AND_4,
         ),
         Table(
             "Figures 10 and 11",
             "MNIST row by row (the paper prints no numbers)",
-            "28 steps: which numbers and ranges of frequencies learn most, and do they "
-            "learn more than other units?",
             reduced=(
                 r"fru/frequencies:inputs=rows,.*",
                 r"fru/pixel_mnist:inputs=rows,.*",
             ),
             references=(r"fru/frequencies:inputs=rows,n_frequencies=20",),
-            reason=f"{_CURVES}, and the ranges that it varies in their legends only",
             note="The images and units are those of the paper, which trains for 50 "
             "epochs, here 48.9; the ranges of frequencies, 0.25 to 25 or, beside other "
             "units, to 28, and the learning rates are ours.",
-            answer=answers.FIGURES_10_AND_11,
         ),
         Table(
             "Figure 12",
             "frequencies on MNIST pixel by pixel (the paper prints no numbers)",
-            "784 steps: are frequencies up to 25 enough?",
             (
                 "fru/frequencies:inputs=pixels,n_frequencies=20",
                 "fru/frequencies:inputs=pixels,n_frequencies=20,frequency_max=784",
             ),
             reduced=(r"fru/frequencies:inputs=pixels,.*size=small",),
             references=(r"fru/frequencies:.*frequency_max=196,size=small",),
-            reason=f"{_GPU}; {_CURVES}",
-            answer=answers.FIGURE_12,
         ),
-        Table(
-            "Figure 1",
-            "the unit",
-            "how is the unit built?",
-            reason="a diagram; no results",
+        Pictures(
+            "Figures 6 to 8: accuracy by epoch",
+            """\
+The curves of the units that were run: the part of the validation split that is
+misclassified; one seed. Drawn by `python -m experiments.fru.figures.learning`.
+""",
+            {"Validation error by step of each unit": "fru/learning.png"},
         ),
-        Table(
-            "Figure 2",
-            "temperatures of Beijing",
-            "how well do few waves fit a series?",
-            programs=(f"{_FIGURES}.temperatures --data=DATA",),
-            picture="fru/temperatures.png",
-            reason=_CURVES,
-            answer=answers.FIGURE_2,
+        Grid(
+            "Mixtures of curves: the part of the variance that each unit misses",
+            "1 - R2 of each unit on each mixture of curves.\n",
+            "fru/mixture:curves={row[0]},{column}{row[1]}",
+            rows={
+                f"{curves}{' small' * bool(size)}": (curves, size)
+                for size in ("", ",size=small")
+                for curves in ("sines", "poly5", "poly10", "poly15")
+            },
+            columns={unit.upper(): f"model={unit}" for unit in reversed(_UNITS)},
+            one_minus=True,
         ),
-        Table(
-            "Figure 5",
-            "gradients by the initial state",
-            "are the gradients of the FRU constant over time?",
-            programs=(
-                "python -m launch.train --config=experiments/fru/mixture.py:"
-                "curves=poly5,model=fru --workdir=RUN",
-                "python -m launch.report --workdirs=RUN",
-            ),
-            reason=f"{_CURVES}; records have no gradients, which training on mixtures "
-            "measures and the second command draws",
+        Pictures(
+            "Figure 2: temperatures of Beijing",
+            "Drawn by `python -m experiments.fru.figures.temperatures --data=DATA`.\n",
+            {"temperatures of Beijing": "fru/temperatures.png"},
         ),
-        Table(
-            "Figures 6 and 7",
-            "accuracy of tables 1 and 2 by epoch",
-            "does the FRU learn faster?",
-            cells("fru/pixel_mnist", inputs=("pixels", "permuted"), model=_UNITS),
-            reduced=(r"fru/pixel_mnist:inputs=(pixels|permuted),model=\w+,size=\w+",),
-            reason=f"{_GPU}; {_CURVES}",
-        ),
-        Table(
-            "Figure 8",
-            "accuracy of table 3 by epoch",
-            "does the FRU learn faster?",
-            cells("fru/imdb", model=_UNITS),
-            reduced=(r"fru/imdb:model=\w+(,n_frequencies=1)?,size=small",),
-            reason=_CURVES,
-        ),
-        Table(
-            "Figure 9",
-            "a polynomial that decays do not approximate",
-            "how many decays and waves approximate it?",
-            programs=(f"{_FIGURES}.expressive",),
-            picture="fru/expressive.png",
-            answer=answers.FIGURE_9,
-            reason=_CURVES,
+        Pictures(
+            "Figure 9: a polynomial that decays do not approximate",
+            "Drawn by `python -m experiments.fru.figures.expressive`.\n",
+            {"a polynomial that decays do not approximate": "fru/expressive.png"},
         ),
     ),
 )
-"""All tables and figures of the paper."""
+"""What the paper has results of, and what is shown beside them."""

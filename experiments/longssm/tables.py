@@ -1,11 +1,8 @@
 """Tables and figures of the paper LongSSM."""
 
-from experiments.coverage import Paper, Table, cells
-from experiments.longssm import answers
+from experiments.page import Curves, Lengths, Paper, Pictures, Table, cells
 
 _STATES = ("carry", "zero")
-_MISSING = "needs a GPU; the training text WikiText-103 is not available to us"
-_FIGURES = "python -m experiments.longssm.figures"
 _CONTEXT = (
     "The perplexity is measured as in validation during training: on windows of the "
     "trained length, from carried or from zero states, so that the two differ in what "
@@ -45,118 +42,80 @@ PAPER = Paper(
         Table(
             "Figure 8",
             "S5 trained on 16 tokens (no numbers printed)",
-            "do carried states extend it to 32,768 tokens?",
             _cells(("s5",), ("16", "32")),
             reduced=(_small("s5"),),
             references=(_small("s5", r"\d+", "zero"),),
-            reason=_MISSING,
             note=_CONTEXT,
-            answer=answers.FIGURE_8,
         ),
         Table(
             "Figure 4",
             "Mamba trained on 32 tokens (no numbers printed)",
-            "do carried states extend it beyond 1,024 tokens?",
             _cells(("mamba",), ("16", "32")),
             reduced=(_small("mamba"),),
             references=(_small("mamba", r"\d+", "zero"),),
-            reason=_MISSING,
             note=_CONTEXT,
-            answer=answers.FIGURE_4,
         ),
         Table(
             "Figure 10",
             "GRU by length of training (no numbers printed)",
-            "do carried states help a GRU?",
             _cells(("gru",), ("16", "32", "64", "128")),
             reduced=(_small("gru"),),
             references=(_small("gru", r"\d+", "zero"),),
-            reason=_MISSING,
             note=_CONTEXT,
-            answer=answers.FIGURE_10,
         ),
         Table(
             "Figure 5",
             "S5 and Mamba by length of training (no numbers printed)",
-            "with carried states, is a longer window better?",
             _cells(("s5", "mamba"), _LENGTHS, ("carry",)),
-            reduced=(_small("(s5|mamba)", r"\d+", "carry"),),
-            reason=_MISSING,
-            answer=answers.FIGURE_5,
         ),
         Table(
             "Figure 6",
             "Mamba with 180M parameters (no numbers printed)",
-            "are carried states at 16 tokens better than zero states at 32?",
             _cells(("mamba",), _LENGTHS, size=("d1024",)),
-            reduced=(_small("mamba"),),
-            reason=_MISSING,
-            answer=answers.FIGURE_6,
         ),
         Table(
             "Figure 7",
             "instability of S5 with 140M parameters (no numbers printed)",
-            "is training with carried states unstable?",
             _cells(("s5", "s5_bounded"), ("16",), ("carry",), ("d768",))
             + _cells(("s5",), ("16",), ("zero",), ("d768",)),
             reduced=(
                 _by_learning_rate("s5(_bounded)?", r"\w+", "(,state_penalty=.+)?"),
             ),
             references=(_by_learning_rate("s5", "zero"),),
-            reason=_MISSING,
             note=_CONTEXT,
-            answer=answers.FIGURE_7,
         ),
         Table(
             "Figure 9",
             "S5 from zero states by size (no numbers printed)",
-            "do larger models need longer windows to extend?",
             _cells(("s5",), _LENGTHS[2:7], ("zero",), ("d192", "", "d768", "d1024")),
-            reduced=(_small("s5", r"\d+", "zero"),),
-            reason=_MISSING,
-            answer=answers.FIGURE_9,
         ),
         Table(
-            "Table 1",
-            "asymptotic costs of a step",
-            "how do costs grow with the context?",
-            programs=("python -m benchmarks --suite=decoding",),
-            reason="orders of growth; no results",
+            "Further settings",
+            "bfloat16 beside float32",
+            reduced=(_pattern("dlr", "128", "zero", "size=tiny(,dtype=bfloat16)?"),),
+            references=(_pattern("dlr", "128", "zero", "size=tiny"),),
         ),
-        Table(
-            "Table 2",
-            "recurrent weights and states of S5, Mamba and linear attention",
-            "how do the models differ?",
-            reason="definitions; no results",
+        Pictures(
+            "Section 3.1: length extension is extrapolation",
+            "Drawn by `python -m experiments.longssm.figures.extrapolation`.\n",
+            {"length extension is extrapolation": "longssm/extrapolation.png"},
         ),
-        Table(
-            "Figure 1",
-            "three types of length extension",
-            "what is length extension?",
-            reason="a diagram; no results",
+        Curves(
+            "Stability by learning rate",
+            """\
+The runs of figure 7. The perplexity above is that of the step of the highest accuracy
+in validation, which may hide that training is unstable; here it is that of the
+validation split, which is measured four times in training, of each seed: at the last
+step, and the worst after the first measurement. `rises` is the number of seeds whose
+perplexity is higher in one of the measurements than in the one before.
+""",
+            r".*learning_rate=.*",
         ),
-        Table(
-            "Figure 2",
-            "published Mamba models beyond their length of training",
-            "up to which length do they extend?",
-            programs=(f"{_FIGURES}.pretrained --data=DATA",),
-            reason="the published weights are not available to us",
-        ),
-        Table(
-            "Figure 3",
-            "zero states and carried states",
-            "how do the two differ?",
-            reason="a diagram; no results",
-        ),
-        Table(
-            "Section 3.1",
-            "length extension is extrapolation",
-            "how wrong is a fitted memory beyond the window?",
-            programs=(f"{_FIGURES}.extrapolation",),
-            picture="longssm/extrapolation.png",
-            answer=answers.SECTION_3_1,
-            reason="a proof; no results",
+        Lengths(
+            "Do carried states extend it?",
+            _small(r"\w+"),
+            "longssm/lengths.png",
         ),
     ),
 )
-"""All tables and figures of the paper."""
+"""What the paper has results of, and what is shown beside them."""
