@@ -51,7 +51,7 @@ not decay and weights in closed form. No model is trained. Measured by
             "CES as a causal language model",
             reduced=(_TINY.format(model="(dlr|ets|fru|gru)"),),
             references=(_TINY.format(model="ets"),),
-            note="Models trained on windows of 16 bytes of novels, with the same width, "
+            note="Models trained on windows of 16 bytes of novels, of the same width, "
             "depth, feed-forward layers, text and steps. The number of parameters is "
             "not the same.",
         ),

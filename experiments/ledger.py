@@ -25,9 +25,16 @@ from experiments.dlr.figures import powers
 from experiments.etsmlp.figures import throughput
 from experiments.fru.figures import iterations, learning
 from experiments.longssm.figures import carried, lengths
-from experiments.page import DOCS, Numbers, page
+from experiments.page import Numbers, page
 from experiments.papers import HEADLINES, PAGES
-from experiments.records import RESULTS, check_published, curve_of, record, records
+from experiments.records import (
+    EXPERIMENTS,
+    RESULTS,
+    check_published,
+    curve_of,
+    record,
+    records,
+)
 from ssm_jax import plots
 from ssm_jax.cli import app, tables
 from ssm_jax.cli.report import row_of
@@ -43,7 +50,11 @@ PICTURES = {
     "fru/learning.png": learning.draw,
 }
 """Pictures that are drawn from records alone, and what draws them."""
-README = DOCS.parents[1] / "README.md"
+README = EXPERIMENTS.parent / "README.md"
+_DOCS = EXPERIMENTS.parent / "docs"
+PROSE = {name: _DOCS / "papers" / f"{name}.md" for name in PAGES}
+PROSE["own_data"] = _DOCS / "own_data.md"
+"""What has the conclusions of each page."""
 
 _NUMBER = re.compile(r"<!-- ([a-z]+ [^<>]+?) -->.*?<!-- / -->", re.DOTALL)
 _TABLE = re.compile(
@@ -58,16 +69,15 @@ def texts(rows: Sequence[Row]) -> dict[Path, str]:
       rows: The records.
     """
     prose = {
-        path: with_numbers(path.read_text(), Numbers(rows))
-        for path in (DOCS / f"{name}.md" for name in PAGES)
-        if path.exists()
+        name: with_numbers(path.read_text(), Numbers(rows))
+        for name, path in PROSE.items()
     }
     readme = with_tables(README.read_text(), {"headlines": headlines(rows)})
     pages = {
-        RESULTS / f"{name}.md": page(paper, rows, prose.get(DOCS / f"{name}.md", ""))
+        RESULTS / f"{name}.md": page(paper, rows, prose[name])
         for name, paper in PAGES.items()
     }
-    return {README: readme, **prose, **pages}
+    return {README: readme, **pages} | {PROSE[name]: prose[name] for name in PROSE}
 
 
 def headlines(rows: Sequence[Row]) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from experiments.records import BENCHMARKS, EXPERIMENTS, config_named, machine
+from experiments.records import BENCHMARKS, config_named, machine
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import (
     ERRORS,
@@ -33,7 +33,6 @@ from ssm_jax.cli.summary import (
 )
 from ssm_jax.config import differences
 
-DOCS = EXPERIMENTS.parent / "docs" / "papers"
 _VERDICTS = {"unknown": "no standard error"}
 
 
@@ -685,6 +684,8 @@ _HEAD = """\
 # {title}
 
 {conclusions}
+<!-- results -->
+
 {about}
 """
 _ABOUT = """\
