@@ -412,7 +412,7 @@ class Lengths:
             _GAINS,
             tables.markdown([(*_CHANGE, "at trained length", "error"), *gains]),
             _PERPLEXITIES,
-            tables.by_length(rows),
+            tables.by_length(rows, most=3),
             f"![Perplexity by length: columns are models, rows evaluations]"
             f"({self.picture})\n",
         ]

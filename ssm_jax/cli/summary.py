@@ -64,7 +64,9 @@ def paired_difference(by_seed: Sequence[Sequence[float]]) -> Difference:
         for values in (of_seeds, of_documents)
         if len(values) > 1
     ]
-    return Difference(statistics.mean(of_seeds), max(errors, default=None), len(by_seed))
+    return Difference(
+        statistics.mean(of_seeds), max(errors, default=None), len(by_seed)
+    )
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import itertools
 import re
 import statistics
+import textwrap
 from collections.abc import Sequence
 
 from ssm_jax.cli.summary import (
@@ -45,11 +46,13 @@ def results(rows: Sequence[Row], *, paper: bool = True) -> str:
     return "\n".join([markdown(cells), *footnotes.listed()])
 
 
-def by_length(rows: Sequence[Row]) -> str:
+def by_length(rows: Sequence[Row], *, most: int | None = None) -> str:
     """Returns Markdown tables of perplexity by length, one per kind of evaluation.
 
     Args:
       rows: Rows of runs; their ``lengths`` are the rows of ``length_extension.jsonl``.
+      most: Number of lengths that a table shows: the shortest and the longest one, and
+        those between in even steps. None: all.
 
     Returns:
       The tables, each with a title and one line per experiment. Runs that differ only
@@ -71,17 +74,22 @@ def by_length(rows: Sequence[Row]) -> str:
         # Sorted for `groupby`, which joins adjacent rows only.
         of_way.sort(key=lambda row: (in_order(row), _stale(row), row["length"]))
         lengths = sorted({row["length"] for row in of_way}) if way != CARRIED else []
+        if most is not None and len(lengths) > most:
+            step = (len(lengths) - 1) / (most - 1)
+            lengths = [lengths[round(n * step)] for n in range(most)]
         lines = [
             _lengths(list(of), lengths)
             for _, of in itertools.groupby(of_way, lambda r: (name_of(r), _stale(r)))
         ]
         columns = [f"{n:,}" for n in lengths] or ["any length"]
-        head = ("experiment", "trained", *columns, "95 %", "text", "extends")
+        head = ("experiment", "trained", *columns, "95 %", "extends")
         cells = [head, *lines]
         # Whether a model extends is defined for windows with zero states only.
         if way[0] != "zero":
             cells = [line[:-1] for line in cells]
-        parts.append(f"Split {split}, {_WAYS[way]}:\n\n{markdown(cells)}")
+        read = "; ".join(dict.fromkeys(filter(None, map(_text, of_way))))
+        title = f"Split {split}, {_WAYS[way]}{f' ({read})' * bool(read)}"
+        parts.append(f"{textwrap.fill(f'{title}:', 88)}\n\n{markdown(cells)}")
     # A dict keeps each reason once, in the order of the rows.
     reasons = dict.fromkeys(_stale(row) for row in measured if _stale(row))
     parts += [f"Stale: {reason}\n" for reason in reasons]
@@ -151,7 +159,6 @@ def _lengths(rows, lengths):
         str(rows[0]["trained"]),
         *(perplexity(found.get(n, [])) for n in lengths or [max(found)]),
         _interval(longest),
-        _text(longest[0].get("corpus")),
         ", ".join(verdicts),
     )
 
@@ -185,8 +192,9 @@ def _interval(rows):
     return " to ".join(f"{losses.perplexity(end):.4g}" for end in ends)
 
 
-def _text(corpus):
+def _text(row):
     """Describes the text that was evaluated."""
+    corpus = row.get("corpus")
     if corpus is None:
         return ""
     return (

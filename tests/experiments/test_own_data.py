@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments.own_data import beijing, pages
+from experiments.own_data import beijing
 from experiments.own_data.figures import beijing as picture
+from experiments.own_data.tables import PAPER
 from experiments.records import records
 from ssm_jax.evaluation.run import FORECAST_FILE
 from ssm_jax.training import WorkDir
@@ -14,18 +15,22 @@ from tests.cli.test_tables import cells
 
 def test_page_has_the_errors_of_all_models_beside_the_baselines():
     rows = [row for row in records() if row["experiment"] == "own_data/beijing"]
-    page = pages.page(records())
-    for metric, title in {"mae": "Mean absolute error", "r2": "R2:"}.items():
-        head, *lines = cells(page.partition(title)[2].split("\n\n")[1])
-        assert head[:5] == ["forecast", "all 24 hours", "1 h", "6 h", "24 h"]
-        found = {line[0].strip("`"): line for line in lines}
+    for part in PAPER.parts:
+        text = part.markdown(records())
+        (table,) = (
+            each for each in text.split("\n\n") if each.startswith("| forecast")
+        )
+        head, *lines = cells(table)
+        hours = ["1 ahead", "6 ahead", "24 ahead"]
+        assert head == ["forecast", "all steps", *hours, "seeds"]
+        found = {line[0]: line for line in lines}
         for model in ("s5", "dlr", "ces", "gru"):
             variant = f"model={model},size=small"
             errors = [r["forecast"]["model"] for r in rows if r["variant"] == variant]
-            assert len(errors) == 3
             line = found.pop(f"own_data/beijing:{variant}")
+            assert line[-1] == str(len(errors)) == "3"
             for text, hour in zip(line[2:5], (1, 6, 24), strict=True):
-                values = [each[f"{metric}_by_step"][hour - 1] for each in errors]
+                values = [each[f"{part.metric}_by_step"][hour - 1] for each in errors]
                 mean, std = map(float, text.split(" ± "))
                 np.testing.assert_allclose(mean, np.mean(values), atol=0.0051)
                 np.testing.assert_allclose(std, np.std(values, ddof=1), atol=0.0051)
