@@ -28,15 +28,15 @@ def test_what_the_majority_class_explains_is_noted():
     assert [line[-1] for line in shown] == ["[1] [2]", "[3]"]
     assert notes == [
         "- [1] = majority class",
-        "- [2] within 2 standard errors of longssm/text:b",
-        "- [3] not above the majority class by 2 standard errors",
+        "- [2] within 3 standard errors of longssm/text:b",
+        "- [3] not above the majority class by 3 standard errors",
     ]
-    assert noted([accuracy(0.75)])[1] == []  # .0433 * 2 < .15
+    assert noted([accuracy(0.75)])[1] == []  # .0433 * 3 < .15
     assert noted([accuracy(0.68, n=1000)])[1] == []
     # Seeds may be further apart than examples account for.
     seeds = [accuracy(v, n=10**6, seed=i) for i, v in enumerate((0.5, 0.75))]
     assert noted(seeds)[1] == [
-        "- [1] not above the majority class by 2 standard errors"
+        "- [1] not above the majority class by 3 standard errors"
     ]
 
 
@@ -44,7 +44,7 @@ def test_perplexity_is_better_below_its_baseline():
     baseline = {"name": "unigram", "perplexity": 5.0, "n_examples": 10}
     assert noted([ROW | {"baseline": baseline}])[1] == []
     worse = noted([ROW | {"value": 6.0, "baseline": baseline}])[1]
-    assert worse == ["- [1] not below the unigram by 2 standard errors"]
+    assert worse == ["- [1] not below the unigram by 3 standard errors"]
 
 
 def test_results_of_other_data_or_size_are_not_compared():
