@@ -31,9 +31,7 @@ over seeds as bands. Drawn by `python -m experiments.own_data.figures.beijing`.
             _EXPERIMENT,
             "r2",
             _HOURS,
-            {
-                "Forecasts, and their MAE and R2 by the hour ahead": "own_data/beijing.png"
-            },
+            {"Forecasts, MAE and R2 by the hour ahead": "own_data/beijing.png"},
         ),
     ),
 )
