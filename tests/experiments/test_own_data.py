@@ -17,9 +17,7 @@ def test_page_has_the_errors_of_all_models_beside_the_baselines():
     rows = [row for row in records() if row["experiment"] == "own_data/beijing"]
     for part in PAPER.parts:
         text = part.markdown(records())
-        (table,) = (
-            each for each in text.split("\n\n") if each.startswith("| forecast")
-        )
+        (table,) = (part for part in text.split("\n\n") if part[:10] == "| forecast")
         head, *lines = cells(table)
         hours = ["1 ahead", "6 ahead", "24 ahead"]
         assert head == ["forecast", "all steps", *hours, "seeds"]
