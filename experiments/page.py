@@ -44,6 +44,10 @@ class Part(Protocol):
         """The title of its section."""
         ...
 
+    def shows(self, name: str) -> bool:
+        """Returns whether results of an experiment are among what it shows."""
+        ...
+
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns what it shows of the records of a paper; empty without any."""
         ...
@@ -112,6 +116,10 @@ class Table:
     def title(self) -> str:
         """The title of its section."""
         return f"{self.name}: {self.subject}"
+
+    def shows(self, name: str) -> bool:
+        """Returns whether an experiment is a cell, or a reduced one."""
+        return name in self.cells or _matches(self.reduced, name)
 
     def published(self, results: Sequence[Summary]) -> list[Summary]:
         """The results at the published setting."""
@@ -234,16 +242,61 @@ def _results(results: Sequence[Summary], others: Sequence[Summary], *, theirs=Fa
             ]
         )
     kept = [column for column, name in enumerate(head) if theirs or name != "theirs"]
-    table = [[line[column] for column in kept] for line in [head, *lines]]
-    return "\n".join([tables.markdown(table), *footnotes.listed()])
+    head, *lines = [[line[column] for column in kept] for line in [head, *lines]]
+    return "\n".join([_of_experiments(head, lines), *footnotes.listed()])
 
 
 def _not_run(names: Sequence[str]) -> str:
     """The published settings that were not run, which a click shows."""
     lines = [(name, number(config_named(name).paper, ".4g")) for name in names]
-    return _details(
-        f"Not run: {len(names)}", tables.markdown([("experiment", "theirs"), *lines])
-    )
+    head: tuple[str, ...] = ("experiment", "theirs")
+    if not any(theirs for _, theirs in lines):
+        head, lines = head[:1], [line[:1] for line in lines]
+    table = _of_experiments(head, lines)
+    return _details(f"Not run: {len(names)}", table)
+
+
+def _of_experiments(
+    head: Sequence[str], lines: Sequence[Sequence[str]], columns: Sequence[int] = (0,)
+) -> str:
+    """A table of experiments, which says once what their names have in common.
+
+    Args:
+      head: The head of each column.
+      lines: The cells.
+      columns: Those that are names of experiments.
+
+    Returns:
+      What the names have in common, and the table with the rest of each.
+    """
+    names = [line[column] for line in lines for column in columns]
+    common = _common(names)
+    cells = [
+        [_rest(cell, common) if i in columns else cell for i, cell in enumerate(line)]
+        for line in lines
+    ]
+    table = tables.markdown([head, *cells])
+    return f"Experiments are `{common}` with:\n\n{table}" if common else table
+
+
+def _common(names: Iterable[str]) -> str:
+    """The experiment and the choices that all names share; empty if there is one."""
+    names = dict.fromkeys(names)
+    experiments = {name.partition(":")[0] for name in names}
+    if len(names) < 2 or len(experiments) > 1:
+        return ""
+    first, *others = (name.partition(":")[2].split(",") for name in names)
+    shared = [choice for choice in first if all(choice in other for other in others)]
+    return f"{experiments.pop()}:{','.join(shared)}".rstrip(":")
+
+
+def _rest(name: str, common: str) -> str:
+    """The choices of a name that are not in common with others."""
+    if not common:
+        return name
+    shared = common.partition(":")[2].split(",")
+    choices = name.partition(":")[2].split(",")
+    return ", ".join(each for each in choices if each not in shared) or "nothing else"
 
 
 def _details(summary: str, text: str) -> str:
@@ -256,12 +309,12 @@ def _comparisons(pairs: Sequence[tuple[Summary, Summary]]) -> str:
         (
             result.name,
             shown(result),
-            f"{reference.name}: {shown(reference)}",
+            reference.name,
             *_difference(result.less(reference)),
         )
         for result, reference in pairs
     ]
-    return tables.markdown([head, *lines])
+    return _of_experiments(head, lines, columns=(0, 2))
 
 
 def _difference(difference: Difference) -> tuple[str, ...]:
@@ -296,6 +349,14 @@ class Grid:
     columns: Mapping[str, Any]
     one_minus: bool = False
     pictures: Mapping[str, str] | None = None
+
+    def shows(self, name: str) -> bool:
+        """Returns whether an experiment is in a row and a column."""
+        return any(
+            name == self.experiment.format(row=row, column=column)
+            for row in self.rows.values()
+            for column in self.columns.values()
+        )
 
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the table; cells without a record are empty."""
@@ -335,6 +396,11 @@ class Pictures:
     text: str
     pictures: Mapping[str, str]
 
+    def shows(self, name: str) -> bool:
+        """Returns False: no results of experiments are shown."""
+        del name
+        return False
+
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the pictures; no record is read."""
         del rows
@@ -359,6 +425,11 @@ class Benchmark:
     record: str
     columns: Mapping[str, Callable[[Mapping[str, Any]], str]]
     pictures: Mapping[str, str] | None = None
+
+    def shows(self, name: str) -> bool:
+        """Returns False: no results of experiments are shown."""
+        del name
+        return False
 
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the table; the records of runs are not read."""
@@ -386,9 +457,13 @@ class Lengths:
     experiments: str
     picture: str
 
+    def shows(self, name: str) -> bool:
+        """Returns whether the expression matches the name of an experiment."""
+        return _matches([self.experiments], name)
+
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the changes of the loss by length and by states, and perplexities."""
-        rows = [row for row in rows if _matches([self.experiments], name_of(row))]
+        rows = [row for row in rows if self.shows(name_of(row))]
         of_name = {name_of(runs[0]): runs for runs in _measured_by_length(rows)}
         if not of_name:
             return ""
@@ -408,9 +483,9 @@ class Lengths:
                 gains.append((name, *_difference(longest), *_difference(trained)[:2]))
         parts = [
             _LENGTHS,
-            tables.markdown([(*_CHANGE, "extends"), *changes]),
+            _of_experiments((*_CHANGE, "extends"), changes),
             _GAINS,
-            tables.markdown([(*_CHANGE, "at trained length", "error"), *gains]),
+            _of_experiments((*_CHANGE, "at trained length", "error"), gains),
             _PERPLEXITIES,
             tables.by_length(rows, most=3),
             f"![Perplexity by length: columns are models, rows evaluations]"
@@ -532,11 +607,15 @@ class Curves:
     text: str
     experiments: str
 
+    def shows(self, name: str) -> bool:
+        """Returns whether the expression matches the name of an experiment."""
+        return _matches([self.experiments], name)
+
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the last and the worst perplexity of each seed."""
         lines = []
         for result in summaries(rows):
-            if not _matches([self.experiments], result.name):
+            if not self.shows(result.name):
                 continue
             curves = [_curve(row) for row in result.rows if "curve" in row]
             if curves:
@@ -551,7 +630,7 @@ class Curves:
         if not lines:
             return ""
         head = ("experiment", "last", "worst", "rises")
-        return f"{self.text}\n{tables.markdown([head, *lines])}"
+        return f"{self.text}\n{_of_experiments(head, lines)}"
 
 
 def _curve(row: Row) -> list[float]:
@@ -583,9 +662,13 @@ class Forecast:
     steps: tuple[int, ...]
     pictures: Mapping[str, str] | None = None
 
+    def shows(self, name: str) -> bool:
+        """Returns whether the expression matches the name of an experiment."""
+        return _matches([self.experiment], name)
+
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns a line for each experiment and each baseline."""
-        rows = [row for row in rows if _matches([self.experiment], name_of(row))]
+        rows = [row for row in rows if self.shows(name_of(row))]
         if not rows:
             return ""
         lines = [
@@ -725,8 +808,8 @@ def page(paper: Paper, rows: Sequence[Row], prose: str) -> str:
     Returns:
       Markdown: the conclusions, each part that has records, and a list of the runs.
     """
-    shows = [(part.title, part.markdown(rows)) for part in paper.parts]
-    sections = [f"## {title}\n\n{text}" for title, text in shows if text]
+    texts = {part.title: part.markdown(rows) for part in paper.parts}
+    sections = [f"## {title}\n\n{text}" for title, text in texts.items() if text]
     about = " ".join(_ABOUT.format(errors=ERRORS).split())
     if paper.url:
         about = f"[The paper]({paper.url}). {about}"
@@ -738,7 +821,7 @@ def page(paper: Paper, rows: Sequence[Row], prose: str) -> str:
     listed = [
         result
         for result in summaries(rows)
-        if any(re.search(rf"\| {re.escape(result.name)} ", text) for _, text in shows)
+        if any(part.shows(result.name) for part in paper.parts)
     ]
     return "\n".join([head, *sections, *([_runs(listed)] if listed else [])])
 

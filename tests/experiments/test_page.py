@@ -95,6 +95,16 @@ def test_table_has_ours_beside_theirs_and_what_was_not_run():
     assert "| dlr/atomic:task=shift            | 10    |" in listed
 
 
+def test_names_of_a_table_are_what_its_experiments_do_not_share():
+    rows = [listops(variant, 0.5) for variant in ("", "ablation=real,")]
+    rows.append(listops("", 0.5, experiment="etsmlp/text"))
+    apart = Table("", "", reduced=("etsmlp/.*",)).markdown(rows)
+    assert "| etsmlp/text:size=small " in apart
+    alike = Table("", "", reduced=("etsmlp/listops:.*",)).markdown(rows)
+    assert "Experiments are `etsmlp/listops:size=small` with:" in alike
+    assert "\n| nothing else " in alike and "\n| ablation=real " in alike
+
+
 def test_stale_results_say_why():
     text = ABLATIONS.markdown([listops("", 0.5, stale="Of other data.")])
     assert "| 0.5000 (stale) [1] |" in text
@@ -109,9 +119,10 @@ def test_results_differ_from_their_reference_at_three_standard_errors():
         listops("ablation=no_alpha,", 0.4, steps=20),
         listops("ablation=no_omega,", 0.4, stale="Of other data."),
     ]
-    no_beta, real = cells(ABLATIONS.markdown(rows).split("\n\n")[-1].strip())[1:]
-    assert no_beta[0] == "etsmlp/listops:ablation=no_beta,size=small"
-    assert no_beta[2] == "etsmlp/listops:size=small: 0.6200"
+    *_, common, table = ABLATIONS.markdown(rows).strip().split("\n\n")
+    assert common.endswith("Experiments are `etsmlp/listops:size=small` with:")
+    no_beta, real = cells(table)[1:]
+    assert no_beta[:3] == ["ablation=no_beta", "0.4000", "nothing else"]
     assert no_beta[3:] == ["-0.2200", "0.0154", "1", "below"]
     assert real[3:] == ["-0.0100", "0.0154", "1", "within"]
 
@@ -180,20 +191,14 @@ def test_lengths_have_the_change_of_the_loss_and_what_carried_states_gain():
     parts = LENGTHS.markdown(rows).split("\n\n")
     changes, gains = [part for part in parts if part.startswith("| experiment")][:2]
     carry, zero = cells(changes)[1:]
-    name = "longssm/text:model=s5,length=16,state_init"
-    assert carry == [
-        f"{name}=carry",
-        "-0.1000",
-        "0.0000",
-        "2",
-        "below",
-        "strong, strong",
-    ]
-    assert zero == [f"{name}=zero", "+0.6000", "0.1000", "1", "above", "none"]
+    seeds = "strong, strong"
+    assert carry == ["state_init=carry", "-0.1000", "0.0000", "2", "below", seeds]
+    assert zero == ["state_init=zero", "+0.6000", "0.1000", "1", "above", "none"]
     (line,) = cells(gains)[1:]
     # Of windows of 16 tokens from zero states both have the same loss.
     equal = ["+0.0000", "0.0000"]
-    assert line == [f"{name}=carry", "+0.7000", "0.1000", "1", "above", *equal]
+    name = "longssm/text:model=s5,length=16,state_init=carry"
+    assert line == [name, "+0.7000", "0.1000", "1", "above", *equal]
 
 
 def test_stale_and_unmeasured_runs_are_left_out():
