@@ -156,12 +156,12 @@ class Table:
         pairs = []
         for result in results:
             alike = [each for each in references if each.kind == result.kind]
-            shared = [len({*each.choices} & {*result.choices}) for each in alike]
+            changed = [len({*each.choices} ^ {*result.choices}) for each in alike]
             if result not in references:
                 pairs += [
                     (result, reference)
-                    for reference, n in zip(alike, shared, strict=True)
-                    if n == max(shared)
+                    for reference, n in zip(alike, changed, strict=True)
+                    if n == min(changed)
                 ]
         return sorted(pairs, key=lambda pair: references.index(pair[1]))
 
