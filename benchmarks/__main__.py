@@ -89,8 +89,8 @@ SUITES = {
         accelerators.cost_rows,
         (64, 256, 1024, 4096),
         "Passes over the states and kernels of the methods of a recurrence, of DLR and "
-        "of a GRU with their gradients, counted in programs compiled for `--target`, by "
-        "which `ssm_jax.kernels.costs` predicts times.",
+        "of a GRU with their gradients, counted in programs compiled for `--target`; "
+        "`ssm_jax.kernels.costs` predicts times by them.",
     ),
     "pallas": Suite(
         accelerators.pallas_rows,
@@ -114,15 +114,15 @@ SUITES = {
         training_steps.training_step_rows,
         (1024,),
         "Training steps of small classifiers relative to plain steps by Flax and optax "
-        "with the same parameters, to ours without a recurrence and to ours with a scan "
-        "over the blocks; timed in turns.",
+        "with the same parameters, to ours without a recurrence, and to ours with a "
+        "scan over the blocks; timed in turns.",
     ),
     "depth": Suite(
         training_steps.depth_rows,
         (1024,),
         "CPU seconds of compiling a training step and `model.init`, and bytes of the "
-        "temporaries of the step, by the number of layers, with and without a scan over "
-        "the blocks.",
+        "temporaries of the step, by the number of layers, with and without a scan "
+        "over the blocks.",
     ),
     "lengths": Suite(
         lengths.length_rows,
@@ -157,8 +157,8 @@ SUITES = {
     "decoding": Suite(
         language.decoding_rows,
         (512,),
-        "Texts generated in blocks of tokens and one token a call, relative to a single "
-        "compiled loop over all tokens; timed in turns.",
+        "Texts generated in blocks of tokens and one token a call, relative to a "
+        "single compiled loop over all tokens; timed in turns.",
     ),
 }
 
