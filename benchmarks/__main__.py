@@ -309,12 +309,13 @@ def page(record: Mapping[str, Any]) -> str:
     Args:
       record: The suite, the machine and the rows, as ``--output`` has them.
     """
-    name = record["suite"]
-    command = f"`python -m benchmarks --suite={name}`"
+    name, rows = record["suite"], record["rows"]
+    command = f"python -m benchmarks --suite={name}"
+    if "target" in rows[0]:
+        command += f" --target={rows[0]['target']}"
     return (
         f"# Benchmark: {name}\n\n{SUITES[name].sentence}\n\n"
-        f"Measured by {command} on {machine(record)}.\n\n"
-        f"{markdown(_cells(record['rows']))}"
+        f"Measured by `{command}` on {machine(record)}.\n\n{markdown(_cells(rows))}"
     )
 
 

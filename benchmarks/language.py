@@ -150,7 +150,7 @@ def throughput_rows(
     width = width or (128 if small else 512)
     n_layers = n_layers or (4 if small else 12)
     rows, runs = [], {}
-    for name, model in models(width, n_layers, length).items():
+    for name, model in throughput_models(width, n_layers, length).items():
         logging.info("%s, %d steps", name, length)
         variables = meta.unbox(model.init(jax.random.key(1), tokens[:, :2]))
         step = jax.jit(_gradient(model)).lower(variables, tokens).compile()
@@ -164,8 +164,8 @@ def throughput_rows(
         yield row | {"tokens_a_second": length / fastest}
 
 
-def models(width: int, n_layers: int, length: int) -> dict[str, nn.Module]:
-    """Returns the models, with depths at which their sizes are nearly equal.
+def throughput_models(width: int, n_layers: int, length: int) -> dict[str, nn.Module]:
+    """Returns the trained models, with depths at which their sizes are nearly equal.
 
     Args:
       width: Number of channels.
