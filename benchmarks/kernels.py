@@ -51,8 +51,8 @@ def recurrence_rows(length: int, *, n: int = 64, repeats: int) -> Iterable[Row]:
     # On a CPU it is interpreted.
     scans += ["pallas"] * (target_platform() != "cpu")
     for kind, a, numbers, methods in (
-        ("constant", log, np.exp(exponent), [*scans, "fft"]),
-        ("varying", varying, varying, scans),
+        ("time-invariant", log, np.exp(exponent), [*scans, "fft"]),
+        ("input-dependent", varying, varying, scans),
     ):
         exact = states(numbers, b)
         for method in methods:
