@@ -10,11 +10,11 @@ they are; its docstring describes their fields. `costs` and `pallas` compile for
 each row has its own commit and version of JAX. `benchmarks.compilation` is a program of
 its own: every experiment compiled for GPUs and TPUs that need not be there.
 
-Times are medians, and those of ``_min_s`` minima; bytes are temporary memory and
-results; ``grad`` is the value and the gradient together; errors are maximum absolute
-differences divided by the maximum absolute value. They depend on the machine and its
-load; ``--output`` has them with a description of the machine, and is written after each
-row.
+Where a docstring says no more, times are medians, bytes are those of temporary memory
+and results, ``grad`` is the value and the gradient together, and errors are maximum
+absolute differences divided by the maximum absolute value. Times depend on the machine
+and its load; ``--output`` has the rows with a description of the machine, and is
+written after each row.
 """
 
 import inspect
