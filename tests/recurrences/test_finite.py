@@ -31,6 +31,7 @@ from ssm_jax.recurrences import (
     Recurrence,
     SelectiveSSM,
 )
+from ssm_jax.types import Method
 from tests.recurrences import oracle_rnn
 from tests.tiers import tiered
 
@@ -79,7 +80,7 @@ CASES: dict[str, tuple[Recurrence, tuple[int, ...]]] = {
 }
 
 
-def count(recurrence, scale, *, draws=50, method="sequential"):
+def count(recurrence, scale, *, draws=50, method: Method = "sequential"):
     """Numbers of draws whose values, and whose gradients, are not finite.
 
     A draw is ``init`` with one key plus ``scale`` times normal numbers, a normal input
@@ -183,7 +184,10 @@ def test_units_are_finite_up_to_the_bound_of_their_weights(kind, method):
         rho = np.exp(log_growth / length)
         weight = rho if kind == "sru" else length * (rho - 1)
         named = unit.letters
-        params = init | {named.feedback: one, named.statistic: one * np.float32(weight)}
+        params = dict(init) | {
+            named.feedback: one,
+            named.statistic: one * np.float32(weight),
+        }
         params |= {named.input: one, named.output: one}
         params |= {"theta": np.zeros(1, np.float32)} if kind == "fru" else {}
         given = step_growth(unit, params, length)
