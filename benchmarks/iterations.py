@@ -5,11 +5,9 @@ from collections.abc import Iterable
 
 import jax
 
-from benchmarks.exact import relative_error
-from benchmarks.measurement import Row, measure
+from benchmarks.measurement import Row, measure, relative_error
 from ssm_jax.recurrences import FRU, GRU, Nonlinear, log_spaced
-from ssm_jax.recurrences.families.base import Params
-from ssm_jax.types import Activations, PyTree
+from ssm_jax.types import Activations
 
 FACTORS = (1, 2, 4, 8)
 """Factors on the weights of the FRU."""
@@ -38,16 +36,12 @@ def iteration_rows(
     yield {"what": "GRU"} | _row(GRU(d_state=32), x, 1, repeats)
 
 
-def larger(params: Params, factor: float) -> PyTree:
-    """Returns parameters with all matrices multiplied by ``factor``."""
-    return {
-        name: factor * leaf if leaf.ndim == 2 else leaf for name, leaf in params.items()
-    }
-
-
 def _row(unit: Nonlinear, x: Activations, factor: int, repeats: int) -> Row:
     logging.info("%s, %d steps, weights x %d", type(unit).__name__, x.shape[1], factor)
-    params = larger(unit.init(jax.random.key(1), x.shape[-1]), factor)
+    params = {
+        name: factor * leaf if leaf.ndim == 2 else leaf
+        for name, leaf in unit.init(jax.random.key(1), x.shape[-1]).items()
+    }
 
     def stepped(params, x):
         return unit.solve(params, x, method="sequential")[0]

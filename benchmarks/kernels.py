@@ -1,55 +1,30 @@
-"""Convolution kernels of modes, and all methods of the linear recurrence."""
+"""Methods of the linear recurrence and of the convolution with a kernel of modes."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.exact import states
-from benchmarks.measurement import Row, costs, ratios
-from ssm_jax.kernels import LogDecay, linear_recurrence, modal_kernel
+from benchmarks.measurement import Row, in_turns, measure, relative_error, states
+from ssm_jax.kernels import LogDecay, linear_recurrence
 from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.recurrences import DLR, S4, Recurrence, SGConv
+from ssm_jax.types import Method
 
+LENGTHS = 1, 2, 4, 8, 15, 16, 32, 33, 64, 256, 512, 1024, 4096, 8192
+"""Steps of the timed sequences."""
 
-def modal_kernel_rows(
-    length: int, *, d: int = 128, n: int = 64, repeats: int
-) -> Iterable[Row]:
-    """Times `modal_kernel` and the usual array of exponentials.
+MODES = 1, 2, 4, 8, 16, 64, 256
+"""Modes of each channel."""
 
-    Args:
-      length: Length of the kernels.
-      d: Number of kernels.
-      n: Number of modes, shared by all kernels.
-      repeats: Number of timed runs of each.
-
-    Yields:
-      A row for each of the two, and one for the ratio of the usual to ours.
-    """
-    rng = np.random.default_rng(0)
-    log = LogDecay(
-        jnp.asarray(-rng.uniform(1e-4, 0.1, n), jnp.float32),
-        jnp.asarray(2 * np.pi * np.arange(n) / n, jnp.float32),
-    )
-    w = rng.normal(size=(d, n, 2)) @ [1, 1j] / n
-    w = jnp.asarray(w, jnp.complex64)
-
-    def usual(log, w, length):
-        exponent = jax.lax.complex(log.log_abs, log.phase)[:, None] * jnp.arange(length)
-        return jnp.real(jnp.sum(w[:, :, None] * jnp.exp(exponent), -2))
-
-    lam = np.asarray(log.log_abs, float) + 1j * np.asarray(log.phase, float)
-    first = [np.exp(lam * t) @ np.asarray(w[0], complex) for t in range(length)]
-    found = {}
-    for name, function in (("usual", usual), ("modal_kernel", modal_kernel)):
-        logging.info("%s, %d steps", name, length)
-        kernels, exact = partial(function, length=length), np.real([first])
-        found[name] = costs(kernels, log, w, exact=exact, repeats=repeats)
-        yield {"what": name, "length": length} | found[name]
-    ratio = ratios(found["usual"], found["modal_kernel"])
-    yield {"what": "ratio", "length": length} | ratio
+# States of more modes take seconds, and the program of more blocks minutes to compile.
+_MOST_STATES = 2**22
+_MOST_BLOCKS = 64
+_BLOCK = 32
 
 
 def recurrence_rows(length: int, *, n: int = 64, repeats: int) -> Iterable[Row]:
@@ -76,16 +51,103 @@ def recurrence_rows(length: int, *, n: int = 64, repeats: int) -> Iterable[Row]:
     # On a CPU it is interpreted.
     scans += ["pallas"] * (target_platform() != "cpu")
     for kind, a, numbers, methods in (
-        ("constant", log, np.exp(exponent), [*scans, "fft"]),
-        ("varying", varying, varying, scans),
+        ("time-invariant", log, np.exp(exponent), [*scans, "fft"]),
+        ("input-dependent", varying, varying, scans),
     ):
         exact = states(numbers, b)
         for method in methods:
             logging.info("%s decay, %s, %d steps", kind, method, length)
             by_method = partial(_states, method=method)
             row = {"what": method, "decay": kind, "length": length}
-            yield row | costs(by_method, a, b, exact=exact, repeats=repeats)
+            yield row | _costs(by_method, a, b, exact=exact, repeats=repeats)
 
 
 def _states(a, b, *, method):
     return linear_recurrence(a, b, method=method)[0]
+
+
+def _costs(
+    function: Callable[..., Any], *arguments: Any, exact: np.ndarray, repeats: int
+) -> Row:
+    """Measures a function of two arguments, its gradient and its error.
+
+    Args:
+      function: Function of two pytrees of arrays that returns an array.
+      arguments: The two arguments.
+      exact: The exact result in float64, possibly only its first rows.
+      repeats: Number of timed runs.
+
+    Returns:
+      The results of `measure` for ``forward`` and ``grad``, and ``error``.
+    """
+
+    def loss(one, other):
+        return jnp.sum(jnp.abs(function(one, other)) ** 2)
+
+    gradient = jax.value_and_grad(loss, argnums=(0, 1))
+    forward, values = measure("forward", function, *arguments, repeats=repeats)
+    backward, _ = measure("grad", gradient, *arguments, repeats=repeats)
+    error = relative_error(values[: len(exact)], exact)
+    return forward | backward | {"error": error}
+
+
+def convolution_rows(
+    length: int, *, batch: int = 4, width: int = 64, repeats: int
+) -> Iterator[Row]:
+    """Times each method of DLR by number of modes, of S4 and of SGConv.
+
+    Args:
+      length: Number of steps.
+      batch: Number of sequences.
+      width: Number of channels.
+      repeats: Number of timed turns of the methods.
+
+    Yields:
+      For each recurrence and method the milliseconds of the outputs (``value``) and of
+      the gradient of the sum of their squares (``grad``), medians. Of one step, the
+      outputs are the output and the state after a given one.
+    """
+    for what, n, recurrence, methods in _recurrences(length, batch * width):
+        params = recurrence.init(jax.random.key(0), width)
+        x = jax.random.normal(jax.random.key(1), (batch, length, width))
+        state = recurrence.initial_state((batch,), width) if length == 1 else None
+        functions = {}
+        for method in methods:
+            logging.info("%s, %s modes, %d steps, %s", what, n, length, method)
+            for name, function in _functions(recurrence, method).items():
+                compiled = jax.jit(function).lower(params, x, state).compile()
+                functions[f"{method} {name}"] = partial(compiled, params, x, state)
+        seconds = in_turns(functions, repeats=repeats)
+        for method in methods:
+            row = {"what": what, "modes": n, "length": length, "method": method}
+            yield row | {
+                name: 1e3 * seconds[f"{method} {name}_s"] for name in ("value", "grad")
+            }
+
+
+def _recurrences(
+    length: int, channels: int
+) -> Iterator[tuple[str, int | None, Recurrence, list[Method]]]:
+    for n in MODES:
+        methods: list[Method] = ["fft"]
+        if length <= _BLOCK or n <= _MOST_BLOCKS:
+            methods.append("chunked")
+        if channels * length * n <= _MOST_STATES:
+            methods += "sequential", "associative"
+        yield "DLR", n, DLR(d_state=n), methods
+    if length <= 1024:
+        yield "S4", 32, S4(d_state=64), ["fft", "chunked", "sequential"]
+        finite = SGConv(d_state=16, length=max(length, 16))
+        yield "SGConv", None, finite, ["fft", "sequential"]
+
+
+def _functions(recurrence, method) -> dict[str, Callable[..., Any]]:
+    def value(params, x, state):
+        y, last = recurrence.apply(params, x, state, method=method)
+        return y if state is None else (y, last)
+
+    def loss(params, x, state):
+        leaves = jax.tree.leaves(value(params, x, state))
+        return sum(jnp.sum(jnp.abs(leaf) ** 2) for leaf in leaves)
+
+    return {"value": value, "grad": jax.grad(loss, (0, 1))}

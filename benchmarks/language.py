@@ -1,18 +1,10 @@
-"""Language models on long texts: generation after a prompt, and a million tokens.
+"""Language models: generated text, and training by length as in figure 3 of ETSMLP."""
 
-The models are the small ones of ``experiments/longssm/text.py``, of bytes, with
-two layers of width 64 and initial parameters: the cost does not depend on training.
-"""
-
+import itertools
 import logging
-import multiprocessing
-import resource
-import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 import jax
 import jax.numpy as jnp
@@ -21,120 +13,100 @@ import optax
 from flax import linen as nn
 from flax.core import meta
 
-from benchmarks.measurement import Row, in_turns
+from benchmarks.measurement import Row, bytes_held, in_turns
 from experiments.longssm import text
 from ssm_jax.config import build
-from ssm_jax.evaluation import generate, losses_by_length
-from ssm_jax.evaluation.generate import BLOCK_SIZE
-from ssm_jax.types import PyTree
+from ssm_jax.evaluation import GenerationState, generate
+from ssm_jax.layers import ETSMLP, MLP, Attention, ChannelMixing, RecurrentLayer
+from ssm_jax.models import (
+    Block,
+    PositionalEmbedding,
+    SequenceModel,
+    StepHead,
+    TokenEncoder,
+)
+from ssm_jax.recurrences import CES, S4, S4D
+from ssm_jax.types import Array, Int, PyTree
 
 MODELS = get_args(text.Variant.__annotations__["model"])
+"""The models that generate, of bytes, with two layers of width 64: the small ones of
+`experiments.longssm.text`. Their cost does not depend on training."""
 
-LONG = ("s5", "mamba", "dlr", "ets")
-"""The models that read the long text."""
+PROMPT = 50
+"""Tokens of a prompt."""
 
-WAYS = ("pieces", "at_once")
+TEXTS = (1, 32)
+"""Texts that are generated at once."""
+
+_VOCABULARY = 1000
 
 
-def generation_rows(position: int, *, repeats: int) -> Iterable[Row]:
-    """Times the generation of a token after a prompt.
+def decoding_rows(n_tokens: int, *, repeats: int) -> Iterable[Row]:
+    """Times generation against one `jax.lax.scan` over all tokens, in turns.
 
     Args:
-      position: Number of tokens of the prompt, which is read in one call.
-      repeats: Number of timed blocks of tokens.
+      n_tokens: Number of tokens of each text.
+      repeats: Number of timed turns.
 
     Yields:
-      A row for each model: median seconds per token; their ratio to those of a token at
-      the start of a text, timed in turns; and bytes of the state.
+      A row for each model and number of texts: seconds until the first token, with the
+      evaluation of the prompt; tokens per second, of all texts together, by the single
+      loop, by `generate` and by `generate` one token a call, by minima of time; the
+      ratio of the first two, by minima and by medians; and whether the texts are equal.
     """
-    prompt = random_tokens(position).tolist()
-    for name in MODELS:
-        logging.info("%s, after %d tokens", name, position)
+    for name, rows in itertools.product(MODELS, TEXTS):
+        logging.info("%s, %d texts of %d tokens", name, rows, n_tokens)
         model, variables = started(name)
-        writers = [generate(model, variables, [p]) for p in (prompt[:1], prompt)]
-        for writer in writers:  # read their prompts
-            next(writer)
-        runs = {
-            name: partial(_next_block, writer)
-            for name, writer in zip(("first", "later"), writers, strict=True)
+        prompts = random_tokens(rows, PROMPT).tolist()
+        start = partial(generate, model, variables, prompts)
+        by_block, by_token = start(), start(block_size=1)
+        first = next(by_block), next(by_token)
+        tokens = jax.device_put(first[0].tokens)
+        texts = {
+            "loop": partial(loop, model, n_tokens, variables, tokens, first[0].state),
+            "blocks": partial(_texts, by_block, n_tokens),
+            "tokens": partial(_texts, by_token, n_tokens),
         }
-        seconds = in_turns(runs, repeats=repeats)
-        first, later = (seconds[f"{name}_s"] / BLOCK_SIZE for name in runs)
-        state = next(writers[1]).state
+        wanted, *found = (text() for text in texts.values())
+        seconds = in_turns(
+            texts | {"first": lambda start=start: next(start()).tokens},
+            repeats=repeats,
+        )
+        per_second = {
+            f"{name}_per_s": rows * n_tokens / seconds[f"{name}_min_s"]
+            for name in texts
+        }
         yield {
             "what": name,
-            "position": position,
-            "token_s": later,
-            "over_first": later / first,
-            "state_bytes": sum(leaf.nbytes for leaf in jax.tree.leaves(state)),
+            "texts": rows,
+            "tokens": n_tokens,
+            "first_token_s": seconds["first_s"],
+            **per_second,
+            "of_loop_min": seconds["loop_min_s"] / seconds["blocks_min_s"],
+            "of_loop": seconds["loop_s"] / seconds["blocks_s"],
+            "same_text": all(np.array_equal(wanted, text) for text in found),
         }
 
 
-def _next_block(writer: Iterator[Any]) -> None:
-    for _ in range(BLOCK_SIZE):
-        next(writer)
+def _texts(steps: Iterator[GenerationState], n: int) -> np.ndarray:
+    return np.stack([step.tokens for step in itertools.islice(steps, n)])
 
 
-def long_text_rows(length: int, *, repeats: int) -> Iterable[Row]:
-    """Evaluates models on one sequence, in pieces and in a single call.
+@partial(jax.jit, static_argnums=(0, 1))
+def loop(
+    model: nn.Module, n: int, variables: PyTree, tokens: Array, state: PyTree
+) -> Int[Array, "n b"]:
+    """Samples ``n`` tokens after the first one as `generate` does, in one loop."""
 
-    Args:
-      length: Number of tokens of the sequence.
-      repeats: Ignored; each is evaluated once, in a process of its own.
+    def step(carry, count):
+        tokens, state = carry
+        logits, state = model.apply(variables, tokens[:, None], state)
+        key = jax.random.fold_in(jax.random.key(0), count)
+        keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(len(tokens)))
+        tokens = jax.vmap(jax.random.categorical)(keys, logits[:, 0])
+        return (tokens, state), tokens
 
-    Yields:
-      A row for each model: seconds of both ways, including compilation, the peak memory
-      of both processes, and the relative difference of the losses.
-    """
-    del repeats
-    for name in LONG:
-        logging.info("%s, %d tokens", name, length)
-        losses, row = [], {"what": name, "length": length}
-        for way in WAYS:
-            loss, found = in_a_fresh_process(evaluated, name, length, way)
-            losses.append(loss)
-            row |= found
-        yield row | {"error": abs(losses[1] / losses[0] - 1)}
-
-
-def evaluated(name: str, length: int, way: str) -> tuple[float, Row]:
-    """Evaluates a model on one sequence.
-
-    Args:
-      name: The model.
-      length: Number of tokens of the sequence.
-      way: ``"pieces"``: by `losses_by_length`. ``"at_once"``: by a single call.
-
-    Returns:
-      The loss in nats per token; ``WAY_s``, the seconds; and ``WAY_bytes``, the peak
-      memory of this process so far.
-    """
-    model, variables = started(name)
-    tokens = random_tokens(length + 1)
-    start = time.perf_counter()
-    if way == "pieces":
-        (measured,) = losses_by_length(model, variables, tokens, [length])
-        loss = measured.loss
-    else:
-        loss = float(_loss(model, variables, tokens))
-    seconds = time.perf_counter() - start
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    held *= 1 if sys.platform == "darwin" else 1024
-    return loss, {f"{way}_s": seconds, f"{way}_bytes": held}
-
-
-def in_a_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function in a new process, so that its peak memory is its own."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-        return pool.submit(function, *arguments).result()
-
-
-@partial(jax.jit, static_argnums=0)
-def _loss(model, variables, tokens):
-    logits, _ = model.apply(variables, tokens[None, :-1])
-    of_next = optax.softmax_cross_entropy_with_integer_labels
-    return jnp.mean(of_next(logits[0], tokens[1:]))
+    return jax.lax.scan(step, (tokens, state), jnp.arange(1, n + 1))[1]
 
 
 def started(name: str) -> tuple[nn.Module, PyTree]:
@@ -148,3 +120,94 @@ def started(name: str) -> tuple[nn.Module, PyTree]:
 def random_tokens(*shape: int) -> np.ndarray:
     """Returns random bytes and separators."""
     return np.random.default_rng(0).integers(0, 257, shape, np.int32)
+
+
+def throughput_rows(
+    length: int,
+    *,
+    width: int | None = None,
+    n_layers: int | None = None,
+    repeats: int,
+) -> Iterable[Row]:
+    """Times a training step of each model, in turns.
+
+    The models are causal and of nearly equal size: 30 million parameters on
+    accelerators as in the paper, one million on CPUs. A step is the gradient of the
+    mean cross-entropy of the next token on one sequence. The fastest turn counts, since
+    other processes on the machine only add to the seconds.
+
+    Args:
+      length: Length of the sequence, which is the whole batch.
+      width: Number of channels. None means 128 on CPUs and 512 otherwise.
+      n_layers: Number of Transformer blocks. None means 4 on CPUs and 12 otherwise.
+      repeats: Number of timed turns.
+
+    Yields:
+      A row for each model: parameters, tokens per second, and memory in bytes.
+    """
+    tokens = jax.random.randint(jax.random.key(0), (1, length), 0, _VOCABULARY)
+    small = jax.default_backend() == "cpu"
+    width = width or (128 if small else 512)
+    n_layers = n_layers or (4 if small else 12)
+    rows, runs = [], {}
+    for name, model in throughput_models(width, n_layers, length).items():
+        logging.info("%s, %d steps", name, length)
+        variables = meta.unbox(model.init(jax.random.key(1), tokens[:, :2]))
+        step = jax.jit(_gradient(model)).lower(variables, tokens).compile()
+        runs[name] = partial(step, variables, tokens)
+        sizes = [leaf.size for leaf in jax.tree.leaves(variables)]
+        row = {"what": name, "length": length, "parameters": sum(sizes)}
+        rows.append(row | {"step_bytes": bytes_held(step)})
+    seconds = in_turns(runs, repeats=repeats)
+    for row in rows:
+        fastest = seconds[f"{row['what']}_min_s"]
+        yield row | {"tokens_a_second": length / fastest}
+
+
+def throughput_models(width: int, n_layers: int, length: int) -> dict[str, nn.Module]:
+    """Returns the trained models, with depths at which their sizes are nearly equal.
+
+    Args:
+      width: Number of channels.
+      n_layers: Number of Transformer blocks, with ``12 width**2`` parameters each.
+      length: Maximum sequence length.
+    """
+
+    def n_parameters(block):
+        variables = jax.eval_shape(
+            block.init, jax.random.key(0), jnp.zeros((1, 2, width))
+        )
+        return sum(leaf.size for leaf in jax.tree.leaves(variables))
+
+    def model(block, positions=None):
+        depth = round(12 * width**2 * n_layers / n_parameters(block))
+        return SequenceModel(
+            encoder=TokenEncoder(width, _VOCABULARY),
+            block=block,
+            n_layers=depth,
+            head=StepHead(_VOCABULARY),
+            positions=positions,
+        )
+
+    gated = ETSMLP(CES(), d_hidden=2 * width, gate=True)
+    mixing = ChannelMixing(kind="glu")
+    attention = Attention(n_heads=width // 64)
+    mlp = MLP(d_hidden=4 * width)
+    return {
+        "ETSMLP-Gate": model(Block(gated, prenorm=True)),
+        "S4": model(Block(RecurrentLayer(S4(), mixing), prenorm=True)),
+        "S4D": model(Block(RecurrentLayer(S4D(), mixing), prenorm=True)),
+        "Transformer": model(
+            Block(attention, prenorm=True, feedforward=mlp),
+            PositionalEmbedding(max_length=length),
+        ),
+    }
+
+
+def _gradient(model):
+    def loss(variables, tokens: Int[Array, "1 l"]):
+        logits, _ = model.apply(variables, tokens)
+        of_next = optax.softmax_cross_entropy_with_integer_labels
+        return jnp.mean(of_next(logits[:, :-1], tokens[:, 1:]))
+
+    return jax.grad(loss)

@@ -1,4 +1,4 @@
-"""Time, memory and error of a compiled function."""
+"""Time, memory and error of a function, and what its results are compared with."""
 
 import statistics
 import time
@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.exact import relative_error
+from ssm_jax.types import Array
 
 Row = dict[str, Any]
 """What was measured of one thing, by name."""
@@ -56,36 +55,6 @@ def bytes_held(compiled: jax.stages.Compiled) -> float:
     return memory.temp_size_in_bytes + memory.output_size_in_bytes
 
 
-def costs(
-    function: Callable[..., Any], *arguments: Any, exact: np.ndarray, repeats: int
-) -> Row:
-    """Measures a function of two arguments, its gradient and its error.
-
-    Args:
-      function: Function of two pytrees of arrays that returns an array.
-      arguments: The two arguments.
-      exact: The exact result in float64, possibly only its first rows.
-      repeats: Number of timed runs.
-
-    Returns:
-      The results of `measure` for ``forward`` and ``grad``, and ``error``.
-    """
-
-    def loss(one, other):
-        return jnp.sum(jnp.abs(function(one, other)) ** 2)
-
-    gradient = jax.value_and_grad(loss, argnums=(0, 1))
-    forward, values = measure("forward", function, *arguments, repeats=repeats)
-    backward, _ = measure("grad", gradient, *arguments, repeats=repeats)
-    error = relative_error(values[: len(exact)], exact)
-    return forward | backward | {"error": error}
-
-
-def ratios(of: Row, over: Row) -> Row:
-    """Divides every number of a row by that of another row."""
-    return {name: value / over[name] for name, value in of.items()}
-
-
 def in_turns(runs: Mapping[str, Callable[[], Any]], *, repeats: int) -> Row:
     """Times functions in turns, so that the load of the machine is that of all.
 
@@ -111,3 +80,25 @@ def in_turns(runs: Mapping[str, Callable[[], Any]], *, repeats: int) -> Row:
             (f"{name}_min_s", min(found)),
         )
     }
+
+
+def states(a: Array, b: Array) -> np.ndarray:
+    """Returns the states of a linear recurrence, step by step in float64.
+
+    Args:
+      a: Decay, ``(n,)``, or of each step, ``(*b, l, n)``.
+      b: Inputs, ``(*b, l, n)``; complex if ``a`` is.
+    """
+    double = np.complex128 if np.iscomplexobj(b) else np.float64
+    b = np.asarray(b, double)
+    a = np.broadcast_to(np.asarray(a, double), b.shape)
+    h, state = np.empty_like(b), np.zeros_like(b[..., 0, :])
+    for t in range(b.shape[-2]):
+        h[..., t, :] = state = a[..., t, :] * state + b[..., t, :]
+    return h
+
+
+def relative_error(found: Array, exact: Array) -> float:
+    """Returns the largest difference, relative to the largest exact value."""
+    found, exact = np.asarray(found), np.asarray(exact)
+    return float(np.max(np.abs(found - exact)) / np.max(np.abs(exact)))

@@ -3,7 +3,7 @@
 import importlib
 import importlib.util
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,9 +14,10 @@ import numpy as np
 from benchmarks import plain
 from benchmarks.measurement import Row, in_turns
 from ssm_jax.kernels import linear_recurrence
+from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.recurrences import DLR, GRU, LRU, S4D, S5, Recurrence, SelectiveSSM
 from ssm_jax.recurrences.families.base import Params
-from ssm_jax.types import Activations, Outputs, PyTree
+from ssm_jax.types import Activations, Method, Outputs, PyTree
 
 TOLERANCE = 2e-3
 """Bound on the difference of outputs, relative to the largest one. The peers multiply a
@@ -84,8 +85,8 @@ def layers(width: int = 128, n: int = 64) -> dict[str, Compared]:
     }
 
 
-def _apply(recurrence, params, x):
-    return recurrence.apply(params, x)[0]
+def _apply(recurrence, params, x, method: Method = "auto"):
+    return recurrence.apply(params, x, method=method)[0]
 
 
 def _gate_params(width: int) -> dict[str, jax.Array]:
@@ -104,13 +105,53 @@ def _gated(params: Params, x: Activations) -> Outputs:
 def peer_rows(
     length: int, *, batch: int = 8, width: int = 128, n: int = 64, repeats: int
 ) -> Iterable[Row]:
-    """Times each layer and its peers in turns.
+    """Times each of `layers` and its peers in turns.
 
     Args:
       length: Number of steps.
       batch: Number of sequences.
       width: Number of channels; see `layers`.
       n: Number of states; see `layers`.
+      repeats: Number of timed turns.
+
+    Returns:
+      The rows of `compared_rows`.
+    """
+    return compared_rows(layers(width, n), length, batch, repeats)
+
+
+def selective_rows(
+    length: int, *, batch: int = 8, width: int = 64, repeats: int
+) -> Iterable[Row]:
+    """Times the selective SSM and a plain scan of its equations in turns.
+
+    Args:
+      length: Number of steps.
+      batch: Number of sequences.
+      width: Number of channels, of 16 states each.
+      repeats: Number of timed turns.
+
+    Returns:
+      The rows of `compared_rows`, by ``"sequential"`` on CPUs, else by ``"pallas"``.
+    """
+    selective = SelectiveSSM()
+    method = "sequential" if target_platform() == "cpu" else "pallas"
+    params = selective.init(jax.random.key(0), width)
+    ours = partial(_apply, selective, method=method)
+    peers = {"lax.scan": plain.selective_steps}
+    found = {f"SelectiveSSM, {method}": Compared(ours, params, width, peers)}
+    return compared_rows(found, length, batch, repeats)
+
+
+def compared_rows(
+    layers: Mapping[str, Compared], length: int, batch: int, repeats: int
+) -> Iterator[Row]:
+    """Times layers and their peers in turns.
+
+    Args:
+      layers: What is compared, by name.
+      length: Number of steps.
+      batch: Number of sequences.
       repeats: Number of timed turns.
 
     Yields:
@@ -122,7 +163,7 @@ def peer_rows(
     Raises:
       ArithmeticError: A peer differs from ours by more than `TOLERANCE`.
     """
-    for name, compared in layers(width, n).items():
+    for name, compared in layers.items():
         logging.info("%s, %d steps", name, length)
         keys = jax.random.split(jax.random.key(1))
         shape = batch, length, compared.width

@@ -57,6 +57,21 @@ def selective_scan(params: Params, x: Activations) -> Outputs:
     return _selective(_scan, params, x)
 
 
+def selective_steps(params: Params, x: Activations) -> Outputs:
+    """Selective SSM: one scan that forms decays and inputs, and stores every state."""
+    rates = jnp.exp(params["log_rate"])
+    dt, B, C = _selected(params, x)
+
+    def step(h, now):
+        x, dt, B, C = now
+        h = jnp.exp(-dt[..., None] * rates) * h + (dt * x)[..., None] * B[:, None]
+        return h, jnp.sum(h * C[:, None], -1) + params["feedthrough"] * x
+
+    now = jax.tree.map(lambda v: jnp.moveaxis(v, 1, 0), (x, dt, B, C))
+    _, y = jax.lax.scan(step, jnp.zeros((len(x), *rates.shape)), now)
+    return jnp.moveaxis(y, 0, 1)
+
+
 def selective_associative(params: Params, x: Activations) -> Outputs:
     """Selective SSM: decays and inputs in memory, then an associative scan."""
 
@@ -77,8 +92,8 @@ def _scan(decays, inputs):
     return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(now[1][0]), now)[1], 0, 1)
 
 
-def selected(params: Params, x: Activations) -> tuple[Array, Array, Array]:
-    """Returns the steps, projections and readouts of a selective SSM for its input."""
+def _selected(params, x):
+    """Steps, input projections and readouts of a selective SSM for its input."""
     n = params["log_rate"].shape[-1]
     chosen = x @ params["input_kernel"]
     rank = chosen.shape[-1] - 2 * n
@@ -87,7 +102,7 @@ def selected(params: Params, x: Activations) -> tuple[Array, Array, Array]:
 
 
 def _selective(states, params, x):
-    dt, B, C = selected(params, x)
+    dt, B, C = _selected(params, x)
     decays = jnp.exp(-dt[..., None] * jnp.exp(params["log_rate"]))
     inputs = (dt * x)[..., None] * B[..., None, :]
     y = jnp.einsum("bldn,bln->bld", states(decays, inputs), C)

@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.exact import relative_error, states
-from benchmarks.measurement import Row
-from benchmarks.programs import ROWS, WIDTH, Pass, passes, programs
+from benchmarks.accelerators import ROWS, WIDTH, Pass, passes, programs
+from benchmarks.measurement import Row, relative_error, states
 from ssm_jax.kernels import LogDecay, costs
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.types import Method

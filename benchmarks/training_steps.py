@@ -1,22 +1,157 @@
-"""Whole training steps compared to plain ones and to ones without a recurrence."""
+"""Training steps of small classifiers: their time, and their compilation by depth."""
 
+import itertools
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import linen as nn
 
 from benchmarks import plain
-from benchmarks.classifiers import CLASSES, classifier
 from benchmarks.measurement import Row, in_turns
-from ssm_jax.tasks.base import Batch
-from ssm_jax.training.state import RunSpec, TrainState
+from ssm_jax.layers import ChannelMixing, Mamba, RecurrentLayer
+from ssm_jax.models import Block, PooledHead, SequenceModel, VectorEncoder
+from ssm_jax.recurrences import CES, DLR, S4D, S5, Recurrence, SelectiveSSM
+from ssm_jax.recurrences.families.base import Params
+from ssm_jax.tasks.base import Batch, Split, TaskSpec, generator
+from ssm_jax.training import Optimizer
+from ssm_jax.training.state import RunSpec, TrainState, abstract_state, create
 from ssm_jax.training.step import train_step
-from ssm_jax.types import Activations, Array, Outputs, PyTree
+from ssm_jax.types import Activations, Array, Outputs, PRNGKey, PyTree
+
+FEATURES, CLASSES = 4, 10
+
+RECURRENCES: Mapping[str, Recurrence] = {
+    "S5": S5(d_state=128, blocks=1),
+    "S4D": S4D(d_state=64),
+    "DLR": DLR(d_state=64, dt_min=1e-3),
+    "CES": CES(),
+    "Mamba": SelectiveSSM(),
+}
+"""Of each model, with 64 states stored (S5), 32 and 64 per channel (S4D, DLR), one
+(CES) and 16 (Mamba)."""
+
+
+class Identity(Recurrence):
+    """No recurrence: the output is the input."""
+
+    def init(self, key: PRNGKey, d_in: int) -> Params:
+        """Returns no parameters."""
+        del key, d_in
+        return {}
+
+    def initial_state(self, batch_shape: tuple[int, ...], d_in: int) -> PyTree:
+        """Returns None."""
+        del batch_shape, d_in
+
+    def apply(
+        self, params: Params, x: Activations, state: PyTree = None, **options
+    ) -> tuple[Outputs, PyTree]:
+        """Returns ``x``."""
+        del params, state, options
+        return x, None
+
+
+@dataclass(frozen=True)
+class RandomVectors:
+    """Sequences of random vectors with random classes.
+
+    Attributes:
+      length: Number of steps.
+    """
+
+    length: int
+
+    @property
+    def spec(self) -> TaskSpec:
+        """Vectors and one class of each sequence."""
+        return TaskSpec(
+            length=self.length,
+            inputs="vector",
+            d_input=FEATURES,
+            targets="classification",
+            d_output=CLASSES,
+            l_output=None,
+        )
+
+    def n_examples(self, split: Split) -> None:
+        """Returns None: every split is endless."""
+        del split
+
+    def batch(self, split: Split, index: int, batch_size: int, seed: int) -> Batch:
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
+        rng = generator("random_vectors", split, seed, index)
+        shape = (batch_size, self.length, FEATURES)
+        return Batch(
+            rng.normal(size=shape).astype(np.float32),
+            rng.integers(CLASSES, size=batch_size).astype(np.int32),
+            np.ones(batch_size, bool),
+        )
+
+
+class Classifier(NamedTuple):
+    """A model with what a training step of it takes.
+
+    Attributes:
+      model: The model.
+      create: Returns the run and its state before the first step.
+      batch: A batch of random vectors and classes.
+    """
+
+    model: nn.Module
+    create: partial[tuple[RunSpec, TrainState]]
+    batch: Batch
+
+
+def classifier(
+    name: str,
+    length: int,
+    *,
+    width: int,
+    n_layers: int,
+    batch: int = 8,
+    remat: bool = False,
+    scan_blocks: bool | None = None,
+    recurrent: bool = True,
+    learning_rate: float = 1e-3,
+) -> Classifier:
+    """Returns a classifier of sequences of vectors.
+
+    Args:
+      name: One of `RECURRENCES`. Pre-norm blocks with a GLU, or of `Mamba`.
+      length: Number of steps.
+      width: Number of channels.
+      n_layers: Number of blocks.
+      batch: Number of sequences.
+      remat: See `SequenceModel`.
+      scan_blocks: See `SequenceModel`.
+      recurrent: If False, `Identity` is in the place of the recurrence.
+      learning_rate: Learning rate of AdamW, without weight decay.
+    """
+    recurrence = RECURRENCES[name] if recurrent else Identity()
+    layer: nn.Module = RecurrentLayer(recurrence, ChannelMixing(kind="glu"))
+    if name == "Mamba":
+        layer = Mamba(recurrence)
+    model = SequenceModel(
+        encoder=VectorEncoder(width),
+        block=Block(layer, prenorm=True),
+        n_layers=n_layers,
+        head=PooledHead(CLASSES),
+        remat=remat,
+        scan_blocks=scan_blocks,
+    )
+    task = RandomVectors(length)
+    optimizer = Optimizer(learning_rate=learning_rate)
+    first = partial(create, model, task, optimizer, seed=0)
+    return Classifier(model, first, task.batch("train", 0, batch, seed=0))
+
 
 LEARNING_RATE = 1e-3
 
@@ -194,3 +329,115 @@ LAYERS: Mapping[str, PlainLayer] = {
     "Mamba": _mamba_layer,
 }
 """The plain layers of the classifiers."""
+
+
+DEPTH_MODELS = "S5", "DLR"
+
+DEPTHS = (4, 8, 24)
+"""Numbers of layers; the ratios are to the first one."""
+
+
+def depth_rows(
+    length: int,
+    *,
+    batch: int = 8,
+    width: int = 128,
+    repeats: int,
+) -> Iterable[Row]:
+    """Compiles the training step and the initialization of each classifier.
+
+    Args:
+      length: Number of steps of a sequence.
+      batch: Number of sequences.
+      width: Number of channels.
+      repeats: Number of compilations of each, in turns; the minimum counts.
+
+    Yields:
+      A row for each model, with and without ``remat`` and ``scan_blocks``, and depth:
+      CPU seconds of tracing, of lowering and of XLA for a training step, their sum,
+      instructions of the compiled program and bytes of temporaries; the CPU seconds of
+      compiling ``model.init``; and both sums relative to those of the first depth.
+    """
+    for name in DEPTH_MODELS:
+        # What is imported or computed once per process is not part of a compilation.
+        _compiled(classifier(name, length, width=width, n_layers=2, batch=batch))
+        for remat, scan in itertools.product((False, True), (True, False)):
+            found = {
+                n_layers: classifier(
+                    name,
+                    length,
+                    width=width,
+                    n_layers=n_layers,
+                    batch=batch,
+                    remat=remat,
+                    scan_blocks=scan,
+                )
+                for n_layers in DEPTHS
+            }
+            logging.info("%s, remat %s, scan_blocks %s", name, remat, scan)
+            costs = _minima(found, repeats)
+            first = costs[DEPTHS[0]]
+            for n_layers, cost in costs.items():
+                yield {
+                    "what": name,
+                    "length": length,
+                    "batch": batch,
+                    "width": width,
+                    "layers": n_layers,
+                    "remat": remat,
+                    "scan_blocks": scan,
+                    **cost,
+                    "of_first": cost["compile_cpu_s"] / first["compile_cpu_s"],
+                    "init_of_first": cost["init_cpu_s"] / first["init_cpu_s"],
+                }
+
+
+def _minima(found, repeats) -> dict[int, Row]:
+    """Compiles each classifier in turns; returns the costs of the fastest compilations.
+
+    A machine is slower for minutes at a time.
+    """
+    costs = {n_layers: [] for n_layers in found}
+    for turn in range(repeats):
+        for n_layers, of_depth in found.items():
+            logging.info("%d layers, turn %d of %d", n_layers, turn + 1, repeats)
+            costs[n_layers].append(_compiled(of_depth))
+    return {
+        n_layers: min(turns, key=lambda cost: cost["compile_cpu_s"])
+        | {"init_cpu_s": min(cost["init_cpu_s"] for cost in turns)}
+        for n_layers, turns in costs.items()
+    }
+
+
+def _compiled(found) -> Row:
+    """Compiles a step without what earlier calls have left in the caches of JAX."""
+    run, state = abstract_state(found.create)
+    jax.clear_caches()
+    step = jax.jit(partial(train_step, run), donate_argnums=0)
+    # CPU seconds of all threads, which do not depend on the number of cores.
+    clock = [time.process_time()]
+    traced = step.trace(state, found.batch)
+    clock.append(time.process_time())
+    lowered = traced.lower()
+    clock.append(time.process_time())
+    compiled = lowered.compile()
+    clock.append(time.process_time())
+    trace_s, lower_s, xla_s = (b - a for a, b in zip(clock, clock[1:], strict=False))
+    memory = compiled.memory_analysis()
+    return {
+        "trace_cpu_s": trace_s,
+        "lower_cpu_s": lower_s,
+        "xla_cpu_s": xla_s,
+        "compile_cpu_s": trace_s + lower_s + xla_s,
+        "init_cpu_s": _init_cpu_s(found),
+        "instructions": str(compiled.as_text()).count(" = "),
+        "temp_bytes": memory.temp_size_in_bytes if memory else float("nan"),
+    }
+
+
+def _init_cpu_s(found):
+    jax.clear_caches()
+    start = time.process_time()
+    init = jax.jit(found.model.init)
+    init.lower(jax.random.key(0), found.batch.inputs[:1]).compile()
+    return time.process_time() - start

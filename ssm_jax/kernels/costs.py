@@ -7,10 +7,11 @@ own, and reads and writes its arrays at the bandwidth of the memory::
 
 The number of kernels is proportional to the depth of a method, and the number of bytes
 to that of the states. Both factors were counted in programs that were compiled for an
-H100 and for a TPU v5e, of the evaluation with its gradient (`benchmarks.costs`). The
-bandwidths are those that the manufacturers state; the seconds per kernel are estimates.
-On an H200 measured times are between .6 and 2.1 of the predicted ones, and the methods
-in the predicted order (`benchmarks.roofline`). Nothing has been measured on a TPU.
+H100 and for a TPU v5e, of the evaluation with its gradient (``python -m benchmarks
+--suite=costs``). The bandwidths are those that the manufacturers state; the seconds per
+kernel are estimates. On an H200 measured times are between .6 and 2.1 of the predicted
+ones, and the methods in the predicted order (``--suite=roofline``). Nothing has been
+measured on a TPU.
 """
 
 import math
@@ -98,8 +99,8 @@ STEPPING = ACCELERATORS | {
     "gpu": ACCELERATORS["gpu"]._replace(seconds_per_kernel=8.2e-7)
 }
 """Speed in the steps of a nonlinear recurrence, whose kernels take less time. On an
-H200 a step of a GRU took 7 microseconds without its gradient
-(`benchmarks.iterations`); the time of a kernel of both passes is an estimate from it.
+H200 a step of a GRU took 7 microseconds without its gradient (``--suite=iterations``);
+the time of a kernel of both passes is an estimate from it.
 """
 
 NONLINEAR_TERM = {"gpu": Counts(40.0, 12.0), "tpu": Counts(44.0, 54.0)}

@@ -5,8 +5,8 @@ are relative to the largest input of the sequence. ``"auto"`` therefore takes an
 method wherever it costs at most 1.5 times as much, in time on CPUs and in bytes moved
 on accelerators. The thresholds of CPUs are those of ``python -m benchmarks
 --suite=convolutions``, recorded in ``experiments/benchmarks/convolutions.json``; that
-of accelerators is of single compilations by ``python -m benchmarks.costs``, which are
-not recorded yet.
+of accelerators is of single compilations by ``--suite=costs``, which are not recorded
+yet.
 """
 
 from ssm_jax.types import Dimension, Method

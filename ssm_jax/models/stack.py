@@ -20,7 +20,7 @@ from ssm_jax.recurrences.families.base import Recurrence
 from ssm_jax.types import Array, Float, Inexact, Int, PyTree, Steps
 
 # On CPUs, fewer blocks compile about as fast one after the other, and their steps take
-# less time (`benchmarks.depth`, `benchmarks.training_steps`).
+# less time (suites `depth` and `training_steps`).
 _SCAN_FROM_ON_CPU = 8
 
 

@@ -39,7 +39,7 @@ def run(target, *command):
 def test_kernels_move_the_bytes_of_their_arguments_and_results(target, tmp_path):
     output = tmp_path / "rows.json"
     options = f"--target={target}", "--methods=pallas", f"--output={output}"
-    run(target, "benchmarks.pallas", *options)
+    run(target, "benchmarks", "--suite=pallas", *options)
     rows = {
         (row["what"], row["pass"]): row
         for row in json.loads(output.read_text())["rows"]

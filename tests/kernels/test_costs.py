@@ -41,7 +41,7 @@ def test_counts_are_those_of_compiled_programs(what, platform, method):
 
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
 def test_counts_of_a_gru_are_those_of_compiled_programs(platform):
-    steps, term = (
+    *_, steps, term = (
         row
         for row in ROWS
         if row["target"].startswith(platform) and row["what"].startswith("GRU")

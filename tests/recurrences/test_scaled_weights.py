@@ -1,16 +1,30 @@
 """Nonlinear recurrences with large weights: parallel solutions are exact or unused."""
 
+import functools
+from typing import Any
+
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import scaled
+from ssm_jax.recurrences import FRU, GRU, LSTM, RNN, SRU
 from tests.tiers import tiered
 
-LENGTH = 200
-UNITS = scaled.units(LENGTH)
-X = scaled.inputs(LENGTH)
+LENGTH, D_IN = 200, 4
+SUMS: dict[str, Any] = {"d_statistic": 8, "d_feedback": 8, "d_output": 4}
+UNITS = {
+    "rnn": RNN(d_state=16),
+    "gru": GRU(d_state=16),
+    "lstm": LSTM(d_state=16),
+    "fru": FRU(frequencies=(0.0, 0.5, 3.0, 20.0), horizon=LENGTH, **SUMS),
+    "sru": SRU(**SUMS),
+}
+SCALES = (1.0, 2.0, 3.0, 4.0, 8.0, 12.0, 20.0)
+# Parameters that the state passes through on its way to the next state.
+FEEDBACK = ("recurrent_kernel", "W_r", "W_phi", "W_1", "W_2")
+X = np.random.default_rng(0).normal(size=(2, LENGTH, D_IN)).astype(np.float32)
 MOVED = X * (1 + 2.0**-23)  # by the last digit
 ONE = np.zeros((2, LENGTH), bool)
 # For more steps, gradients overflow float32, except those of the SRU.
@@ -18,8 +32,20 @@ SEGMENTS = np.tile(np.arange(LENGTH) % 8 == 0, (2, 1))
 
 
 def solve(name, scale, method, reset, x=X):
-    unit = UNITS[name]
-    return scaled.solve(unit, method, scaled.scaled(unit, scale), x, reset)
+    """Outputs, the gradient of their mean square, and the solver statistics."""
+    params = UNITS[name].init(jax.random.key(1), D_IN)
+    params = {k: v * scale if k in FEEDBACK else v for k, v in params.items()}
+    return solved(UNITS[name], method, params, x, reset)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def solved(unit, method, params, x, reset):
+    def loss(params):
+        y, _, stats = unit.solve(params, x, reset=reset, method=method)
+        return jnp.mean(jnp.square(y)), (y, stats)
+
+    gradient, (y, stats) = jax.grad(loss, has_aux=True)(params)
+    return y, gradient, stats
 
 
 def largest(tree):
@@ -33,7 +59,7 @@ def distance(one, other):
 @pytest.mark.parametrize("name", tiered(list(UNITS), 0, full=1))
 def test_scaled_feedback_gives_the_sequential_solution(name):
     n_converged = 0
-    for scale in scaled.SCALES:
+    for scale in SCALES:
         for reset in (ONE, SEGMENTS):
             wanted, wanted_grads, _ = solve(name, scale, "sequential", reset)
             y, grads, taken = solve(name, scale, "associative", reset)

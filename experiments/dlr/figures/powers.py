@@ -2,7 +2,7 @@
 
     python -m experiments.dlr.figures.powers --output=powers.png
 
-Draws the record of `benchmarks.powers`. Left, the kernel of DLR as initialized, whose
+Draws the record of benchmark `powers`. Left, the kernel of DLR as initialized, whose
 decays bound the number of steps that count. Right, a shift by 7/8 of the length by
 DLR-prod, whose modes do not decay: the squared distance from a single tap.
 """

@@ -2,7 +2,7 @@
 
     python -m experiments.etsmlp.figures.throughput --output=throughput.png
 
-Draws the record of `benchmarks.throughput`, whose models are smaller than the published
+Draws the record of benchmark `throughput`, whose models are smaller than the published
 ones. Statement of the paper: ETSMLP trains faster than the Transformer on long
 sequences, with less memory.
 

@@ -2,7 +2,7 @@
 
     python -m experiments.fru.figures.iterations --output=iterations.png
 
-Draws the record of `benchmarks.iterations`: the number of iterations that solve for all
+Draws the record of benchmark `iterations`: the number of iterations that solve for all
 steps of an FRU at once, with its initial weights and larger ones, and of a GRU. The
 input of each step of the FRU is divided by the horizon, so that the number is bounded
 for every length; see `ssm_jax.kernels.nonlinear`.

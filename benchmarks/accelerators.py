@@ -1,0 +1,355 @@
+"""Recurrences compiled for a GPU or a TPU that need not be there: what they move.
+
+The extra ``[compile]`` must be installed, for the kernels of GPUs in Pallas with JAX
+0.11; nothing is run.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import SingleDeviceSharding
+
+from benchmarks.measurement import Row
+from ssm_jax import aot
+from ssm_jax.kernels import LogDecay, compiling_for, costs, linear_recurrence
+from ssm_jax.kernels.chunks import by_chunks, chunk_size
+from ssm_jax.kernels.selective import selective_form
+from ssm_jax.recurrences import DLR, GRU
+from ssm_jax.types import Method, PyTree
+
+ROWS, WIDTH, STATES = 8, 1024, 16
+"""Sequences, states of `linear_recurrence` or channels, states per channel."""
+
+CHANNELS, MODES = 128, (1, 2, 4, 64)
+"""Width of DLR, whose convolutions have as many kernels, and modes of each."""
+
+CONVOLUTION_METHODS: tuple[Method, ...] = "fft", "chunked", "associative"
+
+
+class Pass(NamedTuple):
+    """A program to compile.
+
+    Attributes:
+      name: ``"value"`` or ``"value and gradient"``.
+      function: Its function.
+      arguments: Shapes and dtypes of its arguments.
+      min_bytes: Bytes of its arguments and results, each read or written once.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    min_bytes: int
+
+
+def programs(
+    length: int, *, rows: int = ROWS, width: int = WIDTH
+) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """Returns the programs by name.
+
+    Args:
+      length: Number of steps.
+      rows: Number of sequences.
+      width: Number of states, or of channels.
+
+    Returns:
+      Functions of a method and of arguments, and the shapes and dtypes of these.
+    """
+    n: Any = jax.ShapeDtypeStruct((width,), jnp.float32)
+    real = jax.ShapeDtypeStruct((rows, length, width), jnp.float32)
+    complex_ = jax.ShapeDtypeStruct(real.shape, jnp.complex64)
+    shared = jax.ShapeDtypeStruct((rows, length, STATES), jnp.float32)
+    rates = jax.ShapeDtypeStruct((width, STATES), jnp.float32)
+    state = jax.ShapeDtypeStruct((rows, width, STATES), jnp.float32)
+    return {
+        "input-dependent, real": (states, (real, real)),
+        "time-invariant, real": (states, (LogDecay(n), real)),
+        "input-dependent, complex": (states, (complex_, complex_)),
+        "time-invariant, complex": (states, (LogDecay(n, n), complex_)),
+        "selective": (_selective, (real, real, shared, shared, rates, n, state)),
+    }
+
+
+def passes(
+    what: str, forward: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Iterator[Pass]:
+    """Yields the evaluation of a program, and the evaluation with its gradient.
+
+    Args:
+      what: Name of the program.
+      forward: Function of the arguments.
+      arguments: Shapes and dtypes of the arguments.
+    """
+    results = jax.eval_shape(forward, *arguments)
+    n_bytes = _n_bytes((arguments, results))
+    yield Pass("value", forward, arguments, n_bytes)
+    # The backward pass reads the decays, the states and what is given; the selective
+    # one reads all arguments and recomputes the states.
+    read = arguments if what == "selective" else (arguments[0], results)
+    n_bytes += _n_bytes((read, results, arguments))
+    both = partial(with_gradient, forward)
+    yield Pass("value and gradient", both, (arguments, results), n_bytes)
+
+
+def states(method: Method, a: Any, b: Any) -> Any:
+    """Returns the states of `linear_recurrence` by a method."""
+    return linear_recurrence(a, b, method=method)[0]
+
+
+def _selective(method: Method, x, dt, B, C, rates, feedthrough, state):
+    return by_chunks(
+        selective_form(x, dt, B, C, rates, feedthrough),
+        state,
+        axis=1,
+        reset=None,
+        lengths=None,
+        size=chunk_size(x.shape[1], STATES),
+        method=method,
+    )
+
+
+def with_gradient(
+    forward: Callable[..., Any], arguments: tuple[Any, ...], given: PyTree
+) -> tuple[Any, tuple[Any, ...]]:
+    """Evaluates a function and its gradient.
+
+    Args:
+      forward: Function of the arguments.
+      arguments: The arguments.
+      given: Gradient in the results of the function.
+
+    Returns:
+      The results of the function, and the gradients in its arguments.
+    """
+    values, gradient = jax.vjp(forward, *arguments)
+    return values, gradient(given)
+
+
+def _n_bytes(tree: PyTree) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def cost_rows(length: int, *, target: str) -> Iterator[Row]:
+    """Counts the costs of methods of a recurrence, of DLR and of a GRU.
+
+    Args:
+      length: Number of steps.
+      target: Text of a target of `ssm_jax.aot`.
+
+    Yields:
+      A row for each method with its gradient, of the states of a recurrence or of the
+      outputs of DLR, for the steps of a GRU with their gradient, which also read the
+      weights, and for its nonlinear term without. ``passes`` is the number of times
+      that its kernels read or write an array of the size of the states; ``kernels`` the
+      number of kernels, also for each level of `ssm_jax.kernels.costs.depth`;
+      ``predicted_ms`` the time that the model of ``"auto"`` predicts.
+    """
+    device, platform = _prepared(target)
+    yield from _recurrences(length, device, platform)
+    yield from _convolutions(length, device, platform)
+    yield from _nonlinear(length, device, platform)
+
+
+def _recurrences(length, device, platform) -> Iterator[Row]:
+    b, n = _float32(device, ROWS, length, WIDTH), _float32(device, WIDTH)
+    for what, a in (("time-invariant", LogDecay(n)), ("input-dependent", b)):
+        for method in costs.METHODS:
+            both = partial(with_gradient, partial(states, method))
+            predicted = costs.seconds(
+                method,
+                platform,
+                time_invariant=a is not b,
+                length=length,
+                n_bytes=4 * b.size,
+            )
+            counted = _counts(both, ((a, b), b), platform, method, length)
+            yield {"what": what} | counted | {"predicted_ms": 1e3 * predicted}
+
+
+def _convolutions(length, device, platform) -> Iterator[Row]:
+    x = _float32(device, ROWS, length, CHANNELS)
+    for n in MODES:
+        dlr = DLR(d_state=n)
+        params = _params(dlr, CHANNELS, device)
+        for method in CONVOLUTION_METHODS:
+
+            def outputs(params, x, dlr=dlr, method: Method = method):
+                return dlr.apply(params, x, method=method)[0]
+
+            both = partial(with_gradient, outputs)
+            counted = _counts(both, ((params, x), x), platform)
+            row = {"what": f"DLR, modes={n}"} | counted | {"method": method}
+            yield row | {"kernels_per_level": None, "predicted_ms": None}
+
+
+def _nonlinear(length, device, platform) -> Iterator[Row]:
+    gru, x = GRU(d_state=WIDTH), _float32(device, ROWS, length, WIDTH)
+    params = _params(gru, WIDTH, device)
+
+    def steps(params, x):
+        def outputs(params, x):
+            return gru.apply(params, x, method="sequential")[0]
+
+        y, gradient = jax.vjp(outputs, params, x)
+        return y, gradient(y)
+
+    def term(params, x, h):
+        u = gru.input_projection(params, x)
+        return gru.nonlinear_term(params, h, u), gru.diagonal(params, h, u)
+
+    counted = _counts(steps, (params, x), platform, "sequential", length)
+    yield {"what": "GRU"} | counted | {"predicted_ms": None}
+    counted = _counts(term, (params, x, x), platform)
+    yield {"what": "GRU, nonlinear term"} | counted | {"predicted_ms": None}
+
+
+def _prepared(target) -> tuple[Any, str]:
+    """Loads the compiler of a target; returns a device of it, and its platform."""
+    parsed = aot.parse_target(target)
+    aot.prepare(parsed)
+    return aot.topology_devices(parsed)[0], parsed.device.platform
+
+
+def _placed(tree, device) -> Any:
+    """Shapes and dtypes of arrays on a device that programs can be compiled for."""
+    sharding = SingleDeviceSharding(device)
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding),
+        tree,
+    )
+
+
+def _float32(device, *shape) -> Any:
+    return _placed(jax.ShapeDtypeStruct(shape, jnp.float32), device)
+
+
+def _params(recurrence, d_in, device) -> Any:
+    init = partial(recurrence.init, d_in=d_in)
+    return _placed(jax.eval_shape(init, jax.random.key(0)), device)
+
+
+def _counts(function, arguments, platform, method=None, length=1) -> Row:
+    with compiling_for(platform):
+        lowered = jax.jit(function).lower(*arguments)
+    text = str(lowered.compile().as_text())
+    array, kernels = arguments[1], aot.kernels_run(text)
+    return {
+        "method": method,
+        "length": array.shape[1],
+        "passes": aot.bytes_moved(text) / (4 * array.size),
+        "kernels": kernels,
+        "kernels_per_level": kernels / (costs.depth(method, length) if method else 1),
+    }
+
+
+def pallas_rows(
+    length: int, *, target: str, methods: Sequence[Method] = ("pallas", "auto")
+) -> Iterator[Row]:
+    """Counts the bytes that the kernels in Pallas move, beside what ``"auto"`` does.
+
+    Args:
+      length: Number of steps.
+      target: Text of a target of `ssm_jax.aot`.
+      methods: Methods of `linear_recurrence`; for a TPU ``"auto"`` alone is compiled
+        far faster.
+
+    Yields:
+      A row for each method of `programs`, with its gradient and without. ``ratio`` is
+      the bytes that its kernels read and write over those of its arguments and results,
+      each read or written once. Registers and spilled bytes of GPUs, VMEM and
+      instructions of TPUs are those of the largest kernel.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        if "pallas" in methods:
+            _ask_compilers(folder)
+        device, platform = _prepared(target)
+        for what, (run, arguments) in programs(length).items():
+            for method in methods:
+                forward = partial(run, method)
+                for each in passes(what, forward, _placed(arguments, device)):
+                    given = _placed(each.arguments, device)
+                    row = {"what": what, "pass": each.name, "method": method}
+                    row |= {"length": length}
+                    yield row | _compiled(
+                        each.function, given, each.min_bytes, platform, Path(folder)
+                    )
+
+
+def _compiled(function, arguments, min_bytes, platform, folder) -> Row:
+    """Compiles a program and reads what its compiler tells."""
+    began = sum(os.times()[:4])
+    with _printed() as printed, compiling_for(platform):
+        compiled: Any = jax.jit(function).lower(*arguments).compile()
+    seconds = sum(os.times()[:4]) - began
+    moved = aot.bytes_moved(compiled.as_text())
+    return {
+        "moved_MiB": moved / 2**20,
+        "ratio": moved / min_bytes,
+        "temp_MiB": compiled.memory_analysis().temp_size_in_bytes / 2**20,
+        "compile_cpu_s": seconds,
+        **_of_gpu("".join(printed)),
+        **_of_tpu(folder),
+    }
+
+
+def _ask_compilers(folder: str) -> None:
+    """Makes the compilers tell about their programs; they read this when loaded."""
+    os.environ["MOSAIC_GPU_DUMP_PTXAS"] = "1"
+    options = f"--xla_jf_dump_to={folder}", "--xla_jf_dump_llo_text=true"
+    before = os.environ.get("LIBTPU_INIT_ARGS", "")
+    os.environ["LIBTPU_INIT_ARGS"] = " ".join([before, *options]).strip()
+
+
+@contextmanager
+def _printed():
+    """Gives what libraries print meanwhile, as a list of one text."""
+    found, kept = [], os.dup(1)
+    with tempfile.TemporaryFile("w+", errors="replace") as file:
+        os.dup2(file.fileno(), 1)
+        try:
+            yield found
+        finally:
+            os.dup2(kept, 1)
+            os.close(kept)
+        file.seek(0)
+        found.append(file.read())
+
+
+def _of_gpu(text: str) -> Row:
+    """What the assembler tells of the largest kernel."""
+    registers = [int(n) for n in re.findall(r"Used (\d+) registers", text)]
+    spilled = [int(n) for n in re.findall(r"(\d+) bytes spill stores", text)]
+    return {
+        "registers": max(registers, default=None),
+        "spilled_bytes": max(spilled, default=None),
+    }
+
+
+def _of_tpu(folder: Path) -> Row:
+    """What the TPU compiler tells of the largest kernel in Pallas, if there is one."""
+    vmem, bundles = [], []
+    for file in folder.glob("*-02-original.txt"):
+        text = file.read_text(errors="replace")
+        # A kernel of XLA has no windows of operands.
+        if "input window allocation" in text:
+            sizes = re.findall(r"space=vmem, size = (0x[0-9a-f]+)", text)
+            vmem.append(sum(int(size, 16) for size in sizes))
+            name = file.name.removesuffix("-02-original.txt")
+            for final in folder.glob(f"{name}-*-final_bundles.txt"):
+                if "schedule-analysis" not in final.name:
+                    lines = final.read_text(errors="replace").splitlines()
+                    bundles.append(sum("{" in line for line in lines))
+    for file in folder.iterdir():
+        file.unlink()
+    return {
+        "vmem_MiB": max(vmem) / 2**20 if vmem else None,
+        "bundles": max(bundles, default=None),
+    }

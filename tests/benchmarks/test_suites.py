@@ -1,0 +1,284 @@
+"""Every suite at a size at which only its arithmetic can go wrong."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import (
+    accelerators,
+    dlr,
+    kernels,
+    language,
+    lengths,
+    peers,
+    roofline,
+    training_steps,
+)
+from benchmarks.__main__ import SUITES
+from benchmarks.measurement import Row, in_turns, measure, relative_error
+from ssm_jax.recurrences import CES
+from tests.tiers import tiered
+
+# Compiled on the device of the tests, as if for a GPU.
+PREPARED = {"_prepared": lambda target: (jax.devices()[0], "cuda")}
+
+
+class Case(NamedTuple):
+    """A suite at a small size.
+
+    Attributes:
+      length: The length.
+      n_rows: The number of rows.
+      options: Further arguments of the suite.
+      module: Module of ``patched``.
+      patched: Values of names in the module during the test.
+      check: Whether the rows are what they must be.
+    """
+
+    length: int
+    n_rows: int
+    options: Mapping[str, Any] = {}
+    module: Any = None
+    patched: Mapping[str, Any] = {}
+    check: Callable[[Sequence[Row]], bool] = lambda rows: True
+
+
+def few_programs(length, **sizes):
+    """Two of the programs that are timed or compiled, small."""
+    programs = PROGRAMS(length, rows=2, width=6)
+    return {what: programs[what] for what in ("time-invariant, real", "selective")}
+
+
+PROGRAMS = accelerators.programs
+SIZES = {"batch": 1, "width": 8}
+
+
+def is_compared(row: Row) -> bool:
+    """Whether a row of a peer has its outputs, its gradients and the ratios."""
+    return (
+        row["difference"] < 1e-5
+        and row["gradient_difference"] < 1e-4
+        and row["forward_ratio"] == row["forward_s"] / row["forward_peer_s"]
+        and row["grad_ratio_min"] == row["grad_min_s"] / row["grad_peer_min_s"]
+    )
+
+
+CASES = {
+    "powers": Case(
+        1024,
+        4,
+        check=lambda rows: (
+            rows[0]["error"] == 0
+            and rows[0]["left"] <= 1.1 * rows[1]["left"]
+            and rows[1]["error"] < 1e-6 < rows[3]["error"] < rows[2]["error"]
+            and all(row["left"] < 1e-5 for row in rows)
+        ),
+    ),
+    "recurrence": Case(
+        5, 7, check=lambda rows: all(row["error"] < 1e-6 for row in rows)
+    ),
+    "convolutions": Case(
+        1,
+        9,
+        SIZES,
+        kernels,
+        {"MODES": (1,)},
+        lambda rows: {row["what"] for row in rows} == {"DLR", "S4", "SGConv"},
+    ),
+    "selective": Case(12, 1, SIZES, check=lambda rows: all(map(is_compared, rows))),
+    "roofline": Case(
+        9,
+        2 * 3 * 2,
+        {},
+        roofline,
+        {"COPIED": 2**20, "programs": few_programs},
+        lambda rows: all(
+            row["copy_ms"] > 0
+            and row["error"] < 1e-6
+            and row["predicted_ms"] is None  # On a CPU nothing is predicted.
+            and (row["gradient_error"] or 0) < 1e-5
+            and (row["gradient_error"] is None) == (row["pass"] == "value")
+            for row in rows
+        ),
+    ),
+    "costs": Case(
+        8,
+        2 * 3 + 3 + 2,
+        {"target": "gpu:h100:1"},
+        accelerators,
+        PREPARED | {"ROWS": 2, "WIDTH": 4, "CHANNELS": 2, "MODES": (1,)},
+        lambda rows: all(row["passes"] > 0 and row["kernels"] > 0 for row in rows),
+    ),
+    "pallas": Case(
+        8,
+        2 * 2,
+        {"target": "gpu:h100:1", "methods": ["associative"]},
+        accelerators,
+        PREPARED | {"programs": few_programs},
+        lambda rows: all(row["ratio"] > 0 for row in rows),
+    ),
+    "peers": Case(
+        24,
+        8,
+        {"batch": 2, "width": 8, "n": 4},
+        peers,
+        {"HAS_TORCH": False},
+        lambda rows: all(map(is_compared, rows)),
+    ),
+    "training_steps": Case(
+        12,
+        1,
+        {"batch": 2, "width": 16, "n_layers": 2},
+        training_steps,
+        {"LAYERS": {"CES": training_steps.LAYERS["CES"]}},
+        lambda rows: (
+            rows[0]["difference"] < 1e-5
+            and rows[0]["of_plain"] == rows[0]["ours_s"] / rows[0]["plain_s"]
+            and rows[0]["of_identity"] == rows[0]["ours_s"] / rows[0]["identity_s"]
+            and rows[0]["of_scanned"] == rows[0]["ours_s"] / rows[0]["scanned_s"]
+        ),
+    ),
+    "depth": Case(
+        12,
+        2 * 2 * 2,
+        {"batch": 2, "width": 16},
+        training_steps,
+        {"DEPTH_MODELS": ("CES",), "DEPTHS": (2, 3)},
+        lambda rows: (
+            [row["layers"] for row in rows] == 4 * [2, 3]
+            and rows[1]["of_first"]
+            == rows[1]["compile_cpu_s"] / rows[0]["compile_cpu_s"]
+            and 0 < rows[0]["temp_bytes"] < rows[1]["temp_bytes"]
+        ),
+    ),
+    "lengths": Case(
+        16,
+        1,
+        {"width": 2},
+        lengths,
+        {"SHORTEST": 8, "LAYERS": {"CES": CES()}},
+        lambda rows: (
+            rows[0]["grad_ratio"] == rows[0]["grad_ns"] / rows[0]["forward_ns"]
+        ),
+    ),
+    "iterations": Case(
+        12,
+        5,
+        {"batch": 1, "frequencies": 3},
+        check=lambda rows: all(
+            row["converged"] and 1 < row["iterations"] <= 14 and row["error"] < 1e-5
+            for row in rows
+        ),
+    ),
+    "long_shift": Case(
+        256,
+        1,
+        check=lambda rows: rows[0]["states"] == 32 and rows[0]["left"] < 1e-8,
+    ),
+    "throughput": Case(
+        8,
+        4,
+        {"width": 64, "n_layers": 1},
+        check=lambda rows: all(row["tokens_a_second"] > 0 for row in rows),
+    ),
+    "decoding": Case(
+        64,
+        1,
+        {},
+        language,
+        {"MODELS": ("gru",), "TEXTS": (2,)},
+        lambda rows: (
+            rows[0]["same_text"]
+            and math.isclose(
+                rows[0]["of_loop_min"], rows[0]["blocks_per_s"] / rows[0]["loop_per_s"]
+            )
+        ),
+    ),
+}
+FAST = ("powers",)
+FULL = ("recurrence", "selective", "lengths", "roofline", "costs", "pallas")
+
+
+def test_every_suite_has_a_case():
+    assert CASES.keys() == SUITES.keys()
+
+
+@pytest.mark.parametrize("name", tiered(list(CASES), FAST, full=(*FAST, *FULL)))
+def test_rows_are_those_of_the_suite(name, monkeypatch):
+    case, suite = CASES[name], SUITES[name].rows
+    for attribute, value in case.patched.items():
+        monkeypatch.setattr(case.module, attribute, value)
+    options = dict(case.options)
+    if "target" not in options:
+        options["repeats"] = 1
+    roofline._bandwidth.cache_clear()
+    rows = list(suite(case.length, **options))
+    assert len(rows) == case.n_rows
+    assert all(row.keys() == rows[0].keys() for row in rows)
+    for row in rows:
+        times = (row[key] for key in row if key.endswith(("_s", "_ns", "ms")))
+        assert all(time is None or 0 <= time < math.inf for time in times)
+    assert case.check(rows), rows
+
+
+def test_errors_are_seen():
+    exact = np.array([[1.0, -4.0]])
+    assert relative_error(jnp.asarray([[1.0, -3.0]]), exact) == 0.25
+    tree, other = {"a": exact, "b": 2 * exact}, {"a": exact, "b": 4 * exact}
+    assert roofline._largest_error(tree, other) == 0.5
+
+
+@pytest.mark.full
+def test_recurrence_with_a_wrong_method_has_an_error(monkeypatch):
+    right = kernels.linear_recurrence
+
+    def wrong(a, b, *, method):
+        h, last = right(a, b, method=method)
+        return (2 * h if method == "fft" else h), last
+
+    monkeypatch.setattr(kernels, "linear_recurrence", wrong)
+    rows = list(kernels.recurrence_rows(5, n=2, repeats=1))
+    assert [row["what"] for row in rows if row["error"] > 0.5] == ["fft"]
+
+
+@pytest.mark.nightly
+def test_kernel_of_a_long_shift_is_no_single_tap_with_few_states():
+    (few,) = dlr.long_shift_rows(256, d_state=8, repeats=1)
+    assert few["states"] == 8 and few["left"] > 1
+
+
+@pytest.mark.nightly
+def test_models_of_the_throughput_have_one_size():
+    tokens = jnp.zeros((1, 2), jnp.int32)
+    sizes = []
+    for model in language.throughput_models(512, 12, 8192).values():
+        variables = jax.eval_shape(model.init, jax.random.key(0), tokens)
+        sizes.append(sum(leaf.size for leaf in jax.tree.leaves(variables)))
+    assert 30e6 < min(sizes) and max(sizes) < 1.3 * min(sizes)
+
+
+def test_bytes_are_of_temporaries_and_results():
+    row, y = measure("forward", jnp.sin, jnp.zeros(1000), repeats=1)
+    assert y.shape == (1000,)
+    assert 4000 <= row["forward_bytes"] < 8000
+    assert row["forward_s"] > 0 and row["forward_compile_s"] > 0
+
+
+def test_timed_calls_copy_no_argument_to_the_device():
+    x = np.arange(6, dtype=np.float32)[::2]
+    with jax.transfer_guard_host_to_device("disallow"):
+        measure("forward", jnp.sin, x, repeats=1)
+
+
+def test_functions_are_timed_in_turns_after_one_call_of_each():
+    called = []
+    runs = {name: functools.partial(called.append, name) for name in "ab"}
+    seconds = in_turns(runs, repeats=2)
+    assert called == 3 * ["a", "b"]
+    assert 0 <= seconds["a_min_s"] <= seconds["a_s"]
