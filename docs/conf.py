@@ -39,6 +39,8 @@ html_theme = "furo"
 html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["tables.css"]
+# A plain index of the pages, at the root of the site.
+html_extra_path = ["llms.txt"]
 html_theme_options = {
     "light_css_variables": {"font-stack--monospace": "DejaVu Sans Mono, monospace"}
 }

@@ -12,7 +12,8 @@ if [[ $version != True* ]]; then
   exit 2
 fi
 
-wanted=$(cat requirements.lock pyproject.toml | cksum)
+# The version is one of the metadata that pip writes when it installs the package.
+wanted=$( (cat requirements.lock pyproject.toml; grep '^__version__' ssm_jax/__init__.py) | cksum)
 if [[ ! -f $VENV/ready || $(cat "$VENV/ready") != "$wanted" ]]; then
   echo "setting up $VENV with Python ${version#* }: about 1 GB, a minute or two"
   "$PYTHON" -m venv --clear "$VENV"

@@ -13,7 +13,7 @@ imports neither JAX nor Flax. No other package of ssm_jax is lazy.
 
 import importlib
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _SUBMODULES = (
     "aot",

@@ -1,12 +1,14 @@
 """The sources of the pages: what they name exists, and each package has a page."""
 
 import importlib
+import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 
+from experiments.records import BENCHMARKS
 from ssm_jax.cli import main, prepare
 from tests.test_public_api import PACKAGES
 
@@ -70,6 +72,30 @@ def test_variants_of_commands_exist(page):
                 module = importlib.import_module(found[1].replace("/", "."))
                 config = module.get_config(*filter(None, [found[2]]))
                 assert config.training.steps > 0
+
+
+def test_every_page_is_in_the_plain_index_with_a_line():
+    text = (DOCS / "llms.txt").read_text()
+    lines = re.findall(r"^- \[.+\]\((\S+)\): \S.*$", text, re.M)
+    assert len(lines) == text.count("\n- ")
+    sources = [page.relative_to(DOCS) for page in PAGES]
+    pages = [path for path in sources if path.parts[0] != "snippets"]
+    assert sorted(lines) == sorted(str(path.with_suffix(".html")) for path in pages)
+
+
+def test_error_of_the_first_page_is_that_of_the_record():
+    readme = (ROOT / "README.md").read_text()
+    record = json.loads((BENCHMARKS / "powers.json").read_text())
+    errors = {
+        row["what"]: f"{row['error']:.1e}".replace("e-0", "e-")
+        for row in record["rows"]
+        if row["length"] == 2**20
+    }
+    (ours,) = re.findall(r"^\| \*\*ssm_jax\*\* .* (\S+e-\d+) \|", readme, re.M)
+    assert ours == errors["exact"]
+    text = " ".join(readme.split())
+    assert f"exponentials in float32 give {errors['exponentials']} there" in text
+    assert f"products, as in a scan, {errors['products']}." in text
 
 
 def test_every_set_of_prepare_is_listed_with_its_experiments():

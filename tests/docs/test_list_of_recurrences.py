@@ -1,0 +1,138 @@
+"""The list of recurrences says what the classes are and do."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import get_args
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from ssm_jax import recurrences
+from ssm_jax.recurrences import (
+    CES,
+    DLR,
+    DSS,
+    FRU,
+    GRU,
+    LRU,
+    LSTM,
+    RNN,
+    S4,
+    S4D,
+    S5,
+    SRU,
+    BoundedEigenvalues,
+    DampedEMA,
+    ExponentialSmoothing,
+    GatedLinearAttention,
+    SelectiveSSM,
+    SGConv,
+)
+from ssm_jax.types import Method
+
+PAGE = (Path(__file__).parents[2] / "docs/list_of_recurrences.md").read_text()
+METHODS = [method for method in get_args(Method) if method != "auto"]
+
+# The letters of the page, with a value for each, and a recurrence of these sizes.
+SIZES = {"d": 4, "n": 6, "h": 2, "k": 3, "m": 3, "p": 5, "L": 7}
+SUMS = {"d_statistic": 5, "d_feedback": 3, "d_output": 2}
+OF_THESE_SIZES = [
+    DLR(d_state=6),
+    DSS(d_state=6),
+    S4(d_state=6),
+    S4D(d_state=6),
+    S5(d_state=6, blocks=1),
+    LRU(d_state=6),
+    CES(),
+    ExponentialSmoothing(),
+    DampedEMA(d_state=6),
+    SelectiveSSM(d_state=6),
+    GatedLinearAttention(n_heads=2, d_key=3),
+    SRU(scales=(0.0, 0.5, 0.9), **SUMS),
+    FRU(frequencies=(0.0, 1.0, 2.0), horizon=8, **SUMS),
+    RNN(d_state=6),
+    GRU(d_state=6),
+    LSTM(d_state=6),
+    SGConv(d_state=3, length=7),
+    BoundedEigenvalues(recurrence=LRU(d_state=6), largest_state=2.0),
+]
+each = pytest.mark.parametrize(
+    "recurrence", OF_THESE_SIZES, ids=lambda recurrence: type(recurrence).__name__
+)
+
+
+def rows():
+    """The cells of the table by the name of the class."""
+    lines = [line for line in PAGE.splitlines() if line.startswith("| {py:obj}")]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    names = [re.search(r"<ssm_jax\.recurrences\.(\w+)>", row[0])[1] for row in cells]
+    return dict(zip(names, cells, strict=True))
+
+
+ROWS = rows()
+
+
+def test_every_recurrence_has_a_row():
+    public = [getattr(recurrences, name) for name in recurrences.__all__]
+    evaluated = {
+        cls.__name__
+        for cls in public
+        if inspect.isclass(cls)
+        and {"init", "apply", "initial_state"} <= set(dir(cls))
+        and not inspect.isabstract(cls)
+        and not getattr(cls, "_is_protocol", False)
+    }
+    assert set(ROWS) == evaluated
+    assert {type(recurrence).__name__ for recurrence in OF_THESE_SIZES} == evaluated
+
+
+@each
+def test_file_is_that_of_the_class(recurrence):
+    module = type(recurrence).__module__
+    file = ROWS[type(recurrence).__name__][3].strip("`")
+    assert module == f"ssm_jax.recurrences.{file.removesuffix('.py')}"
+
+
+@each
+def test_paper_is_that_of_the_docstring(recurrence):
+    year, place, link = re.fullmatch(
+        r"(\d{4}), \[(.*)\]\((.*)\)", ROWS[type(recurrence).__name__][1]
+    ).groups()
+    references = " ".join(
+        inspect.getdoc(type(recurrence)).split("References:")[1].split()
+    )
+    cited = references[references.index(f"<{link}>`_") :]
+    assert cited.startswith(f"<{link}>`_, {year}")
+    assert place in references
+
+
+@each
+def test_state_is_that_of_the_recurrence(recurrence):
+    cell = ROWS[type(recurrence).__name__][5]
+    if cell == "of the other":
+        recurrence = recurrence.recurrence
+        cell = ROWS[type(recurrence).__name__][5]
+    shape, kind = re.fullmatch(r"`(\(.*\))` (real|complex)", cell).groups()
+    state = jax.eval_shape(lambda: recurrence.initial_state((), SIZES["d"]))
+    assert state.shape == eval(re.sub(r"(?<=\w) (?=\w)", " * ", shape), SIZES.copy())
+    assert jnp.iscomplexobj(state) == (kind == "complex")
+
+
+@each
+def test_methods_are_those_that_are_not_refused(recurrence):
+    listed = re.findall(r"`(\w+)`", ROWS[type(recurrence).__name__][4]) or METHODS
+    key = jax.random.key(0)
+    params = jax.eval_shape(lambda: recurrence.init(key, SIZES["d"]))
+    x = jax.ShapeDtypeStruct((8, SIZES["d"]), jnp.float32)
+    evaluated = []
+    for method in METHODS:
+        try:
+            jax.eval_shape(
+                lambda p, x, m=method: recurrence.apply(p, x, method=m), params, x
+            )
+            evaluated.append(method)
+        except ValueError as error:
+            assert "`method`" in str(error)
+    assert sorted(evaluated) == sorted(listed)
