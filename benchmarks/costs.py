@@ -8,7 +8,7 @@ row is a method with its gradient, of the states of a recurrence or of the outpu
 DLR, or the nonlinear term of a GRU without. ``passes`` is
 the number of times that its kernels read or write an array of the size of the states;
 ``kernels`` is the number of kernels, also for each level of
-`ssm_jax.kernels.costs.depth`. ``predicted_ms`` is the time that the model of ``"auto"``
+`ssm_jax.kernels.plan.depth`. ``predicted_ms`` is the time that the model of ``"auto"``
 predicts. Rows of other targets in ``--output`` are kept.
 """
 
@@ -29,7 +29,7 @@ from benchmarks.measurement import Row
 from benchmarks.programs import ROWS, WIDTH, states, with_gradient
 from ssm_jax import aot
 from ssm_jax.cli import app
-from ssm_jax.kernels import LogDecay, compiling_for, costs
+from ssm_jax.kernels import LogDecay, compiling_for, plan
 from ssm_jax.recurrences import DLR, GRU
 from ssm_jax.training import environment
 from ssm_jax.types import Method
@@ -83,9 +83,9 @@ def cost_rows(device: Any, platform: str) -> Iterator[Row]:
     for length in LENGTHS:
         b, n = _float32(device, ROWS, length, WIDTH), _float32(device, WIDTH)
         for what, a in (("time-invariant", LogDecay(n)), ("input-dependent", b)):
-            for method in costs.METHODS:
+            for method in plan.METHODS:
                 both = partial(with_gradient, partial(states, method))
-                predicted = costs.seconds(
+                predicted = plan.seconds(
                     method,
                     platform,
                     time_invariant=a is not b,
@@ -166,7 +166,7 @@ def _counts(function, arguments, platform, method=None, length=1) -> Row:
         "length": array.shape[1],
         "passes": aot.bytes_moved(text) / (4 * array.size),
         "kernels": kernels,
-        "kernels_per_level": kernels / (costs.depth(method, length) if method else 1),
+        "kernels_per_level": kernels / (plan.depth(method, length) if method else 1),
     }
 
 

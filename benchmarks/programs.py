@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels import LogDecay, linear_recurrence
-from ssm_jax.kernels.chunks import by_chunks, chunk_size
+from ssm_jax.kernels.input_dependent import by_chunks
+from ssm_jax.kernels.plan import chunk_size
 from ssm_jax.kernels.selective import selective_form
 from ssm_jax.types import Method, PyTree
 
