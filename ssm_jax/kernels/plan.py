@@ -2,10 +2,10 @@
 
 The one place that decides how ``method="auto"`` evaluates a recurrence or a
 convolution, and how many steps and modes are evaluated at once: by the platform that is
-compiled for, the kind of decay and the shape. Each threshold stands beside the
-measurement that it is from, in ``experiments/benchmarks/``: milliseconds of one call
-with its gradient on 2 cores in ``convolutions.json`` and ``lengths.json``, by ``python
--m benchmarks --suite=convolutions`` and ``--suite=lengths``; counts of compiled programs
+compiled for, the kind of decay and the shape. Each threshold stands beside its
+measurement, which is recorded in ``experiments/benchmarks/``: times of one call with
+its gradient on 2 cores in ``convolutions.json`` and ``lengths.json``, by ``python -m
+benchmarks --suite=convolutions`` and ``--suite=lengths``; counts of compiled programs
 in ``costs.json``, by ``python -m benchmarks.costs``.
 
 An FFT is the only method whose rounding errors at a step depend on later inputs: they
@@ -356,8 +356,8 @@ takes .7 to 1.8 ms for 1 to 256 modes, an FFT .4 to 1.2 ms, whose errors are not
 # and 6.2; 16 modes, 4,096 steps, 80 and 61.
 _CHUNKED_FROM = ((1, 33), (4, 256), (8, 512), (16, 4096))
 
-# On accelerators the states of so many modes are fewer bytes than the spectra, in single
-# compilations by `benchmarks.costs`, which are not recorded.
+# On accelerators the states of so many modes are fewer bytes than the spectra: in
+# single compilations by `benchmarks.costs`, which are not recorded.
 _MODES_OF_STATES = 2
 
 # From this length on an FFT is faster than the sum over the taps of every step. Of 16
@@ -451,9 +451,9 @@ def finite_convolution_method(length: Dimension, *, has_reset: bool = False) -> 
 
 # Blocks: steps that are evaluated at once.
 
-# Bytes of the states of a block, so that they stay in the cache of a CPU, and the number
-# of blocks from which on they pay. With them a step of S5 with its gradient takes 1.3
-# times as long at 1,048,576 steps as at 16,384.
+# Bytes of the states of a block, so that they stay in the cache of a CPU, and the
+# number of blocks from which on they pay. With them a step of S5 with its gradient
+# takes 1.3 times as long at 1,048,576 steps as at 16,384.
 _STATE_BYTES = 2**21
 _FEWEST_BLOCKS = 4
 
@@ -465,8 +465,8 @@ _LONGEST_FFT = 2**16
 _FFT_BLOCK = 2**14
 _MODES_OF_BLOCKS = 64
 
-# Steps of a block in a convolution by few modes: a step costs products with all steps of
-# its block, and a share of the block's state.
+# Steps of a block in a convolution by few modes: a step costs products with all steps
+# of its block, and a share of the block's state.
 _CONVOLUTION_BLOCK = 16
 
 # Most steps whose states exist at the same time where decays depend on the input.
