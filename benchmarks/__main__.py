@@ -90,7 +90,7 @@ SUITES = {
         (64, 256, 1024, 4096),
         "Passes over the states and kernels of the methods of a recurrence, of DLR and "
         "of a GRU with their gradients, counted in programs compiled for `--target`; "
-        "`ssm_jax.kernels.costs` predicts times by them.",
+        "`ssm_jax.kernels.plan` predicts times by them.",
     ),
     "pallas": Suite(
         accelerators.pallas_rows,

@@ -19,8 +19,9 @@ from jax.sharding import SingleDeviceSharding
 
 from benchmarks.measurement import Row
 from ssm_jax import aot
-from ssm_jax.kernels import LogDecay, compiling_for, costs, linear_recurrence
-from ssm_jax.kernels.chunks import by_chunks, chunk_size
+from ssm_jax.kernels import LogDecay, compiling_for, linear_recurrence, plan
+from ssm_jax.kernels.input_dependent import by_chunks
+from ssm_jax.kernels.plan import chunk_size
 from ssm_jax.kernels.selective import selective_form
 from ssm_jax.recurrences import DLR, GRU
 from ssm_jax.types import Method, PyTree
@@ -149,7 +150,7 @@ def cost_rows(length: int, *, target: str) -> Iterator[Row]:
       outputs of DLR, for the steps of a GRU with their gradient, which also read the
       weights, and for its nonlinear term without. ``passes`` is the number of times
       that its kernels read or write an array of the size of the states; ``kernels`` the
-      number of kernels, also for each level of `ssm_jax.kernels.costs.depth`;
+      number of kernels, also for each level of `ssm_jax.kernels.plan.depth`;
       ``predicted_ms`` the time that the model of ``"auto"`` predicts.
     """
     device, platform = _prepared(target)
@@ -161,9 +162,9 @@ def cost_rows(length: int, *, target: str) -> Iterator[Row]:
 def _recurrences(length, device, platform) -> Iterator[Row]:
     b, n = _float32(device, ROWS, length, WIDTH), _float32(device, WIDTH)
     for what, a in (("time-invariant", LogDecay(n)), ("input-dependent", b)):
-        for method in costs.METHODS:
+        for method in plan.METHODS:
             both = partial(with_gradient, partial(states, method))
-            predicted = costs.seconds(
+            predicted = plan.seconds(
                 method,
                 platform,
                 time_invariant=a is not b,
@@ -246,7 +247,7 @@ def _counts(function, arguments, platform, method=None, length=1) -> Row:
         "length": array.shape[1],
         "passes": aot.bytes_moved(text) / (4 * array.size),
         "kernels": kernels,
-        "kernels_per_level": kernels / (costs.depth(method, length) if method else 1),
+        "kernels_per_level": kernels / (plan.depth(method, length) if method else 1),
     }
 
 

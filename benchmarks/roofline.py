@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.accelerators import ROWS, WIDTH, Pass, passes, programs
 from benchmarks.measurement import Row, relative_error, states
-from ssm_jax.kernels import LogDecay, costs
+from ssm_jax.kernels import LogDecay, plan
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.types import Method
 
@@ -42,7 +42,7 @@ def roofline_rows(
     Yields:
       A row for each program, pass and method: milliseconds; those of reading and
       writing its arguments and results once at the bandwidth of a copy, and this time
-      relative to the measured one; the milliseconds that `ssm_jax.kernels.costs`
+      relative to the measured one; the milliseconds that `ssm_jax.kernels.plan`
       predicts; the largest difference of the values from float64, and that of the
       gradients from ``"sequential"``, relative to the largest value.
     """
@@ -173,9 +173,9 @@ def _predicted(what, each, method, length, n_states) -> float | None:
     """What the model of ``"auto"`` knows: real decays, with the gradient."""
     platform = target_platform()
     counted = what.endswith("real") and each.name != "value"
-    if platform == "cpu" or method not in costs.METHODS or not counted:
+    if platform == "cpu" or method not in plan.METHODS or not counted:
         return None
-    return 1e3 * costs.seconds(
+    return 1e3 * plan.seconds(
         method,
         platform,
         time_invariant=what.startswith("time-invariant"),

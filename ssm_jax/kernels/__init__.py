@@ -8,9 +8,10 @@ from ssm_jax.kernels.fft import (
     modal_kernel,
 )
 from ssm_jax.kernels.nonlinear import SolverStats, nonlinear_recurrence
+from ssm_jax.kernels.plan import chosen_method
 from ssm_jax.kernels.platforms import compiling_for
 from ssm_jax.kernels.powers import LogDecay, decay_powers, n_step_decay, to_log_decay
-from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
+from ssm_jax.kernels.recurrence import linear_recurrence
 
 __all__ = [
     "LogDecay",

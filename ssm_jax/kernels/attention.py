@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.axes import join_axis, split_axis
+from ssm_jax.kernels.axes import join_axis, match_varying_axes, split_axis
 from ssm_jax.kernels.nonfinite import nan_where, reached_and_last
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
-from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
+from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.types import Array, Float, Steps
 

@@ -1,7 +1,7 @@
-"""Pads an axis of an array, splits it into chunks, or joins the axes of steps."""
+"""Axes of arrays: padded, split into chunks or joined, and those of a mesh."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.promotion import promoted_like
-from ssm_jax.types import Array, Bool, Dimension, Float, Int, Shaped
+from ssm_jax.types import Array, Bool, Dimension, Float, Int, PyTree, Shaped
 
 
 def steps_from(first: Int[Array, "*b"], n: Dimension) -> Int[jax.Array, "*b n"]:
@@ -140,3 +140,38 @@ def by_rows(
         return function(x)
     y = function(x.reshape(math.prod(x.shape[:-1]), x.shape[-1]))
     return y.reshape(*x.shape[:-1], y.shape[-1])
+
+
+def match_varying_axes(*trees: PyTree) -> Any:
+    """Marks all leaves as varying over each mesh axis that any of them varies over.
+
+    In `jax.shard_map` the operands of some operations must vary over the same axes.
+
+    Args:
+      *trees: Trees of arrays.
+
+    Returns:
+      A tuple of the trees.
+    """
+    leaves = jax.tree.leaves(trees)
+    return mark_varying(trees, frozenset().union(*map(_varying_axes, leaves)))
+
+
+def mark_varying(tree: PyTree, axes: Iterable[str]) -> Any:
+    """Marks the leaves of a tree as varying over axes of a mesh.
+
+    Args:
+      tree: Arrays.
+      axes: Names of axes of `jax.shard_map`.
+    """
+    axes = frozenset(axes)
+
+    def mark(leaf):
+        missing = tuple(axes - _varying_axes(leaf))
+        return jax.lax.pcast(leaf, missing, to="varying") if missing else leaf
+
+    return jax.tree.map(mark, tree)
+
+
+def _varying_axes(leaf):
+    return frozenset(jax.typeof(leaf).manual_axis_type.varying)

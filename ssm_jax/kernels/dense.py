@@ -11,15 +11,18 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags
-from ssm_jax.kernels.axes import join_chunks, split_axis, split_chunks, valid_steps
+from ssm_jax.kernels.axes import (
+    join_chunks,
+    match_varying_axes,
+    split_axis,
+    split_chunks,
+    valid_steps,
+)
 from ssm_jax.kernels.nonfinite import contain_nonfinite
+from ssm_jax.kernels.plan import dense_block
 from ssm_jax.kernels.promotion import promoted_like
-from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.kernels.sharding import state_of_rows
 from ssm_jax.types import Array, Float, Int, Steps
-
-# Maximum length of a block; the Toeplitz matrix of a block has `length**2` entries.
-_BLOCK_MAX = 128
 
 # GPUs and TPUs multiply float32 matrices in lower precision by default.
 _HIGHEST = jax.lax.Precision.HIGHEST
@@ -100,7 +103,7 @@ def step_by_step(
     check_flags("reset", reset)
     system, x, h0 = _match_axes(system, x, state)
     *batch, length, _ = x.shape
-    c = _block_length(length)
+    c = dense_block(length)
     lengths = jnp.full(batch, length) if lengths is None else lengths
     valid = valid_steps(lengths, length)
 
@@ -145,7 +148,7 @@ def block_by_block(
     """
     system, x, h0 = _match_axes(system, x, state)
     *batch, length, d = x.shape
-    c = _block_length(length)
+    c = dense_block(length)
     blocks = split_axis(x, -2, c)
     block_change, A_powers_B, C_A_powers = _tables(system, c)
 
@@ -225,8 +228,3 @@ def _readout(system, h):
 
 def _einsum(formula, one, other):
     return jnp.einsum(formula, one, other, precision=_HIGHEST)
-
-
-def _block_length(length):
-    """Returns the smallest power of 2 from ``sqrt(length)``, at most 128."""
-    return min(_BLOCK_MAX, 1 << ((length - 1).bit_length() + 1) // 2)

@@ -8,21 +8,24 @@ corresponds to the convolution.
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from scipy.fft import next_fast_len
 
 from ssm_jax.fields import check_choice, check_size
+from ssm_jax.kernels import dft
 from ssm_jax.kernels.arguments import check_floating
-from ssm_jax.kernels.axes import split_axis
-from ssm_jax.kernels.circular import circular_convolution, fft_length
+from ssm_jax.kernels.axes import pad_axis, split_axis
 from ssm_jax.kernels.fusion import materialized
 from ssm_jax.kernels.nonfinite import contain_nonfinite
+from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.sharding import convolve_on_each_device, row_major
-from ssm_jax.types import Array, Float, Inexact
+from ssm_jax.types import Array, Complex, Float, Inexact
 
 Part = Literal["real", "complex"]
 """Part of a complex convolution kernel that is computed."""
@@ -136,7 +139,7 @@ def causal_convolution(
     kernel = kernel[:, :length]
     # Padding to the length of the linear convolution prevents wrap-around.
     taps = kernel.shape[-1]
-    convolve = circular_convolution(length + taps - 1)
+    convolve = _circular_convolution(length + taps - 1)
     return contain_nonfinite(lambda u: convolve(u, kernel), u, taps)
 
 
@@ -177,7 +180,7 @@ def bidirectional_convolution(
     length = u.shape[-2]
     forward, backward = forward[:, :length], backward[:, :length]
     taps = forward.shape[-1]
-    convolve = circular_convolution(length + taps)
+    convolve = _circular_convolution(length + taps)
     gap = jnp.zeros((len(forward), convolve.size - 2 * taps), forward.dtype)
     # Tap `size - j` is that of lag -j: its products with steps from j on wrap around.
     future = convolve.wrap * jnp.flip(backward, -1)
@@ -259,8 +262,8 @@ def fft_solver(
 
     def convolve(b, kernel):
         if not jnp.iscomplexobj(kernel) and not jnp.iscomplexobj(b):
-            return circular_convolution(2 * length - 1)(b, kernel)
-        size = fft_length(2 * length - 1)
+            return _circular_convolution(2 * length - 1)(b, kernel)
+        size = _fft_length(2 * length - 1)
         spectrum = jnp.fft.fft(row_major(jnp.swapaxes(b, -1, -2)), size)
         weights = promoted_like(jnp.fft.fft(kernel, size), spectrum)
         h = jnp.fft.ifft(row_major(spectrum * weights))
@@ -302,3 +305,100 @@ def _real_product(coarse, fine):
         coarse = jnp.concatenate([jnp.real(coarse), -jnp.imag(coarse)], -1)
         fine = jnp.concatenate([jnp.real(fine), jnp.imag(fine)], -1)
     return jnp.einsum("...qn,...cn->...qc", coarse, fine, precision=_HIGHEST)
+
+
+def _fft_length(size: int) -> int:
+    """Returns the smallest length from ``size`` on that is fast for a complex FFT."""
+    return cast(int, next_fast_len(size, real=False))
+
+
+class _CircularConvolution(NamedTuple):
+    """A convolution that wraps around.
+
+    Attributes:
+      size: Its length: the largest number of steps and of taps.
+      wrap: Factor of the products that wrap around, 1 or -1.
+      convolve: The function of sequences and kernels in one dtype, float32 or float64.
+    """
+
+    size: int
+    wrap: int
+    convolve: Callable[[Array, Array], jax.Array]
+
+    def __call__(
+        self, u: Float[Array, "*b l d"], kernel: Float[Array, "d k"]
+    ) -> Float[jax.Array, "*b l d"]:
+        """Computes the first ``l`` steps of the convolution of each channel.
+
+        Args:
+          u: Sequences, ``(*b, l, d)``, of any floating-point dtype.
+          kernel: Kernels, ``(d, k)``, float32 or float64, in which sums are formed.
+        """
+        # There is no FFT of bfloat16.
+        given = u.astype(kernel.dtype)
+        y = convolve_on_each_device(self.convolve, given, kernel)
+        return y.astype(u.dtype)
+
+
+def _circular_convolution(size: int) -> _CircularConvolution:
+    """Returns a convolution of at least ``size`` steps, fast on the target platform.
+
+    Args:
+      size: Number of steps, positive.
+    """
+    if target_platform() == "tpu":
+        factors = dft.cyclic_factors(size)
+        cyclic = partial(dft.cyclic_convolution, factors=factors)
+        return _CircularConvolution(math.prod(factors), 1, cyclic)
+    n = _fft_length(math.ceil(size / 2))
+    return _CircularConvolution(2 * n, -1, partial(_negacyclic_convolution, n=n))
+
+
+def _negacyclic_convolution(u, kernel, n):
+    """Computes a right-angle convolution of ``2 n`` steps.
+
+    Real sequences ``x`` of ``2 n`` steps are transformed by a complex FFT of length
+    ``n`` of ``(x_j + i x_{j+n}) w^j`` with ``w^n = i``, the polynomial ``x`` modulo
+    ``z^n - i``. Sequences of at most ``n`` steps need no padding.
+
+    References:
+      Crandall and Fagin, Discrete weighted transforms and large-integer arithmetic,
+      Mathematics of Computation, 1994
+    """
+    spectrum = _spectrum(jnp.swapaxes(u, -1, -2), n)
+    spectrum = spectrum * promoted_like(_spectrum(kernel, n), spectrum)
+    return jnp.swapaxes(_sequences(spectrum, u.shape[-2]), -1, -2)
+
+
+def _spectrum(x: Float[Array, "*b l"], n: int) -> Complex[Array, "*b n"]:
+    """Transforms real sequences of at most ``2 n`` steps."""
+    cos, sin = _weights(n, x.dtype)
+    length = x.shape[-1]
+    x = pad_axis(x, -1, after=(n if length <= n else 2 * n) - length)
+    cos, sin = (promoted_like(v, x) for v in (cos, sin))
+    re, im = x[..., :n] * cos, x[..., :n] * sin
+    if length > n:
+        high = x[..., n:]
+        re, im = re - high * sin, im + high * cos
+    return jnp.fft.fft(row_major(jax.lax.complex(re, im)))
+
+
+def _sequences(
+    spectrum: Complex[Array, "*b n"], length: int
+) -> Float[jax.Array, "*b l"]:
+    """Inverse of `_spectrum`: the first ``length`` steps."""
+    z = jnp.fft.ifft(row_major(spectrum))
+    n = z.shape[-1]
+    re, im = jnp.real(z), jnp.imag(z)
+    cos, sin = _weights(n, re.dtype)
+    cos, sin = (promoted_like(v, re) for v in (cos, sin))
+    x = re * cos + im * sin
+    if length > n:
+        x = jnp.concatenate([x, im * cos - re * sin], -1)
+    return x[..., :length]
+
+
+def _weights(n, dtype):
+    """Real and imaginary parts of ``w^j``."""
+    angle = np.pi / (2 * n) * np.arange(n)
+    return np.cos(angle).astype(dtype), np.sin(angle).astype(dtype)

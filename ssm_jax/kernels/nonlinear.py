@@ -25,18 +25,17 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
-from ssm_jax.kernels.axes import join_chunks, split_chunks
-from ssm_jax.kernels.newton import (
+from ssm_jax.kernels.axes import join_chunks, match_varying_axes, split_chunks
+from ssm_jax.kernels.fixed_point import (
     NonlinearTerm,
     SolverConfig,
     SolverInputs,
     SolverMethod,
+    prepare_terms,
     solve_nonlinear,
     step_by_step,
 )
 from ssm_jax.kernels.promotion import common_dtype
-from ssm_jax.kernels.recurrence import match_varying_axes
-from ssm_jax.kernels.terms import prepare_terms
 from ssm_jax.types import Array, Bool, Float, Int, Method, PyTree, Steps
 
 

@@ -7,11 +7,11 @@ from typing import get_args
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels import costs, shift
+from ssm_jax.kernels import plan, scan, shift
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.decays import InputDependentDecay
-from ssm_jax.kernels.plan import is_symbolic
-from ssm_jax.kernels.platforms import target_platform
+from ssm_jax.kernels.axes import match_varying_axes
+from ssm_jax.kernels.fft import fft_solver
+from ssm_jax.kernels.plan import chosen_method, is_time_invariant
 from ssm_jax.kernels.powers import (
     LogDecay,
     check_log_decay,
@@ -19,12 +19,8 @@ from ssm_jax.kernels.powers import (
     two_float_decay,
 )
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
-from ssm_jax.kernels.solvers import is_time_invariant, pallas_solver, solver_of
-from ssm_jax.types import Decays, Dimension, Method, State, States, Steps
-
-# For `chosen_method` without sizes: the array whose costs were counted.
-_LENGTH = 4096
-_BYTES_PER_STEP = 2**15
+from ssm_jax.kernels.scan import InputDependentDecay, TimeInvariantDecay
+from ssm_jax.types import Decays, Method, State, States, Steps
 
 
 def linear_recurrence(
@@ -97,48 +93,6 @@ def linear_recurrence(
     return _solve(a, b, h0, reset, reverse=reverse, method=method)
 
 
-def chosen_method(
-    a: States | Decays | LogDecay,
-    *,
-    platform: str | None = None,
-    length: Dimension | None = None,
-    n_bytes: Dimension | None = None,
-) -> Method:
-    """Returns the method that ``method="auto"`` selects.
-
-    Args:
-      a: Decay as in `linear_recurrence`; only its type and rank are used.
-      platform: ``"cpu"``, ``"gpu"`` or ``"tpu"``. None means `target_platform`.
-      length: Number of steps. None means 4,096.
-      n_bytes: Number of bytes of all states. None means 32 KiB for each step.
-
-    Returns:
-      ``"sequential"`` on CPUs, where it is faster than the parallel methods, for a
-      single step, as in decoding, and for a symbolic length, as in an export. On other
-      platforms the method for which `ssm_jax.kernels.costs` predicts the shortest time,
-      from the bytes and kernels of compiled programs: on GPUs ``"associative"``, on
-      TPUs ``"chunked"`` for large arrays and ``"associative"`` for small ones. Never
-      ``"pallas"``, whose kernels need GPUs from Hopper on, which is not known when a
-      program is compiled elsewhere, and have not been measured on TPUs.
-
-    Example:
-      >>> chosen_method(jnp.array([0.5]), platform="tpu")
-      'chunked'
-    """
-    platform = platform or target_platform()
-    if length == 1 or platform == "cpu":
-        return "sequential"
-    steps: Dimension = _LENGTH if length is None else length
-    if is_symbolic(steps):
-        return "sequential"
-    return costs.fastest(
-        platform,
-        time_invariant=is_time_invariant(a),
-        length=steps,
-        n_bytes=_BYTES_PER_STEP * steps if n_bytes is None else n_bytes,
-    )
-
-
 @partial(jax.jit, static_argnames=("reverse", "method"))
 def _solve(a, b, h0, reset, *, reverse, method):
     # At least float32: in bfloat16 a sum of ones would stop at 256.
@@ -169,13 +123,13 @@ def _solve(a, b, h0, reset, *, reverse, method):
     reset_transposed = reset_in_scan_order
     if reset_transposed is not None:
         reset_transposed = shift_next(reset_transposed[..., None])[..., 0]
-    solver = solver_transposed = solver_of(fixed, b.shape[-2], method)
+    solver = solver_transposed = _solver(fixed, b.shape[-2], method)
     if method == "pallas" and not is_time_invariant(a):
         # Its kernel shifts neither the decays nor the resets of the adjoint in memory.
-        solver_transposed = pallas_solver(InputDependentDecay(fixed), adjoint=True)
+        solver_transposed = _pallas_solver(InputDependentDecay(fixed), adjoint=True)
         reset_transposed = reset_in_scan_order
     elif not is_time_invariant(a):
-        solver_transposed = solver_of(shift_next(fixed), b.shape[-2], method)
+        solver_transposed = _solver(shift_next(fixed), b.shape[-2], method)
 
     def system(h):
         numbers = _to_numbers(a, reset_in_scan_order, h.dtype)
@@ -191,6 +145,43 @@ def _solve(a, b, h0, reset, *, reverse, method):
 
     h = jax.lax.custom_linear_solve(system, b, solve, solve_transposed)
     return h, h[..., 0 if reverse else -1, :]
+
+
+def _solver(a, length, method) -> scan.Solver:
+    """Returns the solver of a method, from a zero state."""
+    invariant = is_time_invariant(a)
+    decay = TimeInvariantDecay.of(a) if invariant else InputDependentDecay(a)
+    if method == "sequential":
+        return scan.sequential(decay)
+    if method == "associative":
+        return scan.associative(decay)
+    if method == "pallas":
+        return _pallas_solver(decay)
+    if method == "chunked" or isinstance(decay, InputDependentDecay):
+        return scan.chunked(decay, length)
+    return _fft_or_sequential(decay, length)
+
+
+def _pallas_solver(decay, *, adjoint=False) -> scan.Solver:
+    # Imported where it is used: Pallas takes longer to import than all kernels.
+    from ssm_jax.kernels import pallas
+
+    return pallas.solver(decay, adjoint=adjoint)
+
+
+def _fft_or_sequential(decay, length) -> scan.Solver:
+    convolve = fft_solver(decay.powers_of(jnp.arange(length)))
+    sequential = scan.sequential(decay)
+
+    def solve(b, reset_in_scan_order, reverse):
+        def by(solver):
+            return lambda b: solver(b, reset_in_scan_order, reverse)
+
+        return plan.fft_unless_growing(
+            [decay.log], length, by(convolve), by(sequential), b
+        )
+
+    return solve
 
 
 def _add_initial_state(a, b, h0, reset_in_scan_order, reverse):
@@ -223,22 +214,6 @@ def _to_numbers(a, reset_in_scan_order, dtype):
     if reset_in_scan_order is None:
         return a
     return jnp.where(reset_in_scan_order[..., None], 0, a)
-
-
-def match_varying_axes(*trees):
-    """Marks all leaves as varying over each mesh axis that any of them varies over."""
-    leaves = jax.tree.leaves(trees)
-    axes = frozenset().union(*(_varying_axes(leaf) for leaf in leaves))
-
-    def mark(leaf):
-        missing = tuple(axes - _varying_axes(leaf))
-        return jax.lax.pcast(leaf, missing, to="varying") if missing else leaf
-
-    return jax.tree.map(mark, trees)
-
-
-def _varying_axes(leaf):
-    return frozenset(jax.typeof(leaf).manual_axis_type.varying)
 
 
 def _resolve(method, a, b, reset):

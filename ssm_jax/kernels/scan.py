@@ -16,26 +16,86 @@ up to ``2**24`` steps.
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import join_axis, split_axis
-from ssm_jax.kernels.decays import Decay, InputDependentDecay
 from ssm_jax.kernels.plan import is_symbolic
+from ssm_jax.kernels.powers import (
+    LogDecay,
+    decay_powers,
+    n_step_decay,
+    to_log_decay,
+    two_float_decay,
+)
 from ssm_jax.kernels.promotion import promoted_like
-from ssm_jax.types import Array, Bool, Inexact
+from ssm_jax.types import Array, Bool, Float, Inexact
 
 ResetFlags = Bool[Array, "*b l"] | None
 Solver = Callable[
     [Inexact[Array, "*b l n"], ResetFlags, bool], Inexact[Array, "*b l n"]
 ]
 
-
 # Longer sequences with a time-invariant decay are scanned in stretches that start from
 # zero, to which the state before them is added through accurate powers: a rounding
 # error that repeats itself accumulates over the steps of a stretch only.
 _STRETCH_FROM = 1024
+
+
+class InputDependentDecay(NamedTuple):
+    """A decay of each state at each step, ``(*b, l, n)``."""
+
+    a: Inexact[Array, "*b l n"]
+
+
+class TimeInvariantDecay(NamedTuple):
+    """A decay of each state, with leaves ``(n,)``.
+
+    Attributes:
+      log: Logarithm of the decay, or of its absolute value if ``sign`` is given.
+      sign: Sign of a real decay, which needs no complex powers. None for the others.
+      number: The decay itself if it was given as numbers. None if by its logarithm.
+    """
+
+    log: LogDecay
+    sign: Float[Array, " n"] | None = None
+    number: Inexact[Array, " n"] | None = None
+
+    @classmethod
+    def of(cls, a: LogDecay | Inexact[Array, " n"]) -> "TimeInvariantDecay":
+        """Returns the decay given as numbers or as a logarithm."""
+        if isinstance(a, LogDecay):
+            return cls(a)
+        if jnp.iscomplexobj(a):
+            return cls(to_log_decay(a), number=a)
+        # Of a positive number only the modulus remains.
+        log_abs = to_log_decay(jnp.abs(a)).log_abs
+        return cls(LogDecay(log_abs), jnp.where(a < 0, -1, 1).astype(a.dtype), a)
+
+    def powers_of(self, steps):
+        """Returns ``lam**steps``, ``(*steps, n)``, real if the decay is."""
+        power = decay_powers(self.log, steps)
+        if self.sign is None:
+            return power
+        signed = promoted_like(self.sign, power) * power
+        return jnp.where(steps[..., None] % 2 == 1, signed, power)
+
+    def two_float(self):
+        """Returns the decay and its rounding error, ``(n,)``; None of exact numbers."""
+        if self.number is not None:
+            return self.number, None
+        hi, lo = two_float_decay(self.log)
+        return (hi, lo) if self.sign is None else (self.sign * hi, self.sign * lo)
+
+    def over(self, count: int) -> "TimeInvariantDecay":
+        """Returns the decay over several steps."""
+        sign = None if self.sign is None else self.sign ** (count % 2)
+        return TimeInvariantDecay(n_step_decay(self.log, count), sign)
+
+
+Decay = InputDependentDecay | TimeInvariantDecay
 
 
 def sequential(decay: Decay) -> Solver:

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from ssm_jax.kernels.chunks import ChunkedForm
+from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.types import Activations, Array, Float
 

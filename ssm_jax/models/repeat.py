@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from ssm_jax.kernels.recurrence import match_varying_axes
+from ssm_jax.kernels.axes import match_varying_axes
 from ssm_jax.models.precision import ComputeDtype, lower, lower_params
 from ssm_jax.models.stacking import entry, stack, unstack
 from ssm_jax.types import Activations, PyTree

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import match_varying_axes
 from ssm_jax.kernels.fusion import false_unknown_to_xla
 from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.types import Array, Int, PyTree
 
 

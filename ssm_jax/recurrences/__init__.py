@@ -1,5 +1,6 @@
 """Recurrences as pure functions of parameters and inputs, one per module."""
 
+from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.recurrences.bounded_eigenvalues import BoundedEigenvalues
 from ssm_jax.recurrences.ces import CES
 from ssm_jax.recurrences.dlr import DLR
@@ -7,7 +8,7 @@ from ssm_jax.recurrences.dlr_identities import diagonalized, kronecker
 from ssm_jax.recurrences.dss import DSS
 from ssm_jax.recurrences.ema import DampedEMA, ExponentialSmoothing
 from ssm_jax.recurrences.families.base import ParamGroup, Recurrence
-from ssm_jax.recurrences.families.input_dependent import ChunkedForm, InputDependent
+from ssm_jax.recurrences.families.input_dependent import InputDependent
 from ssm_jax.recurrences.families.modes import (
     MIMOModes,
     SISOModes,

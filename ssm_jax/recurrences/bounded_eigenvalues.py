@@ -7,13 +7,9 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.powers import LogDecay
-from ssm_jax.recurrences.families.time_invariant import (
-    MIMOModes,
-    ParamGroup,
-    Params,
-    SISOModes,
-    TimeInvariant,
-)
+from ssm_jax.recurrences.families.base import ParamGroup, Params
+from ssm_jax.recurrences.families.modes import MIMOModes, SISOModes
+from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.types import PRNGKey
 
 # Lower limit of the bound on a modulus: 0 has no logarithm.

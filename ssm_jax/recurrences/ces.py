@@ -12,13 +12,15 @@ from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay, two_float_decay
 from ssm_jax.kernels.precision import bounded_exp, in_float32, sigmoid
 from ssm_jax.kernels.promotion import promoted_like
+from ssm_jax.recurrences.families.base import Params
 from ssm_jax.recurrences.families.initializers import (
     log_damped,
     log_uniform,
     split_complex,
     validate_dt_range,
 )
-from ssm_jax.recurrences.families.time_invariant import Params, SISOModes, TimeInvariant
+from ssm_jax.recurrences.families.modes import SISOModes
+from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.types import Array, Eigenvalues, Float, Inexact, PRNGKey
 
 Shortcut = Literal["linear", "sigmoid", "none"]

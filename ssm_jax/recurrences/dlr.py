@@ -12,18 +12,14 @@ from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.kernels.precision import in_float32
+from ssm_jax.recurrences.families.base import ParamGroup, Params
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
     log_uniform,
     validate_dt_range,
 )
-from ssm_jax.recurrences.families.time_invariant import (
-    ParamGroup,
-    Params,
-    SISOModes,
-    TimeInvariant,
-    resample,
-)
+from ssm_jax.recurrences.families.modes import SISOModes, resample
+from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.types import PRNGKey
 
 # Im k = Re(-i k) and Re k + Im k = Re((1 - i) k): real readouts of rotated weights.

@@ -12,20 +12,16 @@ from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import decay_powers
 from ssm_jax.kernels.precision import bounded_exp, in_float32, power_of_two, scaled
+from ssm_jax.recurrences.families.base import ParamGroup, Params
 from ssm_jax.recurrences.families.discretization import discretize
+from ssm_jax.recurrences.families.hippo import legs
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
-    legs,
     log_uniform,
     validate_dt_range,
 )
-from ssm_jax.recurrences.families.time_invariant import (
-    ParamGroup,
-    Params,
-    SISOModes,
-    TimeInvariant,
-    resample,
-)
+from ssm_jax.recurrences.families.modes import SISOModes, resample
+from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.types import PRNGKey
 
 # Added to the squared divisor of the softmax, as in the authors' code.

@@ -10,12 +10,10 @@ from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.kernels.precision import in_float32, sigmoid
+from ssm_jax.recurrences.families.base import Params
 from ssm_jax.recurrences.families.initializers import log_damped, log_uniform
-from ssm_jax.recurrences.families.time_invariant import (
-    Params,
-    SISOModes,
-    TimeInvariant,
-)
+from ssm_jax.recurrences.families.modes import SISOModes
+from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.types import PRNGKey
 
 

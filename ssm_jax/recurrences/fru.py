@@ -11,14 +11,13 @@ from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay, decay_powers
 from ssm_jax.kernels.precision import affine_f32, in_float32, matmul_f32
 from ssm_jax.kernels.promotion import promoted_like
+from ssm_jax.recurrences.families.base import Params
+from ssm_jax.recurrences.families.nonlinear import MAX_STEPS, step_index
+from ssm_jax.recurrences.families.projected import outer
 from ssm_jax.recurrences.families.running_sums import (
     ACTIVATIONS,
-    MAX_STEPS,
     Letters,
-    Params,
     RunningSums,
-    outer,
-    step_index,
     truncated_normal,
 )
 from ssm_jax.types import Array, Float, PRNGKey, State

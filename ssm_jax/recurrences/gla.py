@@ -8,13 +8,10 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
+from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.kernels.precision import affine_f32, matmul_f32
-from ssm_jax.recurrences.families.input_dependent import (
-    ChunkedForm,
-    InputDependent,
-    ParamGroup,
-    Params,
-)
+from ssm_jax.recurrences.families.base import ParamGroup, Params
+from ssm_jax.recurrences.families.input_dependent import InputDependent
 from ssm_jax.types import Activations, Float, PRNGKey
 
 

@@ -11,13 +11,10 @@ from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import LogDecay
 from ssm_jax.kernels.precision import bounded_exp, in_float32
+from ssm_jax.recurrences.families.base import ParamGroup, Params
 from ssm_jax.recurrences.families.initializers import join_complex, split_complex
-from ssm_jax.recurrences.families.time_invariant import (
-    MIMOModes,
-    ParamGroup,
-    Params,
-    TimeInvariant,
-)
+from ssm_jax.recurrences.families.modes import MIMOModes
+from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.types import PRNGKey
 
 # Lower bound of uniform samples, so that their logarithm is finite.

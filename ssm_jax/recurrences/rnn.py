@@ -12,7 +12,8 @@ from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.precision import affine_f32, matmul_f32, sigmoid
 from ssm_jax.kernels.promotion import promoted_like
-from ssm_jax.recurrences.families.nonlinear import Nonlinear, Params
+from ssm_jax.recurrences.families.base import Params
+from ssm_jax.recurrences.families.nonlinear import Nonlinear
 from ssm_jax.types import Array, Float, PRNGKey
 
 

@@ -11,25 +11,20 @@ from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.dense import block_by_block, step_by_step
 from ssm_jax.kernels.fft import causal_convolution
-from ssm_jax.kernels.plan import is_symbolic
+from ssm_jax.kernels.plan import dense_method
 from ssm_jax.kernels.precision import MAX_EXPONENT, bounded_exp, in_float32
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.shift import shift_left
 from ssm_jax.recurrences.families import nplr
-from ssm_jax.recurrences.families.base import (
-    ParamGroup,
-    Params,
-    Recurrence,
-    apply_to_valid_steps,
-    check,
-)
+from ssm_jax.recurrences.families.base import ParamGroup, Params, Recurrence, check
+from ssm_jax.recurrences.families.hippo import legs
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
-    legs,
     log_uniform,
     validate_dt_range,
     validate_even_state,
 )
+from ssm_jax.recurrences.families.padding import apply_to_valid_steps
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
 
@@ -192,10 +187,9 @@ def _resolved(method, x, reset):
             f"without `reset`, got {method!r}; 'auto' chooses by length."
         )
     # A block has one Toeplitz matrix, which a reset within the block would change.
-    whole = x.shape[-2] == 1 or is_symbolic(x.shape[-2])
-    if reset is not None or (method == "auto" and whole):
+    if reset is not None:
         return "sequential"
-    return "chunked" if method == "auto" else method
+    return dense_method(x.shape[-2]) if method == "auto" else method
 
 
 def _evaluated(system, x, state, reset, lengths, method):

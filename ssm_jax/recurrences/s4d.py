@@ -11,21 +11,17 @@ import numpy as np
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.precision import bounded_exp, in_float32
-from ssm_jax.recurrences.families.continuous import (
-    Continuous,
-    Discretization,
-    ParamGroup,
-    Params,
-    SISOModes,
-    discretize,
-)
+from ssm_jax.recurrences.families.base import ParamGroup, Params
+from ssm_jax.recurrences.families.continuous import Continuous
+from ssm_jax.recurrences.families.discretization import Discretization, discretize
+from ssm_jax.recurrences.families.hippo import legs
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
-    legs,
     log_uniform,
     validate_dt_range,
     validate_even_state,
 )
+from ssm_jax.recurrences.families.modes import SISOModes
 from ssm_jax.types import Array, Complex, PRNGKey
 
 

@@ -12,21 +12,17 @@ from ssm_jax.fields import check_fields, check_size
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.precision import bounded_exp, in_float32
 from ssm_jax.kernels.promotion import common_dtype
-from ssm_jax.recurrences.families.continuous import (
-    Continuous,
-    Discretization,
-    MIMOModes,
-    ParamGroup,
-    Params,
-    discretize,
-)
+from ssm_jax.recurrences.families.base import ParamGroup, Params
+from ssm_jax.recurrences.families.continuous import Continuous
+from ssm_jax.recurrences.families.discretization import Discretization, discretize
+from ssm_jax.recurrences.families.hippo import legs
 from ssm_jax.recurrences.families.initializers import (
     join_complex,
-    legs,
     log_uniform,
     split_complex,
     validate_dt_range,
 )
+from ssm_jax.recurrences.families.modes import MIMOModes
 from ssm_jax.types import Array, Complex, PRNGKey
 
 # Maximum real part of an eigenvalue, as the authors' code clips it.

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import check_fields
 from ssm_jax.kernels.arguments import check_draw
+from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.kernels.precision import (
     affine_f32,
     bounded_exp,
@@ -17,14 +18,9 @@ from ssm_jax.kernels.precision import (
 )
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.selective import selective_form
+from ssm_jax.recurrences.families.base import ParamGroup, Params
 from ssm_jax.recurrences.families.initializers import log_uniform, validate_dt_range
-from ssm_jax.recurrences.families.input_dependent import (
-    ChunkedForm,
-    InputDependent,
-    ParamGroup,
-    Params,
-    apply_form,
-)
+from ssm_jax.recurrences.families.input_dependent import InputDependent, apply_form
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PRNGKey, Steps
 
 

@@ -10,12 +10,8 @@ import jax.numpy as jnp
 
 from ssm_jax.fields import PositiveInt, Rule, check_fields
 from ssm_jax.kernels.arguments import check_draw
-from ssm_jax.recurrences.families.finite_kernel import (
-    FiniteKernel,
-    Kernels,
-    ParamGroup,
-    Params,
-)
+from ssm_jax.recurrences.families.base import ParamGroup, Params
+from ssm_jax.recurrences.families.finite_kernel import FiniteKernel, Kernels
 from ssm_jax.types import PRNGKey
 
 

@@ -6,12 +6,8 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.precision import affine_f32, in_float32, matmul_f32
 from ssm_jax.kernels.promotion import promoted_like
-from ssm_jax.recurrences.families.running_sums import (
-    ACTIVATIONS,
-    Letters,
-    Params,
-    RunningSums,
-)
+from ssm_jax.recurrences.families.base import Params
+from ssm_jax.recurrences.families.running_sums import ACTIVATIONS, Letters, RunningSums
 from ssm_jax.types import Array, Float, State
 
 

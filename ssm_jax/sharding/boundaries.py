@@ -6,8 +6,8 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import match_varying_axes
 from ssm_jax.kernels.nonfinite import nan_where
-from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.types import Array, PyTree, Steps
 
 _FinalState = Callable[[Array], Array]

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from ssm_jax.kernels.axes import valid_steps
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.shift import shift_right
-from ssm_jax.recurrences.families.base import Params, apply_to_valid_steps
+from ssm_jax.recurrences.families.base import Params
 from ssm_jax.recurrences.families.modes import MIMOModes, SISOModes, to_real_readout
+from ssm_jax.recurrences.families.padding import apply_to_valid_steps
 from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import match_varying_axes
 from ssm_jax.kernels.nonfinite import last_of_segments
-from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.recurrences.families.base import ParamGroup, Params, Recurrence
 from ssm_jax.recurrences.families.input_dependent import InputDependent
 from ssm_jax.recurrences.families.time_invariant import TimeInvariant

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from ssm_jax.kernels.axes import mark_varying
 from ssm_jax.layers.dropout import rows_from
 from ssm_jax.metrics import METRICS_COLLECTION, Mean, sown_metrics
 from ssm_jax.sharding import sharded_length
@@ -105,7 +106,9 @@ def train_step(
             value += run.state_penalty * mean_square(after) / n_parts
         return value, (value, _with_sown(sums, sown), after, past, changed)
 
-    params, model_state = _as_varying((state.params, state.model_state), axes)
+    # Otherwise `shard_map` would sum the gradient over devices by itself, and the sum
+    # below would count it once more per device.
+    params, model_state = mark_varying((state.params, state.model_state), axes)
     gradient, (value, sums, after, past, model_state) = _accumulate(
         run.accumulate,
         jax.grad(loss, has_aux=True),
@@ -121,7 +124,7 @@ def train_step(
     # The norm before clipping, so that the log shows whether clipping is active.
     sums["gradient_norm"] = Mean(optax.tree.norm(gradient), jnp.float32(1))
     if state.carry is not None:
-        largest = largest_number(_as_varying(after, axes))
+        largest = largest_number(mark_varying(after, axes))
         largest = jax.lax.pmax(largest, axes) if axes else largest
         # Equal on all devices already; a count of 1 gives each step the same weight.
         sums["largest_state"] = Mean(largest, jnp.float32(1))
@@ -294,19 +297,5 @@ def _over_devices(found, axes) -> Reductions:
         return found
     # Predictions of whole sequences are the same on the devices that share them, so
     # that sums and counts are both too large by the same factor.
-    found = _as_varying(found, axes)
+    found = mark_varying(found, axes)
     return {name: reduction.over_devices(axes) for name, reduction in found.items()}
-
-
-def _as_varying(tree, axes):
-    """Marks replicated values as varying over the mapped axes.
-
-    Otherwise `shard_map` would sum the gradient over devices by itself, and the sum in
-    `train_step` would count it once more per device.
-    """
-
-    def mark(leaf):
-        missing = set(axes) - jax.typeof(leaf).manual_axis_type.varying
-        return jax.lax.pcast(leaf, tuple(missing), to="varying") if missing else leaf
-
-    return jax.tree.map(mark, tree)

@@ -26,7 +26,7 @@ def test_slices_of_the_modes_change_nothing(row, monkeypatch):
     check(given, expected(row, p, RESET, MASK))
 
 
-BOUND = "ssm_jax.recurrences.families.time_invariant.STATES_AT_ONCE"
+BOUND = "ssm_jax.kernels.plan.STATES_AT_ONCE"
 
 
 @pytest.mark.full

@@ -6,11 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.decays import Decay, InputDependentDecay
 from ssm_jax.kernels.pallas import parts
 from ssm_jax.kernels.pallas.devices import on_each_device
 from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.kernels.scan import Solver
+from ssm_jax.kernels.scan import Decay, InputDependentDecay, Solver
 
 
 def solver(decay: Decay, *, adjoint: bool = False) -> Solver:

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.axes import match_varying_axes, pad_axis
 from ssm_jax.kernels.pallas.gpu import interpreted
-from ssm_jax.kernels.recurrence import match_varying_axes
 
 # Channels of a warpgroup, and steps whose inputs are loaded at once.
 _CHANNELS, _AT_ONCE = 128, 4

@@ -6,7 +6,6 @@ from typing import Literal, Protocol, runtime_checkable
 
 from ssm_jax.fields import check_choice, check_fields
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.recurrences.families.padding import apply_to_valid_steps, state_after
 from ssm_jax.types import (
     Activations,
     Array,
@@ -17,17 +16,6 @@ from ssm_jax.types import (
     PyTree,
     Steps,
 )
-
-# Every family validates its arguments, then left-aligns the valid steps of each row.
-__all__ = [
-    "ParamGroup",
-    "ParamKind",
-    "Params",
-    "Recurrence",
-    "check",
-    "apply_to_valid_steps",
-    "state_after",
-]
 
 Params = Mapping[str, Float[Array, "..."]]
 

@@ -5,17 +5,14 @@ import abc
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.input_dependent import ChunkedForm
 from ssm_jax.kernels.precision import divided, in_float32, project_in, read_out
 from ssm_jax.kernels.promotion import promoted_like
+from ssm_jax.recurrences.families.base import Params
 from ssm_jax.recurrences.families.discretization import Discretization, discretize
-from ssm_jax.recurrences.families.input_dependent import ChunkedForm, apply_form
-from ssm_jax.recurrences.families.time_invariant import (
-    MIMOModes,
-    ParamGroup,
-    Params,
-    SISOModes,
-    TimeInvariant,
-)
+from ssm_jax.recurrences.families.input_dependent import apply_form
+from ssm_jax.recurrences.families.modes import MIMOModes, SISOModes
+from ssm_jax.recurrences.families.time_invariant import TimeInvariant
 from ssm_jax.types import (
     Activations,
     Array,
@@ -26,17 +23,6 @@ from ssm_jax.types import (
     PyTree,
     Steps,
 )
-
-# Names that a module of a continuous system imports.
-__all__ = [
-    "Continuous",
-    "Discretization",
-    "MIMOModes",
-    "ParamGroup",
-    "Params",
-    "SISOModes",
-    "discretize",
-]
 
 
 class Continuous(TimeInvariant, abc.ABC):

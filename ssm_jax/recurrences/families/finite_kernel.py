@@ -14,25 +14,10 @@ from ssm_jax.kernels.nonfinite import nan_where
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.sharding import reshard_like
-from ssm_jax.recurrences.families.base import (
-    ParamGroup,
-    Params,
-    Recurrence,
-    apply_to_valid_steps,
-    check,
-)
+from ssm_jax.recurrences.families.base import Params, Recurrence, check
 from ssm_jax.recurrences.families.nonfinite import finite_taps
+from ssm_jax.recurrences.families.padding import apply_to_valid_steps
 from ssm_jax.types import Activations, Array, Float, Method, Outputs, PyTree, Steps
-
-# Names that a module of a convolution imports.
-__all__ = [
-    "FiniteKernel",
-    "Kernels",
-    "ParamGroup",
-    "Params",
-    "convolve",
-    "last_inputs",
-]
 
 
 class Kernels(NamedTuple):
@@ -148,8 +133,8 @@ def convolve(
     check(x, state, reset, mask, d=d, state_shape=state_shape, method=method)
     _check_method(method, reset)
     if method == "auto":
-        method = plan.finite_convolution_method(x.shape[-2])
-        method = "sequential" if reset is not None else method
+        has_reset = reset is not None
+        method = plan.finite_convolution_method(x.shape[-2], has_reset=has_reset)
 
     def run(x, state, reset, lengths):
         x = x.astype(one.feedthrough.dtype)

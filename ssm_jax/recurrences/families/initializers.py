@@ -7,19 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.precision import sigmoid
-from ssm_jax.recurrences.families.hippo import legs
 from ssm_jax.types import Array, Complex, Float, PRNGKey
-
-# `legs`, the initial eigenvalues by HiPPO, is one of the initializers.
-__all__ = [
-    "split_complex",
-    "validate_even_state",
-    "validate_dt_range",
-    "join_complex",
-    "legs",
-    "log_damped",
-    "log_uniform",
-]
 
 
 def validate_dt_range(dt_min: float, dt_max: float, consequence: str) -> None:

@@ -10,19 +10,15 @@ import numpy as np
 from jax.core import Tracer
 
 from ssm_jax.kernels.arguments import check_floating, way_to_shape
-from ssm_jax.kernels.chunks import ChunkedForm, by_chunks, chunk_size
+from ssm_jax.kernels.axes import match_varying_axes
+from ssm_jax.kernels.input_dependent import ChunkedForm, by_chunks
+from ssm_jax.kernels.plan import chunk_size
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.promotion import common_dtype
-from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.kernels.sharding import reshard, state_of_rows
-from ssm_jax.recurrences.families.base import (
-    ParamGroup,
-    Params,
-    Recurrence,
-    apply_to_valid_steps,
-    check,
-)
+from ssm_jax.recurrences.families.base import Params, Recurrence, check
 from ssm_jax.recurrences.families.nonfinite import isolated_segments
+from ssm_jax.recurrences.families.padding import apply_to_valid_steps
 from ssm_jax.types import (
     Activations,
     Array,
@@ -32,9 +28,6 @@ from ssm_jax.types import (
     Outputs,
     Steps,
 )
-
-# Names that a module of an input-dependent recurrence imports.
-__all__ = ["InputDependent", "ParamGroup", "Params", "ChunkedForm", "apply_form"]
 
 
 class InputDependent(Recurrence, abc.ABC):

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
-from ssm_jax.kernels.axes import pad_axis
+from ssm_jax.kernels.axes import match_varying_axes, pad_axis
 from ssm_jax.kernels.nonfinite import nan_where, reached, reached_and_last
-from ssm_jax.kernels.recurrence import match_varying_axes
 from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.types import Array, Bool, Float, Inexact, PyTree, Steps
 

@@ -11,19 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ssm_jax.kernels import costs
+from ssm_jax.kernels import plan
 from ssm_jax.kernels.nonlinear import SolverStats, nonlinear_recurrence
-from ssm_jax.kernels.plan import is_symbolic
-from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.sharding import broadcast_to_steps, state_of_rows
-from ssm_jax.recurrences.families.base import (
-    Params,
-    Recurrence,
-    apply_to_valid_steps,
-    check,
-    state_after,
-)
+from ssm_jax.recurrences.families.base import Params, Recurrence, check
+from ssm_jax.recurrences.families.padding import apply_to_valid_steps, state_after
 from ssm_jax.types import (
     Activations,
     Array,
@@ -35,9 +28,6 @@ from ssm_jax.types import (
     PyTree,
     Steps,
 )
-
-# Names that a module of a nonlinear recurrence imports.
-__all__ = ["MAX_STEPS", "Nonlinear", "Params", "step_index"]
 
 MAX_STEPS = 2**24
 """Number of steps that a float32 entry of a state counts without rounding."""
@@ -119,7 +109,7 @@ class Nonlinear(Recurrence, abc.ABC):
         all steps in parallel by iterations of a linear recurrence, which is evaluated
         by ``method``; ``"fft"`` requires a time-invariant decay and no resets.
         ``"auto"`` is ``"sequential"`` on CPUs, else the method for which
-        `ssm_jax.kernels.costs` predicts the shortest time.
+        `ssm_jax.kernels.plan` predicts the shortest time.
         """
         return self.solve(params, x, state, reset=reset, mask=mask, method=method)[:2]
 
@@ -165,7 +155,10 @@ class Nonlinear(Recurrence, abc.ABC):
         if self.tracks_position and state is not None and reset is None:
             _check_position(state, x.shape[-2] if mask is None else 1)
         if method == "auto":
-            method = self._chosen(x)
+            n_bytes = 4 * math.prod(x.shape[:-1]) * self.d_hidden
+            method = plan.nonlinear_method(
+                self.solver, length=x.shape[-2], n_bytes=n_bytes
+            )
         # An FFT needs one decay for all steps; Newton linearizes each step separately.
         if method == "fft" and (reset is not None or self.solver == "newton"):
             raise ValueError(
@@ -215,17 +208,6 @@ class Nonlinear(Recurrence, abc.ABC):
             return y, last, stats
 
         return apply_to_valid_steps(run, x, state, reset, mask, last_only=last_only)
-
-    def _chosen(self, x):
-        """Returns the method that ``method="auto"`` selects."""
-        platform, length = target_platform(), x.shape[-2]
-        # On CPUs the iterations of a parallel solve cost more than the steps.
-        if platform == "cpu" or length == 1 or is_symbolic(length):
-            return "sequential"
-        n_bytes = 4 * math.prod(x.shape[:-1]) * self.d_hidden
-        return costs.fastest_nonlinear(
-            platform, self.solver, length=length, n_bytes=n_bytes
-        )
 
     def run(
         self,

@@ -15,26 +15,10 @@ from ssm_jax.kernels.nonlinear import SolverStats
 from ssm_jax.kernels.precision import affine_f32, matmul_f32
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.kernels.recurrence import linear_recurrence
-from ssm_jax.recurrences.families.nonlinear import (
-    MAX_STEPS,
-    Nonlinear,
-    Params,
-    step_index,
-)
-from ssm_jax.recurrences.families.projected import ProjectedSums, outer
+from ssm_jax.recurrences.families.base import Params
+from ssm_jax.recurrences.families.nonlinear import Nonlinear
+from ssm_jax.recurrences.families.projected import ProjectedSums
 from ssm_jax.types import Array, Float, Int, PRNGKey, Steps
-
-# Names that `sru` and `fru` import.
-__all__ = [
-    "ACTIVATIONS",
-    "MAX_STEPS",
-    "Letters",
-    "Params",
-    "RunningSums",
-    "outer",
-    "step_index",
-    "truncated_normal",
-]
 
 Activation = Literal["relu", "tanh", "identity"]
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "identity": lambda x: x}

@@ -9,51 +9,41 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels import plan
 from ssm_jax.kernels.axes import split_axis
-from ssm_jax.kernels.blocked import block_length
-from ssm_jax.kernels.blocks import block_size, in_blocks
-from ssm_jax.kernels.platforms import target_platform
-from ssm_jax.kernels.powers import check_log_decay
+from ssm_jax.kernels.fft import (
+    bidirectional_convolution,
+    causal_convolution,
+    final_state,
+)
+from ssm_jax.kernels.powers import check_log_decay, decay_powers
 from ssm_jax.kernels.precision import in_float32, project_in, read_out
-from ssm_jax.kernels.promotion import promoted_like
-from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
+from ssm_jax.kernels.promotion import common_dtype, promoted_like
+from ssm_jax.kernels.recurrence import linear_recurrence
+from ssm_jax.kernels.rematerialization import in_blocks
 from ssm_jax.kernels.sharding import reshard, state_of_rows
 from ssm_jax.kernels.shift import shift_left
-from ssm_jax.kernels.solvers import GROWTH, grows
-from ssm_jax.recurrences.families.base import (
-    ParamGroup,
-    Params,
-    Recurrence,
-    apply_to_valid_steps,
-    check,
-    state_after,
-)
-from ssm_jax.recurrences.families.modal_convolution import (
-    by_convolution,
-    convolve_modes,
-    last_inputs,
-)
+from ssm_jax.kernels.toeplitz import block_convolution, direct_convolution
+from ssm_jax.recurrences.families.base import Params, Recurrence, check
+from ssm_jax.recurrences.families.finite_kernel import Kernels, convolve, last_inputs
 from ssm_jax.recurrences.families.modes import (
     MIMOModes,
     SISOModes,
-    resample,
+    convolution_kernel,
+    direction_weights,
     to_real_readout,
+    zero_input_response,
     zero_state,
 )
-from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
-
-# Names that a module of a time-invariant recurrence imports.
-__all__ = [
-    "MIMOModes",
-    "ParamGroup",
-    "Params",
-    "SISOModes",
-    "TimeInvariant",
-    "resample",
-]
-
-# Bound on the number of states in memory where all states of a sequence are computed:
-# 2**24 complex64 are 128 MiB. At least one mode of every channel and step is computed.
-STATES_AT_ONCE = 2**24
+from ssm_jax.recurrences.families.padding import apply_to_valid_steps, state_after
+from ssm_jax.types import (
+    Activations,
+    Inexact,
+    Int,
+    Method,
+    Outputs,
+    PRNGKey,
+    PyTree,
+    Steps,
+)
 
 
 class TimeInvariant(Recurrence, abc.ABC):
@@ -112,9 +102,9 @@ class TimeInvariant(Recurrence, abc.ABC):
         states of all blocks fit in memory, without a forward-mode derivative, which all
         other methods have. The other methods compute all states by
         `linear_recurrence`, in slices of the modes, so that at most
-        ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"`` computes the
-        states of a single step and with resets; otherwise it chooses by
-        `ssm_jax.kernels.plan`: ``"chunked"`` up to 32 steps, and on CPUs for few modes
+        ``max(STATES_AT_ONCE, b l d)`` states exist at once. ``"auto"`` chooses by
+        `ssm_jax.kernels.plan`: the method of the states for a single step and with
+        resets; otherwise ``"chunked"`` up to 32 steps, and on CPUs for few modes
         of long sequences; ``"associative"`` on accelerators for one or two modes per
         channel; else ``"fft"``. By all methods but ``"fft"`` outputs do not depend on
         later inputs; by ``"fft"`` neither, if these are not finite. The states of
@@ -129,7 +119,7 @@ class TimeInvariant(Recurrence, abc.ABC):
             check_log_decay(modes.log_decay_backward, "log_decay_backward")
         if (longest := self.max_kernel_length) is not None:
             assert isinstance(modes, SISOModes)
-            return convolve_modes(modes, x, state, reset, mask, longest, method)
+            return _convolve_first_taps(modes, x, state, reset, mask, longest, method)
         check(
             x,
             state,
@@ -154,7 +144,11 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
         state = state_of_rows(state, x, per_channel=isinstance(modes, SISOModes))
     if isinstance(modes, MIMOModes):
         # The channels share the states, so that no slicing is needed to bound memory.
-        size, length = _steps_of_block(modes, x, method), x.shape[-2]
+        length, n_states = x.shape[-2], math.prod((*x.shape[:-2], *modes.state_shape))
+        size = length
+        if not modes.bidirectional:
+            bytes_per_step = modes.state_dtype.itemsize * n_states
+            size = plan.state_block(length, bytes_per_step, method=method)
         through = functools.partial(_through_states, modes, method=method)
         if size < length:
             state = zero_state(modes, x) if state is None else state
@@ -163,55 +157,27 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
         else:
             y, state = through(x, state, reset, lengths)
         return y + promoted_like(modes.feedthrough, x) * x, state
+    n_modes = modes.state_shape[-1]
     if method == "auto":
-        method = _chosen(modes, x, reset)
-    if reset is None and _convolved(modes, x, method):
+        method = plan.modal_method(
+            x.shape,
+            n_modes=n_modes,
+            n_directions=1 + modes.bidirectional,
+            bytes_per_state=modes.state_dtype.itemsize,
+            has_reset=reset is not None,
+        )
+    if reset is None and plan.is_convolved(method, x.shape, n_modes):
         if method == "fft" and not bounded:
             return _by_fft_if_bounded(modes, x, state, lengths)
-        return by_convolution(modes, x, state, lengths, method)
+        return _by_convolution(modes, x, state, lengths, method)
     y, state = _by_states(modes, x, state, reset, lengths, method)
     return y + promoted_like(modes.feedthrough, x) * x, state
-
-
-def _steps_of_block(modes, x, method):
-    """Steps that `MIMOModes` are evaluated at once: on CPUs those of a block."""
-    on_cpu = target_platform() == "cpu"
-    if modes.bidirectional or method not in ("auto", "sequential") or not on_cpu:
-        return x.shape[-2]
-    n_states = math.prod((*x.shape[:-2], *modes.state_shape))
-    return block_size(x.shape[-2], modes.state_dtype.itemsize * n_states)
-
-
-def _chosen(modes, x, reset):
-    """Returns the method that ``method="auto"`` selects."""
-    length, n_modes = x.shape[-2], modes.state_shape[-1]
-    if length == 1 or (reset is not None and not plan.is_symbolic(length)):
-        # The states of all channels, which a `vmap` evaluates together.
-        size = modes.state_dtype.itemsize * n_modes
-        n_bytes = min(size * math.prod(x.shape), 8 * STATES_AT_ONCE)
-        return chosen_method(modes.log_decay, length=length, n_bytes=n_bytes)
-    return plan.convolution_method(
-        target_platform(),
-        length=length,
-        n_modes=n_modes,
-        n_directions=1 + modes.bidirectional,
-    )
-
-
-def _convolved(modes, x, method):
-    """Whether ``method`` is evaluated as a convolution; blocks must fit in memory."""
-    if method != "chunked":
-        return method == "fft"
-    states = math.prod(x.shape) // block_length(x.shape[-2]) * modes.state_shape[-1]
-    fit = states <= max(STATES_AT_ONCE, math.prod(x.shape))
-    return x.shape[-2] <= plan.DIRECT_STEPS or fit
 
 
 def _by_fft_if_bounded(modes, x, state, lengths):
     """Evaluates by FFT, or sequentially if a decay above 1 amplifies its errors."""
     length = x.shape[-2]
     backward = modes.log_decay_backward or modes.log_decay
-    too_large = grows(modes.log_decay, length) | grows(backward, length)
 
     # Rematerialization avoids residuals for a branch that is rarely taken.
     @jax.checkpoint
@@ -222,25 +188,21 @@ def _by_fft_if_bounded(modes, x, state, lengths):
     def by_fft():
         # Under vmap both branches are evaluated: an overflow here, though not selected,
         # would make the gradient NaN.
-        def clipped(log_decay):
-            log_abs = jnp.minimum(log_decay.log_abs, GROWTH / length)
-            return log_decay._replace(log_abs=log_abs)
-
         bounded = modes._replace(
-            log_decay=clipped(modes.log_decay), log_decay_backward=clipped(backward)
+            log_decay=plan.without_growth(modes.log_decay, length),
+            log_decay_backward=plan.without_growth(backward, length),
         )
-        return by_convolution(bounded, x, state, lengths, "fft")
+        return _by_convolution(bounded, x, state, lengths, "fft")
 
-    return jax.lax.cond(too_large, by_states, by_fft)
+    return plan.fft_unless_growing(
+        [modes.log_decay, backward], length, by_fft, by_states
+    )
 
 
 def _by_states(modes, x, state, reset, lengths, method):
     modes = to_real_readout(modes)
     n = modes.w.shape[-1]
-    # Into how many slices the states of a symbolic length go is not known.
-    n_slice = n
-    if not plan.is_symbolic(x.shape[-2]):
-        n_slice = min(n, max(1, STATES_AT_ONCE // math.prod(x.shape)))
+    n_slice = plan.modes_at_once(x.shape, n)
     n_slices = -(-n // n_slice)
     # `vmap` over channels and the reshape into slices take arrays only.
     modes = modes._replace(feedthrough=None, readout=None)
@@ -293,3 +255,111 @@ def _through_states(modes, x, state, reset, lengths, method):
         # The backward direction of SISO modes excludes the present step.
         h = shift_left(h, reset)
     return y + read_out(h, w_backward), None
+
+
+def _convolve_first_taps(
+    modes: SISOModes,
+    x: Activations,
+    state: PyTree,
+    reset: Steps | None,
+    mask: Steps | None,
+    kernel_length: int,
+    method: Method,
+) -> tuple[Outputs, PyTree]:
+    """Convolves sequences with the first taps of the kernel of modes; `convolve`."""
+
+    def kernels(length):
+        length = min(length, kernel_length)
+        backward = None
+        if modes.bidirectional:
+            backward = convolution_kernel(modes.backward(), length)
+        return Kernels(convolution_kernel(modes, length), modes.feedthrough, backward)
+
+    return convolve(
+        kernels, x, state, reset, mask, kernel_length=kernel_length, method=method
+    )
+
+
+def _by_convolution(
+    modes: SISOModes,
+    x: Activations,
+    state: Inexact[jax.Array, "*b d n"] | None,
+    lengths: Int[jax.Array, "*b"] | None,
+    method: Method,
+) -> tuple[Outputs, Inexact[jax.Array, "*b d n"] | None]:
+    """Convolves with the kernels of the modes, and forms the last state.
+
+    Args:
+      modes: The modes.
+      x: Input, ``(*b, l, d)``.
+      state: State before the first step, or None.
+      lengths: Number of valid steps of each row, ``(*b,)``. None means all.
+      method: ``"fft"``; or ``"chunked"`` for `direct_convolution` of short sequences,
+        `block_convolution` of others.
+
+    Returns:
+      ``(y, state)``; no state if the modes are bidirectional.
+    """
+    size = x.shape[-2]
+    if method == "fft" and not modes.bidirectional:
+        size = plan.fft_block(size, modes.state_shape[-1])
+    convolve = _convolution(modes, size, method)
+
+    def one_block(x, state, reset, lengths):
+        del reset  # A convolution has none.
+        return _with_state(modes, convolve(x), x, state, lengths, method)
+
+    if size == x.shape[-2]:
+        return _with_state(modes, convolve(x), x, state, lengths, method)
+    state = zero_state(modes, x) if state is None else state
+    return in_blocks(one_block, x, state, None, lengths, size=size, params=modes)
+
+
+def _convolution(modes, length, method):
+    """Returns the convolution of ``length`` steps, with the kernels computed once."""
+    if method == "chunked" and length > plan.DIRECT_STEPS:
+        names = "log_decay", "w", "log_decay_backward", "w_backward"
+        weights = dict(zip(names, direction_weights(modes), strict=False))
+        # Adding the feedthrough to the weights within a block saves a pass over `x`.
+        weights["feedthrough"] = modes.feedthrough
+        return functools.partial(block_convolution, **weights)
+    kernel, backward = convolution_kernel(modes, length), None
+    if modes.bidirectional:
+        backward = convolution_kernel(modes.backward(), length)
+    if method == "chunked":
+        kernel = jnp.asarray(kernel).at[:, 0].add(modes.feedthrough)
+        return functools.partial(direct_convolution, forward=kernel, backward=backward)
+    if backward is None:
+        return functools.partial(causal_convolution, kernel=kernel)
+    both = {"forward": kernel, "backward": backward}
+    return functools.partial(bidirectional_convolution, **both)
+
+
+def _with_state(modes, y, x, state, lengths, method):
+    """Returns ``y`` with what does not come from the kernels, and the last state."""
+    if method == "fft":
+        y = y + promoted_like(modes.feedthrough, x) * x
+    if modes.bidirectional:
+        return y, None
+    length = x.shape[-2]
+    modes = to_real_readout(modes)
+    aligned = x
+    if lengths is not None:
+        # `final_state` counts steps from the end of the row: right-align valid steps.
+        before = (length - lengths)[..., None]
+        shift = promoted_like(jnp.arange(length), before) - before
+        aligned = jnp.take_along_axis(x, jnp.maximum(shift, 0)[..., None], -2)
+        aligned = jnp.where(shift[..., None] >= 0, aligned, 0)
+    last = final_state(modes.log_decay, aligned)
+    if state is None:
+        return y, last
+    # A real state of complex modes is accepted.
+    state = jnp.asarray(state, common_dtype(state, modes.state_dtype))
+    one = decay_powers(modes.log_decay, jnp.ones((), jnp.int32))
+    first = promoted_like(one, state) * state
+    y = y + zero_input_response(modes, first, length)
+    steps = jnp.asarray(length if lengths is None else lengths)
+    # The power is formed from the logarithm: a product of `l` factors loses digits.
+    n_step = decay_powers(modes.log_decay, steps)
+    n_step = n_step[..., None, :] if n_step.ndim == steps.ndim + 1 else n_step
+    return y, last + promoted_like(n_step, state) * state

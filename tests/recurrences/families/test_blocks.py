@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.kernels import blocks
+from ssm_jax.kernels import plan
 from ssm_jax.recurrences import S4D, S5
-from ssm_jax.recurrences.families import modal_convolution
 from tests.recurrences.cases import (
     MASK,
     RESET,
@@ -30,13 +29,13 @@ def split(monkeypatch):
     """Returns a function that sets blocks of some steps for a recurrence and rows."""
 
     def into(size, recurrence, rows, width):
-        monkeypatch.setattr(modal_convolution, "_LONGEST_FFT", size)
-        monkeypatch.setattr(modal_convolution, "_BLOCK", size)
+        monkeypatch.setattr(plan, "_LONGEST_FFT", size)
+        monkeypatch.setattr(plan, "_FFT_BLOCK", size)
         # Bidirectional recurrences have no states; they are evaluated at once.
         state = recurrence.initial_state((rows,), width)
         bytes_per_step = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        monkeypatch.setattr(blocks, "_FEWEST", 1)
-        monkeypatch.setattr(blocks, "_BYTES", size * bytes_per_step)
+        monkeypatch.setattr(plan, "_FEWEST_BLOCKS", 1)
+        monkeypatch.setattr(plan, "_STATE_BYTES", size * bytes_per_step)
 
     return into
 

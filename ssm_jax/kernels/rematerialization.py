@@ -1,4 +1,4 @@
-"""Evaluation of long sequences block by block, in the cache of a CPU.
+"""Evaluation block by block; the backward pass computes the states of a block again.
 
 The states of all steps are many times larger than the input. If they do not fit in the
 cache, they are written to memory and read again, and the gradient needs all of them.
@@ -13,37 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels.axes import join_chunks, split_chunks
-from ssm_jax.kernels.plan import is_symbolic
-from ssm_jax.kernels.recurrence import match_varying_axes
-from ssm_jax.types import Activations, Dimension, Inexact, Int, Outputs, PyTree, Steps
-
-# Bytes of the states of a block, and the number of blocks from which on they pay.
-_BYTES = 2**21
-_FEWEST = 4
+from ssm_jax.kernels.axes import join_chunks, match_varying_axes, split_chunks
+from ssm_jax.types import Activations, Inexact, Int, Outputs, PyTree, Steps
 
 Run = Callable[..., tuple[Outputs, Any]]
 """Evaluates a block: ``(x, state, reset, lengths) -> (y, state)``."""
-
-
-def block_size(length: Dimension, bytes_per_step: int) -> Dimension:
-    """Returns the number of steps of a block.
-
-    Args:
-      length: Number of steps of the sequences.
-      bytes_per_step: Bytes of the states of all sequences at a step.
-
-    Returns:
-      The number of steps; ``length`` if the states of all of them are small enough.
-
-    Example:
-      >>> block_size(1024, 8 * 64), block_size(65536, 8 * 64)
-      (1024, 4096)
-    """
-    # How many blocks a symbolic length has is not known.
-    if is_symbolic(length) or length * bytes_per_step < _FEWEST * _BYTES:
-        return length
-    return max(1, _BYTES // bytes_per_step)
 
 
 def in_blocks(

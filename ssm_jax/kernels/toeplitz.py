@@ -1,4 +1,4 @@
-"""Convolutions without FFT: of short sequences, and of few modes block by block.
+"""Convolutions by Toeplitz matrices: of short sequences, and of blocks with few modes.
 
 Within a short block every step is a weighted sum of the block's steps; what passes from
 block to block is a state of each mode. Of a block's steps a few numbers enter the
@@ -13,28 +13,20 @@ from operator import add
 import jax
 import jax.numpy as jnp
 
-from ssm_jax.kernels import shift
+from ssm_jax.kernels import plan, shift
 from ssm_jax.kernels.arguments import check_floating
-from ssm_jax.kernels.axes import join_axis, split_axis
+from ssm_jax.kernels.axes import join_axis, match_varying_axes, split_axis
 from ssm_jax.kernels.nonfinite import all_finite, contain_nonfinite
 from ssm_jax.kernels.powers import LogDecay, decay_powers, n_step_decay
 from ssm_jax.kernels.promotion import common_dtype
-from ssm_jax.kernels.recurrence import linear_recurrence, match_varying_axes
+from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.kernels.sharding import is_sharded, reshard_like
 from ssm_jax.types import Array, Float, Inexact
-
-# A step costs products with all steps of its block, and a share of the block's state.
-_LONGEST = 16
 
 # Blocks that are summed side by side: enough for the vector units, few to be kept.
 _BESIDE = 16
 
 _Term = tuple[Float[Array, "i _ d"], Float[Array, "k _ d"]]
-
-
-def block_length(length: int) -> int:
-    """Steps of a block for a sequence of ``length`` steps."""
-    return min(_LONGEST, length)
 
 
 @jax.jit
@@ -72,7 +64,7 @@ def block_convolution(
     """
     check_floating("u", u)
     *batch, length, d = u.shape
-    c = block_length(length)
+    c = plan.convolution_block(length)
     x = split_axis(u.reshape(-1, length, d), 1, c)
     log, n = log_decay, log_decay.log_abs.shape[-1]
     if w_backward is not None and log_decay_backward is not None:

@@ -1,17 +1,15 @@
 """Recurrences whose decays depend on the step, evaluated by chunks of the length."""
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from ssm_jax.kernels.axes import join_chunks, split_chunks, valid_steps
-from ssm_jax.kernels.plan import is_symbolic
-from ssm_jax.kernels.recurrence import chosen_method, linear_recurrence
+from ssm_jax.kernels.plan import chunk_method, is_symbolic
+from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.types import (
     Array,
     Dimension,
@@ -22,9 +20,6 @@ from ssm_jax.types import (
     PyTree,
     Steps,
 )
-
-# Maximum number of steps whose states exist at the same time.
-CHUNK = 256
 
 DecayAndInput = Callable[[Any], tuple[Array, Array]]
 """Maps the inputs of a chunk, leaves ``(*b, c, ...)``, to its decays and projected
@@ -93,12 +88,9 @@ def by_chunks(
     if method == "pallas" and kernel is not None:
         return kernel(state, reset, lengths)
     length, n_axes = jax.tree.leaves(inputs)[0].shape[axis], state.ndim - axis
-    if method == "auto" and is_symbolic(length):
-        method = "sequential"
-    elif method == "auto":
-        # Of any input-dependent decay.
-        steps, n_bytes = min(size, length), state.dtype.itemsize * state.size
-        method = chosen_method(np.empty((1, 1)), length=steps, n_bytes=n_bytes * steps)
+    if method == "auto":
+        bytes_per_step = state.dtype.itemsize * state.size
+        method = chunk_method(length=length, size=size, bytes_per_step=bytes_per_step)
     # The scan needs chunks of equal length; the added steps count as padding.
     one = is_symbolic(length)
     fill = 0 if one else -length % size
@@ -156,17 +148,3 @@ def by_chunks(
     chunks = jax.tree.map(split, (inputs, reset, valid))
     last, y = jax.lax.scan(one_chunk, state, chunks)
     return join_chunks(y, axis=axis, length=length), last
-
-
-def chunk_size(length: Dimension, n: int) -> Dimension:
-    """Returns the number of steps of a chunk, which balances the memory of two kinds.
-
-    Args:
-      length: Number of steps of the sequence.
-      n: Number of state entries per input channel.
-    """
-    if is_symbolic(length):
-        return length
-    # Shorter chunks store more states between chunks, longer ones more states within a
-    # chunk. With l / n steps the states of a chunk have the size of the input.
-    return min(CHUNK, max(math.isqrt(length), -(-length // n)))

@@ -8,7 +8,7 @@ from scipy.linalg import toeplitz
 from scipy.signal import fftconvolve
 
 from ssm_jax.kernels import LogDecay
-from ssm_jax.kernels.blocked import (
+from ssm_jax.kernels.toeplitz import (
     _correlate,
     _mix,
     block_convolution,
