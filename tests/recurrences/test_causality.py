@@ -61,8 +61,12 @@ def test_values_that_are_not_finite_stay_with_later_steps(row, method, value):
 
 @pytest.mark.parametrize("factor", [1e3, 1e6, 1e30])
 @rows(methods=WAYS[1:], directions=(1,), brief=True, fast=FEW, full=LINEAR)
-def test_large_later_inputs_change_no_bit_of_earlier_outputs(row, method, factor):
+def test_large_later_inputs_do_not_change_earlier_outputs(row, method, factor):
     x, run = case(row)
     large = np.concatenate([x[:, :T], np.float32(factor) * x[:, T:]], 1)
-    y, _ = run(large, method=method)
-    np.testing.assert_array_equal(y[:, :T], run(x, method=method)[0][:, :T])
+    given, wanted = (run(each, method=method)[0][:, :T] for each in (large, x))
+    if method != "sequential" and any(row is ROWS[name] for name in NONLINEAR):
+        # Iterations end when all steps have converged, later ones too.
+        assert_close(given, wanted, 1e-6)
+    else:
+        np.testing.assert_array_equal(given, wanted)
