@@ -42,7 +42,7 @@ from ssm_jax.evaluation import evaluate_run
 from ssm_jax.files import replaced
 from ssm_jax.tasks.fingerprint import fingerprint_of
 from ssm_jax.training import WorkDir, train
-from ssm_jax.training.start import build_parts
+from ssm_jax.training.setup import build_parts
 from ssm_jax.training.stopping import best_step, is_finished, last_step
 
 

@@ -31,9 +31,8 @@ from ssm_jax.files import write_arrays, write_text
 from ssm_jax.tasks.base import Split
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
-from ssm_jax.training.evaluate import evaluate
-from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.measure import carried_in_evaluation, finite_or_none
+from ssm_jax.training.hosts import check_one_process
+from ssm_jax.training.measure import carried_in_evaluation, evaluate, finite_or_none
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec
 from ssm_jax.training.stopping import last_step
