@@ -259,6 +259,7 @@ def _take_steps(
                 jax.block_until_ready(waiting[-_IN_FLIGHT])
 
             # Measure it.
+            line: dict[str, float | None] = {}
             if is_logged:
                 measured = measure.of_training(step, waiting, state.params)
                 waiting = []
