@@ -191,4 +191,4 @@ def test_forecasts_of_seeds_are_averaged_and_baselines_are_beside_them():
     assert lines[2] == ["model", "MAE", *spread]
     assert lines[3] == ["last value", "MAE", "20", "20", "21", "27"]
     assert lines[4] == ["model", "R2", "0.5", "", "", ""]
-    assert forecast_table([{"experiment": "b"}]) == ""
+    assert tables.forecast_table([{"experiment": "b"}]) == ""
