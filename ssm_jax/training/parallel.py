@@ -24,6 +24,14 @@ from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.step import evaluation_step, prediction_step, train_step
 from ssm_jax.types import PyTree
 
+ROW_AXIS = "data"
+"""The mesh axis over which the rows of a batch are sharded."""
+
+LENGTH_AXIS = "seq"
+"""The mesh axis over which the length of each sequence is sharded."""
+
+_JAX = Path(jax.__file__).parent
+
 
 class DataParallel:
     """Data parallelism: the state is replicated, batches are sharded over devices.
@@ -66,8 +74,8 @@ class DataParallel:
         self._devices = list(devices or every)
         local = [of for of in self._devices if of.process_index == jax.process_index()]
         self._n_local = len(local)
-        check_even(self._devices)
-        check_pieces(pieces, kind, self._n_local)
+        _check_even(self._devices)
+        _check_pieces(pieces, kind, self._n_local)
         self._pieces = pieces
         self._n_shards = len(self._devices) // pieces
         self._length_axis = LENGTH_AXIS if pieces > 1 else None
@@ -196,7 +204,7 @@ class DataParallel:
         carry, state = self.place_carry(state.carry), state.replace(carry=None)
         if whole.is_fully_addressable:
             return jax.device_put(state, whole).replace(carry=carry)
-        state = jax.tree.map(partial(replicated, sharding=whole), state)
+        state = jax.tree.map(partial(_replicated, sharding=whole), state)
         return state.replace(carry=carry)
 
     def place_carry(self, carry: PyTree) -> PyTree:
@@ -296,17 +304,34 @@ class DataParallel:
         return jax.make_array_from_process_local_data(sharding, values)
 
     def _map(self, step, inputs, outputs, donate):
+        """Maps a step over the devices and compiles it; ``donate`` are arguments."""
+        if self._kind == "jit":
+            return jax.jit(step)
+        if self._kind == "pmap":
+            run: Any = jax.pmap(
+                step,
+                axis_name=ROW_AXIS,
+                in_axes=inputs,
+                out_axes=outputs,
+                devices=self._devices,
+                donate_argnums=donate,
+            )
+        else:
+            # `check_vma` verifies that the outputs declared as replicated are so.
+            mapped = jax.shard_map(
+                step,
+                mesh=self._mesh,
+                in_specs=inputs,
+                out_specs=outputs,
+                check_vma=True,
+            )
+            run = jax.jit(mapped, donate_argnums=donate)
         several = self.n_devices != self._n_local
-        wait = several and self._devices[0].platform == "cpu"
-        kind, mesh, specs = self._kind, self._mesh, (inputs, outputs)
-        return map_over(kind, mesh, self._devices, step, specs, donate, wait=wait)
-
-
-ROW_AXIS = "data"
-"""The mesh axis over which the rows of a batch are sharded."""
-
-LENGTH_AXIS = "seq"
-"""The mesh axis over which the length of each sequence is sharded."""
+        if not several or self._devices[0].platform != "cpu":
+            return run
+        # The collectives of CPUs (Gloo) may wait for ever if steps are dispatched
+        # without waiting for those before.
+        return lambda *of: jax.block_until_ready(run(*of))
 
 
 def pieces_of(mesh: str | None, n_devices: int) -> int:
@@ -341,17 +366,8 @@ def pieces_of(mesh: str | None, n_devices: int) -> int:
     return pieces
 
 
-def check_pieces(pieces: int, kind: str, n_local: int) -> None:
-    """Checks the number of devices that share a sequence.
-
-    Args:
-      pieces: That number.
-      kind: Transformation that maps the step.
-      n_local: Number of devices of a process.
-
-    Raises:
-      ValueError: It is not 1 without ``"shard_map"``, or does not divide ``n_local``.
-    """
+def _check_pieces(pieces, kind, n_local):
+    """Checks the number of devices that share a sequence, for those of a process."""
     if pieces > 1 and kind != "shard_map":
         raise ValueError(
             f"`parallel` must be 'shard_map' to shard the length, got {kind!r} with "
@@ -414,7 +430,7 @@ def batch_specs(spec: TaskSpec, pieces: int) -> Any:
     return Batch(*found)
 
 
-def replicated(leaf, sharding):
+def _replicated(leaf, sharding):
     """An array on the devices of all processes, each of which has its value."""
     # JAX transfers arrays of the host to devices of other processes, no other arrays.
     if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
@@ -423,7 +439,7 @@ def replicated(leaf, sharding):
     return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
 
 
-def check_even(devices):
+def _check_even(devices):
     """Checks that all processes have equally many devices, and so equally many rows."""
     counts = collections.Counter(of.process_index for of in devices)
     if len(set(counts.values())) > 1:
@@ -444,53 +460,6 @@ def mesh_of(devices: Sequence[Any], pieces: int) -> Mesh:
     if pieces == 1:
         return Mesh(np.array(devices), (ROW_AXIS,))
     return Mesh(np.array(devices).reshape(-1, pieces), (ROW_AXIS, LENGTH_AXIS))
-
-
-def map_over(
-    kind: str,
-    mesh: Mesh,
-    devices: Sequence[Any],
-    step: Any,
-    specs: tuple[Any, Any],
-    donate: tuple[int, ...],
-    *,
-    wait: bool,
-) -> Any:
-    """Maps a step over devices and compiles it.
-
-    Args:
-      kind: The transformation; see `DataParallel`.
-      mesh: The mesh, for ``shard_map``.
-      devices: The devices, for ``pmap``.
-      step: The step as each device computes it.
-      specs: How arguments and results are sharded: ``in_axes`` and ``out_axes``, or
-        ``in_specs`` and ``out_specs``.
-      donate: Indices of the arguments that are donated.
-      wait: Whether each call waits for its results: the collectives of CPUs (Gloo) may
-        wait for ever if steps are dispatched without waiting for those before.
-    """
-    inputs, outputs = specs
-    if kind == "jit":
-        return jax.jit(step)
-    if kind == "pmap":
-        run: Any = jax.pmap(
-            step,
-            axis_name=ROW_AXIS,
-            in_axes=inputs,
-            out_axes=outputs,
-            devices=devices,
-            donate_argnums=donate,
-        )
-    else:
-        # `check_vma` verifies that the outputs declared as replicated are so.
-        mapped = jax.shard_map(
-            step, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=True
-        )
-        run = jax.jit(mapped, donate_argnums=donate)
-    return (lambda *of: jax.block_until_ready(run(*of))) if wait else run
-
-
-_JAX = Path(jax.__file__).parent
 
 
 def is_debugging() -> bool:
