@@ -328,7 +328,11 @@ def total(found: list[Reductions]) -> Reductions:
 
 
 def stacked(waiting: Sequence[Reductions]) -> PyTree:
-    """Reductions of several steps as one tree, whose arrays begin with the steps."""
+    """Reductions of several steps as one tree, whose arrays begin with the steps.
+
+    A checkpoint between two lines of metrics holds them, so that a run that continues
+    from it averages over the same steps as one that was not interrupted.
+    """
     steps: list[Any] = jax.device_get(list(waiting))
     return jax.tree.map(lambda *values: np.stack(values), *steps) if steps else {}
 
