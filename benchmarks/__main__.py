@@ -45,7 +45,7 @@ from benchmarks.measurement import Row
 from experiments.records import machine
 from ssm_jax import plots
 from ssm_jax.cli import app
-from ssm_jax.cli.outputs import PICTURES, check_writable
+from ssm_jax.cli.run_flags import PICTURES, check_writable
 from ssm_jax.cli.tables import markdown
 from ssm_jax.files import write_text
 from ssm_jax.training import environment

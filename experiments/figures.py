@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ssm_jax import plots
 from ssm_jax.cli import app
-from ssm_jax.cli.outputs import PICTURES, check_writable
+from ssm_jax.cli.run_flags import PICTURES, check_writable
 from ssm_jax.training.workdir import WorkDir
 
 

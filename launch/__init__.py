@@ -2,8 +2,7 @@
 
 import sys
 
-from ssm_jax.cli.interrupt import exit_on_interrupt
-from ssm_jax.cli.streams import open_streams
+from ssm_jax.cli.startup import exit_on_interrupt, open_streams
 
 # While `python -m` looks for a module of a package, "-m" stands for its path.
 if sys.argv[:1] == ["-m"]:

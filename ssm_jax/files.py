@@ -1,6 +1,8 @@
-"""Files that are written whole or not at all, and arrays and JSON read from them."""
+"""Files that are written whole or not at all, locks, and arrays and JSON of files."""
 
 import contextlib
+import errno
+import fcntl
 import io
 import json
 import math
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from absl import logging
 
 PART = ".part"
 """Suffix of what is not yet whole."""
@@ -26,6 +29,8 @@ _HEADERS = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 _MAX_HEADER = 2**14  # bytes; numpy reads those of its own below 10,000
+# What a file system without locks answers: NFS without a lock daemon, some Lustre.
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _MAX_DEPTH = 100  # of JSON; a config has about ten levels
 
 
@@ -232,3 +237,45 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextlib.contextmanager
+def locked(path: Path, flags: int, refusal: Callable[[int], str]) -> Iterator[int]:
+    """Locks a file or a directory against other processes while the block runs.
+
+    The lock ends with the process, even if it is killed. On a file system without locks
+    a warning is logged and the block runs.
+
+    Args:
+      path: The file or directory.
+      flags: Flags of `os.open`.
+      refusal: Returns the message of a `ValueError`, given the open file.
+
+    Yields:
+      The open file.
+
+    Raises:
+      ValueError: Another process holds the lock, or another thread of this one.
+      OSError: The file cannot be opened; the error names it.
+    """
+    with named_errors(path):
+        handle = os.open(path, flags, 0o666)
+    try:
+        try:
+            # Released by the kernel with the process, so a kill leaves no stale lock.
+            # Not blocking: a second process fails at once instead of waiting.
+            with named_errors(path):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(refusal(handle)) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            logging.warning(
+                "%s cannot be locked (%s): nothing keeps a second process from writing "
+                "in %s and damaging its files; start only one.",
+                *(path, error.strerror, path.parent),
+            )
+        yield handle
+    finally:
+        os.close(handle)  # Releases the lock.

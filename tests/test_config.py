@@ -21,7 +21,9 @@ from ssm_jax.config import (
     nearest,
     spec,
     to_json,
+    unknown_classes,
 )
+from ssm_jax.config.spec import MOVED
 from tests.bad_inputs import refuses
 
 
@@ -456,6 +458,13 @@ def test_missing_field_has_its_default():
     new.blocks[0].d_state = 7
     (line,) = differences(old, new)
     assert line.startswith("blocks[0].d_state: ") and line.endswith(" -> 7")
+
+
+def test_class_that_moved_is_found_in_configs_of_earlier_versions():
+    for old, new in MOVED.items():
+        config = from_json(f'{{"blocks": [{{"cls": "{old}"}}], "cls": "{old}"}}')
+        assert config.cls == config.blocks[0].cls == new
+        assert unknown_classes(config) == []
 
 
 def test_file_names_classes_of_named_packages_only():

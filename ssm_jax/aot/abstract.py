@@ -12,15 +12,15 @@ from jax.sharding import PartitionSpec as P
 from ssm_jax.config import Config, build
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec
 from ssm_jax.training import TrainConfig
-from ssm_jax.training.mesh import (
+from ssm_jax.training.parallel import (
     ROW_AXIS,
+    DataParallel,
     batch_specs,
     check_sharded_length,
     mesh_of,
     pieces_of,
 )
-from ssm_jax.training.parallel import DataParallel
-from ssm_jax.training.start import first_state
+from ssm_jax.training.setup import initialize_run
 from ssm_jax.training.state import RunSpec, TrainState, abstract_state
 from ssm_jax.training.workdir import check_parts
 from ssm_jax.types import PyTree
@@ -91,7 +91,7 @@ def abstract_run(
     shapes: Any = _Zeros(task.spec, rows, _n_examples(task, training.batch_size))
     # Values do not count, so that the run of `init_from` is not read.
     run, state = abstract_state(
-        partial(first_state, model, shapes, optimizer, training, new=False)
+        partial(initialize_run, model, shapes, optimizer, training, new=False)
     )
     mesh = mesh_of(devices, pieces)
     carry = _sharded(mesh, state.carry, P(ROW_AXIS))

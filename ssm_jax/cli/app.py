@@ -16,7 +16,7 @@ one process can import all programs, whose flags share names.
 Errors that the user can correct (a flag, a field, a file, an experiment, a full disk,
 too little memory, a loss that is not finite) print ``error: ...`` and exit with status
 2; ``--traceback`` shows their traceback. Every other exception is a bug and keeps its
-traceback. Ctrl-C exits with status 130; `ssm_jax.cli.interrupt` handles it during
+traceback. Ctrl-C exits with status 130; `ssm_jax.cli.startup` handles it during
 imports.
 """
 
@@ -35,8 +35,8 @@ import ssm_jax
 from ssm_jax.cli import config_file
 from ssm_jax.cli.config_file import described, frames
 from ssm_jax.cli.errors import USER_ERRORS, one_line_errors
-from ssm_jax.cli.packages import import_neighbours
-from ssm_jax.cli.streams import open_streams
+from ssm_jax.cli.run_flags import import_neighbours
+from ssm_jax.cli.startup import open_streams
 
 _OURS = str(Path(ssm_jax.__file__).parent)
 

@@ -36,10 +36,10 @@ from absl import flags, logging
 
 from ssm_jax import aot
 from ssm_jax.cli.config_file import define_config, set_data_dir
-from ssm_jax.cli.outputs import check_writable
+from ssm_jax.cli.run_flags import check_writable
 from ssm_jax.cli.tables import markdown
 from ssm_jax.training import environment
-from ssm_jax.training.mesh import LENGTH_AXIS, pieces_of
+from ssm_jax.training.parallel import LENGTH_AXIS, pieces_of
 
 NAMES = {
     "train": "training step",

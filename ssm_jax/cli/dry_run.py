@@ -12,8 +12,8 @@ from ssm_jax.cli.tables import markdown
 from ssm_jax.config import Config
 from ssm_jax.tasks.base import Batch, rows_of_batch
 from ssm_jax.training.checkpointing.leaves import named_leaves
-from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.start import build_parts, first_state
+from ssm_jax.training.hosts import check_one_process
+from ssm_jax.training.setup import build_parts, initialize_run
 
 _SHOWN = 8  # first values of an array
 
@@ -43,7 +43,7 @@ def dry_run(config: Config, picture: str | None = None) -> str:
             "`--picture` must be left out for a task of tokens or pairs, got "
             f"{picture} for {type(task).__name__}; only vectors have a picture."
         )
-    run, state = first_state(model, task, optimizer, training, new=True)
+    run, state = initialize_run(model, task, optimizer, training, new=True)
     batch = rows_of_batch(task, "train", 0, training.batch_size, training.seed)
     parameters = _parameters(state.params)
     placed = parallel.place(state)

@@ -13,8 +13,7 @@ import json
 
 from absl import flags
 
-from ssm_jax.cli.data import define_data
-from ssm_jax.cli.packages import define_packages, named_packages
+from ssm_jax.cli.run_flags import define_data, define_packages, named_packages
 from ssm_jax.evaluation import restore
 from ssm_jax.interop import export_model
 from ssm_jax.interop.stablehlo import PLATFORMS

@@ -15,9 +15,12 @@ import sys
 
 from absl import flags
 
-from ssm_jax.cli.data import define_data
-from ssm_jax.cli.outputs import check_writable
-from ssm_jax.cli.packages import define_packages, named_packages
+from ssm_jax.cli.run_flags import (
+    check_writable,
+    define_data,
+    define_packages,
+    named_packages,
+)
 from ssm_jax.evaluation import GenerationState, Sampling, generate, restore
 from ssm_jax.fields import Seed, check_value
 

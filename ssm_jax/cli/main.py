@@ -18,8 +18,7 @@ Programs::
 import importlib
 import sys
 
-from ssm_jax.cli.interrupt import exit_on_interrupt
-from ssm_jax.cli.streams import open_streams
+from ssm_jax.cli.startup import exit_on_interrupt, open_streams
 
 PROGRAMS = (
     "train",

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from absl import flags
 
-from ssm_jax.cli.outputs import check_writable
+from ssm_jax.cli.run_flags import check_writable
 from ssm_jax.files import write_text
 from ssm_jax.tasks import SeriesTask, Split
 from ssm_jax.tasks.series.guess import guess, unread

@@ -19,7 +19,7 @@ import numpy as np
 from absl import flags
 
 from ssm_jax import plots
-from ssm_jax.cli import forecast_table, tables
+from ssm_jax.cli import tables
 from ssm_jax.cli.grid import SEED
 from ssm_jax.cli.summary import Row, name_of
 from ssm_jax.config import changed_fields
@@ -262,7 +262,7 @@ def main(argv):
             if folder.may_write():
                 print(*draw(folder, row), sep="\n")
     print(tables.results(rows), tables.by_length(rows), sep="\n", end="")
-    print(forecast_table.by_step(rows), end="")
+    print(tables.forecast_table(rows), end="")
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -29,9 +29,8 @@ from absl import flags, logging
 from ml_collections import config_flags
 
 from ssm_jax.cli.config_file import define_config, set_data_dir
-from ssm_jax.cli.data import define_data
-from ssm_jax.cli.outputs import PICTURES, check_writable
 from ssm_jax.cli.processes import connect, define_processes, ending_alone
+from ssm_jax.cli.run_flags import PICTURES, check_writable, define_data
 from ssm_jax.training import train
 from ssm_jax.training.workdir import check_parts
 from ssm_jax.training.writers import WRITERS

@@ -20,6 +20,9 @@ scalars and reject ``config.a.b``."""
 CLASS = "cls"
 """Key of the address of the class; no field may have this name."""
 
+MOVED = {"ssm_jax.training.loop:TrainConfig": "ssm_jax.training.config:TrainConfig"}
+"""Addresses of classes that configs of earlier versions hold, and the present ones."""
+
 _DATA = "numbers, strings, None, specs and tuples of these"
 
 
@@ -128,8 +131,8 @@ def from_json(text: str) -> Config:
     """Parses a config that `to_json` serialized, without importing any class.
 
     Returns:
-      The config, with lists converted to tuples; numbers are bitwise equal to those
-      that were serialized.
+      The config, with lists converted to tuples and the present addresses of classes
+      that have `MOVED`; numbers are bitwise equal to those that were serialized.
 
     Raises:
       ValueError: ``text`` is not a JSON object, or is nested too deeply.
@@ -243,5 +246,8 @@ def _built(value: Any, path: str) -> Any:
 
 def _with_tuples(value: Any) -> Any:
     if isinstance(value, dict):
-        return ConfigDict({key: _with_tuples(item) for key, item in value.items()})
+        entries = {key: _with_tuples(item) for key, item in value.items()}
+        if isinstance(address := entries.get(CLASS), str):
+            entries[CLASS] = MOVED.get(address, address)
+        return ConfigDict(entries)
     return tuple(map(_with_tuples, value)) if isinstance(value, list) else value

@@ -1,26 +1,25 @@
 """Evaluation of trained models from their work dirs."""
 
 from ssm_jax.evaluation.baseline import trivial_baseline
-from ssm_jax.evaluation.corpus import corpus
 from ssm_jax.evaluation.forecast import forecast_errors, forecasts, next_forecast
-from ssm_jax.evaluation.generate import Sampling, generate
-from ssm_jax.evaluation.generation_state import GenerationState
-from ssm_jax.evaluation.inspect import inspect
-from ssm_jax.evaluation.kernels import (
+from ssm_jax.evaluation.generate import GenerationState, Sampling, generate
+from ssm_jax.evaluation.inspect import (
     LayerKernels,
+    inspect,
     layer_kernels,
     recurrence_kernels,
 )
 from ssm_jax.evaluation.length_extension import (
     LossAtLength,
+    Spans,
     classify_extension,
     loss_interval,
     losses_by_length,
+    spread_spans,
 )
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import Restored, restore
-from ssm_jax.evaluation.run import evaluate_lengths, evaluate_run
-from ssm_jax.evaluation.spans import Spans, spread_spans
+from ssm_jax.evaluation.run import corpus, evaluate_lengths, evaluate_run
 
 __all__ = [
     "GenerationState",

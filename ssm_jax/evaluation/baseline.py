@@ -9,9 +9,8 @@ import numpy as np
 
 from ssm_jax.metrics import R2, BalancedAccuracy, ClassMean, MacroF1, Mean
 from ssm_jax.tasks.base import Batch, Split, Task, n_batches, rows_of_batch
-from ssm_jax.training.evaluate import n_evaluated, total
 from ssm_jax.training.losses import metrics
-from ssm_jax.training.measure import finite_or_none
+from ssm_jax.training.measure import finite_or_none, n_evaluated, total
 
 TRAIN_STEPS = 2**26
 """Maximum number of sequence steps of the train split that a baseline is fitted to."""

@@ -9,8 +9,7 @@ from ssm_jax.tasks.base import Split, Task, rows_of_batch
 from ssm_jax.tasks.order import contiguous_indices, shuffled_indices
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
-from ssm_jax.training.evaluate import n_evaluated
-from ssm_jax.training.measure import carried_in_evaluation
+from ssm_jax.training.measure import carried_in_evaluation, n_evaluated
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec
 

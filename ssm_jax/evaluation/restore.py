@@ -16,7 +16,7 @@ from ssm_jax.tasks.base import Task
 from ssm_jax.tasks.fingerprint import fingerprint_of
 from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.checkpointing import CheckpointError
-from ssm_jax.training.loop import TrainConfig
+from ssm_jax.training.config import TrainConfig
 from ssm_jax.training.workdir import WorkDir
 from ssm_jax.types import PyTree
 

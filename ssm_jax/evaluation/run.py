@@ -1,6 +1,7 @@
 """Evaluation of a run from its work dir: metrics, arrays for figures, length curves."""
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,7 +13,6 @@ import optax
 from absl import logging
 
 from ssm_jax.evaluation.baseline import trivial_baseline
-from ssm_jax.evaluation.corpus import corpus
 from ssm_jax.evaluation.forecast import forecast_errors, forecast_panel, forecasts
 from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.length_extension import (
@@ -22,18 +22,17 @@ from ssm_jax.evaluation.length_extension import (
     classify_extension,
     loss_interval,
     losses_by_length,
+    merged_documents,
 )
 from ssm_jax.evaluation.length_extension import WindowState as LengthStart
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import restore
-from ssm_jax.evaluation.spans import merged_documents
 from ssm_jax.files import write_arrays, write_text
 from ssm_jax.tasks.base import Split
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.text.folder import TextFolder
-from ssm_jax.training.evaluate import evaluate
-from ssm_jax.training.lock import check_one_process
-from ssm_jax.training.measure import carried_in_evaluation, finite_or_none
+from ssm_jax.training.hosts import check_one_process
+from ssm_jax.training.measure import carried_in_evaluation, evaluate, finite_or_none
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec
 from ssm_jax.training.stopping import last_step
@@ -342,4 +341,31 @@ def _row(measured: LossAtLength, known: Mapping[str, Any]) -> dict[str, Any]:
         "interval": None if interval is None else list(interval),
         "loss_by_document": measured.documents.tolist(),
         "corpus": {**known, **read},
+    }
+
+
+def corpus(task: TextFolder, split: Split) -> dict[str, Any]:
+    """Describes a split of a text, for the records of an evaluation.
+
+    Args:
+      task: The task that reads the text.
+      split: The split.
+
+    Returns:
+      A dict with ``task``, the name of the class; ``folder``, the name of the data
+      folder without its path; ``split``; ``tokenizer``; ``tokens``, the number of
+      tokens; ``documents``, the number of files; and ``sha256``, the first 16
+      hexadecimal digits of the SHA-256 hash of the tokens.
+    """
+    text = task.text(split)
+    return {
+        "task": type(task).__name__,
+        # Without the path, which differs between machines.
+        "folder": Path(task.data_dir or "").expanduser().resolve().name,
+        "split": split,
+        "tokenizer": Path(task.tokenizer).name,
+        "tokens": len(text),
+        "documents": len(task.documents(split)) - 1,
+        # Of the tokens, so that it covers the files and the tokenizer.
+        "sha256": hashlib.sha256(text.data).hexdigest()[:16],
     }

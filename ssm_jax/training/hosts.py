@@ -22,7 +22,7 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def agreed(value: int) -> int:
+def broadcast_from_first(value: int) -> int:
     """Returns the value of the first process in all processes.
 
     Args:
@@ -31,6 +31,20 @@ def agreed(value: int) -> int:
     if jax.process_count() == 1:
         return value
     return int(multihost_utils.broadcast_one_to_all(np.int32(value)))
+
+
+def check_one_process() -> None:
+    """Checks that `jax.distributed` has not connected several processes.
+
+    Raises:
+      ValueError: There are several processes, for something that only training does
+        with several.
+    """
+    if (count := jax.process_count()) > 1:
+        raise ValueError(
+            f"`jax.process_count()` must be 1, got {count}: several processes train; "
+            "start one process, on all devices of one host."
+        )
 
 
 def check_same_data(found: Fingerprint | None) -> None:
@@ -87,7 +101,7 @@ def on_first(do: Callable[[], object]) -> None:
 
 
 @contextlib.contextmanager
-def lost_processes_named() -> Iterator[None]:
+def name_lost_processes() -> Iterator[None]:
     """Turns the errors of JAX after another process ended into one of one line.
 
     Raises:

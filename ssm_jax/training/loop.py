@@ -1,141 +1,42 @@
-"""The training loop: builds task, model and optimizer from a config and trains."""
+"""The training loop: builds a run from its config, takes its steps, measures, saves."""
 
 import contextlib
-import dataclasses
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from absl import logging
 
 from ssm_jax.config import Config
-from ssm_jax.fields import (
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    Rule,
-    Seed,
-    check_fields,
-)
-from ssm_jax.tasks.fingerprint import fingerprint_of
+from ssm_jax.tasks.base import TaskSpec
+from ssm_jax.tasks.fingerprint import Fingerprint, fingerprint_of
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.checkpointing.loading import Restored
+from ssm_jax.training.config import TrainConfig
 from ssm_jax.training.hosts import (
-    agreed,
+    broadcast_from_first,
     check_same_data,
     is_first,
-    lost_processes_named,
+    name_lost_processes,
     on_first,
 )
-from ssm_jax.training.initial import Kind
 from ssm_jax.training.interruption import Interruption
+from ssm_jax.training.losses import Reductions
+from ssm_jax.training.measure import Measurements, stacked, unstacked
+from ssm_jax.training.parallel import DataParallel, locate_nans
+from ssm_jax.training.prefetch import Prefetch
 from ssm_jax.training.profile import Profile
-from ssm_jax.training.start import build_parts, first_state, steps_reached
-from ssm_jax.training.state import TrainState
-from ssm_jax.training.steps import Steps
+from ssm_jax.training.setup import Parts, build_parts, initialize_run, steps_reached
+from ssm_jax.training.state import RunSpec, TrainState
+from ssm_jax.training.stopping import evaluations_since_best
 from ssm_jax.training.workdir import WorkDir
-from ssm_jax.training.writers import check_writers, open_writers
+from ssm_jax.training.writers import Progress, Writer, check_writers, open_writers
 
-_Decay = Annotated[
-    float, Rule("in (0, 1)", lambda x: 0 < x <= 1 - 2.0**-24), "0.999 is usual"
-]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """Fields of the training loop.
-
-    Attributes:
-      steps: Number of steps.
-      batch_size: Number of examples per step, over all devices.
-      seed: Seed of parameters, dropout and data.
-      accumulate: Number of parts ``k`` of a batch whose gradients are computed one
-        after the other and added, so that the activations of a ``k``-th of the rows are
-        in memory at a time. The step is that of the whole batch: losses are divided by
-        its number of targets, dropout and noise depend on the row of the whole batch,
-        and each row starts from its own carried state. BatchNorm alone differs: each
-        part is normalized by its own moments, and the running moments are updated
-        ``k`` times.
-      log_every: Steps between two lines of training metrics.
-      evaluate_every: Steps between two evaluations on the validation split; each is
-        followed by a checkpoint. The last step is always evaluated.
-      evaluation_batches: Number of batches of an evaluation during training. None means
-        the whole split, which must then be finite.
-      parallel: Transformation that maps the step over devices.
-      mesh: ``"data=N,seq=M"``, with ``parallel="shard_map"``: the rows of a batch are
-        sharded over ``N`` and the length of each sequence over ``M`` devices, which
-        pass on states only; see `sharded_length`. The numbers are those of whole
-        sequences. None: all devices share the rows.
-      initial_state: States from which the recurrences start a batch; see `StateInit`.
-        With ``"carry"`` they are reset at each epoch, and evaluation carries its states
-        between batches too; otherwise it starts each batch from zero states.
-      initial_noise: Standard deviation of ``"noise"``. None means that of the states
-        after the last batch.
-      gradient_windows: Number of windows that a gradient flows through, including that
-        of the step, if states are carried (``"carry"``); see `TBPTTWindow`. With 1,
-        states carry no gradient between batches.
-      state_penalty: Factor of the mean square of the final states, added to the loss
-        that is minimized but not to the one that is logged; it keeps carried states
-        from growing.
-      gradient_steps: Steps ``t`` of a sequence. The norms of the gradient of the loss
-        at ``t`` with respect to the initial state are logged as ``gradient/NORM/t``
-        (l1, l2, linf), before training and at each evaluation; see `state_gradients`.
-      gradient_outputs: Number of outputs per block; the same norms are logged for the
-        error of each block of the last prediction, as ``gradient_outputs/NORM/i`` with
-        ``i`` the first output of the block; see `output_gradients`. None means none.
-      ema: Decay of the exponential moving average of the parameters over the steps,
-        corrected for its start from zeros as by `optax.ema`. It is the average that is
-        evaluated, in validation and after `restore`, while training metrics, gradient
-        norms and the running moments of BatchNorm are those of the parameters
-        themselves. None means no average.
-      patience: Number of evaluations without a better main metric, or an equal one with
-        a lower loss, after which training stops. None means that it does not.
-      checkpoint_minutes: Time after which a checkpoint is written also between two
-        evaluations. None means that it is not.
-      init_from: Work dir of another run, whose best parameters and variables of the
-        same path and shape replace initial ones; the log lists them. It is read until
-        the run has a checkpoint of its own. None means no other run.
-
-    Raises:
-      ValueError: A field has another type, a number is not positive, ``seed`` is not in
-        [0, 2**32), ``ema`` not in (0, 1), ``initial_noise`` is set but not used, or
-        ``gradient_windows`` is greater than 1 without carried states.
-    """
-
-    steps: PositiveInt
-    batch_size: PositiveInt
-    seed: Seed = 0
-    accumulate: PositiveInt = 1
-    log_every: PositiveInt = 50
-    evaluate_every: PositiveInt = 500
-    evaluation_batches: PositiveInt | None = None
-    parallel: Literal["pmap", "shard_map"] = "pmap"
-    mesh: str | None = None
-    initial_state: Kind = "zero"
-    initial_noise: PositiveFloat | None = None
-    gradient_windows: PositiveInt = 1
-    state_penalty: NonNegativeFloat = 0.0
-    gradient_steps: tuple[PositiveInt, ...] = ()
-    gradient_outputs: PositiveInt | None = None
-    ema: _Decay | None = None
-    patience: PositiveInt | None = None
-    checkpoint_minutes: PositiveFloat | None = None
-    init_from: str | None = None
-
-    def __post_init__(self):
-        """Validates the fields and their combination."""
-        check_fields(self)
-        if self.gradient_windows > 1 and self.initial_state != "carry":
-            raise ValueError(
-                "`gradient_windows` must be 1 unless the initial state is 'carry', "
-                f"got {self.gradient_windows} with {self.initial_state!r}; use a "
-                "longer window instead."
-            )
-        if self.initial_noise is not None and self.initial_state != "noise":
-            raise ValueError(
-                "`initial_noise` must be None unless the initial state is 'noise', got "
-                f"{self.initial_noise} with {self.initial_state!r}; leave it out."
-            )
+# Number of steps that are dispatched before the first of them is waited for: enough to
+# keep the devices busy.
+_IN_FLIGHT = 3
 
 
 def train(
@@ -189,39 +90,50 @@ def train(
     """
     work = WorkDir(workdir)
     # All checks come before the work dir is created, so that an error leaves no trace.
-    task, model, optimizer, training, parallel = build_parts(config)
+    parts = build_parts(config)
+    training = parts.training
     check_writers(writers)
     work.metrics()  # A damaged file is refused before anything is compiled.
     reached = steps_reached(work, training)
-    data = fingerprint_of(task)
+    data = fingerprint_of(parts.task)
     check_same_data(data)
     allowed = {"allow_changed": allow_changed_data}
     on_first(lambda: work.check_data(data, reached or 0, **allowed))
     trace = Profile(profile_steps, work.path / "profile", reached or 0, training.steps)
-    run, state = first_state(model, task, optimizer, training, new=reached is None)
+    run, state = initialize_run(
+        parts.model, parts.task, parts.optimizer, training, new=reached is None
+    )
     with contextlib.ExitStack() as stack:
         on_first(lambda: stack.enter_context(work.claimed(config)))
         checkpoints = stack.enter_context(work.open_checkpoints(run.spec))
         for line in run.summary:
             logging.info("%s", line)
-        elapsed_s, measured, earlier = 0.0, {}, {}
+        elapsed_s, measured, pending = 0.0, {}, {}
         if (restored := _restored(checkpoints, state)) is not None:
             state, measured = restored.state, restored.metrics
-            elapsed_s, earlier = measured["elapsed_s"] or 0.0, restored.pending
+            elapsed_s, pending = measured["elapsed_s"] or 0.0, restored.pending
             logging.info("continuing after step %d in %s", restored.step, work.path)
         start = int(state.step)
         # A step that was saved without an evaluation knows only the time.
         last = measured if len(measured) > 1 else None
         # Without a checkpoint the line before the first step is measured again, too.
         on_first(lambda: work.rewind(-1 if restored is None else start, last))
-        state = parallel.place(state)
+        state = parts.parallel.place(state)
         names = writers if is_first() else ()
         stack.enter_context(trace)
         opened = stack.enter_context(open_writers(names, work.path, start))
         interruption = stack.enter_context(Interruption())
-        stack.enter_context(lost_processes_named())
-        loop = Steps(run, task, training, parallel, work, checkpoints, opened, data)
-        loop.take(state, elapsed_s, earlier, trace, interruption)
+        stack.enter_context(name_lost_processes())
+        _take_steps(
+            parts,
+            run,
+            state,
+            Output(work, checkpoints, opened, data),
+            elapsed_s=elapsed_s,
+            pending=pending,
+            trace=trace,
+            interruption=interruption,
+        )
     return (work.metrics() or [{"step": training.steps}])[-1]
 
 
@@ -236,7 +148,169 @@ def _restored(checkpoints: Checkpoints, state: TrainState) -> Restored | None:
             step = checkpoints.usable_step()
 
     on_first(choose)
-    step = agreed(step)
+    step = broadcast_from_first(step)
     if step < 0:
         return None
     return checkpoints.restore(jax.eval_shape(lambda: state), step=step)
+
+
+class Output(NamedTuple):
+    """Where a run writes what it measures, and its states.
+
+    Attributes:
+      work: The work dir, to which the first process writes the metrics.
+      checkpoints: The checkpoints of the run.
+      writers: Where the metrics go too.
+      data: The fingerprint of the data; None if the task reads no files.
+    """
+
+    work: WorkDir
+    checkpoints: Checkpoints
+    writers: Sequence[Writer]
+    data: Fingerprint | None
+
+    def write_start(self, start: int) -> None:
+        """Writes what the steps after ``start`` are taken on, and on which data."""
+        if is_first():
+            self.work.write_environment()
+            self.work.write_data(self.data, start)
+
+    def log(self, step: int, values: Mapping[str, float | None]) -> None:
+        """Writes a line of metrics."""
+        if is_first():
+            self.work.log(step, **values)
+        numbers = {name: value for name, value in values.items() if value is not None}
+        for writer in self.writers:
+            writer.write_scalars(step, numbers)
+
+    def save(
+        self,
+        step: int,
+        parallel: DataParallel,
+        state: TrainState,
+        measured: Mapping[str, float | None],
+        waiting: Sequence[Reductions] = (),
+    ) -> None:
+        """Saves a state, with the reductions of steps that are not logged yet."""
+        gathered, pending = parallel.gather(state), stacked(waiting)
+        if (evaluated := state.evaluated_params) is not state.params:
+            # What `restore` returns; training itself continues without it.
+            gathered = gathered.replace(ema=evaluated)
+        self.checkpoints.save(step, gathered, measured, pending=pending)
+
+
+def _take_steps(
+    parts: Parts,
+    run: RunSpec,
+    state: TrainState,
+    output: Output,
+    *,
+    elapsed_s: float,
+    pending: Mapping[str, np.ndarray],
+    trace: Profile,
+    interruption: Interruption,
+) -> None:
+    """Takes the steps that are left: each is taken, measured where due, and saved.
+
+    Args:
+      parts: What the config describes.
+      run: The constant parts of the run.
+      state: The state to start from, as `DataParallel.place` returns it.
+      output: Where metrics and states are written.
+      elapsed_s: Seconds that earlier starts of the run took.
+      pending: Reductions of steps before the start that are not logged yet.
+      trace: What traces some of the steps.
+      interruption: What ends the run after a step.
+    """
+    task, training, parallel = parts.task, parts.training, parts.parallel
+    start = int(state.step)
+    measure = Measurements(run, task, training, parallel, output.checkpoints)
+    train_step = parallel.train_step(run)
+    entered = last_save = time.perf_counter()
+    began = entered - elapsed_s
+    if start == 0 and (norms := measure.of_gradients(state)):
+        output.log(0, norms)
+    if _out_of_patience(training, task.spec, output.work):
+        return
+
+    def make_batch(index):
+        return parallel.batch(task, "train", index, training.batch_size, training.seed)
+
+    waiting: list[Reductions] = []  # Of the steps since the last line of metrics.
+    batches = Prefetch(make_batch, range(start, training.steps))
+    with Progress(start, training.steps) as progress, batches:
+        for step, batch in enumerate(batches, start + 1):
+            last = step == training.steps
+            is_evaluated = last or step % training.evaluate_every == 0
+            is_logged = is_evaluated or step % training.log_every == 0
+
+            # Take the step.
+            trace.before(step)
+            with locate_nans(step):
+                state, sums = train_step(state, batch)
+            trace.after(step, state)
+            if step == start + 1:
+                output.write_start(start)
+                waiting += unstacked(pending, sums)
+            waiting.append(sums)
+            # Steps are dispatched ahead of the devices. With many of them a signal
+            # would be answered too late.
+            if len(waiting) >= _IN_FLIGHT:
+                jax.block_until_ready(waiting[-_IN_FLIGHT])
+
+            # Measure it.
+            line: dict[str, float | None] = {}
+            if is_logged:
+                measured = measure.of_training(step, waiting, state.params)
+                waiting = []
+                if is_evaluated:
+                    batches.settle()  # The task is read by one thread at a time.
+                    measured |= measure.of_validation(step, state)
+                seconds = round(time.perf_counter() - began, 3)
+                norms = measure.of_gradients(state) if is_evaluated else {}
+                line = measured | norms | {"elapsed_s": seconds}
+                output.log(step, line)
+                if is_evaluated:
+                    share = batches.waited_s / (time.perf_counter() - entered)
+                    logging.info("waited for batches %.1f %% of the time", 100 * share)
+                progress.show(step, measured)
+
+            # Save it.
+            if is_evaluated:
+                output.save(step, parallel, state, line)
+                last_save = time.perf_counter()
+                if _out_of_patience(training, task.spec, output.work):
+                    break
+            requested = interruption.requested_after(step)
+            due = _is_save_due(training, last_save, is_logged)
+            if not is_evaluated and (due or requested):
+                # A state that is not finite must not be saved.
+                waiting = measure.check_finite(step, waiting)
+                last_save = time.perf_counter()
+                seconds = {"elapsed_s": round(last_save - began, 3)}
+                output.save(step, parallel, state, seconds, waiting)
+            if requested and not last:
+                output.checkpoints.wait()
+                interruption.leave(step)
+
+
+def _is_save_due(training: TrainConfig, last_save: float, is_logged: bool) -> bool:
+    """Whether a checkpoint is due by time."""
+    if (minutes := training.checkpoint_minutes) is None:
+        return False
+    due = time.perf_counter() - last_save > 60 * minutes
+    # The clock of the first process decides; to ask at each step would wait for it.
+    if jax.process_count() > 1:
+        return is_logged and bool(broadcast_from_first(due))
+    return due
+
+
+def _out_of_patience(training: TrainConfig, spec: TaskSpec, work: WorkDir) -> bool:
+    """Whether the last evaluations that were logged are no better than before."""
+    if (patience := training.patience) is None:
+        return False
+    stale = evaluations_since_best(work.metrics(), spec) if is_first() else 0
+    stale = broadcast_from_first(stale)
+    if stale >= patience:
+        logging.info("stopped: no better in %d evaluations", stale)
+    return stale >= patience

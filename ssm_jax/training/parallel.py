@@ -1,33 +1,36 @@
-"""The per-device steps mapped over devices, by ``jax.pmap`` or ``jax.shard_map``."""
+"""The per-device steps mapped over a mesh of devices, by pmap or shard_map."""
 
+import collections
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+import re
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, rows_of_batch
-from ssm_jax.training.lock import check_one_process
+from ssm_jax.training.hosts import check_one_process
 from ssm_jax.training.losses import Reductions
-from ssm_jax.training.mesh import (
-    LENGTH_AXIS,
-    ROW_AXIS,
-    batch_specs,
-    check_even,
-    check_pieces,
-    map_over,
-    mesh_of,
-    replicated,
-)
 from ssm_jax.training.state import RunSpec, TrainState
 from ssm_jax.training.step import evaluation_step, prediction_step, train_step
 from ssm_jax.types import PyTree
+
+ROW_AXIS = "data"
+"""The mesh axis over which the rows of a batch are sharded."""
+
+LENGTH_AXIS = "seq"
+"""The mesh axis over which the length of each sequence is sharded."""
+
+_JAX = Path(jax.__file__).parent
 
 
 class DataParallel:
@@ -71,8 +74,8 @@ class DataParallel:
         self._devices = list(devices or every)
         local = [of for of in self._devices if of.process_index == jax.process_index()]
         self._n_local = len(local)
-        check_even(self._devices)
-        check_pieces(pieces, kind, self._n_local)
+        _check_even(self._devices)
+        _check_pieces(pieces, kind, self._n_local)
         self._pieces = pieces
         self._n_shards = len(self._devices) // pieces
         self._length_axis = LENGTH_AXIS if pieces > 1 else None
@@ -201,7 +204,7 @@ class DataParallel:
         carry, state = self.place_carry(state.carry), state.replace(carry=None)
         if whole.is_fully_addressable:
             return jax.device_put(state, whole).replace(carry=carry)
-        state = jax.tree.map(partial(replicated, sharding=whole), state)
+        state = jax.tree.map(partial(_replicated, sharding=whole), state)
         return state.replace(carry=carry)
 
     def place_carry(self, carry: PyTree) -> PyTree:
@@ -301,7 +304,195 @@ class DataParallel:
         return jax.make_array_from_process_local_data(sharding, values)
 
     def _map(self, step, inputs, outputs, donate):
+        """Maps a step over the devices and compiles it; ``donate`` are arguments."""
+        if self._kind == "jit":
+            return jax.jit(step)
+        if self._kind == "pmap":
+            run: Any = jax.pmap(
+                step,
+                axis_name=ROW_AXIS,
+                in_axes=inputs,
+                out_axes=outputs,
+                devices=self._devices,
+                donate_argnums=donate,
+            )
+        else:
+            # `check_vma` verifies that the outputs declared as replicated are so.
+            mapped = jax.shard_map(
+                step,
+                mesh=self._mesh,
+                in_specs=inputs,
+                out_specs=outputs,
+                check_vma=True,
+            )
+            run = jax.jit(mapped, donate_argnums=donate)
         several = self.n_devices != self._n_local
-        wait = several and self._devices[0].platform == "cpu"
-        kind, mesh, specs = self._kind, self._mesh, (inputs, outputs)
-        return map_over(kind, mesh, self._devices, step, specs, donate, wait=wait)
+        if not several or self._devices[0].platform != "cpu":
+            return run
+        # The collectives of CPUs (Gloo) may wait for ever if steps are dispatched
+        # without waiting for those before.
+        return lambda *of: jax.block_until_ready(run(*of))
+
+
+def pieces_of(mesh: str | None, n_devices: int) -> int:
+    """Returns the number of devices that share a sequence.
+
+    Args:
+      mesh: ``"data=N,seq=M"``: ``N`` shards of the rows times ``M`` pieces of each
+        sequence. None means that all devices share the rows.
+      n_devices: Number of devices.
+
+    Raises:
+      ValueError: ``mesh`` has another form, or ``N M`` is not the number of devices.
+
+    Example:
+      >>> pieces_of("data=4,seq=2", 8), pieces_of(None, 8)
+      (2, 1)
+    """
+    if mesh is None:
+        return 1
+    found = re.fullmatch(r"data=([1-9]\d*),seq=([1-9]\d*)", mesh)
+    if found is None:
+        raise ValueError(
+            f"`mesh` must be of the form data=N,seq=M, got {mesh!r}; "
+            f"data={n_devices},seq=1 shards only the rows."
+        )
+    rows, pieces = map(int, found.groups())
+    if rows * pieces != n_devices:
+        raise ValueError(
+            f"`mesh` must have {n_devices} devices, those of the run, got {mesh!r} "
+            f"with {rows * pieces}; data={n_devices},seq=1 shards only the rows."
+        )
+    return pieces
+
+
+def _check_pieces(pieces, kind, n_local):
+    """Checks the number of devices that share a sequence, for those of a process."""
+    if pieces > 1 and kind != "shard_map":
+        raise ValueError(
+            f"`parallel` must be 'shard_map' to shard the length, got {kind!r} with "
+            f"{pieces} devices per sequence; set --config.training.parallel=shard_map."
+        )
+    if n_local % pieces:
+        raise ValueError(
+            f"`seq` must divide {n_local}, the number of devices of a process, got "
+            f"{pieces}; sequences are not shared by processes."
+        )
+
+
+def check_sharded_length(spec: TaskSpec, pieces: int, windows: int = 1) -> None:
+    """Checks that the sequences of a task can be cut into pieces.
+
+    Args:
+      spec: Spec of the task.
+      pieces: Number of devices that share a sequence.
+      windows: Number of windows that a gradient flows through.
+
+    Raises:
+      ValueError: The length is not a multiple of the number of pieces, some but not
+        all steps have targets, or there are several windows.
+    """
+    if spec.length % pieces:
+        raise ValueError(
+            f"`seq` must divide {spec.length}, the length of the sequences, got "
+            f"{pieces}; choose another length or mesh."
+        )
+    if pieces > 1 and windows > 1:
+        raise ValueError(
+            f"`gradient_windows` must be 1 with `seq` devices per sequence, got "
+            f"{windows}; use a longer window instead."
+        )
+    if pieces > 1 and spec.l_output not in (None, spec.length):
+        raise ValueError(
+            f"`seq` must be 1 for a task with targets at {spec.l_output} of "
+            f"{spec.length} steps, got {pieces}; targets at all steps or one per "
+            "sequence can be sharded."
+        )
+
+
+def batch_specs(spec: TaskSpec, pieces: int) -> Any:
+    """Returns how the arrays of a batch are sharded.
+
+    Args:
+      spec: Spec of the task.
+      pieces: Number of devices that share a sequence.
+
+    Returns:
+      A `Batch` of ``PartitionSpec``.
+    """
+    rows = P(ROW_AXIS)
+    steps = targets = rows
+    if pieces > 1:
+        steps = P(ROW_AXIS, LENGTH_AXIS)
+        targets = rows if spec.l_output is None else steps
+        steps = P(ROW_AXIS, None, LENGTH_AXIS) if spec.pair else steps
+    found: Any = (steps, targets, targets, steps, steps)
+    return Batch(*found)
+
+
+def _replicated(leaf, sharding):
+    """An array on the devices of all processes, each of which has its value."""
+    # JAX transfers arrays of the host to devices of other processes, no other arrays.
+    if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.device_put(np.asarray(leaf), sharding)
+    data = jax.device_put(np.asarray(jax.random.key_data(leaf)), sharding)
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+
+
+def _check_even(devices):
+    """Checks that all processes have equally many devices, and so equally many rows."""
+    counts = collections.Counter(of.process_index for of in devices)
+    if len(set(counts.values())) > 1:
+        raise ValueError(
+            f"every process must have equally many devices, got {dict(counts)} by "
+            "process; hide some by CUDA_VISIBLE_DEVICES or JAX_LOCAL_DEVICE_IDS."
+        )
+
+
+def mesh_of(devices: Sequence[Any], pieces: int) -> Mesh:
+    """Returns a mesh of devices.
+
+    Args:
+      devices: The devices.
+      pieces: Number of consecutive devices that share a sequence. With 1 the mesh has
+        only the axis of the rows.
+    """
+    if pieces == 1:
+        return Mesh(np.array(devices), (ROW_AXIS,))
+    return Mesh(np.array(devices).reshape(-1, pieces), (ROW_AXIS, LENGTH_AXIS))
+
+
+def is_debugging() -> bool:
+    """Returns whether the flag ``jax_debug_nans`` is set."""
+    # Configs of JAX declare only some of their fields.
+    return bool(jax.config.jax_debug_nans)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@contextlib.contextmanager
+def locate_nans(step: int) -> Iterator[None]:
+    """Locates the operation that makes a NaN in the block.
+
+    Without ``jax_debug_nans`` it does nothing.
+
+    Args:
+      step: The number of the step that is taken in the block.
+
+    Raises:
+      FloatingPointError: An operation made a NaN; the error names it and its line.
+    """
+    if not is_debugging():
+        yield
+        return
+    try:
+        # Set anew by a context: JAX drops its check of results once it has traced
+        # functions that turn the flag off and on, such as those of `jnp.linalg`.
+        with jax.debug_nans(True):
+            yield
+    except FloatingPointError as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        outside = [at for at in frames if _JAX not in Path(at.filename).parents]
+        at = (outside or frames)[-1]
+        raise FloatingPointError(
+            f"no operation may make a NaN, got {error} at step {step}, in "
+            f"{at.filename}:{at.lineno}: {at.line}; the traceback shows its callers."
+        ) from error

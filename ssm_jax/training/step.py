@@ -12,7 +12,7 @@ from ssm_jax.layers.dropout import rows_from
 from ssm_jax.metrics import METRICS_COLLECTION, Mean, sown_metrics
 from ssm_jax.sharding import sharded_length
 from ssm_jax.tasks.base import Batch
-from ssm_jax.training.initial import first_row_of
+from ssm_jax.training.initial import TBPTTWindow, Window, first_row_of
 from ssm_jax.training.losses import (
     Reductions,
     cross_entropy,
@@ -21,7 +21,6 @@ from ssm_jax.training.losses import (
     mean_square,
 )
 from ssm_jax.training.state import RunSpec, TrainState
-from ssm_jax.training.truncation import TBPTTWindow, Window
 from ssm_jax.types import PyTree
 
 

@@ -19,22 +19,32 @@ figures/              what `launch.report` drew
 import contextlib
 import json
 import os
+import platform
+import socket
+import subprocess
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
 from ssm_jax import __version__
 from ssm_jax.config import Config, changed_fields, from_json, to_json, unknown_classes
-from ssm_jax.files import PART, named_errors, parse_json, read_arrays, write_text
+from ssm_jax.files import (
+    PART,
+    locked,
+    named_errors,
+    parse_json,
+    read_arrays,
+    write_text,
+)
 from ssm_jax.tasks.base import TaskSpec
 from ssm_jax.tasks.fingerprint import Fingerprint, describe, same
 from ssm_jax.training.checkpointing import Checkpoints
-from ssm_jax.training.environment import environment
-from ssm_jax.training.lock import locked
 from ssm_jax.training.losses import main_metric
 
 PARTS = ("task", "model", "optimizer", "training")
@@ -42,6 +52,7 @@ PARTS = ("task", "model", "optimizer", "training")
 
 _LOCK, _RUN, _DATA = "lock", "run.json", "data.json"
 _AGAIN = "remove it, and run again what writes it"
+_PACKAGES = ("jax", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-datasets")
 
 
 class WorkDir:
@@ -81,7 +92,7 @@ class WorkDir:
         """
         self._check(config)  # Before the lock, which would be a file more in there.
         self.path.mkdir(parents=True, exist_ok=True)
-        with locked(self.path / _LOCK):
+        with hold_lock(self.path / _LOCK):
             self._check(config)
             write_text(self._config, to_json(config))
             if not (self.path / _RUN).exists():
@@ -333,6 +344,76 @@ class WorkDir:
             f"{unknown[0]!r} in {self.path}, written by ssm_jax {writer}; read it with "
             f"{reader}."
         )
+
+
+@contextlib.contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """Holds the lock of a work dir while the block runs.
+
+    The lock is released when the process ends, even if it is killed. The file is kept;
+    it names the process that holds the lock or held it last.
+
+    Args:
+      path: The lock file, ``WORKDIR/lock``.
+
+    Raises:
+      ValueError: Another process holds the lock, or another thread of this one.
+      OSError: The file cannot be written.
+    """
+
+    def refuse(handle):
+        owner = os.read(handle, 1000).decode(errors="replace").strip()
+        return (
+            "`workdir` must be of one process at a time, got "
+            f"{path.parent}, locked by {owner or 'another process'}; wait for it or "
+            "give another --workdir."
+        )
+
+    # Without O_TRUNC: until the lock is taken, the content names its owner. A link, as
+    # in the work dir of others, may lead to a file that is not to be written.
+    with locked(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, refuse) as handle:
+        with named_errors(path):
+            # Truncated first, because the name of the previous owner may be longer.
+            os.ftruncate(handle, 0)
+            owner = f"process {os.getpid()} on {socket.gethostname()}\n"
+            os.pwrite(handle, owner.encode(), 0)
+        # The file is not deleted: a process that had opened it would hold a lock on
+        # the deleted file, and another one on a new file of this name.
+        yield
+
+
+def environment() -> dict[str, Any]:
+    """What a measurement was made on and with: device, versions, commit."""
+    device = jax.devices()[0]
+    return {
+        "commit": _commit(),
+        "device": device.device_kind,
+        "n_devices": jax.device_count(),
+        "processes": jax.process_count(),
+        "platform": device.platform,
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "versions": {"ssm_jax": __version__}
+        | {package: version(package) for package in _PACKAGES},
+    }
+
+
+def _commit():
+    """The commit of the code, with a plus sign if files differ; None outside git."""
+    # A virtual environment may lie in a repository, which does not track this file.
+    tracked = _git("ls-files", "--error-unmatch", Path(__file__).name)
+    return tracked and _git("describe", "--always", "--abbrev=10", "--dirty=+")
+
+
+def _git(*arguments: str) -> str | None:
+    """What git prints in the directory of this file; None if that is nothing."""
+    command = ["git", *arguments]
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(command, cwd=here, capture_output=True, text=True)
+    except OSError:
+        return None
+    return found.stdout.strip() or None
 
 
 def check_parts(config: Config, where: str, way_out: str) -> None:

@@ -470,7 +470,7 @@ def test_program_without_a_standard_output_starts(program, monkeypatch, capsys):
 def test_streams_that_are_closed_are_no_files_of_the_program(closed, tmp_path):
     """What a library prints to them goes to the null device, and not into a file."""
     script = (
-        "from ssm_jax.cli.streams import open_streams; open_streams(); import os;"
+        "from ssm_jax.cli.startup import open_streams; open_streams(); import os;"
         "file = open('file', 'w'); os.write(1, b'lost'); os.write(2, b'lost');"
         "print('lost'); file.write(str(file.fileno()))"
     )

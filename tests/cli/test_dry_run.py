@@ -7,7 +7,7 @@ import pytest
 
 from ssm_jax.cli import config_file
 from ssm_jax.training import create
-from ssm_jax.training.start import build_parts
+from ssm_jax.training.setup import build_parts
 from tests.cli import programs
 from tests.cli.test_train import DIGITS
 

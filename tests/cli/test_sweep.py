@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from ssm_jax.cli import sweep
 from ssm_jax.cli.grid import cells, parse_grid
-from ssm_jax.cli.sweep_table import of_sweep
+from ssm_jax.cli.sweep import of_sweep
 from ssm_jax.tasks import Digits
 from ssm_jax.training import WorkDir
 from ssm_jax.training.workdir import PARTS

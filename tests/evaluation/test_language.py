@@ -27,7 +27,7 @@ from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import DLR
 from ssm_jax.tasks import Digits, TextFolder
 from ssm_jax.training import Optimizer, TrainConfig, train
-from ssm_jax.training.evaluate import n_evaluated
+from ssm_jax.training.measure import n_evaluated
 from tests.bad_inputs import refuses
 from tests.tasks.raw_sets import novels
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.metrics import R2, Mean, add_up
-from ssm_jax.training.evaluate import total
+from ssm_jax.training.measure import total
 
 INF, NAN = math.inf, math.nan
 SUMS = {

@@ -12,9 +12,8 @@ from ssm_jax.config import build
 from ssm_jax.models import PooledHead, StepHead
 from ssm_jax.tasks import Digits, Shift
 from ssm_jax.training import DataParallel, Optimizer, TrainConfig, create, train_step
-from ssm_jax.training.initial import StateInit
+from ssm_jax.training.initial import StateInit, TBPTTWindow
 from ssm_jax.training.losses import metrics
-from ssm_jax.training.truncation import TBPTTWindow
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 from tests.training import tiny

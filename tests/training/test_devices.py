@@ -22,8 +22,7 @@ from ssm_jax.models import (
 from ssm_jax.recurrences import CES, DLR
 from ssm_jax.tasks.base import Batch, TaskSpec
 from ssm_jax.training import DataParallel, Optimizer, create, train_step
-from ssm_jax.training.initial import StateInit, zero_states
-from ssm_jax.training.truncation import TBPTTWindow
+from ssm_jax.training.initial import StateInit, TBPTTWindow, zero_states
 from tests.tiers import tiered
 
 pytestmark = pytest.mark.full  # Eight devices.

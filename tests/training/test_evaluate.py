@@ -15,7 +15,7 @@ from ssm_jax.cli import report
 from ssm_jax.evaluation import evaluate_run, trivial_baseline
 from ssm_jax.training import WorkDir, train
 from ssm_jax.training.checkpointing import integrity
-from ssm_jax.training.evaluate import evaluate
+from ssm_jax.training.measure import evaluate
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec
 from ssm_jax.training.stopping import best_step, evaluations_since_best

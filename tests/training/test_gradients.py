@@ -10,7 +10,7 @@ from ssm_jax.models import LastHead, PairHead, RecurrentNetwork, StepHead
 from ssm_jax.recurrences import GRU
 from ssm_jax.tasks import ArrayTask, Mixture, Shift
 from ssm_jax.training import Optimizer, create, train
-from ssm_jax.training.gradients import (
+from ssm_jax.training.measure import (
     NORMS,
     check_gradient_outputs,
     output_gradients,

@@ -20,20 +20,20 @@ SLURM = {
 def test_one_process_decides_alone():
     called = []
     hosts.on_first(lambda: called.append(1))
-    assert called == [1] and hosts.agreed(3) == 3 and hosts.is_first()
+    assert called == [1] and hosts.broadcast_from_first(3) == 3 and hosts.is_first()
     with pytest.raises(OSError, match="no disk"):
         hosts.on_first(lambda: (_ for _ in ()).throw(OSError("no disk")))
 
 
 def test_error_of_a_computation_of_several_processes_is_that_of_a_lost_one(monkeypatch):
     error = jax.errors.JaxRuntimeError
-    with pytest.raises(error, match="gloo"), hosts.lost_processes_named():
+    with pytest.raises(error, match="gloo"), hosts.name_lost_processes():
         raise error("gloo")
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     lost = pytest.raises(ConnectionError, match="all 2 processes .* gloo; start all")
-    with lost, hosts.lost_processes_named():
+    with lost, hosts.name_lost_processes():
         raise error("gloo")
-    with pytest.raises(error, match="RESOURCE"), hosts.lost_processes_named():
+    with pytest.raises(error, match="RESOURCE"), hosts.name_lost_processes():
         raise error("RESOURCE_EXHAUSTED: memory")
 
 

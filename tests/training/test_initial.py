@@ -24,8 +24,8 @@ from ssm_jax.training import (
     train,
     train_step,
 )
-from ssm_jax.training.evaluate import evaluate
 from ssm_jax.training.initial import StateInit, zero_states
+from ssm_jax.training.measure import evaluate
 from tests.tasks.raw_sets import novels
 from tests.training import tiny
 

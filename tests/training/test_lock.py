@@ -11,13 +11,14 @@ from pathlib import Path
 import jax
 import pytest
 
-from ssm_jax.training.lock import check_one_process, locked
+from ssm_jax.training.hosts import check_one_process
+from ssm_jax.training.workdir import hold_lock
 from tests.bad_inputs import refuses
 
 HOLDER = """
 import pathlib, sys
-from ssm_jax.training.lock import locked
-with locked(pathlib.Path(sys.argv[1])):
+from ssm_jax.training.workdir import hold_lock
+with hold_lock(pathlib.Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()
 """
@@ -43,26 +44,29 @@ def holder(tmp_path):
 @pytest.mark.full
 def test_lock_of_another_process_names_it_and_ends_with_it(holder, tmp_path):
     holding = f"process {holder.pid} on {socket.gethostname()}"
-    with refuses("workdir", tmp_path, rule=holding), locked(tmp_path / "lock"):
+    with refuses("workdir", tmp_path, rule=holding), hold_lock(tmp_path / "lock"):
         pass
     holder.kill()  # SIGKILL: nothing of the process runs any more
     holder.wait()
-    with locked(tmp_path / "lock"):
+    with hold_lock(tmp_path / "lock"):
         text = (tmp_path / "lock").read_text()
     assert text == f"process {os.getpid()} on {socket.gethostname()}\n"
 
 
 def test_lock_is_taken_once_within_a_process_too(tmp_path):
     for _ in range(2):
-        with locked(tmp_path / "lock"):
+        with hold_lock(tmp_path / "lock"):
             with refuses("workdir", f"process {os.getpid()} on "):
-                with locked(tmp_path / "lock"):
+                with hold_lock(tmp_path / "lock"):
                     pass
 
 
 def test_lock_ends_with_an_error(tmp_path):
     for _ in range(2):
-        with pytest.raises(OSError, match="^of the block$"), locked(tmp_path / "lock"):
+        with (
+            pytest.raises(OSError, match="^of the block$"),
+            hold_lock(tmp_path / "lock"),
+        ):
             raise OSError("of the block")
 
 
@@ -78,7 +82,7 @@ def test_file_system_without_locks_is_told_and_runs(
     tmp_path, monkeypatch, caplog, number
 ):
     monkeypatch.setattr(fcntl, "flock", refuse(number))
-    with locked(tmp_path / "lock"):
+    with hold_lock(tmp_path / "lock"):
         pass
     (message,) = caplog.messages
     assert f"{tmp_path / 'lock'} cannot be locked ({os.strerror(number)})" in message
@@ -87,10 +91,10 @@ def test_file_system_without_locks_is_told_and_runs(
 def test_other_errors_name_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", refuse(errno.EIO))
     with pytest.raises(OSError, match=rf"Input/output error: '{tmp_path}/lock'"):
-        with locked(tmp_path / "lock"):
+        with hold_lock(tmp_path / "lock"):
             pass
     with pytest.raises(FileNotFoundError, match="nowhere/lock"):
-        with locked(tmp_path / "nowhere" / "lock"):
+        with hold_lock(tmp_path / "nowhere" / "lock"):
             pass
 
 
@@ -104,6 +108,6 @@ def test_several_processes_are_refused(monkeypatch):
 def test_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
     (tmp_path / "mine").write_text("kept")
     (tmp_path / "lock").symlink_to(tmp_path / "mine")
-    with pytest.raises(OSError, match="lock"), locked(tmp_path / "lock"):
+    with pytest.raises(OSError, match="lock"), hold_lock(tmp_path / "lock"):
         pass
     assert (tmp_path / "mine").read_text() == "kept"

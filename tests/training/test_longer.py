@@ -18,8 +18,8 @@ from ssm_jax.models import StepHead
 from ssm_jax.tasks import Shift
 from ssm_jax.training import Optimizer, TrainConfig, create, train, train_step
 from ssm_jax.training.checkpointing import Checkpoints
+from ssm_jax.training.setup import warm_start
 from ssm_jax.training.stopping import evaluations_since_best
-from ssm_jax.training.warm_start import warm_start
 from tests.bad_inputs import refuses
 from tests.compilation import compilations
 from tests.tiers import tiered

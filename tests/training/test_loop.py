@@ -18,7 +18,6 @@ from ssm_jax.evaluation import evaluate_run, restore
 from ssm_jax.tasks import Digits, Shift
 from ssm_jax.training import CheckpointError, TrainConfig, train, workdir
 from ssm_jax.training.checkpointing import integrity
-from ssm_jax.training.lock import locked
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 from tests.training import tiny
@@ -187,7 +186,7 @@ def test_folder_that_another_process_trains_in_is_left_alone(tmp_path, monkeypat
     """What is there may be evaluated; the run goes on when the other one has ended."""
     Stopping(monkeypatch, Shift)(tiny.shift(), tmp_path, 5)
     before = contents(tmp_path)
-    with locked(tmp_path / "lock"):
+    with workdir.hold_lock(tmp_path / "lock"):
         with pytest.raises(ValueError, match=f"process {os.getpid()} on "):
             train(tiny.shift(), str(tmp_path))
         assert contents(tmp_path) == before

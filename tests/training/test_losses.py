@@ -13,8 +13,8 @@ from sklearn.metrics import balanced_accuracy_score, f1_score
 
 from ssm_jax.metrics import Mean
 from ssm_jax.tasks import Digits, PathfinderSegmentation, Shift
-from ssm_jax.training.evaluate import total
 from ssm_jax.training.losses import loss_sums, main_metric, metrics
+from ssm_jax.training.measure import total
 from tests.bad_inputs import refuses
 from tests.compilation import assert_allowed_by_strict_promotion
 from tests.metrics.references import REFERENCES

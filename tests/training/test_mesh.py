@@ -40,7 +40,7 @@ from ssm_jax.training import (
     train_step,
 )
 from ssm_jax.training.initial import StateInit
-from ssm_jax.training.mesh import check_sharded_length, pieces_of
+from ssm_jax.training.parallel import check_sharded_length, pieces_of
 from ssm_jax.training.step import prediction_step
 from tests.bad_inputs import refuses
 from tests.tiers import tiered

@@ -11,7 +11,7 @@ from flax import linen as nn
 from ssm_jax.config import build
 from ssm_jax.metrics import METRICS_COLLECTION, R2, Max, Mean, sown_metrics
 from ssm_jax.models import VectorEncoder
-from ssm_jax.training import WorkDir, loop, start
+from ssm_jax.training import WorkDir, loop, setup
 from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.step import _with_sown
 from tests.bad_inputs import refuses
@@ -35,8 +35,8 @@ def test_sown_numbers_reach_the_log(tmp_path, monkeypatch, n_devices):
         return built.clone(encoder=Sowing(d_model=4)) if "model" in path else built
 
     parallel = partial(DataParallel, devices=jax.devices()[:n_devices])
-    monkeypatch.setattr(start, "build", with_sowing)
-    monkeypatch.setattr(start, "DataParallel", parallel)
+    monkeypatch.setattr(setup, "build", with_sowing)
+    monkeypatch.setattr(setup, "DataParallel", parallel)
     config = tiny.shift(steps=2, log_every=2)
     loop.train(config, str(tmp_path))
     (line,) = WorkDir(tmp_path).metrics()

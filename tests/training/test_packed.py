@@ -19,7 +19,7 @@ from ssm_jax.recurrences import DLR, GRU
 from ssm_jax.tasks import TextFolder
 from ssm_jax.tasks.base import Batch
 from ssm_jax.training import Optimizer, create, evaluation_step, train_step
-from ssm_jax.training.gradients import state_gradients
+from ssm_jax.training.measure import state_gradients
 from tests.tiers import tiered
 
 LENGTH, VOCABULARY = 24, 257

@@ -19,8 +19,7 @@ from ssm_jax.training import (
     evaluation_step,
     train_step,
 )
-from ssm_jax.training.initial import StateInit
-from ssm_jax.training.truncation import TBPTTWindow
+from ssm_jax.training.initial import StateInit, TBPTTWindow
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 from tests.training import tiny

@@ -6,7 +6,7 @@ import numpy as np
 
 from ssm_jax.metrics import R2, Mean
 from ssm_jax.training.checkpointing.leaves import named_leaves
-from ssm_jax.training.pending import stacked, unstacked
+from ssm_jax.training.measure import stacked, unstacked
 
 STEPS = [
     {"loss": Mean(1.0, 2.0), "r2": R2(1.0, 2.0, 3.0, 4.0)},

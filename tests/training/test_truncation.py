@@ -15,8 +15,7 @@ from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import DLR
 from ssm_jax.tasks import TextFolder, n_batches
 from ssm_jax.training import Optimizer, TrainConfig, create, train_step
-from ssm_jax.training.initial import StateInit, zero_states
-from ssm_jax.training.truncation import TBPTTWindow
+from ssm_jax.training.initial import StateInit, TBPTTWindow, zero_states
 from tests.bad_inputs import refuses
 from tests.tasks.raw_sets import novels
 

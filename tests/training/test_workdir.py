@@ -1,7 +1,6 @@
 """A work folder belongs to one experiment and loses nothing that was measured."""
 
 import contextlib
-import importlib
 import json
 import resource
 import subprocess
@@ -13,8 +12,8 @@ import pytest
 import ssm_jax
 from ssm_jax.evaluation import GenerationState
 from ssm_jax.files import write_arrays
-from ssm_jax.training.environment import environment
-from ssm_jax.training.workdir import WorkDir
+from ssm_jax.training import workdir
+from ssm_jax.training.workdir import WorkDir, environment
 from tests.bad_inputs import refuses
 from tests.training import tiny
 
@@ -57,12 +56,10 @@ def test_commit_is_that_of_a_repository_that_tracks_the_package(tmp_path, monkey
         done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
         return done.stdout.decode().strip()
 
-    file = tmp_path / "venv" / "environment.py"
+    file = tmp_path / "venv" / "workdir.py"
     file.parent.mkdir()
     file.touch()
-    # `ssm_jax.training.environment` is the function.
-    module = importlib.import_module("ssm_jax.training.environment")
-    monkeypatch.setattr(module, "__file__", str(file))
+    monkeypatch.setattr(workdir, "__file__", str(file))
     git("init")
     git("commit", "--allow-empty", "--message=of another project")
     assert environment()["commit"] is None

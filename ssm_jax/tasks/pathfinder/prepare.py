@@ -1,8 +1,6 @@
 """Writes the images of a setting as a set in TFDS's folder format, in parallel."""
 
-import contextlib
 import dataclasses
-import fcntl
 import multiprocessing
 import os
 import threading
@@ -16,6 +14,7 @@ import tensorflow_datasets as tfds
 from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 from tensorflow_datasets.core import example_serializer
 
+from ssm_jax.files import locked
 from ssm_jax.tasks import base
 from ssm_jax.tasks.pathfinder.drawing import draw_block
 from ssm_jax.tasks.pathfinder.examples import prepared_set, targets_of
@@ -66,7 +65,8 @@ def write_images(
     target = Path(prepared_set(setting).path(str(data_dir)))
     title = "Pathfinder" + ("-Segmentation" if setting.target == "mask" else "")
     description = f"{n} images of {title}, seed {seed}"
-    with _locked(target.parent):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with locked(target.parent, os.O_RDONLY, _refusal(target.parent)):
         # Under the lock: another process may have completed the set before.
         if target.exists():
             _check_same(prepared_set(setting), str(data_dir), description)
@@ -231,22 +231,11 @@ def _write_metadata(staging: Path, shards: list[_Shard], description: str) -> No
     )
 
 
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Locks a directory against other processes; the lock ends with this process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                "`data_dir` must be prepared by one process at a time, got another "
-                f"one at work in {folder}; wait for it."
-            ) from None
-        yield
-    finally:
-        os.close(handle)
+def _refusal(folder: Path) -> Callable[[int], str]:
+    return lambda _: (
+        "`data_dir` must be prepared by one process at a time, got another one at "
+        f"work in {folder}; wait for it."
+    )
 
 
 def _check_numbers(n: int, seed: int, workers: int | None) -> None:

@@ -3,13 +3,14 @@
 import dataclasses
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.tasks import base
 from ssm_jax.tasks.synthetic import sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ContextShift:
+class ContextShift(sequence.EndlessTask):
     r"""Regression: a sequence, delayed by the number of steps that its head encodes.
 
     .. math::
@@ -51,29 +52,18 @@ class ContextShift:
       the two encoding values are delayed too is from the authors' code
     """
 
-    length: int = 4096
-
-    def __post_init__(self) -> None:
-        """Validates the fields."""
-        sequence.check_length(self.length, minimum=3)
+    stream = "context_shift"
+    min_length = 3
 
     @property
     def spec(self) -> base.TaskSpec:
         """Three features and one target value per step."""
         return sequence.regression_spec(length=self.length, d_output=1)
 
-    def n_examples(self, split: base.Split) -> None:
-        """Returns None: every split is endless."""
-        base.check_split(split)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_request(split, index, batch_size, seed)
-        rng = base.generator("context_shift", split, seed, index)
-        delay = rng.integers(self.length - 2, size=(batch_size, 1))
-        x = sequence.draw_noise(rng, batch_size, self.length - 2)
+    @override
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
+        delay = rng.integers(self.length - 2, size=(size, 1))
+        x = sequence.draw_noise(rng, size, self.length - 2)
         angle = 2.0 * np.pi * delay / self.length
         tokens = np.concatenate(
             [np.cos(angle), np.sin(angle), x], axis=1, dtype=x.dtype

@@ -3,13 +3,14 @@
 import dataclasses
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.tasks import base
 from ssm_jax.tasks.synthetic import sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CumMax:
+class CumMax(sequence.EndlessTask):
     r"""Regression: the running maximum of noise.
 
     .. math::
@@ -47,26 +48,14 @@ class CumMax:
       Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1
     """
 
-    length: int = 4096
-
-    def __post_init__(self) -> None:
-        """Validates the fields."""
-        sequence.check_length(self.length)
+    stream = "cummax"
 
     @property
     def spec(self) -> base.TaskSpec:
         """Three features and one target value per step."""
         return sequence.regression_spec(length=self.length, d_output=1)
 
-    def n_examples(self, split: base.Split) -> None:
-        """Returns None: every split is endless."""
-        base.check_split(split)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_request(split, index, batch_size, seed)
-        rng = base.generator("cummax", split, seed, index)
-        x = sequence.draw_noise(rng, batch_size, self.length)
+    @override
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
+        x = sequence.draw_noise(rng, size, self.length)
         return sequence.regression_batch(x, np.maximum.accumulate(x, 1)[..., None])

@@ -3,13 +3,14 @@
 import dataclasses
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.tasks import base
 from ssm_jax.tasks.synthetic import sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CumSum:
+class CumSum(sequence.EndlessTask):
     r"""Regression: the running sum of noise over the square root of its length.
 
     .. math::
@@ -48,29 +49,16 @@ class CumSum:
       Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1
     """
 
-    length: int = 4096
-
-    def __post_init__(self) -> None:
-        """Validates the fields."""
-        sequence.check_length(self.length)
+    stream = "cumsum"
 
     @property
     def spec(self) -> base.TaskSpec:
         """Three features and one target value per step."""
         return sequence.regression_spec(length=self.length, d_output=1)
 
-    def n_examples(self, split: base.Split) -> None:
-        """Returns None: every split is endless."""
-        base.check_split(split)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_request(split, index, batch_size, seed)
-        # All values depend on these arguments only, not on earlier batches.
-        rng = base.generator("cumsum", split, seed, index)
-        x = sequence.draw_noise(rng, batch_size, self.length)
+    @override
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
+        x = sequence.draw_noise(rng, size, self.length)
         n_terms = np.arange(1, self.length + 1)
         # In float64: errors of a float32 sum grow with the number of terms.
         sums = np.cumsum(x, axis=1, dtype=np.float64) / np.sqrt(n_terms)

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import PositiveInt, check_value
 from ssm_jax.tasks import base
@@ -14,7 +15,7 @@ _ROUNDING = 1e-6  # More than the error of a float32 product of unit vectors.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MIPS:
+class MIPS(sequence.EndlessTask):
     r"""Regression: maximum inner product search among the keys of the steps so far.
 
     .. math::
@@ -61,12 +62,13 @@ class MIPS:
       Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1
     """
 
-    length: int = 4096
+    stream = "mips"
+
     d_vector: int = 4
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields."""
-        sequence.check_length(self.length)
+        super().__post_init__()
         check_value("d_vector", self.d_vector, PositiveInt, "the paper's is 4")
 
     @property
@@ -76,23 +78,15 @@ class MIPS:
             length=self.length, d_input=3 * self.d_vector + 2, d_output=self.d_vector
         )
 
-    def n_examples(self, split: base.Split) -> None:
-        """Returns None: every split is endless."""
-        base.check_split(split)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_request(split, index, batch_size, seed)
-        rng = base.generator("mips", split, seed, index)
-        x = rng.standard_normal((batch_size, self.length, 3, self.d_vector))
+    @override
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
+        x = rng.standard_normal((size, self.length, 3, self.d_vector))
         # Normalized in float64, rounded once.
         x = (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype(np.float32)
         query, key, value = np.moveaxis(x, 2, 0)
         best = np.stack([_best_keys(*row) for row in zip(query, key, strict=True)])
         targets = np.take_along_axis(value, best[..., None], axis=1)
-        vectors = x.reshape(batch_size, self.length, 3 * self.d_vector)
+        vectors = x.reshape(size, self.length, 3 * self.d_vector)
         return sequence.regression_batch(vectors, targets)
 
 

@@ -2,12 +2,15 @@
 
 import dataclasses
 
+import numpy as np
+from typing_extensions import override
+
 from ssm_jax.tasks import base
 from ssm_jax.tasks.synthetic import sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Reverse:
+class Reverse(sequence.EndlessTask):
     r"""Regression: noise in reverse order, after all of it has been read.
 
     .. math::
@@ -47,11 +50,7 @@ class Reverse:
       Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1
     """
 
-    length: int = 4096
-
-    def __post_init__(self) -> None:
-        """Validates the fields."""
-        sequence.check_length(self.length)
+    stream = "reverse"
 
     @property
     def spec(self) -> base.TaskSpec:
@@ -60,17 +59,9 @@ class Reverse:
             length=2 * self.length, d_output=1, l_output=self.length
         )
 
-    def n_examples(self, split: base.Split) -> None:
-        """Returns None: every split is endless."""
-        base.check_split(split)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_request(split, index, batch_size, seed)
-        rng = base.generator("reverse", split, seed, index)
-        x = sequence.draw_noise(rng, batch_size, self.length)
+    @override
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
+        x = sequence.draw_noise(rng, size, self.length)
         # A copy: a reversed view would keep negative strides.
         targets = x[:, ::-1, None].copy()
         return sequence.regression_batch(sequence.pad_right(x, self.length), targets)

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import PositiveInt, Seed, check_value
 from ssm_jax.tasks import base
@@ -10,7 +11,7 @@ from ssm_jax.tasks.synthetic import sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Select:
+class Select(sequence.EndlessTask):
     r"""Regression: the marked values of noise, copied after all of it has been read.
 
     .. math::
@@ -55,12 +56,13 @@ class Select:
       Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1
     """
 
-    length: int = 4096
+    stream = "select"
+
     n_selected: int = 32
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields."""
-        sequence.check_length(self.length)
+        super().__post_init__()
         check_value("n_selected", self.n_selected, PositiveInt, "the paper's is 32")
 
     @property
@@ -73,22 +75,14 @@ class Select:
             l_output=self.n_selected,
         )
 
-    def n_examples(self, split: base.Split) -> None:
-        """Returns None: every split is endless."""
-        base.check_split(split)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_request(split, index, batch_size, seed)
-        rng = base.generator("select", split, seed, index)
-        x = sequence.draw_noise(rng, batch_size, self.length + self.n_selected)
+    @override
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
+        x = sequence.draw_noise(rng, size, self.length + self.n_selected)
         return _select(x, _draw_positions(rng, x.shape, self.n_selected))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelectFixed:
+class SelectFixed(sequence.EndlessTask):
     """Regression: `Select` with the same positions in all sequences.
 
     The positions are drawn once, from ``positions_seed``, and do not depend on the
@@ -125,12 +119,13 @@ class SelectFixed:
       other ones
     """
 
-    length: int = 4096
+    stream = "select_fixed"
+
     n_selected: int = 32
     positions_seed: int = 0
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields."""
         _ = self._select
         check_value("positions_seed", self.positions_seed, Seed)
 
@@ -139,23 +134,15 @@ class SelectFixed:
         """Four features per step, and one target value in the last steps."""
         return self._select.spec
 
-    def n_examples(self, split: base.Split) -> None:
-        """Returns None: every split is endless."""
-        base.check_split(split)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_request(split, index, batch_size, seed)
-        rng = base.generator("select_fixed", split, seed, index)
-        x = sequence.draw_noise(rng, batch_size, self.length + self.n_selected)
+    @override
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
+        x = sequence.draw_noise(rng, size, self.length + self.n_selected)
         # One stream for all splits, which share the positions.
         fixed = base.generator(
             "select_fixed/positions", "train", self.positions_seed, 0
         )
         positions = _draw_positions(fixed, (1, x.shape[1]), self.n_selected)
-        return _select(x, np.repeat(positions, batch_size, axis=0))
+        return _select(x, np.repeat(positions, size, axis=0))
 
     @property
     def _select(self) -> Select:

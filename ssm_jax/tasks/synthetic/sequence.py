@@ -1,4 +1,4 @@
-"""Inputs and spec shared by the atomic tasks: noise and position features.
+"""What the atomic tasks share: endless batches of noise and position features.
 
 References:
   Gupta, Mehta and Berant, `Simplifying and Understanding State Space Models with
@@ -6,12 +6,54 @@ References:
   position features are in the authors' code only
 """
 
-from typing import Annotated
+import abc
+import dataclasses
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from ssm_jax.fields import Rule, check_value
 from ssm_jax.tasks import base
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EndlessTask(abc.ABC):
+    """A task whose batches are drawn anew; each split, seed and index has its stream.
+
+    Attributes:
+      stream: Name of the random streams. It determines the numbers, so it must never
+        change.
+      min_length: The smallest ``length``.
+      length: Length of the sequences, as the task counts it.
+
+    Raises:
+      ValueError: ``length`` is below ``min_length``.
+    """
+
+    stream: ClassVar[str]
+    min_length: ClassVar[int] = 1
+
+    length: int = 4096
+
+    def __post_init__(self) -> None:
+        """Validates ``length``."""
+        check_length(self.length, minimum=self.min_length)
+
+    @abc.abstractmethod
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
+        """Draws a batch of ``size`` rows."""
+
+    def n_examples(self, split: base.Split) -> None:
+        """Returns None: every split is endless."""
+        base.check_split(split)
+
+    def batch(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> base.Batch:
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
+        base.check_request(split, index, batch_size, seed)
+        # All values depend on these arguments only, not on earlier batches.
+        return self.draw(base.generator(self.stream, split, seed, index), batch_size)
 
 
 def check_length(length: int, *, minimum: int = 1) -> None:

@@ -3,13 +3,14 @@
 import dataclasses
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.tasks import base
 from ssm_jax.tasks.synthetic import sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Shift:
+class Shift(sequence.EndlessTask):
     r"""Regression: noise, delayed by several evenly spaced numbers of steps.
 
     .. math::
@@ -48,12 +49,13 @@ class Shift:
       Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1
     """
 
-    length: int = 4096
+    stream = "shift"
+
     n_shifts: int = 8
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields."""
-        sequence.check_length(self.length)
+        super().__post_init__()
         if not 1 <= self.n_shifts <= self.length:
             raise ValueError(
                 f"`n_shifts` must be from 1 to `length`, {self.length}, got "
@@ -65,17 +67,9 @@ class Shift:
         """Three features and ``n_shifts`` target values per step."""
         return sequence.regression_spec(length=self.length, d_output=self.n_shifts)
 
-    def n_examples(self, split: base.Split) -> None:
-        """Returns None: every split is endless."""
-        base.check_split(split)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_request(split, index, batch_size, seed)
-        rng = base.generator("shift", split, seed, index)
-        x = sequence.draw_noise(rng, batch_size, self.length)
+    @override
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
+        x = sequence.draw_noise(rng, size, self.length)
         # Zeros remain before each delay.
         targets = np.zeros((*x.shape, self.n_shifts), x.dtype)
         for k in range(self.n_shifts):

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import Seed, check_value
 from ssm_jax.tasks import base
@@ -11,7 +12,7 @@ from ssm_jax.tasks.synthetic import sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Solve:
+class Solve(sequence.EndlessTask):
     r"""Regression: the solution of an orthonormal system of linear equations.
 
     .. math::
@@ -55,33 +56,22 @@ class Solve:
       one, which has the distribution of the QR decomposition here
     """
 
-    length: int = 4096
-
-    def __post_init__(self) -> None:
-        """Validates the fields."""
-        sequence.check_length(self.length, minimum=3)
+    stream = "solve"
+    min_length = 3
 
     @property
     def spec(self) -> base.TaskSpec:
         """Three features per step, and one target value in the last ``N`` steps."""
         return _spec(self.length)
 
-    def n_examples(self, split: base.Split) -> None:
-        """Returns None: every split is endless."""
-        base.check_split(split)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_request(split, index, batch_size, seed)
-        rng = base.generator("solve", split, seed, index)
-        matrix = _draw_matrices(rng, batch_size, _n_unknowns(self.length))
+    @override
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
+        matrix = _draw_matrices(rng, size, _n_unknowns(self.length))
         return _solve(rng, matrix, self.length)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SolveFixed:
+class SolveFixed(sequence.EndlessTask):
     """Regression: `Solve` with the same matrix in all sequences.
 
     The matrix is drawn once, from ``matrix_seed``, and does not depend on the split or
@@ -116,12 +106,14 @@ class SolveFixed:
       one
     """
 
-    length: int = 4096
+    stream = "solve_fixed"
+    min_length = 3
+
     matrix_seed: int = 0
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields."""
-        sequence.check_length(self.length, minimum=3)
+        super().__post_init__()
         check_value("matrix_seed", self.matrix_seed, Seed)
 
     @property
@@ -129,20 +121,12 @@ class SolveFixed:
         """Three features per step, and one target value in the last ``N`` steps."""
         return _spec(self.length)
 
-    def n_examples(self, split: base.Split) -> None:
-        """Returns None: every split is endless."""
-        base.check_split(split)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_request(split, index, batch_size, seed)
-        rng = base.generator("solve_fixed", split, seed, index)
+    @override
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
         # One stream for all splits, which share the matrix.
         fixed = base.generator("solve_fixed/matrix", "train", self.matrix_seed, 0)
         matrix = _draw_matrices(fixed, 1, _n_unknowns(self.length))
-        return _solve(rng, np.repeat(matrix, batch_size, axis=0), self.length)
+        return _solve(rng, np.repeat(matrix, size, axis=0), self.length)
 
 
 def _n_unknowns(length: int) -> int:

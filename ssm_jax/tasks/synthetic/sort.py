@@ -3,13 +3,14 @@
 import dataclasses
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.tasks import base
 from ssm_jax.tasks.synthetic import sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sort:
+class Sort(sequence.EndlessTask):
     r"""Regression: noise, sorted by the distance of each value from the first.
 
     .. math::
@@ -51,11 +52,7 @@ class Sort:
       Diagonal Linear RNNs <https://arxiv.org/abs/2212.00768>`_, 2022, section 3.1
     """
 
-    length: int = 4096
-
-    def __post_init__(self) -> None:
-        """Validates the fields."""
-        sequence.check_length(self.length)
+    stream = "sort"
 
     @property
     def spec(self) -> base.TaskSpec:
@@ -64,17 +61,9 @@ class Sort:
             length=2 * self.length, d_output=1, l_output=self.length
         )
 
-    def n_examples(self, split: base.Split) -> None:
-        """Returns None: every split is endless."""
-        base.check_split(split)
-
-    def batch(
-        self, split: base.Split, index: int, batch_size: int, seed: int
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_request(split, index, batch_size, seed)
-        rng = base.generator("sort", split, seed, index)
-        x = sequence.draw_noise(rng, batch_size, self.length)
+    @override
+    def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
+        x = sequence.draw_noise(rng, size, self.length)
         # In float64: float32 differences would round to equal distances.
         distance = np.abs(x - x[:, :1].astype(np.float64))
         order = np.argsort(distance, axis=1, kind="stable")

@@ -1,7 +1,6 @@
 """Writes sets in TFDS's folder format atomically."""
 
 import contextlib
-import fcntl
 import io
 import itertools
 import os
@@ -17,6 +16,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 from tqdm import tqdm
 
+from ssm_jax.files import locked
 from ssm_jax.tasks.tfds.files import Published
 from ssm_jax.tasks.tfds.reading import PreparedSet
 
@@ -136,17 +136,16 @@ def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
     # In the same directory, so that the rename is within one file system.
     staging = root / f".preparing-{prepared.folder.replace('/', '-')}"
     staging.mkdir(parents=True, exist_ok=True)
+
+    def refusal(_):
+        return (
+            f"{prepared.name} must be prepared by one process at a time, got another "
+            f"one at work in {staging}; wait for it."
+        )
+
     # The directory itself is locked: no lock file remains. It is no link, as one in the
     # data of others may be: all that is in it is removed.
-    handle = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(
-                f"{prepared.name} must be prepared by one process at a time, got "
-                f"another one at work in {staging}; wait for it."
-            ) from None
+    with locked(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, refusal):
         try:
             # The lock is held, so these files belong to a process that was killed.
             for left in staging.iterdir():
@@ -157,8 +156,6 @@ def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
             os.rename(staging / prepared.folder, target)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-    finally:
-        os.close(handle)
 
 
 def with_progress(items: Iterable[_T], what: str, total: int | None) -> Iterator[_T]:

@@ -51,7 +51,7 @@ from typing import Any
 import jax
 from absl import app, flags, logging
 
-from ssm_jax.training.environment import environment
+from ssm_jax.training.workdir import environment
 from tests.training.trials.interruptions import Interrupted, draw, interrupt
 from tests.training.trials.runs import (
     EXPERIMENTS,

@@ -1,32 +1,41 @@
-"""What a run starts from: its constant parts and its state before the first step."""
+"""What a run starts from: its constant parts, its first state, other runs' weights."""
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
 import jax
+import numpy as np
 from absl import logging
 from flax import linen as nn
+from flax import traverse_util
 
 from ssm_jax.config import Config, build
 from ssm_jax.tasks.base import Task, n_batches, rows_of_batch
 from ssm_jax.training.checkpointing import Checkpoints
-from ssm_jax.training.evaluate import n_evaluated
-from ssm_jax.training.gradients import check_gradient_outputs, check_gradient_steps
-from ssm_jax.training.initial import StateInit, zero_states
-from ssm_jax.training.mesh import check_sharded_length, pieces_of
-from ssm_jax.training.nans import is_debugging
+from ssm_jax.training.checkpointing.integrity import Json, read_record, records
+from ssm_jax.training.checkpointing.leaves import abstract, named_leaves
+from ssm_jax.training.config import TrainConfig
+from ssm_jax.training.initial import StateInit, TBPTTWindow, zero_states
+from ssm_jax.training.measure import (
+    check_gradient_outputs,
+    check_gradient_steps,
+    n_evaluated,
+)
 from ssm_jax.training.optimizer import DECAYS, Optimizer
-from ssm_jax.training.parallel import DataParallel
+from ssm_jax.training.parallel import (
+    DataParallel,
+    check_sharded_length,
+    is_debugging,
+    pieces_of,
+)
 from ssm_jax.training.state import RunSpec, TrainState, create
+from ssm_jax.training.stopping import best_step
 from ssm_jax.training.transforms import is_averaged
-from ssm_jax.training.truncation import TBPTTWindow
-from ssm_jax.training.warm_start import warm_start
 from ssm_jax.training.workdir import WorkDir, check_parts
-
-if TYPE_CHECKING:
-    # Configs of runs name `ssm_jax.training.loop:TrainConfig`, and that module imports
-    # this one.
-    from ssm_jax.training.loop import TrainConfig
+from ssm_jax.types import PyTree
 
 
 class Parts(NamedTuple):
@@ -35,7 +44,7 @@ class Parts(NamedTuple):
     task: Task
     model: nn.Module
     optimizer: Optimizer
-    training: "TrainConfig"
+    training: TrainConfig
     parallel: DataParallel
 
 
@@ -67,11 +76,11 @@ def build_parts(config: Config) -> Parts:
     return Parts(task, model, optimizer, training, parallel)
 
 
-def first_state(
+def initialize_run(
     model: nn.Module,
     task: Task,
     optimizer: Optimizer,
-    training: "TrainConfig",
+    training: TrainConfig,
     *,
     new: bool,
 ) -> tuple[RunSpec, TrainState]:
@@ -127,7 +136,7 @@ def first_state(
     return run, state
 
 
-def steps_reached(work: WorkDir, training: "TrainConfig") -> int | None:
+def steps_reached(work: WorkDir, training: TrainConfig) -> int | None:
     """Returns the step of the latest checkpoint of a run, or None.
 
     Raises:
@@ -154,3 +163,102 @@ def _from_run(run, state, workdir):
         model_state=found.model_state,
         opt_state=run.transform.init(found.params),
     )
+
+
+class WarmStart(NamedTuple):
+    """Variables of a model, some of them from another run.
+
+    Attributes:
+      params: Parameters.
+      model_state: Other variables.
+      step: The step of the other run.
+      loaded: Paths of what is from the other run, such as
+        ``params/encoder/linear/dense/kernel``.
+      skipped: What the other run has besides, with its shape.
+      initialized: What the other run lacks, with its shape; the values are unchanged.
+    """
+
+    params: PyTree
+    model_state: PyTree
+    step: int
+    loaded: tuple[str, ...]
+    skipped: tuple[str, ...]
+    initialized: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        """Yields lines for the log."""
+        for what in ("loaded", "skipped", "initialized"):
+            names = getattr(self, what)
+            yield f"{what}, {len(names)} arrays: {', '.join(names) or 'none'}"
+
+
+def warm_start(
+    workdir: str | os.PathLike[str], params: PyTree, model_state: PyTree
+) -> WarmStart:
+    """Loads what has the same path and shape from the best checkpoint of a run.
+
+    The classes of that run are not needed: its checkpoint alone is read. If it averaged
+    its parameters (``training.ema``), the averages are loaded.
+
+    Args:
+      workdir: Work dir of the other run; it is not modified.
+      params: Initialized parameters of the model, without boxes.
+      model_state: Its other variables.
+
+    Returns:
+      The variables, in the dtypes of those given, and what came from where.
+
+    Raises:
+      ValueError: The run has no checkpoint, or no parameter of that path and shape.
+      CheckpointError: The checkpoint is damaged.
+    """
+    directory = Path(workdir, "checkpoints").absolute()
+    record = _best_record(directory)
+    saved = record["leaves"]
+    wanted = abstract(saved, "ema") or abstract(saved, "params")
+    wanted |= abstract(saved, "model_state")
+    target = traverse_util.unflatten_dict(wanted, sep="/")
+    restored = Checkpoints(directory).restore(target, step=record["step"]).state
+    if "ema" in restored:
+        restored["params"] = restored.pop("ema")
+    theirs = named_leaves(restored)
+    ours = named_leaves({"params": params, "model_state": model_state})
+    loaded = {
+        name: np.asarray(theirs[name], leaf.dtype)
+        for name, leaf in ours.items()
+        if name in theirs and theirs[name].shape == leaf.shape
+    }
+    if not any(name.startswith("params/") for name in loaded):
+        raise ValueError(
+            "`init_from` must be a run with a parameter of the path and shape of one "
+            f"of this model, got {workdir} with {_shown(theirs)[0]} where this model "
+            f"has {_shown(ours)[0]}; leave it out, or use the model of that run."
+        )
+    tree = {"params": params, "model_state": model_state}
+    leaves = [loaded.get(name, leaf) for name, leaf in ours.items()]
+    tree = jax.tree.unflatten(jax.tree.structure(tree), leaves)
+    return WarmStart(
+        **tree,
+        step=record["step"],
+        loaded=tuple(loaded),
+        skipped=_shown({n: leaf for n, leaf in theirs.items() if n not in loaded}),
+        initialized=_shown({n: leaf for n, leaf in ours.items() if n not in loaded}),
+    )
+
+
+def _best_record(directory: Path) -> Json:
+    """The record of the best step by the metric that the run was ranked by."""
+    latest = Checkpoints(directory).latest_step
+    if latest is None:
+        raise ValueError(
+            "`init_from` must be the work dir of a run with a checkpoint, got "
+            f"{directory.parent}; train that run first."
+        )
+    # Of all checkpoints: the latest may have been saved between two evaluations.
+    metrics = [{**of["metrics"], "step": of["step"]} for of in records(directory)]
+    best = best_step(metrics)
+    return read_record(directory / str(latest if best is None else best))
+
+
+def _shown(leaves: dict) -> tuple[str, ...]:
+    return tuple(f"{name} {leaf.shape}" for name, leaf in leaves.items())
