@@ -186,9 +186,10 @@ class Summary:
 
     def less(self, other: "Summary") -> Difference:
         """Returns this result less another one, of independent runs."""
-        errors = self.error, other.error
-        # Errors of independent results add in quadrature.
-        error = None if None in errors else math.hypot(*errors)
+        error = None
+        if self.error is not None and other.error is not None:
+            # Errors of independent results add in quadrature.
+            error = math.hypot(self.error, other.error)
         n_seeds = min(len(self.rows), len(other.rows))
         return Difference(self.mean - other.mean, error, n_seeds)
 

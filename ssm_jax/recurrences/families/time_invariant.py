@@ -3,6 +3,7 @@
 import abc
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -319,7 +320,9 @@ def _convolution(modes, length, method):
     """Returns the convolution of ``length`` steps, with the kernels computed once."""
     if method == "chunked" and length > plan.DIRECT_STEPS:
         names = "log_decay", "w", "log_decay_backward", "w_backward"
-        weights = dict(zip(names, direction_weights(modes), strict=False))
+        weights: dict[str, Any] = dict(
+            zip(names, direction_weights(modes), strict=False)
+        )
         # Adding the feedthrough to the weights within a block saves a pass over `x`.
         weights["feedthrough"] = modes.feedthrough
         return functools.partial(block_convolution, **weights)
