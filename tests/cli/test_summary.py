@@ -51,7 +51,8 @@ def test_results_of_other_data_or_size_are_not_compared():
     best = accuracy(0.9, variant="best")
     for other in ({"n": 101}, {"steps": 11}, {"experiment": "a/b"}, {"majority": 0.5}):
         assert noted([best, accuracy(0.89, **other)])[1] == []
-    assert noted([best, accuracy(0.7)])[1] == []  # far below
+    far_below = [accuracy(0.9, 1000, variant="best"), accuracy(0.75, 1000)]
+    assert noted(far_below)[1] == []
     assert len(noted([best, accuracy(0.89)])[1]) == 1
 
 
