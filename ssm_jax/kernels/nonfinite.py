@@ -14,6 +14,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from ssm_jax.kernels.axes import match_varying_axes
 from ssm_jax.types import Array, Bool, Inexact, Steps
 
 Convolve = Callable[[Inexact[Array, "*b l d"]], Inexact[Array, "*b l d"]]
@@ -193,6 +194,8 @@ def nan_where(
       flags: ``(*n,)``, or axes of 1.
       values: ``(*n,)``.
     """
+    # Inside `shard_map` the map is transposed as it was traced, with equal types.
+    flags, values = match_varying_axes(flags, values)
 
     def solve(_, values):
         return jnp.where(flags, jnp.nan, values)
