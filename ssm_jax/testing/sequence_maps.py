@@ -202,7 +202,7 @@ def _check_padding(m, whole):
     of_data = jnp.take_along_axis(of_x, at[..., None], 1)
     remedy = (
         "replace padded inputs by 0 with `jnp.where`, which stops NaN too; "
-        "`ssm_jax.recurrences.families.base.apply_to_valid_steps` left-aligns the "
+        "`ssm_jax.recurrences.families.padding.apply_to_valid_steps` left-aligns the "
         "valid steps"
     )
     rule = f"{m.name}: padded steps must not count, whatever they hold"
