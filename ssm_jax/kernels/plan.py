@@ -264,19 +264,21 @@ def linear_method(
       platform: As of `chosen_method`.
     """
     platform = platform or target_platform()
-    if length == 1 or platform == "cpu" or is_symbolic(length):
+    if _is_stepped(platform, length):
         return "sequential"
-
-    def predicted(method):
-        return seconds(
-            method,
-            platform,
-            time_invariant=time_invariant,
-            length=length,
-            n_bytes=n_bytes,
-        )
-
+    predicted = functools.partial(
+        seconds,
+        platform=platform,
+        time_invariant=time_invariant,
+        length=length,
+        n_bytes=n_bytes,
+    )
     return min(METHODS, key=predicted)
+
+
+def _is_stepped(platform, length):
+    """Whether no method that is parallel in time is compared."""
+    return length == 1 or platform == "cpu" or is_symbolic(length)
 
 
 def chunk_method(*, length: Dimension, size: Dimension, bytes_per_step: int) -> Method:
@@ -310,19 +312,16 @@ def nonlinear_method(
       recurrence of each iteration.
     """
     platform = platform or target_platform()
-    if length == 1 or platform == "cpu" or is_symbolic(length):
+    if _is_stepped(platform, length):
         return "sequential"
     name = _name(platform)
-
-    def linear(method):
-        return seconds(
-            method,
-            platform,
-            time_invariant=solver == "picard",
-            length=length,
-            n_bytes=n_bytes,
-        )
-
+    linear = functools.partial(
+        seconds,
+        platform=platform,
+        time_invariant=solver == "picard",
+        length=length,
+        n_bytes=n_bytes,
+    )
     inner = min(_PARALLEL, key=linear)
     term = ACCELERATORS[name].seconds(NONLINEAR_TERM[name], 1, n_bytes)
     iterated = ITERATIONS[solver] * (linear(inner) + term)
