@@ -68,9 +68,9 @@ def texts(rows: Sequence[Row]) -> dict[Path, str]:
     Args:
       rows: The records.
     """
+    numbers = Numbers(rows)
     prose = {
-        name: with_numbers(path.read_text(), Numbers(rows))
-        for name, path in PROSE.items()
+        name: with_numbers(path.read_text(), numbers) for name, path in PROSE.items()
     }
     readme = with_tables(README.read_text(), {"headlines": headlines(rows)})
     pages = {
@@ -145,11 +145,11 @@ def with_tables(text: str, contents: Mapping[str, str]) -> str:
             "markers; `<!-- results:NAME -->` ends with `<!-- /results -->`."
         )
 
-    def replaced(found: re.Match[str]) -> str:
+    def fill(found: re.Match[str]) -> str:
         table = contents[found[1]].rstrip()
         return f"<!-- results:{found[1]} -->\n\n{table}\n<!-- /results -->"
 
-    return _TABLE.sub(replaced, text)
+    return _TABLE.sub(fill, text)
 
 
 def define_flags() -> None:

@@ -53,6 +53,21 @@ class Part(Protocol):
         ...
 
 
+class _WithoutRuns:
+    def shows(self, name: str) -> bool:
+        """Returns False: no results of experiments are shown."""
+        del name
+        return False
+
+
+class _OfRuns:
+    experiments: str
+
+    def shows(self, name: str) -> bool:
+        """Returns whether the expression matches the name of an experiment."""
+        return _matches([self.experiments], name)
+
+
 class Paper(NamedTuple):
     """A paper and what is shown of it.
 
@@ -383,7 +398,7 @@ def _pictures(pictures: Mapping[str, str]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Pictures:
+class Pictures(_WithoutRuns):
     """Pictures that are drawn from records or runs.
 
     Attributes:
@@ -396,11 +411,6 @@ class Pictures:
     text: str
     pictures: Mapping[str, str]
 
-    def shows(self, name: str) -> bool:
-        """Returns False: no results of experiments are shown."""
-        del name
-        return False
-
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the pictures; no record is read."""
         del rows
@@ -408,7 +418,7 @@ class Pictures:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class Benchmark(_WithoutRuns):
     """Rows of the record of a suite of ``benchmarks``.
 
     Attributes:
@@ -426,11 +436,6 @@ class Benchmark:
     columns: Mapping[str, Callable[[Mapping[str, Any]], str]]
     pictures: Mapping[str, str] | None = None
 
-    def shows(self, name: str) -> bool:
-        """Returns False: no results of experiments are shown."""
-        del name
-        return False
-
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the table; the records of runs are not read."""
         del rows
@@ -444,7 +449,7 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class Lengths(_OfRuns):
     """Losses of language models by the length of their windows.
 
     Attributes:
@@ -456,10 +461,6 @@ class Lengths:
     title: str
     experiments: str
     picture: str
-
-    def shows(self, name: str) -> bool:
-        """Returns whether the expression matches the name of an experiment."""
-        return _matches([self.experiments], name)
 
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the changes of the loss by length and by states, and perplexities."""
@@ -594,7 +595,7 @@ def _less(line, other) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Curves:
+class Curves(_OfRuns):
     """The validation metric of runs while they were trained.
 
     Attributes:
@@ -606,10 +607,6 @@ class Curves:
     title: str
     text: str
     experiments: str
-
-    def shows(self, name: str) -> bool:
-        """Returns whether the expression matches the name of an experiment."""
-        return _matches([self.experiments], name)
 
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the last and the worst perplexity of each seed."""
@@ -643,13 +640,13 @@ def _rises(curve: Sequence[float]) -> bool:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(_OfRuns):
     """Errors of forecasts by the step ahead, beside baselines.
 
     Attributes:
       title: The title of the section.
       text: What it shows.
-      experiment: Regular expression of the names of the runs.
+      experiments: Regular expression of the names of the runs.
       metric: ``"mae"`` or ``"r2"``.
       steps: Steps ahead of which the errors are shown.
       pictures: As of `Grid`.
@@ -657,14 +654,10 @@ class Forecast:
 
     title: str
     text: str
-    experiment: str
+    experiments: str
     metric: str
     steps: tuple[int, ...]
     pictures: Mapping[str, str] | None = None
-
-    def shows(self, name: str) -> bool:
-        """Returns whether the expression matches the name of an experiment."""
-        return _matches([self.experiment], name)
 
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns a line for each experiment and each baseline."""
