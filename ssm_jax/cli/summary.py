@@ -1,6 +1,6 @@
 """Summaries of runs over seeds: means, standard errors and notes.
 
-Two results differ if their `Difference` is at least `ERRORS` of its standard errors. A
+Two results differ if their `Difference` is more than `ERRORS` of its standard errors. A
 note is added to a result that is not better than its trivial baseline, to one that does
 not differ from the best comparable one, to one of other data than it was trained on,
 and to one that is stale.
@@ -180,7 +180,7 @@ class Summary:
                 notes.append(f"not {side} the {name} by {ERRORS:g} standard errors")
         if self.error and self._baseline and self.metric.endswith("accuracy"):
             best = max((s for s in others if s.kind == self.kind), key=lambda s: s.mean)
-            if best.name != self.name and self.less(best).verdict != "below":
+            if best.name != self.name and self.less(best).verdict == "within":
                 notes.append(f"within {ERRORS:g} standard errors of {best.name}")
         return notes
 

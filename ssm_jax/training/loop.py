@@ -24,7 +24,7 @@ from ssm_jax.training.hosts import (
 )
 from ssm_jax.training.interruption import Interruption
 from ssm_jax.training.losses import Reductions
-from ssm_jax.training.measure import Measurements, stacked, unstacked
+from ssm_jax.training.measure import Measurements, stack_steps, unstack_steps
 from ssm_jax.training.parallel import DataParallel, locate_nans
 from ssm_jax.training.prefetch import Prefetch
 from ssm_jax.training.profile import Profile
@@ -192,7 +192,7 @@ class Output(NamedTuple):
         waiting: Sequence[Reductions] = (),
     ) -> None:
         """Saves a state, with the reductions of steps that are not logged yet."""
-        gathered, pending = parallel.gather(state), stacked(waiting)
+        gathered, pending = parallel.gather(state), stack_steps(waiting)
         if (evaluated := state.evaluated_params) is not state.params:
             # What `restore` returns; training itself continues without it.
             gathered = gathered.replace(ema=evaluated)
@@ -251,7 +251,7 @@ def _take_steps(
             trace.after(step, state)
             if step == start + 1:
                 output.write_start(start)
-                waiting += unstacked(pending, sums)
+                waiting += unstack_steps(pending, sums)
             waiting.append(sums)
             # Steps are dispatched ahead of the devices. With many of them a signal
             # would be answered too late.

@@ -327,7 +327,7 @@ def total(found: list[Reductions]) -> Reductions:
     return merged
 
 
-def stacked(waiting: Sequence[Reductions]) -> PyTree:
+def stack_steps(waiting: Sequence[Reductions]) -> PyTree:
     """Reductions of several steps as one tree, whose arrays begin with the steps.
 
     A checkpoint between two lines of metrics holds them, so that a run that continues
@@ -337,8 +337,10 @@ def stacked(waiting: Sequence[Reductions]) -> PyTree:
     return jax.tree.map(lambda *values: np.stack(values), *steps) if steps else {}
 
 
-def unstacked(arrays: Mapping[str, np.ndarray], like: Reductions) -> list[Reductions]:
-    """Inverse of `stacked`.
+def unstack_steps(
+    arrays: Mapping[str, np.ndarray], like: Reductions
+) -> list[Reductions]:
+    """Inverse of `stack_steps`.
 
     Args:
       arrays: The arrays by their names in the checkpoint.

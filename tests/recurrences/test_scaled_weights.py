@@ -35,11 +35,11 @@ def solve(name, scale, method, reset, x=X):
     """Outputs, the gradient of their mean square, and the solver statistics."""
     params = UNITS[name].init(jax.random.key(1), D_IN)
     params = {k: v * scale if k in FEEDBACK else v for k, v in params.items()}
-    return solved(UNITS[name], method, params, x, reset)
+    return solve_with_gradient(UNITS[name], method, params, x, reset)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def solved(unit, method, params, x, reset):
+def solve_with_gradient(unit, method, params, x, reset):
     def loss(params):
         y, _, stats = unit.solve(params, x, reset=reset, method=method)
         return jnp.mean(jnp.square(y)), (y, stats)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ssm_jax.metrics import R2, Mean
 from ssm_jax.training.checkpointing.leaves import named_leaves
-from ssm_jax.training.measure import stacked, unstacked
+from ssm_jax.training.measure import stack_steps, unstack_steps
 
 STEPS = [
     {"loss": Mean(1.0, 2.0), "r2": R2(1.0, 2.0, 3.0, 4.0)},
@@ -15,14 +15,14 @@ STEPS = [
 
 
 def test_reductions_of_each_step_are_found_again():
-    arrays = named_leaves(stacked(STEPS))
-    found = unstacked(arrays, STEPS[0])
+    arrays = named_leaves(stack_steps(STEPS))
+    found = unstack_steps(arrays, STEPS[0])
     chex.assert_trees_all_equal(found, jax.tree.map(np.asarray, STEPS))
-    assert unstacked({}, STEPS[0]) == []
+    assert unstack_steps({}, STEPS[0]) == []
 
 
 def test_reductions_with_other_fields_are_left_out():
-    arrays = named_leaves(stacked(STEPS))
+    arrays = named_leaves(stack_steps(STEPS))
     (name,) = (name for name in arrays if name.endswith("mean") and "r2" in name)
     arrays["r2/total"] = arrays.pop(name)
-    assert unstacked(arrays, STEPS[0]) == []
+    assert unstack_steps(arrays, STEPS[0]) == []
