@@ -21,7 +21,6 @@ from benchmarks.measurement import Row
 from ssm_jax import aot
 from ssm_jax.kernels import LogDecay, compiling_for, linear_recurrence, plan
 from ssm_jax.kernels.input_dependent import by_chunks
-from ssm_jax.kernels.plan import chunk_size
 from ssm_jax.kernels.selective import selective_form
 from ssm_jax.recurrences import DLR, GRU
 from ssm_jax.types import Method, PyTree
@@ -112,7 +111,7 @@ def _selective(method: Method, x, dt, B, C, rates, feedthrough, state):
         axis=1,
         reset=None,
         lengths=None,
-        size=chunk_size(x.shape[1], STATES),
+        size=plan.chunk_size(x.shape[1], STATES),
         method=method,
     )
 

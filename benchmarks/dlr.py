@@ -22,12 +22,11 @@ Kernel = Complex[Array, " l"]
 Evaluation = Callable[[LogDecay, Complex[Array, " n"], int], Kernel]
 
 
-def power_rows(length: int, *, repeats: int, d_state: int = 64) -> Iterable[Row]:
+def power_rows(length: int, *, d_state: int = 64) -> Iterable[Row]:
     """Compares three evaluations of the powers in two kernels, without timing them.
 
     Args:
       length: Number of taps.
-      repeats: Ignored, since nothing is timed.
       d_state: Number of states of the initial kernel.
 
     Yields:
@@ -37,7 +36,6 @@ def power_rows(length: int, *, repeats: int, d_state: int = 64) -> Iterable[Row]
       DLR-prod with ``states`` modes that do not decay. The first row is of float64,
       which leaves the rounding of the stored phases.
     """
-    del repeats
     n = 2 * math.isqrt(length)
     lag = 7 * length // 8
     initial = DLR(d_state=d_state)

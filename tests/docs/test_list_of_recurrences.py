@@ -10,26 +10,6 @@ import jax.numpy as jnp
 import pytest
 
 from ssm_jax import recurrences
-from ssm_jax.recurrences import (
-    CES,
-    DLR,
-    DSS,
-    FRU,
-    GRU,
-    LRU,
-    LSTM,
-    RNN,
-    S4,
-    S4D,
-    S5,
-    SRU,
-    BoundedEigenvalues,
-    DampedEMA,
-    ExponentialSmoothing,
-    GatedLinearAttention,
-    SelectiveSSM,
-    SGConv,
-)
 from ssm_jax.types import Method
 
 PAGE = (Path(__file__).parents[2] / "docs/list_of_recurrences.md").read_text()
@@ -39,24 +19,26 @@ METHODS = [method for method in get_args(Method) if method != "auto"]
 SIZES = {"d": 4, "n": 6, "h": 2, "k": 3, "m": 3, "p": 5, "L": 7}
 SUMS = {"d_statistic": 5, "d_feedback": 3, "d_output": 2}
 OF_THESE_SIZES = [
-    DLR(d_state=6),
-    DSS(d_state=6),
-    S4(d_state=6),
-    S4D(d_state=6),
-    S5(d_state=6, blocks=1),
-    LRU(d_state=6),
-    CES(),
-    ExponentialSmoothing(),
-    DampedEMA(d_state=6),
-    SelectiveSSM(d_state=6),
-    GatedLinearAttention(n_heads=2, d_key=3),
-    SRU(scales=(0.0, 0.5, 0.9), **SUMS),
-    FRU(frequencies=(0.0, 1.0, 2.0), horizon=8, **SUMS),
-    RNN(d_state=6),
-    GRU(d_state=6),
-    LSTM(d_state=6),
-    SGConv(d_state=3, length=7),
-    BoundedEigenvalues(recurrence=LRU(d_state=6), largest_state=2.0),
+    recurrences.DLR(d_state=6),
+    recurrences.DSS(d_state=6),
+    recurrences.S4(d_state=6),
+    recurrences.S4D(d_state=6),
+    recurrences.S5(d_state=6, blocks=1),
+    recurrences.LRU(d_state=6),
+    recurrences.CES(),
+    recurrences.ExponentialSmoothing(),
+    recurrences.DampedEMA(d_state=6),
+    recurrences.SelectiveSSM(d_state=6),
+    recurrences.GatedLinearAttention(n_heads=2, d_key=3),
+    recurrences.SRU(scales=(0.0, 0.5, 0.9), **SUMS),
+    recurrences.FRU(frequencies=(0.0, 1.0, 2.0), horizon=8, **SUMS),
+    recurrences.RNN(d_state=6),
+    recurrences.GRU(d_state=6),
+    recurrences.LSTM(d_state=6),
+    recurrences.SGConv(d_state=3, length=7),
+    recurrences.BoundedEigenvalues(
+        recurrence=recurrences.LRU(d_state=6), largest_state=2.0
+    ),
 ]
 each = pytest.mark.parametrize(
     "recurrence", OF_THESE_SIZES, ids=lambda recurrence: type(recurrence).__name__
