@@ -1,16 +1,19 @@
 """Validation of dataclass fields and arguments against their annotations.
 
-A field is annotated with a type and a `Rule`, for example ``dropout: Fraction = 0.0``.
-`check_fields`, called in ``__post_init__``, validates every field. The error is one
-line with the name of the field, the rule, the value and a remedy.
+A field is annotated with a type and with bounds of `annotated_types`, for example
+``dropout: Annotated[float, Interval(ge=0, lt=1)] = 0.0``, for which this module has
+names such as `Fraction`. `check_fields`, called in ``__post_init__``, validates every
+field. The error is one line with the name of the field, the rule, the value and a
+remedy.
 """
 
 import dataclasses
 import functools
 import inspect
 import numbers
+import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import (
     Annotated,
     Any,
@@ -23,66 +26,44 @@ from typing import (
 )
 
 import numpy as np
+from annotated_types import Ge, Gt, Interval, Le, Lt, MultipleOf
 
 _LINEN = ("parent", "name")  # fields that Linen adds to a module and checks
 _TINY, _MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # range of normal float32 numbers
 
-
-@dataclasses.dataclass(frozen=True)
-class Rule:
-    """Constraint on a value in addition to its type, used as `Annotated` metadata.
-
-    Attributes:
-      text: The constraint in words, appended to the type: ``"in [0, 1)"``.
-      holds: Predicate that returns True for valid values.
-      remedy: Suggestion in the error message, used if the annotation has no other one
-        and the field has no default.
-
-    Example:
-      >>> Even = Annotated[int, Rule("that is even", lambda n: n % 2 == 0, "take 2")]
-      >>> check_value("d_state", 3, Even)
-      Traceback (most recent call last):
-      ValueError: `d_state` must be an integer that is even, got 3; take 2.
-    """
-
-    text: str
-    holds: Callable[[Any], bool]
-    remedy: str = "use another value"
-
-
-PositiveInt = Annotated[
-    int, Rule("from 1 to 2**31 - 1", lambda n: 1 <= n < 2**31, "for example 64")
-]
+PositiveInt = Annotated[int, Interval(ge=1, lt=2**31)]
 """Sizes and step counts. Larger values overflow the int32 arithmetic of devices."""
 
-NonNegativeInt = Annotated[
-    int, Rule("from 0 to 2**31 - 1", lambda n: 0 <= n < 2**31, "for example 0")
-]
+NonNegativeInt = Annotated[int, Interval(ge=0, lt=2**31)]
 
-Depth = Annotated[
-    int, Rule("from 1 to 10,000", lambda n: 1 <= n <= 10_000, "6 is typical")
-]
+Depth = Annotated[int, Interval(ge=1, le=10_000), "6 is typical"]
 """Number of layers of a model."""
 
-Seed = Annotated[
-    int, Rule("from 0 to 2**32 - 1", lambda n: 0 <= n < 2**32, "for example 0")
-]
+Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 """Seed of `jax.random.key`, which truncates larger integers to 32 bits."""
 
-PositiveFloat = Annotated[
-    float, Rule("greater than 0", lambda x: x >= _TINY, "for example 1.0")
-]
+PositiveFloat = Annotated[float, Gt(0)]
 """A number that remains positive when it is rounded to float32."""
 
-NonNegativeFloat = Annotated[
-    float, Rule("of at least 0", lambda x: x == 0 or x >= _TINY, "for example 0.0")
-]
+NonNegativeFloat = Annotated[float, Ge(0)]
 
-Fraction = Annotated[
-    float,
-    Rule("in [0, 1), in float32", lambda x: 0 <= x <= 1 - 2.0**-24, "for example 0.0"),
-]
+Fraction = Annotated[float, Interval(ge=0, lt=1)]
 """A probability or a decay that remains below 1 when it is rounded to float32."""
+
+
+class Misfit(Exception):
+    """A value does not fit an annotation.
+
+    Attributes:
+      where: Index of the invalid item of a tuple, such as ``"[0]"``, or empty.
+      value: The invalid value.
+      rule: What it must be.
+    """
+
+    def __init__(self, where: str, value: Any, rule: str):
+        """Creates the exception; see the class."""
+        super().__init__(where, value, rule)
+        self.where, self.value, self.rule = where, value, rule
 
 
 def check_fields(instance: Any, *, minimum: int | None = None) -> None:
@@ -90,8 +71,9 @@ def check_fields(instance: Any, *, minimum: int | None = None) -> None:
 
     Integers, floats, strings, bools, `typing.Literal`s, classes, and tuples and unions
     of these are checked; other annotations are not. Bools and floats are not accepted
-    as integers. Floats must be finite in float32. NumPy scalars are accepted like
-    Python scalars.
+    as integers. Floats must be finite in float32, and bounds hold for the value in
+    float32, where numbers below 2^-126 are 0. NumPy scalars are accepted like Python
+    scalars.
 
     Args:
       instance: A dataclass instance whose fields are set.
@@ -122,28 +104,38 @@ def check_value(name: str, value: Any, annotation: Any, remedy: str = "") -> Non
     Args:
       name: Name used in the error message.
       value: The value.
-      annotation: A type, optionally annotated with a `Rule` and with a remedy (a
-        string): ``Annotated[PositiveFloat, "1e-3 is usual"]``.
-      remedy: Suggestion used if the annotation contains none. If empty, the remedy of
-        the rule is used.
+      annotation: A type, optionally annotated with bounds of `annotated_types` and
+        with a remedy (a string): ``Annotated[PositiveFloat, "1e-3 is usual"]``.
+      remedy: Suggestion used if the annotation contains none. If empty, it is the
+        lower bound.
 
     Raises:
-      ValueError: The value has the wrong type or violates the rule.
+      ValueError: The value has the wrong type or is out of bounds.
+
+    Example:
+      >>> Even = Annotated[int, MultipleOf(2), "take 2"]
+      >>> check_value("d_state", 3, Even)
+      Traceback (most recent call last):
+      ValueError: `d_state` must be an integer that is a multiple of 2, got 3; take 2.
     """
-    if (violation := _violation(value, annotation)) is None:
-        return
-    where, got, rule = violation
-    metadata = _metadata(annotation)
-    # In order of precedence: the annotation, the default of the field, the rule.
-    remedies = [
-        *(item for item in metadata if isinstance(item, str)),
-        *filter(None, [remedy]),
-        *(item.remedy for item in metadata if isinstance(item, Rule)),
-        "see the docstring of its class",
-    ]
-    raise ValueError(
-        f"`{name}{where}` must be {rule}, got {_format_value(got)}; {remedies[0]}."
-    )
+    try:
+        fit(value, annotation)
+    except Misfit as misfit:
+        metadata = _metadata(annotation)
+        # In order of precedence: the annotation, the default of the field, the bound.
+        remedies = [
+            *(item for item in metadata if isinstance(item, str)),
+            *filter(None, [remedy]),
+            *(
+                f"for example {limit if holds(limit, limit) else limit + 1}"
+                for _, holds, limit in _bounds(metadata)
+            ),
+            "see the docstring of its class",
+        ]
+        raise ValueError(
+            f"`{name}{misfit.where}` must be {misfit.rule}, got "
+            f"{_format_value(misfit.value)}; {remedies[0]}."
+        ) from None
 
 
 def check_size(name: str, value: Any, *, minimum: int = 1) -> None:
@@ -164,9 +156,8 @@ def check_size(name: str, value: Any, *, minimum: int = 1) -> None:
       ValueError: `length` must be an integer of at least 1, got 0; it counts steps,
       states or channels.
     """
-    rule = Rule(f"of at least {minimum}", lambda n: n >= minimum)
     remedy = "it counts steps, states or channels"
-    check_value(name, value, Annotated[int, rule], remedy)
+    check_value(name, value, Annotated[int, Ge(minimum)], remedy)
 
 
 def check_indices(
@@ -245,58 +236,137 @@ def _metadata(annotation: Any) -> list[Any]:
     return [item for member in get_args(annotation) for item in _metadata(member)]
 
 
-def _violation(value: Any, annotation: Any) -> tuple[str, Any, str] | None:
-    """Returns the index, value and rule of the first invalid part, or None."""
+def fit(value: Any, annotation: Any, stand_ins: tuple[type, ...] = ()) -> Any:
+    """Converts a value to the type of an annotation, if it fits.
+
+    Args:
+      value: The value.
+      annotation: As in `check_value`.
+      stand_ins: Types whose instances fit wherever a class is annotated, such as a
+        description from which an instance of the class is built later.
+
+    Returns:
+      The value; an integer where a float is annotated is converted.
+
+    Raises:
+      Misfit: It has another type or is out of bounds.
+    """
     origin, members = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        violation = _violation(value, members[0])
-        for rule in (item for item in members[1:] if isinstance(item, Rule)):
-            text = f"{_article(members[0])} {rule.text}"
-            if violation or not rule.holds(value):
-                return "", value, text
-        return violation
+        if bounds := _bounds(members[1:]):
+            return _fit_bounds(value, members[0], bounds, stand_ins)
+        return fit(value, members[0], stand_ins)
     if origin in (Union, types.UnionType):
-        violations = [_violation(value, member) for member in members]
-        if None in violations:
-            return None
-        # For an optional tuple, report the invalid entry rather than the whole tuple.
-        inner = next((each for each in violations if each and each[0]), None)
-        return inner or ("", value, " or ".join(each[2] for each in violations if each))
+        return _fit_union(value, members, stand_ins)
     if origin is Literal:
         # Compare types as well, since `1 == True` and `1 == 1.0`.
-        known = any(type(value) is type(word) and value == word for word in members)
-        return None if known else ("", value, f"one of {_join(members)}")
-    if origin is tuple and isinstance(value, tuple):
-        if members[1:] == (...,):
-            members = members[:1] * len(value)
+        if any(type(value) is type(word) and value == word for word in members):
+            return value
+        raise Misfit("", value, f"one of {_join(members)}")
+    if isinstance(value, tuple) and (origin or annotation) in (tuple, Sequence):
+        if members[1:] in ((), (...,)):
+            members = (members or (Any,))[:1] * len(value)
         if len(members) != len(value):
-            return "", value, f"a tuple of {len(members)}"
-        for index, (item, member) in enumerate(zip(value, members, strict=True)):
-            if violation := _violation(item, member):
-                return f"[{index}]{violation[0]}", *violation[1:]
-        return None
-    if _has_type(value, annotation):
-        return None
-    return "", value, "a finite number" if annotation is float else _article(annotation)
+            raise Misfit("", value, f"a tuple of {len(members)}")
+        return tuple(
+            _fit_item(index, item, member, stand_ins)
+            for index, (item, member) in enumerate(zip(value, members, strict=True))
+        )
+    if not _has_type(value, annotation, stand_ins):
+        rule = "a finite number" if annotation is float else _article(annotation)
+        raise Misfit("", value, rule)
+    if annotation is float and type(value) is int:
+        return float(value)
+    return value
 
 
-def _has_type(value: Any, annotation: Any) -> bool:
+def _fit_bounds(value, annotation, bounds, stand_ins):
+    limits = [f"{words} {limit:,}" for words, _, limit in bounds]
+    rule = " ".join([_article(annotation), " and ".join(limits)])
+    try:
+        result = fit(value, annotation, stand_ins)
+    except Misfit:
+        raise Misfit("", value, rule) from None
+    number = _as_float32 if annotation is float else lambda number: number
+    for _, holds, limit in bounds:
+        if not holds(number(result), number(limit)):
+            hint = ", in float32" if holds(value, limit) else ""
+            raise Misfit("", value, rule + hint)
+    return result
+
+
+def _fit_union(value, members, stand_ins):
+    misfits = []
+    # The type of the value first: an int stays an int in `float | int`.
+    for member in sorted(members, key=lambda member: type(value) is not member):
+        try:
+            return fit(value, member, stand_ins)
+        except Misfit as misfit:
+            misfits.append((members.index(member), misfit))
+    misfits = [misfit for _, misfit in sorted(misfits, key=lambda item: item[0])]
+    for misfit in misfits:
+        if misfit.where:  # An invalid item of a tuple, rather than the whole tuple.
+            raise misfit
+    raise Misfit("", value, " or ".join(misfit.rule for misfit in misfits))
+
+
+def _fit_item(index, item, annotation, stand_ins):
+    try:
+        return fit(item, annotation, stand_ins)
+    except Misfit as misfit:
+        where = f"[{index}]{misfit.where}"
+        raise Misfit(where, misfit.value, misfit.rule) from None
+
+
+_BOUNDS: dict[type, tuple[str, Callable[[Any, Any], Any]]] = {
+    Gt: ("greater than", operator.gt),
+    Ge: ("of at least", operator.ge),
+    Lt: ("below", operator.lt),
+    Le: ("of at most", operator.le),
+    MultipleOf: ("that is a multiple of", lambda value, factor: value % factor == 0),
+}
+
+
+def _bounds(metadata: Iterable[Any]) -> list[tuple[str, Callable[..., Any], Any]]:
+    """Returns the words, the predicate and the limit of each bound of an annotation."""
+    single: list[Any] = []
+    for item in metadata:
+        single += item if isinstance(item, Interval) else [item]
+    return [
+        (*_BOUNDS[type(item)], *dataclasses.astuple(item))
+        for item in single
+        if type(item) in _BOUNDS
+    ]
+
+
+def _as_float32(value: Any) -> float:
+    """Rounds to float32; devices may flush what is below its normal range to 0."""
+    rounded = float(np.float32(value))
+    return 0.0 if abs(rounded) < _TINY else rounded
+
+
+def _has_type(value: Any, annotation: Any, stand_ins: tuple[type, ...] = ()) -> bool:
     if annotation is int:
         return isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if annotation is float:
         if not isinstance(value, numbers.Real) or isinstance(value, bool):
             return False
-        return (
-            cast(float, value) <= _MAX and cast(float, -value) <= _MAX
-        )  # False for NaN
-    if annotation is tuple or get_origin(annotation) is tuple:
+        # `abs` of an integer may exceed float64; a NaN compares as False.
+        return abs(cast(float, value)) <= _MAX
+    if annotation in (bool, str, types.NoneType):
+        return isinstance(value, annotation or types.NoneType)
+    if isinstance(value, stand_ins):
+        return True
+    if annotation is tuple or get_origin(annotation) in (tuple, Sequence):
         return isinstance(value, tuple)
-    if not isinstance(annotation, type):
+    if get_origin(annotation) is Callable:
+        return callable(value)
+    if not isinstance(annotation, type) or annotation is Any:
         return True
     try:
         return isinstance(value, annotation)
     except TypeError:  # a protocol without `runtime_checkable`
-        return True
+        return not isinstance(value, bool | int | float | str | tuple | None)
 
 
 def _article(annotation: Any) -> str:
@@ -308,8 +378,10 @@ def _article(annotation: Any) -> str:
         str: "a string",
         types.NoneType: "None",
     }
-    if get_origin(annotation) is tuple:
+    if get_origin(annotation) in (tuple, Sequence):
         return "a tuple"
+    if get_origin(annotation) is Callable:
+        return "a function"
     name = getattr(annotation, "__name__", None) or inspect.formatannotation(annotation)
     return words.get(annotation, f"a {name}")
 

@@ -66,7 +66,7 @@ def test_one_variant_has_one_text():
         ("", "a value for 'model', got ''"),
         ("model=fruu", "`variant: model` must be one of 'fru', 'sru', got 'fruu'; did"),
         ("model=fru,n=2", "`variant: n` must be one of 5, 1, got 2"),
-        ("model=fru,length=0", "`variant: length` must be an integer from 1"),
+        ("model=fru,length=0", "`variant: length` must be an integer of at least 1"),
         ("model=fru,length=1.5", "got '1.5'"),
         ("model=fru,length=²", "got '²'"),
         ("model=fru,rows=x", "`variant: rows` must be an integer"),

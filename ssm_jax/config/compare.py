@@ -7,7 +7,7 @@ from typing import Any
 
 from ml_collections import ConfigDict, FieldReference
 
-from ssm_jax.config.spec import CLASS, Config, import_class, spec
+from ssm_jax.config.spec import CLASS, Config, import_target, spec
 
 MAY_CHANGE = (
     "task.data_dir",
@@ -24,6 +24,7 @@ Data may move, a run may be made longer, and what is logged and when it is evalu
 changes no step."""
 
 _OURS = __name__.split(".")[0]
+_TRUSTED = (_OURS, "optax")
 
 
 def flatten(config: ConfigDict) -> dict[str, Any]:
@@ -70,7 +71,7 @@ def _with_defaults(value: Any) -> Any:
     # A comparison runs no code of other packages that is not there already.
     if _package(module) == _OURS or module in sys.modules:
         try:
-            return spec(import_class(entries.get(CLASS), CLASS), **fields)
+            return spec(import_target(entries.get(CLASS), CLASS), **fields)
         except ValueError:  # not a spec, or a spec of another version
             pass
     return ConfigDict(entries)
@@ -114,7 +115,7 @@ def unknown_classes(config: Config) -> list[str]:
     for path, address in _addresses(config):
         if re.match(rf"{_OURS}\b", address):
             try:
-                import_class(address, path)
+                import_target(address, path)
             except ValueError:
                 unknown.append(address)
     return unknown
@@ -143,7 +144,7 @@ def check_packages(config: Config, packages: Collection[str] = ()) -> None:
         )
     for path, address in _addresses(config):
         package = _package(address)
-        if package not in (_OURS, *packages):
+        if package not in (*_TRUSTED, *packages):
             raise ValueError(
                 f"`{path}` must be a class of {_OURS} or of a package that is named, "
                 f"got {address!r}; if you trust its code, name it: packages="
@@ -158,7 +159,9 @@ def packages_of(config: Config) -> list[str]:
       >>> packages_of(ConfigDict({"task": {"cls": "mine.tasks:Waves"}}))
       ['mine']
     """
-    return sorted({_package(address) for _, address in _addresses(config)} - {_OURS})
+    return sorted(
+        {_package(address) for _, address in _addresses(config)} - {*_TRUSTED}
+    )
 
 
 def _addresses(config: Config) -> Iterator[tuple[str, str]]:

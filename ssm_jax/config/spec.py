@@ -1,11 +1,13 @@
-"""Dataclasses described as plain data, and built from it."""
+"""Dataclasses and functions described as plain data, and built from it."""
 
+import contextlib
 import dataclasses
+import functools
 import importlib
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_origin, get_type_hints
 
 from ml_collections import ConfigDict, FieldReference
@@ -18,30 +20,34 @@ Config = Any
 scalars and reject ``config.a.b``."""
 
 CLASS = "cls"
-"""Key of the address of the class; no field may have this name."""
+"""Key of the address of the class or function; no field may have this name."""
 
 MOVED = {"ssm_jax.training.loop:TrainConfig": "ssm_jax.training.config:TrainConfig"}
 """Addresses of classes that configs of earlier versions hold, and the present ones."""
 
-_DATA = "numbers, strings, None, specs and tuples of these"
+_DATA = "numbers, strings, None, specs, functions and tuples of these"
 
 
-def spec(cls: type, /, **fields: Any) -> Config:
-    """Describes a dataclass or Flax module by its address and fields.
+def spec(cls: Callable[..., Any], /, **fields: Any) -> Config:
+    """Describes a dataclass, a Flax module or a function by its address and fields.
 
     The result contains every field, with its default value if none is given, so that
     each can be overridden. A field that allows None or several types accepts any Python
-    literal on the command line; `build` checks it.
+    literal on the command line; `build` checks it. The spec of a function contains the
+    arguments that are given, and `build` returns the function with these arguments, as
+    `functools.partial` does.
 
     Args:
-      cls: Frozen dataclass or Linen module, defined at the top level of a module that
-        can be imported: of ssm_jax, of an installed package, or of a file beside the
-        experiment. Its address is stored under the key ``cls``, as ``"module:Name"``.
-      **fields: Fields of ``cls``: numbers, strings, None, specs, dataclass instances
-        (converted to specs), tuples of these, or references to fields of other specs,
-        such as ``spec(Head, d_output=task.get_ref("n_shifts"))``. A field given by a
-        reference follows the other field until it is set itself, which does not change
-        the other one.
+      cls: Frozen dataclass, Linen module, function or `functools.partial` of one,
+        defined at the top level of a module that can be imported: of ssm_jax, of an
+        installed package, or of a file beside the experiment. Its address is stored
+        under the key ``cls``, as ``"module:Name"``.
+      **fields: Fields of ``cls``, or arguments of the function: numbers, strings, None,
+        specs, functions and dataclass instances (converted to specs), tuples of these,
+        or references to fields of other specs, such as
+        ``spec(Head, d_output=task.get_ref("n_shifts"))``. A field given by a reference
+        follows the other field until it is set itself, which does not change the other
+        one.
 
     Returns:
       A ConfigDict of the address and the fields; lists are converted to tuples.
@@ -57,10 +63,17 @@ def spec(cls: type, /, **fields: Any) -> Config:
       'ssm_jax.tasks.images.digits:Digits'
       >>> build(task)
       Digits()
+      >>> import optax
+      >>> schedule = build(spec(optax.linear_schedule, init_value=1.0, end_value=0.5))
+      >>> float(schedule(transition_steps=100)(50))
+      0.75
     """
+    if not isinstance(cls, type):
+        return _function_spec(cls, fields)
     where = cls.__name__
     address = f"{cls.__module__}:{cls.__qualname__}"
-    import_class(address, where)
+    if import_target(address, where) is not cls:
+        raise ValueError(_not_importable(address, where))
     hints = _annotations(cls, fields, where)
     values = {f.name: _default(f) for f in _fields(cls) if f.name not in fields}
     entries = {
@@ -85,17 +98,22 @@ def build(config: ConfigDict, where: str = "", /, **runtime: Any) -> Any:
         they replace those of the config and are not checked against annotations.
 
     Returns:
-      An instance of the class that ``config`` names.
+      An instance of the class that ``config`` names, or the function, as a
+      `functools.partial` if it holds arguments.
 
     Raises:
-      ValueError: ``config`` names anything but a dataclass at the top level of a
-        module, has an unknown field, lacks a required one, or holds a value that does
-        not have the annotated type or that the class rejects. The message contains the
-        dotted path.
+      ValueError: ``config`` names anything but a dataclass or a function at the top
+        level of a module, has an unknown field, lacks a required one, or holds a value
+        that does not have the annotated type or that the class rejects. The message
+        contains the dotted path.
     """
-    cls = import_class(config.get(CLASS), f"{where or 'config'}.{CLASS}")
+    cls = import_target(config.get(CLASS), f"{where or 'config'}.{CLASS}")
     where = where or cls.__name__
     stored = {n: config[n] for n in config if n != CLASS and n not in runtime}
+    if not isinstance(cls, type):
+        arguments = {n: _built(stored[n], f"{where}.{n}") for n in stored} | runtime
+        check_arguments(cls, arguments, where)
+        return functools.partial(cls, **arguments) if arguments else cls
     hints = _annotations(cls, {**stored, **runtime}, where)
     values = {}
     for name, value in stored.items():
@@ -151,24 +169,112 @@ def from_json(text: str) -> Config:
     return config
 
 
-def import_class(address: Any, path: str) -> type:
-    """Imports the dataclass with this address, ``"module:Name"``."""
+def import_target(address: Any, path: str) -> Callable[..., Any]:
+    """Imports the dataclass or the function with an address, ``"module:name"``.
+
+    Raises:
+      ValueError: There is none; the error calls the address ``path``.
+
+    Example:
+      >>> import_target("optax:adamw", "optimizer").__name__
+      'adamw'
+    """
     if isinstance(address, str) and re.fullmatch(r"\w+(\.\w+)*:\w+", address):
         module, name = address.split(":")
         try:
-            cls = vars(importlib.import_module(module)).get(name)
+            target = getattr(importlib.import_module(module), name, None)
         except ModuleNotFoundError as error:
             # The module exists, but one that it imports does not.
             if not module.startswith(str(error.name)):
                 raise
         else:
-            # Also rejects names that the module only imports, as from other packages.
-            if isinstance(cls, type) and cls.__module__ == module:
-                if dataclasses.is_dataclass(cls):
-                    return cls
-    raise ValueError(
-        f"`{path}` must be a dataclass or Flax module at the top level of a module "
-        f"that can be imported, got {address!r}; put it into a file beside the "
+            home = getattr(target, "__module__", None) or ""
+            # Rejects what the module only imports: classes of any other module, and
+            # functions of other packages, as packages export those of their modules.
+            if isinstance(target, type):
+                if home == module and dataclasses.is_dataclass(target):
+                    return target
+            elif callable(target) and home.split(".")[0] == module.split(".")[0]:
+                return target
+    raise ValueError(_not_importable(address, path))
+
+
+def check_arguments(
+    function: Callable[..., Any], arguments: Mapping[str, Any], path: str
+) -> None:
+    """Checks that a function has arguments of these names.
+
+    Raises:
+      ValueError: It has not; the error calls the function ``path``.
+    """
+    for name in sorted(name for name in arguments if not accepts(function, name)):
+        known = inspect.signature(function).parameters
+        raise ValueError(
+            f"`{path}.{name}` must be an argument of {function.__name__}; "
+            f"{nearest(name, known)}"
+        )
+
+
+def accepts(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has an argument of this name, or takes any.
+
+    Example:
+      >>> accepts(sorted, "reverse"), accepts(sorted, "order")
+      (True, False)
+    """
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()
+    )
+
+
+def address_of(function: Callable[..., Any]) -> str:
+    """Returns the address at which users import a function: its shortest one.
+
+    Example:
+      >>> import optax
+      >>> optax.adamw.__module__, address_of(optax.adamw)
+      ('optax._src.alias', 'optax:adamw')
+    """
+    name, module = function.__name__, function.__module__
+    # Packages import the public functions of their private modules.
+    public = [part for part in module.split(".") if not part.startswith("_")]
+    for n in range(1, len(public) + 1):
+        with contextlib.suppress(ModuleNotFoundError):
+            parent = ".".join(public[:n])
+            if getattr(importlib.import_module(parent), name, None) is function:
+                return f"{parent}:{name}"
+    return f"{module}:{name}"
+
+
+def _function_spec(function, arguments):
+    if isinstance(function, functools.partial):
+        if function.args:
+            raise ValueError(
+                "`spec` must get a partial with arguments by name only, got "
+                f"{shown(function.args)} by position; name them."
+            )
+        arguments = {**function.keywords, **arguments}
+        function = function.func
+    where = getattr(function, "__name__", type(function).__name__)
+    try:
+        address = address_of(function)
+    except AttributeError:  # An instance with `__call__`.
+        address = shown(function)
+    # A function within another, or a lambda, has no address.
+    if import_target(address, where) is not function:
+        raise ValueError(_not_importable(address, where))
+    check_arguments(function, arguments, where)
+    entries = {
+        name: _entry(value, Any, f"{where}.{name}") for name, value in arguments.items()
+    }
+    return ConfigDict({CLASS: address, **entries})
+
+
+def _not_importable(address, path):
+    return (
+        f"`{path}` must be a dataclass, Flax module or function at the top level of a "
+        f"module that can be imported, got {address!r}; put it into a file beside the "
         "experiment, or install its package, or name the directory of its module in "
         "PYTHONPATH."
     )
@@ -231,6 +337,8 @@ def _plain(value: Any, path: str) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in _fields(type(value))]
         return spec(type(value), **{name: getattr(value, name) for name in names})
+    if callable(value) and not isinstance(value, type):
+        return spec(value)
     raise ValueError(f"`{path}` must be {_DATA}, got {shown(value)}.")
 
 

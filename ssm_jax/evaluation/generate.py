@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from annotated_types import Interval
 from flax import linen as nn
 from flax import serialization
 
@@ -18,7 +19,6 @@ from ssm_jax.fields import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
-    Rule,
     Seed,
     check_fields,
     check_indices,
@@ -38,7 +38,7 @@ _NO_TOKEN = -1
 BLOCK_SIZE = 64
 """Number of tokens that one compiled call samples, if not told otherwise."""
 
-_Nucleus = Annotated[float, Rule("in (0, 1]", lambda p: 2.0**-126 <= p <= 1)]
+_Nucleus = Annotated[float, Interval(gt=0, le=1)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
+from annotated_types import Interval
 
-from ssm_jax.fields import PositiveInt, Rule, check_fields
+from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.recurrences.families.base import ParamGroup, Params
 from ssm_jax.recurrences.families.finite_kernel import FiniteKernel, Kernels
@@ -65,7 +66,7 @@ class SGConv(FiniteKernel):
 
     length: PositiveInt
     d_state: PositiveInt = 4096
-    decay: Annotated[float, Rule("in (0, 1]", lambda x: 1e-6 <= x <= 1)] = 0.5
+    decay: Annotated[float, Interval(ge=1e-6, le=1)] = 0.5
     bidirectional: bool = False
     lr_multiplier: float = 1.0
 

@@ -3,19 +3,18 @@
 import dataclasses
 from typing import Annotated, Literal
 
+from annotated_types import Interval
+
 from ssm_jax.fields import (
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,
-    Rule,
     Seed,
     check_fields,
 )
 from ssm_jax.training.initial import Kind
 
-_Decay = Annotated[
-    float, Rule("in (0, 1)", lambda x: 0 < x <= 1 - 2.0**-24), "0.999 is usual"
-]
+_Decay = Annotated[float, Interval(gt=0, lt=1), "0.999 is usual"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,24 +1,68 @@
 """Optimizers with learning rate schedules and parameter groups."""
 
 import dataclasses
+import functools
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Protocol
 
 import optax
+from annotated_types import Interval
 
+from ssm_jax.config import address_of, import_target, nearest
 from ssm_jax.fields import (
     Fraction,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    Rule,
     check_fields,
 )
-from ssm_jax.training import factories
 from ssm_jax.training.groups import Rates, check_patterns, without_vector_decay
-from ssm_jax.training.transforms import Constructor
+from ssm_jax.training.transforms import Constructor, call_function
 from ssm_jax.types import PyTree
+
+OPTIMIZERS = (
+    "adabelief",
+    "adadelta",
+    "adafactor",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamaxw",
+    "adamw",
+    "adan",
+    "amsgrad",
+    "fromage",
+    "lamb",
+    "lars",
+    "lion",
+    "novograd",
+    "optimistic_gradient_descent",
+    "radam",
+    "rmsprop",
+    "sgd",
+    "sign_sgd",
+    "yogi",
+)
+"""Constructors of optax that a config may name."""
+
+SCHEDULES = (
+    "cosine_decay_schedule",
+    "cosine_onecycle_schedule",
+    "exponential_decay",
+    "linear_onecycle_schedule",
+    "linear_schedule",
+    "polynomial_schedule",
+    "warmup_constant_schedule",
+    "warmup_cosine_decay_schedule",
+    "warmup_exponential_decay_schedule",
+)
+"""Schedules of optax that a config may name."""
+
+Arguments = tuple[tuple[str, Any], ...]
+"""Pairs of a name and a value, for example ``(("nesterov", True),)``."""
 
 DECAYS = ("cosine", "linear", "wsd")
 """Schedules that decay to 0 until `Optimizer.schedule_steps`."""
@@ -32,8 +76,15 @@ _OWN_KINDS = {
     "sgd": ("momentum",),
 }
 
-# Smaller factors than 2^-126 are subnormal in float32, which devices may flush to 0.
-_Staircase = Annotated[float, Rule("in (0, 1]", lambda x: 2.0**-126 <= x <= 1)]
+_Staircase = Annotated[float, Interval(gt=0, le=1)]
+
+
+class SupportsTransform(Protocol):
+    """What the training loop asks of an optimizer; `Optimizer` is one of them."""
+
+    def transform(self, groups: PyTree) -> optax.GradientTransformation:
+        """Returns the gradient transformation; see `Optimizer.transform`."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +95,14 @@ class Optimizer:
       learning_rate: Peak learning rate of a group with multiplier 1.
       kind: ``"adamw"``: Adam with decoupled weight decay. ``"lion"``: Lion, likewise.
         ``"sgd"``: SGD with weight decay. Another name of
-        `ssm_jax.training.factories.OPTIMIZERS`: that constructor of optax. An address
-        ``"module:function"``, such as ``"optax.contrib:muon"``: any function with an
-        argument ``learning_rate``, to which a schedule is passed, that returns a
-        gradient transformation, whose update may take the loss as ``value``; it is
-        called once for each group of parameters. See the notes on those of optax.
-      arguments: Further arguments of the constructor, pairs of a name and a value.
+        `ssm_jax.training.optimizer.OPTIMIZERS`: that constructor of optax. A
+        function such as ``spec(optax.contrib.muon, nesterov=False)``, or its address
+        ``"optax.contrib:muon"``: any with an argument ``learning_rate``, to which a
+        schedule is passed, that returns a gradient transformation, whose update may
+        take the loss as ``value``; it is called once for each group of parameters. See
+        the notes on those of optax.
+      arguments: Further arguments of a constructor that is given by its name or
+        address, pairs of a name and a value.
       rates: Pairs of a regular expression and a factor on the learning rate. It applies
         to the parameters whose path, such as ``block_0/layer/mixing/out/dense/kernel``,
         contains a match; the first pair that matches counts. It multiplies the factor
@@ -57,9 +110,10 @@ class Optimizer:
       schedule: Schedule after the warmup. ``"constant"``: the peak. ``"cosine"`` and
         ``"linear"``: decay to zero. ``"wsd"`` (warmup, stable, decay): the peak, then
         linear decay to zero over ``decay_steps``. ``"staircase"``: exponential decay in
-        a step every 1,000 steps. A name of `ssm_jax.training.factories.SCHEDULES` or an
-        address ``"module:function"``: the learning rate is multiplied by the values of
-        that schedule, so that 1 is the peak.
+        a step every 1,000 steps. A name of `ssm_jax.training.optimizer.SCHEDULES`, an
+        address ``"module:function"`` or a function that returns a schedule, such as
+        ``spec(optax.linear_schedule, init_value=1.0, end_value=0.0)``: the learning
+        rate is multiplied by the values of that schedule, so that 1 is the peak.
       schedule_arguments: Arguments of a schedule of optax or at an address, pairs of a
         name and a value.
       warmup_steps: Number of steps of the linear warmup.
@@ -141,11 +195,11 @@ class Optimizer:
     """
 
     learning_rate: Annotated[PositiveFloat, "1e-3 is usual"]
-    kind: str = "adamw"
-    arguments: factories.Arguments = ()
+    kind: str | Callable[..., optax.GradientTransformation] = "adamw"
+    arguments: Arguments = ()
     rates: Rates = ()
-    schedule: str = "constant"
-    schedule_arguments: factories.Arguments = ()
+    schedule: str | Callable[..., optax.Schedule] = "constant"
+    schedule_arguments: Arguments = ()
     warmup_steps: NonNegativeInt = 0
     warmup_from: NonNegativeFloat = 0.0
     schedule_steps: PositiveInt | None = None
@@ -162,16 +216,18 @@ class Optimizer:
     def __post_init__(self):
         """Validates the fields, and that a decay ends after the warmup."""
         check_fields(self)
-        schedules = (*_OWN_SCHEDULES, *factories.SCHEDULES)
-        factories.check_name("kind", self.kind, factories.OPTIMIZERS)
-        factories.check_name("schedule", self.schedule, schedules)
+        schedules = (*_OWN_SCHEDULES, *SCHEDULES)
+        _check_function("kind", self.kind, "arguments", self.arguments, OPTIMIZERS)
+        _check_function(
+            *("schedule", self.schedule, "schedule_arguments"),
+            *(self.schedule_arguments, schedules),
+        )
         if self.schedule in _OWN_SCHEDULES and self.schedule_arguments:
             raise ValueError(
                 f"`schedule_arguments` must be empty for {self.schedule!r}, got "
                 f"{self.schedule_arguments}; its numbers are fields."
             )
-        if self.kind in _OWN_KINDS:
-            self._check_read()
+        self._check_read()
         check_patterns(self.rates)
         steps = self.schedule_steps
         if self.schedule in DECAYS and (steps is None or steps <= self.warmup_steps):
@@ -197,15 +253,16 @@ class Optimizer:
 
     def _check_read(self):
         """Checks that the kind reads the moments that are given."""
-        for name, value in self._given(_MOMENTS).items():
-            if name not in _OWN_KINDS[self.kind]:
+        read = _OWN_KINDS.get(str(self.kind), _MOMENTS)
+        for name, value in self._changed(_MOMENTS).items():
+            if name not in read:
                 others = [kind for kind, read in _OWN_KINDS.items() if name in read]
                 raise ValueError(
                     f"`{name}` must be left out for {self.kind!r}, which does not read "
                     f"it, got {value}; it is a field of {' and '.join(others)}."
                 )
 
-    def _given(self, names):
+    def _changed(self, names):
         """The values of some fields that are not the default."""
         return {
             field.name: getattr(self, field.name)
@@ -216,9 +273,12 @@ class Optimizer:
     def rate(self, multiplier: float = 1.0) -> optax.Schedule:
         """Returns the schedule of a group with the given multiplier."""
         peak = multiplier * self.learning_rate
-        if self.schedule not in _OWN_SCHEDULES:
+        if not isinstance(self.schedule, str) or self.schedule not in _OWN_SCHEDULES:
             # A factor, so that it is the same schedule for every multiplier.
-            factor = factories.call("schedule", self.schedule, self.schedule_arguments)
+            name, schedule = _function(
+                "schedule", self.schedule, self.schedule_arguments
+            )
+            factor = call_function("schedule", name, schedule)
             return self._after_warmup(lambda step: peak * factor(step), multiplier)
         # `join_schedules` counts the steps of the second schedule from the boundary.
         rest = (self.schedule_steps or 0) - self.warmup_steps
@@ -259,23 +319,61 @@ class Optimizer:
           ValueError: There is no function at an address, it does not accept its
             arguments, or has no weight decay.
         """
-        given = self._given(_MOMENTS)
-        if self.kind in _OWN_KINDS:
-            given = {name: getattr(self, name) for name in _OWN_KINDS[self.kind]}
+        moments = self._changed(_MOMENTS)
+        if own := _OWN_KINDS.get(str(self.kind)):
+            moments = {name: getattr(self, name) for name in own}
         if self.kind == "sgd":
-            given["momentum"] = self.momentum or None
+            moments["momentum"] = self.momentum or None
         if not self.decay_vectors:
             groups = without_vector_decay(groups)
+        name, function = _function("kind", self.kind, self.arguments)
         by_group = Constructor(
-            kind=self.kind,
+            kind=name,
+            function=function,
             rate=self.rate,
             learning_rate=self.learning_rate,
             weight_decay=self.weight_decay,
             clip_norm=self.clip_norm,
-            arguments=self.arguments,
-            given=given,
+            moments=moments,
         ).transform(groups)
         if self.clip_norm is None:
             return by_group
         # Outside of `partition`, which would clip each group by the norm of that group.
         return optax.chain(optax.clip_by_global_norm(self.clip_norm), by_group)
+
+
+def _check_function(field, function, arguments_field, arguments, names):
+    """Checks that a function is known by its name, or an address, without importing."""
+    if callable(function):
+        if arguments:
+            raise ValueError(
+                f"`{arguments_field}` must be empty if `{field}` is a function, got "
+                f"{arguments}; give them to the function: spec(function, name=value)."
+            )
+    elif function not in names and not re.fullmatch(r"\w+(\.\w+)*:\w+", function):
+        raise ValueError(
+            f"`{field}` must be a function, its address `module:function` or a known "
+            f"name, got {function!r}; {nearest(function, names)}"
+        )
+
+
+def _function(
+    field: str, function: str | Callable[..., Any], arguments: Arguments
+) -> tuple[str, functools.partial[Any]]:
+    """Returns the name of a function for errors, and the function with its arguments.
+
+    Args:
+      field: The field that holds it, for errors.
+      function: A name in optax, the address of a function, or a function.
+      arguments: Its arguments.
+
+    Raises:
+      ValueError: There is no function at the address.
+    """
+    if isinstance(function, str):
+        name = function
+        function = import_target(name if ":" in name else f"optax:{name}", field)
+    else:
+        function = functools.partial(function)
+        name = address_of(function.func)
+    return name, functools.partial(function, **dict(arguments))

@@ -24,7 +24,7 @@ from ssm_jax.training.measure import (
     check_gradient_steps,
     n_evaluated,
 )
-from ssm_jax.training.optimizer import DECAYS, Optimizer
+from ssm_jax.training.optimizer import DECAYS, Optimizer, SupportsTransform
 from ssm_jax.training.parallel import (
     DataParallel,
     check_sharded_length,
@@ -79,7 +79,7 @@ def build_parts(config: Config) -> Parts:
 def initialize_run(
     model: nn.Module,
     task: Task,
-    optimizer: Optimizer,
+    optimizer: SupportsTransform,
     training: TrainConfig,
     *,
     new: bool,
@@ -124,9 +124,10 @@ def initialize_run(
             first = rows_of_batch(task, "train", 0, training.batch_size, training.seed)
             carry = TBPTTWindow.before(first, carry, k)
         state = state.replace(carry=carry)
-    # An optimizer of another package has a `transform`, but need not have a schedule.
-    decays = getattr(optimizer, "schedule", None) in DECAYS
-    end = getattr(optimizer, "schedule_steps", None) if decays else None
+    # Of an optimizer of another package the schedule is not known.
+    end = None
+    if isinstance(optimizer, Optimizer) and optimizer.schedule in DECAYS:
+        end = optimizer.schedule_steps
     if end is not None and training.steps > end:
         logging.warning(
             "the learning rate is 0 from step %d to step %d; the schedule ends at "

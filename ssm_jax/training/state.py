@@ -18,7 +18,6 @@ from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.layers.recurrent import recurrences_of
 from ssm_jax.metrics import METRICS_COLLECTION
 from ssm_jax.tasks.base import Task, TaskSpec, rows_of_batch
-from ssm_jax.training.factories import OPTIMIZERS
 from ssm_jax.training.groups import (
     describe,
     groups_of,
@@ -26,7 +25,7 @@ from ssm_jax.training.groups import (
     without_vector_decay,
 )
 from ssm_jax.training.initial import StateInit, strongly_typed
-from ssm_jax.training.optimizer import Optimizer
+from ssm_jax.training.optimizer import OPTIMIZERS, Optimizer, SupportsTransform
 from ssm_jax.training.transforms import averaged_params
 from ssm_jax.types import PyTree
 
@@ -98,7 +97,7 @@ class RunSpec:
 
 
 def create(
-    model: nn.Module, task: Task, optimizer: Optimizer, *, seed: int
+    model: nn.Module, task: Task, optimizer: SupportsTransform, *, seed: int
 ) -> tuple[RunSpec, TrainState]:
     """Initializes the parameters of a model and the state of its optimizer.
 
@@ -126,9 +125,11 @@ def create(
     _check_memory(shapes)
     _check_predictions(model, shapes, batch, task.spec)
     # The boxes hold the groups, so that they are read before unboxing.
-    groups = with_rates(groups_of(shapes["params"]), getattr(optimizer, "rates", ()))
-    if not getattr(optimizer, "decay_vectors", True):
-        groups = without_vector_decay(groups)
+    groups = groups_of(shapes["params"])
+    if isinstance(optimizer, Optimizer):
+        groups = with_rates(groups, optimizer.rates)
+        if not optimizer.decay_vectors:
+            groups = without_vector_decay(groups)
     transform = optimizer.transform(groups)
     _check_update(optimizer, transform, meta.unbox(shapes["params"]))
 
@@ -182,9 +183,11 @@ def abstract_state(
 
 def _check_update(optimizer, transform, params):
     """Checks that an optimizer can take a step; its update is traced only."""
-    kind = getattr(optimizer, "kind", type(optimizer).__name__)
-    if kind in OPTIMIZERS:
-        return  # They need nothing but gradients and parameters.
+    name = type(optimizer).__name__
+    if isinstance(optimizer, Optimizer):
+        name = optimizer.kind
+        if name in OPTIMIZERS:
+            return  # They need nothing but gradients and parameters.
 
     def update(params):
         state = transform.init(params)
@@ -196,7 +199,7 @@ def _check_update(optimizer, transform, params):
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError(
             "`optimizer` must compute its updates from gradients, parameters and the "
-            f"loss, as `value`, got an error of {kind}: {error}; adamw does."
+            f"loss, as `value`, got an error of {name}: {error}; adamw does."
         ) from error
 
 

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import optax
 from optax import contrib
 
+from ssm_jax.config import accepts, check_arguments
 from ssm_jax.fields import PositiveFloat, check_value
 from ssm_jax.recurrences.families.base import ParamGroup
-from ssm_jax.training import factories
 from ssm_jax.training.groups import is_group
 from ssm_jax.types import PyTree
 
@@ -97,38 +97,66 @@ _REFUSED: dict[Any, tuple[str, str]] = {
 """Why the training loop cannot call an optimizer, and what it can call."""
 
 
+def call_function(
+    field: str, name: str, function: functools.partial[Any], **values: Any
+) -> Any:
+    """Calls the function that a config names.
+
+    Args:
+      field: Field of the config, for errors.
+      name: Name or address of the function, for errors.
+      function: The function, with its arguments from the config.
+      **values: Further arguments, which the config may not repeat.
+
+    Raises:
+      ValueError: The function has no such argument, lacks one, or refuses a value.
+    """
+    for argument in function.keywords.keys() & values.keys():
+        raise ValueError(
+            f"`{field}` must be given {argument} once, got it in the arguments of "
+            f"{name} too; set the field of that name."
+        )
+    check_arguments(function.func, {**function.keywords, **values}, field)
+    try:
+        return function(**values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{field}` must accept its arguments, got an error of {name}: {error}"
+        ) from error
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Constructor:
     """The constructor of an optimizer, with what all groups have in common.
 
     Attributes:
-      kind: A name of `factories.OPTIMIZERS`, or the address of the constructor.
+      kind: Its name or address in the config.
+      function: The constructor, with its arguments from the config.
       rate: Returns the schedule for a factor on the learning rate.
       learning_rate: The peak at a factor of 1.
       weight_decay: Weight decay of the groups that have one.
       clip_norm: Maximum norm of the gradient, which is clipped before. None: not.
-      arguments: Arguments from the config.
-      given: Arguments from fields of `Optimizer`.
+      moments: Arguments from fields of `Optimizer`.
 
     Raises:
-      ValueError: There is no such constructor, or the training loop cannot call it; the
-        error names what it can call.
+      ValueError: The training loop cannot call the constructor; the error names what it
+        can call.
     """
 
     kind: str
+    function: functools.partial[Any]
     rate: Callable[[float], optax.Schedule]
     learning_rate: float
     weight_decay: float = 0.0
     clip_norm: float | None = None
-    arguments: factories.Arguments = ()
-    given: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    moments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         """Checks that the optimizer can be called."""
-        function = factories.function("kind", self.kind)
+        function = self.function.func
         known = isinstance(function, Hashable) and function in _REFUSED
         why, instead = _REFUSED[function] if known else ("", "adamw")
-        if not known and not factories.accepts("kind", self.kind, "learning_rate"):
+        if not known and not accepts(function, "learning_rate"):
             why = "which has none"
         # Others of optax scale gradients, but take no step down.
         name = getattr(function, "__name__", "")
@@ -139,7 +167,7 @@ class Constructor:
                 "`kind` must be an optimizer with a learning rate, for gradients of "
                 f"batches, got {self.kind}, {why}; use {instead}."
             )
-        call, words = self._call, {**dict(self.arguments), **self.given}
+        call, words = self._call, {**self.function.keywords, **self.moments}
         if call.averages:
             usual = "0.9 is usual: it is the weight of the average"
             check_value("b1", words.get("b1", 0.9), Annotated[PositiveFloat, usual])
@@ -152,7 +180,7 @@ class Constructor:
 
     @property
     def _call(self) -> _Call:
-        function = factories.function("kind", self.kind)
+        function = self.function.func
         known = isinstance(function, Hashable) and function in _CALLS
         return _CALLS[function] if known else _Call()
 
@@ -201,7 +229,7 @@ class Constructor:
         decays = {group.weight_decay for group in trained}
         more = {}
         if self.weight_decay and len(decays) > 1:
-            if not factories.accepts("kind", self.kind, "mask"):
+            if not accepts(self.function.func, "mask"):
                 raise ValueError(
                     f"`weight_decay` must be 0 for {self.kind}, which decays all "
                     f"parameters or none, got {self.weight_decay} for a model whose "
@@ -229,26 +257,27 @@ class Constructor:
             # Of some a learning rate of 0 leaves rounding or a small step.
             return optax.set_to_zero()
         call, rate = self._call, self.rate(group.lr_multiplier)
-        arguments = {**call.arguments, **dict(self.arguments)}
+        arguments = {**call.arguments, **self.function.keywords}
         if call.for_warmup and self._warms_up():
             arguments = {**call.for_warmup, **arguments}
-        given = {**self.given, **more, "learning_rate": rate}
+        values = {**self.moments, **more, "learning_rate": rate}
         if call.divides_by_rate:
             floor = 1e-6 * group.lr_multiplier * self.learning_rate
-            given["learning_rate"] = lambda step: jnp.maximum(rate(step), floor)
+            values["learning_rate"] = lambda step: jnp.maximum(rate(step), floor)
         if (other := arguments.pop(call.other_rate, None)) is not None:
             check_value(call.other_rate, other, PositiveFloat)
             factor = other / self.learning_rate
-            given[call.other_rate] = self.rate(factor * group.lr_multiplier)
+            values[call.other_rate] = self.rate(factor * group.lr_multiplier)
         decay = self.weight_decay if group.weight_decay else 0.0
+        function = functools.partial(self.function.func, **arguments)
         if self.kind == "sgd":
             # Without a weight decay of its own.
-            sgd = factories.call("kind", self.kind, self.arguments, given)
+            sgd = call_function("kind", self.kind, function, **values)
             return optax.chain(optax.add_decayed_weights(decay), sgd)
         # A decay of 0 instead of another constructor, so that the states of all groups
         # have one structure.
-        if factories.accepts("kind", self.kind, "weight_decay"):
-            given |= {
+        if accepts(self.function.func, "weight_decay"):
+            values |= {
                 name: decay for name in ("weight_decay", call.other_decay) if name
             }
         elif self.weight_decay:
@@ -256,7 +285,7 @@ class Constructor:
                 f"`weight_decay` must be 0 for {self.kind}, which has none, got "
                 f"{self.weight_decay}; adamw has one."
             )
-        return factories.call("kind", self.kind, tuple(arguments.items()), given)
+        return call_function("kind", self.kind, function, **values)
 
     def _warms_up(self):
         # Also where the state of a run is only traced, for its shapes.

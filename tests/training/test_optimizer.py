@@ -1,6 +1,7 @@
 """Schedules at known steps; what each group of parameters is given."""
 
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -11,18 +12,17 @@ import pytest
 from flax.core import meta
 from jaxtyping import TypeCheckError
 
-from ssm_jax.config import build
+from ssm_jax.config import build, from_json, spec, to_json
 from ssm_jax.layers import Recurrent
 from ssm_jax.models import StepHead
 from ssm_jax.recurrences import DLR, ParamGroup
-from ssm_jax.training.factories import OPTIMIZERS
 from ssm_jax.training.groups import (
     describe,
     groups_of,
     with_rates,
     without_vector_decay,
 )
-from ssm_jax.training.optimizer import Optimizer
+from ssm_jax.training.optimizer import OPTIMIZERS, Optimizer
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
 from tests.training import tiny
@@ -114,6 +114,10 @@ SCHEDULES = {
     ),
     "by address": (
         {"schedule": "optax:constant_schedule", "schedule_arguments": (("value", 2),)},
+        {0: 0.04, 10**6: 0.04},
+    ),
+    "function": (
+        {"schedule": functools.partial(optax.constant_schedule, 2)},
         {0: 0.04, 10**6: 0.04},
     ),
 }
@@ -284,6 +288,7 @@ def test_gradient_is_clipped_by_its_norm_over_all_groups(boxed, params, length, 
 OTHERS = {
     "by name": ("rmsprop", {"eps": 1e-3}, optax.rmsprop),
     "by address": ("optax:rmsprop", {"eps": 1e-3}, optax.rmsprop),
+    "function": (optax.rmsprop, {"eps": 1e-3}, optax.rmsprop),
     "weight decay": ("optax:nadamw", {"b1": 0.8, "weight_decay": 0.1}, optax.nadamw),
 }
 
@@ -294,9 +299,14 @@ OTHERS = {
 def test_other_optimizer_is_that_of_optax(params, kind, fields, theirs):
     """Fields that are not the default and further arguments reach the constructor."""
     arguments = {"nesterov": True} if theirs is optax.rmsprop else {"eps_root": 1e-4}
-    optimizer = Optimizer(
-        learning_rate=0.01, kind=kind, arguments=tuple(arguments.items()), **fields
-    )
+    if callable(kind):
+        config = spec(
+            Optimizer, learning_rate=0.01, kind=spec(kind, **arguments), **fields
+        )
+        optimizer = build(from_json(to_json(config)))
+    else:
+        named = {"kind": kind, "arguments": tuple(arguments.items())}
+        optimizer = Optimizer(learning_rate=0.01, **named, **fields)
     ours = optimizer.transform(jax.tree.map(lambda _: DEFAULT, params))
     theirs = theirs(0.01, **arguments, **fields)
     gradients = gradients_like(params, 3)
@@ -344,13 +354,17 @@ UNKNOWN = {
     "no decay": ({"kind": "adam", "weight_decay": 0.5}, "adamw"),
     "given twice": ({"arguments": (("b1", 0.5),)}, "b1"),
     "none lacks": ({"schedule": "linear_schedule"}, "init_value"),
+    "function with arguments": (
+        {"kind": optax.adam, "arguments": (("eps", 1.0),)},
+        "spec(function",
+    ),
     "own schedule": ({"schedule_arguments": (("value", 1.0),)}, "empty"),
 }
 
 
 @pytest.mark.parametrize(("fields", "hint"), tiered(UNKNOWN, fast=UNKNOWN, unpack=True))
 def test_unknown_name_or_argument_is_refused(fields, hint):
-    with pytest.raises(ValueError, match="^`[a-z_]+` must ") as error:
+    with pytest.raises(ValueError, match="^`[a-z_.]+` must ") as error:
         Optimizer(learning_rate=0.1, **fields).transform({"w": DEFAULT})
     assert hint in str(error.value)
 

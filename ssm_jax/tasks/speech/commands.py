@@ -2,15 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Literal
 
 import numpy as np
 
-from ssm_jax.fields import Rule, check_fields
+from ssm_jax.fields import check_fields
 from ssm_jax.tasks import base, order
 from ssm_jax.tasks.speech import recordings
-
-_RATE = Rule("16000 or 8000", lambda rate: rate in (16_000, 8_000))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +60,7 @@ class SpeechCommands:
     """
 
     data_dir: str | None = None
-    sample_rate: Annotated[int, _RATE] = recordings.SAMPLE_RATE
+    sample_rate: Literal[16_000, 8_000] = recordings.SAMPLE_RATE
 
     def __post_init__(self) -> None:
         """Validates the fields."""

@@ -11,8 +11,9 @@ import dataclasses
 from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge
 
-from ssm_jax.fields import Rule, check_value
+from ssm_jax.fields import check_value
 from ssm_jax.tasks import base
 
 
@@ -58,8 +59,7 @@ class EndlessTask(abc.ABC):
 
 def check_length(length: int, *, minimum: int = 1) -> None:
     """Raises ValueError unless ``length`` is an integer of at least ``minimum``."""
-    rule = Rule(f"of at least {minimum}", lambda n: n >= minimum)
-    check_value("length", length, Annotated[int, rule], "the paper's is 4096")
+    check_value("length", length, Annotated[int, Ge(minimum)], "the paper's is 4096")
 
 
 def draw_noise(rng: np.random.Generator, batch_size: int, length: int) -> np.ndarray:
