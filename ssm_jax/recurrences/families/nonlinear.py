@@ -270,8 +270,8 @@ def _check_position(state, length):
     """Refuses a state whose position would exceed `MAX_STEPS`, where it is known."""
     if isinstance(state, Tracer):
         return
-    # By numpy: in a jitted function `jnp` would trace known values, too.
-    largest = np.max(np.asarray(state[..., -1], np.float64))
+    # By numpy, before an index: in a jitted function `jnp` traces known values, too.
+    largest = np.max(np.asarray(state)[..., -1].astype(np.float64))
     if largest + length > MAX_STEPS:
         raise ValueError(
             f"`state` must count at most {MAX_STEPS} steps, got {largest:.0f} with "

@@ -160,8 +160,18 @@ def data_files(data_dir: str | None) -> dict[str, Path]:
 
 
 def _texts(folder: Path) -> list[Path]:
+    # What a run writes is no text: its work dir may lie beside what it is trained on.
+    runs = {
+        checkpoints.parent
+        for checkpoints in folder.rglob("checkpoints")
+        if (checkpoints.parent / "config.json").is_file()
+    }
+    paths = [
+        path
+        for path in folder.rglob("*.txt")
+        if path.is_file() and runs.isdisjoint(path.parents)
+    ]
     # Sorted by relative path: the order of a file system differs between machines.
-    paths = (path for path in folder.rglob("*.txt") if path.is_file())
     return sorted(paths, key=lambda path: path.relative_to(folder).as_posix())
 
 

@@ -28,7 +28,8 @@ class TextFolder:
     state from batch to batch sees the whole preceding text.
 
     Attributes:
-      data_dir: Directory of files that end in ``.txt``, searched recursively.
+      data_dir: Directory of files that end in ``.txt``, searched recursively, but for
+        the work dirs of runs.
       length: Number of tokens of a window, that is, of steps of a sequence.
       tokenizer: ``"bytes"``; or ``"words"`` of `ssm_jax.tasks.text.words`, for texts in
         UTF-8; or the name of a ``.json`` file of the package ``tokenizers``, absolute

@@ -152,6 +152,18 @@ def test_splits_are_files_in_the_order_of_their_names(folder):
     } == {split: numbers(split) for split in SPLITS}
 
 
+def test_files_of_a_run_are_no_text(folder):
+    """A work dir may lie in the folder of the text."""
+    before = documents.files(str(folder[0]))
+    run = folder[0] / "runs" / "0"
+    (run / "checkpoints" / "10").mkdir(parents=True)
+    (run / "notes.txt").write_text("of the run")
+    (run / "checkpoints" / "10" / "leaves.txt").write_text("of a checkpoint")
+    assert documents.files(str(folder[0])) != before
+    (run / "config.json").write_text("{}")
+    assert documents.files(str(folder[0])) == before
+
+
 def test_folders_named_as_splits_are_the_splits(tmp_path):
     for i, split in enumerate(SPLITS):
         (tmp_path / split / "deep").mkdir(parents=True)
