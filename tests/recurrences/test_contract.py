@@ -26,7 +26,8 @@ from tests.recurrences.cases import (
     problem,
     rows,
 )
-from tests.recurrences.table import VARYING
+from tests.recurrences.table import ROWS, VARYING
+from tests.tiers import tiered
 
 # All methods of a length share the expected values.
 wanted = functools.cache(lambda row, length: expected(row, problem(row, length)))
@@ -123,9 +124,13 @@ def check_segments(row, method):
                 assert not np.all(np.isfinite(given_y[0, :at]))
 
 
-@rows(fast=("dlr",), full=("dlr", "dlr_cut", "s4"))
-def test_channels_have_their_own_values_that_are_not_finite(row):
+@pytest.mark.parametrize(
+    "name",
+    tiered(["dlr", "dlr_cut", "s4", "dlr_prod", "sgconv", "smoothing"], 1, full=3),
+)
+def test_channels_have_their_own_values_that_are_not_finite(name):
     """Of a recurrence whose channels have states of their own, also with resets."""
+    row = ROWS[name]
     p, reset = problem(row, 9, start=True), np.tile(np.arange(9) == 6, (2, 1))
     x = p.x.copy()
     x[0, 3, 0] = np.inf
