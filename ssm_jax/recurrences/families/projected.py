@@ -59,12 +59,16 @@ class ProjectedSums:
         """Indices of the unprojected sums, and of the projected ones by decay."""
         decays = np.asarray(self.decays)
         # Only sums with the same decay can share a projection.
-        groups = [np.flatnonzero(decays == a) for a in np.unique(decays)]
+        # int32: JAX 0.10 mixes up int64 indices of NumPy with and without
+        # `jax_enable_x64` in one process.
+        groups = [
+            np.flatnonzero(decays == a).astype(np.int32) for a in np.unique(decays)
+        ]
         # Sums with no more entries than their projection are stored as they are.
         own = [k for k in groups if len(k) * self.d <= self.r]
         mapped = [k for k in groups if len(k) * self.d > self.r]
         # The empty array keeps the index dtype if no sum is unprojected.
-        return np.concatenate([np.arange(0), *own]), mapped
+        return np.concatenate([np.arange(0, dtype=np.int32), *own]), mapped
 
     @property
     def decay(self) -> Float[np.ndarray, " n"]:
