@@ -78,8 +78,6 @@ def test_states_have_the_dtype_of_the_parameters(row, method):
 
         return jax.lax.scan(one_token, state, np.swapaxes(x, 0, 1))
 
-    # A process may turn x64 on after it has traced the same program without.
-    jax.eval_shape(functools.partial(tokens, None))
     with jax.enable_x64(True):
         for flags in (None, flags_of_steps):
             shapes = jax.eval_shape(functools.partial(tokens, flags))
