@@ -45,7 +45,7 @@ from ssm_jax.models.precision import ComputeDtype
 from ssm_jax.recurrences import CES, DLR, FRU, GRU, S5, BoundedEigenvalues, log_spaced
 from ssm_jax.tasks import TextFolder
 from ssm_jax.training import Optimizer, TrainConfig
-from ssm_jax.training.initial import Kind
+from ssm_jax.training.initial import StateInitKind
 from ssm_jax.variants import format_variant, parse_variant
 
 SIZES = {
@@ -74,7 +74,7 @@ class Variant:
 
     model: Literal["s5", "s5_bounded", "mamba", "gru", "dlr", "ets", "fru"]
     length: PositiveInt
-    state_init: Kind
+    state_init: StateInitKind
     order: Literal["text", "shuffled"] = "text"
     rows: PositiveInt | None = None
     size: Literal["d384", "d192", "d768", "d1024", "small", "tiny"] = "d384"

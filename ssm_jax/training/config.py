@@ -12,7 +12,7 @@ from ssm_jax.fields import (
     Seed,
     check_fields,
 )
-from ssm_jax.training.initial import Kind
+from ssm_jax.training.initial import StateInitKind
 
 _Decay = Annotated[float, Interval(gt=0, lt=1), "0.999 is usual"]
 
@@ -87,7 +87,7 @@ class TrainConfig:
     evaluation_batches: PositiveInt | None = None
     parallel: Literal["pmap", "shard_map"] = "pmap"
     mesh: str | None = None
-    initial_state: Kind = "zero"
+    initial_state: StateInitKind = "zero"
     initial_noise: PositiveFloat | None = None
     gradient_windows: PositiveInt = 1
     state_penalty: NonNegativeFloat = 0.0

@@ -97,7 +97,7 @@ def with_rates(groups: PyTree, rates: Rates) -> PyTree:
     """
     used = set()
 
-    def rated(path, group):
+    def multiply(path, group):
         for pattern, factor in rates:
             if re.search(pattern, _name(path)):
                 used.add(pattern)
@@ -105,7 +105,7 @@ def with_rates(groups: PyTree, rates: Rates) -> PyTree:
                 return dataclasses.replace(group, lr_multiplier=multiplier)
         return group
 
-    found = jax.tree.map_with_path(rated, groups, is_leaf=is_group)
+    multiplied = jax.tree.map_with_path(multiply, groups, is_leaf=is_group)
     for pattern, _ in rates:
         if pattern not in used:
             leaves = jax.tree.leaves_with_path(groups, is_leaf=is_group)
@@ -114,7 +114,7 @@ def with_rates(groups: PyTree, rates: Rates) -> PyTree:
                 f"follow no other that does, got {pattern!r}; {_name(leaves[0][0])} is "
                 "such a path."
             )
-    return found
+    return multiplied
 
 
 def without_vector_decay(groups: PyTree) -> PyTree:

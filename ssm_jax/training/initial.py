@@ -12,7 +12,7 @@ from ssm_jax.layers.dropout import row_keys
 from ssm_jax.tasks.base import Batch
 from ssm_jax.types import Array, PRNGKey, PyTree
 
-Kind = Literal["zero", "carry", "noise", "state_passing"]
+StateInitKind = Literal["zero", "carry", "noise", "state_passing"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class StateInit:
       Models <https://arxiv.org/abs/2507.02782>`_, 2025, for the other two
     """
 
-    kind: Kind = "carry"
+    kind: StateInitKind = "carry"
     std: float | None = None
     epoch: int | None = None
 

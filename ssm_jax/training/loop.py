@@ -104,7 +104,7 @@ def train(
         parts.model, parts.task, parts.optimizer, training, new=reached is None
     )
     with contextlib.ExitStack() as stack:
-        on_first(lambda: stack.enter_context(work.claimed(config)))
+        on_first(lambda: stack.enter_context(work.claim(config)))
         checkpoints = stack.enter_context(work.open_checkpoints(run.spec))
         for line in run.summary:
             logging.info("%s", line)
@@ -228,7 +228,7 @@ def _take_steps(
     train_step = parallel.train_step(run)
     entered = last_save = time.perf_counter()
     began = entered - elapsed_s
-    if start == 0 and (norms := measure.of_gradients(state)):
+    if start == 0 and (norms := measure.gradient_norms(state)):
         output.log(0, norms)
     if _out_of_patience(training, task.spec, output.work):
         return
@@ -261,13 +261,13 @@ def _take_steps(
             # Measure it.
             line: dict[str, float | None] = {}
             if is_logged:
-                measured = measure.of_training(step, waiting, state.params)
+                measured = measure.training_metrics(step, waiting, state.params)
                 waiting = []
                 if is_evaluated:
-                    batches.settle()  # The task is read by one thread at a time.
-                    measured |= measure.of_validation(step, state)
+                    batches.wait()  # The task is read by one thread at a time.
+                    measured |= measure.validation_metrics(step, state)
                 seconds = round(time.perf_counter() - began, 3)
-                norms = measure.of_gradients(state) if is_evaluated else {}
+                norms = measure.gradient_norms(state) if is_evaluated else {}
                 line = measured | norms | {"elapsed_s": seconds}
                 output.log(step, line)
                 if is_evaluated:

@@ -110,9 +110,9 @@ def loss_sums(
         (where values are known outside of `jax.jit`).
     """
     # Broadcasting would turn (b, 1) - (b,) into (b, b) without an error.
-    wanted = (*mask.shape, predictions.shape[-1])
-    fits = expected.shape == (wanted if targets == "regression" else wanted[:-1])
-    if predictions.shape != wanted or not fits:
+    shape = (*mask.shape, predictions.shape[-1])
+    fits = expected.shape == (shape if targets == "regression" else shape[:-1])
+    if predictions.shape != shape or not fits:
         raise ValueError(
             f"`predictions` must fit the targets {expected.shape} and their mask "
             f"{mask.shape}, got {predictions.shape}; the head of the model sets it."
@@ -133,20 +133,20 @@ def loss_sums(
         n_nan = jnp.sum(mask & jnp.isnan(loss), dtype=jnp.float32)
         # `where` instead of a product with the mask: NaN * 0 is NaN.
         loss = jnp.where(mask, loss, 0)
-        found: Reductions = {
+        reductions: Reductions = {
             "accuracy": Mean(jnp.sum(jnp.where(wrong, jnp.nan, hits)), n),
             NAN_TARGETS: Mean(n_nan, n),
         }
         if predictions.shape[-1] == 2:
-            found["auc"] = AUC.of(
+            reductions["auc"] = AUC.of(
                 predictions[..., 1] - predictions[..., 0], expected, mask
             )
         if class_weight is None:
-            return {"loss": Mean(jnp.sum(loss), n), **found}
+            return {"loss": Mean(jnp.sum(loss), n), **reductions}
         counts = _confusion_counts(predictions, expected, mask)
         return {
             "loss": _class_mean(loss, expected, mask, predictions.shape[-1]),
-            **found,
+            **reductions,
             "macro_f1": MacroF1(counts),
             "balanced_accuracy": BalancedAccuracy(counts),
         }
@@ -214,7 +214,10 @@ def largest_modulus(
     if not isinstance(recurrence, TimeInvariant):
         return None
     # `log_abs` is accurate near |lam| = 1; `exp` is monotonic, so it comes last.
-    logs = [recurrence.modes(of).log_decay.log_abs for of in recurrences_of(params)]
+    logs = [
+        recurrence.modes(layer_params).log_decay.log_abs
+        for layer_params in recurrences_of(params)
+    ]
     return jnp.exp(jnp.max(jnp.stack([jnp.max(log) for log in logs])))
 
 

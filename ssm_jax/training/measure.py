@@ -70,7 +70,7 @@ class Measurements:
             measure = output_gradients(run, block)
             self._measures["gradient_outputs"] = firsts, measure
 
-    def of_training(
+    def training_metrics(
         self, step: int, waiting: Sequence[Reductions], params: PyTree
     ) -> dict[str, float | None]:
         """Averages the metrics of the steps since the last line.
@@ -87,11 +87,11 @@ class Measurements:
           FloatingPointError: The loss of a step is not finite.
         """
         steps = self.check_finite(step, waiting)
-        found = metrics(total(steps), language=self._run.spec.language)
+        values = metrics(total(steps), language=self._run.spec.language)
         modulus = self._largest_modulus(self._parallel.local(params))
         if modulus is not None:
-            found["largest_modulus"] = float(modulus)
-        return self._recorded("train", found)
+            values["largest_modulus"] = float(modulus)
+        return self._add_prefix("train", values)
 
     def check_finite(
         self, step: int, waiting: Sequence[Reductions]
@@ -107,11 +107,13 @@ class Measurements:
         """
         # One transfer per log line: a transfer per step would stall the device.
         steps = list(jax.device_get(waiting))
-        for at, found in enumerate(steps, step - len(steps) + 1):
-            self._check(found["loss"].compute(), f"at step {at}")
+        for number, reductions in enumerate(steps, step - len(steps) + 1):
+            self._check(reductions["loss"].compute(), f"at step {number}")
         return steps
 
-    def of_validation(self, step: int, state: TrainState) -> dict[str, float | None]:
+    def validation_metrics(
+        self, step: int, state: TrainState
+    ) -> dict[str, float | None]:
         """Evaluates a state on the validation split; see `finite_or_none`.
 
         Raises:
@@ -133,37 +135,37 @@ class Measurements:
         )
         # Parameters whose validation loss is not finite must not be saved.
         self._check(measured["loss"], f"in validation after step {step}")
-        return self._recorded("validation", measured)
+        return self._add_prefix("validation", measured)
 
-    def of_gradients(self, state: TrainState) -> dict[str, float | None]:
+    def gradient_norms(self, state: TrainState) -> dict[str, float | None]:
         """Returns gradient norms by their names in the log; see `finite_or_none`."""
         if not self._measures:
             return {}
-        training, seen = self._training, {}
+        training, norms_by_name = self._training, {}
         batch = rows_of_batch(
             self._task, "validation", 0, training.batch_size, training.seed
         )
         # The norms are those of single examples, which every process measures.
         variables = self._parallel.local((state.params, state.model_state))
         for name, (places, measure) in self._measures.items():
-            found, named = jax.device_get(measure(*variables, batch)), {}
-            for place, norms in zip(places, found, strict=True):
-                for norm, value in zip(NORMS, norms, strict=True):
+            measured, named = jax.device_get(measure(*variables, batch)), {}
+            for place, values in zip(places, measured, strict=True):
+                for norm, value in zip(NORMS, values, strict=True):
                     named[f"{norm}/{place}"] = float(value)
-            seen |= self._recorded(name, named)
-        return seen
+            norms_by_name |= self._add_prefix(name, named)
+        return norms_by_name
 
-    def _recorded(self, group, values):
-        found = finite_or_none(values, group, self._warned)
-        return {f"{group}/{name}": value for name, value in found.items()}
+    def _add_prefix(self, group, values):
+        recorded = finite_or_none(values, group, self._warned)
+        return {f"{group}/{name}": value for name, value in recorded.items()}
 
     def _check(self, loss, where):
         if math.isfinite(loss):
             return
         self._checkpoints.wait()
-        kept = self._checkpoints.latest_step
+        step = self._checkpoints.latest_step
         last = (
-            "no checkpoint yet" if kept is None else f"the last one is of step {kept}"
+            "no checkpoint yet" if step is None else f"the last one is of step {step}"
         )
         raise FloatingPointError(
             f"the loss must be finite, got {loss} {where}; lower "
@@ -260,8 +262,8 @@ def evaluate(
         # Steps are dispatched asynchronously: the host prepares the next batch while
         # the devices compute.
         batch = parallel.batch(task, split, index, batch_size, seed)
-        found, carry = step(params, model_state, batch, carry)
-        reductions.append(found)
+        values, carry = step(params, model_state, batch, carry)
+        reductions.append(values)
         # What is kept per target, as scores are, must not fill the devices. To read
         # those of the last batch would wait for its step.
         if index >= _IN_FLIGHT:
@@ -269,16 +271,18 @@ def evaluate(
                 reductions[index - _IN_FLIGHT]
             )
     merged = total(jax.device_get(reductions))
-    found = metrics(merged, language=task.spec.language)
+    values = metrics(merged, language=task.spec.language)
     nan = merged[NAN_TARGETS]
     if nan.total and not allow_nan:
-        names = ", ".join(f"`{name}`" for name in ("loss", *PREDICTED) if name in found)
+        names = ", ".join(
+            f"`{name}`" for name in ("loss", *PREDICTED) if name in values
+        )
         raise FloatingPointError(
             f"{names} must be of targets whose loss is a number, got NaN for "
             f"{nan.total:.0f} of {nan.count:.0f} targets of the {split} split; "
             "evaluate another checkpoint of the run."
         )
-    return found
+    return values
 
 
 def n_evaluated(task: Task, split: Split, batch_size: int, limit: int | None) -> int:
@@ -306,23 +310,25 @@ def n_evaluated(task: Task, split: Split, batch_size: int, limit: int | None) ->
     return min(c for c in (count, limit) if c is not None)
 
 
-def total(found: list[Reductions]) -> Reductions:
+def total(reductions: list[Reductions]) -> Reductions:
     """Merges the reductions of several batches, in float64.
 
     Args:
-      found: Reductions of each batch, over all devices.
+      reductions: Reductions of each batch, over all devices.
 
     Returns:
       Reductions of all batches. Of a regression also ``r2_batch``, the mean of the
       coefficients of determination of those batches that have targets.
     """
     merged = {
-        name: first.merge(*(each[name] for each in found[1:]))
-        for name, first in found[0].items()
+        name: first.merge(*(batch[name] for batch in reductions[1:]))
+        for name, first in reductions[0].items()
     }
     if "r2" in merged:
         # Not a sum over the rows of a batch, so that it is taken after the devices.
-        scores = [each["r2"].compute() for each in found if float(each["r2"].count)]
+        scores = [
+            batch["r2"].compute() for batch in reductions if float(batch["r2"].count)
+        ]
         merged["r2_batch"] = Mean(add_up(scores), float(len(scores)))
     return merged
 

@@ -70,9 +70,15 @@ class DataParallel:
             check_one_process()
             devices = devices or jax.local_devices()[:1]
         # By process, so that the rows of a process are consecutive.
-        every = sorted(jax.devices(), key=lambda of: (of.process_index, of.id))
-        self._devices = list(devices or every)
-        local = [of for of in self._devices if of.process_index == jax.process_index()]
+        all_devices = sorted(
+            jax.devices(), key=lambda device: (device.process_index, device.id)
+        )
+        self._devices = list(devices or all_devices)
+        local = [
+            device
+            for device in self._devices
+            if device.process_index == jax.process_index()
+        ]
         self._n_local = len(local)
         _check_even(self._devices)
         _check_pieces(pieces, kind, self._n_local)
@@ -81,8 +87,8 @@ class DataParallel:
         self._length_axis = LENGTH_AXIS if pieces > 1 else None
         self._axes = () if kind == "jit" else (ROW_AXIS,)
         # The arrays of `pmap` are those of a process, the others are global.
-        own = local if kind == "pmap" else self._devices
-        self._mesh = mesh_of(own, pieces)
+        mesh_devices = local if kind == "pmap" else self._devices
+        self._mesh = mesh_of(mesh_devices, pieces)
 
     @property
     def n_devices(self) -> int:
@@ -188,11 +194,11 @@ class DataParallel:
         whole, split, batch = self._specs(run.spec)
         # Predictions are sharded like the targets. Without a carry the second output
         # has no leaves.
-        found = batch.targets if isinstance(batch, Batch) else batch
+        outputs = batch.targets if isinstance(batch, Batch) else batch
         return self._map(
             partial(prediction_step, run, length_axis=self._length_axis),
             (whole, whole, batch, split),
-            (found, split),
+            (outputs, split),
             donate=(),
         )
 
@@ -249,17 +255,19 @@ class DataParallel:
             return jax.tree.map(self._split, batch)
         specs = batch_specs(spec, self._pieces)
         pairs = zip(batch, specs, strict=True)
-        parts: Any = [v if v is None else self._split(v, of) for v, of in pairs]
+        parts: Any = [
+            v if v is None else self._split(v, step_axes) for v, step_axes in pairs
+        ]
         return Batch(*parts)
 
     def split_whole(self, batch: PyTree) -> PyTree:
         """As `split`, of arrays with the rows of all processes."""
 
-        def own(values):
+        def local_rows(values):
             rows = self.rows(len(values))
             return values if rows is None else np.asarray(values[rows])
 
-        return self.split(jax.tree.map(own, batch))
+        return self.split(jax.tree.map(local_rows, batch))
 
     def merge(self, outputs: PyTree) -> PyTree:
         """Inverse of `split`, for outputs of a mapped step: one batch axis in front."""
@@ -351,13 +359,13 @@ def pieces_of(mesh: str | None, n_devices: int) -> int:
     """
     if mesh is None:
         return 1
-    found = re.fullmatch(r"data=([1-9]\d*),seq=([1-9]\d*)", mesh)
-    if found is None:
+    match = re.fullmatch(r"data=([1-9]\d*),seq=([1-9]\d*)", mesh)
+    if match is None:
         raise ValueError(
             f"`mesh` must be of the form data=N,seq=M, got {mesh!r}; "
             f"data={n_devices},seq=1 shards only the rows."
         )
-    rows, pieces = map(int, found.groups())
+    rows, pieces = map(int, match.groups())
     if rows * pieces != n_devices:
         raise ValueError(
             f"`mesh` must have {n_devices} devices, those of the run, got {mesh!r} "
@@ -441,7 +449,7 @@ def _replicated(leaf, sharding):
 
 def _check_even(devices):
     """Checks that all processes have equally many devices, and so equally many rows."""
-    counts = collections.Counter(of.process_index for of in devices)
+    counts = collections.Counter(device.process_index for device in devices)
     if len(set(counts.values())) > 1:
         raise ValueError(
             f"every process must have equally many devices, got {dict(counts)} by "

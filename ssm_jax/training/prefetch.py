@@ -61,7 +61,7 @@ class Prefetch:
         if index is not None:
             self._ahead.append(self._thread.submit(self._make, index))
 
-    def settle(self) -> None:
+    def wait(self) -> None:
         """Waits until the thread makes nothing, so that its source is free."""
         for batch in self._ahead:
             batch.exception()

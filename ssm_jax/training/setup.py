@@ -154,15 +154,15 @@ def steps_reached(work: WorkDir, training: TrainConfig) -> int | None:
 
 def _from_run(run, state, workdir):
     """Replaces initial variables by those of another run."""
-    found = warm_start(workdir, state.params, state.model_state)
-    logging.info("from step %d of %s:", found.step, workdir)
-    for line in found.lines():
+    start = warm_start(workdir, state.params, state.model_state)
+    logging.info("from step %d of %s:", start.step, workdir)
+    for line in start.lines():
         logging.info("%s", line)
     # Some optimizers copy the parameters into their state.
     return state.replace(
-        params=found.params,
-        model_state=found.model_state,
-        opt_state=run.transform.init(found.params),
+        params=start.params,
+        model_state=start.model_state,
+        opt_state=run.transform.init(start.params),
     )
 
 
@@ -216,9 +216,9 @@ def warm_start(
     directory = Path(workdir, "checkpoints").absolute()
     record = _best_record(directory)
     saved = record["leaves"]
-    wanted = abstract(saved, "ema") or abstract(saved, "params")
-    wanted |= abstract(saved, "model_state")
-    target = traverse_util.unflatten_dict(wanted, sep="/")
+    layout = abstract(saved, "ema") or abstract(saved, "params")
+    layout |= abstract(saved, "model_state")
+    target = traverse_util.unflatten_dict(layout, sep="/")
     restored = Checkpoints(directory).restore(target, step=record["step"]).state
     if "ema" in restored:
         restored["params"] = restored.pop("ema")
@@ -256,7 +256,9 @@ def _best_record(directory: Path) -> Json:
             f"{directory.parent}; train that run first."
         )
     # Of all checkpoints: the latest may have been saved between two evaluations.
-    metrics = [{**of["metrics"], "step": of["step"]} for of in records(directory)]
+    metrics = [
+        {**record["metrics"], "step": record["step"]} for record in records(directory)
+    ]
     best = best_step(metrics)
     return read_record(directory / str(latest if best is None else best))
 

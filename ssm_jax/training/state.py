@@ -206,9 +206,9 @@ def _check_update(optimizer, transform, params):
 def _sizes(params):
     """Describes the number of parameters, with and without the recurrences."""
     total = sum(leaf.size for leaf in jax.tree.leaves(params))
-    own = jax.tree.leaves(list(recurrences_of(params)))
-    own = sum(leaf.size for leaf in own)
-    return f"{total:,} parameters, {total - own:,} but for the recurrences' {own:,}"
+    leaves = jax.tree.leaves(list(recurrences_of(params)))
+    n = sum(leaf.size for leaf in leaves)
+    return f"{total:,} parameters, {total - n:,} but for the recurrences' {n:,}"
 
 
 def _check_memory(variables):
@@ -236,9 +236,9 @@ def _check_predictions(model, variables, batch, spec):
     predictions, _ = jax.eval_shape(
         lambda v: model.apply(v, batch.inputs, **flags), variables
     )
-    wanted = (*batch.loss_mask.shape, spec.d_output)
-    if predictions.shape != wanted:
+    shape = (*batch.loss_mask.shape, spec.d_output)
+    if predictions.shape != shape:
         raise ValueError(
-            f"`model` must predict {wanted} for one example of the task, got "
+            f"`model` must predict {shape} for one example of the task, got "
             f"{predictions.shape}; set `d_output` and `l_output` of its head."
         )

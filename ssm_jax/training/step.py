@@ -175,7 +175,7 @@ def prediction_step(
       Then the states after the batch, or None if ``carry`` is None.
     """
     with sharded_length(length_axis):
-        found, after = run.model.apply(
+        predictions, after = run.model.apply(
             {"params": params, **model_state},
             batch.inputs,
             carry,
@@ -183,9 +183,9 @@ def prediction_step(
             mask=batch.mask,
         )
     if run.spec.language:
-        log_p = -cross_entropy(found, batch.targets)
-        found = log_p, jnp.argmax(found, -1)
-    return found, None if carry is None else after
+        log_p = -cross_entropy(predictions, batch.targets)
+        predictions = log_p, jnp.argmax(predictions, -1)
+    return predictions, None if carry is None else after
 
 
 def evaluation_step(
@@ -291,10 +291,12 @@ def _all_axes(axes, length_axis) -> tuple[str, ...]:
     return (*axes,) if length_axis is None else (*axes, length_axis)
 
 
-def _over_devices(found, axes) -> Reductions:
+def _over_devices(reductions, axes) -> Reductions:
     if not axes:
-        return found
+        return reductions
     # Predictions of whole sequences are the same on the devices that share them, so
     # that sums and counts are both too large by the same factor.
-    found = mark_varying(found, axes)
-    return {name: reduction.over_devices(axes) for name, reduction in found.items()}
+    reductions = mark_varying(reductions, axes)
+    return {
+        name: reduction.over_devices(axes) for name, reduction in reductions.items()
+    }

@@ -59,7 +59,7 @@ class WorkDir:
     """A work dir.
 
     Args:
-      path: The directory; it need not exist before `claimed`.
+      path: The directory; it need not exist before `claim`.
 
     Raises:
       ValueError: ``path`` is empty, which would name the working directory.
@@ -76,7 +76,7 @@ class WorkDir:
         self._metrics = self.path / "metrics.jsonl"
 
     @contextlib.contextmanager
-    def claimed(self, config: ConfigDict) -> Iterator[None]:
+    def claim(self, config: ConfigDict) -> Iterator[None]:
         """Creates the work dir of an experiment, or checks that it is that already.
 
         While the block runs, a lock keeps other processes from training in it;
@@ -116,36 +116,41 @@ class WorkDir:
           ValueError: data.json is damaged.
         """
         stored = self.read(_DATA)
-        found = [] if stored is None else stored.get("fingerprints")
+        fingerprints = [] if stored is None else stored.get("fingerprints")
         known = {"step", "files", "bytes", "modified", "sha256"}
-        if not isinstance(found, list) or not all(
-            isinstance(each, dict) and known <= each.keys() for each in found
+        if not isinstance(fingerprints, list) or not all(
+            isinstance(fingerprint, dict) and known <= fingerprint.keys()
+            for fingerprint in fingerprints
         ):
             way_out = "remove it, and the data are not compared"
             raise _damaged(self.path / _DATA, "hold fingerprints", "others", way_out)
-        return [each for each in found if step is None or each["step"] < step]
+        return [
+            fingerprint
+            for fingerprint in fingerprints
+            if step is None or fingerprint["step"] < step
+        ]
 
-    def write_data(self, found: Fingerprint | None, step: int) -> None:
+    def write_data(self, fingerprint: Fingerprint | None, step: int) -> None:
         """Writes the fingerprint of the data that further steps are taken on.
 
         Args:
-          found: The fingerprint; None if the task reads no files.
+          fingerprint: That of the data; None if the task reads no files.
           step: The last step before.
         """
         before = self.data() if step else []
-        kept = [each for each in before if each["step"] < step]
-        if found is not None and not (kept and same(kept[-1], found)):
-            kept.append({"step": step, **found})
-        if kept != before:
-            self.write(_DATA, {"fingerprints": kept})
+        entries = [entry for entry in before if entry["step"] < step]
+        if fingerprint is not None and not (entries and same(entries[-1], fingerprint)):
+            entries.append({"step": step, **fingerprint})
+        if entries != before:
+            self.write(_DATA, {"fingerprints": entries})
 
     def check_data(
-        self, found: Fingerprint | None, step: int, *, allow_changed: bool
+        self, fingerprint: Fingerprint | None, step: int, *, allow_changed: bool
     ) -> bool:
         """Checks that data are those that a step of the run was trained on.
 
         Args:
-          found: Their fingerprint; None if there are no files to compare.
+          fingerprint: That of the data; None if there are no files to compare.
           step: The step.
           allow_changed: Whether a change is logged as a warning.
 
@@ -156,9 +161,9 @@ class WorkDir:
           ValueError: The data changed, or data.json is damaged.
         """
         known = self.data(step)
-        if found is None or not known or same(known[-1], found):
+        if fingerprint is None or not known or same(known[-1], fingerprint):
             return False
-        got = f"{describe(found)}, in place of {describe(known[-1])}"
+        got = f"{describe(fingerprint)}, in place of {describe(known[-1])}"
         if allow_changed:
             logging.warning("the data of %s changed: %s", self.path, got)
             return True
@@ -229,7 +234,7 @@ class WorkDir:
         lines = self._metrics.read_bytes().split(b"\n")
         while lines and not lines[-1].strip():
             lines.pop()
-        found = []
+        records = []
         for number, line in enumerate(lines, 1):
             try:
                 values = parse_json(line.decode())
@@ -239,8 +244,8 @@ class WorkDir:
                 raise _damaged_line(self._metrics, number, line) from error
             if not _is_measured(values):
                 raise _damaged_line(self._metrics, number, line)
-            found.append(values)
-        return found
+            records.append(values)
+        return records
 
     def rewind(
         self, step: int, measured: dict[str, float | None] | None = None
@@ -255,17 +260,19 @@ class WorkDir:
         Raises:
           ValueError: As for `metrics`.
         """
-        kept = [line for line in self.metrics() if line["step"] <= step]
-        if measured and not any(line["step"] == step for line in kept):
-            last = kept[-1]["step"] if kept else 0
+        lines = [line for line in self.metrics() if line["step"] <= step]
+        if measured and not any(line["step"] == step for line in lines):
+            last = lines[-1]["step"] if lines else 0
             logging.warning(
                 "%s has lost the metrics after step %d; those of step %d are taken "
                 "from its checkpoint",
                 *(self._metrics, last, step),
             )
-            kept.append({"step": step, **measured})
-        if kept or self._metrics.exists():
-            write_text(self._metrics, "".join(json.dumps(line) + "\n" for line in kept))
+            lines.append({"step": step, **measured})
+        if lines or self._metrics.exists():
+            write_text(
+                self._metrics, "".join(json.dumps(line) + "\n" for line in lines)
+            )
 
     def log(self, step: int, **values: float | None) -> None:
         """Appends a line of metrics, named ``split/metric`` or with their unit.
@@ -410,10 +417,10 @@ def _git(*arguments: str) -> str | None:
     command = ["git", *arguments]
     here = Path(__file__).parent
     try:
-        found = subprocess.run(command, cwd=here, capture_output=True, text=True)
+        result = subprocess.run(command, cwd=here, capture_output=True, text=True)
     except OSError:
         return None
-    return found.stdout.strip() or None
+    return result.stdout.strip() or None
 
 
 def check_parts(config: Config, where: str, way_out: str) -> None:

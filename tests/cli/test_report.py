@@ -113,7 +113,7 @@ def test_figures_are_drawn_into_the_folder(run):
 @pytest.mark.full
 def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
     folder = WorkDir(tmp_path / "new")
-    with folder.claimed(WorkDir(run[0]).config()):
+    with folder.claim(WorkDir(run[0]).config()):
         pass
     with pytest.raises(ValueError, match="trained to the end, got .* step 0 of 4"):
         report.row_of(folder)
@@ -127,7 +127,7 @@ def evaluated(path, **training):
     config = load(str(ROOT / "experiments/dlr/digits.py"))
     config.training.update(steps=4, **training)
     folder = WorkDir(path)
-    with folder.claimed(config):
+    with folder.claim(config):
         folder.log(4, elapsed_s=1.0)
     folder.write("evaluation.json", EVALUATION | {"logged_step": 4})
     return folder

@@ -166,7 +166,7 @@ def test_a_run_is_done_if_its_best_step_is_evaluated_on_the_test_split(tmp_path)
     (cell,) = cells(line, ["training.seed=0"], str(tmp_path))
     work = WorkDir(cell.workdir)
     assert not sweep.is_done(cell)
-    with work.claimed(cell.config):
+    with work.claim(cell.config):
         for step, accuracy in ((2, 0.75), (4, 0.5)):
             work.log(step, **{"validation/accuracy": accuracy})
     assert not sweep.is_done(cell)
@@ -225,7 +225,7 @@ def test_a_run_that_fails_ends_no_other(monkeypatch, tmp_path, capsys, caplog, f
     def train(config, workdir, **_):
         of_first("train", workdir)
         work = WorkDir(workdir)
-        with work.claimed(ConfigDict({name: config[name] for name in PARTS})):
+        with work.claim(ConfigDict({name: config[name] for name in PARTS})):
             work.log(4, elapsed_s=1.0, **{"validation/accuracy": 0.25})
 
     def evaluate_run(workdir, **_):
@@ -257,7 +257,7 @@ def test_a_finished_run_is_not_compared_with_runs_on_other_data(tmp_path, monkey
     (cell,) = cells(line, ["training.seed=0"], str(tmp_path))
     work = WorkDir(cell.workdir)
     data = {"files": 1, "bytes": 12, "modified": "today", "sha256": "a"}
-    with work.claimed(cell.config):
+    with work.claim(cell.config):
         work.log(4, elapsed_s=1.0, **{"validation/accuracy": 0.25})
         work.write_data(data, 0)
     evaluation = {"split": "test", "step": 4, "accuracy": 0.5, "logged_step": 4}

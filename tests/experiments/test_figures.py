@@ -69,7 +69,7 @@ def test_figure_of_atomic_tasks_has_a_panel_for_each_run(tmp_path):
     for name in ("select", "mips"):
         config, work = atomic.get_config(f"task={name}"), WorkDir(tmp_path / name)
         config.task.length = 200
-        with work.claimed(config):
+        with work.claim(config):
             work.write("evaluation.json", {"r2": 0.25})
         batch = build(config.task).batch("test", 0, 2, seed=0)
         batches[name] = batch
@@ -96,7 +96,7 @@ def test_figure_of_atomic_tasks_has_a_panel_for_each_run(tmp_path):
 
 
 def test_figure_of_another_experiment_is_refused(tmp_path):
-    with WorkDir(tmp_path).claimed(digits.get_config()):
+    with WorkDir(tmp_path).claim(digits.get_config()):
         pass
     with refuses("--data", tmp_path, rule="dlr/atomic"):
         figures_atomic.draw(str(tmp_path))

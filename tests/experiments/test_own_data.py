@@ -39,7 +39,7 @@ def test_page_has_the_errors_of_all_models_beside_the_baselines():
 def work(tmp_path):
     """A work dir with forecasts of two days."""
     folder = WorkDir(tmp_path / "run")
-    with folder.claimed(beijing.get_config("model=gru,size=small")):
+    with folder.claim(beijing.get_config("model=gru,size=small")):
         pass
     series = np.arange(120.0)
     series[90] = np.nan

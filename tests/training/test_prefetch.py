@@ -31,7 +31,7 @@ def test_batches_come_in_order_and_a_few_are_made_ahead():
         assert source.made == []
         iterator = iter(batches)
         assert next(iterator) == 9
-        batches.settle()
+        batches.wait()
         assert source.made == list(range(3, 4 + DEPTH))
         assert list(iterator) == [16, 25, 36, 49, 64]
     assert source.made == list(range(3, 9))
@@ -42,7 +42,7 @@ def test_nothing_is_made_between_settling_and_the_next_batch():
     source = Source()
     with Prefetch(source.make, range(9)) as batches:
         for number, _ in enumerate(batches, 1):
-            batches.settle()
+            batches.wait()
             assert len(source.made) == min(number + DEPTH, 9)
 
 
@@ -52,7 +52,7 @@ def test_error_is_raised_where_its_batch_is_due():
     with Prefetch(source.make, range(9)) as batches:
         with pytest.raises(FileNotFoundError, match="2"):
             for batch in batches:
-                batches.settle()
+                batches.wait()
                 seen.append(batch)
     assert seen == [0, 1]
 

@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 
 def claim(folder, config):
-    with folder.claimed(config):
+    with folder.claim(config):
         pass
 
 
@@ -103,7 +103,7 @@ def test_run_of_an_older_version_is_refused_and_its_reader_named(folder):
     (folder.path / "config.json").write_text(json.dumps(config))
     (folder.path / "run.json").unlink()
     with pytest.raises(ValueError, match="read it with commit 4db8fba") as error:
-        with folder.claimed(tiny.shift()):
+        with folder.claim(tiny.shift()):
             pass
     assert "`workdir`" in str(error.value) and "\n" not in str(error.value)
 

@@ -163,13 +163,13 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             from the target, or a step is of another config or was changed.
         """
         self.wait()
-        kept = integrity.steps(self._directory)
+        steps = integrity.steps(self._directory)
         if step is None:
             step = self.usable_step()
-        elif step not in kept:
+        elif step not in steps:
             raise CheckpointError(
                 f"`step` must be one that was kept in {self._directory}, got {step}; "
-                f"kept: {', '.join(map(str, kept)) or 'none'}."
+                f"kept: {', '.join(map(str, steps)) or 'none'}."
             )
         return read(self._directory / str(step), target, self._config)
 
@@ -262,11 +262,13 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         self._release()
         directory, latest = self._directory, self.latest_step
         existing = next(p for p in (directory, *directory.parents) if p.exists())
-        kept = "no step is saved" if latest is None else f"step {latest} is complete"
+        complete = (
+            "no step is saved" if latest is None else f"step {latest} is complete"
+        )
         return CheckpointError(
             f"step {self._saving['step']} must be written to {directory}, got "
             f"{integrity.root_cause(error)} "
-            f"({shutil.disk_usage(existing).free:,} bytes free); {kept}, "
+            f"({shutil.disk_usage(existing).free:,} bytes free); {complete}, "
             "the same command continues."
         )
 

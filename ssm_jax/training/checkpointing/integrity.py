@@ -112,19 +112,21 @@ def read_record(path: Path) -> Json:
         got = f"a truncated {RECORD}" if text else f"no {RECORD}"
         raise Unreadable(message(path, "be complete", got))
     try:
-        found = files.parse_json(text.decode())
-        record = found["record"]
-        intact = _record_checksum(record) == found["checksum"]
+        content = files.parse_json(text.decode())
+        record = content["record"]
+        intact = _record_checksum(record) == content["checksum"]
     except (ValueError, KeyError, TypeError):
         record, intact = {}, False
     # The checksum says that nothing changed, and not who wrote it.
     if not intact or not _is_record(record):
         got = f"a changed {RECORD}"
         raise CheckpointError(message(path, "be as it was saved", got))
-    if (own := record["step"]) != int(path.name):
+    if (stored_step := record["step"]) != int(path.name):
         # Copied or renamed by hand: its numbers would count as those of another step.
         rule = f"be the directory of step {path.name}"
-        raise Unreadable(message(path, rule, f"that of step {own}", f"name it {own}"))
+        raise Unreadable(
+            message(path, rule, f"that of step {stored_step}", f"name it {stored_step}")
+        )
     return record
 
 

@@ -50,7 +50,7 @@ def abstract(saved: Json, top: str) -> dict[str, jax.ShapeDtypeStruct]:
     Raises:
       CheckpointError: A layout is none of an array, or a name is not one of a tree.
     """
-    found = {}
+    leaves = {}
     for name, text in saved.items():
         if not name.startswith(f"{top}/"):
             continue
@@ -59,13 +59,13 @@ def abstract(saved: Json, top: str) -> dict[str, jax.ShapeDtypeStruct]:
             if not re.fullmatch(r"[\d, ]*\)", shape):
                 raise ValueError(shape)
             shape = tuple(map(int, re.findall(r"\d+", shape)))
-            found[name] = jax.ShapeDtypeStruct(shape, np.dtype(dtype))
+            leaves[name] = jax.ShapeDtypeStruct(shape, np.dtype(dtype))
         except (TypeError, ValueError) as error:
             raise _bad_leaf(name, "have a layout as float32(2, 3)", text) from error
         if (depth := name.count("/")) > _MAX_DEPTH:
             raise _bad_leaf(name, f"be at most {_MAX_DEPTH} levels deep", f"{depth}")
-    _check_paths(found)
-    return found
+    _check_paths(leaves)
+    return leaves
 
 
 def _bad_leaf(name, rule, got):

@@ -69,19 +69,19 @@ def read(path: Path, target: PyTree, config: Json | None) -> Restored:
       CheckpointError: The step is of another config, was changed, or differs from the
         target.
     """
-    wanted, record = named_leaves(target), integrity.read_record(path)
+    leaves, record = named_leaves(target), integrity.read_record(path)
     # The config explains a difference of shapes, so it is compared first.
     _check_config(path, config, record["config"])
-    check_layouts(path, wanted, record["leaves"])
+    check_layouts(path, leaves, record["leaves"])
     integrity.check_files(path, record)
     pending = abstract(record["leaves"], PENDING)
-    _check_memory(path, [*wanted.values(), *pending.values()])
+    _check_memory(path, [*leaves.values(), *pending.values()])
     try:
-        arrays = _load(path, {**wanted, **pending}, record)
+        arrays = _load(path, {**leaves, **pending}, record)
     except Exception as error:
         rule, got = "be readable by Orbax", integrity.root_cause(error)
         raise CheckpointError(integrity.message(path, rule, got)) from error
-    n = len(wanted)
+    n = len(leaves)
     names = [name.removeprefix(f"{PENDING}/") for name in pending]
     return Restored(
         step=record["step"],
@@ -92,11 +92,13 @@ def read(path: Path, target: PyTree, config: Json | None) -> Restored:
     )
 
 
-def _check_config(path, own, saved):
+def _check_config(path, config, step_config):
     """Refuses a step of another config than that of the run."""
-    if own is None:
+    if config is None:
         return
-    configs = (from_json(json.dumps(config)) for config in (own, saved))
+    configs = (
+        from_json(json.dumps(each_config)) for each_config in (config, step_config)
+    )
     if changes := changed_fields(*configs):
         rule = "be of the config of its run"
         got = f"one that differs, config.json -> step: {changes}"
