@@ -34,7 +34,7 @@ def split(monkeypatch):
         # Bidirectional recurrences have no states; they are evaluated at once.
         state = recurrence.initial_state((rows,), width)
         bytes_per_step = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        monkeypatch.setattr(plan, "_FEWEST_BLOCKS", 1)
+        monkeypatch.setattr(plan, "_MIN_BLOCKS", 1)
         monkeypatch.setattr(plan, "_STATE_BYTES", size * bytes_per_step)
 
     return into
