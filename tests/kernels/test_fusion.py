@@ -16,8 +16,8 @@ def test_values_and_derivatives_are_those_of_the_argument():
         first, _ = materialize((x, z))
         return jnp.sum(first**3)
 
-    for given, wanted in zip(jax.jit(materialize)((x, z)), (x, z), strict=True):
-        np.testing.assert_array_equal(given, wanted)
+    for given, expected in zip(jax.jit(materialize)((x, z)), (x, z), strict=True):
+        np.testing.assert_array_equal(given, expected)
     rows = jnp.array([[0.5, -2.0], [1.0, 3.0]])
     given = jax.jit(jax.vmap(jax.grad(total)))(rows)
     np.testing.assert_allclose(given, 3 * rows**2)

@@ -107,11 +107,11 @@ def test_one_mode_for_every_lag_makes_every_shift():
         none = {"feedthrough": jnp.zeros(1)}
         return dlr.apply(params | solved | none, x)[0]
 
-    wanted = [
+    expected = [
         np.concatenate([np.zeros((s, 1)), x[: length - s]]) for s in range(length)
     ]
     np.testing.assert_allclose(
-        outputs(jnp.eye(length)), np.stack(wanted), rtol=0, atol=1e-5
+        outputs(jnp.eye(length)), np.stack(expected), rtol=0, atol=1e-5
     )
 
 
@@ -128,13 +128,13 @@ def test_backward_taps_meet_only_what_comes_after():
         return np.real(lam ** np.arange(5)[:, None] @ w[0])
 
     forward, backward = taps("w"), taps("w_backward")
-    wanted = np.concatenate([backward[3::-1], forward])
+    expected = np.concatenate([backward[3::-1], forward])
     # The current step is included once, in the forward taps.
-    wanted[4] += params["feedthrough"][0]
+    expected[4] += params["feedthrough"][0]
     run = jax.jit(dlr.apply, static_argnames="method")
     for method in ("sequential", "fft"):
         y, _ = run(params, impulse, method=method)
-        np.testing.assert_allclose(y[:, 0], wanted, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(y[:, 0], expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.full
@@ -171,9 +171,11 @@ def test_product_is_evaluated_step_by_step_from_the_last_inputs(key):
         return state, y[0]
 
     _, steps = jax.jit(lambda: jax.lax.scan(one_step, state, x))()
-    wanted, _ = jax.jit(whole.apply, static_argnames="method")(params, x, method="fft")
-    scale = np.abs(wanted).max()
-    np.testing.assert_allclose(steps / scale, wanted / scale, rtol=0, atol=2e-6)
+    expected, _ = jax.jit(whole.apply, static_argnames="method")(
+        params, x, method="fft"
+    )
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(steps / scale, expected / scale, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -252,10 +254,10 @@ def test_evaluation_of_a_long_sequence_is_right(dlr, method):
     states = (
         w_n * lfilter([1], [1, -a], inputs) for a, w_n in zip(lam, w, strict=True)
     )
-    wanted = sum(states).real + np.float64(params["feedthrough"]) * x[:, 0]
+    expected = sum(states).real + np.float64(params["feedthrough"]) * x[:, 0]
     y, _ = jax.jit(dlr.apply, static_argnames="method")(params, x, method=method)
     np.testing.assert_allclose(
-        y[:, 0], wanted, rtol=0, atol=2e-5 * np.abs(wanted).max()
+        y[:, 0], expected, rtol=0, atol=2e-5 * np.abs(expected).max()
     )
 
 
@@ -265,10 +267,12 @@ def test_convolution_kernel_of_a_million_steps_is_right(dlr):
     params = dlr.init(jax.random.key(0), 1)
     lam, w = exact_modes(dlr, params)
     log_lam, steps = np.log(lam), np.arange(2**20)
-    wanted = sum(w_n * np.exp(log * steps) for log, w_n in zip(log_lam, w, strict=True))
+    expected = sum(
+        w_n * np.exp(log * steps) for log, w_n in zip(log_lam, w, strict=True)
+    )
     given = jax.jit(lambda params: convolution_kernel(dlr.modes(params), 2**20))(params)
     np.testing.assert_allclose(
-        given[0], wanted.real, rtol=0, atol=2e-6 * np.abs(wanted.real).max()
+        given[0], expected.real, rtol=0, atol=2e-6 * np.abs(expected.real).max()
     )
 
 
