@@ -145,8 +145,9 @@ class LengthSharded(Recurrence):
     def _causal(self, recurrence, params, x, state, *, reverse=False, **options):
         if state is None:
             state = recurrence.initial_state(x.shape[:-2], x.shape[-1])
-        linear = isinstance(recurrence, TimeInvariant | InputDependent)
-        diagonal = linear and not getattr(recurrence, "max_kernel_length", None)
+        diagonal = isinstance(recurrence, InputDependent)
+        if isinstance(recurrence, TimeInvariant):
+            diagonal = not recurrence.max_kernel_length
         state_options = dict(options)
         convolves = options["reset"] is None and options.get("dt") is None
         if isinstance(recurrence, TimeInvariant) and convolves:
