@@ -20,7 +20,7 @@ from jax.sharding import SingleDeviceSharding
 from benchmarks.measurement import Row
 from ssm_jax import aot
 from ssm_jax.kernels import LogDecay, compiling_for, linear_recurrence, plan
-from ssm_jax.kernels.input_dependent import by_chunks
+from ssm_jax.kernels.input_dependent import evaluate_chunks
 from ssm_jax.kernels.selective import selective_form
 from ssm_jax.recurrences import DLR, GRU
 from ssm_jax.types import Method, PyTree
@@ -105,7 +105,7 @@ def states(method: Method, a: Any, b: Any) -> Any:
 
 
 def _selective(method: Method, x, dt, B, C, rates, feedthrough, state):
-    return by_chunks(
+    return evaluate_chunks(
         selective_form(x, dt, B, C, rates, feedthrough),
         state,
         axis=1,

@@ -76,8 +76,8 @@ def traffic(text: str) -> Traffic:
     """
     computations, entry = parse(text)
     loops: dict[str, int | None] = {}
-    found, exact = _Counter(computations, loops).of(entry)
-    ordered = (Collective(kind, *found[kind]) for kind in KINDS if kind in found)
+    counts, exact = _Counter(computations, loops).of(entry)
+    ordered = (Collective(kind, *counts[kind]) for kind in KINDS if kind in counts)
     return Traffic(tuple(ordered), tuple(loops.values()), exact)
 
 
@@ -90,37 +90,37 @@ class _Counter:
     def of(self, name):
         """Returns ``{kind: (count, bytes)}`` of a computation, and if it is exact."""
         instructions = self._computations.get(name, [])
-        types = {each.name: each.type for each in instructions}
+        types = {instruction.name: instruction.type for instruction in instructions}
         total, exact = {}, True
-        for each in instructions:
-            if kind := _kind(each.opcode):
-                if _is_start(each, instructions):
-                    _add(total, {kind: (1, _payload(each, types))})
+        for instruction in instructions:
+            if kind := _kind(instruction.opcode):
+                if _is_start(instruction, instructions):
+                    _add(total, {kind: (1, _payload(instruction, types))})
                 continue
-            for found, is_exact in self._called(each):
-                _add(total, found)
+            for counts, is_exact in self._callees(instruction):
+                _add(total, counts)
                 exact &= is_exact
         return total, exact
 
-    def _called(self, each) -> Iterator[tuple[dict, bool]]:
-        named = each.attributes()
-        if each.opcode == "while":
-            times = trip_count(each, self._computations)
-            self._loops[each.name] = times
-            for part in (named["body"], named["condition"]):
-                found, exact = self.of(part)
-                times_found = {
-                    kind: (n * (times or 1), size * (times or 1))
-                    for kind, (n, size) in found.items()
+    def _callees(self, instruction) -> Iterator[tuple[dict, bool]]:
+        attributes = instruction.attributes()
+        if instruction.opcode == "while":
+            n_iterations = trip_count(instruction, self._computations)
+            self._loops[instruction.name] = n_iterations
+            for part in (attributes["body"], attributes["condition"]):
+                counts, exact = self.of(part)
+                scaled_counts = {
+                    kind: (n * (n_iterations or 1), size * (n_iterations or 1))
+                    for kind, (n, size) in counts.items()
                 }
-                yield times_found, exact and not (found and times is None)
-        elif each.opcode == "conditional":
-            parts = [self.of(name) for name in each.branches()]
+                yield scaled_counts, exact and not (counts and n_iterations is None)
+        elif instruction.opcode == "conditional":
+            parts = [self.of(name) for name in instruction.branches()]
             yield max(parts, key=lambda part: _total_bytes(part[0]), default=({}, True))
-        elif each.opcode in ("fusion", "async-start"):
-            yield self.of(named["calls"])
-        elif each.opcode == "call":
-            yield self.of(named["to_apply"])
+        elif instruction.opcode in ("fusion", "async-start"):
+            yield self.of(attributes["calls"])
+        elif instruction.opcode == "call":
+            yield self.of(attributes["to_apply"])
 
 
 def _kind(opcode):
@@ -129,42 +129,45 @@ def _kind(opcode):
     return name if name in KINDS else None
 
 
-def _is_start(each, instructions):
+def _is_start(instruction, instructions):
     """Whether a collective begins here.
 
     The TPU compiler writes one that runs beside other operations into the fusion that
     starts it, those that run meanwhile and the one that ends it, with one number.
     """
-    if "chain_id=" not in each.rest:
+    if "chain_id=" not in instruction.rest:
         return True
     return any('"AsyncCollectiveStart"' in other.rest for other in instructions)
 
 
-def _payload(each, types):
-    result = each.type
+def _payload(instruction, types):
+    result = instruction.type
     # Types of asynchronous forms hold the operands, the results and contexts.
-    if each.opcode.endswith("-start") and each.opcode != "all-reduce-start":
+    if (
+        instruction.opcode.endswith("-start")
+        and instruction.opcode != "all-reduce-start"
+    ):
         result = _elements(result)[1]
-    given = sum(size_of(types.get(name, "")) for name in each.operands)
-    return max(given, size_of(result))
+    operand_bytes = sum(size_of(types.get(name, "")) for name in instruction.operands)
+    return max(operand_bytes, size_of(result))
 
 
 def _elements(type_):
     """The types in a tuple type."""
-    found, depth, start = [], 0, 1
+    types, depth, start = [], 0, 1
     for position, letter in enumerate(type_):
         depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(letter, 0)
         if (letter == "," and depth == 1) or (letter == ")" and depth == 0):
-            found.append(type_[start:position])
+            types.append(type_[start:position])
             start = position + 1
-    return found
+    return types
 
 
-def _add(total, found):
-    for kind, (n, size) in found.items():
+def _add(total, counts):
+    for kind, (n, size) in counts.items():
         count, so_far = total.get(kind, (0, 0))
         total[kind] = count + n, so_far + size
 
 
-def _total_bytes(found):
-    return sum(size for _, size in found.values())
+def _total_bytes(counts):
+    return sum(size for _, size in counts.values())

@@ -103,14 +103,14 @@ def topology_devices(target: Target) -> Sequence[Any]:
             }
             if list(target.shape) in device.details.get("one_host", []):
                 options["chips_per_host_bounds"] = (*target.shape, 1)
-            found = topologies.get_topology_desc(name, platform="tpu", **options)
+            topology = topologies.get_topology_desc(name, platform="tpu", **options)
         else:
             config = {
                 **device.details,
                 "platform_name": "CUDA",
                 "device_description_str": device.name,
             }
-            found = topologies.get_topology_desc(
+            topology = topologies.get_topology_desc(
                 device.key,
                 platform="cuda",
                 topology=name,
@@ -122,20 +122,20 @@ def topology_devices(target: Target) -> Sequence[Any]:
             f"{str(error).splitlines()[0]}; use another size, and one process of a TPU "
             "compiler at a time."
         ) from error
-    return found.devices
+    return topology.devices
 
 
 def _directory(module: str) -> Path | None:
     """The directory of a module, which is not imported; None if not installed."""
     try:
-        found = importlib.util.find_spec(module)
+        module_spec = importlib.util.find_spec(module)
     except ModuleNotFoundError:  # of a parent
         return None
-    if found is None:
+    if module_spec is None:
         return None
-    if found.submodule_search_locations:
-        return Path(next(iter(found.submodule_search_locations)))
-    return Path(str(found.origin)).parent
+    if module_spec.submodule_search_locations:
+        return Path(next(iter(module_spec.submodule_search_locations)))
+    return Path(str(module_spec.origin)).parent
 
 
 def _text_proto(fields: Mapping[str, Any]) -> str:

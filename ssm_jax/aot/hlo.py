@@ -38,11 +38,11 @@ class Instruction(NamedTuple):
 
     def branches(self) -> list[str]:
         """Returns the names of the computations of a conditional."""
-        found = _BRANCHES.search(self.rest)
-        names = re.findall(r"[\w.\-]+", found.group(1)) if found else []
-        named = self.attributes()
+        match = _BRANCHES.search(self.rest)
+        names = re.findall(r"[\w.\-]+", match.group(1)) if match else []
+        attributes = self.attributes()
         keys = "true_computation", "false_computation"
-        return names + [named[key] for key in keys if key in named]
+        return names + [attributes[key] for key in keys if key in attributes]
 
 
 Computations = Mapping[str, Sequence[Instruction]]
@@ -81,18 +81,21 @@ def trip_count(loop: Instruction, computations: Computations) -> int | None:
     if known := _TRIP_COUNT.search(loop.rest):
         return int(known.group(1))
     # Loops of JAX with a fixed number of iterations count from 0 in steps of 1.
-    inside = list(computations.get(loop.attributes()["condition"], []))
-    root = next((each for each in inside if each.is_root), None)
+    instructions = list(computations.get(loop.attributes()["condition"], []))
+    root = next(
+        (instruction for instruction in instructions if instruction.is_root), None
+    )
     while root is not None and root.opcode == "fusion":
         fused = computations.get(root.attributes()["calls"], [])
-        inside += fused
-        root = next((each for each in fused if each.is_root), None)
+        instructions += fused
+        root = next((instruction for instruction in fused if instruction.is_root), None)
     if root is None or root.opcode != "compare" or "direction=LT" not in root.rest:
         return None
     values = {
-        each.rest.split(")")[0]
-        for each in inside
-        if each.opcode == "constant" and each.type.startswith(("s32", "u32"))
+        instruction.rest.split(")")[0]
+        for instruction in instructions
+        if instruction.opcode == "constant"
+        and instruction.type.startswith(("s32", "u32"))
     }
     value = values.pop() if len(values) == 1 else ""
     return int(value) if value.isdecimal() else None
@@ -120,20 +123,20 @@ def size_of(type_: str, *, off_chip: bool = False) -> int:
 def _instruction(root, name, rest):
     # Types and layouts have parentheses: `(f32[8]{0:T(8,128)}, u32[])`.
     if rest.startswith("("):
-        end = _closing(rest, 0) + 1
+        end = _closing_parenthesis(rest, 0) + 1
         type_, rest = rest[:end], rest[end + 1 :]
     else:
         type_, _, rest = rest.partition(" ")
     opcode, _, rest = rest.partition("(")
-    arguments = rest[: _closing("(" + rest, 0) - 1]
+    arguments = rest[: _closing_parenthesis("(" + rest, 0) - 1]
     operands = tuple(re.findall(r"%([\w.\-]+)", arguments))
     return Instruction(name, type_, opcode, operands, rest, root is not None)
 
 
-def _closing(text, at):
-    """Returns the position of the parenthesis that closes the one at ``at``."""
+def _closing_parenthesis(text, start):
+    """Returns the position of the parenthesis that closes the one at ``start``."""
     depth = 0
-    for position in range(at, len(text)):
+    for position in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[position], 0)
         if depth == 0:
             return position

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from ssm_jax.aot.hlo import Computations, Instruction, parse, size_of, trip_count
 
 # They read and write no memory of the device.
-_FREE = (
+_NO_TRAFFIC = (
     "after-all",
     "bitcast",
     "constant",
@@ -44,7 +44,7 @@ def bytes_moved(text: str) -> int:
       ... }''')
       64
     """
-    return _total(text, _moved)
+    return _total(text, _instruction_bytes)
 
 
 def kernels_run(text: str) -> int:
@@ -62,7 +62,9 @@ def kernels_run(text: str) -> int:
     Raises:
       ValueError: The text has no entry computation.
     """
-    return _total(text, lambda each, *_: not each.opcode.endswith("-done"))
+    return _total(
+        text, lambda instruction, *_: not instruction.opcode.endswith("-done")
+    )
 
 
 _Count = Callable[[Instruction, dict[str, str], Computations], int]
@@ -72,60 +74,66 @@ def _total(text: str, count: _Count) -> int:
     """Sums over all operations outside of fusions, times the iterations of loops."""
     computations, entry = parse(text)
 
-    def of(name):
+    def total_of(name):
         instructions = computations.get(name, [])
-        types = {each.name: each.type for each in instructions}
-        return sum(counted(each, types) for each in instructions)
+        types = {instruction.name: instruction.type for instruction in instructions}
+        return sum(
+            instruction_total(instruction, types) for instruction in instructions
+        )
 
-    def counted(each, types):
-        named = each.attributes()
-        if each.opcode in _FREE:
+    def instruction_total(instruction, types):
+        attributes = instruction.attributes()
+        if instruction.opcode in _NO_TRAFFIC:
             return 0
-        if each.opcode == "while":
-            return (trip_count(each, computations) or 1) * of(named["body"])
-        if each.opcode == "conditional":
-            return max(map(of, each.branches()))
-        if each.opcode == "call":
-            return of(named["to_apply"])
-        return count(each, types, computations)
+        if instruction.opcode == "while":
+            return (trip_count(instruction, computations) or 1) * total_of(
+                attributes["body"]
+            )
+        if instruction.opcode == "conditional":
+            return max(map(total_of, instruction.branches()))
+        if instruction.opcode == "call":
+            return total_of(attributes["to_apply"])
+        return count(instruction, types, computations)
 
-    return of(entry)
+    return total_of(entry)
 
 
-def _moved(each: Instruction, types: dict[str, str], computations: Computations) -> int:
-    if each.opcode == "fusion-done":
+def _instruction_bytes(
+    instruction: Instruction, types: dict[str, str], computations: Computations
+) -> int:
+    if instruction.opcode == "fusion-done":
         return 0
-    if each.opcode in ("fusion", "fusion-start"):
-        body = computations.get(each.attributes()["calls"], [])
-        return _read(body) + _written(body)
+    if instruction.opcode in ("fusion", "fusion-start"):
+        body = computations.get(instruction.attributes()["calls"], [])
+        return _read_bytes(body) + _written_bytes(body)
     # As a fusion of this operation alone.
     body = [
         Instruction(name, types.get(name, ""), "parameter", (), "", False)
-        for name in dict.fromkeys(each.operands)
+        for name in dict.fromkeys(instruction.operands)
     ]
-    body.append(each._replace(is_root=True))
+    body.append(instruction._replace(is_root=True))
     # An asynchronous operation reads at its start and has written at its end.
-    read = 0 if each.opcode.endswith("-done") else _read(body)
-    return read + (0 if each.opcode.endswith("-start") else _written(body))
+    read = 0 if instruction.opcode.endswith("-done") else _read_bytes(body)
+    return read + (0 if instruction.opcode.endswith("-start") else _written_bytes(body))
 
 
-def _read(body: Sequence[Instruction]) -> int:
+def _read_bytes(body: Sequence[Instruction]) -> int:
     """Returns the bytes of its parameters that a fusion reads."""
     total = 0
     for parameter in body:
         if parameter.opcode == "parameter":
             whole = size_of(parameter.type, off_chip=True)
-            total += min(_used(parameter, body, whole), whole)
+            total += min(_used_bytes(parameter, body, whole), whole)
     return total
 
 
-def _used(array: Instruction, body: Sequence[Instruction], whole: int) -> int:
+def _used_bytes(array: Instruction, body: Sequence[Instruction], whole: int) -> int:
     total = 0
     for use in body:
         if array.name not in use.operands:
             continue
         if use.opcode == "bitcast":
-            total += _used(use, body, whole)
+            total += _used_bytes(use, body, whole)
         elif array.name in use.operands[1:]:
             return whole
         elif use.opcode in ("dynamic-slice", "slice", "gather"):
@@ -135,18 +143,18 @@ def _used(array: Instruction, body: Sequence[Instruction], whole: int) -> int:
     return total
 
 
-def _written(body: Sequence[Instruction]) -> int:
+def _written_bytes(body: Sequence[Instruction]) -> int:
     """Returns the bytes of its result that a fusion writes."""
-    by_name = {each.name: each for each in body}
+    by_name = {instruction.name: instruction for instruction in body}
 
-    def of(each):
-        operands = [by_name[name] for name in each.operands if name in by_name]
-        if each.opcode == "tuple":
-            return sum(map(of, operands))
-        if each.opcode == "bitcast":
-            return of(operands[0])
-        if each.opcode == "dynamic-update-slice":
+    def bytes_of(instruction):
+        operands = [by_name[name] for name in instruction.operands if name in by_name]
+        if instruction.opcode == "tuple":
+            return sum(map(bytes_of, operands))
+        if instruction.opcode == "bitcast":
+            return bytes_of(operands[0])
+        if instruction.opcode == "dynamic-update-slice":
             return size_of(operands[1].type, off_chip=True)
-        return size_of(each.type, off_chip=True)
+        return size_of(instruction.type, off_chip=True)
 
-    return of(next(each for each in body if each.is_root))
+    return bytes_of(next(instruction for instruction in body if instruction.is_root))

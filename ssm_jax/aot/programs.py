@@ -16,17 +16,17 @@ from ssm_jax.aot.abstract import AbstractRun
 from ssm_jax.aot.collectives import Traffic, traffic
 from ssm_jax.evaluation.generate import decode_step
 from ssm_jax.kernels import compiling_for
-from ssm_jax.models.decoding import decodes
+from ssm_jax.models.decoding import can_decode
 from ssm_jax.training.measure import carried_in_evaluation
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # The TPU compiler says `Used 20.0G of 15.75G hbm`, or `the total memory required for
 # HLO temporaries (353.67G) exceeds available HBM (15.75G)`.
-_USED = re.compile(r"(?:Used |required for [^(]*\()([\d.]+)([KMGT]?)\b")
+_MEMORY_IN_ERROR = re.compile(r"(?:Used |required for [^(]*\()([\d.]+)([KMGT]?)\b")
 
 # The TPU compiler then neither searches for the fastest tiles of matrix products, which
 # takes most of its time, nor places intermediate values in on-chip memory.
-_QUICK = {"exec_time_optimization_effort": -1.0}
+_QUICK_OPTIONS = {"exec_time_optimization_effort": -1.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def evaluation_program(described: AbstractRun) -> tuple[Any, tuple]:
 def decode_program(described: AbstractRun) -> tuple[Any, tuple] | None:
     """Returns the jitted decoding step and its arguments, or None if there is none."""
     run, mesh, state = described.run, described.mesh, described.state
-    if not run.spec.language or not decodes(run.model):
+    if not run.spec.language or not can_decode(run.model):
         return None
     before = jax.eval_shape(lambda: run.model.initial_state((mesh.size,)))
     tokens = jax.ShapeDtypeStruct((mesh.size,), jnp.int32)
@@ -162,11 +162,13 @@ def compile_program(
     began, cpu_began = time.perf_counter(), _cpu_seconds()
     try:
         with compiling_for(platform):
-            compiled = jitted.lower(*arguments).compile(_QUICK if quick else None)
+            compiled = jitted.lower(*arguments).compile(
+                _QUICK_OPTIONS if quick else None
+            )
     except jax.errors.JaxRuntimeError as error:
         if not str(error).startswith("RESOURCE_EXHAUSTED"):
             raise
-        used = _USED.search(str(error))
+        used = _MEMORY_IN_ERROR.search(str(error))
         n_bytes = float(used.group(1)) * _UNITS[used.group(2)] if used else 0
         return Program(
             name=name,
@@ -177,19 +179,26 @@ def compile_program(
         )
     seconds, cpu_seconds = time.perf_counter() - began, _cpu_seconds() - cpu_began
     memory = compiled.memory_analysis()
-    given, out = memory.argument_size_in_bytes, memory.output_size_in_bytes
-    shared, within = memory.alias_size_in_bytes, memory.temp_size_in_bytes
-    code = memory.generated_code_size_in_bytes
+    argument_bytes, output_bytes = (
+        memory.argument_size_in_bytes,
+        memory.output_size_in_bytes,
+    )
+    alias_bytes, temp_bytes = memory.alias_size_in_bytes, memory.temp_size_in_bytes
+    code_bytes = memory.generated_code_size_in_bytes
     return Program(
         name=name,
         seconds=seconds,
         cpu_seconds=cpu_seconds,
-        memory_bytes=given + out - shared + within + code,
-        argument_bytes=given,
-        output_bytes=out,
-        alias_bytes=shared,
-        temp_bytes=within,
-        code_bytes=code,
+        memory_bytes=argument_bytes
+        + output_bytes
+        - alias_bytes
+        + temp_bytes
+        + code_bytes,
+        argument_bytes=argument_bytes,
+        output_bytes=output_bytes,
+        alias_bytes=alias_bytes,
+        temp_bytes=temp_bytes,
+        code_bytes=code_bytes,
         # None for GPUs.
         flops=(compiled.cost_analysis() or {}).get("flops"),
         traffic=traffic(compiled.as_text()),

@@ -65,14 +65,14 @@ class Target:
 @functools.cache
 def known_devices() -> Mapping[str, Device]:
     """Returns the devices by their names in targets."""
-    found = {}
+    devices = {}
     for file in sorted(files("ssm_jax.aot").joinpath("devices").iterdir(), key=str):
         if file.name.endswith(".toml"):
             fields = tomllib.loads(file.read_text(encoding="utf-8"))
             key = file.name.removesuffix(".toml")
             details = fields.pop("target_config", None) or fields.pop("topology")
-            found[key] = Device(key=key, details=details, **fields)
-    return found
+            devices[key] = Device(key=key, details=details, **fields)
+    return devices
 
 
 def parse_target(text: str) -> Target:

@@ -16,7 +16,7 @@ from ssm_jax.cli.summary import (
     summaries,
 )
 from ssm_jax.evaluation import loss_interval
-from ssm_jax.evaluation.run import CARRIED, WAYS
+from ssm_jax.evaluation.run import LENGTH_INDEPENDENT, WAYS
 from ssm_jax.training import losses
 
 COLUMNS = (
@@ -26,7 +26,8 @@ COLUMNS = (
 
 _WAYS = {
     ("zero", "text"): "each window from a zero state",
-    CARRIED: "states carried from window to window, which is the same at every length",
+    LENGTH_INDEPENDENT: "states carried from window to window, which is the same at "
+    "every length",
     ("carry", "shuffled"): "states carried, windows in shuffled order",
 }
 
@@ -69,13 +70,20 @@ def by_length(rows: Sequence[Row], *, most: int | None = None) -> str:
             for row in measured
             if (row["split"], row["window_state"], row["order"]) == (split, *way)
             # With carried states the loss is the same at every length: one is shown.
-            and (way != CARRIED or row["length"] == row["lengths"][-1]["length"])
+            and (
+                way != LENGTH_INDEPENDENT
+                or row["length"] == row["lengths"][-1]["length"]
+            )
         ]
         if not of_way:
             continue
         # Sorted for `groupby`, which joins adjacent rows only.
         of_way.sort(key=lambda row: (in_order(row), _stale(row), row["length"]))
-        lengths = sorted({row["length"] for row in of_way}) if way != CARRIED else []
+        lengths = (
+            sorted({row["length"] for row in of_way})
+            if way != LENGTH_INDEPENDENT
+            else []
+        )
         if most is not None and len(lengths) > most:
             step = (len(lengths) - 1) / (most - 1)
             lengths = [lengths[round(n * step)] for n in range(most)]

@@ -25,7 +25,7 @@ from ssm_jax.fields import (
     check_value,
 )
 from ssm_jax.files import replaced
-from ssm_jax.models.decoding import decodes, stateless, vocabulary_size
+from ssm_jax.models.decoding import can_decode, stateless, vocabulary_size
 from ssm_jax.types import Array, Float, Int, PRNGKey, PyTree
 
 # Prompts are padded to a multiple of this, so that few lengths are compiled.
@@ -250,7 +250,7 @@ def generate(
 @lru_cache(maxsize=8)
 def _check_decodes(model):
     """Checks that a model decodes; a loop of steps checks its model once."""
-    if decodes(model):
+    if can_decode(model):
         return
     if getattr(model, "positions", None) is not None:
         raise ValueError(

@@ -47,10 +47,10 @@ _WINDOWS = 8
 
 # From zero states the loss does not depend on the order of the windows. With states
 # carried over in the order of the text it does not depend on their length.
-CARRIED: tuple[LengthStart, Order] = ("carry", "text")
+LENGTH_INDEPENDENT: tuple[LengthStart, Order] = ("carry", "text")
 WAYS: tuple[tuple[LengthStart, Order], ...] = (
     ("zero", "text"),
-    CARRIED,
+    LENGTH_INDEPENDENT,
     ("carry", "shuffled"),
 )
 
@@ -249,7 +249,7 @@ def evaluate_lengths(
             restored.model,
             restored.variables,
             text,
-            lengths[-1:] if (start, order) == CARRIED else lengths,
+            lengths[-1:] if (start, order) == LENGTH_INDEPENDENT else lengths,
             edges=edges,
             max_tokens=max_tokens,
             window_state=start,

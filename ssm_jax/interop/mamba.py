@@ -35,7 +35,7 @@ _FIXED = {
 }
 
 # Fields that are read; the last has a default.
-_READ = {
+_CONFIG_TYPES = {
     "vocab_size": PositiveInt,
     "hidden_size": PositiveInt,
     "state_size": PositiveInt,
@@ -99,7 +99,7 @@ def load_mamba(
     with contextlib.ExitStack() as stack:
         opened: dict[str, Any] = {}
         for file in files:
-            weights = stack.enter_context(_opened(package, file))
+            weights = stack.enter_context(_open_safetensors(package, file))
             for name in weights.keys():
                 if name in opened:
                     raise ValueError(
@@ -168,7 +168,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise _bad_config(path, f"a {type(config).__name__}")
     config = {"time_step_rank": "auto"} | config
-    for name, annotation in _READ.items():
+    for name, annotation in _CONFIG_TYPES.items():
         if name not in config:
             raise _bad_config(path, f"no {name}")
         try:
@@ -181,12 +181,12 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _bad_config(path, got):
     return ValueError(
         "`folder` must hold the config of a Mamba, an object of the positive integers "
-        f"{', '.join(_READ)}, got {got} in {path}; `save_pretrained` writes it."
+        f"{', '.join(_CONFIG_TYPES)}, got {got} in {path}; `save_pretrained` writes it."
     )
 
 
 @contextlib.contextmanager
-def _opened(package, file):
+def _open_safetensors(package, file):
     """Opens a file of weights, of which the header alone is read."""
     try:
         with package.safe_open(file, framework="numpy") as weights:
@@ -198,45 +198,45 @@ def _opened(package, file):
         ) from error
 
 
-def _params(model, opened, folder):
+def _params(model, weights, folder):
     """The parameters of a model from the files that have them, by name."""
     # A copy of the embedding table, which is also the readout.
-    tied = {_TIED} & opened.keys()
+    tied = {_TIED} & weights.keys()
     paths = _paths(model.n_layers)
-    if opened.keys() - tied != paths.keys():
-        different = sorted((opened.keys() - tied) ^ paths.keys())
+    if weights.keys() - tied != paths.keys():
+        different = sorted((weights.keys() - tied) ^ paths.keys())
         raise ValueError(
             f"`folder` must hold the weights of {model.n_layers} layers of Mamba, got "
             f"missing or unexpected weights {different[:3]} in {folder}."
         )
     shapes: Any = traverse_util.flatten_dict(_template(model))
-    found = {}
+    params = {}
     for name in (*paths, *tied):
         path = paths.get(name, _TABLE)
         # Its header first, so that what does not fit is not read.
         shape = _to_hf(name, np.broadcast_to(0, shapes[path].shape)).shape
-        weight = opened[name].get_slice(name)
-        dtype, there = weight.get_dtype(), tuple(weight.get_shape())
-        if there != shape or dtype not in _FLOATS:
+        weight = weights[name].get_slice(name)
+        dtype, file_shape = weight.get_dtype(), tuple(weight.get_shape())
+        if file_shape != shape or dtype not in _FLOATS:
             raise ValueError(
                 f"`folder` must hold {shape} for {name}, as its config says, of "
-                f"{', '.join(_FLOATS)}, got {there} of {dtype} in {folder}."
+                f"{', '.join(_FLOATS)}, got {file_shape} of {dtype} in {folder}."
             )
         # Published weights may be in bfloat16 or float16; parameters are float32.
         with np.errstate(over="ignore"):
-            value = _from_hf(name, opened[name].get_tensor(name).astype(np.float32))
+            value = _from_hf(name, weights[name].get_tensor(name).astype(np.float32))
         if not np.isfinite(value).all():
             raise ValueError(
                 f"`folder` must hold weights that are finite in float32, got "
                 f"{value[~np.isfinite(value)][0]} in {name} of {folder}; copy it again."
             )
-        if name in tied and not np.array_equal(value, found[_TABLE]):
+        if name in tied and not np.array_equal(value, params[_TABLE]):
             raise ValueError(
                 f"`folder` must hold {name} equal to {_EMBEDDING}, got another in "
                 f"{folder}; the format has one table for both."
             )
-        found[path] = value
-    return traverse_util.unflatten_dict(found)
+        params[path] = value
+    return traverse_util.unflatten_dict(params)
 
 
 def _model(config: Mapping[str, Any], folder: Path) -> SequenceModel:

@@ -69,7 +69,7 @@ from jax import export
 
 from ssm_jax.fields import PositiveInt, check_value
 from ssm_jax.kernels.platforms import on_each_platform
-from ssm_jax.models.decoding import decodes
+from ssm_jax.models.decoding import can_decode
 from ssm_jax.tasks.base import TaskSpec
 from ssm_jax.training.checkpointing.leaves import named_leaves
 from ssm_jax.types import PyTree
@@ -77,7 +77,7 @@ from ssm_jax.types import PyTree
 PLATFORMS = ("cpu", "cuda", "tpu")
 """The platforms that are exported for by default."""
 
-_KNOWN = (*PLATFORMS, "rocm")
+_KNOWN_PLATFORMS = (*PLATFORMS, "rocm")
 
 # When versions of JAX were released: it loads what it exported six months ago, counted
 # from the version and not from the day of the export.
@@ -229,10 +229,10 @@ def _programs(model, variables, spec, length, platforms):
     """Programs, their length, None if they take any, and why one is fixed."""
     if length is not None:
         check_value("length", length, PositiveInt)
-    unknown = sorted(set(platforms) - set(_KNOWN))
+    unknown = sorted(set(platforms) - set(_KNOWN_PLATFORMS))
     if unknown or not platforms:
         raise ValueError(
-            f"`platforms` must be some of {', '.join(_KNOWN)}, got "
+            f"`platforms` must be some of {', '.join(_KNOWN_PLATFORMS)}, got "
             f"{', '.join(unknown) or 'none'}; a GPU is cuda or rocm."
         )
     variables = meta.unbox(variables)
@@ -247,13 +247,13 @@ def _programs(model, variables, spec, length, platforms):
     def forward(params, inputs, mask):
         params = _from_named(params, variables)
 
-        def of_row(inputs, mask):
+        def apply_row(inputs, mask):
             return model.apply(params, inputs[None], mask=mask[None])[0][0]
 
         # The choice of methods needs the shape of a row, which is known.
-        return jax.vmap(of_row)(inputs, mask)
+        return jax.vmap(apply_row)(inputs, mask)
 
-    def of_length(length):
+    def export_forward(length):
         steps = (b, 2, length) if spec.pair else (b, length)
         inputs = jax.ShapeDtypeStruct(steps, jnp.int32)
         if spec.inputs == "vector":
@@ -266,26 +266,26 @@ def _programs(model, variables, spec, length, platforms):
         # What a model does with a length is not known, so that errors may be of any
         # type; one that is not of the length is raised again by the fixed length.
         try:
-            programs = {"forward": of_length(any_length)}
+            programs = {"forward": export_forward(any_length)}
         except Exception as error:
             length, (cause, *_) = spec.length, str(error).splitlines() or [""]
             reason = f"the model allows no symbolic length: {type(error).__name__}"
             reason += f", {cause}" if cause else ""
     if length is not None:
-        programs = {"forward": of_length(length)}
-    if not spec.language or not decodes(model):
+        programs = {"forward": export_forward(length)}
+    if not spec.language or not can_decode(model):
         return programs, length, reason
     state = model.initial_state((1,))
 
     def step(params, tokens, state_of_rows):
         params = _from_named(params, variables)
 
-        def of_row(token, named):
+        def apply_row(token, named):
             before = jax.tree.map(lambda v: v[None], _from_named(named, state))
             logits, after = model.apply(params, token[None, None], before)
             return logits[0, 0], named_leaves(_row(after))
 
-        return jax.vmap(of_row)(tokens, state_of_rows)
+        return jax.vmap(apply_row)(tokens, state_of_rows)
 
     programs["step"] = exported(
         step,

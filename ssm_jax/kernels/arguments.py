@@ -33,18 +33,20 @@ def check_floating(name: str, value: Any, *, may_be_complex: bool = False) -> No
       makes one.
     """
     kind = jnp.inexact if may_be_complex else jnp.floating
-    if _is_of(value, kind):
+    if _has_dtype(value, kind):
         return
     remedy = f"`{name}.astype(jnp.float32)` makes one"
-    if _is_of(value, jnp.bool_):
+    if _has_dtype(value, jnp.bool_):
         # `reset` may have been given by position.
         remedy += ", and flags are given by keyword, as `reset=`"
-    elif _is_of(value, jnp.complexfloating):
+    elif _has_dtype(value, jnp.complexfloating):
         remedy = f"`jnp.real({name})` is its real part"
     elif not is_array(value):
         remedy = f"`jnp.asarray({name}, jnp.float32)` makes one"
     rule = "floating-point or complex" if may_be_complex else "floating-point"
-    raise ValueError(f"`{name}` must be a {rule} array, got {shown(value)}; {remedy}.")
+    raise ValueError(
+        f"`{name}` must be a {rule} array, got {describe(value)}; {remedy}."
+    )
 
 
 def check_flags(name: str, flags: Any, *shapes: tuple[int, ...]) -> None:
@@ -61,20 +63,20 @@ def check_flags(name: str, flags: Any, *shapes: tuple[int, ...]) -> None:
     """
     if flags is None:
         return
-    if not _is_of(flags, jnp.bool_):
+    if not _has_dtype(flags, jnp.bool_):
         remedy = f"`{name} != 0`" if is_array(flags) else f"`jnp.asarray({name}, bool)`"
         raise ValueError(
-            f"`{name}` must be a boolean array, got {shown(flags)}; {remedy} makes one "
-            "from zeros and ones."
+            f"`{name}` must be a boolean array, got {describe(flags)}; {remedy} makes "
+            "one from zeros and ones."
         )
     if shapes and flags.shape not in shapes:
         raise ValueError(
             f"`{name}` must be {shapes[0]}, one flag per step, got {flags.shape}; "
-            f"{way_to_shape(flags.shape, shapes[0])}."
+            f"{shape_hint(flags.shape, shapes[0])}."
         )
 
 
-def way_to_shape(shape: tuple[int, ...], steps: tuple[int, ...]) -> str:
+def shape_hint(shape: tuple[int, ...], steps: tuple[int, ...]) -> str:
     """Returns the way out of an error: how one value per step gets its shape.
 
     Args:
@@ -111,7 +113,7 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "dtype") and hasattr(value, "shape")
 
 
-def shown(value: Any) -> str:
+def describe(value: Any) -> str:
     """Formats an argument for an error: dtype of an array, else type and value."""
     if is_array(value):
         return str(value.dtype)
@@ -119,5 +121,5 @@ def shown(value: Any) -> str:
     return f"{type(value).__name__} {text if len(text) <= 40 else text[:37] + '...'}"
 
 
-def _is_of(value: Any, kind: Any) -> bool:
+def _has_dtype(value: Any, kind: Any) -> bool:
     return is_array(value) and jnp.issubdtype(value.dtype, kind)

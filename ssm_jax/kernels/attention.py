@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import join_axis, match_varying_axes, split_axis
-from ssm_jax.kernels.nonfinite import nan_where, reached_and_last
+from ssm_jax.kernels.nonfinite import nan_where, propagate_flags
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.recurrence import linear_recurrence
 from ssm_jax.kernels.sharding import broadcast_to_steps
@@ -116,7 +116,7 @@ def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
         # A zero key removes a padded step from the numerator and from the normalizer,
         # unless its value is not finite.
         k, v = (jnp.where(mask[..., None, None], values, 0) for values in (k, v))
-    q, k, v, state, found, last = _finite(q, k, v, state, reset, bidirectional)
+    q, k, v, state, reached, last = _finite(q, k, v, state, reset, bidirectional)
     # The appended column of ones accumulates the normalizer along with the numerator.
     v = jnp.concatenate([v, jnp.ones_like(v[..., :1])], -1)
     if bidirectional and reset is None:
@@ -131,7 +131,7 @@ def _evaluate(q, k, v, state, reset, mask, *, bidirectional):
     y = sums[..., :-1] / jnp.maximum(sums[..., -1:], _NORMALIZER_MIN)
     if state is not None:
         state = nan_where(last[..., None, None], state)
-    return nan_where(found[..., None], y).astype(v_dtype), state
+    return nan_where(reached[..., None], y).astype(v_dtype), state
 
 
 def _finite(q, k, v, state, reset, bidirectional):
@@ -151,9 +151,9 @@ def _finite(q, k, v, state, reset, bidirectional):
         reset = broadcast_to_steps(reset, bad)
     bad, before, reset = match_varying_axes(bad, before, reset)
 
-    found, last = reached_and_last(bad, before, reset, bidirectional=bidirectional)
+    reached, last = propagate_flags(bad, before, reset, bidirectional=bidirectional)
     k, v = (jnp.where(bad[..., None], 0, values) for values in (k, v))
-    return jnp.where(q_bad[..., None], 0, q), k, v, state, found | q_bad, last
+    return jnp.where(q_bad[..., None], 0, q), k, v, state, reached | q_bad, last
 
 
 def _chunked_sums(q, k, v, segment, state, bidirectional):

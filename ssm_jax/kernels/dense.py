@@ -177,8 +177,8 @@ def block_by_block(
     h_prev = jnp.take_along_axis(starts, n_full, -3)[..., 0, :, :]
     # If all blocks are full, the index is clipped and no step of the block is taken.
     block = jnp.minimum(n_full, blocks.shape[-3] - 1)
-    rest = jnp.take_along_axis(blocks, block, -3)[..., 0, :, :]
-    return y, step_by_step(system, rest, h_prev, lengths=lengths % c)[1]
+    last_block = jnp.take_along_axis(blocks, block, -3)[..., 0, :, :]
+    return y, step_by_step(system, last_block, h_prev, lengths=lengths % c)[1]
 
 
 def _tables(system, c):
@@ -226,5 +226,5 @@ def _readout(system, h):
     return _einsum("...dn,dn->...d", h, system.C)
 
 
-def _einsum(formula, one, other):
-    return jnp.einsum(formula, one, other, precision=_HIGHEST)
+def _einsum(formula, left, right):
+    return jnp.einsum(formula, left, right, precision=_HIGHEST)

@@ -20,7 +20,7 @@ from ssm_jax.kernels.axes import split_axis
 from ssm_jax.types import Array, Float
 
 # Points of the longest transform that is one matrix product.
-_LARGEST = 256
+_MAX_FACTOR = 256
 # GPUs and TPUs multiply float32 matrices in lower precision by default.
 _HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -59,7 +59,7 @@ def cyclic_convolution(
 
 def _inner(size):
     """Returns the length of all factors but the first, all about as long."""
-    n_factors = max(2, math.ceil(math.log(size, _LARGEST)))
+    n_factors = max(2, math.ceil(math.log(size, _MAX_FACTOR)))
     return 2 ** round(math.log2(size) * (n_factors - 1) / n_factors)
 
 
@@ -68,61 +68,61 @@ def _spectrum(x, outer, inner):
     x = split_axis(x, -2, inner)
     *batch, rows, _, d = x.shape
     # The other rows are zero, and left out of the product.
-    z = _along(x.reshape(*batch, rows, inner * d), _half(outer)[:rows])
+    z = _multiply_axis(x.reshape(*batch, rows, inner * d), _real_table(outer)[:rows])
     z = z.reshape(*batch, -1, 2, inner, d)
-    return _transform(_turn(z, outer * inner, -1))
+    return _transform(_apply_twiddles(z, outer * inner, -1))
 
 
 def _sequences(z, outer, inner, length):
     """Inverse of `_spectrum`: the first ``length`` steps."""
     size = outer * inner
-    z = _turn(_inverse(z, inner), size, 1)
+    z = _apply_twiddles(_inverse(z, inner), size, 1)
     *batch, k, _, m, d = z.shape
     # A conjugate that was left out doubles the real part.
     weights = np.full(k, 2 / size)
     weights[[0, outer // 2]] = 1 / size
     rows = -(-length // m)
-    table = (_half(outer)[:rows] * np.repeat(weights, 2)).T
-    x = _along(z.reshape(*batch, k * 2, m * d), table)
+    table = (_real_table(outer)[:rows] * np.repeat(weights, 2)).T
+    x = _multiply_axis(z.reshape(*batch, k * 2, m * d), table)
     return x.reshape(*batch, rows * m, d)[..., :length, :]
 
 
 def _transform(z):
     """Transforms the axis ``m``; each factor but the last adds an axis ``k``."""
     *batch, _, m, d = z.shape
-    if m <= _LARGEST:
-        z = _along(z.reshape(*batch, 2 * m, d), _full(m, -1))
+    if m <= _MAX_FACTOR:
+        z = _multiply_axis(z.reshape(*batch, 2 * m, d), _complex_table(m, -1))
         return z.reshape(*batch, 2, m, d)
     inner = _inner(m)
     outer = m // inner
-    table = _full(outer, -1).reshape(2 * outer, 2, outer)
+    table = _complex_table(outer, -1).reshape(2 * outer, 2, outer)
     table = np.swapaxes(table, 1, 2).reshape(2 * outer, 2 * outer)
-    z = _along(z.reshape(*batch, 2 * outer, inner * d), table)
-    return _transform(_turn(z.reshape(*batch, outer, 2, inner, d), m, -1))
+    z = _multiply_axis(z.reshape(*batch, 2 * outer, inner * d), table)
+    return _transform(_apply_twiddles(z.reshape(*batch, outer, 2, inner, d), m, -1))
 
 
 def _inverse(z, n):
     """Inverse of `_transform`, to an axis of ``n`` steps, times ``n``."""
-    if n <= _LARGEST:
+    if n <= _MAX_FACTOR:
         *batch, _, m, d = z.shape
-        z = _along(z.reshape(*batch, 2 * m, d), _full(m, 1))
+        z = _multiply_axis(z.reshape(*batch, 2 * m, d), _complex_table(m, 1))
         return z.reshape(*batch, 2, m, d)
-    z = _turn(_inverse(z, _inner(n)), n, 1)
+    z = _apply_twiddles(_inverse(z, _inner(n)), n, 1)
     *batch, outer, _, inner, d = z.shape
-    table = _full(outer, 1).reshape(2, outer, 2 * outer)
+    table = _complex_table(outer, 1).reshape(2, outer, 2 * outer)
     table = np.swapaxes(table, 0, 1).reshape(2 * outer, 2 * outer)
-    z = _along(z.reshape(*batch, 2 * outer, inner * d), table)
+    z = _multiply_axis(z.reshape(*batch, 2 * outer, inner * d), table)
     return z.reshape(*batch, 2, n, d)
 
 
-def _along(x, table):
+def _multiply_axis(x, table):
     """Multiplies the last axis but one by a matrix."""
     # In this order of the operands a TPU needs no transpose.
     table = table.astype(x.dtype)
     return jnp.einsum("...md,mn->...nd", x, table, precision=_HIGHEST)
 
 
-def _turn(z, size, sign):
+def _apply_twiddles(z, size, sign):
     """Multiplies by the twiddle factors ``exp(sign 2 pi i k m / size)``."""
     turns = jnp.arange(z.shape[-4])[:, None] * jnp.arange(z.shape[-2])[None]
     # Angles of at most pi, where float32 has the smallest error.
@@ -140,7 +140,7 @@ def _product(y, z):
 
 
 @cache
-def _half(n):
+def _real_table(n):
     """``exp(-2 pi i j k / n)`` for ``k <= n / 2``; columns are ``(k, re or im)``.
 
     Zeros follow, up to a multiple of 8 columns: a tile of a TPU, which takes several
@@ -152,7 +152,7 @@ def _half(n):
 
 
 @cache
-def _full(n, sign):
+def _complex_table(n, sign):
     """Product with ``exp(sign 2 pi i j k / n)``, both axes ``(re or im, n)``."""
     angle = sign * _angles(n)
     re, im = np.cos(angle), np.sin(angle)

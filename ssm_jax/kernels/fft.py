@@ -19,7 +19,7 @@ from ssm_jax.fields import check_choice, check_size
 from ssm_jax.kernels import dft
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import pad_axis, split_axis
-from ssm_jax.kernels.fusion import materialized
+from ssm_jax.kernels.fusion import materialize
 from ssm_jax.kernels.nonfinite import contain_nonfinite
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.kernels.powers import LogDecay, check_log_decay, decay_powers
@@ -89,10 +89,10 @@ def modal_kernel(
     n_blocks = -(-length // block)
     # Each decay and weight is evaluated once, not once per power, and each power once,
     # not once per product that its real and its imaginary part are in.
-    log_decay, w = materialized((log_decay, w))
+    log_decay, w = materialize((log_decay, w))
     coarse = decay_powers(log_decay, block * jnp.arange(n_blocks))
     fine = decay_powers(log_decay, jnp.arange(block))
-    coarse, fine = materialized((coarse, fine))
+    coarse, fine = materialize((coarse, fine))
     if not shared:
         coarse, fine = jnp.moveaxis(coarse, 0, -2), jnp.moveaxis(fine, 0, -2)
     weight = w[..., None, :].astype(common_dtype(w, coarse))
@@ -335,8 +335,8 @@ class _CircularConvolution(NamedTuple):
           kernel: Kernels, ``(d, k)``, float32 or float64, in which sums are formed.
         """
         # There is no FFT of bfloat16.
-        given = u.astype(kernel.dtype)
-        y = convolve_on_each_device(self.convolve, given, kernel)
+        values = u.astype(kernel.dtype)
+        y = convolve_on_each_device(self.convolve, values, kernel)
         return y.astype(u.dtype)
 
 

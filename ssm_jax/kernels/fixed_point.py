@@ -251,8 +251,8 @@ def _solve_linearized(config, solver_inputs, h, reset, rhs, *, transposed):
     def iteration(v, damping):
         a, diagonal = decay, None
         if jacobian_diagonal is not None:
-            kept = (1 - damping).astype(jacobian_diagonal.dtype)
-            diagonal = kept * jacobian_diagonal
+            undamped = (1 - damping).astype(jacobian_diagonal.dtype)
+            diagonal = undamped * jacobian_diagonal
             a = jnp.broadcast_to(decay, h.shape) + diagonal
             # The transposed recurrence runs in reverse, with the decay of step t + 1.
             a = shift_left(a) if transposed else a
@@ -292,7 +292,7 @@ def _iterate(config, iteration, initial_guess):
     Each sequence, which is all axes but the last two, must meet the tolerance relative
     to its own largest state, so that a sequence with large states does not hide the
     error of another one. States that are not finite have not converged and end the
-    iterations, as does `_will_not_converge`.
+    iterations, as does `_is_diverging`.
 
     If ``config.damping`` is None, it moves halfway to 1 after an iteration whose update
     is larger than half of the previous one, and back by as much after other iterations.
@@ -323,7 +323,7 @@ def _iterate(config, iteration, initial_guess):
 
     def condition(carry):
         _, count, progress, _ = carry
-        possible = progress.finite & ~_will_not_converge(config, count, progress)
+        possible = progress.finite & ~_is_diverging(config, count, progress)
         return ~progress.converged & possible & (count < config.max_iterations)
 
     zero, infinity = jnp.zeros((), jnp.int32), jnp.inf
@@ -347,7 +347,7 @@ class _Progress(NamedTuple):
     target: Any  # update that meets the tolerance
 
 
-def _will_not_converge(config, count, progress):
+def _is_diverging(config, count, progress):
     """Predicts whether the iterations will not converge within `max_iterations`.
 
     The errors of a convergent Picard iteration are ``c s**k / k!``. ``c`` and ``s`` are

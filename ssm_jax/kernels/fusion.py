@@ -8,7 +8,7 @@ from ssm_jax.kernels.sharding import is_sharded
 from ssm_jax.types import Array, Bool, PyTree
 
 
-def materialized(values: PyTree) -> PyTree:
+def materialize(values: PyTree) -> PyTree:
     """Returns values that CPUs evaluate once, whatever reads them.
 
     There, XLA fuses the operations that form an array into each of those that read it,
@@ -23,20 +23,20 @@ def materialized(values: PyTree) -> PyTree:
       ``values``.
 
     Example:
-      >>> print(materialized(jnp.ones(2)))
+      >>> print(materialize(jnp.ones(2)))
       [1. 1.]
     """
-    false = false_unknown_to_xla(values) if target_platform() == "cpu" else None
+    false = runtime_false(values) if target_platform() == "cpu" else None
     if false is None:
         return values
 
-    def never_taken(values):
+    def negate(values):
         return jax.tree.map(jnp.negative, values)
 
-    return jax.lax.cond(false, never_taken, lambda values: values, values)
+    return jax.lax.cond(false, negate, lambda values: values, values)
 
 
-def false_unknown_to_xla(values: PyTree) -> Bool[Array, ""] | None:
+def runtime_false(values: PyTree) -> Bool[Array, ""] | None:
     """Returns False, from a comparison that XLA does not evaluate while it compiles.
 
     A branch that is chosen by a constant is no branch in the compiled program.

@@ -30,7 +30,7 @@ ReadoutFn = Callable[[Any, Array], Array]
 
 
 class ChunkedForm(NamedTuple):
-    """A recurrence on given sequences, as arguments of `by_chunks`.
+    """A recurrence on given sequences, as arguments of `evaluate_chunks`.
 
     Attributes:
       decay_and_input: Maps the inputs of a chunk of ``c`` steps, leaves
@@ -43,7 +43,7 @@ class ChunkedForm(NamedTuple):
       by_steps: With ``"sequential"``, call both functions in the loop over steps,
         without the axis ``c``; no decays and states of several steps are stored. False
         if they multiply matrices, which is slow there.
-      kernel: With ``"pallas"``, evaluates the recurrence instead of `by_chunks`:
+      kernel: With ``"pallas"``, evaluates the recurrence instead of `evaluate_chunks`:
         ``(state, reset, lengths) -> (y, last)``. None if it has no kernel of its own.
     """
 
@@ -54,7 +54,7 @@ class ChunkedForm(NamedTuple):
     kernel: Callable[..., tuple[Array, Array]] | None = None
 
 
-def by_chunks(
+def evaluate_chunks(
     form: ChunkedForm,
     state: Inexact[Array, "..."],
     *,
@@ -92,8 +92,8 @@ def by_chunks(
         bytes_per_step = state.dtype.itemsize * state.size
         method = chunk_method(length=length, size=size, bytes_per_step=bytes_per_step)
     # The scan needs chunks of equal length; the added steps count as padding.
-    one = is_symbolic(length)
-    fill = 0 if one else -length % size
+    is_one_chunk = is_symbolic(length)
+    fill = 0 if is_one_chunk else -length % size
     valid = None
     if fill or lengths is not None:
         ends = jnp.full((), length) if lengths is None else lengths
@@ -102,7 +102,7 @@ def by_chunks(
         # A reset on padding would clear the final state.
         reset = None if reset is None else reset & valid
 
-    def of_states(flags):
+    def expand_flags(flags):
         return jnp.expand_dims(flags, tuple(range(flags.ndim, flags.ndim + n_axes)))
 
     def valid_form(inputs, valid):
@@ -110,15 +110,15 @@ def by_chunks(
         if valid is not None:
             # Padded steps are the identity, so that the last state is the one after
             # the last valid step.
-            a = jnp.where(of_states(valid), a, 1)
-            b = jnp.where(of_states(valid), b, 0)
+            a = jnp.where(expand_flags(valid), a, 1)
+            b = jnp.where(expand_flags(valid), b, 0)
         return a, b
 
     def one_step(h, step):
         inputs, reset, valid = step
         a, b = valid_form(inputs, valid)
         if reset is not None:
-            h = jnp.where(of_states(reset), 0, h)
+            h = jnp.where(expand_flags(reset), 0, h)
         h = (a * h + b).astype(state.dtype)
         return h, readout(inputs, h)
 
@@ -141,7 +141,7 @@ def by_chunks(
         h = h.reshape(*h.shape[: axis + 1], *state.shape[axis:])
         return last.reshape(state.shape), readout(inputs, h)
 
-    if one:
+    if is_one_chunk:
         last, y = one_chunk(state, (inputs, reset, valid))
         return y, last
     split = functools.partial(split_chunks, axis=axis, size=size)

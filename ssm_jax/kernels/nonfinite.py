@@ -103,29 +103,29 @@ def reached(
         earlier = pieces > place if reverse else pieces < place
         earlier = earlier.reshape(-1, *(1,) * flags.ndim)
 
-    def latest(flags, none):
+    def latest_flag(flags, none):
         """Step of the latest flag so far, ``none`` before the first."""
-        at = jnp.where(flags, steps, none)
-        at = jax.lax.cummax(at, axis=axis)
+        latest = jnp.where(flags, steps, none)
+        latest = jax.lax.cummax(latest, axis=axis)
         if earlier is None:
-            return at
-        ends = jax.lax.all_gather(at[..., -1:, :], axis_name)
-        return jnp.maximum(at, jnp.max(jnp.where(earlier, ends, none), 0))
+            return latest
+        ends = jax.lax.all_gather(latest[..., -1:, :], axis_name)
+        return jnp.maximum(latest, jnp.max(jnp.where(earlier, ends, none), 0))
 
     # The state before the first step counts as step -1 of the first segment.
     steps = first + jnp.arange(length, dtype=jnp.int32)
     steps = steps.reshape((1,) * axis + (length, 1))
-    at = latest(flags, -2)
+    latest = latest_flag(flags, -2)
     if before is not None:
-        at = jnp.maximum(at, jnp.where(before, -1, -2)[..., None, :])
-    start = -1 if reset is None else latest(reset[..., None], -1)
+        latest = jnp.maximum(latest, jnp.where(before, -1, -2)[..., None, :])
+    start = -1 if reset is None else latest_flag(reset[..., None], -1)
     if taps is not None:
         start = jnp.maximum(start, steps - taps + 1)
-    found = at >= start
-    return jnp.flip(found, -2) if reverse else found
+    result = latest >= start
+    return jnp.flip(result, -2) if reverse else result
 
 
-def reached_and_last(
+def propagate_flags(
     flags: Bool[Array, "*b l n"],
     before: Bool[Array, "*b n"],
     reset: Steps | None,
@@ -146,19 +146,19 @@ def reached_and_last(
       ``(*b, l, n)`` and ``(*b, n)``.
     """
 
-    def later(flags, before):
-        found = reached(flags, reset, before, axis_name=axis_name)
+    def propagate(flags, before):
+        steps = reached(flags, reset, before, axis_name=axis_name)
         if bidirectional:
-            found |= reached(flags, reset, axis_name=axis_name, reverse=True)
-        return found, found[..., -1, :]
+            steps |= reached(flags, reset, axis_name=axis_name, reverse=True)
+        return steps, steps[..., -1, :]
 
     if axis_name is None:
         # Mostly all values are finite, and the scans over the length are skipped.
         some = jnp.any(flags) | jnp.any(before)
-        return jax.lax.cond(some, later, lambda *flags: flags, flags, before)
-    found, last = later(flags, before)
+        return jax.lax.cond(some, propagate, lambda *flags: flags, flags, before)
+    steps, last = propagate(flags, before)
     is_last = jax.lax.axis_index(axis_name) + 1 == jax.lax.axis_size(axis_name)
-    return found, jax.lax.psum((last & is_last).astype(jnp.int32), axis_name) > 0
+    return steps, jax.lax.psum((last & is_last).astype(jnp.int32), axis_name) > 0
 
 
 def last_of_segments(

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.fields import check_choice, check_size
-from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
+from ssm_jax.kernels.arguments import check_flags, check_floating, describe, is_array
 from ssm_jax.kernels.axes import join_chunks, match_varying_axes, split_chunks
 from ssm_jax.kernels.fixed_point import (
     NonlinearTerm,
@@ -191,7 +191,7 @@ def _check(x, h0, decay, reset, initial_guess):
     for leaf in leaves:
         if not is_array(leaf):
             raise ValueError(
-                f"`x` must have arrays as leaves, got {shown(leaf)}; `jnp.asarray` "
+                f"`x` must have arrays as leaves, got {describe(leaf)}; `jnp.asarray` "
                 "makes one."
             )
     axis = h0.ndim - 1

@@ -454,7 +454,7 @@ def finite_convolution_method(length: Dimension, *, has_reset: bool = False) -> 
 # number of blocks from which on they pay. With them a step of S5 with its gradient
 # takes 1.3 times as long at 1,048,576 steps as at 16,384.
 _STATE_BYTES = 2**21
-_FEWEST_BLOCKS = 4
+_MIN_BLOCKS = 4
 
 # On CPUs an FFT of more than `_LONGEST_FFT` steps leaves the cache, and convolutions of
 # blocks with a state between them are faster, if there are not too many modes. With
@@ -498,7 +498,7 @@ def state_block(
     # How many blocks a symbolic length has is not known.
     if not sequential or is_symbolic(length):
         return length
-    if length * bytes_per_step < _FEWEST_BLOCKS * _STATE_BYTES:
+    if length * bytes_per_step < _MIN_BLOCKS * _STATE_BYTES:
         return length
     return max(1, _STATE_BYTES // bytes_per_step)
 
@@ -612,7 +612,7 @@ def fft_unless_growing(
     return jax.lax.cond(growing, by_states, by_fft, *operands)
 
 
-def without_growth(log_decay: LogDecay, length: int) -> LogDecay:
+def limit_growth(log_decay: LogDecay, length: int) -> LogDecay:
     """Returns a decay that `fft_unless_growing` evaluates by FFT.
 
     Args:

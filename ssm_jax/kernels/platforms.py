@@ -65,12 +65,12 @@ def on_each_platform(
       A function with the arguments and results of ``function``.
     """
 
-    def traced_for(platform):
+    def trace_for(platform):
         def traced(*args):
             with compiling_for(platform):
                 return function(*args)
 
         return traced
 
-    branches = {platform: traced_for(platform) for platform in platforms}
+    branches = {platform: trace_for(platform) for platform in platforms}
     return lambda *args: jax.lax.platform_dependent(*args, **branches)

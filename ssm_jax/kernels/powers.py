@@ -16,7 +16,7 @@ import numpy as np
 
 from ssm_jax.fields import check_size
 from ssm_jax.kernels import two_float
-from ssm_jax.kernels.arguments import check_floating, is_array, shown
+from ssm_jax.kernels.arguments import check_floating, describe, is_array
 from ssm_jax.kernels.promotion import common_dtype
 from ssm_jax.types import Array, Float, Inexact, Int
 
@@ -58,7 +58,7 @@ def check_log_decay(log_decay: LogDecay, name: str = "log_decay") -> LogDecay:
     """
     if not isinstance(log_decay, LogDecay):
         raise ValueError(
-            f"`{name}` must be a LogDecay, got {shown(log_decay)}; `to_log_decay` "
+            f"`{name}` must be a LogDecay, got {describe(log_decay)}; `to_log_decay` "
             "converts numbers."
         )
     for field, leaf in zip(LogDecay._fields, log_decay, strict=True):
@@ -102,7 +102,7 @@ def decay_powers(log_decay: LogDecay, steps: Int[Array, "*s"]) -> Inexact[Array,
     """
     if not is_array(steps) or not jnp.issubdtype(steps.dtype, jnp.integer):
         raise ValueError(
-            f"`steps` must be an integer array, got {shown(steps)}; use "
+            f"`steps` must be an integer array, got {describe(steps)}; use "
             "`steps.astype(jnp.int32)`."
         )
     return _powers(check_log_decay(log_decay), steps)

@@ -90,11 +90,11 @@ def power_of_two(z: Complex[Array, "*n"]) -> Float[Array, "*n"]:
     """
     size = jnp.maximum(jnp.abs(jnp.real(z)), jnp.abs(jnp.imag(z)))
     exponent_bits = jnp.finfo(size.dtype).nexp
-    scale = jax.lax.reduce_precision(size, exponent_bits, 0)
-    return jax.lax.stop_gradient(jnp.where(size > 2.0**15, scale, 1))
+    power = jax.lax.reduce_precision(size, exponent_bits, 0)
+    return jax.lax.stop_gradient(jnp.where(size > 2.0**15, power, 1))
 
 
-def scaled(
+def scale(
     z: Complex[Array, "*#n"], factor: Float[Array, "*#n"]
 ) -> Complex[Array, "*n"]:
     """``z factor`` by real products: a complex one would form infinity times zero.
@@ -109,22 +109,22 @@ def scaled(
     return jax.lax.complex(jnp.real(z) * factor, jnp.imag(z) * factor)
 
 
-def divided(
-    one: Complex[Array, "*#n"] | Float[Array, "*#n"] | float, z: Complex[Array, "*#n"]
+def divide(
+    x: Complex[Array, "*#n"] | Float[Array, "*#n"] | float, z: Complex[Array, "*#n"]
 ) -> Complex[Array, "*n"]:
-    """``one / z`` also where ``|z|**2``, which the division forms, would overflow.
+    """``x / z`` also where ``|z|**2``, which the division forms, would overflow.
 
     Args:
-      one: ``(*n,)``.
+      x: ``(*n,)``.
       z: ``(*n,)``, not 0.
 
     Returns:
-      ``(*n,)``; where ``|z|`` is less than ``2**15`` that of ``one / z``, bit for bit.
+      ``(*n,)``; where ``|z|`` is less than ``2**15`` that of ``x / z``, bit for bit.
     """
-    if not isinstance(one, float | int):
-        one = one.astype(z.dtype)
+    if not isinstance(x, float | int):
+        x = x.astype(z.dtype)
     factor = 1 / power_of_two(z)
-    return scaled(one / scaled(z, factor), factor)
+    return scale(x / scale(z, factor), factor)
 
 
 def matmul_f32(

@@ -150,7 +150,7 @@ def _solve(a, b, h0, reset, *, reverse, method):
 def _solver(a, length, method) -> scan.Solver:
     """Returns the solver of a method, from a zero state."""
     invariant = is_time_invariant(a)
-    decay = TimeInvariantDecay.of(a) if invariant else InputDependentDecay(a)
+    decay = TimeInvariantDecay.from_value(a) if invariant else InputDependentDecay(a)
     if method == "sequential":
         return scan.sequential(decay)
     if method == "associative":

@@ -20,7 +20,7 @@ Run = Callable[..., tuple[Outputs, Any]]
 """Evaluates a block: ``(x, state, reset, lengths) -> (y, state)``."""
 
 
-def in_blocks(
+def map_blocks(
     run: Run,
     x: Activations,
     state: Inexact[jax.Array, "..."],

@@ -64,7 +64,7 @@ class TimeInvariantDecay(NamedTuple):
     number: Inexact[Array, " n"] | None = None
 
     @classmethod
-    def of(cls, a: LogDecay | Inexact[Array, " n"]) -> "TimeInvariantDecay":
+    def from_value(cls, a: LogDecay | Inexact[Array, " n"]) -> "TimeInvariantDecay":
         """Returns the decay given as numbers or as a logarithm."""
         if isinstance(a, LogDecay):
             return cls(a)
@@ -89,7 +89,7 @@ class TimeInvariantDecay(NamedTuple):
         hi, lo = two_float_decay(self.log)
         return (hi, lo) if self.sign is None else (self.sign * hi, self.sign * lo)
 
-    def over(self, count: int) -> "TimeInvariantDecay":
+    def n_step(self, count: int) -> "TimeInvariantDecay":
         """Returns the decay over several steps."""
         sign = None if self.sign is None else self.sign ** (count % 2)
         return TimeInvariantDecay(n_step_decay(self.log, count), sign)
@@ -132,7 +132,7 @@ def _step_by_step(decay, multiply):
     def solve_time_invariant(b, reset_in_scan_order, reverse):
         reset, b = _flags_time_first(b, reset_in_scan_order), _time_first(b)
         if not is_symbolic(b.shape[0]) and len(b) > _STRETCH_FROM:
-            h = _by_stretches(decay, step, b, reset, reverse)
+            h = _scan_stretches(decay, step, b, reset, reverse)
         else:
             _, h = jax.lax.scan(step, jnp.zeros_like(b[0]), (reset, b), reverse=reverse)
         return jnp.moveaxis(h, 0, -2)
@@ -150,7 +150,7 @@ def _step_of(decay, multiply):
     return lambda h, b: multiply(hi, h) + (multiply(lo, h) + b)
 
 
-def _by_stretches(decay, step, b, reset, reverse):
+def _scan_stretches(decay, step, b, reset, reverse):
     """Scans stretches from zero, and adds to each state that before its stretch.
 
     Args:
@@ -166,16 +166,16 @@ def _by_stretches(decay, step, b, reset, reverse):
     length, zero = len(b), jnp.zeros_like(b[0])
     size = math.isqrt(length)
     power = decay.powers_of(jnp.arange(1, size + 1))
-    add_stretch = _step_of(decay.over(size), _multiply)
+    add_stretch = _step_of(decay.n_step(size), _multiply)
 
     # Each operation on an index would be a kernel of each step on accelerators.
     nonnegative = {"axis": 0, "allow_negative_indices": False}
 
-    def at(t, values):
+    def at_index(t, values):
         return jax.lax.dynamic_index_in_dim(values, t, keepdims=False, **nonnegative)
 
     # All states are written to one array: stacked results of a scan would be copied.
-    def stretch(begin, steps, h, before):
+    def scan_stretch(begin, steps, h, before):
         begin = length - begin - steps if reverse else begin
         was_reset = None
         if reset is not None:
@@ -184,31 +184,31 @@ def _by_stretches(decay, step, b, reset, reverse):
             flags = jax.lax.cumsum(flags.astype(jnp.int32), 0, reverse=reverse)
             was_reset = flags[..., None] > 0
 
-        def one(i, carry):
+        def one_step(i, carry):
             h, state = carry
             k = steps - 1 - i if reverse else i
-            inputs = jax.tree.map(partial(at, begin + k), (reset, b))
+            inputs = jax.tree.map(partial(at_index, begin + k), (reset, b))
             state, _ = step(state, inputs)
-            kept = before
+            carried = before
             if was_reset is not None:
-                kept = jnp.where(at(k, was_reset), 0, before)
-            whole = state + _multiply(at(i, power), kept)
+                carried = jnp.where(at_index(k, was_reset), 0, before)
+            whole = state + _multiply(at_index(i, power), carried)
             h = jax.lax.dynamic_update_index_in_dim(h, whole, begin + k, **nonnegative)
             return h, state
 
         # The steps are small: half as many iterations of the loop.
-        h, last = jax.lax.fori_loop(0, steps, one, (h, zero), unroll=2)
+        h, last = jax.lax.fori_loop(0, steps, one_step, (h, zero), unroll=2)
         if was_reset is not None:
             before = jnp.where(was_reset[0 if reverse else -1], 0, before)
         return h, add_stretch(before, last)
 
     n_whole = (length - 1) // size  # the last stretch may be shorter
 
-    def one_of_size(k, carry):
-        return stretch(k * size, size, *carry)
+    def one_stretch(k, carry):
+        return scan_stretch(k * size, size, *carry)
 
-    carry = jax.lax.fori_loop(0, n_whole, one_of_size, (jnp.zeros_like(b), zero))
-    return stretch(n_whole * size, length - n_whole * size, *carry)[0]
+    carry = jax.lax.fori_loop(0, n_whole, one_stretch, (jnp.zeros_like(b), zero))
+    return scan_stretch(n_whole * size, length - n_whole * size, *carry)[0]
 
 
 def associative(decay: Decay) -> Solver:
@@ -309,7 +309,7 @@ def chunked(decay: Decay, length: int) -> Solver:
         return solve_input_dependent
 
     within_chunks = sequential(decay)
-    across_chunks = _step_by_step(decay.over(size), _multiply)
+    across_chunks = _step_by_step(decay.n_step(size), _multiply)
     power = decay.powers_of(jnp.arange(1, size + 1))
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):

@@ -43,10 +43,12 @@ def reshard(
         return values
     mesh = jax.typeof(like if is_sharded(like) else values).sharding.mesh
     spec = _spec(like)
-    wanted = PartitionSpec(*(None if axis is None else spec[axis] for axis in axes))
-    if wanted == jax.typeof(values).sharding.spec:
+    target_spec = PartitionSpec(
+        *(None if axis is None else spec[axis] for axis in axes)
+    )
+    if target_spec == jax.typeof(values).sharding.spec:
         return values
-    return jax.sharding.reshard(values, NamedSharding(mesh, wanted))
+    return jax.sharding.reshard(values, NamedSharding(mesh, target_spec))
 
 
 def reshard_like(
@@ -71,8 +73,8 @@ def take(
         return table.at[index].get(**options)
     # Also if it is not sharded: `vmap` may map over an axis that is.
     axes = *sharding.spec, *(None,) * (table.ndim - 1)
-    wanted = NamedSharding(sharding.mesh, PartitionSpec(*axes))
-    return table.at[index].get(out_sharding=wanted, **options)
+    out_sharding = NamedSharding(sharding.mesh, PartitionSpec(*axes))
+    return table.at[index].get(out_sharding=out_sharding, **options)
 
 
 def convolve_on_each_device(

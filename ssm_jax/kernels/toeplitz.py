@@ -24,7 +24,7 @@ from ssm_jax.kernels.sharding import is_sharded, reshard_like
 from ssm_jax.types import Array, Float, Inexact
 
 # Blocks that are summed side by side: enough for the vector units, few to be kept.
-_BESIDE = 16
+_BLOCKS_PER_SUM = 16
 
 _Term = tuple[Float[Array, "i _ d"], Float[Array, "k _ d"]]
 
@@ -70,7 +70,9 @@ def block_convolution(
     if w_backward is not None and log_decay_backward is not None:
         # The modes of both sides are evaluated as one; from the `n`-th on they see
         # blocks, and the steps of each, in the order that is turned round.
-        log = jax.tree.map(lambda *of: jnp.concatenate(of, -1), log, log_decay_backward)
+        log = jax.tree.map(
+            lambda *parts: jnp.concatenate(parts, -1), log, log_decay_backward
+        )
         w = jnp.concatenate([w, w_backward], -1)
     log, w = jax.tree.map(jnp.transpose, (log, w))
     x, log, w, feedthrough = match_varying_axes(x, log, w, feedthrough)
@@ -138,14 +140,18 @@ def _weights(log_decay, w, feedthrough, c, n):
     """
     power = decay_powers(log_decay, jnp.arange(c + 1))
     dtype = common_dtype(w, power)
-    left = w[None].astype(dtype) * power.astype(dtype)
-    ahead, behind = (jnp.sum(jnp.real(v), 1) for v in jnp.split(left[:c], [n], 1))
+    weighted_powers = w[None].astype(dtype) * power.astype(dtype)
+    ahead, behind = (
+        jnp.sum(jnp.real(v), 1) for v in jnp.split(weighted_powers[:c], [n], 1)
+    )
     if feedthrough is not None:
         ahead = ahead.at[0].add(feedthrough)
     within = _toeplitz(ahead, behind)
-    entering = jnp.swapaxes(_turned(jnp.flip(power[:c], 0), 0, n), 0, 1)
+    entering = jnp.swapaxes(_flip_backward_modes(jnp.flip(power[:c], 0), 0, n), 0, 1)
     # What comes after a step leaves out the step itself.
-    leaving = _turned(jnp.concatenate([left[1:, :n], left[:c, n:]], 1), 0, n)
+    leaving = _flip_backward_modes(
+        jnp.concatenate([weighted_powers[1:, :n], weighted_powers[:c, n:]], 1), 0, n
+    )
     if jnp.iscomplexobj(power):
         entering = jnp.concatenate([jnp.real(entering), jnp.imag(entering)])
         leaving = jnp.concatenate([jnp.real(leaving), -jnp.imag(leaving)], 1)
@@ -158,22 +164,25 @@ def _starts(log_decay, entered, c, n):
     is_complex = entered.shape[2] > modes
     if is_complex:
         entered = jax.lax.complex(entered[:, :, :modes], entered[:, :, modes:])
-    entered, of_block = _turned(entered, 1, n), n_step_decay(log_decay, c)
+    entered, block_decay = (
+        _flip_backward_modes(entered, 1, n),
+        n_step_decay(log_decay, c),
+    )
     if is_sharded(entered, slice(3, None)):
         # The modes of sharded channels are no one axis.
-        def before(log_decay, entered):
+        def previous_states(log_decay, entered):
             return shift.shift_right(linear_recurrence(log_decay, entered)[0])
 
-        h = jax.vmap(before, (0, 2), 2)(of_block, entered)
+        h = jax.vmap(previous_states, (0, 2), 2)(block_decay, entered)
     else:
         entered = entered.reshape(*entered.shape[:2], -1)
-        of_block = jax.tree.map(jnp.ravel, of_block)
-        h = shift.shift_right(linear_recurrence(of_block, entered)[0])
-    h = _turned(h.reshape(*h.shape[:2], modes, d), 1, n)
+        block_decay = jax.tree.map(jnp.ravel, block_decay)
+        h = shift.shift_right(linear_recurrence(block_decay, entered)[0])
+    h = _flip_backward_modes(h.reshape(*h.shape[:2], modes, d), 1, n)
     return jnp.concatenate([jnp.real(h), jnp.imag(h)], 2) if is_complex else h
 
 
-def _turned(values, axis, n):
+def _flip_backward_modes(values, axis, n):
     """Turns an axis round for the modes from the ``n``-th on; modes are next to it."""
     ahead, behind = jnp.split(values, [n], axis + 1)
     return jnp.concatenate([ahead, jnp.flip(behind, axis)], axis + 1)
@@ -241,34 +250,33 @@ def _correlate(
     if is_sharded(g, slice(1)):
         # A slice of the blocks would be one of a few devices.
         return jnp.sum(g[:, :, None] * v[:, None], 0)
-    beside = math.gcd(len(g), _BESIDE)
+    size = math.gcd(len(g), _BLOCKS_PER_SUM)
 
     def step(k, totals):
         # Whole arrays, cut here: reshaped ones would be made once more for the loop.
         g_k, v_k = (
-            jax.lax.dynamic_slice_in_dim(values, k * beside, beside)
-            for values in (g, v)
+            jax.lax.dynamic_slice_in_dim(values, k * size, size) for values in (g, v)
         )
         return totals + g_k[:, :, None] * v_k[:, None]
 
-    zeros = jnp.zeros_like(g[:beside, :, None] * v[:beside, None])
-    return reduce(add, jax.lax.fori_loop(0, len(g) // beside, step, zeros))
+    zeros = jnp.zeros_like(g[:size, :, None] * v[:size, None])
+    return reduce(add, jax.lax.fori_loop(0, len(g) // size, step, zeros))
 
 
-def _transposed(weights):
+def _swap_steps(weights):
     return jnp.swapaxes(weights, 0, 1)
 
 
 def _mix_backward(terms, g):
     return tuple(
-        (reshard_like(_correlate(g, v), m), reshard_like(_mix((_transposed(m), g)), v))
+        (reshard_like(_correlate(g, v), m), reshard_like(_mix((_swap_steps(m), g)), v))
         for m, v in terms
     )
 
 
 def _correlate_backward(values, sums):
     g, v = values
-    of_g, of_v = _mix((sums, v)), _mix((_transposed(sums), g))
+    of_g, of_v = _mix((sums, v)), _mix((_swap_steps(sums), g))
     return reshard_like(of_g, g), reshard_like(of_v, v)
 
 

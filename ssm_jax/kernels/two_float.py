@@ -87,10 +87,10 @@ def arctan2(y, x):
     u_lo = ((num - exact) - exact_lo + num_lo - u * den_lo) / den
     # |u| is at most 1 / 512, so that the next term of the series is below 2**-64.
     tail = u_lo - u**3 / 3 + u**5 / 5
-    angle = add(_tabulated(k.astype(jnp.int32)), (u, tail))
+    angle = add(_look_up(k.astype(jnp.int32)), (u, tail))
     # Reflect the first octant into the octant of (x, y).
     steep, back = abs_y > abs_x, x < 0
-    base = _tabulated(257 + jnp.where(steep, 1, jnp.where(back, 2, 0)))
+    base = _look_up(257 + jnp.where(steep, 1, jnp.where(back, 2, 0)))
     turn = jnp.where(steep != back, np.float32(-1), np.float32(1))
     sign = jnp.where(y < 0, np.float32(-1), np.float32(1))
     hi, lo = add(base, (turn * angle[0], turn * angle[1]))
@@ -116,5 +116,5 @@ def to_turns(phase, phase_lo):
     return word + carry.astype(jnp.int32), rest - carry
 
 
-def _tabulated(index):
-    return tuple(take(jnp.asarray(each), index) for each in (_ANGLES_HI, _ANGLES_LO))
+def _look_up(index):
+    return tuple(take(jnp.asarray(table), index) for table in (_ANGLES_HI, _ANGLES_LO))

@@ -10,7 +10,7 @@ from flax import linen as nn
 from ssm_jax.fields import Fraction, PositiveInt
 from ssm_jax.kernels.arguments import check_floating
 from ssm_jax.kernels.axes import by_rows
-from ssm_jax.kernels.fusion import materialized
+from ssm_jax.kernels.fusion import materialize
 from ssm_jax.layers.dropout import RowDropout
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Outputs
@@ -39,7 +39,7 @@ def _gelu_jvp(primals, tangents):
     cdf = _normal_cdf(x)
     pdf = jnp.exp(-0.5 * jnp.square(x)) * np.sqrt(0.5 / np.pi).astype(x.dtype)
     # Once, with the value: a gradient would keep several parts of it, or form it anew.
-    return x * cdf, materialized(cdf + x * pdf) * x_dot
+    return x * cdf, materialize(cdf + x * pdf) * x_dot
 
 
 def _normal_cdf(x):

@@ -9,7 +9,7 @@ from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Array, Float
 
 
-def centered(x: Activations) -> Float[Array, "*b l d"]:
+def center(x: Activations) -> Float[Array, "*b l d"]:
     """Returns ``x`` minus its mean over the channels, in at least float32.
 
     The mean of numbers far from zero is rounded to a multiple of their own rounding;
@@ -47,9 +47,9 @@ class LayerNorm(Module):
         d = x.shape[-1:]
         scale = self.param("scale", nn.initializers.ones, d)
         bias = self.param("bias", nn.initializers.zeros, d)
-        dtype, x = common_dtype(x, scale), centered(x)
+        dtype, x = common_dtype(x, scale), center(x)
         x = x.astype(common_dtype(x, scale))
-        scale, bias = (promoted_like(each, x) for each in (scale, bias))
+        scale, bias = (promoted_like(param, x) for param in (scale, bias))
         variance = jnp.mean(jnp.square(x), -1, keepdims=True)
         y = x * (scale * jax.lax.rsqrt(variance + self.epsilon)) + bias
         return y.astype(dtype)

@@ -8,7 +8,7 @@ from flax import struct
 from flax.core import meta
 
 from ssm_jax.kernels.arguments import check_floating
-from ssm_jax.kernels.fusion import materialized
+from ssm_jax.kernels.fusion import materialize
 from ssm_jax.layers.channel_mixing import ChannelMixing
 from ssm_jax.layers.module import Module
 from ssm_jax.metrics import Mean, log_metric
@@ -150,7 +150,7 @@ class Recurrent(Module):
                 return last_output(y, mask), state
             # Each kernel of the layers above would compute the last operations of the
             # recurrence again. A single step is less work than a branch.
-            return (materialized(y) if y.shape[-2] != 1 else y), state
+            return (materialize(y) if y.shape[-2] != 1 else y), state
         y, state, stats = recurrence.solve(
             params, x, state, last_only=last_only, **options
         )

@@ -53,6 +53,6 @@ def rotate(
     if steps is not None:
         cos, sin = take(cos, steps), take(sin, steps)
     even, odd = x[..., ::2], x[..., 1::2]
-    cos, sin = (promoted_like(each, even) for each in (cos, sin))
+    cos, sin = (promoted_like(factor, even) for factor in (cos, sin))
     pairs = jnp.stack([even * cos - odd * sin, even * sin + odd * cos], -1)
     return pairs.reshape(x.shape)

@@ -223,10 +223,10 @@ class RotaryAttention(Module):
                 "`state` must be the triple (keys, values, position), got "
                 f"{type(state).__name__}; `initial_state` returns one."
             )
-        for leaf, wanted in zip(state, initial, strict=True):
+        for leaf, expected in zip(state, initial, strict=True):
             check_floating("state", leaf)
-            if leaf.shape != wanted.shape:
+            if leaf.shape != expected.shape:
                 raise ValueError(
-                    f"`state` must have leaves {[each.shape for each in initial]}, got "
-                    f"{leaf.shape}; `initial_state` returns one."
+                    f"`state` must have leaves {[leaf.shape for leaf in initial]}, "
+                    f"got {leaf.shape}; `initial_state` returns one."
                 )

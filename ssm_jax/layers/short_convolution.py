@@ -18,7 +18,7 @@ from ssm_jax.recurrences.families.base import ParamGroup, check
 from ssm_jax.recurrences.families.nonfinite import finite_taps
 from ssm_jax.recurrences.families.padding import apply_to_valid_steps
 from ssm_jax.sharding.axis import length_axis
-from ssm_jax.sharding.boundaries import boundary_state, of_last
+from ssm_jax.sharding.boundaries import boundary_state, broadcast_last
 from ssm_jax.types import Activations, Array, Float, Outputs, Steps
 
 
@@ -122,7 +122,7 @@ class ShortConvolution(Module):
             reach=1 if full else None,
         )
         y, last = run(before)
-        return y, of_last(last, axis)
+        return y, broadcast_last(last, axis)
 
 
 def _convolve(x, window, kernel, reset, lengths):
@@ -138,15 +138,15 @@ def _convolve(x, window, kernel, reset, lengths):
 
     # A sum of shifted sequences, because XLA's grouped convolution is slow on CPUs.
     y = jnp.zeros_like(x)
-    finite, found = finite_taps(inputs, reset, len(kernel))
+    finite, reached = finite_taps(inputs, reset, len(kernel))
     for tap, weight in enumerate(kernel):
         values = finite[..., tap : tap + length, :]
         if segment is not None:
-            same = segment[..., tap : tap + length] == segment[..., past:]
-            values = jnp.where(same[..., None], values, 0)
+            same_segment = segment[..., tap : tap + length] == segment[..., past:]
+            values = jnp.where(same_segment[..., None], values, 0)
         y += promoted_like(weight, values) * values
-    if found is not None:
-        y = nan_where(found, y)
+    if reached is not None:
+        y = nan_where(reached, y)
 
     if lengths is None:
         lengths = jnp.full(x.shape[:-2], length)
@@ -157,6 +157,6 @@ def _convolve(x, window, kernel, reset, lengths):
     if segment is not None:
         # The next call has no access to these resets, so other segments are zeroed.
         last = jnp.take_along_axis(segment, lengths[..., None] + past - 1, -1)
-        same = jnp.take_along_axis(segment, index, -1) == last
-        window = jnp.where(same[..., None], window, 0)
+        same_segment = jnp.take_along_axis(segment, index, -1) == last
+        window = jnp.where(same_segment[..., None], window, 0)
     return y, window

@@ -82,8 +82,8 @@ def full_attention(
     def flagged_from(start):
         return visible_from(start) & flags[..., None, :]
 
-    seen = _seen(flagged_from, flags, q, size)
-    return _in_blocks(block, q, size), seen
+    seen = _attends_to_flagged(flagged_from, flags, q, size)
+    return _map_blocks(block, q, size), seen
 
 
 class Positions(NamedTuple):
@@ -133,42 +133,42 @@ def local_attention(
     """
     span = past + size + future
 
-    def cut(array, start, axis):
+    def slice_keys(array, start, axis):
         return jax.lax.dynamic_slice_in_dim(array, start, span, axis)
 
     def visible_from(start):
         steps = start + jnp.arange(size)
         segment, window = (
-            jnp.take(each, steps, axis=-1, mode="clip")[..., :, None]
-            for each in queries
+            jnp.take(values, steps, axis=-1, mode="clip")[..., :, None]
+            for values in queries
         )
-        of_segment, of_window = (
-            cut(each, start, each.ndim - 1)[..., None, :] for each in keys
+        key_segment, key_window = (
+            slice_keys(values, start, values.ndim - 1)[..., None, :] for values in keys
         )
-        visible = (of_segment == segment) & (of_window >= window - 1)
+        visible = (key_segment == segment) & (key_window >= window - 1)
         if bidirectional:
-            visible &= of_window <= window + 1
+            visible &= key_window <= window + 1
         else:
-            behind = jnp.arange(span)[None] <= past + jnp.arange(size)[:, None]
-            visible &= jax.lax.broadcast_to_rank(behind, visible.ndim)
+            not_future = jnp.arange(span)[None] <= past + jnp.arange(size)[:, None]
+            visible &= jax.lax.broadcast_to_rank(not_future, visible.ndim)
         return visible
 
     def flagged_from(start):
-        of_keys = cut(flags, start, flags.ndim - 1)
-        return visible_from(start) & of_keys[..., None, :]
+        key_flags = slice_keys(flags, start, flags.ndim - 1)
+        return visible_from(start) & key_flags[..., None, :]
 
     def block(start, q):
         # Positions within the block: only their differences matter, so that the angles
         # do not grow with the length.
-        of_block = rotate(cut(k, start, k.ndim - 3))
-        of_values = cut(v, start, v.ndim - 3)
-        return attend(rotate(q, past), of_block, of_values, visible_from(start))
+        block_keys = rotate(slice_keys(k, start, k.ndim - 3))
+        block_values = slice_keys(v, start, v.ndim - 3)
+        return attend(rotate(q, past), block_keys, block_values, visible_from(start))
 
-    seen = _seen(flagged_from, flags, q, size)
-    return _in_blocks(block, q, size), seen
+    seen = _attends_to_flagged(flagged_from, flags, q, size)
+    return _map_blocks(block, q, size), seen
 
 
-def _seen(flagged_from, flags, q, size):
+def _attends_to_flagged(flagged_from, flags, q, size):
     """Whether each step attends to a flagged key, ``(*b, l)``, of ``q`` in blocks."""
     # Not `zeros`, which in `shard_map` would vary over no axes.
     none = (q[..., :1, :1] != q[..., :1, :1]) & False
@@ -177,14 +177,16 @@ def _seen(flagged_from, flags, q, size):
         seen = jnp.any(flagged_from(start), -1)[..., None, None]
         return seen | none
 
-    def in_blocks(none):
-        return _in_blocks(block, none, size)
+    def find_flagged(none):
+        return _map_blocks(block, none, size)
 
     # Mostly no key is flagged.
-    return jax.lax.cond(jnp.any(flags), in_blocks, lambda none: none, none)[..., 0, 0]
+    return jax.lax.cond(jnp.any(flags), find_flagged, lambda none: none, none)[
+        ..., 0, 0
+    ]
 
 
-def _in_blocks(
+def _map_blocks(
     block: Callable[[Array, Array], jax.Array], q: Array, size: int
 ) -> jax.Array:
     """Evaluates ``block(first step, queries)`` on consecutive blocks of queries."""

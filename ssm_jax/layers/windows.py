@@ -71,17 +71,19 @@ def attend_in_windows(
     k = jnp.concatenate([cached_k.astype(k.dtype), k], -3)
     v = jnp.concatenate([cached_v.astype(v.dtype), v], -3)
     # A weight of 0 would not hide values that are not finite.
-    k, v = (jnp.where(flags[..., None, None], 0, each) for each in (k, v))
+    k, v = (jnp.where(flags[..., None, None], 0, values) for values in (k, v))
     lost, first = ~jnp.isfinite(first), jnp.where(jnp.isfinite(first), first, 0)
     position, segment = _positions(first, length, window, reset)
     last = None
     if not bidirectional:
-        cache_k, cache_v = (nan_where(flags[..., None, None], each) for each in (k, v))
+        cache_k, cache_v = (
+            nan_where(flags[..., None, None], values) for values in (k, v)
+        )
         last = _last_cache(cache_k, cache_v, position, segment, window, lengths, lost)
     # Without a position nothing is known until a segment starts.
     is_lost = lost[..., None] & (segment[..., 2 * window :] <= 0)
-    of_window = jnp.floor_divide(position, window)
-    queries = Positions(segment[..., 2 * window :], of_window[..., 2 * window :])
+    window_index = jnp.floor_divide(position, window)
+    queries = Positions(segment[..., 2 * window :], window_index[..., 2 * window :])
     if lengths is not None:
         steps = jnp.arange(-2 * window, length)
         steps = promoted_like(steps, lengths[..., None])
@@ -95,7 +97,7 @@ def attend_in_windows(
         queries,
         Positions(
             pad_axis(segment[..., begin:], -1, after=end, constant_values=-1),
-            pad_axis(of_window[..., begin:], -1, after=end),
+            pad_axis(window_index[..., begin:], -1, after=end),
         ),
         bidirectional=bidirectional,
         past=past,
@@ -116,8 +118,8 @@ def _positions(first, length, window, reset):
         return position, segment
     reset = pad_axis(reset, -1, before=2 * window)
     start = jax.lax.cummax(jnp.where(reset, steps, -1), axis=reset.ndim - 1)
-    own = (promoted_like(steps, start) - start).astype(position.dtype)
-    position = jnp.where(start < 0, position, own)
+    position_in_segment = (promoted_like(steps, start) - start).astype(position.dtype)
+    position = jnp.where(start < 0, position, position_in_segment)
     return position, segment + jnp.cumsum(reset, -1)
 
 
@@ -129,7 +131,7 @@ def _last_cache(k, v, position, segment, window, lengths, lost):
     # The cache shifts the steps by its size, so the final one starts at `lengths`.
     index = steps_from(lengths, size)
     position, segment = (
-        jnp.take_along_axis(each, index, -1) for each in (position, segment)
+        jnp.take_along_axis(values, index, -1) for values in (position, segment)
     )
     next_position = position[..., -1] + 1
     # Whole windows before the previous one are left out: the position stays exact.
@@ -139,13 +141,13 @@ def _last_cache(k, v, position, segment, window, lengths, lost):
     # Steps before the previous window and of other segments are zeroed, because the
     # next call has no access to these resets.
     ages = promoted_like(jnp.arange(size, 0, -1), next_position[..., None])
-    kept = (segment == segment[..., -1:]) & (ages <= next_position[..., None])
+    is_visible = (segment == segment[..., -1:]) & (ages <= next_position[..., None])
     k, v = (
         jnp.where(
-            kept[..., None, None],
-            jnp.take_along_axis(each, index[..., None, None], -3),
+            is_visible[..., None, None],
+            jnp.take_along_axis(values, index[..., None, None], -3),
             0,
         )
-        for each in (k, v)
+        for values in (k, v)
     )
     return k, v, nan_where(lost & (segment[..., -1] <= 0), next_position)

@@ -146,8 +146,8 @@ class AUC(Reduction):
         counts = [part.classes != _PADDING for part in parts]
         pairs = list(zip(parts, counts, strict=True))
         return AUC(
-            np.concatenate([part.scores[of] for part, of in pairs]),
-            np.concatenate([part.classes[of] for part, of in pairs]),
+            np.concatenate([part.scores[count] for part, count in pairs]),
+            np.concatenate([part.classes[count] for part, count in pairs]),
         )
 
     def over_devices(self, axes: Sequence[str]) -> "AUC":
@@ -172,7 +172,7 @@ class AUC(Reduction):
                 f"{wrong[0]} of all; AUC is of two classes."
             )
         negative, positive = (
-            np.sort(known.scores[known.classes == each]) for each in (0, 1)
+            np.sort(known.scores[known.classes == label]) for label in (0, 1)
         )
         n_pairs = len(negative) * len(positive)
         if n_pairs == 0 or np.isnan(known.scores).any():

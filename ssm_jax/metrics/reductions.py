@@ -179,13 +179,13 @@ def sown_metrics(collection: Any) -> dict[str, Reduction]:
     Raises:
       ValueError: One name is sown as a `Mean` here and as a `Max` there.
     """
-    found: dict[str, list[Reduction]] = {}
+    reductions: dict[str, list[Reduction]] = {}
     for path, leaf in jax.tree.leaves_with_path(collection, is_leaf=is_reduction):
         names = [key.key for key in path if isinstance(key, jax.tree_util.DictKey)]
         reduction = leaf if is_reduction(leaf) else Mean(leaf)
-        found.setdefault(str(names[-1]), []).append(reduction.combined())
+        reductions.setdefault(str(names[-1]), []).append(reduction.combined())
     reduced = {}
-    for name, parts in found.items():
+    for name, parts in reductions.items():
         if len({type(part) for part in parts}) > 1:
             raise ValueError(
                 f"`{name}` must be sown as one reduction, got Mean and Max; give one "

@@ -4,7 +4,7 @@ import jax
 from flax import linen as nn
 
 
-def decodes(model: nn.Module) -> bool:
+def can_decode(model: nn.Module) -> bool:
     """Whether the states of a model hold all that its next token depends on.
 
     Args:

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from ssm_jax.fields import NonNegativeFloat, PositiveInt
-from ssm_jax.kernels.arguments import check_flags, check_floating, is_array, shown
+from ssm_jax.kernels.arguments import check_flags, check_floating, describe, is_array
 from ssm_jax.kernels.axes import by_rows
 from ssm_jax.kernels.sharding import take
 from ssm_jax.layers.channel_mixing import Linear
 from ssm_jax.layers.module import Module
-from ssm_jax.sharding.axis import first_step, n_pieces, of_pieces_before
+from ssm_jax.sharding.axis import first_step, n_pieces, previous_pieces
 from ssm_jax.types import Activations, Array, Float, Integer, Outputs, Steps
 
 
@@ -121,7 +121,7 @@ class TokenEncoder(Module):
         # Flags and floats are no indices; converting them would hide a mistake.
         if not is_array(x) or not jnp.issubdtype(x.dtype, jnp.integer):
             raise ValueError(
-                f"`x` must be an array of integers, got {shown(x)}; a token is an "
+                f"`x` must be an array of integers, got {describe(x)}; a token is an "
                 "index in the vocabulary."
             )
         # Not `self.table(x)`, which takes -1 as the last token, and any token as the
@@ -196,7 +196,7 @@ def _positions(length, reset, mask):
         position = first_step(length) + jnp.arange(length)
     else:
         valid = mask.astype(jnp.int32)
-        before = jnp.sum(of_pieces_before(jnp.sum(valid, -1)), 0)
+        before = jnp.sum(previous_pieces(jnp.sum(valid, -1)), 0)
         # An exclusive sum: the first valid step has position 0.
         position = before[..., None] + jnp.cumsum(valid, -1) - valid
     if reset is None:
@@ -204,6 +204,6 @@ def _positions(length, reset, mask):
     # Positions never decrease, so the running maximum over the resets is the position
     # at which the current segment starts.
     at_reset = jnp.where(reset, position, 0)
-    before = jnp.max(of_pieces_before(jnp.max(at_reset, -1)), 0)
+    before = jnp.max(previous_pieces(jnp.max(at_reset, -1)), 0)
     start = jax.lax.cummax(at_reset, at_reset.ndim - 1)
     return position - jnp.maximum(start, before[..., None])

@@ -8,7 +8,7 @@ from flax import linen as nn
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
-from ssm_jax.layers.layer_norm import LayerNorm, centered
+from ssm_jax.layers.layer_norm import LayerNorm, center
 from ssm_jax.layers.module import Module
 from ssm_jax.types import Activations, Steps
 
@@ -38,7 +38,7 @@ class ScalarNorm(Module):
         scale = self.param("scale", nn.initializers.ones, ())
         shift = self.param("shift", nn.initializers.zeros, ())
         dtype = common_dtype(x, scale)
-        x = centered(x)
+        x = center(x)
         variance = jnp.mean(jnp.square(x), -1, keepdims=True)
         # The shift is added before the scaling, as in the authors' code.
         y = scale * jax.lax.rsqrt(variance + 1e-12) * (x + shift)
@@ -161,16 +161,16 @@ class Norm(Module):
         if self.kind == "scalar":
             return ScalarNorm(name="scalar")(x)
         if self.kind == "layer":
-            return _recomputed(LayerNorm)(name="layer")(x)
+            return _recompute(LayerNorm)(name="layer")(x)
         if self.kind == "rms":
             # The epsilon of the published Mamba models.
-            return _recomputed(nn.RMSNorm)(epsilon=1e-5, name="rms")(x)
+            return _recompute(nn.RMSNorm)(epsilon=1e-5, name="rms")(x)
         # Only these moments include other steps, so only they need the mask.
         norm = BatchNorm(self.axis_name, name="batch")
         return norm(x, mask=mask, train=train)
 
 
-def _recomputed(norm):
+def _recompute(norm):
     """Returns a module that computes its parts again for the gradient."""
     return nn.remat(norm, prevent_cse=False)
 

@@ -52,17 +52,17 @@ def call(
 
 def lower(dtype: ComputeDtype, tree: PyTree) -> PyTree:
     """Rounds the floating-point arrays of a tree, if the dtype is bfloat16."""
-    return tree if dtype == "float32" else jax.tree.map(_rounded, tree)
+    return tree if dtype == "float32" else jax.tree.map(_round, tree)
 
 
 def lower_params(dtype: ComputeDtype, params: PyTree) -> PyTree:
     """Rounds parameters as `lower`, except those below the name ``recurrence``."""
 
-    def lowered(path, leaf):
+    def lower_leaf(path, leaf):
         names = [getattr(key, "key", None) for key in path]
-        return leaf if "recurrence" in names else _rounded(leaf)
+        return leaf if "recurrence" in names else _round(leaf)
 
-    return params if dtype == "float32" else jax.tree.map_with_path(lowered, params)
+    return params if dtype == "float32" else jax.tree.map_with_path(lower_leaf, params)
 
 
 def widen(dtype: ComputeDtype, tree: PyTree) -> PyTree:
@@ -72,12 +72,12 @@ def widen(dtype: ComputeDtype, tree: PyTree) -> PyTree:
     change its dtype.
     """
 
-    def wide(x):
+    def widen_leaf(x):
         return x.astype(jnp.float32) if x.dtype == jnp.bfloat16 else x
 
-    return tree if dtype == "float32" else jax.tree.map(wide, tree)
+    return tree if dtype == "float32" else jax.tree.map(widen_leaf, tree)
 
 
-def _rounded(x):
+def _round(x):
     floating = jnp.issubdtype(x.dtype, jnp.floating)
     return jnp.asarray(x, jnp.bfloat16) if floating else x

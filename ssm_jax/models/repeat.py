@@ -25,8 +25,8 @@ def can_scan(variables: PyTree, names: Sequence[str], states: Sequence[PyTree]) 
         [tree[name] for name in names if name in tree] for tree in variables.values()
     ]
     # A collection has an entry for all blocks or for none.
-    complete = all(len(found) in (0, len(names)) for found in collections)
-    return complete and all(map(_alike, [*collections, states]))
+    complete = all(len(trees) in (0, len(names)) for trees in collections)
+    return complete and all(map(_have_equal_structure, [*collections, states]))
 
 
 def apply_blocks(
@@ -65,10 +65,14 @@ def apply_blocks(
     keys, mutable = _keys(model, len(names)), scope.mutable
     collections = model.variables
 
-    def variables_of(name):
-        found = {key: tree[name] for key, tree in collections.items() if name in tree}
+    def block_variables(name):
+        layer_results = {
+            key: tree[name] for key, tree in collections.items() if name in tree
+        }
         # Rounded before a scan: the stacked copy has half the size then.
-        return found | {"params": lower_params(dtype, found.get("params", {}))}
+        return layer_results | {
+            "params": lower_params(dtype, layer_results.get("params", {}))
+        }
 
     def step(x, layer):
         variables, keys, state = layer
@@ -79,18 +83,18 @@ def apply_blocks(
     if remat:
         # A scan already prevents that forward and recomputed operations are merged.
         step = jax.checkpoint(step, prevent_cse=not scan)
-    x, variables = lower(dtype, x), [variables_of(name) for name in names]
+    x, variables = lower(dtype, x), [block_variables(name) for name in names]
     if scan:
         # The carry must keep its dtype and the mesh axes that it varies over.
         x, state = match_varying_axes(x, stack(states))
         layers = stack(variables), keys, state
         x = x.astype(jax.eval_shape(step, x, entry(layers, 0))[0].dtype)
-        x, found = jax.lax.scan(step, x, layers)
-        results = [entry(found, i) for i in range(len(names))]
+        x, layer_results = jax.lax.scan(step, x, layers)
+        results = [entry(layer_results, i) for i in range(len(names))]
     else:
         results = []
-        each_key = [entry(keys, i) for i in range(len(names))]
-        for layer in zip(variables, each_key, states, strict=True):
+        block_keys = [entry(keys, i) for i in range(len(names))]
+        for layer in zip(variables, block_keys, states, strict=True):
             x, result = step(x, layer)
             results.append(result)
     return x, _put(model, names, results)
@@ -141,11 +145,11 @@ def _put(model, names, layers):
     return tuple(state for state, _ in layers)
 
 
-def _alike(trees):
+def _have_equal_structure(trees):
     """Whether all trees have the structure, the shapes and the dtypes of the first."""
 
-    def described(tree):
+    def describe(tree):
         leaves, structure = jax.tree.flatten(tree)
         return structure, [(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
 
-    return all(described(tree) == described(trees[0]) for tree in trees[1:])
+    return all(describe(tree) == describe(trees[0]) for tree in trees[1:])

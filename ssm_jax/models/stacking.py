@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.axes import match_varying_axes
-from ssm_jax.kernels.fusion import false_unknown_to_xla
+from ssm_jax.kernels.fusion import runtime_false
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.types import Array, Int, PyTree
 
@@ -26,7 +26,7 @@ def stack(trees: Sequence[PyTree]) -> PyTree:
     Returns:
       A tree of the same structure.
     """
-    indices = _unknown_to_xla(len(trees), trees[0])
+    indices = _runtime_indices(len(trees), trees[0])
     if indices is None:
         return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
@@ -62,7 +62,7 @@ def unstack(tree: PyTree, n: int) -> tuple[PyTree, ...]:
 
     On CPUs the slices of a leaf are one kernel, as in the gradient of `stack`.
     """
-    indices = _unknown_to_xla(n, tree) or range(n)
+    indices = _runtime_indices(n, tree) or range(n)
     return tuple(entry(tree, index) for index in indices)
 
 
@@ -72,7 +72,7 @@ def entry(tree: PyTree, index: int | Int[Array, ""]) -> PyTree:
     return jax.tree.map(at, tree)
 
 
-def _unknown_to_xla(n: int, tree: PyTree) -> tuple[Int[Array, ""], ...] | None:
+def _runtime_indices(n: int, tree: PyTree) -> tuple[Int[Array, ""], ...] | None:
     """Returns ``0, ..., n - 1`` as results of a branch that XLA cannot foresee.
 
     None where they are of no use, or ``tree`` has no number that the branch may depend
@@ -81,7 +81,7 @@ def _unknown_to_xla(n: int, tree: PyTree) -> tuple[Int[Array, ""], ...] | None:
     # Constants would be compiled into the slices.
     if n == 1 or target_platform() != "cpu":
         return None
-    if (false := false_unknown_to_xla(tree)) is None:
+    if (false := runtime_false(tree)) is None:
         return None
     return jax.lax.cond(
         false,

@@ -10,7 +10,7 @@ from ssm_jax.plots.style import BLUE, COLUMN, GREY, ORANGE, SMALL, figure, plain
 
 _COLOURS = {"zero": BLUE, "carry": ORANGE}
 _LINES = {"text": "-", "shuffled": ":"}
-CARRIED = ("carry", "text")
+LENGTH_INDEPENDENT = ("carry", "text")
 """Window state and order of the evaluation whose loss does not depend on the length."""
 _STATES = {"zero": "zero state", "carry": "carried state"}
 
@@ -43,7 +43,7 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
             "linestyle": _LINES[order],
             "label": f"{_STATES[start]}, {order}",
         }
-        if (start, order) == CARRIED:
+        if (start, order) == LENGTH_INDEPENDENT:
             # Measured at the maximum length only: a single point would not be seen.
             if line[-1]["perplexity"] is not None:
                 axes.axhline(line[-1]["perplexity"], **style)

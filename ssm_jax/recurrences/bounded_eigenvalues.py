@@ -72,7 +72,7 @@ class BoundedEigenvalues(TimeInvariant):
                 "allows a memory of about a hundred steps."
             )
         # The states of a DLR with a cut kernel are inputs, not those of its modes.
-        if getattr(self.recurrence, "max_kernel_length", None) is not None:
+        if self.recurrence.max_kernel_length is not None:
             raise ValueError(
                 "`recurrence` must have `max_kernel_length` None, got "
                 f"{self.recurrence}; a finite kernel needs no bound."

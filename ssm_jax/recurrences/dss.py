@@ -11,7 +11,7 @@ import numpy as np
 from ssm_jax.fields import PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.kernels.powers import decay_powers
-from ssm_jax.kernels.precision import bounded_exp, in_float32, power_of_two, scaled
+from ssm_jax.kernels.precision import bounded_exp, in_float32, power_of_two, scale
 from ssm_jax.recurrences.families.base import ParamGroup, Params
 from ssm_jax.recurrences.families.discretization import discretize
 from ssm_jax.recurrences.families.hippo import legs
@@ -164,12 +164,12 @@ class DSS(TimeInvariant):
             divisor = lam * jnp.where(short, jnp.expm1(self.length * z), passed)
             # The square of a large divisor, and its derivative, would overflow.
             factor = 1 / power_of_two(divisor)
-            divisor = scaled(divisor, factor)
+            divisor = scale(divisor, factor)
             square = jnp.square(jnp.real(divisor)) + jnp.square(jnp.imag(divisor))
             # The epsilon belongs to the square before scaling.
             square += _SOFTMAX_EPS * jnp.square(factor)
             quotient = jnp.expm1(z) * jnp.conj(divisor) / square.astype(z.dtype)
-            gain = scaled(quotient, factor)
+            gain = scale(quotient, factor)
 
         def weight(name):
             # The gain is in the weights: an input enters all states unscaled.

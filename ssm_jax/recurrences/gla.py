@@ -87,10 +87,12 @@ class GatedLinearAttention(InputDependent):
             "decay_out": (self.rank, keys),
         }
         draw = jax.nn.initializers.glorot_uniform()
-        drawn = jax.random.split(key, len(shapes))
+        weight_keys = jax.random.split(key, len(shapes))
         params = {
-            name: draw(each, shape, jnp.float32)
-            for each, (name, shape) in zip(drawn, shapes.items(), strict=True)
+            name: draw(weight_key, shape, jnp.float32)
+            for weight_key, (name, shape) in zip(
+                weight_keys, shapes.items(), strict=True
+            )
         }
         # With a bias of 0 initial decays are about 0.5**(1 / tau), 0.96.
         return params | {"decay_bias": jnp.zeros(keys)}

@@ -75,7 +75,7 @@ class _Gated(Nonlinear):
     def _step(self, params, h, gates) -> tuple[Array, Array]:
         """Returns the next state and the diagonal of its Jacobian."""
 
-    def _of_state(self, params, h) -> Sequence[Float[Array, "*b n"]]:
+    def _state_gates(self, params, h) -> Sequence[Float[Array, "*b n"]]:
         """Returns the state part of each gate."""
         gates = matmul_f32(h, params["recurrent_kernel"])
         return jnp.split(gates, self.n_gates, -1)
@@ -88,7 +88,7 @@ class _Gated(Nonlinear):
         """Returns the diagonal of the Jacobian."""
         return self._step(params, h, u)[1]
 
-    def _own(self, params, gate, h) -> Float[Array, "... n"]:
+    def _own_weights(self, params, gate, h) -> Float[Array, "... n"]:
         """Returns the weight of each entry of ``h`` in its own gate."""
         n = self.d_state
         kernel = params["recurrent_kernel"][:, gate * n : (gate + 1) * n]
@@ -147,9 +147,9 @@ class RNN(_Gated):
     def _step(self, params, h, gates):
         phi, derivative = _ACTIVATIONS[self.activation]
         # The derivatives are functions of the value, so that phi is evaluated once.
-        (of_x,), (of_h,) = gates, self._of_state(params, h)
+        (of_x,), (of_h,) = gates, self._state_gates(params, h)
         h = phi(of_x + of_h)
-        return h, derivative(h) * self._own(params, 0, h)
+        return h, derivative(h) * self._own_weights(params, 0, h)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,7 +197,7 @@ class GRU(_Gated):
 
     def _step(self, params, h, gates):
         r, z, c = gates
-        of_r, of_z, of_c = self._of_state(params, h)
+        of_r, of_z, of_c = self._state_gates(params, h)
         # Separate from the input bias: `r` multiplies it, as in cuDNN.
         of_c = of_c + promoted_like(params["recurrent_bias"], of_c)
         r, gate = sigmoid(r + of_r), z + of_z
@@ -205,7 +205,7 @@ class GRU(_Gated):
         z, one_minus_z = sigmoid(gate), sigmoid(-gate)
         c = jnp.tanh(c + r * of_c)
         # Diagonal of d h_t / d h_{t-1}: through h, the gate, and c (with r).
-        own_r, own_z, own_c = (self._own(params, gate, h) for gate in range(3))
+        own_r, own_z, own_c = (self._own_weights(params, gate, h) for gate in range(3))
         jacobian_c = (1 - c * c) * (r * own_c + r * (1 - r) * own_r * of_c)
         jacobian_diagonal = (
             z + (h - c) * z * one_minus_z * own_z + one_minus_z * jacobian_c
@@ -265,14 +265,16 @@ class LSTM(_Gated):
 
     def _step(self, params, h, gates):
         c_prev, h = jnp.split(h, 2, -1)
-        i, f, g, o = map(jnp.add, gates, self._of_state(params, h))
+        i, f, g, o = map(jnp.add, gates, self._state_gates(params, h))
         # The forget bias is a constant, not part of `bias`, as in TensorFlow's cell.
         i, f, o = map(sigmoid, (i, f + self.forget_bias, o))
         g = jnp.tanh(g)
         c = f * c_prev + i * g
         tanh_c = jnp.tanh(c)
         # `h` depends on its previous value also through `c`: the chain rule.
-        own_i, own_f, own_g, own_o = (self._own(params, gate, h) for gate in range(4))
+        own_i, own_f, own_g, own_o = (
+            self._own_weights(params, gate, h) for gate in range(4)
+        )
         jacobian_c = (
             f * (1 - f) * own_f * c_prev
             + i * (1 - i) * own_i * g

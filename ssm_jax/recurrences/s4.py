@@ -156,18 +156,18 @@ class S4(Recurrence):
         d, feedthrough = len(params["log_dt"]), params["feedthrough"]
         shape = None if self.bidirectional else (d, self.d_state)
         check(x, state, reset, mask, d=d, state_shape=shape, method=method)
-        method = _resolved(method, x, reset)
+        method = _choose_method(method, x, reset)
 
         def run(x, state, reset, lengths):
             x = x.astype(feedthrough.dtype)
             ahead, *behind = self.systems(params)
             if state is not None:
                 state = state.astype(x.dtype)
-            y, state = _evaluated(ahead, x, state, reset, lengths, method)
+            y, state = _evaluate(ahead, x, state, reset, lengths, method)
             # Once, not per direction.
             y += promoted_like(feedthrough, x) * x
             for system in behind:
-                y, state = y + _after(system, x, reset, method), None
+                y, state = y + _evaluate_backward(system, x, reset, method), None
             return y, state
 
         return apply_to_valid_steps(run, x, state, reset, mask, per_channel=True)
@@ -179,7 +179,7 @@ class S4(Recurrence):
         return dict.fromkeys(names, group)
 
 
-def _resolved(method, x, reset):
+def _choose_method(method, x, reset):
     refused = ("associative", "pallas", *["fft"] * (reset is not None))
     if method in refused:
         raise ValueError(
@@ -192,7 +192,7 @@ def _resolved(method, x, reset):
     return dense_method(x.shape[-2]) if method == "auto" else method
 
 
-def _evaluated(system, x, state, reset, lengths, method):
+def _evaluate(system, x, state, reset, lengths, method):
     steps = nplr.discretized(system)
     if method == "sequential":
         return step_by_step(steps, x, state, reset=reset, lengths=lengths)
@@ -208,11 +208,11 @@ def _evaluated(system, x, state, reset, lengths, method):
     return y, last
 
 
-def _after(system, x, reset, method):
+def _evaluate_backward(system, x, reset, method):
     """Evaluates the backward direction over future steps."""
     # Reversed rows begin with padding, where a zero state remains zero. In reverse a
     # segment begins at its last step, one before the next reset.
     reset_reversed = None if reset is None else jnp.flip(jnp.roll(reset, -1, -1), -1)
-    y, _ = _evaluated(system, jnp.flip(x, -2), None, reset_reversed, None, method)
+    y, _ = _evaluate(system, jnp.flip(x, -2), None, reset_reversed, None, method)
     # The backward direction excludes the present step.
     return shift_left(jnp.flip(y, -2), reset)

@@ -109,5 +109,5 @@ class SRU(RunningSums):
         """Returns ``1 - alpha`` at every step."""
         del params
         # Broadcast, as the weights do not depend on the step.
-        left = 1 - jnp.asarray(self.scales)
-        return jnp.broadcast_to(left, (*steps.shape, self.n_sums))
+        input_weights = 1 - jnp.asarray(self.scales)
+        return jnp.broadcast_to(input_weights, (*steps.shape, self.n_sums))

@@ -94,20 +94,20 @@ def sum_over_pieces(sums: PyTree) -> PyTree:
     return sums if axis is None else jax.lax.psum(sums, axis)
 
 
-def of_pieces_before(values: Int[Array, "*b"]) -> Int[Array, "n *#b"]:
+def previous_pieces(values: Int[Array, "*b"]) -> Int[Array, "n *#b"]:
     """Returns the values of each piece, zeros for this piece and those after it."""
     axis = length_axis()
     if axis is None:
         return jnp.zeros_like(values)[None]
-    each = jax.lax.all_gather(values, axis)
-    earlier = jnp.arange(len(each)) < jax.lax.axis_index(axis)
-    return jnp.where(earlier.reshape(-1, *(1,) * values.ndim), each, 0)
+    pieces = jax.lax.all_gather(values, axis)
+    earlier = jnp.arange(len(pieces)) < jax.lax.axis_index(axis)
+    return jnp.where(earlier.reshape(-1, *(1,) * values.ndim), pieces, 0)
 
 
 def any_valid(mask: Steps) -> Bool[Array, "*b 1"]:
     """Returns whether each sequence has a valid step."""
-    found = jnp.any(mask, -1, keepdims=True)
-    return sum_over_pieces(found.astype(jnp.int32)) > 0
+    is_valid = jnp.any(mask, -1, keepdims=True)
+    return sum_over_pieces(is_valid.astype(jnp.int32)) > 0
 
 
 def last_output(y: Outputs, mask: Steps | None) -> Float[Array, "*b 1 o"]:

@@ -52,7 +52,7 @@ def boundary_state(
     place = jax.lax.axis_index(axis_name)
     place = n - 1 - place if reverse else place
 
-    def from_before(values: PyTree, distance: int) -> PyTree:
+    def shift_pieces(values: PyTree, distance: int) -> PyTree:
         """The values of the device that is ``distance`` pieces earlier, else zeros."""
         pairs = [(i, i + distance) for i in range(n - distance)]
         if reverse:
@@ -64,13 +64,13 @@ def boundary_state(
         # The first piece starts from the given state, so that each round makes the
         # state before one more piece exact.
         @jax.checkpoint
-        def improved(before, _):
-            before = from_before(final_state(before), 1)
+        def refine(before, _):
+            before = shift_pieces(final_state(before), 1)
             return jnp.where(place == 0, state, before), None
 
         first = jnp.where(place == 0, state, jnp.zeros_like(state))
         rounds = n - 1 if reach is None else min(n - 1, reach)
-        return jax.lax.scan(improved, first, length=rounds)[0]
+        return jax.lax.scan(refine, first, length=rounds)[0]
     # The tangent of the final state is the diagonal: a difference of two final states
     # would lose its digits.
     zeros, ones = jnp.zeros_like(state), jnp.ones_like(state)
@@ -83,33 +83,33 @@ def boundary_state(
             0
         ]
 
-    def after(values, A, cut):
+    def apply(values, A, cut):
         """``A values``, and 0 behind a reset, even if one of them is not finite."""
         if cut is None:
             return A * values
         finite = jnp.isfinite(A) & jnp.isfinite(values)
-        through = jnp.expand_dims(cut == 0, tuple(range(cut.ndim, A.ndim)))
+        not_cut = jnp.expand_dims(cut == 0, tuple(range(cut.ndim, A.ndim)))
         # Both factors, as the gradient of each is a product with the other.
-        A, values = (jnp.where(finite & through, v, 0) for v in (A, values))
-        return nan_where(~finite & through, A * values)
+        A, values = (jnp.where(finite & not_cut, v, 0) for v in (A, values))
+        return nan_where(~finite & not_cut, A * values)
 
     for level in range(math.ceil(math.log2(n))):
         distance = 2**level
-        A_before, s_before, cut_before = from_before((A, s, cut), distance)
-        s = jnp.where(place >= distance, after(s_before, A, cut) + s, s)
-        A = jnp.where(place >= distance, after(A_before, A, cut), A)
+        A_before, s_before, cut_before = shift_pieces((A, s, cut), distance)
+        s = jnp.where(place >= distance, apply(s_before, A, cut) + s, s)
+        A = jnp.where(place >= distance, apply(A_before, A, cut), A)
         if cut is not None:
             cut |= cut_before  # Zeros from before the first piece.
-    A, s, cut = from_before((A, s, cut), 1)
-    return jnp.where(place == 0, state, after(state, A, cut) + s)
+    A, s, cut = shift_pieces((A, s, cut), 1)
+    return jnp.where(place == 0, state, apply(state, A, cut) + s)
 
 
-def of_last(values: PyTree, axis_name: str) -> PyTree:
+def broadcast_last(values: PyTree, axis_name: str) -> PyTree:
     """Returns the values of the last device on all devices."""
     last = jax.lax.axis_index(axis_name) == jax.lax.axis_size(axis_name) - 1
 
-    def spread(leaf):
+    def broadcast(leaf):
         # A sum counts as replicated in `shard_map`, a copy by `ppermute` does not.
         return jax.lax.psum(jnp.where(last, leaf, 0), axis_name)
 
-    return jax.tree.map(spread, values)
+    return jax.tree.map(broadcast, values)

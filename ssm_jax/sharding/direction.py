@@ -42,14 +42,14 @@ class Direction(TimeInvariant):
         if isinstance(modes, MIMOModes):
             C = modes.C_backward if self.backward else modes.C
             assert C is not None
-            one = modes._replace(C=C, C_backward=None)
+            directed = modes._replace(C=C, C_backward=None)
         elif self.backward:
-            one = modes.backward()
+            directed = modes.backward()
         else:
-            one = modes._replace(w_backward=None, log_decay_backward=None)
+            directed = modes._replace(w_backward=None, log_decay_backward=None)
         if self.backward:
-            one = one._replace(feedthrough=jnp.zeros_like(modes.feedthrough))
-        return one
+            directed = directed._replace(feedthrough=jnp.zeros_like(modes.feedthrough))
+        return directed
 
     def apply(
         self,
@@ -64,13 +64,13 @@ class Direction(TimeInvariant):
         """Maps a sequence to a sequence; see `TimeInvariant.apply`."""
         modes = self.modes(params)
 
-        def through(x, state, reset, mask):
+        def evaluate(x, state, reset, mask):
             return super(Direction, self).apply(
                 params, x, state, reset=reset, mask=mask, method=method
             )
 
         if isinstance(modes, MIMOModes) or not self.backward:
-            return through(x, state, reset, mask)
+            return evaluate(x, state, reset, mask)
         weights = to_real_readout(modes).w
 
         # The backward direction of `SISOModes` excludes the present step: the output
@@ -81,12 +81,12 @@ class Direction(TimeInvariant):
                 mask = valid_steps(lengths, x.shape[-2])
                 # A reset on aligned padding would clear the final state.
                 reset = None if reset is None else reset & mask
-            y, last = through(x, state, reset, mask)
-            of_state = None
+            y, last = evaluate(x, state, reset, mask)
+            state_output = None
             if state is not None:
                 state = jnp.asarray(state, common_dtype(state, weights))
                 read = promoted_like(weights, state) * state
-                of_state = jnp.sum(jnp.real(read), -1)
-            return shift_right(y, of_state, reset), last
+                state_output = jnp.sum(jnp.real(read), -1)
+            return shift_right(y, state_output, reset), last
 
         return apply_to_valid_steps(run, x, state, reset, mask, per_channel=True)

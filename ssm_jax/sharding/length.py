@@ -11,7 +11,7 @@ from ssm_jax.kernels.nonfinite import last_of_segments
 from ssm_jax.recurrences.families.base import ParamGroup, Params, Recurrence
 from ssm_jax.recurrences.families.input_dependent import InputDependent
 from ssm_jax.recurrences.families.time_invariant import TimeInvariant
-from ssm_jax.sharding.boundaries import boundary_state, of_last
+from ssm_jax.sharding.boundaries import boundary_state, broadcast_last
 from ssm_jax.sharding.direction import Direction
 from ssm_jax.types import Activations, Method, Outputs, PRNGKey, PyTree, Steps
 
@@ -145,18 +145,19 @@ class LengthSharded(Recurrence):
     def _causal(self, recurrence, params, x, state, *, reverse=False, **options):
         if state is None:
             state = recurrence.initial_state(x.shape[:-2], x.shape[-1])
-        linear = isinstance(recurrence, TimeInvariant | InputDependent)
-        diagonal = linear and not getattr(recurrence, "max_kernel_length", None)
-        of_states = dict(options)
+        diagonal = isinstance(recurrence, InputDependent)
+        if isinstance(recurrence, TimeInvariant):
+            diagonal = not recurrence.max_kernel_length
+        state_options = dict(options)
         convolves = options["reset"] is None and options.get("dt") is None
         if isinstance(recurrence, TimeInvariant) and convolves:
             # The final state of a convolution is a sum over the steps, and the
             # convolution itself is not computed where only the state is used. With
             # resets, or `dt`, by which the decay depends on the step, there is none.
-            of_states["method"] = "fft"
+            state_options["method"] = "fft"
 
         def final_state(state):
-            return recurrence.apply(params, x, state, **of_states)[1]
+            return recurrence.apply(params, x, state, **state_options)[1]
 
         state, x = match_varying_axes(state, x)
         before = boundary_state(
@@ -168,4 +169,4 @@ class LengthSharded(Recurrence):
             reverse=reverse,
         )
         y, last = recurrence.apply(params, x, before, **options)
-        return y, None if reverse else of_last(last, self.axis_name)
+        return y, None if reverse else broadcast_last(last, self.axis_name)

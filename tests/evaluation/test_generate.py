@@ -27,7 +27,7 @@ from ssm_jax.models import (
     StepHead,
     TokenEncoder,
 )
-from ssm_jax.models.decoding import decodes
+from ssm_jax.models.decoding import can_decode
 from ssm_jax.recurrences import DLR, GRU, LSTM, S5, SGConv
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
@@ -303,7 +303,7 @@ FORGETS = {
 
 @pytest.mark.parametrize(("model", "value"), FORGETS.values(), ids=FORGETS)
 def test_a_model_that_forgets_the_text_is_refused(model, value):
-    assert not decodes(model)
+    assert not can_decode(model)
     with refuses("model", value):
         next(generate(model, {}, [[1, 2]]))
     with refuses("model", value):

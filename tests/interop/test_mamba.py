@@ -227,6 +227,6 @@ def test_logits_match_transformers(saved):
     folder, model, variables = saved
     theirs = transformers.MambaForCausalLM.from_pretrained(folder).eval()
     with torch.no_grad():
-        wanted = theirs(torch.tensor(TOKENS)).logits.numpy()
+        expected = theirs(torch.tensor(TOKENS)).logits.numpy()
     logits, _ = jax.jit(model.apply)(variables, TOKENS)
-    np.testing.assert_allclose(logits, wanted, atol=1e-4 * np.abs(wanted).max())
+    np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())

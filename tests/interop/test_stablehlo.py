@@ -79,8 +79,8 @@ def test_step_decodes_as_the_forward_pass_and_the_model(layer, key):
     assert all(each.platforms == ("cpu", "cuda", "tpu") for each in exported.values())
     params = named_leaves(meta.unbox(variables))
     logits = exported["forward"].call(params, tokens, mask)
-    wanted, _ = jax.jit(model.apply)(variables, tokens, mask=mask)
-    np.testing.assert_allclose(logits, wanted, rtol=0, atol=1e-5)
+    expected, _ = jax.jit(model.apply)(variables, tokens, mask=mask)
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
     state = named_leaves(model.initial_state((3,)))
     step = jax.jit(exported["step"].call)
     for t in range(LENGTH):
@@ -102,9 +102,9 @@ def test_classifier_has_no_step_and_takes_any_batch_size(key):
     (forward,) = exported_programs(model, variables, CLASSES).values()
     for n in (1, 5):
         inputs, mask = rows(CLASSES, n, rng)
-        wanted, _ = jax.jit(model.apply)(variables, inputs, mask=mask)
+        expected, _ = jax.jit(model.apply)(variables, inputs, mask=mask)
         predictions = forward.call(named_leaves(meta.unbox(variables)), inputs, mask)
-        np.testing.assert_allclose(predictions, wanted, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(predictions, expected, rtol=0, atol=1e-5)
 
 
 ANY_LENGTH = LAYERS | {
@@ -126,9 +126,9 @@ def test_forward_pass_takes_any_length(layer, key):
     for length in (1, 2 * LENGTH):
         tokens, mask = rows(dataclasses.replace(LANGUAGE, length=length), 2, rng)
         mask[:, 0] = True
-        wanted, _ = jax.jit(model.apply)(variables, tokens, mask=mask)
+        expected, _ = jax.jit(model.apply)(variables, tokens, mask=mask)
         found = exported.call(params, tokens, mask)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -142,8 +142,8 @@ def test_fixed_length_is_explained(length, tmp_path, key):
     export_model(model, variables, LANGUAGE, tmp_path, length=length, platforms=["cpu"])
     about = json.loads((tmp_path / "export.json").read_text())
     assert about["length"] == (length or LENGTH)
-    wanted = "symbolic" if length is None else "given"
-    assert wanted in about["length_reason"]
+    expected = "symbolic" if length is None else "given"
+    assert expected in about["length_reason"]
     content = bytearray((tmp_path / "forward.stablehlo").read_bytes())
     forward = jax.export.deserialize(content)
     assert forward.in_avals[-1].shape[1] == about["length"]
@@ -253,12 +253,12 @@ def test_run_is_exported_and_runs_where_the_package_is_not(
     command = [sys.executable, "-c", ALONE, str(tmp_path / "exported"), str(arrays)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    wanted, _ = jax.jit(restored.model.apply)(restored.variables, batch.inputs)
+    expected, _ = jax.jit(restored.model.apply)(restored.variables, batch.inputs)
     with np.load(arrays) as file:
         got = dict(file)
     assert set(got) == ({"forward", "step"} if language else {"forward"})
     for predictions in got.values():
-        np.testing.assert_allclose(predictions, wanted, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(predictions, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,12 @@ def test_chunks_equal_the_quadratic_form(bidirectional):
     weights = np.einsum("bihk,bjhk->bhij", np.float64(q), k)
     weights *= 1 if bidirectional else np.tri(LENGTH)
     weights /= weights.sum(-1, keepdims=True)
-    wanted = np.einsum("bhij,bjhv->bihv", weights, v)
+    expected = np.einsum("bhij,bjhv->bihv", weights, v)
     run = jax.jit(linear_attention, static_argnames="bidirectional")
     # A reset at the first step has no effect, but selects the chunked evaluation.
     for reset in (None, np.tile(np.arange(LENGTH) == 0, (2, 1))):
         y, state = run(q, k, v, bidirectional=bidirectional, reset=reset)
-        np.testing.assert_allclose(y, wanted, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-5)
     if bidirectional:
         assert state is None
     else:
@@ -54,10 +54,10 @@ def test_numbers_at_padding_do_not_matter(bidirectional, with_reset):
     mask = np.random.default_rng(1).random((2, LENGTH)) < 0.8
     reset = np.tile(np.arange(LENGTH) % 40 == 0, (2, 1)) if with_reset else None
     options = {"bidirectional": bidirectional, "reset": reset, "mask": mask}
-    wanted, wanted_state = linear_attention(q, k, v, **options)
+    expected, wanted_state = linear_attention(q, k, v, **options)
     k, v = (np.where(mask[..., None, None], values, np.nan) for values in (k, v))
     y, state = linear_attention(q, k, v, **options)
-    np.testing.assert_array_equal(y, wanted)
+    np.testing.assert_array_equal(y, expected)
     if not bidirectional:
         np.testing.assert_array_equal(state, wanted_state)
 
@@ -95,13 +95,13 @@ def test_values_that_are_not_finite_reach_steps_that_attend_to_them(
 
     run = jax.jit(jax.grad(total, has_aux=True))
     given[name] = np.where(np.isfinite(changed[name]), given[name], 0)
-    wanted, (wanted_y, wanted_last) = run(given)
+    expected, (wanted_y, wanted_last) = run(given)
     gradient, (y, last) = run(changed)
     np.testing.assert_array_equal(np.any(~np.isfinite(y), -1), reached)
     np.testing.assert_allclose(y[~reached], wanted_y[~reached], rtol=0, atol=1e-6)
     if not bidirectional:
         np.testing.assert_allclose(last, wanted_last, rtol=1e-6)
-    for leaf, other in zip(*map(jax.tree.leaves, (gradient, wanted)), strict=True):
+    for leaf, other in zip(*map(jax.tree.leaves, (gradient, expected)), strict=True):
         np.testing.assert_allclose(leaf, other, rtol=0, atol=1e-5)
 
 
@@ -110,8 +110,8 @@ def test_rows_share_flags_of_one_axis(bidirectional, unchecked):
     flags = {"reset": np.arange(9) == 4, "mask": np.arange(9) != 2}
     of_each = {name: np.tile(flag, (2, 1)) for name, flag in flags.items()}
     y, _ = linear_attention(*problem(9), bidirectional=bidirectional, **flags)
-    wanted, _ = linear_attention(*problem(9), bidirectional=bidirectional, **of_each)
-    np.testing.assert_array_equal(y, wanted)
+    expected, _ = linear_attention(*problem(9), bidirectional=bidirectional, **of_each)
+    np.testing.assert_array_equal(y, expected)
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -121,9 +121,9 @@ def test_bfloat16_is_summed_in_float32(bidirectional, with_reset):
     reset = np.tile(np.arange(LENGTH) == 0, (2, 1)) if with_reset else None
     options = {"bidirectional": bidirectional, "reset": reset}
     y, state = linear_attention(*low, **options)
-    wanted, _ = linear_attention(*map(jnp.float32, low), **options)
+    expected, _ = linear_attention(*map(jnp.float32, low), **options)
     assert y.dtype == jnp.bfloat16
-    np.testing.assert_array_equal(y, wanted.astype(jnp.bfloat16))
+    np.testing.assert_array_equal(y, expected.astype(jnp.bfloat16))
     assert bidirectional or state.dtype == jnp.float32
 
 

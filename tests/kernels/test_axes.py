@@ -28,8 +28,8 @@ def test_chunks_are_joined_to_what_was_split(axis, size):
 
 def test_one_axis_is_padded_on_both_sides():
     given = axes.pad_axis(jnp.asarray(X), -2, before=1, after=2, constant_values=7)
-    wanted = np.pad(X, [(0, 0), (1, 2), (0, 0)], constant_values=7)
-    np.testing.assert_array_equal(given, wanted)
+    expected = np.pad(X, [(0, 0), (1, 2), (0, 0)], constant_values=7)
+    np.testing.assert_array_equal(given, expected)
 
 
 def product(x, w):

@@ -32,8 +32,8 @@ def definition(system, x, state):
     return np.stack(y, -2), h
 
 
-def assert_near(given, wanted, tolerance):
-    for one, other in zip(given, wanted, strict=True):
+def assert_near(given, expected, tolerance):
+    for one, other in zip(given, expected, strict=True):
         atol = tolerance * np.abs(other).max()
         np.testing.assert_allclose(one, other, rtol=0, atol=atol)
 
@@ -60,8 +60,8 @@ def test_blocks_have_the_gradients_of_steps(length):
 
         return jax.jit(jax.grad(loss, (0, 1, 2)))(system, x, state)
 
-    given, wanted = gradients(block_by_block), gradients(step_by_step)
-    assert_near(jax.tree.leaves(given), jax.tree.leaves(wanted), 1e-5)
+    given, expected = gradients(block_by_block), gradients(step_by_step)
+    assert_near(jax.tree.leaves(given), jax.tree.leaves(expected), 1e-5)
 
 
 @pytest.mark.parametrize("evaluate", [step_by_step, block_by_block])
@@ -70,10 +70,10 @@ def test_padding_leaves_the_state_unchanged(evaluate, lengths):
     system, x, state, *_ = drawn(17)
     _, last = jax.jit(evaluate)(system, x, state, lengths=np.array(lengths))
     for row, length in enumerate(lengths):
-        wanted = (
+        expected = (
             definition(system, x[row, :length], state[row])[1] if length else state[row]
         )
-        assert_near([last[row]], [wanted], 2e-6)
+        assert_near([last[row]], [expected], 2e-6)
 
 
 def test_reset_zeroes_the_state():
@@ -89,8 +89,8 @@ def test_reset_zeroes_the_state():
 def test_small_changes_accumulate_accurately(steps):
     change = np.float32([[[-1e-7, 3e-6], [-3e-6, -1e-7]]])
     given = jax.jit(n_step_change, static_argnums=1)(change, steps)
-    wanted = np.linalg.matrix_power(np.eye(2) + np.float64(change[0]), steps)
-    assert_near(given, [wanted - np.eye(2)], 5e-7)
+    expected = np.linalg.matrix_power(np.eye(2) + np.float64(change[0]), steps)
+    assert_near(given, [expected - np.eye(2)], 5e-7)
 
 
 @pytest.mark.full

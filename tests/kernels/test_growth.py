@@ -48,13 +48,13 @@ def drawn(length, *batch, dtype=np.float32):
     return RNG.normal(size=(*batch, length, 3)).astype(dtype)
 
 
-def assert_close(given, wanted):
+def assert_close(given, expected):
     """Checks errors relative to the largest state up to each step."""
-    wanted = wanted if np.iscomplexobj(given) else np.real(wanted)
-    given = np.asarray(given, wanted.dtype)
-    scale = np.maximum.accumulate(np.abs(wanted), -2)
-    shown = np.abs(wanted) < 1e37
-    error = np.abs(np.where(shown, given - wanted, 0)) / np.maximum(scale, 1e-3)
+    expected = expected if np.iscomplexobj(given) else np.real(expected)
+    given = np.asarray(given, expected.dtype)
+    scale = np.maximum.accumulate(np.abs(expected), -2)
+    shown = np.abs(expected) < 1e37
+    error = np.abs(np.where(shown, given - expected, 0)) / np.maximum(scale, 1e-3)
     assert np.max(error) < 3e-6
 
 
@@ -82,10 +82,10 @@ def test_convolution_of_growing_states_is_exact(decays, growth):
     a = decays[growth]
     b, c = drawn(SHORT, 2), drawn(SHORT, 2)
     h, (of_a, of_b) = evaluate(a, b, c, method="fft")
-    wanted = gradients(a, b, c)
+    expected = gradients(a, b, c)
     assert_close(h, by_steps(a, b))
-    assert_sum_close(of_a, wanted[0])
-    assert_close(of_b[:, ::-1], wanted[1][:, ::-1])
+    assert_sum_close(of_a, expected[0])
+    assert_close(of_b[:, ::-1], expected[1][:, ::-1])
 
 
 @pytest.mark.parametrize("growth", [1.1, 2])
@@ -129,10 +129,10 @@ def test_each_row_of_vmap_is_evaluated_by_its_own_decays():
     run = jax.jit(jax.vmap(functools.partial(evaluate, method="fft")))
     h, (of_a, of_b) = run(a, b, c)
     for i in range(3):
-        wanted = gradients(a[i], b[i], c[i])
+        expected = gradients(a[i], b[i], c[i])
         assert_close(h[i], by_steps(a[i], b[i]))
-        assert_sum_close(of_a[i], wanted[0])
-        assert_close(of_b[i, ::-1], wanted[1][::-1])
+        assert_sum_close(of_a[i], expected[0])
+        assert_close(of_b[i, ::-1], expected[1][::-1])
 
 
 @pytest.mark.full

@@ -38,8 +38,8 @@ def test_flags_reach_later_steps_of_their_segment(taps, reverse, reset):
     before = None if reverse else BEFORE
     given = reached(FLAGS, reset, before, taps=taps, reverse=reverse)
     none = np.zeros((ROWS, LENGTH), bool) if reset is None else reset
-    wanted = by_pairs(FLAGS, none, before, taps or LENGTH + 1, reverse)
-    np.testing.assert_array_equal(given, wanted)
+    expected = by_pairs(FLAGS, none, before, taps or LENGTH + 1, reverse)
+    np.testing.assert_array_equal(given, expected)
 
 
 @pytest.mark.full
@@ -55,8 +55,8 @@ def test_length_may_be_sharded(n, reverse, reset):
 
     specs = {"in_specs": (steps, steps, jax.P()), "out_specs": steps}
     given = jax.jit(jax.shard_map(piece, mesh=mesh, **specs))(FLAGS, reset, before)
-    wanted = reached(FLAGS, reset, before, reverse=reverse)
-    np.testing.assert_array_equal(given, wanted)
+    expected = reached(FLAGS, reset, before, reverse=reverse)
+    np.testing.assert_array_equal(given, expected)
 
 
 def test_gradient_is_nan_where_it_depends_on_nan():

@@ -225,10 +225,10 @@ def test_solver_runs_in_shard_map(method):
 @pytest.mark.parametrize("method", tiered(["sequential", "newton"], ["sequential"]))
 def test_states_of_low_precision_are_computed_in_float32(method):
     low, guess = jnp.asarray(H0, jnp.bfloat16), jnp.zeros((B, L, N), jnp.bfloat16)
-    wanted, _ = solved(PARAMS, X, np.float32(low), DECAY, method="sequential")
+    expected, _ = solved(PARAMS, X, np.float32(low), DECAY, method="sequential")
     h, _ = solved(PARAMS, X, low, DECAY, method=method, initial_guess=guess)
     assert h.dtype == jnp.float32
-    assert_close(h, np.asarray(wanted), 2e-6)
+    assert_close(h, np.asarray(expected), 2e-6)
 
 
 @pytest.mark.parametrize("method", tiered(["picard", "sequential", "newton"]))
@@ -250,8 +250,10 @@ def test_values_of_the_terms_are_cast_to_the_dtype_of_the_states(method):
         low(nonlinear_term), PARAMS, X, H0, diagonal=low(diagonal), method=method
     )
     assert h.dtype == jnp.float32
-    wanted, _ = nonlinear_recurrence(nonlinear_term, PARAMS, X, H0, method="sequential")
-    assert_close(h, np.asarray(wanted), 1e-2)
+    expected, _ = nonlinear_recurrence(
+        nonlinear_term, PARAMS, X, H0, method="sequential"
+    )
+    assert_close(h, np.asarray(expected), 1e-2)
 
 
 @pytest.mark.parametrize("method", ["sequential", "picard"])

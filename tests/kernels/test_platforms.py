@@ -71,8 +71,8 @@ def test_export_has_the_operations_of_its_platform(recurrence, on_cpu, elsewhere
     for platform in ("cuda", "tpu"):
         # Convolutions of TPUs have no FFTs.
         with compiling_for(platform):
-            wanted = operations(apply(elsewhere), platform)
-        assert operations(auto, platform) == wanted != of_cpu
+            expected = operations(apply(elsewhere), platform)
+        assert operations(auto, platform) == expected != of_cpu
 
 
 # The methods of one step and of a few, on accelerators.

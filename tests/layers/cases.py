@@ -72,7 +72,7 @@ ROWS = {
 }
 
 
-def rows(fast=tuple(ROWS), full=None, **wanted):
+def rows(fast=tuple(ROWS), full=None, **expected):
     """Parametrizes a test over the rows with the given attributes.
 
     The rows of other names than `fast` are marked full; those that are not in ``full``
@@ -81,7 +81,7 @@ def rows(fast=tuple(ROWS), full=None, **wanted):
     found = {
         name: row
         for name, row in ROWS.items()
-        if all(getattr(row, key) == value for key, value in wanted.items())
+        if all(getattr(row, key) == value for key, value in expected.items())
     }
     return pytest.mark.parametrize("row", tiered(found, fast, full=full))
 

@@ -126,8 +126,8 @@ def test_attention_matches_its_definition(kind, bidirectional, flags):
 
     direction = np.float64(drawn(2, length, D, seed=4))
     for row in range(2):
-        wanted, wanted_last = of_row(row, x[row])
-        np.testing.assert_allclose(y[row], wanted, rtol=0, atol=1e-5)
+        expected, wanted_last = of_row(row, x[row])
+        np.testing.assert_allclose(y[row], expected, rtol=0, atol=1e-5)
         if wanted_last is not None:
             np.testing.assert_allclose(last[row], wanted_last, rtol=2e-6, atol=1e-5)
         ahead, behind = (
@@ -144,8 +144,8 @@ def test_heads_of_a_width_of_their_own(kind):
     layer = Attention(HEADS, kind, d_head=6)
     variables, x = initialized(layer), drawn(1, 13, D)
     (y, last), _ = compiled(layer)(variables, x, x, layer.initial_state((1,), D), {})
-    wanted, wanted_last = definition(layer, variables, x[0])
-    np.testing.assert_allclose(y[0], wanted, rtol=0, atol=1e-5)
+    expected, wanted_last = definition(layer, variables, x[0])
+    np.testing.assert_allclose(y[0], expected, rtol=0, atol=1e-5)
     if wanted_last is not None:
         np.testing.assert_allclose(last[0], wanted_last, rtol=0, atol=1e-4)
 
@@ -209,9 +209,9 @@ def test_mlp_matches_its_formula(activation):
     variables = initialized(layer)
     hidden = dense(variables, "in", np.float64(x))
     gate = hidden > 0 if activation == "relu" else special.ndtr(hidden)
-    wanted = dense(variables, "out", hidden * gate)
+    expected = dense(variables, "out", hidden * gate)
     given = jax.jit(layer.apply)(variables, x)
-    np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(given, expected, rtol=0, atol=1e-5)
 
 
 X = drawn(2, 5, D)

@@ -30,9 +30,9 @@ def test_gelu_and_its_derivatives_match_float64():
     bend = (2 - np.float64(x) ** 2) * density
     first = jax.grad(lambda x: jnp.sum(gelu(x)))
     second = jax.grad(lambda x: jnp.sum(first(x)))
-    for derivative, wanted in ((gelu, exact_gelu(x)), (first, slope), (second, bend)):
+    for derivative, expected in ((gelu, exact_gelu(x)), (first, slope), (second, bend)):
         given = jax.jit(derivative)(x)
-        np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(given, expected, rtol=0, atol=1e-6)
 
 
 def test_linear_is_initialized_uniform_within_one_over_sqrt_d():
@@ -67,25 +67,25 @@ def test_linear_without_bias():
     layer = Linear(FEATURES, use_bias=False)
     variables = layer.init(jax.random.key(0), X)
     assert variables["params"]["dense"].keys() == {"kernel"}
-    wanted = np.float64(X) @ variables["params"]["dense"]["kernel"]
-    np.testing.assert_allclose(layer.apply(variables, X), wanted, rtol=0, atol=1e-6)
+    expected = np.float64(X) @ variables["params"]["dense"]["kernel"]
+    np.testing.assert_allclose(layer.apply(variables, X), expected, rtol=0, atol=1e-6)
 
 
 def test_linear_matches_its_formula():
     layer = Linear(FEATURES)
     variables = layer.init(jax.random.key(0), X)
     dense = variables["params"]["dense"]
-    wanted = np.float64(X) @ dense["kernel"] + dense["bias"]
-    np.testing.assert_allclose(layer.apply(variables, X), wanted, rtol=0, atol=1e-6)
+    expected = np.float64(X) @ dense["kernel"] + dense["bias"]
+    np.testing.assert_allclose(layer.apply(variables, X), expected, rtol=0, atol=1e-6)
 
 
 def test_linear_mixing_matches_its_formula():
     layer = ChannelMixing()
     variables = layer.init(jax.random.key(0), X, FEATURES)
     kernel, bias = weights(variables)
-    wanted = exact_gelu(X) @ kernel + bias
+    expected = exact_gelu(X) @ kernel + bias
     given = layer.apply(variables, X, FEATURES)
-    np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(given, expected, rtol=0, atol=1e-6)
 
 
 def test_glu_matches_its_formula():
@@ -94,9 +94,9 @@ def test_glu_matches_its_formula():
     kernel, bias = weights(variables)
     assert kernel.shape == (D, 2 * FEATURES)
     both = exact_gelu(X) @ kernel + bias
-    wanted = both[..., :FEATURES] * special.expit(both[..., FEATURES:])
+    expected = both[..., :FEATURES] * special.expit(both[..., FEATURES:])
     given = layer.apply(variables, X, FEATURES)
-    np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(given, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.full

@@ -32,8 +32,8 @@ from tests.tiers import tiered
 FEW = ("glu", "mamba", "softmax_rotary", "linear_causal", "local_causal")
 
 
-def close(given, wanted, atol=2e-5):
-    chex.assert_trees_all_close(given, wanted, rtol=0, atol=atol)
+def close(given, expected, atol=2e-5):
+    chex.assert_trees_all_close(given, expected, rtol=0, atol=atol)
 
 
 @rows()
@@ -150,14 +150,14 @@ def test_values_that_are_not_finite_stay_in_their_segment(row):
         weights = np.where(steps >= at, WEIGHTS, 0)
         run = functools.partial(gradients, initialized(row))
         alone = np.where(steps >= at, X, 0)
-        wanted, (wanted_y, wanted_last) = run(alone, zero, reset, weights)
+        expected, (wanted_y, wanted_last) = run(alone, zero, reset, weights)
         x, state = alone.copy(), jax.tree.map(np.array, zero)
         x[0, 2:at, 1] = bad
         for leaf in jax.tree.leaves(state):
             leaf[0] = bad
         for before in (zero, state):
             given, (y, last) = run(x, before, reset, weights)
-            close((given, y[:, at:], last), (wanted, wanted_y[:, at:], wanted_last))
+            close((given, y[:, at:], last), (expected, wanted_y[:, at:], wanted_last))
             np.testing.assert_array_equal(y[1:], wanted_y[1:])
             # What is not finite is not hidden.
             reached = y[0, 2:at, 1]
@@ -170,8 +170,8 @@ def test_flags_of_one_axis_are_those_of_all_rows(row, unchecked):
     flags = {"mask": mask, "reset": reset}
     of_each = {name: np.tile(flag, (BATCH, 1)) for name, flag in flags.items()}
     apply = jax.jit(row.layer.apply)
-    wanted = apply(initialized(row), X, **of_each)
-    chex.assert_trees_all_equal(apply(initialized(row), X, **flags), wanted)
+    expected = apply(initialized(row), X, **of_each)
+    chex.assert_trees_all_equal(apply(initialized(row), X, **flags), expected)
 
 
 @rows(has_state=True)

@@ -22,8 +22,8 @@ def test_kept_elements_are_scaled_and_masks_differ_by_row(rate, dtype):
     y = RowDropout(rate).apply({}, ONES.astype(dtype), train=True, rngs=RNGS)
     assert y.dtype == dtype
     kept = y != 0
-    wanted = (jnp.ones((), dtype) / (1 - rate)).astype(np.float32)
-    np.testing.assert_allclose(y[kept].astype(np.float32), wanted, rtol=1e-2)
+    expected = (jnp.ones((), dtype) / (1 - rate)).astype(np.float32)
+    np.testing.assert_allclose(y[kept].astype(np.float32), expected, rtol=1e-2)
     # 12,000 samples: four standard deviations are at most 0.016.
     assert abs(float(jnp.mean(kept)) - (1 - rate)) < 0.016
     assert len(np.unique(kept.reshape(40, -1), axis=0)) == 40

@@ -115,8 +115,8 @@ def test_one_expert_is_an_mlp_times_the_probability_one():
     variables = initialized(layer)
     of_expert = jax.tree.map(lambda leaf: leaf[0], variables["params"]["experts"])
     given = compiled(layer)(variables, X, X, MASK, train=True)[0]
-    wanted = jax.jit(mlp.apply)({"params": of_expert}, X)
-    np.testing.assert_allclose(given[MASK], wanted[MASK], rtol=0, atol=1e-5)
+    expected = jax.jit(mlp.apply)({"params": of_expert}, X)
+    np.testing.assert_allclose(given[MASK], expected[MASK], rtol=0, atol=1e-5)
 
 
 @pytest.mark.full

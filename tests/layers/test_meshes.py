@@ -53,9 +53,9 @@ def test_sharded_rows_have_the_values_and_gradients_of_one_device(row, kind):
 
 
 def check(function, arrays, kind):
-    wanted = jax.jit(function)(*arrays)
+    expected = jax.jit(function)(*arrays)
     given = kind.evaluate(function, *arrays)
-    chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(given, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.full

@@ -75,8 +75,8 @@ def test_parameters_apply_with_and_without_boxes(layer, x):
 def test_recurrent_equals_the_recurrence(x):
     variables, apply = initialized(Recurrent(PLAIN))
     params = meta.unbox(variables)["params"]["recurrence"]
-    wanted = jax.jit(PLAIN.apply)(params, x)
-    chex.assert_trees_all_close(apply(variables, x), wanted, rtol=0, atol=1e-6)
+    expected = jax.jit(PLAIN.apply)(params, x)
+    chex.assert_trees_all_close(apply(variables, x), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.full
@@ -87,8 +87,8 @@ def test_recurrence_in_a_block_is_a_linear_layer(x):
     params = meta.unbox(variables)["params"]["layer"]["recurrence"]
     centred = x - x.mean(-1, keepdims=True)
     normed = centred / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
-    wanted, last = jax.jit(PLAIN.apply)(params, normed)
-    chex.assert_trees_all_close(apply(variables, x), (x + wanted, last), atol=1e-5)
+    expected, last = jax.jit(PLAIN.apply)(params, normed)
+    chex.assert_trees_all_close(apply(variables, x), (x + expected, last), atol=1e-5)
 
 
 @pytest.mark.parametrize("make", [Recurrent, RecurrentLayer])
@@ -151,10 +151,10 @@ def test_last_only_returns_the_output_of_the_last_valid_step(recurrence, starts,
         return jax.value_and_grad(loss, (0, 1), has_aux=True)(variables, x)
 
     (_, found), of_found = run(variables, True)
-    (_, wanted), of_wanted = run(variables, False)
+    (_, expected), of_wanted = run(variables, False)
     assert found[0].shape == (4, 1, recurrence.d_out(WIDTH))
     np.testing.assert_array_equal(found[0][3], 0)
-    chex.assert_trees_all_close(found, wanted, rtol=0, atol=1e-6)
+    chex.assert_trees_all_close(found, expected, rtol=0, atol=1e-6)
     chex.assert_trees_all_close(of_found, of_wanted, rtol=0, atol=1e-5)
 
 

@@ -152,8 +152,8 @@ def test_only_steps_that_attend_to_nan_are_nan(layer, block, monkeypatch):
     y, _ = compiled.__wrapped__(layer)(variables, x, np.zeros_like(x), flags)
     x[1, 5] = np.nan
     for row in range(2):
-        wanted = definition(layer, variables, x[row], reset, mask)
-        np.testing.assert_allclose(y[row], wanted, rtol=0, atol=1e-5)
+        expected = definition(layer, variables, x[row], reset, mask)
+        np.testing.assert_allclose(y[row], expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.full
@@ -166,10 +166,10 @@ def test_blocks_of_queries_give_the_same_outputs_and_gradients(
     variables, x, weights = initialized(layer), drawn(2, 29, D), drawn(2, 29, D, seed=1)
     rng = np.random.default_rng(2)
     flags = {name: rng.random((2, 29)) < 0.5 for name in flags}
-    wanted = compiled(layer)(variables, x, weights, flags)
+    expected = compiled(layer)(variables, x, weights, flags)
     monkeypatch.setattr(softmax, "_BLOCK", 8)
     given = compiled.__wrapped__(layer)(variables, x, weights, flags)
-    for one, other in zip(given, wanted, strict=True):
+    for one, other in zip(given, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
@@ -183,7 +183,7 @@ def test_calls_of_any_length_equal_one_call(window):
     # The second row also has a step that is not finite.
     x[1, np.argmax(mask[1])] = np.nan
     apply = jax.jit(layer.apply)
-    wanted, last = apply(variables, x, mask=mask, reset=reset)
+    expected, last = apply(variables, x, mask=mask, reset=reset)
     state, pieces = layer.initial_state((2,), D), []
     for begin, end in ((0, 1), (1, 2), (2, 9), (9, 10), (10, 17)):
         part = slice(begin, end)
@@ -191,7 +191,7 @@ def test_calls_of_any_length_equal_one_call(window):
             variables, x[:, part], state, mask=mask[:, part], reset=reset[:, part]
         )
         pieces.append(y)
-    np.testing.assert_allclose(np.concatenate(pieces, 1), wanted, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.concatenate(pieces, 1), expected, rtol=0, atol=1e-5)
     for one, other in zip(state, last, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
@@ -205,9 +205,9 @@ def test_state_without_a_position_gives_nan_until_a_segment_starts():
     lost = k, v, np.array([np.nan, np.nan], np.float32)
     apply = jax.jit(layer.apply)
     y, last = apply(variables, x, lost, reset=reset)
-    wanted, wanted_last = apply(variables, x, reset=reset)
+    expected, wanted_last = apply(variables, x, reset=reset)
     np.testing.assert_array_equal(np.isnan(y[..., 0]), np.cumsum(reset, 1) == 0)
-    np.testing.assert_array_equal(y[0, 4:], wanted[0, 4:])
+    np.testing.assert_array_equal(y[0, 4:], expected[0, 4:])
     for one, other in zip(last, wanted_last, strict=True):
         np.testing.assert_array_equal(one[0], other[0])
     assert np.isnan(last[2][1])

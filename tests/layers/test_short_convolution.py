@@ -36,9 +36,9 @@ def test_convolution_uses_the_window_and_its_own_segment(d_conv):
     variables = meta.unbox(layer.init(jax.random.key(0), x))
     apply = jax.jit(layer.apply)
     for flags in ({}, {"mask": MASK}, {"reset": RESET}, {"reset": RESET, "mask": MASK}):
-        wanted = oracle.packed(convolution, variables["params"], x, window, **flags)
+        expected = oracle.packed(convolution, variables["params"], x, window, **flags)
         given = apply(variables, x, window, **flags)
-        chex.assert_trees_all_close(given, wanted, rtol=0, atol=1e-6)
+        chex.assert_trees_all_close(given, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.full

@@ -77,9 +77,9 @@ def test_one_token_at_a_time_equals_one_call(layer):
         return jnp.swapaxes(logits, 0, 1), last
 
     both = map(jax.tree.leaves, (stepped(variables, TEXT), at_once))
-    for given, wanted in zip(*both, strict=True):
-        atol = 1e-4 * np.abs(wanted).max()
-        np.testing.assert_allclose(given, wanted, rtol=0, atol=atol)
+    for given, expected in zip(*both, strict=True):
+        atol = 1e-4 * np.abs(expected).max()
+        np.testing.assert_allclose(given, expected, rtol=0, atol=atol)
 
 
 @pytest.mark.full
@@ -127,7 +127,7 @@ def test_values_that_are_not_finite_stay_in_their_document(layer):
         reset = np.tile(steps[:, 0] == at, (2, 1))
         of_segment = {"reset": reset, "weights": np.where(steps >= at, weights, 0)}
         alone = np.where(steps >= at, text, 0)
-        wanted, (wanted_y, wanted_last) = gradients(zero, alone, **of_segment)
+        expected, (wanted_y, wanted_last) = gradients(zero, alone, **of_segment)
         x, state = alone.copy(), jax.tree.map(np.array, zero)
         x[0, 2:at, 1] = bad
         for leaf in jax.tree.leaves(state):
@@ -136,7 +136,7 @@ def test_values_that_are_not_finite_stay_in_their_document(layer):
             given, (y, last) = gradients(before, x, **of_segment)
             assert not np.any(np.isfinite(y[0, 2:at]))
             np.testing.assert_array_equal(y[1], wanted_y[1])
-            after = (given, y[:, at:], last), (wanted, wanted_y[:, at:], wanted_last)
+            after = (given, y[:, at:], last), (expected, wanted_y[:, at:], wanted_last)
             for leaf, other in zip(*map(jax.tree.leaves, after), strict=True):
                 np.testing.assert_allclose(leaf, other, rtol=0, atol=1e-5)
 
@@ -156,12 +156,12 @@ def test_predictions_are_nan_if_they_depend_on_what_is(head, depends):
     causal = SequenceModel(VectorEncoder(4), Block(layer, prenorm=True), 2, head)
     variables = causal.init(jax.random.key(0), x)
     run = jax.jit(functools.partial(causal.apply, reset=reset))
-    wanted, _ = run(variables, x)
+    expected, _ = run(variables, x)
     x[0, 3] = np.nan
     y, state = run(variables, x)
     chex.assert_tree_all_finite(state)
-    assert np.all(np.isnan(y[0])) if depends else np.array_equal(y, wanted)
-    np.testing.assert_array_equal(y[1], wanted[1])
+    assert np.all(np.isnan(y[0])) if depends else np.array_equal(y, expected)
+    np.testing.assert_array_equal(y[1], expected[1])
 
 
 def test_every_recurrence_is_in_the_table():

@@ -30,8 +30,8 @@ def mapped(variables, x, name="linear"):
     return np.float64(x) @ np.float64(dense["kernel"]) + np.float64(dense["bias"])
 
 
-def close(given, wanted, atol=1e-5):
-    np.testing.assert_allclose(given, wanted, rtol=0, atol=atol)
+def close(given, expected, atol=1e-5):
+    np.testing.assert_allclose(given, expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("mask", [None, MASK], ids=["all", "mask"])
@@ -46,8 +46,8 @@ def test_last_head_predicts_from_the_last_valid_step(mask):
 def test_step_head_predicts_at_the_last_steps(l_output):
     head = StepHead(OUT, l_output)
     variables = head.init(jax.random.key(0), X)
-    wanted = mapped(variables, X)[:, -(l_output or 9) :]
-    close(head.apply(variables, X), wanted)
+    expected = mapped(variables, X)[:, -(l_output or 9) :]
+    close(head.apply(variables, X), expected)
 
 
 def test_pooled_head_maps_the_mean_of_the_valid_steps():
@@ -74,8 +74,8 @@ def test_pair_head_concatenates_both_means_in_order():
     mean = np.stack([row[data].mean(0) for row, data in zip(X, MASK, strict=True)])
     both = np.concatenate([mean, mean[::-1]], -1)
     hidden = mapped(variables, both, "hidden")
-    wanted = mapped(variables, hidden * special.ndtr(hidden))
-    close(head.apply(variables, pairs, mask=mask), wanted)
+    expected = mapped(variables, hidden * special.ndtr(hidden))
+    close(head.apply(variables, pairs, mask=mask), expected)
 
 
 def test_pooled_head_with_a_hidden_layer():

@@ -93,6 +93,6 @@ def test_types_of_sharded_batches_agree(model):
 def test_sharded_batches_have_the_values_and_gradients_of_one_device(model, kind):
     """Also the same dropout, and moments of the whole batch."""
     function, arrays = problem(model)
-    wanted = jax.jit(function)(*arrays)
+    expected = jax.jit(function)(*arrays)
     given = kind.evaluate(function, *arrays)
-    chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(given, expected, rtol=1e-4, atol=1e-4)

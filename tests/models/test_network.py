@@ -26,9 +26,9 @@ def test_head_predicts_from_the_outputs(head, mask, key):
     y, wanted_state = Recurrent(UNIT).apply(
         {"params": params["recurrent"]}, x, mask=mask
     )
-    wanted = head.apply({"params": params["head"]}, y, mask=mask)
+    expected = head.apply({"params": params["head"]}, y, mask=mask)
     given, state = model.apply(variables, x, mask=mask)
-    np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(given, expected, rtol=0, atol=1e-6)
     np.testing.assert_allclose(state, wanted_state, rtol=0, atol=1e-6)
 
 

@@ -95,8 +95,8 @@ def test_modules_compute_in_bfloat16(build):
     # The same parameters as those of the float32 model, and nearly its predictions.
     same, exact = trained(build())
     assert jax.tree.all(jax.tree.map(np.array_equal, params, same))
-    (_, (wanted, _)), of_wanted = exact(same)
-    assert 0 < np.abs(y - wanted).max() < 0.05 * np.abs(wanted).max()
+    (_, (expected, _)), of_wanted = exact(same)
+    assert 0 < np.abs(y - expected).max() < 0.05 * np.abs(expected).max()
     for found, leaf in zip(*map(jax.tree.leaves, (grads, of_wanted)), strict=True):
         # Of a bias before BatchNorm: zero, but for what rounding leaves.
         rounding = 2.5e-3 if np.linalg.norm(leaf) < 1e-5 else 1e-3
@@ -116,10 +116,10 @@ def test_rematerialized_blocks_are_the_same_model(dtype):
     params, plain = trained(vectors(DLR_LAYER, dtype=dtype, scan_blocks=True))
     same, again = trained(vectors(DLR_LAYER, dtype=dtype, remat=True))
     assert jax.tree.all(jax.tree.map(np.array_equal, params, same))
-    (loss, _), wanted = plain(params)
+    (loss, _), expected = plain(params)
     (found, _), grads = again(params)
     np.testing.assert_allclose(found, loss, rtol=1e-6)
-    for one, other in zip(*map(jax.tree.leaves, (grads, wanted)), strict=True):
+    for one, other in zip(*map(jax.tree.leaves, (grads, expected)), strict=True):
         tolerance = 1e-5 if dtype == "float32" else 1e-2
         assert np.linalg.norm(one - other) <= tolerance * (1 + np.linalg.norm(other))
 

@@ -119,8 +119,8 @@ def test_model_computes_what_its_blocks_compute(block, fields):
         return jax.jit(of)(variables["params"], x, states)
 
     given = found(lambda *args: evaluated.apply(*args, **flags))
-    wanted = found(lambda *args: one_by_one(model, *args, **flags))
-    chex.assert_trees_all_close(given, wanted, rtol=1e-5, atol=2e-6)
+    expected = found(lambda *args: one_by_one(model, *args, **flags))
+    chex.assert_trees_all_close(given, expected, rtol=1e-5, atol=2e-6)
     if isinstance(block.layer, Logged):
         (_, (_, _, changed)), _ = given
         width = sown_metrics(changed[METRICS_COLLECTION])["width"]
@@ -167,9 +167,9 @@ def test_few_blocks_are_not_scanned_on_cpus(platform, depth, remat, scans):
 def test_initialized_blocks_have_the_variables_and_groups_of_one_block(block):
     model, _, x, *_ = example(block)
     encoded = jnp.zeros((2, LENGTH, WIDTH))
-    wanted = jax.eval_shape(block.init, jax.random.key(0), encoded)
+    expected = jax.eval_shape(block.init, jax.random.key(0), encoded)
     boxed = jax.eval_shape(model.init, jax.random.key(0), x)
-    for name, of_block in wanted.items():
+    for name, of_block in expected.items():
         for i in range(DEPTH):
             found = boxed[name][f"block_{i}"]
             # The boxes of parameters, and so their groups, are part of the structure.
@@ -181,10 +181,10 @@ def test_initialized_blocks_have_the_variables_and_groups_of_one_block(block):
 def test_outputs_of_an_initialization_are_those_of_its_variables(block):
     model, *_, x, states, flags = example(block)
     run = jax.jit(functools.partial(model.init_with_output, **flags))
-    wanted, variables = run(jax.random.key(0), x, states)
+    expected, variables = run(jax.random.key(0), x, states)
     variables.pop(METRICS_COLLECTION, None)
     found = jax.jit(functools.partial(model.apply, **flags))(variables, x, states)
-    chex.assert_trees_all_close(found, wanted, atol=1e-5)
+    chex.assert_trees_all_close(found, expected, atol=1e-5)
 
 
 def test_each_block_draws_numbers_of_its_own_whatever_the_length():
@@ -220,8 +220,8 @@ def test_blocks_whose_states_differ_in_kind_are_not_scanned():
     mixed = (None, *states[1:])
     given, _ = model.apply(variables, x, mixed, **flags)
     zeros = (jnp.zeros_like(states[0]), *states[1:])
-    wanted, _ = model.apply(variables, x, zeros, **flags)
-    np.testing.assert_allclose(given, wanted, atol=1e-5)
+    expected, _ = model.apply(variables, x, zeros, **flags)
+    np.testing.assert_allclose(given, expected, atol=1e-5)
 
 
 @pytest.mark.full

@@ -70,8 +70,8 @@ def initialized(net):
     return variables, jax.jit(net.apply, static_argnames=("train", "mutable"))
 
 
-def assert_close(given, wanted):
-    chex.assert_trees_all_close(given, wanted, rtol=0, atol=2e-5)
+def assert_close(given, expected):
+    chex.assert_trees_all_close(given, expected, rtol=0, atol=2e-5)
 
 
 @each_block
@@ -161,11 +161,13 @@ def test_moments_of_a_batch_ignore_padding():
     padded = np.full(X.shape, 7, np.float32)
     padded[MASK] = data.reshape(-1, 2)
     given = apply(variables, padded, mask=MASK, **step)
-    wanted = apply(variables, data, **step)
-    assert_close(given, wanted)
+    expected = apply(variables, data, **step)
+    assert_close(given, expected)
     # Moments over the padding would differ.
     _, careless = apply(variables, padded, **step)
-    differ = jax.tree.map(lambda a, b: np.abs(a - b).max() > 1e-3, careless, wanted[1])
+    differ = jax.tree.map(
+        lambda a, b: np.abs(a - b).max() > 1e-3, careless, expected[1]
+    )
     assert all(jax.tree.leaves(differ))
 
 
@@ -201,8 +203,8 @@ def test_without_a_head_the_embedding_table_maps_to_logits():
     table = params["encoder"]["table"]["embedding"]
     head = {"linear": {"dense": {"kernel": table.T, "bias": np.zeros(7, np.float32)}}}
     given, of_tied = found(tied, params)
-    wanted, of_both = found(tied.clone(head=StepHead(7)), params | {"head": head})
-    chex.assert_trees_all_close(given, wanted, rtol=1e-5, atol=2e-5)
+    expected, of_both = found(tied.clone(head=StepHead(7)), params | {"head": head})
+    chex.assert_trees_all_close(given, expected, rtol=1e-5, atol=2e-5)
     of_table = of_both["encoder"]["table"]["embedding"]
     of_head = of_both["head"]["linear"]["dense"]["kernel"].T
     given = of_tied["encoder"]["table"]["embedding"]
@@ -233,11 +235,11 @@ def test_block_has_a_residual_connection():
         variables = meta.unbox(jax.jit(block.init)(jax.random.key(0), x))
         inner = {"params": variables["params"]["layer"]}
         entering = (x - mean) / deviation if prenorm else x
-        wanted = x + jax.jit(layer.apply)(inner, entering)[0]
+        expected = x + jax.jit(layer.apply)(inner, entering)[0]
         if not prenorm:
-            wanted -= wanted.mean(-1, keepdims=True)
-            wanted /= wanted.std(-1, keepdims=True)
-        assert_close(jax.jit(block.apply)(variables, x)[0], wanted)
+            expected -= expected.mean(-1, keepdims=True)
+            expected /= expected.std(-1, keepdims=True)
+        assert_close(jax.jit(block.apply)(variables, x)[0], expected)
 
 
 @pytest.mark.full
@@ -263,9 +265,9 @@ def test_model_of_pairs_of_token_sequences():
     apply = jax.jit(net.apply)
     mask = np.broadcast_to(np.arange(6) < 4, tokens.shape)
     padded, states = apply(variables, tokens, mask=mask)
-    wanted, last = apply(variables, tokens[..., :4])
+    expected, last = apply(variables, tokens[..., :4])
     assert padded.shape == (3, 3)
-    assert_close((padded, states), (wanted, last))
+    assert_close((padded, states), (expected, last))
     chex.assert_trees_all_equal_shapes(states, net.initial_state((3, 2)))
 
 

@@ -51,14 +51,16 @@ def test_trees_without_floats_are_stacked_and_split():
 
 def test_gradient_is_that_of_the_plain_stack():
     trees = floats(TREES)
-    ours, wanted = (jax.grad(lambda t, s=s: loss(s, t))(trees) for s in (stack, plain))
-    chex.assert_trees_all_equal(ours, wanted)
+    ours, expected = (
+        jax.grad(lambda t, s=s: loss(s, t))(trees) for s in (stack, plain)
+    )
+    chex.assert_trees_all_equal(ours, expected)
 
 
 def test_tangents_are_those_of_the_plain_stack():
     trees = floats(TREES)
-    ours, wanted = (jax.jvp(s, (trees,), (trees,)) for s in (stack, plain))
-    chex.assert_trees_all_equal(ours, wanted)
+    ours, expected = (jax.jvp(s, (trees,), (trees,)) for s in (stack, plain))
+    chex.assert_trees_all_equal(ours, expected)
 
 
 def test_gradients_of_gradients_and_batches_are_those_of_the_plain_stack():

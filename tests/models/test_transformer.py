@@ -50,8 +50,8 @@ def initialized(net):
     return variables, jax.jit(net.apply)
 
 
-def close(given, wanted):
-    chex.assert_trees_all_close(given, wanted, rtol=0, atol=2e-5)
+def close(given, expected):
+    chex.assert_trees_all_close(given, expected, rtol=0, atol=2e-5)
 
 
 def normed(x):
@@ -72,13 +72,13 @@ def test_block_has_two_residual_sublayers(prenorm):
     def mapped(x):
         return feedforward.apply({"params": variables["params"]["feedforward"]}, x)
 
-    wanted = x
+    expected = x
     for sublayer in map(jax.jit, (attended, mapped)):
         if prenorm:
-            wanted = wanted + sublayer(normed(wanted))
+            expected = expected + sublayer(normed(expected))
         else:
-            wanted = normed(wanted + sublayer(wanted))
-    close(jax.jit(block.apply)(variables, x)[0], wanted)
+            expected = normed(expected + sublayer(expected))
+    close(jax.jit(block.apply)(variables, x)[0], expected)
 
 
 @pytest.mark.full
@@ -162,8 +162,8 @@ def test_positions_count_the_valid_steps_of_a_segment(flags, wanted_positions):
     y = positions.apply(variables, x, **flags)
     for step, position in enumerate(wanted_positions):
         if position is not None:
-            wanted = x[:, step] + variables["params"]["table"][position]
-            np.testing.assert_array_equal(y[:, step], wanted)
+            expected = x[:, step] + variables["params"]["table"][position]
+            np.testing.assert_array_equal(y[:, step], expected)
 
 
 def test_positions_are_initialized_normal():

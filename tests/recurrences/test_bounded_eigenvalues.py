@@ -85,9 +85,9 @@ def test_small_eigenvalues_are_left_alone(key):
         r.modes(params)
         for r in (s5, BoundedEigenvalues(recurrence=s5, largest_state=1e9))
     )
-    for wanted, found in zip(jax.tree.leaves(free), jax.tree.leaves(bounded),
+    for expected, found in zip(jax.tree.leaves(free), jax.tree.leaves(bounded),
                              strict=True):  # fmt: skip
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_bound_that_is_none_is_refused():

@@ -34,8 +34,10 @@ def drawn(n):
     return log_decay, w.astype(np.complex64)
 
 
-def assert_kernel(given, wanted):
-    np.testing.assert_allclose(given, wanted, rtol=0, atol=3e-6 * np.abs(wanted).max())
+def assert_kernel(given, expected):
+    np.testing.assert_allclose(
+        given, expected, rtol=0, atol=3e-6 * np.abs(expected).max()
+    )
 
 
 @pytest.mark.full
@@ -91,13 +93,13 @@ def test_diagonalized_is_the_dense_linear_rnn(A):
     n = len(A)
     B, C = RNG.normal(size=(n, 1)), RNG.normal(size=(WIDTH, n))
     x = RNG.normal(size=LENGTH)
-    wanted, h = [], np.zeros((n, 1))
+    expected, h = [], np.zeros((n, 1))
     for x_t in x:
         h = A @ h + B * x_t
-        wanted.append((C @ h)[:, 0])
+        expected.append((C @ h)[:, 0])
     kernel = kernel_of(*diagonalized(A, B, C), length=LENGTH)
     given = np.stack([np.convolve(k, x)[:LENGTH] for k in np.float64(kernel)], -1)
-    assert_kernel(given, np.stack(wanted))
+    assert_kernel(given, np.stack(expected))
 
 
 def test_matrix_without_a_basis_of_eigenvectors_is_refused():
@@ -133,11 +135,11 @@ def test_small_move_makes_a_matrix_diagonalizable():
     moved = jordan + 1e-4 * RNG.normal(size=(2, 2))
     B, C = np.ones((2, 1)), np.ones((1, 2))
     kernel = kernel_of(*diagonalized(moved, B, C), length=20)
-    power, wanted = np.eye(2), []
+    power, expected = np.eye(2), []
     for _ in range(20):
-        wanted.append((C @ power @ B)[:, 0])
+        expected.append((C @ power @ B)[:, 0])
         power = moved @ power
-    np.testing.assert_allclose(kernel, np.stack(wanted, -1), rtol=0, atol=1e-3)
+    np.testing.assert_allclose(kernel, np.stack(expected, -1), rtol=0, atol=1e-3)
     assert jnp.iscomplexobj(diagonalized(moved, B, C)[1])
 
 

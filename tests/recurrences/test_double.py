@@ -38,8 +38,8 @@ def test_double_is_the_definition_to_its_digits(row):
     with jax.enable_x64(True):
         params, x = in_double(p.params), np.float64(p.x)
         y, last = jax.jit(row.recurrence.apply)(params, x)
-    wanted, wanted_last = row.run(params, x, None)
-    assert_close(y, wanted, 1e-10)
+    expected, wanted_last = row.run(params, x, None)
+    assert_close(y, expected, 1e-10)
     if last is not None:
         assert_close(last, wanted_last, 1e-10)
 

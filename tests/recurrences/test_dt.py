@@ -93,7 +93,7 @@ def test_outputs_states_and_gradients_are_those_of_the_loop(recurrence, method, 
         options = {"reset": reset, "mask": mask, "method": method, "dt": dt}
         return recurrence.apply(params, x, state, **options)
 
-    wanted = run(recurrence, params, x, dt, np.asarray(state), reset, mask)
+    expected = run(recurrence, params, x, dt, np.asarray(state), reset, mask)
     weights = np.random.default_rng(1).normal(size=x.shape)
 
     def total(params, dt, state):
@@ -103,7 +103,7 @@ def test_outputs_states_and_gradients_are_those_of_the_loop(recurrence, method, 
     (_, got), gradient = jax.jit(jax.value_and_grad(total, (0, 1), has_aux=True))(
         params, dt, state
     )
-    for value, definition in zip(got, wanted, strict=True):
+    for value, definition in zip(got, expected, strict=True):
         np.testing.assert_allclose(value, definition, rtol=0, atol=2e-5)
     names = ["log_rate" if "log_rate" in params else "lam_re", "feedthrough"]
     rng, eps = np.random.default_rng(2), 1e-5
@@ -130,9 +130,9 @@ def test_outputs_states_and_gradients_are_those_of_the_loop(recurrence, method, 
 def test_unit_steps_are_those_of_the_ordinary_call(recurrence, given):
     params, x, _, state, reset, mask = given
     for options in ({}, {"reset": reset, "mask": mask, "state": state}):
-        wanted = recurrence.apply(params, x, **options)
+        expected = recurrence.apply(params, x, **options)
         got = recurrence.apply(params, x, dt=np.ones(LENGTH, np.float32), **options)
-        for value, ordinary in zip(got, wanted, strict=True):
+        for value, ordinary in zip(got, expected, strict=True):
             np.testing.assert_allclose(value, ordinary, rtol=0, atol=1e-5)
 
 
@@ -161,8 +161,8 @@ def test_halved_steps_of_inputs_that_hold_are_the_whole_steps(recurrence, given)
     params, x, _, state, *_ = given
     dt = np.full(2 * LENGTH, 0.5, np.float32)
     held, last = recurrence.apply(params, np.repeat(x, 2, axis=1), state, dt=dt)
-    wanted, wanted_last = recurrence.apply(params, x, state)
-    np.testing.assert_allclose(held[:, 1::2], wanted, rtol=0, atol=1e-5)
+    expected, wanted_last = recurrence.apply(params, x, state)
+    np.testing.assert_allclose(held[:, 1::2], expected, rtol=0, atol=1e-5)
     np.testing.assert_allclose(last, wanted_last, rtol=0, atol=1e-5)
 
 

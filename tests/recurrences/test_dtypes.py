@@ -57,8 +57,8 @@ def test_rounded_parameters_give_what_they_give_in_float32(name):
         return out, grads
 
     out, grads = run(low)
-    wanted, grads_wanted = run(rounded(low, jnp.float32))
-    for given, exact in zip(*map(jax.tree.leaves, (out, wanted)), strict=True):
+    expected, grads_wanted = run(rounded(low, jnp.float32))
+    for given, exact in zip(*map(jax.tree.leaves, (out, expected)), strict=True):
         np.testing.assert_allclose(given, exact, rtol=1e-6, atol=1e-6)
     for name, grad in grads.items():
         assert grad.dtype == jnp.bfloat16

@@ -60,8 +60,8 @@ def test_damped_decays_lose_nothing_and_always_learn(alpha, delta):
     value, grads = jax.value_and_grad(log_decay)(params)
     a, b = np.exp(-alpha), np.exp(-delta)
     decay, kept = (a + b + a * b) / ((1 + a) * (1 + b)), 1 / ((1 + a) * (1 + b))
-    wanted = np.log1p(-kept) if kept < 0.5 else np.log(decay)
-    np.testing.assert_allclose(value, wanted, rtol=1e-5)
+    expected = np.log1p(-kept) if kept < 0.5 else np.log(decay)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
     slope = -kept / decay * a / (1 + a)
     np.testing.assert_allclose(grads["logit_smoothing"], slope, rtol=1e-4, atol=1e-7)
 

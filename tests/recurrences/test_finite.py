@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ssm_jax.kernels.precision import MAX_EXPONENT, bounded_exp, divided, sigmoid
+from ssm_jax.kernels.precision import MAX_EXPONENT, bounded_exp, divide, sigmoid
 from ssm_jax.recurrences import (
     CES,
     DLR,
@@ -355,6 +355,6 @@ def test_ordinary_numbers_are_unchanged(key):
     np.testing.assert_array_equal(bounded_exp(exponent + 150) <= np.exp(30.1), True)
     parts = 10 ** jax.random.uniform(key, (4, 1000), minval=-10.0, maxval=4.5)
     one, z = (jax.lax.complex(*parts[i : i + 2]) for i in (0, 2))
-    np.testing.assert_array_equal(divided(one, z), one / z)
+    np.testing.assert_array_equal(divide(one, z), one / z)
     wanted = np.complex128(one) / np.complex128(1e22 * z)
-    np.testing.assert_allclose(divided(one, 1e22 * z), wanted, rtol=1e-6)
+    np.testing.assert_allclose(divide(one, 1e22 * z), wanted, rtol=1e-6)

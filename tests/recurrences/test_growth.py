@@ -97,14 +97,14 @@ def test_fft_of_growing_modes_equals_the_definition(bidirectional):
     for growth in (1.1, 2.0, 0.7):
         params = params_of(growth)
         (y, last), grads = fft(params, X)
-        wanted = defined(params, X, bidirectional)
-        scale = np.maximum.accumulate(np.abs(wanted), 1)
+        expected = defined(params, X, bidirectional)
+        scale = np.maximum.accumulate(np.abs(expected), 1)
         if bidirectional:
             scale = np.maximum(scale, np.maximum.accumulate(scale[:, ::-1], 1)[:, ::-1])
         if growth < 1:
             # By the FFT itself, whose errors at all steps are those of the largest.
             scale = np.max(scale)
-        assert np.max(np.abs(y - wanted) / scale) < 5e-6
+        assert np.max(np.abs(y - expected) / scale) < 5e-6
         if bidirectional:
             continue
         (_, last_wanted), grads_wanted = by_states(params, X)
@@ -126,8 +126,8 @@ def test_rows_of_vmap_that_grow_spoil_no_gradient():
     small = np.where(np.arange(LENGTH)[:, None] < 4, X, 0)
     _, (of_params, of_x) = jax.vmap(run, in_axes=(0, None))(both, small)
     _, (alone, of_x_alone) = run(many[0], small)
-    for name, wanted in alone.items():
-        np.testing.assert_allclose(of_params[name][0], wanted, rtol=1e-4, atol=1e-4)
+    for name, expected in alone.items():
+        np.testing.assert_allclose(of_params[name][0], expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(of_x[0], of_x_alone, rtol=1e-4, atol=1e-4)
 
 

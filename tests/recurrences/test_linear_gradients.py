@@ -82,8 +82,8 @@ def test_state_of_a_linear_rnn(key):
     _, last = compiled(rnn)[0](params, x, first)
     p = {k: np.float64(v) for k, v in params.items()}
     entering = np.float64(x) @ p["input_kernel"] + p["bias"]
-    wanted = sums(np.float64(first), p["recurrent_kernel"], entering)
-    assert_close(last, wanted, 1e-6)
+    expected = sums(np.float64(first), p["recurrent_kernel"], entering)
+    assert_close(last, expected, 1e-6)
 
 
 @pytest.mark.full

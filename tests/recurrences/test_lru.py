@@ -32,8 +32,8 @@ def test_eigenvalues_start_uniformly_over_the_ring(ring, key):
 def test_matrices_start_with_the_published_deviations(key):
     n, d = 64, 100
     params = LRU(d_state=n).init(key, d)
-    wanted = {"B": (n, d, np.sqrt(1 / (2 * d))), "C": (d, n, np.sqrt(1 / n))}
-    for name, (*shape, deviation) in wanted.items():
+    expected = {"B": (n, d, np.sqrt(1 / (2 * d))), "C": (d, n, np.sqrt(1 / n))}
+    for name, (*shape, deviation) in expected.items():
         for part in ("re", "im"):
             values = params[f"{name}_{part}"]
             assert values.shape == tuple(shape)

@@ -66,8 +66,8 @@ def problem_and_gradient(row):
     """Resets where no convolution is lost by them, and what one device gives."""
     p = problem(row, LENGTH)
     reset = None if "fft" in row.methods else RESET
-    wanted = jax.value_and_grad(functools.partial(loss, row, method="sequential"))
-    return p, reset, jax.jit(wanted)(p.params, p.x, p.weights[0], reset)
+    expected = jax.value_and_grad(functools.partial(loss, row, method="sequential"))
+    return p, reset, jax.jit(expected)(p.params, p.x, p.weights[0], reset)
 
 
 def loss(row, params, x, c, reset, *, method):
@@ -76,7 +76,7 @@ def loss(row, params, x, c, reset, *, method):
 
 
 def check(row, mapped, reduce):
-    p, reset, wanted = problem_and_gradient(row)
+    p, reset, expected = problem_and_gradient(row)
 
     def step(params, x, c, reset):
         def total(params):
@@ -88,7 +88,7 @@ def check(row, mapped, reduce):
 
     of_devices = jax.tree.map(lambda v: v[:, None], (p.x, p.weights[0], reset))
     given = mapped(step)(p.params, *of_devices)
-    chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(given, expected, rtol=1e-4, atol=1e-4)
 
 
 @rows(full=("dlr",))

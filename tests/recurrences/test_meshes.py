@@ -104,10 +104,10 @@ def test_sharded_channels_have_the_values_and_gradients_of_one_device(
 
 def check_values(row, flags, kind):
     function, arrays = with_flags(row, flags)
-    wanted = jax.jit(function)(*arrays)
+    expected = jax.jit(function)(*arrays)
     given = kind.evaluate(function, *arrays)
     # Sums of gradients over rows are formed in another order.
-    chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(given, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.full
@@ -119,10 +119,10 @@ def test_fft_without_a_gradient_compiles(kind, spec):
     def values(params, x):
         return dlr.apply(params, x, method="fft")
 
-    wanted = jax.jit(values)(params, x)
+    expected = jax.jit(values)(params, x)
     on_mesh = meshes.KINDS[kind]._replace(shape=(2, 2), spec=spec)
     given = on_mesh.evaluate(values, params, x)
-    chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(given, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.full
@@ -130,9 +130,9 @@ def test_fft_without_a_gradient_compiles(kind, spec):
 @pytest.mark.parametrize("name", tiered(["selective", "dlr", "gru"], 0, full=1))
 def test_kernels_in_pallas_are_evaluated_on_the_rows_of_each_device(name, kind):
     function, arrays = with_flags(ROWS[name], FLAGS["flags"], "pallas")
-    wanted = jax.jit(function)(*arrays)
+    expected = jax.jit(function)(*arrays)
     given = meshes.KINDS[kind]._replace(shape=(2, 2)).evaluate(function, *arrays)
-    chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(given, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.full
@@ -143,10 +143,10 @@ def test_states_and_flags_that_all_devices_hold_are_sharded_as_the_rows(method):
     flags = FLAGS["flags"]
     if method == "chunked":
         flags = {"mask": flags["mask"]}
-    wanted = jax.jit(function)(params, x, state, weights, flags)
+    expected = jax.jit(function)(params, x, state, weights, flags)
 
     def replicated(params, x):
         return function(params, x, state, weights, flags)
 
     given = meshes.KINDS["explicit"].evaluate(replicated, params, x)
-    chex.assert_trees_all_close(given, wanted, rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(given, expected, rtol=1e-4, atol=1e-4)

@@ -27,13 +27,13 @@ def test_s4_starts_as_hippo_itself(length, dt, key):
     A, B, *_ = cont2discrete(
         system, np.exp(np.float64(params["log_dt"][0])), "bilinear"
     )
-    wanted, h = [], B
+    expected, h = [], B
     for _ in range(length):
-        wanted.append((2 * np.real(C) @ h)[0])
+        expected.append((2 * np.real(C) @ h)[0])
         h = A @ h
     given = jax.jit(lambda params: nplr.kernel(s4.systems(params)[0], length))(params)
-    atol = 5e-6 * np.abs(wanted).max()
-    np.testing.assert_allclose(given[0], wanted, rtol=0, atol=atol)
+    atol = 5e-6 * np.abs(expected).max()
+    np.testing.assert_allclose(given[0], expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize(("method", "reset"), [("associative", None), ("fft", True)])

@@ -61,10 +61,10 @@ def test_scaled_feedback_gives_the_sequential_solution(name):
     n_converged = 0
     for scale in SCALES:
         for reset in (ONE, SEGMENTS):
-            wanted, wanted_grads, _ = solve(name, scale, "sequential", reset)
+            expected, wanted_grads, _ = solve(name, scale, "sequential", reset)
             y, grads, taken = solve(name, scale, "associative", reset)
             n_converged += bool(taken.converged)
-            if name == "sru" and not np.all(np.isfinite(wanted)):
+            if name == "sru" and not np.all(np.isfinite(expected)):
                 assert not taken.converged  # states that overflow float32 themselves
                 continue
             chex.assert_tree_all_finite(y)
@@ -72,10 +72,10 @@ def test_scaled_feedback_gives_the_sequential_solution(name):
                 chex.assert_tree_all_finite((grads, wanted_grads))
             # Units with large weights are chaotic: rounding errors grow at each step.
             moved, moved_grads, _ = solve(name, scale, "sequential", reset, MOVED)
-            chaos = 100 * distance(moved, wanted)
-            assert distance(y, wanted) <= 1e-5 * largest(wanted) + chaos
+            chaos = 100 * distance(moved, expected)
+            assert distance(y, expected) <= 1e-5 * largest(expected) + chaos
             # Else they overflow float32, or belong to another sequence of states.
-            if np.isfinite(largest(wanted_grads)) and chaos < largest(wanted):
+            if np.isfinite(largest(wanted_grads)) and chaos < largest(expected):
                 chaos = 100 * distance(moved_grads, wanted_grads)
                 assert distance(grads, wanted_grads) <= 1e-5 * largest(grads) + chaos
     assert 0 < n_converged

@@ -33,8 +33,8 @@ def test_number_of_parameters(bidirectional, key):
     sgconv = SGConv(length=16384, decay=1.0, bidirectional=bidirectional)
     params = jax.eval_shape(lambda: sgconv.init(key, 32))
     # Three scales of 4,096 and a norm per channel and direction, and the feedthrough.
-    wanted = (1 + bidirectional) * (3 * 4096 + 1) * 32 + 32
-    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == wanted
+    expected = (1 + bidirectional) * (3 * 4096 + 1) * 32 + 32
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == expected
 
 
 def test_kernel_starts_normal_with_norm_one(key):

@@ -79,9 +79,9 @@ def test_zero_order_hold_has_steps_of_twice_the_size(key):
     dss = DSS(d_state=3, **DT)
     params = dss.init(key, WIDTH)
     double = params | {"log_dt": params["log_dt"] + np.float32(np.log(2))}
-    wanted = convolution_kernel(dss.modes(double), LENGTH)
+    expected = convolution_kernel(dss.modes(double), LENGTH)
     modes = dataclasses.replace(dss, step_scale=2).modes(params)
-    np.testing.assert_allclose(convolution_kernel(modes, LENGTH), wanted, atol=1e-5)
+    np.testing.assert_allclose(convolution_kernel(modes, LENGTH), expected, atol=1e-5)
 
 
 def test_decay_without_loss_sums_its_inputs(key):

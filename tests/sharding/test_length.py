@@ -109,14 +109,14 @@ def test_sharded_length_has_the_values_and_gradients_of_the_whole(
     def whole(params, x, state, reset, mask):
         return recurrence.apply(params, x, state, reset=reset, mask=mask)
 
-    wanted = with_gradients(whole, recurrence, **flags)
+    expected = with_gradients(whole, recurrence, **flags)
     found = with_gradients(sharded(recurrence, mesh_of(*mesh)), recurrence, **flags)
-    check(found, wanted)
+    check(found, expected)
 
 
-def check(found, wanted):
+def check(found, expected):
     """Compares the results of `with_gradients` to 1e-5 of the largest."""
-    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
 
     def parts(given):
         # The gradient of a step size is a difference of terms like those of the other
@@ -124,7 +124,7 @@ def check(found, wanted):
         (of_params, *of_others), outputs = given
         return [of_params, *jax.tree.leaves((of_others, outputs))]
 
-    for part, wanted_part in zip(parts(found), parts(wanted), strict=True):
+    for part, wanted_part in zip(parts(found), parts(expected), strict=True):
         leaves = jax.tree.leaves(wanted_part)
         scale = 1e-3 + max(float(jnp.max(jnp.abs(leaf))) for leaf in leaves)
         for one, other in zip(jax.tree.leaves(part), leaves, strict=True):
@@ -156,11 +156,11 @@ def test_values_that_are_not_finite_stay_in_their_segment(recurrence, n):
         arguments = (0, 1) if state is None else (0, 1, 2)
         return jax.jit(jax.grad(loss, arguments, has_aux=True))(params, x, state)
 
-    wanted, (y, last) = evaluated(whole)
+    expected, (y, last) = evaluated(whole)
     found, (given, given_last) = evaluated(sharded(recurrence, mesh_of(1, n)))
-    chex.assert_tree_all_finite((wanted, last))
+    chex.assert_tree_all_finite((expected, last))
     assert not np.all(np.isfinite(y))
-    check((found, given_last), (wanted, last))
+    check((found, given_last), (expected, last))
     np.testing.assert_allclose(given, y, rtol=0, atol=1e-5)
 
 
@@ -182,9 +182,9 @@ def test_steps_of_different_sizes_have_the_values_of_the_whole(recurrence, n, fl
     def whole(params, x, state, reset, mask, dt):
         return recurrence.apply(params, x, state, reset=reset, mask=mask, dt=dt)
 
-    wanted = with_gradients(whole, recurrence, dt=DT, **flags)
+    expected = with_gradients(whole, recurrence, dt=DT, **flags)
     apply = sharded(recurrence, mesh_of(1, n))
-    check(with_gradients(apply, recurrence, dt=DT, **flags), wanted)
+    check(with_gradients(apply, recurrence, dt=DT, **flags), expected)
 
 
 def test_one_piece_with_steps_of_different_sizes_is_the_whole():
@@ -192,8 +192,8 @@ def test_one_piece_with_steps_of_different_sizes_is_the_whole():
     params, x, state, _ = problem(recurrence)
     apply = jax.jit(sharded(recurrence, mesh_of(1, 1)))
     given = apply(params, x, state, None, None, dt=DT)
-    wanted = jax.jit(recurrence.apply)(params, x, state, dt=DT)
-    chex.assert_trees_all_close(given, wanted, rtol=0, atol=1e-5)
+    expected = jax.jit(recurrence.apply)(params, x, state, dt=DT)
+    chex.assert_trees_all_close(given, expected, rtol=0, atol=1e-5)
 
 
 def test_steps_of_different_sizes_of_two_directions_are_refused():

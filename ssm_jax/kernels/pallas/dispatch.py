@@ -26,7 +26,7 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
     """
     kernel = _kernel()
 
-    def flat(values):
+    def flatten_batch(values):
         """Reshapes ``(*b, l, n)`` to ``(b, l, n)``."""
         return values.reshape(-1, *values.shape[-2:])
 
@@ -35,10 +35,10 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
         def input_dependent(_, b, a, reset_in_scan_order, reverse):
             if reset_in_scan_order is not None:
                 a = jnp.where(reset_in_scan_order[..., None], 0, a)
-            a = flat(a)
+            a = flatten_batch(a)
             h = kernel.input_dependent(
                 parts.split(a),
-                parts.split(flat(b)),
+                parts.split(flatten_batch(b)),
                 reverse=reverse,
                 adjoint=adjoint,
                 has_resets=reset_in_scan_order is not None,
@@ -47,7 +47,7 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
 
         def solve_input_dependent(b, reset_in_scan_order, reverse):
             a = jnp.broadcast_to(decay.a, b.shape)
-            reset = _of_rows(reset_in_scan_order, b)
+            reset = _broadcast_reset(reset_in_scan_order, b)
             solve = partial(input_dependent, reverse=reverse)
             return on_each_device(solve, (), (b, a, reset))
 
@@ -63,7 +63,7 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
         h = kernel.time_invariant(
             (parts.split(hi[None]), parts.split(lo[None])),
             parts.split(decay.powers_of(steps)),
-            parts.split(flat(b)),
+            parts.split(flatten_batch(b)),
             reset,
             reverse=reverse,
         )
@@ -71,12 +71,14 @@ def solver(decay: Decay, *, adjoint: bool = False) -> Solver:
 
     def solve_time_invariant(b, reset_in_scan_order, reverse):
         solve = partial(time_invariant, reverse=reverse)
-        return on_each_device(solve, decay, (b, _of_rows(reset_in_scan_order, b)))
+        return on_each_device(
+            solve, decay, (b, _broadcast_reset(reset_in_scan_order, b))
+        )
 
     return solve_time_invariant
 
 
-def _of_rows(reset, b):
+def _broadcast_reset(reset, b):
     return None if reset is None else jnp.broadcast_to(reset, b.shape[:-1])
 
 

@@ -94,9 +94,12 @@ def time_invariant(
             for t, (b_t, power_t) in zip(at, loaded, strict=True):
                 if flags is not None:
                     keep = jnp.full(_STATES, flags[row, t] == 0)
-                    local, before = parts.where(keep, local), parts.where(keep, before)
+                    local, before = (
+                        parts.zero_unless(keep, local),
+                        parts.zero_unless(keep, before),
+                    )
                 local = one_step.time_invariant(local, hi, lo, b_t)
-                out.append(parts.plus(local, parts.carried(power_t, before)))
+                out.append(parts.add(local, parts.multiply_carry(power_t, before)))
             for t, h_t in zip(at, out, strict=True):
                 _store(h, row, t, states, h_t)
             return local, before, out[-1]

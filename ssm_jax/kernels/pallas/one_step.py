@@ -9,16 +9,16 @@ def input_dependent(
 ) -> tuple[Parts, Parts]:
     """Returns what is carried to the next step, and the state; see `solver`."""
     # Decays are 0 at resets, which states that are not finite must not cross either.
-    times = parts.carried if has_resets else parts.times
+    multiply = parts.multiply_carry if has_resets else parts.multiply
     if adjoint:
-        h = parts.plus(carry, b)
-        return times(h, a), h
-    h = parts.plus(times(carry, a), b)
+        h = parts.add(carry, b)
+        return multiply(h, a), h
+    h = parts.add(multiply(carry, a), b)
     return h, h
 
 
 def time_invariant(local: Parts, hi: Parts, lo: Parts, b: Parts) -> Parts:
     """Returns the state for the decay ``hi + lo``."""
     # The small terms are added first, so that the correction is not lost.
-    small = parts.plus(parts.times(lo, local), b)
-    return parts.plus(parts.times(hi, local), small)
+    small = parts.add(parts.multiply(lo, local), b)
+    return parts.add(parts.multiply(hi, local), small)

@@ -20,29 +20,29 @@ def join(parts: Parts) -> jax.Array:
     return jax.lax.complex(*parts) if len(parts) == 2 else parts[0]
 
 
-def times(x: Parts, y: Parts) -> Parts:
+def multiply(x: Parts, y: Parts) -> Parts:
     """Returns ``x * y``."""
     if len(x) == 1:
         return tuple(x[0] * part for part in y)
     if len(y) == 1:
-        return times(y, x)
+        return multiply(y, x)
     (x_re, x_im), (y_re, y_im) = x, y
     return x_re * y_re - x_im * y_im, x_re * y_im + x_im * y_re
 
 
-def plus(x: Parts, y: Parts) -> Parts:
+def add(x: Parts, y: Parts) -> Parts:
     """Returns ``x + y``, both real or both complex."""
     return tuple(map(jnp.add, x, y))
 
 
-def where(condition: Array, x: Parts) -> Parts:
+def zero_unless(condition: Array, x: Parts) -> Parts:
     """Returns ``x`` where the condition holds, else 0."""
     return tuple(jnp.where(condition, part, 0) for part in x)
 
 
-def carried(x: Parts, y: Parts) -> Parts:
+def multiply_carry(x: Parts, y: Parts) -> Parts:
     """Returns ``x * y``, and 0 where ``y`` is 0, even if ``x`` is not finite."""
     not_zero = y[0] != 0
     if len(y) == 2:
         not_zero |= y[1] != 0
-    return where(not_zero, times(x, y))
+    return zero_unless(not_zero, multiply(x, y))

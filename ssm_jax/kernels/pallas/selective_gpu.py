@@ -197,7 +197,7 @@ class _Shapes:
 
     def call(self, kernel, results, *operands, scratch=()):
         """Calls a kernel for each sequence and block; ``results`` are shapes."""
-        found = plgpu.kernel(
+        outputs = plgpu.kernel(
             kernel,
             out_type=[jax.ShapeDtypeStruct(size, self._like.dtype) for size in results],
             scratch_types=scratch,
@@ -206,7 +206,7 @@ class _Shapes:
             interpret=interpreted(),
         )(*operands)
         # In `shard_map` results of a kernel are not marked as varying, which they are.
-        return match_varying_axes(self._like, *found)[1:]
+        return match_varying_axes(self._like, *outputs)[1:]
 
 
 def _place():

@@ -88,14 +88,17 @@ def time_invariant(
             for r in blocks.order:
                 if flags is not None:
                     keep = flags[0, 0, rows.start + r] == 0
-                    local, before = parts.where(keep, local), parts.where(keep, before)
+                    local, before = (
+                        parts.zero_unless(keep, local),
+                        parts.zero_unless(keep, before),
+                    )
                 local = one_step.time_invariant(local, hi, lo, _row(b_tile, r))
                 locals_[r] = local
                 befores[r] = before
             all_before = before if flags is None else _concatenate(befores)
             power_tile = tuple(part[rows, :] for part in power)
-            out = parts.carried(power_tile, all_before)
-            out = parts.plus(_concatenate(locals_), out)
+            out = parts.multiply_carry(power_tile, all_before)
+            out = parts.add(_concatenate(locals_), out)
             _store(h, rows, out)
             return local, before, _row(out, blocks.order[-1])
 
@@ -175,7 +178,7 @@ class _Blocks:
                 # What is after the end may be anything, also NaN.
                 row = jax.lax.broadcasted_iota(jnp.int32, tile[0].shape, 0)
                 step = block * self._size + rows.start + row
-                return parts.where(step < self._like.shape[1], tile)
+                return parts.zero_unless(step < self._like.shape[1], tile)
 
             return one_tile(carry, rows, load)
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.input_dependent import ChunkedForm
-from ssm_jax.kernels.precision import divided, in_float32, project_in, read_out
+from ssm_jax.kernels.precision import divide, in_float32, project_in, read_out
 from ssm_jax.kernels.promotion import promoted_like
 from ssm_jax.recurrences.families.base import Params
 from ssm_jax.recurrences.families.discretization import Discretization, discretize
@@ -114,7 +114,7 @@ class Continuous(TimeInvariant, abc.ABC):
     def _chunked_form(self, params, x, dt):
         modes, z = self.modes(params), self.scaled_eigenvalues(params)
         _, unit_gain = discretize(self.discretization, z, jnp.ones(z.shape, dt.dtype))
-        # The state of `SISOModes` is divided by B and the gain of a unit step.
+        # The state of `SISOModes` is divide by B and the gain of a unit step.
         mimo = isinstance(modes, MIMOModes)
         B, C = (modes.B, modes.C) if mimo else (None, modes.w)
 
@@ -126,7 +126,7 @@ class Continuous(TimeInvariant, abc.ABC):
             decay = jnp.exp(jax.lax.complex(log_decay.log_abs, log_decay.phase))
             Bx = x[..., None].astype(gain.dtype) if B is None else project_in(x, B)
             # The quotient of two gains: Delta, which may underflow, is in neither.
-            return decay, divided(gain, promoted_like(unit_gain, gain)) * Bx
+            return decay, divide(gain, promoted_like(unit_gain, gain)) * Bx
 
         # Channels of `SISOModes` have their own states.
         read = read_out if mimo else jax.vmap(read_out, (-2, 0), -1)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from ssm_jax.kernels.powers import LogDecay
-from ssm_jax.kernels.precision import divided
+from ssm_jax.kernels.precision import divide
 from ssm_jax.types import Array, Complex, Float
 
 Discretization = Literal["zoh", "bilinear"]
@@ -61,11 +61,11 @@ def discretize(
     # their own range: an overflow in the unselected one would make the gradient NaN.
     log = 2 * jnp.arctanh(jnp.where(far, 1, z) / 2)
     # 2 arctanh(2 / z) is 4 / z to float32 rounding.
-    log_far = divided(4.0, jnp.where(far, z, _FAR))
+    log_far = divide(4.0, jnp.where(far, z, _FAR))
     turn = jnp.where(jnp.imag(z) < 0, -jnp.pi, jnp.pi)
     log_abs = jnp.where(far, jnp.real(log_far), jnp.real(log))
     phase = jnp.where(far, jnp.imag(log_far) + turn, jnp.imag(log))
-    return LogDecay(log_abs, phase), divided(dt, 1 - z / 2)
+    return LogDecay(log_abs, phase), divide(dt, 1 - z / 2)
 
 
 def expm1_ratio(z: Complex[Array, "*n"]) -> Complex[Array, "*n"]:
@@ -84,4 +84,4 @@ def expm1_ratio(z: Complex[Array, "*n"]) -> Complex[Array, "*n"]:
     series = jnp.zeros_like(z)
     for k in range(11, 0, -1):
         series = series * small + 1 / math.factorial(k)
-    return jnp.where(near, series, divided(jnp.expm1(large), large))
+    return jnp.where(near, series, divide(jnp.expm1(large), large))

@@ -126,9 +126,9 @@ def convolve(
       ValueError: As `Recurrence.apply`; also if ``method`` is another one, or is
         ``"fft"`` with resets.
     """
-    one = jax.eval_shape(lambda: kernels(1))
-    d = one.forward.shape[0]
-    bidirectional = one.backward is not None
+    shapes = jax.eval_shape(lambda: kernels(1))
+    d = shapes.forward.shape[0]
+    bidirectional = shapes.backward is not None
     state_shape = None if bidirectional else (kernel_length - 1, d)
     check(x, state, reset, mask, d=d, state_shape=state_shape, method=method)
     _check_method(method, reset)
@@ -137,7 +137,7 @@ def convolve(
         method = plan.finite_convolution_method(x.shape[-2], has_reset=has_reset)
 
     def run(x, state, reset, lengths):
-        x = x.astype(one.feedthrough.dtype)
+        x = x.astype(shapes.feedthrough.dtype)
         past = x
         # Without a state, only the taps and inputs of these steps are needed.
         if state is not None:
@@ -147,22 +147,22 @@ def convolve(
         segment = None if reset is None else _segments(reset, past.shape[-2])
         ahead = kernel_length if bidirectional else 0
         # The state holds the inputs as they are.
-        inputs, found = finite_taps(past, reset, kernel_length, ahead=ahead)
+        inputs, reached = finite_taps(past, reset, kernel_length, ahead=ahead)
         x = inputs[..., -x.shape[-2] :, :]
         if taps.backward is not None and method == "fft":
             y = bidirectional_convolution(x, taps.forward, taps.backward)
         elif method == "fft":
             y = causal_convolution(inputs, taps.forward)[..., -x.shape[-2] :, :]
         else:
-            y = _direct(inputs, taps.forward, segment, x.shape[-2])
+            y = _sum_taps(inputs, taps.forward, segment, x.shape[-2])
         if taps.backward is not None and method != "fft":
             # In reverse order a future step is a past one; lag 0 is not part of it.
             backward = pad_axis(taps.backward, -1, before=1)
             order = None if segment is None else jnp.flip(segment, -1)
-            y += jnp.flip(_direct(jnp.flip(x, -2), backward, order, x.shape[-2]), -2)
+            y += jnp.flip(_sum_taps(jnp.flip(x, -2), backward, order, x.shape[-2]), -2)
         y += promoted_like(taps.feedthrough, x) * x
-        if found is not None:
-            y = nan_where(found, y)
+        if reached is not None:
+            y = nan_where(reached, y)
         if bidirectional:
             return y, None
         return y, _state_after(past, segment, x.shape[-2], lengths, kernel_length - 1)
@@ -189,7 +189,7 @@ def _segments(reset, length):
     return pad_axis(segment, -1, before=length - reset.shape[-1])
 
 
-def _direct(past, kernel, segment, length):
+def _sum_taps(past, kernel, segment, length):
     """Sums taps over the last ``length`` steps of ``past``, within their segments."""
     taps = kernel.shape[-1]
     # Zeros in front, so that each tap of the first of these steps meets an input.
@@ -200,14 +200,14 @@ def _direct(past, kernel, segment, length):
         segment = pad_axis(segment, -1, before=front)
         segment = segment[..., segment.shape[-1] - (length + taps - 1) :]
 
-    def window(start, size, own):
-        """Inputs from ``start`` on, zeros where they are not of the segment ``own``."""
+    def window(start, size, step_segment):
+        """Inputs from ``start`` on, zeros outside of ``step_segment``."""
         inputs = jax.lax.dynamic_slice_in_dim(past, start, size, -2)
         if segment is None:
             return inputs
-        of_inputs = jax.lax.dynamic_slice_in_dim(segment, start, size, -1)
+        input_segment = jax.lax.dynamic_slice_in_dim(segment, start, size, -1)
         # Select, not multiply: a value that is not finite must not cross a reset.
-        return jnp.where((of_inputs == own)[..., None], inputs, 0)
+        return jnp.where((input_segment == step_segment)[..., None], inputs, 0)
 
     # The loop over the shorter axis reads windows of at least half of `past`. The
     # backward pass forms a window again instead of storing all of them.
@@ -216,22 +216,24 @@ def _direct(past, kernel, segment, length):
         @jax.checkpoint
         def one_step(t):
             # The last input of the window of `taps` is that of the step.
-            own = None
+            step_segment = None
             if segment is not None:
-                own = jax.lax.dynamic_slice_in_dim(segment, t + taps - 1, 1, -1)
-            inputs = window(t, taps, own)
+                step_segment = jax.lax.dynamic_slice_in_dim(
+                    segment, t + taps - 1, 1, -1
+                )
+            inputs = window(t, taps, step_segment)
             return jnp.einsum(
                 "...kd,dk->...d", inputs, jnp.flip(kernel, -1), precision="highest"
             )
 
         return jnp.moveaxis(jax.lax.map(one_step, jnp.arange(length)), 0, -2)
 
-    own = None if segment is None else segment[..., taps - 1 :]
+    step_segment = None if segment is None else segment[..., taps - 1 :]
 
     @jax.checkpoint
     def one_tap(y, inputs):
         lag, tap = inputs
-        values = window(taps - 1 - lag, length, own)
+        values = window(taps - 1 - lag, length, step_segment)
         return y + promoted_like(tap, values) * values, None
 
     start = jnp.zeros_like(past[..., :length, :])
@@ -250,14 +252,14 @@ def _state_after(past, segment, length, lengths, size):
         steps_from(jnp.asarray(end), size), (*past.shape[:-2], size)
     )
     past = pad_axis(past, -2, before=size)
-    kept = jnp.take_along_axis(past, index[..., None], axis=-2)
+    last_inputs = jnp.take_along_axis(past, index[..., None], axis=-2)
     if segment is None:
-        return kept
+        return last_inputs
     last = jnp.broadcast_to(
         jnp.asarray(end)[..., None] + size - 1, (*index.shape[:-1], 1)
     )
     segment = pad_axis(segment, -1, before=size)
-    same = jnp.take_along_axis(segment, index, -1) == jnp.take_along_axis(
+    same_segment = jnp.take_along_axis(segment, index, -1) == jnp.take_along_axis(
         segment, last, -1
     )
-    return jnp.where(same[..., None], kept, 0)
+    return jnp.where(same_segment[..., None], last_inputs, 0)

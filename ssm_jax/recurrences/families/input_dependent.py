@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from ssm_jax.kernels.arguments import check_floating, way_to_shape
+from ssm_jax.kernels.arguments import check_floating, shape_hint
 from ssm_jax.kernels.axes import match_varying_axes
-from ssm_jax.kernels.input_dependent import ChunkedForm, by_chunks
+from ssm_jax.kernels.input_dependent import ChunkedForm, evaluate_chunks
 from ssm_jax.kernels.plan import chunk_size
 from ssm_jax.kernels.precision import in_float32
 from ssm_jax.kernels.promotion import common_dtype
@@ -166,7 +166,7 @@ def apply_form(
         varying = match_varying_axes(params, x, state, reset, lengths)
         varying_params, x, state, reset, lengths = varying
         factors = None if dt is None else x[..., -1]
-        y, last = by_chunks(
+        y, last = evaluate_chunks(
             form(varying_params, x[..., :d_in], factors),
             state,
             axis=x.ndim - 2,
@@ -198,7 +198,7 @@ def _check_dt(dt, x, mask):
     if dt.shape[-1:] != steps[-1:] or not _broadcasts(dt.shape, steps):
         raise ValueError(
             f"`dt` must be {steps}, one factor per step, got {dt.shape}; "
-            f"{way_to_shape(dt.shape, steps)}."
+            f"{shape_hint(dt.shape, steps)}."
         )
     # Where values are traced, they are not known.
     if isinstance(dt, Tracer) or isinstance(mask, Tracer):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ssm_jax.kernels.arguments import check_flags, check_floating
 from ssm_jax.kernels.axes import match_varying_axes, pad_axis
-from ssm_jax.kernels.nonfinite import nan_where, reached, reached_and_last
+from ssm_jax.kernels.nonfinite import nan_where, propagate_flags, reached
 from ssm_jax.kernels.sharding import broadcast_to_steps
 from ssm_jax.types import Array, Bool, Float, Inexact, PyTree, Steps
 
@@ -61,17 +61,17 @@ class IsolatedSegments(NamedTuple):
         if bidirectional is None:
             leaves = jax.tree.leaves(state, is_leaf=lambda leaf: leaf is None)
             bidirectional = not leaves or any(leaf is None for leaf in leaves)
-        found, last = self.reached(bidirectional)
+        steps, last = self.reached(bidirectional)
         if select is not None:
-            found = select(found.astype(jnp.float32), y) > 0
+            steps = select(steps.astype(jnp.float32), y) > 0
 
-        def of_leaf(leaf):
+        def mark_leaf(leaf):
             # One flag of all channels, or one of each.
-            of_rows = last[..., 0] if last.shape[-1] == 1 else last
-            axes = tuple(range(of_rows.ndim, leaf.ndim))
-            return nan_where(jnp.expand_dims(of_rows, axes), leaf)
+            flags = last[..., 0] if last.shape[-1] == 1 else last
+            axes = tuple(range(flags.ndim, leaf.ndim))
+            return nan_where(jnp.expand_dims(flags, axes), leaf)
 
-        return nan_where(found, y), jax.tree.map(of_leaf, state)
+        return nan_where(steps, y), jax.tree.map(mark_leaf, state)
 
 
 def isolated_segments(
@@ -99,12 +99,14 @@ def isolated_segments(
         bad &= valid
     before = _rows_not_finite(state, bad[..., 0, :], per_channel)
 
-    def of_values(bidirectional):
+    def propagate(bidirectional):
         options = {"bidirectional": bidirectional, "axis_name": axis_name}
-        found, last = reached_and_last(bad, before, reset, **options)
-        return found if valid is None else found & valid, last
+        steps, last = propagate_flags(bad, before, reset, **options)
+        return steps if valid is None else steps & valid, last
 
-    return IsolatedSegments(_zeroed(x), jax.tree.map(_zeroed, state), of_values)
+    return IsolatedSegments(
+        _zero_nonfinite(x), jax.tree.map(_zero_nonfinite, state), propagate
+    )
 
 
 def isolate_segments(
@@ -161,12 +163,12 @@ def _rows_not_finite(state, like, per_channel):
     """Flags of rows, or of their channels, whose state is not finite."""
     # Not `zeros`, which in `shard_map` would vary over no axes.
     flags = like & False
-    kept = flags.ndim if per_channel else flags.ndim - 1
+    n_axes = flags.ndim if per_channel else flags.ndim - 1
     for leaf in jax.tree.leaves(state):
-        if jnp.shape(leaf)[:kept] != flags.shape[:kept]:
+        if jnp.shape(leaf)[:n_axes] != flags.shape[:n_axes]:
             continue  # Of no state of these rows, which the evaluation refuses.
-        of_leaf = jnp.any(~jnp.isfinite(leaf), tuple(range(kept, leaf.ndim)))
-        flags |= of_leaf if per_channel else of_leaf[..., None]
+        leaf_flags = jnp.any(~jnp.isfinite(leaf), tuple(range(n_axes, leaf.ndim)))
+        flags |= leaf_flags if per_channel else leaf_flags[..., None]
     return flags
 
 
@@ -196,16 +198,16 @@ def finite_taps(
     reset = pad_axis(reset, -1, before=inputs.shape[-2] - length)
     inputs, reset = match_varying_axes(inputs, reset)
 
-    def within(bad):
-        found = reached(bad, reset, taps=taps)
+    def propagate(bad):
+        is_reached = reached(bad, reset, taps=taps)
         if ahead:
-            found |= reached(bad, reset, taps=ahead + 1, reverse=True)
-        return found
+            is_reached |= reached(bad, reset, taps=ahead + 1, reverse=True)
+        return is_reached
 
     bad = ~jnp.isfinite(inputs)
-    found = jax.lax.cond(jnp.any(bad), within, lambda bad: bad, bad)
-    return jnp.where(bad, 0, inputs), found[..., -length:, :]
+    is_reached = jax.lax.cond(jnp.any(bad), propagate, lambda bad: bad, bad)
+    return jnp.where(bad, 0, inputs), is_reached[..., -length:, :]
 
 
-def _zeroed(values):
+def _zero_nonfinite(values):
     return jnp.where(jnp.isfinite(values), values, 0)

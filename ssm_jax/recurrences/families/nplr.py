@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ssm_jax.kernels.dense import DenseSSM, n_step_change
-from ssm_jax.kernels.precision import divided
+from ssm_jax.kernels.precision import divide
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.types import Array, Complex, Float
 
@@ -50,7 +50,7 @@ def discretized(system: NPLR) -> DenseSSM:
     lam, p, B, C, dt = system
     dt = dt[:, None]
     # Resolvent of the diagonal part; Woodbury adds the rank-one part without a solve.
-    g = divided(1.0, 1 - (0.5 * dt).astype(lam.dtype) * lam)
+    g = divide(1.0, 1 - (0.5 * dt).astype(lam.dtype) * lam)
     q = jnp.conj(p) * g
     # p^* h over both members of each pair is 2 Re of the stored half; 2 dt / 2 = dt.
     column = _parts(g * p) * dt / (1 + dt * _real_dot(q, p))
@@ -96,25 +96,30 @@ def kernel(system: NPLR, length: int) -> Float[Array, "d l"]:
     nodes = np.stack([-np.expm1(angle), 1 + np.exp(angle)], -1)
     nodes = nodes.astype(common_dtype(dt, jnp.complex64))
 
-    def at(node):
+    def spectrum_at(node):
         """The spectrum at ``z``, from ``1 - z`` and ``1 + z``."""
         half = 0.5 * node[1] * dt[:, None].astype(lam.dtype)
         # The published form times dt (1 + z) / 2: that form is infinite at z = -1.
-        pole = divided(1.0, node[0] - half * lam)
-        other_pole = divided(1.0, node[0] - half * jnp.conj(lam))
+        pole = divide(1.0, node[0] - half * lam)
+        other_pole = divide(1.0, node[0] - half * jnp.conj(lam))
 
-        def through(left, right):
+        def sum_over_poles(left, right):
             # Both members of each pair, although only one is stored.
-            both = left * right
-            return jnp.sum(both * pole + jnp.conj(both) * other_pole, -1)
+            product = left * right
+            return jnp.sum(product * pole + jnp.conj(product) * other_pole, -1)
 
         half, q = half[:, 0], jnp.conj(p)
         # Woodbury: four sums over poles instead of an n by n solve at each node.
-        low_rank = through(C, p) * through(q, B) * half / (1 + half * through(q, p))
-        return dt.astype(lam.dtype) * (through(C, B) - low_rank)
+        low_rank = (
+            sum_over_poles(C, p)
+            * sum_over_poles(q, B)
+            * half
+            / (1 + half * sum_over_poles(q, p))
+        )
+        return dt.astype(lam.dtype) * (sum_over_poles(C, B) - low_rank)
 
     # The poles of all nodes at once would be `l d n` numbers, kept for the gradient.
-    spectrum = jax.lax.map(jax.checkpoint(at), nodes, batch_size=_NODES)
+    spectrum = jax.lax.map(jax.checkpoint(spectrum_at), nodes, batch_size=_NODES)
     return jnp.fft.irfft(spectrum, length, axis=0).T
 
 
@@ -126,8 +131,8 @@ def _rotations(values):
 
 def _diagonal(values):
     values = values[..., None]
-    one = jnp.eye(values.shape[-2], dtype=values.dtype)
-    return values * promoted_like(one, values)
+    identity = jnp.eye(values.shape[-2], dtype=values.dtype)
+    return values * promoted_like(identity, values)
 
 
 def _parts(values):
@@ -135,5 +140,5 @@ def _parts(values):
     return jnp.concatenate([jnp.real(values), jnp.imag(values)], -1)
 
 
-def _real_dot(one, other):
-    return jnp.sum(jnp.real(one * other), -1, keepdims=True)
+def _real_dot(x, y):
+    return jnp.sum(jnp.real(x * y), -1, keepdims=True)

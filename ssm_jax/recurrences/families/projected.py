@@ -65,28 +65,30 @@ class ProjectedSums:
             np.flatnonzero(decays == a).astype(np.int32) for a in np.unique(decays)
         ]
         # Sums with no more entries than their projection are stored as they are.
-        own = [k for k in groups if len(k) * self.d <= self.r]
-        mapped = [k for k in groups if len(k) * self.d > self.r]
+        unprojected = [k for k in groups if len(k) * self.d <= self.r]
+        projected = [k for k in groups if len(k) * self.d > self.r]
         # The empty array keeps the index dtype if no sum is unprojected.
-        return np.concatenate([np.arange(0, dtype=np.int32), *own]), mapped
+        return np.concatenate([np.arange(0, dtype=np.int32), *unprojected]), projected
 
     @property
     def decay(self) -> Float[np.ndarray, " n"]:
         """Decay of each entry of the representation, in float64."""
-        a, (own, mapped) = np.asarray(self.decays), self._groups
+        a, (unprojected, projected) = np.asarray(self.decays), self._groups
         # All sums of a group have the decay of its first one.
-        of_groups = a[[k[0] for k in mapped]]
-        return np.concatenate([a[own].repeat(self.d), of_groups.repeat(self.r)])
+        group_decays = a[[k[0] for k in projected]]
+        return np.concatenate(
+            [a[unprojected].repeat(self.d), group_decays.repeat(self.r)]
+        )
 
     def maps(
         self, kernel: Float[Array, "n r"], c: Float[Array, " k"] | None = None
     ) -> ProjectionMatrices:
         """Splits the map into its parts; ``c`` if it is constant over time."""
         kernel = kernel.reshape(len(self.decays), self.d, self.r)
-        own, mapped = self._groups
+        unprojected, projected = self._groups
         maps = ProjectionMatrices(
-            kernel[own].reshape(-1, self.r),
-            [kernel[k].reshape(-1, self.r) for k in mapped],
+            kernel[unprojected].reshape(-1, self.r),
+            [kernel[k].reshape(-1, self.r) for k in projected],
             None,
         )
         return maps if c is None else maps._replace(fixed=self.matrices(maps, c))
@@ -110,17 +112,19 @@ class ProjectedSums:
         self, maps: ProjectionMatrices, u: Float[Array, "*b n"]
     ) -> Float[Array, "*b v"]:
         """Returns the representation of the sums ``u``."""
-        u, (own, mapped) = u.reshape(*u.shape[:-1], -1, self.d), self._groups
+        u, (unprojected, projected) = u.reshape(*u.shape[:-1], -1, self.d), self._groups
 
         def select(k):
             return _select(u, k, -2).reshape(*u.shape[:-2], len(k) * self.d)
 
         parts = [
             matmul_f32(select(k), kernel)
-            for k, kernel in zip(mapped, maps.mapped, strict=True)
+            for k, kernel in zip(projected, maps.mapped, strict=True)
         ]
         # An empty array of a sharded axis cannot be reshaped.
-        return jnp.concatenate([select(own), *parts] if len(own) else parts, -1)
+        return jnp.concatenate(
+            [select(unprojected), *parts] if len(unprojected) else parts, -1
+        )
 
     def increment(
         self,
@@ -135,11 +139,11 @@ class ProjectedSums:
             # A matrix per row and step would be larger than this outer product.
             return self.project(maps, outer(c, s))
         # A row vector times the matrix of its own step.
-        mapped = jnp.matmul(s[..., None, :], matrix, precision="highest")[..., 0, :]
+        projected = jnp.matmul(s[..., None, :], matrix, precision="highest")[..., 0, :]
         if not len(self._groups[0]):
-            return mapped
-        own = outer(_select(c, self._groups[0], -1), s)
-        return jnp.concatenate([own, mapped], -1)
+            return projected
+        unprojected = outer(_select(c, self._groups[0], -1), s)
+        return jnp.concatenate([unprojected, projected], -1)
 
     def recombine(
         self, maps: ProjectionMatrices, v: Float[Array, "*b v"]
@@ -147,10 +151,14 @@ class ProjectedSums:
         """Returns ``W u`` from the representation of ``u``."""
         if not maps.mapped:
             return matmul_f32(v, maps.own)
-        own, mapped = jnp.split(v, [len(maps.own)], -1)
+        unprojected, projected = jnp.split(v, [len(maps.own)], -1)
         # The projections of different decays are parts of one sum W u.
-        mapped = jnp.sum(mapped.reshape(*mapped.shape[:-1], -1, self.r), -2)
-        return mapped + matmul_f32(own, maps.own) if len(maps.own) else mapped
+        projected = jnp.sum(projected.reshape(*projected.shape[:-1], -1, self.r), -2)
+        return (
+            projected + matmul_f32(unprojected, maps.own)
+            if len(maps.own)
+            else projected
+        )
 
 
 def _select(values, indices, axis):

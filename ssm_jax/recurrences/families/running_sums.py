@@ -125,7 +125,7 @@ class RunningSums(Nonlinear):
         # Four keys also without feedback, so that the other parameters do not change.
         key_in, key_feedback, key_feedback_sums, key_out = jax.random.split(key, 4)
         n, d, r = self.d_hidden, self.d_statistic, self.d_feedback
-        drawn = Letters(
+        initial = Letters(
             feedback=truncated_normal(key_feedback, (n, r)),
             feedback_bias=jnp.zeros(r),
             statistic=truncated_normal(key_feedback_sums, (r, d)),
@@ -137,7 +137,7 @@ class RunningSums(Nonlinear):
         # Without feedback its matrices are empty; empty leaves are not parameters.
         return {
             name: value
-            for name, value in zip(self.letters, drawn, strict=True)
+            for name, value in zip(self.letters, initial, strict=True)
             if value.size
         }
 
@@ -151,12 +151,12 @@ class RunningSums(Nonlinear):
 
     def run(self, params, x, steps, h0, solver, *, reset, lengths, last_only):
         """Evaluates by projections of the sums; see `ProjectedSums`."""
-        named = self.named(params)
+        weights = self.named(params)
         # The input part of all steps in one product, outside of the solver.
-        own = affine_f32(x, named.input, named.input_bias)
+        projected_input = affine_f32(x, weights.input, weights.input_bias)
         # Constants take the dtype of the parameters.
-        c = self.weights(params, steps).astype(own.dtype)
-        s, stats = self._statistics(params, own, c, h0, solver)
+        c = self.weights(params, steps).astype(projected_input.dtype)
+        s, stats = self._statistics(params, projected_input, c, h0, solver)
         sums = h0.reshape(*h0.shape[:-1], self.n_sums, self.d_statistic)
         # Only the final sums are needed: those of all steps would be (b, l, k d).
         sums = weighted_sums_final_state(
@@ -164,10 +164,10 @@ class RunningSums(Nonlinear):
         )
         h = sums.reshape(h0.shape)
         if last_only:
-            read = matmul_f32(h[..., None, :], named.output)
+            read = matmul_f32(h[..., None, :], weights.output)
         else:
             read = self._read(params, c, s, h0, reset)
-        return self._phi(read + promoted_like(named.output_bias, read)), h, stats
+        return self._phi(read + promoted_like(weights.output_bias, read)), h, stats
 
     def decay(self, params):
         """Returns the decay of the projected sums, and zeros for ``s``."""
@@ -178,45 +178,51 @@ class RunningSums(Nonlinear):
 
     def nonlinear_term(self, params, h, u):
         """Returns the increment of the projected sums, followed by ``s``."""
-        own, c, matrix = u
+        projected_input, c, matrix = u
         g = self._feedback_sums.recombine(params["maps"], h[..., : -self.d_statistic])
         g = self._phi(g + promoted_like(params["bias"], g))
-        s = self._phi(own + matmul_f32(g, params["kernel"]))
-        gained = self._feedback_sums.increment(params["maps"], c, s, matrix)
-        return jnp.concatenate([gained, s], -1)
+        s = self._phi(projected_input + matmul_f32(g, params["kernel"]))
+        increment = self._feedback_sums.increment(params["maps"], c, s, matrix)
+        return jnp.concatenate([increment, s], -1)
 
-    def _statistics(self, params, own, c, h0, solver):
+    def _statistics(self, params, projected_input, c, h0, solver):
         """``s`` of all steps, and the statistics of the solver."""
         if not self.d_feedback:
             # `s` does not depend on the sums: nothing is solved.
             ones = jnp.ones((), bool)
-            return self._phi(own), SolverStats(jnp.zeros((), jnp.int32), ones)
-        named = self.named(params)
-        maps, matrices = self._mapped(self._feedback_sums, named.feedback, c)
+            return self._phi(projected_input), SolverStats(
+                jnp.zeros((), jnp.int32), ones
+            )
+        weights = self.named(params)
+        maps, matrices = self._split_map(self._feedback_sums, weights.feedback, c)
         feedback = {
             "maps": maps,
-            "bias": named.feedback_bias,
-            "kernel": named.statistic,
+            "bias": weights.feedback_bias,
+            "kernel": weights.statistic,
         }
-        seen = self._feedback_sums.project(maps, h0)
+        projected_h0 = self._feedback_sums.project(maps, h0)
         # `s` before the first step is never read: its decay is 0.
-        start = jnp.concatenate([seen, jnp.zeros_like(own[..., 0, :])], -1)
-        v, stats = solver(self.nonlinear_term, feedback, (own, c, matrices), start)
+        start = jnp.concatenate(
+            [projected_h0, jnp.zeros_like(projected_input[..., 0, :])], -1
+        )
+        v, stats = solver(
+            self.nonlinear_term, feedback, (projected_input, c, matrices), start
+        )
         return v[..., -self.d_statistic :], stats
 
     def _read(self, params, c, s, h0, reset):
         """``Y u`` of all steps."""
         # Y u by its own linear recurrence, without the sums of all steps.
         read = ProjectedSums(self.decays, self.d_statistic, self.d_output)
-        maps, matrices = self._mapped(read, self.named(params).output, c)
-        gained = read.increment(maps, c, s, matrices)
+        maps, matrices = self._split_map(read, self.named(params).output, c)
+        increment = read.increment(maps, c, s, matrices)
         start = read.project(maps, h0)
         v, _ = linear_recurrence(
-            jnp.asarray(read.decay, gained.dtype), gained, start, reset=reset
+            jnp.asarray(read.decay, increment.dtype), increment, start, reset=reset
         )
         return read.recombine(maps, v)
 
-    def _mapped(self, projected, kernel, c):
+    def _split_map(self, projected, kernel, c):
         """Returns the parts of the map, and per-step matrices if rows share them."""
         if not self.tracks_position:
             # `c` is the same at every step and in every row.

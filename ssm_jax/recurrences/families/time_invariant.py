@@ -19,7 +19,7 @@ from ssm_jax.kernels.powers import check_log_decay, decay_powers
 from ssm_jax.kernels.precision import in_float32, project_in, read_out
 from ssm_jax.kernels.promotion import common_dtype, promoted_like
 from ssm_jax.kernels.recurrence import linear_recurrence
-from ssm_jax.kernels.rematerialization import in_blocks
+from ssm_jax.kernels.rematerialization import map_blocks
 from ssm_jax.kernels.sharding import reshard, state_of_rows
 from ssm_jax.kernels.shift import shift_left
 from ssm_jax.kernels.toeplitz import block_convolution, direct_convolution
@@ -154,7 +154,7 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
         if size < length:
             state = zero_state(modes, x) if state is None else state
             options = {"size": size, "params": modes}
-            y, state = in_blocks(through, x, state, reset, lengths, **options)
+            y, state = map_blocks(through, x, state, reset, lengths, **options)
         else:
             y, state = through(x, state, reset, lengths)
         return y + promoted_like(modes.feedthrough, x) * x, state
@@ -169,13 +169,13 @@ def _evaluate(x, state, reset, lengths, *, modes, method, bounded):
         )
     if reset is None and plan.is_convolved(method, x.shape, n_modes):
         if method == "fft" and not bounded:
-            return _by_fft_if_bounded(modes, x, state, lengths)
-        return _by_convolution(modes, x, state, lengths, method)
-    y, state = _by_states(modes, x, state, reset, lengths, method)
+            return _convolve_if_bounded(modes, x, state, lengths)
+        return _convolve(modes, x, state, lengths, method)
+    y, state = _evaluate_states(modes, x, state, reset, lengths, method)
     return y + promoted_like(modes.feedthrough, x) * x, state
 
 
-def _by_fft_if_bounded(modes, x, state, lengths):
+def _convolve_if_bounded(modes, x, state, lengths):
     """Evaluates by FFT, or sequentially if a decay above 1 amplifies its errors."""
     length = x.shape[-2]
     backward = modes.log_decay_backward or modes.log_decay
@@ -183,24 +183,24 @@ def _by_fft_if_bounded(modes, x, state, lengths):
     # Rematerialization avoids residuals for a branch that is rarely taken.
     @jax.checkpoint
     def by_states():
-        y, last = _by_states(modes, x, state, None, lengths, "sequential")
+        y, last = _evaluate_states(modes, x, state, None, lengths, "sequential")
         return y + promoted_like(modes.feedthrough, x) * x, last
 
     def by_fft():
         # Under vmap both branches are evaluated: an overflow here, though not selected,
         # would make the gradient NaN.
         bounded = modes._replace(
-            log_decay=plan.without_growth(modes.log_decay, length),
-            log_decay_backward=plan.without_growth(backward, length),
+            log_decay=plan.limit_growth(modes.log_decay, length),
+            log_decay_backward=plan.limit_growth(backward, length),
         )
-        return _by_convolution(bounded, x, state, lengths, "fft")
+        return _convolve(bounded, x, state, lengths, "fft")
 
     return plan.fft_unless_growing(
         [modes.log_decay, backward], length, by_fft, by_states
     )
 
 
-def _by_states(modes, x, state, reset, lengths, method):
+def _evaluate_states(modes, x, state, reset, lengths, method):
     modes = to_real_readout(modes)
     n = modes.w.shape[-1]
     n_slice = plan.modes_at_once(x.shape, n)
@@ -211,13 +211,15 @@ def _by_states(modes, x, state, reset, lengths, method):
     modes = jax.tree.map(
         lambda v: reshard(v, x, [x.ndim - 1, None] if v.ndim == 2 else [None]), modes
     )
-    own = 0 if modes.log_decay.log_abs.ndim == 2 else None
-    axes = modes._replace(log_decay=own, w=0, w_backward=0, log_decay_backward=own)
+    decay_axis = 0 if modes.log_decay.log_abs.ndim == 2 else None
+    axes = modes._replace(
+        log_decay=decay_axis, w=0, w_backward=0, log_decay_backward=decay_axis
+    )
     options = {"reset": reset, "lengths": lengths, "method": method}
-    through = functools.partial(_through_states, **options)
-    of_channels = jax.vmap(through, in_axes=(axes, -1, -2), out_axes=(-1, -2))
+    evaluate = functools.partial(_through_states, **options)
+    evaluate_channels = jax.vmap(evaluate, in_axes=(axes, -1, -2), out_axes=(-1, -2))
     if n_slices == 1:
-        return of_channels(modes, x, state)
+        return evaluate_channels(modes, x, state)
 
     def split_modes(values):
         """Reshapes ``(..., n)`` to ``(slices, ..., n / slices)``, padded with zeros."""
@@ -227,7 +229,7 @@ def _by_states(modes, x, state, reset, lengths, method):
     @jax.checkpoint
     def one_slice(y, inputs):
         modes, state = inputs
-        y_slice, last = of_channels(modes, x, state)
+        y_slice, last = evaluate_channels(modes, x, state)
         return y + y_slice, last
 
     slices = jax.tree.map(split_modes, (modes, state))
@@ -281,7 +283,7 @@ def _convolve_first_taps(
     )
 
 
-def _by_convolution(
+def _convolve(
     modes: SISOModes,
     x: Activations,
     state: Inexact[jax.Array, "*b d n"] | None,
@@ -313,7 +315,7 @@ def _by_convolution(
     if size == x.shape[-2]:
         return _with_state(modes, convolve(x), x, state, lengths, method)
     state = zero_state(modes, x) if state is None else state
-    return in_blocks(one_block, x, state, None, lengths, size=size, params=modes)
+    return map_blocks(one_block, x, state, None, lengths, size=size, params=modes)
 
 
 def _convolution(modes, length, method):
@@ -358,8 +360,8 @@ def _with_state(modes, y, x, state, lengths, method):
         return y, last
     # A real state of complex modes is accepted.
     state = jnp.asarray(state, common_dtype(state, modes.state_dtype))
-    one = decay_powers(modes.log_decay, jnp.ones((), jnp.int32))
-    first = promoted_like(one, state) * state
+    first_power = decay_powers(modes.log_decay, jnp.ones((), jnp.int32))
+    first = promoted_like(first_power, state) * state
     y = y + zero_input_response(modes, first, length)
     steps = jnp.asarray(length if lengths is None else lengths)
     # The power is formed from the logarithm: a product of `l` factors loses digits.

@@ -68,8 +68,8 @@ def test_bilinear_keeps_slow_decays(re):
     lam = np.complex64([re + 0j, re + 1j, re + 30j])
     log_decay, _ = discretize("bilinear", lam, np.ones(3, np.float32))
     z = np.complex128(lam) / 2
-    wanted = np.log1p(4 * z.real / np.abs(1 - z) ** 2) / 2
-    np.testing.assert_allclose(log_decay.log_abs, wanted, rtol=5e-7)
+    expected = np.log1p(4 * z.real / np.abs(1 - z) ** 2) / 2
+    np.testing.assert_allclose(log_decay.log_abs, expected, rtol=5e-7)
 
 
 def test_a_bilinear_step_may_forget_all():
@@ -86,5 +86,5 @@ def test_log_uniform_is_uniform_in_the_logarithm(key):
     drawn = np.sort(log_uniform(key, (10_000,), 1e-3, 1e-1))
     assert drawn[0] >= np.float32(np.log(1e-3))
     assert drawn[-1] <= np.float32(np.log(1e-1))
-    wanted = np.linspace(np.log(1e-3), np.log(1e-1), len(drawn))
-    assert np.abs(drawn - wanted).max() < 0.1
+    expected = np.linspace(np.log(1e-3), np.log(1e-1), len(drawn))
+    assert np.abs(drawn - expected).max() < 0.1

@@ -19,8 +19,8 @@ def both_halves(values):
 def test_what_the_state_keeps_are_warped_legendre_polynomials(t):
     n = np.arange(8)
     A, B = hippo.matrices(len(n))
-    wanted = np.sqrt(2 * n + 1) * eval_legendre(n, 2 * np.exp(-t) - 1) * np.exp(-t)
-    np.testing.assert_allclose(expm(A * t) @ B, wanted, rtol=0, atol=1e-11)
+    expected = np.sqrt(2 * n + 1) * eval_legendre(n, 2 * np.exp(-t) - 1) * np.exp(-t)
+    np.testing.assert_allclose(expm(A * t) @ B, expected, rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("n", SIZES)
@@ -28,11 +28,11 @@ def test_eigenvalues_are_those_of_the_normal_part(n):
     A, B = hippo.matrices(n)
     normal = A + 0.5 * np.outer(B, B)
     np.testing.assert_allclose(normal @ normal.T, normal.T @ normal, atol=1e-9 * n**4)
-    wanted = np.linalg.eigvals(normal)
+    expected = np.linalg.eigvals(normal)
     given = both_halves(hippo.legs(n).lam)
-    order, given_order = np.argsort(wanted.imag), np.argsort(given.imag)
+    order, given_order = np.argsort(expected.imag), np.argsort(given.imag)
     np.testing.assert_allclose(
-        given[given_order], wanted[order], rtol=0, atol=1e-13 * n**2
+        given[given_order], expected[order], rtol=0, atol=1e-13 * n**2
     )
     assert np.all(given[: n // 2].imag > 0)
     assert np.all(np.diff(given[: n // 2].imag) < 0)

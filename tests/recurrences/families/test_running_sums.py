@@ -35,11 +35,11 @@ def test_last_state_is_that_of_the_loop(of, lengths, starts, key):
     h0 = jax.random.normal(keys[2], (ROWS, K, D))
     reset = None if starts is None else np.arange(7) == np.array(starts)[:, None]
     lengths = None if lengths is None else np.array(lengths)
-    wanted = one_after_another(*map(np.asarray, (weights, s, h0)), reset, lengths)
+    expected = one_after_another(*map(np.asarray, (weights, s, h0)), reset, lengths)
     found = weighted_sums_final_state(
         DECAYS, weights, s, h0, reset=reset, lengths=lengths
     )
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-6)
 
 
 def test_nothing_of_what_is_no_data_reaches_the_derivative(key):

@@ -1,4 +1,4 @@
-"""Blocks bound the memory of long sequences and do not change results."""
+"""Blocks and slices bound the memory of long sequences and do not change results."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ssm_jax.kernels import plan
-from ssm_jax.recurrences import S4D, S5
+from ssm_jax.recurrences import DLR, S4D, S5
 from tests.recurrences.cases import (
     MASK,
     RESET,
@@ -14,6 +14,7 @@ from tests.recurrences.cases import (
     evaluate_anew,
     expected,
     problem,
+    rows,
 )
 from tests.recurrences.table import ROWS
 from tests.tiers import tiered
@@ -34,7 +35,7 @@ def split(monkeypatch):
         # Bidirectional recurrences have no states; they are evaluated at once.
         state = recurrence.initial_state((rows,), width)
         bytes_per_step = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        monkeypatch.setattr(plan, "_FEWEST_BLOCKS", 1)
+        monkeypatch.setattr(plan, "_MIN_BLOCKS", 1)
         monkeypatch.setattr(plan, "_STATE_BYTES", size * bytes_per_step)
 
     return into
@@ -99,3 +100,38 @@ def test_blocks_in_shard_map(name, split):
     for key, value in wanted.items():
         scale = np.abs(value).max()
         np.testing.assert_allclose(given[key], value, rtol=1e-3, atol=1e-4 * scale)
+
+
+@rows(fast=(), full=("dlr", "s5", "dss_softmax"))
+def test_slices_of_the_modes_change_nothing(row, monkeypatch):
+    p = problem(row, 7, batch=5, start=True)
+    # Two modes per slice, three or six in total: one slice may be padded.
+    monkeypatch.setattr(BOUND, 2 * p.x.size)
+
+    given = evaluate_anew(row, p, reset=RESET, mask=MASK, method="sequential")
+    check(given, expected(row, p, RESET, MASK))
+
+
+BOUND = "ssm_jax.kernels.plan.STATES_AT_ONCE"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("method", ["sequential", "associative"])
+def test_bound_holds_the_memory_of_the_gradient(method, monkeypatch):
+    n, length, width = 512, 512, 4
+    dlr = DLR(d_state=n)
+    all_states = length * width * n * jnp.dtype(jnp.complex64).itemsize
+
+    def memory(bound):
+        monkeypatch.setattr(BOUND, bound)
+
+        def total(params, x):
+            return jnp.sum(dlr.apply(params, x, method=method)[0])
+
+        params = jax.eval_shape(lambda: dlr.init(jax.random.key(0), width))
+        x = jax.ShapeDtypeStruct((length, width), jnp.float32)
+        compiled = jax.jit(jax.grad(total, (0, 1))).lower(params, x).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert memory(n * length * width) >= all_states
+    assert memory(n * length * width // 64) < all_states / 8
