@@ -59,41 +59,41 @@ def main(argv):
     task = restored.text
     if values.load_state is None:
         heads = values.prompt or [""]
-        prompts, before = [task.encode(head) for head in heads], None
+        prompts, saved = [task.encode(head) for head in heads], None
     elif values.prompt:
         raise ValueError(
             f"`--prompt` must be left out with `--load_state`, got {values.prompt}; "
             "the saved text is continued from its last token."
         )
     else:
-        before = GenerationState.load(values.load_state, restored.model)
-        heads, prompts = [""] * len(before.tokens), before.tokens[:, None].tolist()
+        saved = GenerationState.load(values.load_state, restored.model)
+        heads, prompts = [""] * len(saved.tokens), saved.tokens[:, None].tolist()
     steps = generate(
         restored.model,
         restored.variables,
         prompts,
         sampling=sampling,
         seed=values.seed,
-        state=before and before.state,
-        n_drawn=before.n_drawn if before else 0,
+        state=saved and saved.state,
+        n_drawn=saved.n_drawn if saved else 0,
     )
-    at_once = len(heads) == 1
+    is_single = len(heads) == 1
     # Bytes, because a token may be part of a UTF-8 character; `fsencode` restores the
     # bytes of a prompt that is not UTF-8.
     out, texts = sys.stdout.buffer, [[os.fsencode(head)] for head in heads]
-    if at_once:
+    if is_single:
         out.write(*texts[0])
-    step = before
+    step = saved
     for step in itertools.islice(steps, values.n_tokens):
-        spelt = [task.decode(int(token)) for token in step.tokens]
-        if at_once:
-            out.write(spelt[0])
+        pieces = [task.decode(int(token)) for token in step.tokens]
+        if is_single:
+            out.write(pieces[0])
             # Shows the token now: `stdout.buffer` is flushed when it is full.
             out.flush()
         else:
-            for text, more in zip(texts, spelt, strict=True):
-                text.append(more)
-    if at_once:
+            for text, piece in zip(texts, pieces, strict=True):
+                text.append(piece)
+    if is_single:
         out.write(b"\n")
     else:
         out.writelines(b"".join(text) + b"\n---\n" for text in texts)

@@ -18,13 +18,13 @@ PICTURES = ("png", "pdf", "svg", "jpg", "webp")
 """File name extensions of figures."""
 
 
-def define_data(where: str) -> None:
+def define_data(directory_help: str) -> None:
     """Defines ``--data_dir`` and ``--allow_changed_data``.
 
     Args:
-      where: What ``--help`` says of the directory.
+      directory_help: What ``--help`` says of the directory.
     """
-    flags.DEFINE_string("data_dir", None, where)
+    flags.DEFINE_string("data_dir", None, directory_help)
     flags.DEFINE_bool(
         "allow_changed_data", False, "Go on with other data than the run began with."
     )
@@ -47,7 +47,7 @@ def named_packages() -> list[str]:
     """
     names = flags.FLAGS.packages
     if names:
-        _importable(os.getcwd())
+        _add_to_path(os.getcwd())
     return names
 
 
@@ -60,13 +60,13 @@ def import_neighbours(argv: Sequence[str]) -> None:
     experiment = config_argument(argv)
     if experiment:
         folder = Path(experiment.split(":", 1)[0]).resolve().parent
-        _importable(str(folder))
+        _add_to_path(str(folder))
         while (folder / "__init__.py").exists():
             folder = folder.parent
-        _importable(str(folder))
+        _add_to_path(str(folder))
 
 
-def _importable(folder: str) -> None:
+def _add_to_path(folder: str) -> None:
     if folder not in sys.path:
         sys.path.append(folder)
 

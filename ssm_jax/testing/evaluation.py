@@ -42,9 +42,9 @@ def draw_inputs(d: int, length: int) -> np.ndarray:
     return rng.standard_normal((BATCH, length, d)).astype(np.float32)
 
 
-def state_after_some_steps(apply, params, x, of, d):
+def state_after_some_steps(apply, params, x, module, d):
     """Returns a state that the map itself has made; None if it has none."""
-    state = of.initial_state((BATCH,), d)
+    state = module.initial_state((BATCH,), d)
     if state is None:
         return None
     return _apply(apply, params, -x[:, :PREFIX], state)[1]
@@ -74,8 +74,10 @@ def _apply_with_gradients(apply, params, x, state, weights, **options):
         return total, (y, last)
 
     argnums = (0, 1) if state is None else (0, 1, 2)
-    of, out = jax.grad(loss, argnums, has_aux=True, allow_int=True)(params, x, state)
-    return out, (*of, None)[:3]
+    gradients, out = jax.grad(loss, argnums, has_aux=True, allow_int=True)(
+        params, x, state
+    )
+    return out, (*gradients, None)[:3]
 
 
 def outputs(m: SequenceMap, x, state, **options) -> tuple[Outputs, PyTree]:

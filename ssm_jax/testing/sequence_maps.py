@@ -9,7 +9,7 @@ from flax import linen as nn
 from flax.core import meta
 
 from ssm_jax.recurrences import Recurrence
-from ssm_jax.testing.comparison import close, fail, holds
+from ssm_jax.testing.comparison import check, check_close, fail
 from ssm_jax.testing.evaluation import (
     BATCH,
     OneByOne,
@@ -20,7 +20,7 @@ from ssm_jax.testing.evaluation import (
     state_after_some_steps,
     with_gradients,
 )
-from ssm_jax.testing.parameters import checked_params
+from ssm_jax.testing.parameters import check_params
 from ssm_jax.types import Method
 
 
@@ -49,15 +49,15 @@ def check_recurrence(
       check_recurrence(DLR(d_state=2))
     """
     name = type(recurrence).__name__
-    holds(
+    check(
         isinstance(recurrence, Recurrence),
         f"{name}: `init`, `initial_state`, `apply`, `d_out` and `groups` must exist",
         "inherit from `ssm_jax.recurrences.Recurrence`",
     )
     x = draw_inputs(d_in, length)
-    params = checked_params(recurrence, name, d_in)
+    params = check_params(recurrence, name, d_in)
     apply = recurrence.apply
-    checked = SequenceMap(
+    sequence_map = SequenceMap(
         name,
         apply,
         params,
@@ -66,16 +66,16 @@ def check_recurrence(
         tolerance,
     )
     y, _ = jax.eval_shape(apply, params, x)
-    holds(
+    check(
         y.shape == (*x.shape[:-1], recurrence.d_out(d_in)),
         f"{name}: outputs must be (*b, l, d_out), got {y.shape}",
         f"`d_out({d_in})` returns {recurrence.d_out(d_in)}",
     )
-    _check_map(checked)
-    if checked.start is None:
-        _check_two_directions(checked)
-    _check_methods(checked)
-    _check_dtypes(checked)
+    _check_map(sequence_map)
+    if sequence_map.start is None:
+        _check_two_directions(sequence_map)
+    _check_methods(sequence_map)
+    _check_dtypes(sequence_map)
 
 
 def check_layer(
@@ -110,7 +110,7 @@ def check_layer(
         return layer.apply({"params": params, **others}, x, state, **options)
 
     params = variables.get("params", {})
-    checked = SequenceMap(
+    sequence_map = SequenceMap(
         name,
         apply,
         params,
@@ -119,12 +119,12 @@ def check_layer(
         tolerance,
     )
     y, _ = jax.eval_shape(apply, params, x)
-    holds(
+    check(
         y.shape == x.shape,
         f"{name}: outputs must have the shape of the inputs, {x.shape}, got {y.shape}",
         "a residual connection adds them; end with a linear map to the width of `x`",
     )
-    _check_map(checked)
+    _check_map(sequence_map)
 
 
 def _check_map(m: SequenceMap) -> None:
@@ -134,14 +134,14 @@ def _check_map(m: SequenceMap) -> None:
     (y, last), _ = whole
     _check_rows(m, y)
     if m.start is None:
-        holds(
+        check(
             last is None,
             f"{m.name}: the state must be None where `initial_state` is, got one",
             "a bidirectional map cannot continue a sequence",
         )
     else:
         _check_causality(m, y)
-        close(
+        check_close(
             whole,
             with_gradients(m._replace(apply=OneByOne(m.apply)), m.x, m.start),
             m.tolerance,
@@ -156,7 +156,7 @@ def _check_causality(m, y):
     x = m.x.copy()
     x[:, -1] += 1
     changed, _ = with_gradients(m, x, m.start)[0]
-    close(
+    check_close(
         changed[:, :-1],
         y[:, :-1],
         m.tolerance,
@@ -169,7 +169,7 @@ def _check_rows(m, y):
     x = m.x.copy()
     x[1] *= -2
     changed, _ = with_gradients(m, x, m.start)[0]
-    close(
+    check_close(
         changed[::2],
         y[::2],
         m.tolerance,
@@ -195,26 +195,26 @@ def _check_padding(m, whole):
     x = padded(m.x, np.nan)
     # Outputs at padded steps are free, as long as a loss without them is.
     weights = padded(draw_weights(whole[0][0].shape), 0)
-    (y, last), (of_params, of_x, of_state) = with_gradients(
+    (y, last), (params_gradient, x_gradient, state_gradient) = with_gradients(
         m, x, m.start, mask=mask, weights=weights
     )
-    given = jnp.take_along_axis(y, at[..., None], 1), last
-    of_data = jnp.take_along_axis(of_x, at[..., None], 1)
+    valid_outputs = jnp.take_along_axis(y, at[..., None], 1), last
+    valid_gradient = jnp.take_along_axis(x_gradient, at[..., None], 1)
     remedy = (
         "replace padded inputs by 0 with `jnp.where`, which stops NaN too; "
         "`ssm_jax.recurrences.families.padding.apply_to_valid_steps` left-aligns the "
         "valid steps"
     )
     rule = f"{m.name}: padded steps must not count, whatever they hold"
-    close(
-        (given, (of_params, of_data, of_state)),
+    check_close(
+        (valid_outputs, (params_gradient, valid_gradient, state_gradient)),
         whole,
         m.tolerance,
         rule,
         remedy,
     )
-    holds(
-        not np.any(np.asarray(of_x)[~mask]),
+    check(
+        not np.any(np.asarray(x_gradient)[~mask]),
         f"{m.name}: padded steps must have no gradient, got one",
         remedy,
     )
@@ -224,12 +224,12 @@ def _check_segments(m):
     k = m.x.shape[1] // 2
     reset = np.arange(m.x.shape[1]) == k
     reset = np.tile(reset, (BATCH, 1))
-    given = outputs(m, m.x, m.start, reset=reset)
+    whole = outputs(m, m.x, m.start, reset=reset)
     first, _ = outputs(m, m.x[:, :k], m.start)
-    second, wanted = outputs(m, m.x[:, k:], None)
-    close(
-        given,
-        (jnp.concatenate([first, second], 1), wanted),
+    second, last = outputs(m, m.x[:, k:], None)
+    check_close(
+        whole,
+        (jnp.concatenate([first, second], 1), last),
         m.tolerance,
         f"{m.name}: a step with `reset` must begin a new sequence",
         "the state before such a step is that of `initial_state`",
@@ -241,7 +241,7 @@ def _check_two_directions(m):
     x[:, 1:] += 1
     changed, _ = with_gradients(m, x, None)[0]
     y, _ = with_gradients(m, m.x, None)[0]
-    holds(
+    check(
         np.all(np.any(changed[:, 0] != y[:, 0], -1)),
         f"{m.name}: outputs do not depend on later inputs, so that it has a state",
         "return it, and zeros as `initial_state`, or the map cannot generate",
@@ -249,24 +249,24 @@ def _check_two_directions(m):
 
 
 def _check_methods(m):
-    auto, found = with_gradients(m, m.x, m.start), []
+    auto, offered = with_gradients(m, m.x, m.start), []
     for method in get_args(Method)[1:]:
         try:
-            given = with_gradients(m, m.x, m.start, method=method)
+            evaluated = with_gradients(m, m.x, m.start, method=method)
         except ValueError as error:
             # A method that is not offered is refused by name.
             if "`method" not in str(error):
                 raise
             continue
-        found.append(method)
-        close(
-            given,
+        offered.append(method)
+        check_close(
+            evaluated,
             auto,
             m.tolerance,
             f"{m.name}: method={method!r} must give what 'auto' gives",
             "methods change the cost, not the values",
         )
-    if not found:
+    if not offered:
         fail(
             f"{m.name}: at least one method beside 'auto' must be offered",
             "'sequential' evaluates step by step",
@@ -275,13 +275,13 @@ def _check_methods(m):
 
 def _check_dtypes(m):
     y, last = outputs(m, jnp.asarray(m.x, jnp.bfloat16), m.start)
-    holds(
+    check(
         y.dtype == jnp.bfloat16,
         f"{m.name}: outputs must have the dtype of the inputs, bfloat16, got {y.dtype}",
         "cast the outputs, not the states",
     )
     dtypes = {leaf.dtype.name for leaf in jax.tree.leaves(last)}
-    holds(
+    check(
         not dtypes & {"bfloat16", "float16"},
         f"{m.name}: states must be float32 for bfloat16 inputs too, got {dtypes}",
         "sums of many steps lose all digits in bfloat16",

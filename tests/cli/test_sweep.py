@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 from ssm_jax.cli import sweep
 from ssm_jax.cli.grid import cells, parse_grid
-from ssm_jax.cli.sweep import of_sweep
+from ssm_jax.cli.sweep import sweep_table
 from ssm_jax.tasks import Digits
 from ssm_jax.training import WorkDir
 from ssm_jax.training.workdir import PARTS
@@ -104,7 +104,7 @@ def test_table_averages_over_seeds_and_the_best_in_validation_is_first():
         ({"rate": "high", "training.seed": "0"}, row(0.4, 0.8)),
         ({"rate": "high", "training.seed": "1"}, None),
     ]
-    head, _, first, second = of_sweep(results).splitlines()
+    head, _, first, second = sweep_table(results).splitlines()
     names = [cell.strip() for cell in head.strip("|").split("|")]
     assert names[0] == "rate" and names[-2:] == ["seeds", "failed"]
     high, low = (
@@ -130,7 +130,7 @@ def test_the_smallest_perplexity_is_first():
         ({"rate": "low"}, row(5.0, 5.0, "test perplexity")),
         ({"rate": "high"}, row(4.0, 4.0, "test perplexity")),
     ]
-    assert of_sweep(results).splitlines()[2].startswith("| high")
+    assert sweep_table(results).splitlines()[2].startswith("| high")
 
 
 def test_figure_has_a_line_for_each_other_value_and_the_spread_of_seeds():
@@ -263,12 +263,12 @@ def test_a_finished_run_is_not_compared_with_runs_on_other_data(tmp_path, monkey
     evaluation = {"split": "test", "step": 4, "accuracy": 0.5, "logged_step": 4}
     work.write("evaluation.json", evaluation)
     monkeypatch.setattr(sweep, "fingerprint_of", lambda task: data)
-    assert sweep.do(cell)["value"] == 0.5
+    assert sweep.train_and_evaluate(cell)["value"] == 0.5
     changed = data | {"sha256": "b", "bytes": 13}
     monkeypatch.setattr(sweep, "fingerprint_of", lambda task: changed)
     with refuses("task", "1 file of 13 bytes", rule="--allow_changed_data"):
-        sweep.do(cell)
-    assert sweep.do(cell, allow_changed_data=True)["value"] == 0.5
+        sweep.train_and_evaluate(cell)
+    assert sweep.train_and_evaluate(cell, allow_changed_data=True)["value"] == 0.5
 
 
 def launch(monkeypatch, root, *arguments):

@@ -32,7 +32,7 @@ RECURRENCES = {
 @pytest.mark.parametrize("recurrence", tiered(RECURRENCES, fast=["dlr_cut"]))
 def test_kernels_are_the_responses_to_impulses(recurrence, key):
     params = recurrence.init(key, WIDTH)
-    found = MODULE._most_energetic(recurrence, recurrence.modes(params), LENGTH)
+    found = MODULE._largest_kernels(recurrence, recurrence.modes(params), LENGTH)
     lags = np.arange(LENGTH - found["kernels"].shape[-1], LENGTH)
     x = np.zeros((WIDTH, 2 * LENGTH, WIDTH), np.float32)
     x[np.arange(WIDTH), LENGTH, np.arange(WIDTH)] = 1
@@ -48,7 +48,7 @@ def test_confident_mistakes_are_among_the_highest_losses():
     task = Digits()
     batch = task.batch("test", 0, 8, 0)
     logits = jnp.zeros((8, 10)).at[jnp.arange(8), (batch.targets + 1) % 10].set(300.0)
-    found = MODULE._predicted(lambda *_, **__: logits, task.spec, batch)
+    found = MODULE._predict(lambda *_, **__: logits, task.spec, batch)
     np.testing.assert_allclose(found["losses"], 300.0)
     assert np.all(found["predictions"][np.arange(8), batch.targets] == 0)
 

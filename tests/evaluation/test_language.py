@@ -143,7 +143,7 @@ def test_default_number_of_tokens_reads_several_documents(
     longest, n_groups, n_files, lacks
 ):
     tokens = max(2**19, run_module._WINDOWS * longest)
-    found = run_module._missing(
+    found = run_module._explain_missing(
         [512, longest], 512, tokens, n_groups=n_groups, n_files=n_files
     )
     assert len(found) == bool(lacks)

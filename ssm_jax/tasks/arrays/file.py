@@ -174,26 +174,26 @@ def _arrays(task: ArrayTask) -> _Arrays:
     # Of a single number, which has no axis, the check below says so.
     n, pair = (*file.layout("inputs").shape, 1)[0], (2,) if task.pair else ()
     steps, width = (*pair, task.length), (task.d_input,)
-    per = (n, task.length) if task.per_step else (n,)
+    target_shape = (n, task.length) if task.per_step else (n,)
     vectors, classes = task.inputs == "vector", task.targets == "classification"
-    wanted = {
+    expected = {
         "inputs": (
             (n, *steps, *width) if vectors else (n, *steps),
             None if vectors else task.d_input,
         ),
         "targets": (
-            per if classes else (*per, task.d_output),
+            target_shape if classes else (*target_shape, task.d_output),
             task.d_output if classes else None,
         ),
         "lengths": ((n, *pair), task.length + 1),
     }
-    wanted = {name: kind for name, kind in wanted.items() if name in file}
+    expected = {name: kind for name, kind in expected.items() if name in file}
     # All headers before the first array, which may have gigabytes.
-    for name, (shape, n_integers) in wanted.items():
+    for name, (shape, n_integers) in expected.items():
         checks.check_layout(file.layout(name), name, shape, n_integers, path)
     arrays = {
-        name: checks.checked(file[name], name, shape, n_integers, path)
-        for name, (shape, n_integers) in wanted.items()
+        name: checks.convert(file[name], name, shape, n_integers, path)
+        for name, (shape, n_integers) in expected.items()
     }
     lengths = arrays.get("lengths")
     if lengths is not None and lengths.min(initial=1) < 1:

@@ -122,7 +122,7 @@ class PixelMnist:
         if not self.pooled:
             return _part(MNIST, self.data_dir, split, self.n_validation)
         base.check_split(split)
-        return _pooled(self.data_dir, self.n_validation)[split]
+        return _pool_splits(self.data_dir, self.n_validation)[split]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -218,7 +218,7 @@ def _part(
 
 
 @functools.cache
-def _pooled(data_dir, n_validation):
+def _pool_splits(data_dir, n_validation):
     """Pools both splits of MNIST, shuffles them once, and splits off a fifth."""
     pixels, labels, white = (
         [getattr(_read(MNIST, data_dir, split), field) for split in ("train", "test")]

@@ -165,11 +165,11 @@ def heights(tokens: np.ndarray) -> np.ndarray:
     for depth in range(level.max(initial=0), 1, -1):
         children, parents = level == depth, np.flatnonzero(level == depth - 1)
         # The parent of a bracket is the last of the level above that opens before it.
-        before = np.searchsorted(openings[parents], openings[children]) - 1
-        np.maximum.at(deepest, parents[before], deepest[children])
-    found = np.zeros(tokens.shape, np.int32)
-    found.reshape(-1)[closings] = deepest - level + 1
-    return found
+        last_parents = np.searchsorted(openings[parents], openings[children]) - 1
+        np.maximum.at(deepest, parents[last_parents], deepest[children])
+    result = np.zeros(tokens.shape, np.int32)
+    result.reshape(-1)[closings] = deepest - level + 1
+    return result
 
 
 def operators(tokens: np.ndarray) -> np.ndarray:
@@ -190,9 +190,9 @@ def operators(tokens: np.ndarray) -> np.ndarray:
       array([ 0,  0,  0,  0,  0, 12,  0, 11,  0], dtype=int32)
     """
     openings, closings, _ = _brackets(tokens)
-    found = np.zeros(tokens.shape, np.int32)
-    found.reshape(-1)[closings] = tokens.reshape(-1)[openings]
-    return found
+    result = np.zeros(tokens.shape, np.int32)
+    result.reshape(-1)[closings] = tokens.reshape(-1)[openings]
+    return result
 
 
 def _brackets(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -114,7 +114,7 @@ class Pathfinder:
         indices, loss_mask = order.shuffled_indices(
             n, split, index, batch_size, seed, rows
         )
-        found = examples(PATHFINDER[self.size], self.data_dir, split, n)
-        pixels, labels = found.take(indices)
+        images = examples(PATHFINDER[self.size], self.data_dir, split, n)
+        pixels, labels = images.take(indices)
         # float32, as an integer divisor would make the batch float64.
         return base.Batch(pixels[..., None] / np.float32(255), labels, loss_mask)

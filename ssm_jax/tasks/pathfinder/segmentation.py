@@ -124,8 +124,8 @@ class PathfinderSegmentation:
         indices, counts = order.shuffled_indices(
             n, split, index, batch_size, seed, rows
         )
-        found = examples(SEGMENTATION[self.size], self.data_dir, split, n)
-        pixels, masks = found.take(indices)
+        images = examples(SEGMENTATION[self.size], self.data_dir, split, n)
+        pixels, masks = images.take(indices)
         inputs = pixels[..., None] / np.float32(255)
         return base.Batch(
             inputs=(inputs - np.float32(0.5)) / np.float32(0.5),

@@ -157,9 +157,9 @@ def times(values: np.ndarray) -> np.ndarray | None:
       >>> bool(np.diff(times(np.array(["2010-01-01 00:00", "2010-01-01 01:00"]))) > 0)
       True
     """
-    found = numbers(values)
-    if found is not None:
-        return found
+    floats = numbers(values)
+    if floats is not None:
+        return floats
     kind = "timedelta64[us]" if values.dtype.kind == "m" else "datetime64[us]"
     if values.dtype.kind not in "mM":
         values = np.where(missing(values), "NaT", values.astype(str))
@@ -312,7 +312,7 @@ def _unread_line(path, line, error):
     if decoded:
         rule = f"have closed quotes and at most {csv.field_size_limit():,} characters"
         rule, way_out = f"{rule} in a field", "correct the line"
-        index, value = _refused(pieces, delimiter)
+        index, value = _first_refused(pieces, delimiter)
         got = f"{value[:SHOWN]!r} ({error})"
     else:
         rule, way_out = "be in UTF-8", "save it as UTF-8"
@@ -325,7 +325,7 @@ def _unread_line(path, line, error):
     )
 
 
-def _refused(pieces, delimiter):
+def _first_refused(pieces, delimiter):
     """The index of the first field that csv refuses, and its text."""
     first = index = 0
     for end in range(1, len(pieces) + 1):

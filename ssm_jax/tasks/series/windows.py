@@ -164,7 +164,7 @@ class SeriesTask:
         rows: slice | None = None,
     ) -> base.Batch:
         """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        starts, loss_mask = self._choose(split, index, batch_size, seed, rows)
+        starts, loss_mask = self._choose_windows(split, index, batch_size, seed, rows)
         series = self._series()
         # Indexing by arrays copies: the caller may modify the batch.
         inputs = series.inputs[starts + np.arange(self.window)]
@@ -193,7 +193,7 @@ class SeriesTask:
                 f"`classes` must be None for baselines of a forecast, got "
                 f"{self.classes}; `trivial_baseline` has that of a classification."
             )
-        starts, _ = self._choose(split, index, batch_size, seed)
+        starts, _ = self._choose_windows(split, index, batch_size, seed)
         ahead = np.arange(1, self.horizon + 1)
         lags = {"last value": ahead}
         if self.season is not None:
@@ -221,8 +221,8 @@ class SeriesTask:
         Returns:
           float64, ``(b, horizon)``.
         """
-        starts, _ = self._choose(split, index, batch_size, seed)
-        return self._unscaled(forecasts, starts)
+        starts, _ = self._choose_windows(split, index, batch_size, seed)
+        return self._unscale(forecasts, starts)
 
     def next_inputs(self) -> np.ndarray:
         """Returns the last window of the file, whose targets are not in it.
@@ -242,7 +242,7 @@ class SeriesTask:
           float64, ``(1, horizon)``.
         """
         start = np.array([[len(self._series().target) - self.window]])
-        return self._unscaled(forecasts, start)
+        return self._unscale(forecasts, start)
 
     def preprocessing(self) -> dict[str, Any]:
         """Describes the columns and their scale, in values of JSON, for an export.
@@ -276,7 +276,7 @@ class SeriesTask:
         base.check_split(split)
         return _starts(self, split) + self.window
 
-    def _unscaled(self, forecasts, starts):
+    def _unscale(self, forecasts, starts):
         """Targets or predictions in the units of the file, which float32 may exceed."""
         units = np.asarray(forecasts, np.float64) * self._series().std
         return units + self._offset(starts)
@@ -288,7 +288,7 @@ class SeriesTask:
             return series.target[starts + self.window - 1]
         return series.mean
 
-    def _choose(self, split, index, batch_size, seed, rows=None):
+    def _choose_windows(self, split, index, batch_size, seed, rows=None):
         """The first steps of the windows of a batch, ``(b, 1)``, and the mask."""
         n = self.n_examples(split)
         indices, loss_mask = order.shuffled_indices(
@@ -325,7 +325,7 @@ def _starts(task: SeriesTask, split: base.Split) -> np.ndarray:
     last = edges[place + 1] - task.window - task.horizon
     starts = np.arange(edges[place], last + 1, task.stride)
     # A difference of running counts is the number of missing targets of a window.
-    lacking = np.concatenate([[0], np.cumsum(~observed)])
-    after = starts + task.window + task.horizon
-    before = after - (1 if task.classes is not None else task.horizon)
-    return starts[lacking[after] == lacking[before]]
+    missing_counts = np.concatenate([[0], np.cumsum(~observed)])
+    target_ends = starts + task.window + task.horizon
+    target_starts = target_ends - (1 if task.classes is not None else task.horizon)
+    return starts[missing_counts[target_ends] == missing_counts[target_starts]]

@@ -105,10 +105,10 @@ class SpeechCommands:
         )
         paths, labels = recordings.files(self.data_dir)[split]
         inputs = np.zeros((len(indices), self.sample_rate, 1), np.float32)
-        every = recordings.SAMPLE_RATE // self.sample_rate
+        stride = recordings.SAMPLE_RATE // self.sample_rate
         # From disk per batch: the train split has 2.7 GB.
         for i, row in enumerate(indices):
-            samples = recordings.read(paths[row])[: recordings.SAMPLE_RATE : every]
+            samples = recordings.read(paths[row])[: recordings.SAMPLE_RATE : stride]
             inputs[i, : len(samples), 0] = samples
         # The magnitude of the smallest int16.
         inputs /= 2**15

@@ -125,18 +125,18 @@ def read_bytes(
 ) -> dict[base.Split, tokens.LabelledRows]:
     """Reads all splits of a set as bytes, once per process."""
 
-    def labelled(texts, labels):
+    def label_rows(texts, labels):
         rows = tokens.Rows.of(tokens.from_bytes(text) for (text,) in texts)
         return tokens.LabelledRows((rows,), labels)
 
     texts, labels = which.read(data_dir, "train")
     parts = hold_out(len(texts), n_validation, usual)
-    read: dict[base.Split, tokens.LabelledRows] = {
-        split: labelled([texts[row] for row in rows], labels[rows])
+    splits: dict[base.Split, tokens.LabelledRows] = {
+        split: label_rows([texts[row] for row in rows], labels[rows])
         for split, rows in parts.items()
     }
-    read["test"] = labelled(*which.read(data_dir, which.test))
-    return read
+    splits["test"] = label_rows(*which.read(data_dir, which.test))
+    return splits
 
 
 @functools.cache
@@ -174,7 +174,7 @@ def read_words(
     counted = (_decode(text) for pair in chosen["train"][0] for text in pair)
     known = words.Vocabulary.of(counted, vocabulary, min_count)
 
-    def labelled(texts, labels):
+    def label_rows(texts, labels):
         # First and second sentences apart: they are joined per batch, by its length.
         columns = zip(*texts, strict=True)
         rows = tuple(
@@ -182,7 +182,7 @@ def read_words(
         )
         return tokens.LabelledRows(rows, labels, words.SEPARATOR)
 
-    return known, {split: labelled(*part) for split, part in chosen.items()}
+    return known, {split: label_rows(*part) for split, part in chosen.items()}
 
 
 def _decode(text: bytes) -> str:

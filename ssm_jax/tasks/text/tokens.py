@@ -78,9 +78,9 @@ def pad(rows: Sequence[np.ndarray], length: int) -> tuple[np.ndarray, np.ndarray
     inputs = np.zeros((len(rows), length), np.int32)
     mask = np.zeros(inputs.shape, bool)
     for i, row in enumerate(rows):
-        kept = row[:length]
-        inputs[i, : len(kept)] = kept
-        mask[i, : len(kept)] = True
+        tokens = row[:length]
+        inputs[i, : len(tokens)] = tokens
+        mask[i, : len(tokens)] = True
     return inputs, mask
 
 

@@ -98,7 +98,7 @@ class TFDSTask:
 
     def data_files(self) -> dict[str, Path]:
         """Returns the files of the prepared set by name."""
-        return _prepared(self).data_files(self.data_dir)
+        return _prepared_set(self).data_files(self.data_dir)
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of examples in a split."""
@@ -164,18 +164,18 @@ def _encoder(task, texts):
     if task.inputs != "words":
         return lambda values: map(tokens.from_bytes, values)
     # Words are counted in the train split alone: no information from the other splits.
-    known = words.Vocabulary.of(map(_decoded, texts), task.vocabulary)
-    return lambda values: known.encode(map(_decoded, values))
+    known = words.Vocabulary.of(map(_decode, texts), task.vocabulary)
+    return lambda values: known.encode(map(_decode, values))
 
 
-def _prepared(task):
+def _prepared_set(task):
     return _OwnSet(task.name, task.name, (task.feature, task.label))
 
 
 def _read(task, split):
     """The values of a split, uint8 pixels ``(l,)`` or bytes, and its labels."""
     values, labels = [], []
-    for record in _prepared(task).open(task.data_dir, split):
+    for record in _prepared_set(task).open(task.data_dir, split):
         value = record.text(task.feature)
         values.append(_pixels(task, value) if task.inputs == "pixels" else value)
         labels.append(record.integer(task.label))
@@ -201,6 +201,6 @@ def _pixels(task, encoded):
     return labelled.decode(encoded, check, task.name, "L").ravel()
 
 
-def _decoded(text):
+def _decode(text):
     # Bytes that are not UTF-8 become the replacement character.
     return text.decode(errors="replace")

@@ -33,7 +33,7 @@ def test_all_slices_are_those_of_the_joined_text(files):
 
 def test_tokens_of_documents_are_mapped(files):
     rows = [np.array([5, 6]), np.array([70_000]), np.array([8])]
-    found = on_disk.mapped(files, rows, np.array([2], np.int32))
+    found = on_disk.map_documents(files, rows, np.array([2], np.int32))
     assert isinstance(found, np.memmap) and found.dtype == np.int32
     assert found.tolist() == [2, 5, 6, 2, 70_000, 2, 8, 2]
     with pytest.raises(ValueError, match="read-only"):

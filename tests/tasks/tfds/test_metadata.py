@@ -258,7 +258,7 @@ def test_staging_directory_of_others_is_not_emptied(tmp_path):
     (sets / ".preparing-mnist-3.0.1").symlink_to(tmp_path / "mine")
     mnist = reading.PreparedSet("mnist", "mnist/3.0.1", ())
     with pytest.raises(OSError, match="preparing-mnist"):
-        with writing.staged(mnist, str(sets)):
+        with writing.stage(mnist, str(sets)):
             pass
     assert (tmp_path / "mine" / "kept").is_dir()
 
