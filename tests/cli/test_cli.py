@@ -378,7 +378,7 @@ def test_program_help_shows_its_docstring_and_lists_its_flags(program):
 
 def ssm_jax(monkeypatch, *words):
     monkeypatch.setattr(sys, "argv", ["ssm-jax", *words])
-    with programs.of_their_own(), pytest.raises(SystemExit) as caught:
+    with programs.fresh_flags(), pytest.raises(SystemExit) as caught:
         main.main()
     return caught.value.code
 

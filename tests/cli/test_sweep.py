@@ -29,28 +29,28 @@ DIGITS_FILE = ["sweep", "--config=experiments/dlr/digits.py"]
 
 def test_cells_are_the_product_of_the_axes_the_last_fastest(tmp_path):
     axes = ["optimizer.learning_rate=1e-3,3e-3", "training.seed=0,1"]
-    found = cells(DIGITS_FILE, axes, str(tmp_path))
+    runs = cells(DIGITS_FILE, axes, str(tmp_path))
     chosen = [
         (cell.config.optimizer.learning_rate, cell.config.training.seed)
-        for cell in found
+        for cell in runs
     ]
     assert chosen == [(1e-3, 0), (1e-3, 1), (3e-3, 0), (3e-3, 1)]
     path = tmp_path / "optimizer.learning_rate=3e-3" / "training.seed=0"
-    assert found[2].workdir == path
+    assert runs[2].workdir == path
 
 
 def test_overrides_hold_for_all_cells_and_references_follow_the_grid(tmp_path):
     line = [*DIGITS_FILE, "--config.training.batch_size=7"]
-    found = cells(line, ["training.steps=10,20"], str(tmp_path))
-    assert [cell.config.training.batch_size for cell in found] == [7, 7]
+    runs = cells(line, ["training.steps=10,20"], str(tmp_path))
+    assert [cell.config.training.batch_size for cell in runs] == [7, 7]
     # The schedule ends with the training.
-    assert [cell.config.optimizer.schedule_steps for cell in found] == [10, 20]
+    assert [cell.config.optimizer.schedule_steps for cell in runs] == [10, 20]
 
 
 def test_commas_in_brackets_and_quotes_do_not_separate():
-    found = parse_grid(["a=(0, 1),(0, 2)", "config.b='x,y',z"])
-    assert [cell["a"] for cell in found] == ["(0, 1)"] * 2 + ["(0, 2)"] * 2
-    assert [cell["b"] for cell in found] == ["'x,y'", "z"] * 2
+    grid = parse_grid(["a=(0, 1),(0, 2)", "config.b='x,y',z"])
+    assert [cell["a"] for cell in grid] == ["(0, 1)"] * 2 + ["(0, 2)"] * 2
+    assert [cell["b"] for cell in grid] == ["'x,y'", "z"] * 2
 
 
 @pytest.mark.parametrize(
@@ -218,23 +218,23 @@ def test_words_of_the_command_line_are_no_commands_of_the_script(tmp_path, monke
 def test_a_run_that_fails_ends_no_other(monkeypatch, tmp_path, capsys, caplog, fails):
     """Whatever the error, of the first of two runs of a config without names."""
 
-    def of_first(name, path):
+    def fail_first(name, path):
         if name == fails and str(path).endswith("seed=0"):
             raise AttributeError("a bug")
 
     def train(config, workdir, **_):
-        of_first("train", workdir)
+        fail_first("train", workdir)
         work = WorkDir(workdir)
         with work.claimed(ConfigDict({name: config[name] for name in PARTS})):
             work.log(4, elapsed_s=1.0, **{"validation/accuracy": 0.25})
 
     def evaluate_run(workdir, **_):
-        of_first("evaluate_run", workdir)
+        fail_first("evaluate_run", workdir)
         evaluation = {"split": "test", "step": 4, "accuracy": 0.5, "logged_step": 4}
         WorkDir(workdir).write("evaluation.json", evaluation)
 
     def row_of(folder):
-        of_first("row_of", folder.path)
+        fail_first("row_of", folder.path)
         return summarise(folder)
 
     summarise = sweep.report.row_of
@@ -245,8 +245,8 @@ def test_a_run_that_fails_ends_no_other(monkeypatch, tmp_path, capsys, caplog, f
     workdir = f"--workdir={tmp_path}/runs"
     assert programs.run(monkeypatch, "sweep", *DIGITS, workdir, grid) == 1
     out = capsys.readouterr().out
-    cells_of = [cell.strip() for cell in out.splitlines()[2].strip("|").split("|")]
-    assert cells_of == ["0.2500", "0.5000", "", "1", "1", "1"]
+    line = [cell.strip() for cell in out.splitlines()[2].strip("|").split("|")]
+    assert line == ["0.2500", "0.5000", "", "1", "1", "1"]
     assert "seed=0: a bug" in caplog.text and "AttributeError" in caplog.text
     with (tmp_path / "runs" / "sweep.csv").open() as file:
         assert [row["value"] for row in csv.DictReader(file)] == ["", "0.5"]
@@ -291,14 +291,19 @@ def test_a_sweep_continues_where_it_was_left(monkeypatch, tmp_path, capsys):
     (first / "evaluation.json").unlink()
     shutil.copytree(whole / rate / "training.seed=1", parts / rate / "training.seed=1")
     (parts / rate / "training.seed=1" / "evaluation.json").unlink()
-    kept = parts / "optimizer.learning_rate=1e-2" / "training.seed=1" / "metrics.jsonl"
-    before = kept.stat().st_mtime_ns
+    metrics_file = (
+        parts / "optimizer.learning_rate=1e-2" / "training.seed=1" / "metrics.jsonl"
+    )
+    before = metrics_file.stat().st_mtime_ns
     capsys.readouterr()
     assert launch(monkeypatch, parts) in (0, None)
-    assert kept.stat().st_mtime_ns == before
+    assert metrics_file.stat().st_mtime_ns == before
     assert (parts / "sweep.png").exists()
-    with (whole / "sweep.csv").open() as one, (parts / "sweep.csv").open() as other:
-        runs, again = list(csv.DictReader(one)), list(csv.DictReader(other))
+    with (
+        (whole / "sweep.csv").open() as whole_file,
+        (parts / "sweep.csv").open() as parts_file,
+    ):
+        runs, again = list(csv.DictReader(whole_file)), list(csv.DictReader(parts_file))
     assert len(runs) == 4
     measured = "optimizer.learning_rate", "training.seed", "validation", "value"
     for a, b in zip(runs, again, strict=True):

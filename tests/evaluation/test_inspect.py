@@ -32,15 +32,15 @@ RECURRENCES = {
 @pytest.mark.parametrize("recurrence", tiered(RECURRENCES, fast=["dlr_cut"]))
 def test_kernels_are_the_responses_to_impulses(recurrence, key):
     params = recurrence.init(key, WIDTH)
-    found = MODULE._largest_kernels(recurrence, recurrence.modes(params), LENGTH)
-    lags = np.arange(LENGTH - found["kernels"].shape[-1], LENGTH)
+    arrays = MODULE._largest_kernels(recurrence, recurrence.modes(params), LENGTH)
+    lags = np.arange(LENGTH - arrays["kernels"].shape[-1], LENGTH)
     x = np.zeros((WIDTH, 2 * LENGTH, WIDTH), np.float32)
     x[np.arange(WIDTH), LENGTH, np.arange(WIDTH)] = 1
     y, _ = jax.jit(recurrence.apply)(params, x)
-    for channel, taps in zip(found["channels"], found["kernels"], strict=True):
-        wanted = np.array(y[channel, :, channel])
-        wanted[LENGTH] -= recurrence.modes(params).feedthrough[channel]
-        np.testing.assert_allclose(taps, wanted[LENGTH + lags], rtol=0, atol=1e-5)
+    for channel, taps in zip(arrays["channels"], arrays["kernels"], strict=True):
+        response = np.array(y[channel, :, channel])
+        response[LENGTH] -= recurrence.modes(params).feedthrough[channel]
+        np.testing.assert_allclose(taps, response[LENGTH + lags], rtol=0, atol=1e-5)
 
 
 def test_confident_mistakes_are_among_the_highest_losses():
@@ -48,9 +48,9 @@ def test_confident_mistakes_are_among_the_highest_losses():
     task = Digits()
     batch = task.batch("test", 0, 8, 0)
     logits = jnp.zeros((8, 10)).at[jnp.arange(8), (batch.targets + 1) % 10].set(300.0)
-    found = MODULE._predict(lambda *_, **__: logits, task.spec, batch)
-    np.testing.assert_allclose(found["losses"], 300.0)
-    assert np.all(found["predictions"][np.arange(8), batch.targets] == 0)
+    examples = MODULE._predict(lambda *_, **__: logits, task.spec, batch)
+    np.testing.assert_allclose(examples["losses"], 300.0)
+    assert np.all(examples["predictions"][np.arange(8), batch.targets] == 0)
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -93,6 +93,6 @@ def test_examples_are_of_the_evaluated_split_and_come_after_the_metrics(
             evaluate_run(work.path, split="validation")
     assert (work.read("evaluation.json") or {})["split"] == "validation"
     evaluate_run(work.path, split="validation")
-    found = work.read_arrays("inspection.npz")
-    assert str(found["split"]) == "validation"
-    assert (found["n_candidates"], len(found["inputs"])) == (4, 4)
+    arrays = work.read_arrays("inspection.npz")
+    assert str(arrays["split"]) == "validation"
+    assert (arrays["n_candidates"], len(arrays["inputs"])) == (4, 4)

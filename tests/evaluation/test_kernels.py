@@ -26,17 +26,17 @@ CONVOLUTIONS = {
 }
 FAST = ("dlr", "dlr_bidirectional")
 SEVERAL = (*FAST, "s5_bidirectional", "s4_bidirectional", "sgconv", "dlr_cut")
-each = pytest.mark.parametrize("row", tiered(CONVOLUTIONS, FAST, full=SEVERAL))
+each_row = pytest.mark.parametrize("row", tiered(CONVOLUTIONS, FAST, full=SEVERAL))
 
 
 @functools.cache
-def found(row):
+def params_and_kernels(row):
     """The parameters of a row, and its kernels."""
     params = problem(row, LENGTH).params
     return params, recurrence_kernels(row.recurrence, params, LENGTH)
 
 
-def convolved(x, kernel, *, lag):
+def convolve(x, kernel, *, lag):
     """Sums a kernel over the steps before, or over those ahead for negative lags."""
     y = np.zeros(x.shape)
     for t in range(len(x)):
@@ -48,17 +48,17 @@ def convolved(x, kernel, *, lag):
     return y
 
 
-@each
+@each_row
 def test_outputs_are_convolutions_with_the_kernels(row):
-    params, kernels = found(row)
+    params, kernels = params_and_kernels(row)
     x = problem(row, LENGTH).x
     apply = jax.jit(row.recurrence.apply, static_argnames="method")
-    wanted, _ = apply(params, x, method="sequential")
-    got = convolved(x[0], kernels.forward, lag=1) + kernels.feedthrough * x[0]
+    expected, _ = apply(params, x, method="sequential")
+    got = convolve(x[0], kernels.forward, lag=1) + kernels.feedthrough * x[0]
     if kernels.backward is not None:
-        got += convolved(x[0], kernels.backward, lag=-1)
-    scale = np.abs(wanted[0]).max()
-    np.testing.assert_allclose(got, wanted[0], rtol=0, atol=2e-5 * scale)
+        got += convolve(x[0], kernels.backward, lag=-1)
+    scale = np.abs(expected[0]).max()
+    np.testing.assert_allclose(got, expected[0], rtol=0, atol=2e-5 * scale)
 
 
 STATES = {
@@ -74,7 +74,7 @@ STATES = {
 
 @pytest.mark.parametrize("row", tiered(STATES, ("dlr", "s4"), full=SEVERAL))
 def test_a_step_without_input_multiplies_states_by_the_eigenvalues(row):
-    params, kernels = found(row)
+    params, kernels = params_and_kernels(row)
     state = np.asarray(row.recurrence.initial_state((), WIDTH))
     n = state.shape[-1]
     # Each state alone, in all channels at once.
@@ -85,20 +85,20 @@ def test_a_step_without_input_multiplies_states_by_the_eigenvalues(row):
     apply = jax.jit(row.recurrence.apply, static_argnames="method")
     _, last = apply(params, x, units, method="sequential")
     matrices = np.moveaxis(np.asarray(last), 0, -1)  # (*d, n, n)
-    wanted = np.sort_complex(np.linalg.eigvals(matrices))
-    got = np.broadcast_to(np.sort_complex(kernels.eigenvalues), wanted.shape)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
+    expected = np.sort_complex(np.linalg.eigvals(matrices))
+    got = np.broadcast_to(np.sort_complex(kernels.eigenvalues), expected.shape)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-5)
 
 
 def test_backward_direction_has_its_own_eigenvalues():
-    _, kernels = found(ROWS["smoothing_bidirectional"])
+    _, kernels = params_and_kernels(ROWS["smoothing_bidirectional"])
     shape = kernels.eigenvalues.shape
     assert kernels.eigenvalues_backward.shape == shape
     assert np.any(kernels.eigenvalues != kernels.eigenvalues_backward)
 
 
 def test_no_kernel_is_longer_than_its_limit():
-    _, kernels = found(ROWS["dlr_cut"])
+    _, kernels = params_and_kernels(ROWS["dlr_cut"])
     assert kernels.forward.shape[-1] == ROWS["dlr_cut"].recurrence.max_kernel_length
 
 
@@ -110,9 +110,9 @@ def test_layers_of_a_model_are_in_their_order(key):
     layers = layer_kernels(model, variables, 5)
     for index, kernels in enumerate(layers):
         block = variables["params"][f"block_{index}"]
-        of_layer = nn.meta.unbox(block)["layer"]["recurrent"]["recurrence"]
-        wanted = recurrence_kernels(layer.recurrence, of_layer, 5)
-        chex.assert_trees_all_equal(kernels, wanted)
+        params = nn.meta.unbox(block)["layer"]["recurrent"]["recurrence"]
+        expected = recurrence_kernels(layer.recurrence, params, 5)
+        chex.assert_trees_all_equal(kernels, expected)
     assert len(layers) == 2
 
 

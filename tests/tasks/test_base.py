@@ -70,8 +70,8 @@ def test_a_batch_is_the_same_in_another_process(run_python):
         f"print({task}.batch('test', 2, 1, 0).inputs.tobytes().hex())",
         PYTHONHASHSEED="123",
     )
-    here = tasks.Shift(length=5, n_shifts=1).batch("test", 2, 1, 0)
-    assert printed == here.inputs.tobytes().hex()
+    batch = tasks.Shift(length=5, n_shifts=1).batch("test", 2, 1, 0)
+    assert printed == batch.inputs.tobytes().hex()
 
 
 def test_classes_of_a_regression_are_not_balanced():

@@ -25,9 +25,9 @@ def test_pixels_are_the_luma_of_the_colours_centred_row_by_row(sets_dir, tmp_pat
     }
     batch = task.batch("test", 0, 11, seed=0)
     grey = np.rint((batch.inputs[..., 0] * 0.5 + 0.5) * 255).astype(int)
-    found = [expected[tuple(row)] for row in grey.tolist()]
-    assert sorted(found) == list(range(11))
-    assert batch.targets.tolist() == [i % 10 for i in found]
+    indices = [expected[tuple(row)] for row in grey.tolist()]
+    assert sorted(indices) == list(range(11))
+    assert batch.targets.tolist() == [i % 10 for i in indices]
     centred = (grey / 255 - 0.5) / 0.5
     np.testing.assert_allclose(batch.inputs[..., 0], centred, rtol=0, atol=6e-8)
 

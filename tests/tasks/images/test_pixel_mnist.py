@@ -57,15 +57,18 @@ def test_pixels_come_row_by_row_in_units_of_white(mnist, split, png):
 
 def test_rows_are_steps_of_28_pixels(mnist, mnist_dir):
     rows = tasks.PixelMnist(data_dir=mnist_dir, n_validation=10, rows=True)
-    one, other = (task.batch("train", 0, 5, seed=0) for task in (mnist, rows))
+    batch, row_batch = (task.batch("train", 0, 5, seed=0) for task in (mnist, rows))
     assert (rows.spec.length, rows.spec.d_input) == (28, 28)
-    chex.assert_trees_all_equal(other.inputs, one.inputs.reshape(5, 28, 28))
+    chex.assert_trees_all_equal(row_batch.inputs, batch.inputs.reshape(5, 28, 28))
 
 
 def test_smaller_images_are_means_of_squares(mnist, mnist_dir):
     half = tasks.PixelMnist(data_dir=mnist_dir, n_validation=10, size=14)
-    one, other = (task.batch("test", 0, 5, seed=0) for task in (mnist, half))
-    image, small = one.inputs[3].reshape(28, 28), other.inputs[3].reshape(14, 14)
+    batch, small_batch = (task.batch("test", 0, 5, seed=0) for task in (mnist, half))
+    image, small = (
+        batch.inputs[3].reshape(28, 28),
+        small_batch.inputs[3].reshape(14, 14),
+    )
     assert half.spec.length == 196
     np.testing.assert_allclose(small[2, 5], image[4:6, 10:12].mean(), rtol=1e-6)
     np.testing.assert_allclose(small.mean(), image.mean(), rtol=1e-6)
@@ -80,9 +83,9 @@ def test_pooled_images_are_split_four_to_one(mnist_dir):
     pooled = tasks.PixelMnist(data_dir=mnist_dir, n_validation=6, pooled=True)
     sizes = {"train": 30, "validation": 6, "test": 9}
     assert {split: pooled.n_examples(split) for split in sizes} == sizes
-    found = [numbers(pooled.batch(split, 0, n, seed=0)) for split, n in sizes.items()]
-    assert sorted(sum(found, [])) == list(range(45))
-    assert found[-1] != list(range(36, 45))
+    indices = [numbers(pooled.batch(split, 0, n, seed=0)) for split, n in sizes.items()]
+    assert sorted(sum(indices, [])) == list(range(45))
+    assert indices[-1] != list(range(36, 45))
 
 
 def test_permutation_is_one_for_all_images_and_splits(mnist, permuted):

@@ -114,18 +114,18 @@ def test_drawn_as_the_definition_says():
         if 10 <= len(words) <= 50:
             expected.append(words)
     task = tasks.ListOps(n_test=3_000, **SMALL)
-    found = [listops.decode(row).split() for row in whole(task, "test").inputs]
+    drawn = [listops.decode(row).split() for row in whole(task, "test").inputs]
     # Samples of one distribution fall below one in a thousand once in a thousand
     # tries, and here they are always the same two. P(operator) = 0.3 gives 1e-15.
     for what in (len, lambda w: evaluate(list(w))[1], lambda w: evaluate(list(w))[0]):
         values = [
-            np.array([what(words) for words in some]) for some in (expected, found)
+            np.array([what(words) for words in texts]) for texts in (expected, drawn)
         ]
         assert stats.ks_2samp(*values).pvalue > 1e-3
     names = [*APPLY, *"0123456789"]
     counts = [
-        [sum(words.count(name) for words in some) for name in names]
-        for some in (expected, found)
+        [sum(words.count(name) for words in texts) for name in names]
+        for texts in (expected, drawn)
     ]
     assert stats.chi2_contingency(counts).pvalue > 1e-3
 
@@ -144,14 +144,16 @@ def test_no_expression_of_the_small_setting_is_in_two_splits():
 
 def test_each_split_has_expressions_of_every_shape():
     digits = np.arange(1, 11)
-    found = {split: [] for split in SPLITS}
-    of_part = {part: split for split, parts in listops.PARTS.items() for part in parts}
-    for before in ([], [11, 3], [14, 12, 5, 5, 15]):
+    rows_by_split = {split: [] for split in SPLITS}
+    split_of_part = {
+        part: split for split, parts in listops.PARTS.items() for part in parts
+    }
+    for prefix in ([], [11, 3], [14, 12, 5, 5, 15]):
         for digit in digits:
-            after = [15] if before else []
-            row = np.array([*before, digit, *after, 0, 0], np.uint8)
-            found[of_part[expressions.part_of(row)]].append(row)
-    assert {split: len(rows) for split, rows in found.items()} == {
+            suffix = [15] if prefix else []
+            row = np.array([*prefix, digit, *suffix, 0, 0], np.uint8)
+            rows_by_split[split_of_part[expressions.part_of(row)]].append(row)
+    assert {split: len(rows) for split, rows in rows_by_split.items()} == {
         "train": 24, "validation": 3, "test": 3
     }  # fmt: skip
 

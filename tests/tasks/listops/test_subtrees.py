@@ -125,18 +125,18 @@ def test_unbalanced_brackets_are_an_error(function, row):
 
 @pytest.mark.parametrize("draw_shapes", [shapes.draw_shapes, shapes.draw_long_shapes])
 def test_draws_without_a_tree_within_the_bounds_are_repeated(draw_shapes):
-    found = []
+    n_drawn = []
 
     def counted(rng, bounds, n):
         levels = draw_shapes(rng, bounds, n)
-        found.append(len(levels[0].tree))
+        n_drawn.append(len(levels[0].tree))
         return levels
 
     bounds = shapes.Bounds(200, 201, max_depth=10, max_arguments=10)
     rows, values = expressions.draw(
         np.random.default_rng(0), 3, bounds, [0], shapes=counted
     )
-    assert sum(found) == 3 and 0 in found
+    assert sum(n_drawn) == 3 and 0 in n_drawn
     for row, value in zip(rows, values, strict=True):
         words = words_of(row)
         assert len(words) in (200, 201) and parse(words)[0].value == value
@@ -162,39 +162,39 @@ def test_drawn_as_the_definition_says():
         if 10 <= len(words) <= 50:
             expected.append(words)
     task = tasks.ListOpsSubTrees(n_test=3_000, **SMALL)
-    found = [words_of(row) for row in whole(task, "test").inputs]
+    drawn = [words_of(row) for row in whole(task, "test").inputs]
     # As for ListOps: samples of one distribution pass but once in a thousand times.
-    nodes = [[parse(words)[1] for words in some] for some in (expected, found)]
-    of_tree = {
+    nodes = [[parse(words)[1] for words in trees] for trees in (expected, drawn)]
+    measures = {
         "length": lambda nodes: nodes[-1].end,
         "height": lambda nodes: nodes[-1].height,
         "value": lambda nodes: nodes[-1].value,
         "first": lambda nodes: nodes[0].end,
     }
-    for what in of_tree.values():
-        values = [np.array([*map(what, some)]) for some in nodes]
+    for what in measures.values():
+        values = [np.array([*map(what, trees)]) for trees in nodes]
         assert stats.ks_2samp(*values).pvalue > 1e-3
     for what in ("height", "operator", "n_arguments", "value"):
-        counts = [[getattr(n, what) for tree in some for n in tree] for some in nodes]
+        counts = [[getattr(n, what) for tree in trees for n in tree] for trees in nodes]
         kinds = sorted({*counts[0], *counts[1]})
-        table = [[some.count(kind) for kind in kinds] for some in counts]
+        table = [[trees.count(kind) for kind in kinds] for trees in counts]
         assert stats.chi2_contingency(table).pvalue > 1e-3, what
 
 
 def length_distribution(bounds: shapes.Bounds) -> np.ndarray:
     """Probability of each length up to the maximum, by the number of levels."""
     n = bounds.max_length + 1
-    found = np.zeros(n)
-    found[1] = 1.0
+    p = np.zeros(n)
+    p[1] = 1.0
     for _ in range(bounds.max_depth - 1):
-        arguments, total = found, np.zeros(n)
+        arguments, total = p, np.zeros(n)
         for _ in range(2, bounds.max_arguments + 1):
-            arguments = np.convolve(arguments, found)[:n]
+            arguments = np.convolve(arguments, p)[:n]
             total += arguments / (bounds.max_arguments - 1)
-        found = np.zeros(n)
-        found[1] = 0.75
-        found[3:] = 0.25 * total[1:-2]
-    return found
+        p = np.zeros(n)
+        p[1] = 0.75
+        p[3:] = 0.25 * total[1:-2]
+    return p
 
 
 @pytest.mark.full

@@ -51,9 +51,9 @@ def test_prepared_images_are_those_that_are_drawn_without_a_folder(prepared):
     drawn = tasks.Pathfinder(**SIZES)
     for split, n in COUNTS.items():
         for index, batch_size, seed in ((0, n, 0), (1, 4, 3)):
-            found = read.batch(split, index, batch_size, seed)
+            batch = read.batch(split, index, batch_size, seed)
             expected = drawn.batch(split, index, batch_size, seed)
-            for x, y in zip(found[:3], expected[:3], strict=True):
+            for x, y in zip(batch[:3], expected[:3], strict=True):
                 np.testing.assert_array_equal(x, y)
                 assert x.dtype == y.dtype
 
@@ -61,8 +61,8 @@ def test_prepared_images_are_those_that_are_drawn_without_a_folder(prepared):
 def test_a_task_may_take_fewer_images_than_are_prepared(prepared):
     few = tasks.Pathfinder(data_dir=str(prepared), **SIZES | {"n_test": 6})
     whole = tasks.Pathfinder(data_dir=str(prepared), **SIZES)
-    found, expected = (task.batch("test", 0, 6, seed=0) for task in (few, whole))
-    np.testing.assert_array_equal(found.inputs, expected.inputs)
+    batch, expected = (task.batch("test", 0, 6, seed=0) for task in (few, whole))
+    np.testing.assert_array_equal(batch.inputs, expected.inputs)
 
 
 @pytest.mark.full
@@ -125,11 +125,11 @@ def runs(pid: int) -> bool:
 
 def wait_for(what, process: subprocess.Popen | None = None):
     deadline = time.monotonic() + 60
-    while not (found := what()):
+    while not (result := what()):
         assert time.monotonic() < deadline
         assert process is None or process.poll() is None
         time.sleep(0.05)
-    return found
+    return result
 
 
 @pytest.mark.full

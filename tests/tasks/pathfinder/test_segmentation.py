@@ -33,9 +33,9 @@ def class_of_curve(size: int) -> np.ndarray:
     classes = np.ones((len(drawn.images), 2), int)
     for i, (first, last) in enumerate(drawn.dots[:, :2]):
         for curve in (0, 1):
-            of = drawn.curves[i] == curve
-            begins = (drawn.tails[i, of][0] == first).all()
-            ends = (drawn.heads[i, of][-1] == last).all()
+            is_curve = drawn.curves[i] == curve
+            begins = (drawn.tails[i, is_curve][0] == first).all()
+            ends = (drawn.heads[i, is_curve][-1] == last).all()
             classes[i, curve] += begins and ends
     return classes
 
@@ -45,8 +45,8 @@ def test_curves_have_their_dashes(size):
     long, short = N_DASHES[size]
     for curves in drawings(size).curves:
         names, counts = np.unique(curves[curves >= 0], return_counts=True)
-        wanted = [long if name < 2 else short for name in names]
-        assert counts.tolist() == wanted and names[:2].tolist() == [0, 1]
+        expected = [long if name < 2 else short for name in names]
+        assert counts.tolist() == expected and names[:2].tolist() == [0, 1]
 
 
 @each_size
@@ -69,9 +69,12 @@ def test_class_of_a_pixel_is_that_of_its_dash(size):
         pixels = np.argwhere(mask)
         to_curve = []
         for curve in (0, 1):
-            of = drawn.curves[i] == curve
+            is_curve = drawn.curves[i] == curve
             along = np.linspace(0, 1, 3 * size // 8)[:, None, None]
-            spots = drawn.tails[i, of] * (1 - along) + drawn.heads[i, of] * along
+            spots = (
+                drawn.tails[i, is_curve] * (1 - along)
+                + drawn.heads[i, is_curve] * along
+            )
             to_curve.append(KDTree(spots.reshape(-1, 2)).query(pixels)[0])
         nearest = np.argmin(to_curve, axis=0)
         np.testing.assert_array_equal(mask[mask > 0], class_of_curve(size)[i, nearest])
@@ -97,15 +100,15 @@ def test_every_short_curve_begins_with_a_dot(size):
     (style, *_), radius = setting.styles, setting.dot_radius
     for i, image in enumerate(drawn.images):
         dots = drawn.dots[i, 2:]
-        there = dots[:, 0] >= 0
+        is_drawn = dots[:, 0] >= 0
         firsts = 2 * N_DASHES[size][0] + N_DASHES[size][1] * np.arange(len(dots))
-        np.testing.assert_array_equal(there, drawn.curves[i, firsts] >= 0)
-        gaps = np.linalg.norm(drawn.tails[i, firsts] - dots, axis=1)[there]
+        np.testing.assert_array_equal(is_drawn, drawn.curves[i, firsts] >= 0)
+        gaps = np.linalg.norm(drawn.tails[i, firsts] - dots, axis=1)[is_drawn]
         # The gap is the margin of the style, 2 or 3 at 128 pixels; both are rounded.
         assert style.margin - 1.25 <= gaps.min() and gaps.max() <= style.margin + 1.75
-        assert (image[tuple(dots[there].T)] == 255).all()
-        wanted = np.argwhere(image == 255)
-        to_dot, _ = KDTree(drawn.dots[i]).query(wanted)
+        assert (image[tuple(dots[is_drawn].T)] == 255).all()
+        bright = np.argwhere(image == 255)
+        to_dot, _ = KDTree(drawn.dots[i]).query(bright)
         if setting.contrast < 1:  # Otherwise dashes are as bright as dots.
             assert to_dot.max() <= radius
 
@@ -167,8 +170,8 @@ def test_prepared_images_are_those_that_are_drawn_without_a_folder(tmp_path, wor
     drawn = tasks.PathfinderSegmentation(size=64, **sizes)
     read = dataclasses.replace(drawn, data_dir=str(tmp_path))
     for split, n in (("train", 56), ("validation", 7), ("test", 4)):
-        found, expected = (task.batch(split, 0, n, seed=3) for task in (read, drawn))
-        for x, y in zip(found[:3], expected[:3], strict=True):
+        batch, expected = (task.batch(split, 0, n, seed=3) for task in (read, drawn))
+        for x, y in zip(batch[:3], expected[:3], strict=True):
             np.testing.assert_array_equal(x, y)
             assert x.dtype == y.dtype
 

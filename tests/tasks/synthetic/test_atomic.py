@@ -44,11 +44,11 @@ def reverse(x, n):
 
 def sort(x, n):
     """Takes the nearest to the first of those left, the earliest of equally near."""
-    y, left = np.zeros((n, 1)), [float(value) for value in x[:n, 0]]
-    first = left[0]
+    y, remaining = np.zeros((n, 1)), [float(value) for value in x[:n, 0]]
+    first = remaining[0]
     for i in range(n):
-        nearest = min(range(len(left)), key=lambda j: abs(left[j] - first))
-        y[i] = left.pop(nearest)
+        nearest = min(range(len(remaining)), key=lambda j: abs(remaining[j] - first))
+        y[i] = remaining.pop(nearest)
     return y
 
 
@@ -118,8 +118,8 @@ def test_reference_solution_scores_one(name, split):
     y = np.stack(solved).astype(np.float32)
     tolerance = 3e-7 if name in ROUNDED else 0
     np.testing.assert_allclose(y, batch.targets, rtol=0, atol=tolerance)
-    found = metrics(loss_sums("regression", y, batch.targets, batch.loss_mask))
-    assert found["r2"] == pytest.approx(1.0, abs=1e-6)
+    result = metrics(loss_sums("regression", y, batch.targets, batch.loss_mask))
+    assert result["r2"] == pytest.approx(1.0, abs=1e-6)
 
 
 @each_task
@@ -135,11 +135,11 @@ def test_default_sizes_are_those_of_the_paper(name):
 @each_task
 def test_position_turns_once_over_the_padded_length(name):
     task, _ = ATOMIC[name]
-    found = task.batch("test", 0, 2, seed=0).inputs[..., -2:]
+    positions = task.batch("test", 0, 2, seed=0).inputs[..., -2:]
     for i in range(task.spec.length):
         angle = 2 * np.pi * i / task.spec.length
-        wanted = np.broadcast_to([np.cos(angle), np.sin(angle)], (2, 2))
-        np.testing.assert_allclose(found[:, i], wanted, atol=1e-7)
+        expected = np.broadcast_to([np.cos(angle), np.sin(angle)], (2, 2))
+        np.testing.assert_allclose(positions[:, i], expected, atol=1e-7)
 
 
 @each_task
@@ -162,13 +162,13 @@ def test_fixed_part_is_that_of_all_splits_seeds_and_batches(name):
         assert task.spec.l_output == 5
     requests = [("train", 0, 0), ("train", 7, 0), ("validation", 0, 0), ("test", 0, 4)]
     batches = [task.batch(split, i, 3, seed=s) for split, i, s in requests]
-    wanted = fixed_part(name, batches[0])[0]
+    expected = fixed_part(name, batches[0])[0]
     for batch in batches:
         for row in fixed_part(name, batch):
-            np.testing.assert_array_equal(row, wanted)
+            np.testing.assert_array_equal(row, expected)
     assert len({batch.targets.tobytes() for batch in batches}) == len(batches)
     other = type(task)(**{**vars(task), FIXED[name]: 5}).batch("train", 0, 3, seed=0)
-    assert not np.array_equal(fixed_part(name, other)[0], wanted)
+    assert not np.array_equal(fixed_part(name, other)[0], expected)
 
 
 @pytest.mark.parametrize("name", ["select", "solve"])
@@ -190,22 +190,22 @@ def test_equally_near_values_stay_in_their_order(monkeypatch):
         "ssm_jax.tasks.synthetic.sequence.draw_noise", lambda *_, **__: draws
     )
     batch = tasks.Sort(length=6).batch("train", 0, 1, seed=0)
-    wanted = [0.0, -0.25, 0.5, -0.5, 0.5, 1.0]
-    np.testing.assert_array_equal(batch.targets[0, :, 0], np.float32(wanted))
+    expected = [0.0, -0.25, 0.5, -0.5, 0.5, 1.0]
+    np.testing.assert_array_equal(batch.targets[0, :, 0], np.float32(expected))
 
 
 @pytest.mark.parametrize("length, n_shifts", [(1, 1), (2, 2), (13, 5), (16, 1)])
 def test_number_of_shifts_need_not_divide_the_length(length, n_shifts):
     batch = tasks.Shift(length=length, n_shifts=n_shifts).batch("test", 0, 1, seed=0)
-    wanted = shift(batch.inputs[0], length, n_shifts)
-    np.testing.assert_array_equal(batch.targets[0], np.float32(wanted))
+    expected = shift(batch.inputs[0], length, n_shifts)
+    np.testing.assert_array_equal(batch.targets[0], np.float32(expected))
 
 
 @pytest.mark.full
 def test_cumsum_is_rounded_once_at_the_length_of_the_paper():
     batch = tasks.CumSum().batch("test", 0, 2, seed=0)
-    wanted = np.stack([cumsum(x, 4096) for x in batch.inputs])
-    np.testing.assert_allclose(batch.targets, wanted, rtol=1e-7)
+    expected = np.stack([cumsum(x, 4096) for x in batch.inputs])
+    np.testing.assert_allclose(batch.targets, expected, rtol=1e-7)
 
 
 def test_equal_products_of_mips_are_compared_as_exact_ones():

@@ -35,8 +35,8 @@ def test_noise_is_normal_and_reaches_one(name):
 
 def assert_uniform(counts):
     """Chi-squared of equally likely classes, within four standard deviations."""
-    wanted, classes = np.mean(counts), len(counts)
-    chi = np.sum((counts - wanted) ** 2) / wanted
+    expected, classes = np.mean(counts), len(counts)
+    chi = np.sum((counts - expected) ** 2) / expected
     assert abs(chi - (classes - 1)) < 4 * np.sqrt(2 * (classes - 1))
 
 

@@ -27,14 +27,14 @@ def decode(row, mask):
 def test_bytes_are_those_of_the_reviews_and_labels_theirs(sets_dir):
     task = tasks.ImdbBytes(data_dir=sets_dir, length=70, n_validation=10)
     number = {raw_sets.sentence(i): i for i in range(45)}
-    found = {}
+    indices = {}
     for split in SPLITS:
         batch = whole(task, split)
         read = map(decode, batch.inputs, batch.mask)
-        found[split] = [number[text] for text in read]
-        assert batch.targets.tolist() == [i % 2 for i in found[split]]
-    assert sorted(found["train"] + found["validation"]) == list(range(34))
-    assert sorted(found["test"]) == list(range(34, 45))
+        indices[split] = [number[text] for text in read]
+        assert batch.targets.tolist() == [i % 2 for i in indices[split]]
+    assert sorted(indices["train"] + indices["validation"]) == list(range(34))
+    assert sorted(indices["test"]) == list(range(34, 45))
 
 
 def test_longer_reviews_are_truncated(sets_dir):
@@ -67,15 +67,15 @@ def test_validation_draw_is_fixed():
 
 def word_tokens(known: tuple[str, ...], text: str) -> list[int]:
     """Tokenizes a text one character at a time."""
-    found, word = [], ""
+    found_words, word = [], ""
     for character in text.lower() + " ":
         if character.isalnum() or character == "_":
             word += character
             continue
-        found += [word] if word else []
+        found_words += [word] if word else []
         word = ""
-        found += [] if character.isspace() else [character]
-    return [known.index(w) + 3 if w in known else 1 for w in found]
+        found_words += [] if character.isspace() else [character]
+    return [known.index(w) + 3 if w in known else 1 for w in found_words]
 
 
 @pytest.mark.parametrize("name", ["cola", "mrpc"])
@@ -89,16 +89,16 @@ def test_words_are_those_of_the_sentences_and_labels_theirs(sets_dir, name):
         if name == "mrpc":
             row += [2, *word_tokens(known, text.split("as ", 1)[1])]
         expected[tuple(row)] = i
-    found = {}
+    indices = {}
     for split in SPLITS:
         batch = whole(task, split)
         rows = zip(batch.inputs, batch.mask, strict=True)
-        found[split] = [expected[tuple(row[mask].tolist())] for row, mask in rows]
-        assert batch.targets.tolist() == [i % 2 for i in found[split]]
+        indices[split] = [expected[tuple(row[mask].tolist())] for row, mask in rows]
+        assert batch.targets.tolist() == [i % 2 for i in indices[split]]
         assert not batch.inputs[~batch.mask].any()
     published = set(range(34, 45)) if name == "cola" else set(range(0, 44, 4))
-    assert set(found["test"]) == published
-    assert sorted(sum(found.values(), [])) == list(range(45))
+    assert set(indices["test"]) == published
+    assert sorted(sum(indices.values(), [])) == list(range(45))
 
 
 def test_vocabulary_is_that_of_the_train_split_alone(sets_dir):
@@ -114,8 +114,11 @@ def test_vocabulary_is_that_of_the_train_split_alone(sets_dir):
     by_count = sorted(counts, key=lambda word: (-counts[word], word))
     assert task.words().words == tuple(by_count)
     frequent = dataclasses.replace(task, min_count=25)
-    kept = tuple(word for word in by_count if counts[word] >= 25)
-    assert 0 < len(kept) < len(by_count) and frequent.words().words == kept
+    frequent_words = tuple(word for word in by_count if counts[word] >= 25)
+    assert (
+        0 < len(frequent_words) < len(by_count)
+        and frequent.words().words == frequent_words
+    )
     small = dataclasses.replace(task, vocabulary=8)
     assert small.words().words == tuple(by_count[:5])
     inputs = whole(small, "test").inputs
