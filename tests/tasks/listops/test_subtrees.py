@@ -245,16 +245,6 @@ def test_splits_share_no_expression_where_most_are_drawn():
     assert len(rows["train"]) > 3_000 and len(rows["test"]) > 350
 
 
-def test_example_depends_on_neither_the_size_of_its_split_nor_on_earlier_requests():
-    few = tasks.ListOpsSubTrees(n_test=70, **SMALL, length=51)
-    many = tasks.ListOpsSubTrees(n_test=700, n_train=5, **SMALL, length=51)
-    last = many.batch("test", 9, 70, seed=0)
-    first = many.batch("test", 0, 70, seed=0)
-    np.testing.assert_array_equal(first.inputs, whole(few, "test").inputs)
-    np.testing.assert_array_equal(first.targets, whole(few, "test").targets)
-    np.testing.assert_array_equal(last.targets, whole(many, "test").targets[-70:])
-
-
 def test_defaults_are_published():
     assert tasks.ListOpsSubTrees() == tasks.ListOpsSubTrees(
         n_train=96_000,
@@ -284,8 +274,3 @@ def test_bad_field_is_an_error_of_one_line(name, unchecked):
     fields, rule, value = BAD_FIELDS[name]
     with refuses(name, value, rule=rule):
         tasks.ListOpsSubTrees(**fields)
-
-
-def test_min_length_above_max_length_is_an_error():
-    with refuses("min_length", 8_180, rule="8179"):
-        tasks.ListOpsSubTrees(min_length=8_180)

@@ -251,17 +251,6 @@ def test_images_are_fixed(size, total):
     assert drawn.images.sum(dtype=int) == total
 
 
-def test_example_depends_on_neither_the_size_of_its_split_nor_on_earlier_requests():
-    few = tasks.Pathfinder(n_test=60)
-    many = tasks.Pathfinder(n_test=180, n_train=7)
-    last = many.batch("test", 2, 60, seed=0)
-    first = many.batch("test", 0, 60, seed=0)
-    np.testing.assert_array_equal(first.inputs, few.batch("test", 0, 60, 0).inputs)
-    np.testing.assert_array_equal(first.targets, few.batch("test", 0, 60, 0).targets)
-    whole = tasks.Pathfinder(n_test=180).batch("test", 0, 180, seed=0)
-    np.testing.assert_array_equal(last.inputs, whole.inputs[120:])
-
-
 def test_pixels_come_row_by_row_from_black_to_one():
     batch = tasks.Pathfinder(n_test=60).batch("test", 0, 60, seed=0)
     drawn = drawing.draw_block(PATHFINDER[32], 0, "test", 0)
@@ -270,10 +259,6 @@ def test_pixels_come_row_by_row_from_black_to_one():
     np.testing.assert_allclose(batch.inputs[:n, :, 0], pixels, rtol=1e-7)
     np.testing.assert_array_equal(batch.targets[:n], drawn.labels)
     assert batch.inputs.min() == 0 and batch.inputs.max() == 1
-
-
-def test_path_x_is_longer():
-    assert tasks.Pathfinder(size=128).spec.length == 16_384
 
 
 def test_defaults_are_those_of_the_arena():

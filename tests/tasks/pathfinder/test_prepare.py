@@ -172,16 +172,6 @@ def test_set_that_is_there_is_left_as_it_is(prepared):
     assert contents(prepared) == before
 
 
-@pytest.mark.full
-def test_another_seed_gives_other_images(prepared, tmp_path):
-    write_images(tmp_path, PATHFINDER[32], n=N, seed=1, workers=1)
-    images = [
-        tasks.Pathfinder(data_dir=str(folder), **SIZES).batch("test", 0, 15, seed=0)
-        for folder in (prepared, tmp_path)
-    ]
-    assert not np.array_equal(images[0].inputs, images[1].inputs)
-
-
 def test_missing_set_is_an_error_that_says_how_to_prepare_it(tmp_path):
     for size in (32, 128):
         task = tasks.Pathfinder(data_dir=str(tmp_path), size=size)

@@ -176,12 +176,6 @@ def test_prepared_images_are_those_that_are_drawn_without_a_folder(tmp_path, wor
             assert x.dtype == y.dtype
 
 
-def test_missing_set_is_an_error_that_says_how_to_prepare_it(tmp_path):
-    task = tasks.PathfinderSegmentation(data_dir=str(tmp_path), size=256)
-    with pytest.raises(FileNotFoundError, match="--dataset=pathfinder_segmentation256"):
-        task.batch("test", 0, 1, seed=0)
-
-
 BAD_FIELDS = {
     "size": ({"size": 32}, "64", 32),
     "n_train": ({"n_train": 0}, "from 1", 0),

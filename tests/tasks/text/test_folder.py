@@ -1,5 +1,7 @@
 """TextFolder: windows, streams, splits and separators, on known files."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -215,3 +217,13 @@ def test_bad_field_is_an_error_of_one_line(name, unchecked):
     fields, field, rule, value = BAD_FIELDS[name]
     with refuses(field, value, rule=rule):
         tasks.TextFolder(**fields)
+
+
+def test_decode_inverts_encode(folder):
+    task = tasks.TextFolder(data_dir=str(folder[0]))
+    text = "Où est-il?"
+    assert b"".join(map(task.decode, task.encode(text))) == b"\n\n" + text.encode()
+    words = dataclasses.replace(task, tokenizer="words", vocabulary=50)
+    known = words.decode(3).decode().strip()
+    spelt = b"".join(map(words.decode, words.encode(f"{known} zzzz"))).decode()
+    assert spelt == f"\n\n{known} <unknown> "

@@ -1,7 +1,6 @@
-"""A language model restored from its work dir: losses by length, and generation."""
+"""A run evaluated from its work dir: every token once, and losses by length."""
 
 import dataclasses
-import itertools
 import json
 from pathlib import Path
 
@@ -13,11 +12,9 @@ from ml_collections import ConfigDict
 from ssm_jax.config import spec
 from ssm_jax.evaluation import (
     Restored,
-    Sampling,
     corpus,
     evaluate_lengths,
     evaluate_run,
-    generate,
     loss_interval,
     restore,
 )
@@ -189,33 +186,6 @@ def test_perplexity_follows_from_the_predictions_file(trained, tmp_path):
     assert measured["perplexity"] == pytest.approx(np.exp(loss), rel=1e-5)
     hits = arrays["prediction"][counts] == arrays["target"][counts]
     assert measured["accuracy"] == pytest.approx(hits.mean(), rel=1e-6)
-
-
-def test_text_is_continued(trained):
-    restored = restore(trained)
-    task = restored.task
-    assert isinstance(task, TextFolder)
-    steps = generate(
-        restored.model,
-        restored.variables,
-        [task.encode("The é")],
-        sampling=Sampling(top_k=20),
-    )
-    written = b"".join(
-        task.decode(int(step.tokens[0])) for step in itertools.islice(steps, 10)
-    )
-    assert len(written) >= 10
-
-
-def test_decode_inverts_encode(trained):
-    task = restore(trained).task
-    assert isinstance(task, TextFolder)
-    text = "Où est-il?"
-    assert b"".join(map(task.decode, task.encode(text))) == b"\n\n" + text.encode()
-    words = TextFolder(data_dir=task.data_dir, tokenizer="words", vocabulary=50)
-    known = words.decode(3).decode().strip()
-    spelt = b"".join(map(words.decode, words.encode(f"{known} zzzz"))).decode()
-    assert spelt == f"\n\n{known} <unknown> "
 
 
 def test_run_on_another_task_is_rejected(monkeypatch):
