@@ -15,27 +15,20 @@ import sys
 
 from absl import flags
 
-from ssm_jax.cli.run_flags import (
-    check_writable,
-    define_data,
-    define_packages,
-    named_packages,
-)
+from ssm_jax.cli.run_flags import check_writable, define_run, run_options
 from ssm_jax.evaluation import GenerationState, Sampling, generate, restore
 from ssm_jax.fields import Seed, check_value
 
 
 def define_flags() -> None:
     """Defines the flags of this program."""
-    flags.DEFINE_string("workdir", None, "Work dir of the run.", required=True)
+    define_run("Directory of the text, if it has moved.")
     flags.DEFINE_multi_string("prompt", [], "Text to continue (default: empty).")
     flags.DEFINE_integer("n_tokens", 500, "Tokens to generate.", lower_bound=1)
     flags.DEFINE_float("temperature", 1.0, "Divides the logits; 0 is greedy decoding.")
     flags.DEFINE_integer("top_k", None, "Sample from the k most likely tokens.")
     flags.DEFINE_float("top_p", None, "Sample from this probability mass.")
     flags.DEFINE_integer("seed", 0, "Seed of the sampling, below 2**32.")
-    define_data("Directory of the text, if it has moved.")
-    define_packages()
     flags.DEFINE_string("save_state", None, "File to save the final state to.")
     flags.DEFINE_string("load_state", None, "File of --save_state to continue from.")
 
@@ -50,12 +43,7 @@ def main(argv):
     check_value("seed", values.seed, Seed)
     # Before the model is loaded, so that no text is generated and then lost.
     check_writable("save_state", values.save_state)
-    restored = restore(
-        values.workdir,
-        data_dir=values.data_dir,
-        packages=named_packages(),
-        allow_changed_data=values.allow_changed_data,
-    )
+    restored = restore(values.workdir, **run_options())
     task = restored.text
     if values.load_state is None:
         heads = values.prompt or [""]

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -18,20 +19,26 @@ PICTURES = ("png", "pdf", "svg", "jpg", "webp")
 """File name extensions of figures."""
 
 
-def define_data(directory_help: str) -> None:
+def define_data(where: str) -> None:
     """Defines ``--data_dir`` and ``--allow_changed_data``.
 
     Args:
-      directory_help: What ``--help`` says of the directory.
+      where: What ``--help`` says of the directory.
     """
-    flags.DEFINE_string("data_dir", None, directory_help)
+    flags.DEFINE_string("data_dir", None, where)
     flags.DEFINE_bool(
         "allow_changed_data", False, "Go on with other data than the run began with."
     )
 
 
-def define_packages() -> None:
-    """Defines ``--packages``."""
+def define_run(where: str) -> None:
+    """Defines the flags of a program that reads a run, those of `run_options` too.
+
+    Args:
+      where: What ``--help`` says of the data directory.
+    """
+    flags.DEFINE_string("workdir", None, "Work dir of the run.", required=True)
+    define_data(where)
     flags.DEFINE_list(
         "packages",
         [],
@@ -40,15 +47,17 @@ def define_packages() -> None:
     )
 
 
-def named_packages() -> list[str]:
-    """Returns the value of ``--packages``, and makes the working directory importable.
+def run_options() -> dict[str, Any]:
+    """Returns the flags of `define_run` as options of `ssm_jax.evaluation.restore`.
 
-    The working directory is that of ``python -m`` anyway, but not of ``ssm-jax``.
+    With ``--packages`` the working directory becomes importable, which is that of
+    ``python -m`` anyway, but not of ``ssm-jax``.
     """
-    names = flags.FLAGS.packages
-    if names:
+    values = flags.FLAGS
+    if values.packages:
         _add_to_path(os.getcwd())
-    return names
+    names = ("data_dir", "packages", "allow_changed_data")
+    return {name: getattr(values, name) for name in names}
 
 
 def import_neighbours(argv: Sequence[str]) -> None:

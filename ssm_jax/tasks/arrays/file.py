@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import Fraction, PositiveInt, check_fields
 from ssm_jax.tasks import base, order, user_files
@@ -13,7 +14,7 @@ from ssm_jax.tasks.arrays import checks
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ArrayTask:
+class ArrayTask(order.FiniteTask):
     """Regression or classification on the arrays of an npz file.
 
     The file has these arrays, for ``n`` examples; of pairs, the axes from the length on
@@ -109,8 +110,8 @@ class ArrayTask:
         """Returns the path of the file, by its name."""
         return user_files.data_files(self._path())
 
+    @override
     def n_examples(self, split: base.Split) -> int:
-        """Returns the number of examples in a split."""
         base.check_split(split)
         n = len(_arrays(self).rows[split])
         if n == 0:
@@ -121,22 +122,12 @@ class ArrayTask:
             )
         return n
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        n = self.n_examples(split)
-        places, loss_mask = order.shuffled_indices(
-            n, split, index, batch_size, seed, rows
-        )
         arrays = _arrays(self)
-        indices = arrays.rows[split][places]
+        indices = arrays.rows[split][indices]
         mask = None
         if arrays.lengths is not None:
             mask = np.arange(self.length) < arrays.lengths[indices][..., None]

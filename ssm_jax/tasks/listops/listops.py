@@ -4,8 +4,9 @@ import dataclasses
 import functools
 
 import numpy as np
+from typing_extensions import override
 
-from ssm_jax.tasks import base, generated, order
+from ssm_jax.tasks import base, generated
 from ssm_jax.tasks.listops import expressions, shapes
 
 _PER_BLOCK = 64  # Examples that are drawn at once.
@@ -19,7 +20,7 @@ PARTS: dict[base.Split, tuple[int, ...]] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ListOps:
+class ListOps(generated.GeneratedTask):
     """Classification: the value of a nested list of operations on digits.
 
     An expression is a digit or an operator with two or more expressions in brackets:
@@ -94,9 +95,9 @@ class ListOps:
     max_depth: int = 10
     max_arguments: int = 10
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields, and that trees of the requested lengths exist."""
-        generated.check_sizes(self.n_train, self.n_validation, self.n_test)
+        super().__post_init__()
         shapes.check_bounds(_bounds(self), "the arena's bounds are 500 and 2000")
 
     @property
@@ -111,24 +112,10 @@ class ListOps:
             l_output=None,
         )
 
-    def n_examples(self, split: base.Split) -> int:
-        """Returns the number of expressions in a split."""
-        return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
-
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        n = self.n_examples(split)
-        indices, loss_mask = order.shuffled_indices(
-            n, split, index, batch_size, seed, rows
-        )
         # Token 0 is padding only.
         tokens, values = _examples(self, split).take(indices)
         return base.Batch(tokens.astype(np.int32), values, loss_mask, mask=tokens > 0)

@@ -4,9 +4,10 @@ import dataclasses
 import functools
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import check_fields
-from ssm_jax.tasks import base, generated, order
+from ssm_jax.tasks import base, generated
 from ssm_jax.tasks.listops import expressions, shapes
 from ssm_jax.tasks.listops.listops import PARTS
 
@@ -15,7 +16,7 @@ _OPERATOR, _CLOSE = 11, 15  # Tokens of the first operator and of the closing br
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ListOpsSubTrees:
+class ListOpsSubTrees(generated.GeneratedTask):
     """Classification at every closing bracket: the value of the subtree it closes.
 
     Expressions and tokens are those of `ListOps`, at eight times its length.
@@ -84,10 +85,10 @@ class ListOpsSubTrees:
     max_depth: int = 15
     max_arguments: int = 9
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields, and that trees of the requested lengths exist."""
         check_fields(self)
-        generated.check_sizes(self.n_train, self.n_validation, self.n_test)
+        super().__post_init__()
         if self.min_length < 4:
             raise ValueError(
                 f"`min_length` must be at least 4, got {self.min_length}; a digit "
@@ -112,31 +113,17 @@ class ListOpsSubTrees:
             l_output=self.length,
         )
 
-    def n_examples(self, split: base.Split) -> int:
-        """Returns the number of expressions in a split."""
-        return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
-
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        n = self.n_examples(split)
-        indices, counts = order.shuffled_indices(
-            n, split, index, batch_size, seed, rows
-        )
         labelled = np.zeros((len(indices), self.length), np.int32)
         labelled[:, : self.max_length] = _examples(self, split).take(indices)[0]
         # A token beyond the closing bracket is one with a value, see `_examples`.
         is_closing = labelled >= _CLOSE
         tokens = np.minimum(labelled, _CLOSE)
         targets = np.where(is_closing, labelled - _CLOSE, 0)
-        loss_mask = is_closing & counts[:, None]
+        loss_mask = is_closing & loss_mask[:, None]
         return base.Batch(tokens, targets, loss_mask, mask=tokens > 0)
 
 

@@ -5,8 +5,9 @@ import dataclasses
 import functools
 
 import numpy as np
+from typing_extensions import override
 
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.text import tokens, words
 from ssm_jax.tasks.tfds import reading
 
@@ -61,10 +62,30 @@ class SentenceSet:
         return texts, np.array(labels, np.int32)
 
 
-class WordTask(abc.ABC):
-    """Base class of the tasks that read their sentences with `read_words`."""
+class SentenceTask(order.FiniteTask):
+    """Base class of the tasks that hold the rows of all splits in memory."""
 
     length: int
+
+    @abc.abstractmethod
+    def _splits(self) -> dict[base.Split, tokens.LabelledRows]:
+        """Returns the examples of each split."""
+
+    @override
+    def n_examples(self, split: base.Split) -> int:
+        base.check_split(split)
+        return len(self._splits()[split].labels)
+
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
+    ) -> base.Batch:
+        # Truncated per batch, so that tasks of any length share the rows.
+        return self._splits()[split].take(indices, loss_mask, self.length)
+
+
+class WordTask(SentenceTask):
+    """Base class of the tasks that read their sentences with `read_words`."""
 
     @abc.abstractmethod
     def _read(self) -> tuple[words.Vocabulary, dict[base.Split, tokens.LabelledRows]]:
@@ -74,24 +95,9 @@ class WordTask(abc.ABC):
         """Returns the vocabulary, for encoding other sentences."""
         return self._read()[0]
 
-    def n_examples(self, split: base.Split) -> int:
-        """Returns the number of examples in a split."""
-        base.check_split(split)
-        return len(self._read()[1][split].labels)
-
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_split(split)
-        part = self._read()[1][split]
-        return part.batch(split, index, batch_size, seed, self.length, rows=rows)
+    @override
+    def _splits(self) -> dict[base.Split, tokens.LabelledRows]:
+        return self._read()[1]
 
 
 def hold_out(n: int, n_validation: int, usual: str) -> dict[base.Split, np.ndarray]:

@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import PositiveInt, check_fields
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.images import labelled
 from ssm_jax.tasks.text import sentences, tokens, words
 from ssm_jax.tasks.tfds import reading
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TFDSTask:
+class TFDSTask(order.FiniteTask):
     """Classification: the class of an image, pixel by pixel, or of a text.
 
     Attributes:
@@ -100,26 +101,19 @@ class TFDSTask:
         """Returns the files of the prepared set by name."""
         return _prepared_set(self).data_files(self.data_dir)
 
+    @override
     def n_examples(self, split: base.Split) -> int:
-        """Returns the number of examples in a split."""
         base.check_split(split)
         return len(_parts(self)[split].labels)
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_split(split)
         part = _parts(self)[split]
         if isinstance(part, labelled.LabelledImages):
-            return part.batch(split, index, batch_size, seed, rows=rows)
-        return part.batch(split, index, batch_size, seed, self.length, rows=rows)
+            return part.take(indices, loss_mask)
+        return part.take(indices, loss_mask, self.length)
 
 
 @dataclasses.dataclass(frozen=True)
