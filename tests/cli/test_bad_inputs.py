@@ -496,16 +496,6 @@ def _contents(folder):
     return {path: path.read_bytes() for path in files if path.is_file()}
 
 
-@pytest.mark.parametrize("cut", [b'{"step": 2, "tra', b"\0\0\0\0"])
-def test_run_goes_on_after_metrics_that_a_kill_cut_short(folder, cut, monkeypatch):
-    metrics = folder / "run" / "metrics.jsonl"
-    whole = metrics.read_bytes()
-    metrics.write_bytes(whole + cut)
-    arguments = (f"--config={folder}/text.py", f"--workdir={folder}/run")
-    assert programs.run(monkeypatch, "train", *arguments) in (0, None)
-    assert metrics.read_bytes() == whole
-
-
 def test_metrics_that_are_lost_come_back_from_the_checkpoint(
     folder, monkeypatch, caplog
 ):

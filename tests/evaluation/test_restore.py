@@ -198,28 +198,13 @@ def test_metrics_of_a_workdir_that_cannot_be_written_are_not_lost(
 
 @pytest.mark.nightly
 def test_run_on_eight_devices_evaluated_on_one(run):
-    path = run / "predictions.npz"
-    done = launch_evaluate(
-        run, "--split=validation", "--checkpoint=latest", f"--predictions={path}"
-    )
+    done = launch_evaluate(run, "--split=validation", "--checkpoint=latest")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert (result["step"], result["split"]) == (5, "validation")
     for name, value in validation_metrics(run)[5].items():
         assert result[name] == pytest.approx(value, rel=1e-6)
     assert json.loads((run / "evaluation.json").read_text()) == result
-    with np.load(path) as file:
-        arrays = dict(file)
-    # 150 examples in batches of 16: the last one is padded.
-    np.testing.assert_array_equal(arrays["id"], np.arange(150))
-    targets = Digits().batch("validation", 0, 150, seed=0).targets
-    np.testing.assert_array_equal(arrays["target"], targets)
-    np.testing.assert_array_equal(arrays["logits"].argmax(-1), arrays["prediction"])
-    accuracy = np.mean(arrays["prediction"] == targets)
-    assert result["accuracy"] == pytest.approx(accuracy, rel=1e-6)
-    logits = arrays["logits"].astype(np.float64)
-    losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(150), targets]
-    assert result["loss"] == pytest.approx(losses.mean(), rel=1e-5)
 
 
 def test_data_dir_of_a_task_without_one_is_rejected(run):

@@ -260,8 +260,6 @@ def test_defaults_are_published():
 
 BAD_FIELDS = {
     "n_train": ({"n_train": 0}, "at least 1", 0),
-    "max_depth": ({"max_depth": 1}, "at least 2", 1),
-    "max_arguments": ({"max_arguments": 1}, "at least 2", 1),
     "min_length": ({"min_length": 3}, "at least 4", 3),
     "length": ({"length": 8_178}, "8179", 8_178),
     "min_length` and `max_length": ({"max_depth": 3}, "7001", 8_179),

@@ -269,8 +269,6 @@ def test_defaults_are_those_of_the_arena():
 
 BAD_FIELDS = {
     "size": ({"size": 64}, "32 or 128", 64),
-    "n_train": ({"n_train": 0}, "at least 1", 0),
-    "n_validation": ({"n_validation": -1}, "at least 1", -1),
     "n_test": ({"n_test": 0}, "at least 1", 0),
 }
 

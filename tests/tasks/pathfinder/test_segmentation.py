@@ -41,15 +41,6 @@ def class_of_curve(size: int) -> np.ndarray:
 
 
 @each_size
-def test_curves_have_their_dashes(size):
-    long, short = N_DASHES[size]
-    for curves in drawings(size).curves:
-        names, counts = np.unique(curves[curves >= 0], return_counts=True)
-        expected = [long if name < 2 else short for name in names]
-        assert counts.tolist() == expected and names[:2].tolist() == [0, 1]
-
-
-@each_size
 def test_mask_is_the_lit_pixels_of_the_long_curves_alone(size):
     """Drawn without short curves and dots, an image has the same long curves."""
     bare = dataclasses.replace(SEGMENTATION[size], n_distractors=0, dot_radius=-0.5)
@@ -116,8 +107,7 @@ def test_every_short_curve_begins_with_a_dot(size):
 @each_size
 def test_classes_are_as_frequent_as_published(size):
     """Few pixels are of the long curves, and half of the images have class 2."""
-    n, drawn = N_DRAWN[size], drawings(size)
-    assert abs(drawn.labels.mean() - 0.5) < 4 * 0.5 / n**0.5
+    drawn = drawings(size)
     part = np.bincount(drawn.masks.ravel(), minlength=3) / drawn.masks.size
     assert 0.94 < part[0] < 0.99
     assert 2 < part[1] / part[2] < 5  # 3 on average: (1 + 2) / 2 curves to 1 / 2.
@@ -179,8 +169,6 @@ def test_prepared_images_are_those_that_are_drawn_without_a_folder(tmp_path, wor
 BAD_FIELDS = {
     "size": ({"size": 32}, "64", 32),
     "n_train": ({"n_train": 0}, "from 1", 0),
-    "n_validation": ({"n_validation": -1}, "from 1", -1),
-    "n_test": ({"n_test": 0}, "from 1", 0),
 }
 
 

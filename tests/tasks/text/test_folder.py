@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from ssm_jax import tasks
-from ssm_jax.tasks import order
 from ssm_jax.tasks.text import documents
 from tests.bad_inputs import refuses
 from tests.tasks.raw_sets import novels
@@ -165,13 +164,6 @@ def test_folders_named_as_splits_are_the_splits(tmp_path):
     for i, split in enumerate(SPLITS):
         (row,) = task.batch(split, 0, 1, seed=0).inputs.tolist()
         assert row == [0, *[49 + i] * 9, 0, *[99] * 9]
-
-
-def test_long_shuffled_training_draws_an_order_once_an_epoch():
-    order._order.cache_clear()
-    for index in range(5):
-        order.shuffled_indices(12, "train", index, 4, seed=0)
-    assert order._order.cache_info().misses == 2
 
 
 def write(folder, **texts):
