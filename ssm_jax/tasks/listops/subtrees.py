@@ -1,17 +1,15 @@
 """ListOps-SubTrees: evaluation of every subtree of long nested expressions."""
 
 import dataclasses
-import functools
 
 import numpy as np
 from typing_extensions import override
 
 from ssm_jax.fields import check_fields
 from ssm_jax.tasks import base, generated
-from ssm_jax.tasks.listops import expressions, shapes
-from ssm_jax.tasks.listops.listops import PARTS
+from ssm_jax.tasks.listops import shapes
+from ssm_jax.tasks.listops.listops import bounds_of, examples
 
-_PER_BLOCK = 64  # Examples that are drawn at once.
 _OPERATOR, _CLOSE = 11, 15  # Tokens of the first operator and of the closing bracket.
 
 
@@ -94,7 +92,7 @@ class ListOpsSubTrees(generated.GeneratedTask):
                 f"`min_length` must be at least 4, got {self.min_length}; a digit "
                 "alone has no closing bracket, and other expressions have four tokens."
             )
-        shapes.check_bounds(_bounds(self), "the published bounds are 7001 and 8179")
+        shapes.check_bounds(bounds_of(self), "the published bounds are 7001 and 8179")
         if self.length < self.max_length:
             raise ValueError(
                 f"`length` must be at least `max_length`, {self.max_length}, got "
@@ -118,8 +116,15 @@ class ListOpsSubTrees(generated.GeneratedTask):
         self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
         labelled = np.zeros((len(indices), self.length), np.int32)
-        labelled[:, : self.max_length] = _examples(self, split).take(indices)[0]
-        # A token beyond the closing bracket is one with a value, see `_examples`.
+        drawn = examples(
+            self,
+            split,
+            "listops subtrees",
+            shapes=shapes.draw_long_shapes,
+            labelled=True,
+        )
+        labelled[:, : self.max_length] = drawn.take(indices)[0]
+        # The values are stored in the bytes of the closing brackets.
         is_closing = labelled >= _CLOSE
         tokens = np.minimum(labelled, _CLOSE)
         targets = np.where(is_closing, labelled - _CLOSE, 0)
@@ -204,32 +209,3 @@ def _brackets(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     openings = openings[np.argsort(flat[openings], kind="stable")]
     closings = closings[np.argsort(flat[closings], kind="stable")]
     return openings, closings, flat[openings]
-
-
-# Equal tasks share their examples: a task is hashable and has no state.
-@functools.cache
-def _examples(task: ListOpsSubTrees, split: base.Split) -> generated.GeneratedExamples:
-    def draw(block: int) -> tuple[np.ndarray, np.ndarray]:
-        # Seed 0 for every run; keyed by block, so that their order does not matter.
-        rng = base.generator("listops subtrees", split, 0, block)
-        # The values are stored in the bytes of the closing brackets.
-        return expressions.draw(
-            rng,
-            _PER_BLOCK,
-            _bounds(task),
-            PARTS[split],
-            shapes=shapes.draw_long_shapes,
-            labelled=True,
-        )
-
-    return generated.GeneratedExamples(
-        n=task.n_examples(split),
-        per_block=_PER_BLOCK,
-        draw=draw,
-    )
-
-
-def _bounds(task: ListOpsSubTrees) -> shapes.Bounds:
-    return shapes.Bounds(
-        task.min_length, task.max_length, task.max_depth, task.max_arguments
-    )

@@ -27,17 +27,9 @@ _SURROGATES = re.compile("[\udc80-\udcff]")
 
 
 class _Table(NamedTuple):
-    """A file.
-
-    Attributes:
-      columns: Columns by name, ``(n,)``.
-      others: What else the file has, which is no such column: its kind by name.
-      lines: The line of each row of a CSV, ``(n,)``.
-    """
-
-    columns: Mapping[str, np.ndarray]
-    others: dict[str, str]
-    lines: np.ndarray | None = None
+    columns: Mapping[str, np.ndarray]  # ``(n,)``, by name
+    others: dict[str, str]  # kinds, by name, of what is no such column
+    lines: np.ndarray | None = None  # of each row of a CSV, ``(n,)``
 
 
 def delimiter_of(header: str) -> str:
@@ -293,13 +285,7 @@ def _is_value(name):
 
 
 def _unread_line(path, line, error):
-    """The error of the line that cannot be read; it names the column, too.
-
-    Args:
-      path: The CSV.
-      line: Where the row starts that csv refused.
-      error: Of csv, or of the first bytes that are not UTF-8, of any line.
-    """
+    """The error of the line where csv refused a row, or of bytes that are not UTF-8."""
     decoded = not isinstance(error, UnicodeDecodeError)
     # Bytes that are not UTF-8 become surrogates.
     with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
