@@ -1,13 +1,11 @@
 """ListOps against a parser of its grammar and a direct sampler of its definition."""
 
-import itertools
 import random
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.etsmlp import listops as experiment
 from ssm_jax import tasks
 from ssm_jax.tasks.listops import expressions, listops
 from tests.bad_inputs import refuses
@@ -78,18 +76,6 @@ def test_drawn_as_the_definition_says():
         for texts in (expected, drawn)
     ]
     assert stats.chi2_contingency(counts).pvalue > 1e-3
-
-
-@pytest.mark.nightly
-def test_no_expression_of_the_small_setting_is_in_two_splits():
-    task = tasks.ListOps(**experiment.SMALL_TREES)
-    rows = {
-        split: {row.tobytes() for row in whole(task, split).inputs} for split in SPLITS
-    }
-    for a, b in itertools.combinations(SPLITS, 2):
-        assert not rows[a] & rows[b], (a, b)
-    # No split consists of a few expressions that repeat.
-    assert len(rows["train"]) > 70_000 and len(rows["test"]) > 1_700
 
 
 def test_each_split_has_expressions_of_every_shape():

@@ -103,17 +103,6 @@ def test_targets_heights_and_operators_are_those_of_the_text(task, split):
     assert (np.diff(batch.mask.astype(int), axis=1) <= 0).all()
 
 
-def test_an_expression_of_several_levels():
-    #         [MAX 2 [MED [SM 9 4 ] 8 7 ] [MIN 5 1 ] ]
-    tokens = [12, 3, 13, 14, 10, 5, 15, 9, 8, 15, 11, 6, 2, 15, 15, 0]
-    rows = np.array([tokens, [11, 1, 1, 15, *12 * [0]]])
-    at = [6, 9, 13, 14]
-    np.testing.assert_array_equal(subtrees.heights(rows)[0, at], [1, 2, 1, 3])
-    np.testing.assert_array_equal(subtrees.operators(rows)[0, at], [14, 13, 11, 12])
-    assert subtrees.heights(rows)[1].tolist() == [0, 0, 0, 1, *12 * [0]]
-    np.testing.assert_array_equal(subtrees.heights(rows[0]), subtrees.heights(rows)[0])
-
-
 @pytest.mark.parametrize("function", [subtrees.heights, subtrees.operators])
 @pytest.mark.parametrize(
     "row", [[11, 1, 1, 0], [15, 11, 1, 15], [11, 1, 15, 15], [1, 15, 11, 1]]

@@ -172,17 +172,6 @@ def test_set_that_is_there_is_left_as_it_is(prepared):
     assert contents(prepared) == before
 
 
-def test_missing_set_is_an_error_that_says_how_to_prepare_it(tmp_path):
-    for size in (32, 128):
-        task = tasks.Pathfinder(data_dir=str(tmp_path), size=size)
-        command = f"--dataset=pathfinder{size} --data_dir={tmp_path}"
-        with pytest.raises(FileNotFoundError) as error:
-            task.batch("test", 0, 1, seed=0)
-        assert f"`python -m launch.prepare {command}`" in str(error.value)
-        assert "\n" not in str(error.value)
-    assert not list(tmp_path.iterdir())
-
-
 def test_set_that_is_too_small_is_an_error(prepared):
     task = tasks.Pathfinder(data_dir=str(prepared), n_train=122, n_test=1)
     with refuses("n_train", 122, rule="121"):

@@ -9,6 +9,8 @@ import pytest
 
 from ssm_jax import tasks
 from ssm_jax.tasks.images import pixels
+from ssm_jax.tasks.pathfinder.examples import prepared_set
+from ssm_jax.tasks.pathfinder.settings import PATHFINDER, SEGMENTATION
 from ssm_jax.tasks.text import glue, imdb, retrieval
 from ssm_jax.tasks.tfds import reading
 from tests.bad_inputs import refuses
@@ -19,6 +21,14 @@ SETS = {
     "imdb_reviews": (imdb.IMDB, lambda folder: tasks.ImdbBytes(data_dir=folder)),
     "imdb_words": (imdb.IMDB, lambda folder: tasks.ImdbWords(data_dir=folder)),
     "aan": (retrieval.AAN, lambda folder: tasks.Retrieval(data_dir=folder)),
+    "pathfinder": (
+        prepared_set(PATHFINDER[128]),
+        lambda folder: tasks.Pathfinder(data_dir=folder, size=128),
+    ),
+    "segmentation": (
+        prepared_set(SEGMENTATION[256]),
+        lambda folder: tasks.PathfinderSegmentation(data_dir=folder, size=256),
+    ),
 } | {
     f"glue_{name}": (
         glue.SETS[name].prepared,
