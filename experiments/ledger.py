@@ -38,7 +38,7 @@ from experiments.records import (
 from ssm_jax import plots
 from ssm_jax.cli import app, tables
 from ssm_jax.cli.report import row_of
-from ssm_jax.cli.summary import Row, number, shown, summaries
+from ssm_jax.cli.summary import Row, format_result, number, summaries
 from ssm_jax.training import WorkDir
 
 PICTURES = {
@@ -87,7 +87,7 @@ def headlines(rows: Sequence[Row]) -> str:
         (
             f"`{result.name}`",
             result.metric,
-            shown(result),
+            format_result(result),
             number(result.baseline),
             str(len(result.rows)),
         )

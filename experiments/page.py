@@ -24,11 +24,11 @@ from ssm_jax.cli.summary import (
     Footnotes,
     Row,
     Summary,
-    in_order,
+    format_result,
     name_of,
     number,
     paired_difference,
-    shown,
+    sort_key,
     summaries,
 )
 from ssm_jax.config import differences
@@ -249,7 +249,7 @@ def _results(results: Sequence[Summary], others: Sequence[Summary], *, theirs=Fa
             [
                 result.name,
                 result.metric,
-                f"{shown(result)} {marks}".rstrip(),
+                f"{format_result(result)} {marks}".rstrip(),
                 published,
                 number(result.error),
                 number(result.baseline),
@@ -258,7 +258,7 @@ def _results(results: Sequence[Summary], others: Sequence[Summary], *, theirs=Fa
         )
     kept = [column for column, name in enumerate(head) if theirs or name != "theirs"]
     head, *lines = [[line[column] for column in kept] for line in [head, *lines]]
-    return "\n".join([_of_experiments(head, lines), *footnotes.listed()])
+    return "\n".join([_of_experiments(head, lines), *footnotes.lines()])
 
 
 def _not_run(names: Sequence[str]) -> str:
@@ -323,9 +323,9 @@ def _comparisons(pairs: Sequence[tuple[Summary, Summary]]) -> str:
     lines = [
         (
             result.name,
-            shown(result),
+            format_result(result),
             reference.name,
-            *_difference(result.less(reference)),
+            *_difference(result.difference(reference)),
         )
         for result, reference in pairs
     ]
@@ -383,7 +383,7 @@ class Grid:
                 return ""
             if self.one_minus:
                 return f"{1 - results[name].mean:.1e}"
-            return shown(results[name])
+            return format_result(results[name])
 
         lines = [
             (label, *(cell(row, column) for column in self.columns.values()))
@@ -567,7 +567,7 @@ def _measured_by_length(rows: Sequence[Row]) -> Iterator[list[Row]]:
         if not row.get("stale") and row["lengths"]
         if row["lengths"][0]["trained"] in _losses(row, "zero")
     ]
-    ordered = sorted(kept, key=lambda row: (in_order(row), row["seed"]))
+    ordered = sorted(kept, key=lambda row: (sort_key(row), row["seed"]))
     for _, runs in itertools.groupby(ordered, name_of):
         yield [*runs]
 
@@ -732,9 +732,9 @@ class Numbers:
             case "seeds":
                 return str(len(rows[0]))
             case "less":
-                return _signed(results[0].less(results[1]))
+                return _signed(results[0].difference(results[1]))
             case "errors":
-                difference = results[0].less(results[1])
+                difference = results[0].difference(results[1])
                 return number(difference.mean / (difference.error or math.nan), ".1f")
             case "missed":
                 return number((1 - results[0].mean) / (1 - results[1].mean), ".2g")

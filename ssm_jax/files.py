@@ -35,7 +35,7 @@ _MAX_DEPTH = 100  # of JSON; a config has about ten levels
 
 
 @contextlib.contextmanager
-def replaced(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Opens a file that replaces ``path`` at the end of the block.
 
     A kill or an error in the block, or a power failure, leaves the previous file.
@@ -44,7 +44,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
       OSError: The file cannot be written; the error names it.
     """
     part = path.with_name(path.name + PART)
-    with named_errors(path):
+    with name_in_errors(path):
         with open(part, "wb", opener=_no_link) as file:
             yield file
             # Without fsync, a rename may reach the disk before the content does.
@@ -63,14 +63,14 @@ def _no_link(path: str, flags: int) -> int:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file, whole or not at all."""
-    with replaced(path) as file:
+    with atomic_file(path) as file:
         file.write(text.encode())
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes an ``.npz`` file, whole or not at all, of any name."""
     # An open file, because numpy would add its extension to the name.
-    with replaced(path) as file:
+    with atomic_file(path) as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
@@ -117,7 +117,7 @@ class ArrayFile:
         """Reads the names of the arrays."""
         self._path, self._explain = path, explain
         self._read: dict[str, int] = {}
-        with self._opened() as archive:
+        with self._open() as archive:
             self._bound = max_unpacked(path)
             infos = archive.infolist()
             self._members = {info.filename.removesuffix(".npy"): info for info in infos}
@@ -139,13 +139,13 @@ class ArrayFile:
     def layout(self, name: str) -> Layout:
         """Returns the shape and dtype of an array, from its header."""
         info = self._members[name]
-        with self._opened(name) as archive:
+        with self._open(name) as archive:
             return self._layout(archive, info)[0]
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Reads an array."""
         info = self._members[name]
-        with self._opened(name) as archive:
+        with self._open(name) as archive:
             _, self._read[name] = self._layout(archive, info)
             if (total := sum(self._read.values())) > self._bound:
                 raise ValueError(
@@ -169,13 +169,13 @@ class ArrayFile:
             raise ValueError("a header that is nested too deeply") from None
         if dtype.hasobject:
             raise ValueError("pickled objects")
-        size, there = math.prod(shape) * dtype.itemsize, info.file_size - head.tell()
-        if min(shape, default=0) < 0 or size != there:
-            raise ValueError(f"{there:,} bytes for {dtype} {shape}")
+        size, n_bytes = math.prod(shape) * dtype.itemsize, info.file_size - head.tell()
+        if min(shape, default=0) < 0 or size != n_bytes:
+            raise ValueError(f"{n_bytes:,} bytes for {dtype} {shape}")
         return Layout(shape, dtype), size
 
     @contextlib.contextmanager
-    def _opened(self, name: str | None = None) -> Iterator[zipfile.ZipFile]:
+    def _open(self, name: str | None = None) -> Iterator[zipfile.ZipFile]:
         """Opens the archive, and converts the exceptions of one that is damaged."""
         try:
             with zipfile.ZipFile(self._path) as archive:
@@ -231,7 +231,7 @@ def parse_json(text: str) -> Any:
 
 
 @contextlib.contextmanager
-def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+def name_in_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Says which file could not be written; the error of a full disk does not."""
     try:
         yield
@@ -240,7 +240,7 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def locked(path: Path, flags: int, refusal: Callable[[int], str]) -> Iterator[int]:
+def file_lock(path: Path, flags: int, refusal: Callable[[int], str]) -> Iterator[int]:
     """Locks a file or a directory against other processes while the block runs.
 
     The lock ends with the process, even if it is killed. On a file system without locks
@@ -258,13 +258,13 @@ def locked(path: Path, flags: int, refusal: Callable[[int], str]) -> Iterator[in
       ValueError: Another process holds the lock, or another thread of this one.
       OSError: The file cannot be opened; the error names it.
     """
-    with named_errors(path):
+    with name_in_errors(path):
         handle = os.open(path, flags, 0o666)
     try:
         try:
             # Released by the kernel with the process, so a kill leaves no stale lock.
             # Not blocking: a second process fails at once instead of waiting.
-            with named_errors(path):
+            with name_in_errors(path):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise ValueError(refusal(handle)) from None

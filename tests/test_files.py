@@ -33,7 +33,7 @@ def archive(path, method=zipfile.ZIP_DEFLATED, **members):
     return path
 
 
-def claimed(path, n):
+def write_claimed(path, n):
     """A file whose directory and header claim more bytes than there are."""
     text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({n // 8},), }}\n"
     start = header(text.encode())
@@ -45,7 +45,7 @@ def claimed(path, n):
     )
 
 
-def described(dtype, shape):
+def npy_header(dtype, shape):
     text = f"{{'descr': {dtype}, 'fortran_order': False, 'shape': {shape}, }}\n"
     return header(text.encode())
 
@@ -55,11 +55,11 @@ MEMBERS = {
     "empty": (b"", "magic"),
     "pickled": (npy(np.array([{}, None])), "pickled objects"),
     "pickle": (pickle.dumps(X), "magic"),
-    "2^60 numbers": (described("'<f8'", f"({2**60},)"), "0 bytes"),
-    "3000 axes": (described("'<f8'", "(" + "1, " * 3000 + ")"), "0 bytes"),
-    "negative": (described("'<f8'", "(-1, -12)") + bytes(96), "-12"),
-    "text for a shape": (described("'<f8'", "'3'"), "shape"),
-    "wide words": (described("'<U400000000'", "(3,)"), "0 bytes"),
+    "2^60 numbers": (npy_header("'<f8'", f"({2**60},)"), "0 bytes"),
+    "3000 axes": (npy_header("'<f8'", "(" + "1, " * 3000 + ")"), "0 bytes"),
+    "negative": (npy_header("'<f8'", "(-1, -12)") + bytes(96), "-12"),
+    "text for a shape": (npy_header("'<f8'", "'3'"), "shape"),
+    "wide words": (npy_header("'<U400000000'", "(3,)"), "0 bytes"),
     "truncated": (npy()[:-8], "88 bytes"),
     "too long": (npy() + b"1", "97 bytes"),
     "long header": (header(b" " * 2**20, version=2), "header"),
@@ -117,7 +117,7 @@ def test_directory_and_missing_file_keep_their_errors(tmp_path):
 
 def test_array_that_claims_more_than_the_file_may_hold_is_refused(tmp_path):
     path = tmp_path / "a.npz"
-    claimed(path, 2**31)
+    write_claimed(path, 2**31)
     with pytest.raises(ValueError, match=f"{2**31:,} bytes.*{files.MAX_BYTES:,}"):
         files.read_arrays(path)
 

@@ -33,7 +33,7 @@ from ml_collections import ConfigDict
 
 import ssm_jax
 from ssm_jax.cli import config_file
-from ssm_jax.cli.config_file import described, frames
+from ssm_jax.cli.config_file import describe_error, frames
 from ssm_jax.cli.errors import USER_ERRORS, one_line_errors
 from ssm_jax.cli.run_flags import import_neighbours
 from ssm_jax.cli.startup import open_streams
@@ -112,8 +112,8 @@ def parse(
             config_file.explain(read)
     if problem and not isinstance(problem, USER_ERRORS):
         raise ValueError(
-            f"`--config` and its overrides must be readable, got {described(problem)}; "
-            f"`--traceback` shows where."
+            "`--config` and its overrides must be readable, got "
+            f"{describe_error(problem)}; `--traceback` shows where."
         ) from problem
     if problem:
         raise problem

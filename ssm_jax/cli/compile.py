@@ -78,7 +78,9 @@ def main(argv):
         record["programs"].append(program.record())
         print(program_text(program, target), flush=True)
     if values.max_batch:
-        record["max_batch"] = _largest(values.config, target, devices, values.quick)
+        record["max_batch"] = _search_batch(
+            values.config, target, devices, values.quick
+        )
         print(largest_text(record), flush=True)
     if values.json:
         Path(values.json).write_text(json.dumps(record, indent=2) + "\n")
@@ -143,22 +145,22 @@ def program_text(program: aot.Program, target: aot.Target) -> str:
     if not program.traffic.exact:
         lines.append("collectives: at least, for the iterations of a loop are unknown")
     rows = [
-        (one.kind, f"{one.count:,}", _size(one.bytes))
-        for one in program.traffic.collectives
+        (collective.kind, f"{collective.count:,}", _size(collective.bytes))
+        for collective in program.traffic.collectives
     ]
     return "\n".join([*lines, markdown([("collective", "count", "bytes"), *rows])])
 
 
 def largest_text(record: dict[str, Any]) -> str:
     """Describes the result of ``--max_batch``."""
-    found = record["max_batch"]
-    largest = found["batch_size"]
+    result = record["max_batch"]
+    largest = result["batch_size"]
     if largest is None:
-        return f"\nno batch fits, not even one of {found['unit']:,}"
+        return f"\nno batch fits, not even one of {result['unit']:,}"
     return (
         f"\nlargest batch that fits: {largest:,}, "
         f"{largest * record['devices_per_sequence'] // record['n_devices']:,} "
-        f"on each device; {len(found['tried'])} were compiled"
+        f"on each device; {len(result['tried'])} were compiled"
     )
 
 
@@ -180,7 +182,7 @@ def _heading(config, target, described) -> dict[str, Any]:
     }
 
 
-def _largest(config, target, devices, quick) -> dict[str, Any]:
+def _search_batch(config, target, devices, quick) -> dict[str, Any]:
     """The result of ``--max_batch``, with the memory of each batch that was tried."""
     pieces = pieces_of(config.training.get("mesh"), target.n_devices)
     unit = target.n_devices // pieces * config.training.get("accumulate", 1)

@@ -56,15 +56,15 @@ def load(experiment: str) -> Config:
     # Only the first colon separates, as in ml_collections; a variant may have others.
     name, *variant = experiment.split(":", 1)
     path = Path(name)
-    found = importlib.util.spec_from_file_location("experiment", path)
-    if not path.is_file() or found is None or found.loader is None:
+    module_spec = importlib.util.spec_from_file_location("experiment", path)
+    if not path.is_file() or module_spec is None or module_spec.loader is None:
         files = {*Path("experiments").rglob("*.py"), *path.parent.glob("*.py")}
         hint = nearest(name, sorted(map(str, files)))
         raise FileNotFoundError(f"`--config` must be a Python file, got {name}; {hint}")
     # Not added to `sys.modules`, where all experiments would have the same name.
-    module = importlib.util.module_from_spec(found)
-    with _errors_named(name):
-        found.loader.exec_module(module)
+    module = importlib.util.module_from_spec(module_spec)
+    with _locate_errors(name):
+        module_spec.loader.exec_module(module)
     get_config = vars(module).get("get_config")
     if not callable(get_config):
         raise ValueError(
@@ -74,8 +74,8 @@ def load(experiment: str) -> Config:
         )
     # Before the call, so that a TypeError inside `get_config` is not taken for one of
     # its arguments.
-    _check_takes(get_config, variant, name)
-    with _errors_named(name):
+    _check_variant(get_config, variant, name)
+    with _locate_errors(name):
         config = get_config(*variant)
     if not isinstance(config, ConfigDict):
         got = "None" if config is None else f"a {type(config).__name__}"
@@ -86,7 +86,7 @@ def load(experiment: str) -> Config:
     return config
 
 
-def overridden(argv: Sequence[str], overrides: Sequence[str]) -> Config:
+def load_with_overrides(argv: Sequence[str], overrides: Sequence[str]) -> Config:
     """Loads the config of a command line with further overrides.
 
     Args:
@@ -119,12 +119,13 @@ def check_overrides(flag_values: flags.FlagValues) -> None:
     """
     flag = flag_values["config"]
     for path, value in config_flags.get_override_values(flag).items():
-        held = config_path.get_value(path, flag.value)
-        if held != value and value == value:  # A NaN is refused when it is built.
+        actual = config_path.get_value(path, flag.value)
+        # A NaN is refused when it is built.
+        if actual != value and value == value:
             raise ValueError(
                 f"`--config.{path}` must be a field of its own, got {value!r} for it "
-                f"and {held!r} for a field that shares its value; in the experiment, "
-                "give the reference to `spec`, or use `get_oneway_ref`."
+                f"and {actual!r} for a field that shares its value; in the "
+                "experiment, give the reference to `spec`, or use `get_oneway_ref`."
             )
 
 
@@ -177,7 +178,7 @@ def explain(argv: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _errors_named(file: str) -> Iterator[None]:
+def _locate_errors(file: str) -> Iterator[None]:
     """Adds the file and the line to errors that an experiment raises."""
     try:
         yield
@@ -195,11 +196,13 @@ def _errors_named(file: str) -> Iterator[None]:
         line = error.lineno if isinstance(error, SyntaxError) else (lines or [1])[-1]
         raise ValueError(
             f"`--config` must be a file that Python can run, got {file}, line {line}: "
-            f"{described(error)}; correct it, `--traceback` shows more."
+            f"{describe_error(error)}; correct it, `--traceback` shows more."
         ) from error
 
 
-def _check_takes(get_config: Callable[..., Any], variant: list[str], file: str) -> None:
+def _check_variant(
+    get_config: Callable[..., Any], variant: list[str], file: str
+) -> None:
     """Checks that a variant is given where one is needed, and only there."""
     try:
         inspect.signature(get_config).bind(*variant)
@@ -237,6 +240,6 @@ def frames(error: BaseException) -> traceback.StackSummary:
     return traceback.extract_tb(error.__traceback__)
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Returns the class and message of an error on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

@@ -86,18 +86,19 @@ def _cost(compiled: jax.stages.Compiled) -> Iterator[str]:
     """Lines on the memory and the operations of a step, where the platform says."""
     memory = compiled.memory_analysis()
     if memory is not None:
-        given, out = memory.argument_size_in_bytes, memory.output_size_in_bytes
-        shared, within = memory.alias_size_in_bytes, memory.temp_size_in_bytes
+        arguments = memory.argument_size_in_bytes
+        results = memory.output_size_in_bytes
+        shared, temporary = memory.alias_size_in_bytes, memory.temp_size_in_bytes
         # The new state takes the place of the old one.
-        yield f"{_mib(given + out - shared + within)} of memory in all:"
-        yield f"  {_mib(given)} of state and batch"
-        yield f"  {_mib(within)} of activations and other intermediate values"
-        yield f"  {_mib(out - shared)} of results beside the state"
-    found = compiled.cost_analysis() or {}
+        yield f"{_mib(arguments + results - shared + temporary)} of memory in all:"
+        yield f"  {_mib(arguments)} of state and batch"
+        yield f"  {_mib(temporary)} of activations and other intermediate values"
+        yield f"  {_mib(results - shared)} of results beside the state"
+    costs = compiled.cost_analysis() or {}
     for key, unit in (("flops", "operations"), ("bytes accessed", "bytes")):
-        if key in found:
+        if key in costs:
             what = "floating-point " if key == "flops" else "accessed "
-            yield f"{found[key]:.3g} {what}{unit}, with the body of a loop once"
+            yield f"{costs[key]:.3g} {what}{unit}, with the body of a loop once"
 
 
 def _arrays(batch: Batch) -> str:

@@ -33,7 +33,7 @@ def one_line_errors(*, traceback: bool = False) -> Iterator[None]:
         yield
     except (*USER_ERRORS, RuntimeError, KeyboardInterrupt) as error:
         # JAX raises a RuntimeError for lack of device memory and for internal errors.
-        bug = isinstance(error, RuntimeError) and not _is_of_memory(error)
+        bug = isinstance(error, RuntimeError) and not _is_out_of_memory(error)
         if traceback or bug:
             raise
         if isinstance(error, BrokenPipeError):
@@ -71,6 +71,6 @@ def _one_line(error: BaseException) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
-def _is_of_memory(error: RuntimeError) -> bool:
+def _is_out_of_memory(error: RuntimeError) -> bool:
     """Whether a device is out of memory; XLA has no class for this error."""
     return str(error).startswith("RESOURCE_EXHAUSTED")

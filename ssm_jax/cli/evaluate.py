@@ -25,27 +25,20 @@ from typing import Any, cast
 
 from absl import flags
 
-from ssm_jax.cli.run_flags import (
-    check_writable,
-    define_data,
-    define_packages,
-    named_packages,
-)
+from ssm_jax.cli.run_flags import check_writable, define_run, run_options
 from ssm_jax.evaluation import evaluate_lengths, evaluate_run
 from ssm_jax.tasks import Split
 
 
 def define_flags() -> None:
     """Defines the flags of this program."""
-    flags.DEFINE_string("workdir", None, "Work dir of the run.", required=True)
+    define_run("Directory of the data sets (default: that of the run).")
     flags.DEFINE_enum(
         "split", "test", ["train", "validation", "test"], "Split to evaluate."
     )
     flags.DEFINE_string(
         "checkpoint", "best", "Checkpoint to evaluate: best, latest or a step."
     )
-    define_data("Directory of the data sets (default: that of the run).")
-    define_packages()
     flags.DEFINE_string("predictions", None, "npz file for the predictions.")
     flags.DEFINE_enum(
         "mode", "metrics", ["metrics", "length_extension"], "What to measure."
@@ -84,9 +77,7 @@ def main(argv):
         )
     check_writable("predictions", values.predictions, ("npz",))
     split = cast(Split, values.split)
-    options = {"which": which, "split": split, "data_dir": values.data_dir}
-    options["packages"] = named_packages()
-    options["allow_changed_data"] = values.allow_changed_data
+    options = run_options() | {"which": which, "split": split}
     if values.mode == "metrics":
         options["predictions_file"] = values.predictions or None
         print(json.dumps(evaluate_run(values.workdir, **options)))

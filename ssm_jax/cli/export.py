@@ -13,7 +13,7 @@ import json
 
 from absl import flags
 
-from ssm_jax.cli.run_flags import define_data, define_packages, named_packages
+from ssm_jax.cli.run_flags import define_run, run_options
 from ssm_jax.evaluation import restore
 from ssm_jax.interop import export_model
 from ssm_jax.interop.stablehlo import PLATFORMS
@@ -21,25 +21,18 @@ from ssm_jax.interop.stablehlo import PLATFORMS
 
 def define_flags() -> None:
     """Defines the flags of this program."""
-    flags.DEFINE_string("workdir", None, "Work dir of the run.", required=True)
+    define_run("Directory of the data, if it has moved.")
     flags.DEFINE_string("output", None, "Directory for the files.", required=True)
     platforms = ",".join(PLATFORMS)
     flags.DEFINE_list("platforms", platforms, "Some of cpu, cuda, rocm and tpu.")
     flags.DEFINE_integer("length", None, "Steps of a sequence (default: any).")
-    define_data("Directory of the data, if it has moved.")
-    define_packages()
 
 
 def main(argv):
     """Exports the model and prints the names and sizes of the files."""
     del argv
     values = flags.FLAGS
-    restored = restore(
-        values.workdir,
-        data_dir=values.data_dir,
-        packages=named_packages(),
-        allow_changed_data=values.allow_changed_data,
-    )
+    restored = restore(values.workdir, **run_options())
     # A task of the user's own need not have it.
     describe = getattr(restored.task, "preprocessing", None)
     files = export_model(

@@ -15,27 +15,20 @@ import sys
 
 from absl import flags
 
-from ssm_jax.cli.run_flags import (
-    check_writable,
-    define_data,
-    define_packages,
-    named_packages,
-)
+from ssm_jax.cli.run_flags import check_writable, define_run, run_options
 from ssm_jax.evaluation import GenerationState, Sampling, generate, restore
 from ssm_jax.fields import Seed, check_value
 
 
 def define_flags() -> None:
     """Defines the flags of this program."""
-    flags.DEFINE_string("workdir", None, "Work dir of the run.", required=True)
+    define_run("Directory of the text, if it has moved.")
     flags.DEFINE_multi_string("prompt", [], "Text to continue (default: empty).")
     flags.DEFINE_integer("n_tokens", 500, "Tokens to generate.", lower_bound=1)
     flags.DEFINE_float("temperature", 1.0, "Divides the logits; 0 is greedy decoding.")
     flags.DEFINE_integer("top_k", None, "Sample from the k most likely tokens.")
     flags.DEFINE_float("top_p", None, "Sample from this probability mass.")
     flags.DEFINE_integer("seed", 0, "Seed of the sampling, below 2**32.")
-    define_data("Directory of the text, if it has moved.")
-    define_packages()
     flags.DEFINE_string("save_state", None, "File to save the final state to.")
     flags.DEFINE_string("load_state", None, "File of --save_state to continue from.")
 
@@ -50,50 +43,45 @@ def main(argv):
     check_value("seed", values.seed, Seed)
     # Before the model is loaded, so that no text is generated and then lost.
     check_writable("save_state", values.save_state)
-    restored = restore(
-        values.workdir,
-        data_dir=values.data_dir,
-        packages=named_packages(),
-        allow_changed_data=values.allow_changed_data,
-    )
+    restored = restore(values.workdir, **run_options())
     task = restored.text
     if values.load_state is None:
         heads = values.prompt or [""]
-        prompts, before = [task.encode(head) for head in heads], None
+        prompts, saved = [task.encode(head) for head in heads], None
     elif values.prompt:
         raise ValueError(
             f"`--prompt` must be left out with `--load_state`, got {values.prompt}; "
             "the saved text is continued from its last token."
         )
     else:
-        before = GenerationState.load(values.load_state, restored.model)
-        heads, prompts = [""] * len(before.tokens), before.tokens[:, None].tolist()
+        saved = GenerationState.load(values.load_state, restored.model)
+        heads, prompts = [""] * len(saved.tokens), saved.tokens[:, None].tolist()
     steps = generate(
         restored.model,
         restored.variables,
         prompts,
         sampling=sampling,
         seed=values.seed,
-        state=before and before.state,
-        n_drawn=before.n_drawn if before else 0,
+        state=saved and saved.state,
+        n_drawn=saved.n_drawn if saved else 0,
     )
-    at_once = len(heads) == 1
+    is_single = len(heads) == 1
     # Bytes, because a token may be part of a UTF-8 character; `fsencode` restores the
     # bytes of a prompt that is not UTF-8.
     out, texts = sys.stdout.buffer, [[os.fsencode(head)] for head in heads]
-    if at_once:
+    if is_single:
         out.write(*texts[0])
-    step = before
+    step = saved
     for step in itertools.islice(steps, values.n_tokens):
-        spelt = [task.decode(int(token)) for token in step.tokens]
-        if at_once:
-            out.write(spelt[0])
+        pieces = [task.decode(int(token)) for token in step.tokens]
+        if is_single:
+            out.write(pieces[0])
             # Shows the token now: `stdout.buffer` is flushed when it is full.
             out.flush()
         else:
-            for text, more in zip(texts, spelt, strict=True):
-                text.append(more)
-    if at_once:
+            for text, piece in zip(texts, pieces, strict=True):
+                text.append(piece)
+    if is_single:
         out.write(b"\n")
     else:
         out.writelines(b"".join(text) + b"\n---\n" for text in texts)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ssm_jax.cli.config_file import overridden
+from ssm_jax.cli.config_file import load_with_overrides
 from ssm_jax.config import Config
 
 SEED = "training.seed"
@@ -47,7 +47,7 @@ def parse_grid(axes: Sequence[str]) -> list[dict[str, str]]:
       >>> parse_grid(["task.betas=(0, 1),(0, 2)", "training.seed=0,1"])[1]
       {'task.betas': '(0, 1)', 'training.seed': '1'}
     """
-    found: dict[str, list[str]] = {}
+    words_by_field: dict[str, list[str]] = {}
     for axis in axes:
         field, equals, text = axis.partition("=")
         field = field.strip().removeprefix("config.")
@@ -59,15 +59,15 @@ def parse_grid(axes: Sequence[str]) -> list[dict[str, str]]:
                 f"`--grid` must be FIELD=VALUE,VALUE,..., got {axis!r}; "
                 f"--grid={SEED}=0,1,2 is an example."
             )
-        if field in found or len(set(words)) < len(words):
+        if field in words_by_field or len(set(words)) < len(words):
             raise ValueError(
                 f"`--grid` must have each field, and each of its values, once, got "
                 f"{axis!r}; leave one out."
             )
-        found[field] = words
+        words_by_field[field] = words
     return [
-        dict(zip(found, words, strict=True))
-        for words in itertools.product(*found.values())
+        dict(zip(words_by_field, words, strict=True))
+        for words in itertools.product(*words_by_field.values())
     ]
 
 
@@ -97,5 +97,5 @@ def cells(argv: Sequence[str], axes: Sequence[str], root: str) -> list[Cell]:
                 "letters, digits, signs and dots make a difference."
             )
         names.add(workdir)
-        runs.append(Cell(values, overridden(argv, overrides), workdir))
+        runs.append(Cell(values, load_with_overrides(argv, overrides), workdir))
     return runs

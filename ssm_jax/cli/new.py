@@ -132,14 +132,14 @@ def forecast(file: str, output: str, **options: Any) -> dict[str, Any]:
             f"`--csv` must be a CSV, npz or parquet file, got {file}, which "
             f"{'is none' if path.exists() else 'does not exist'}; give its path."
         )
-    found = guess(str(path), **options)
-    task = SeriesTask(data_dir=str(path.parent), file=path.name, **found)
+    guesses = guess(str(path), **options)
+    task = SeriesTask(data_dir=str(path.parent), file=path.name, **guesses)
     # Counted here, so that a file that cannot be trained on is refused before.
     n = min(task.n_examples(split) for split in get_args(Split))
     # A power of 2, so that it can be divided over devices.
     batch = min(_MAX_BATCH, 2 ** (n.bit_length() - 1))
     constants = "".join(
-        f"{name.upper()} = {value!r}\n" for name, value in found.items()
+        f"{name.upper()} = {value!r}\n" for name, value in guesses.items()
     )
     text = TEMPLATE.format(
         constants=constants,
@@ -149,7 +149,7 @@ def forecast(file: str, output: str, **options: Any) -> dict[str, Any]:
         batch=batch,
     )
     write_text(Path(output), text)
-    return found
+    return guesses
 
 
 def define_flags() -> None:
@@ -171,12 +171,12 @@ def main(argv):
     del argv
     values = flags.FLAGS
     options = {"target": values.target, "season": values.season}
-    found = forecast(values.csv, values.output, **options)
-    for name, value in found.items():
-        print(f"{name:8} {_shown(value)}")
-    rest = unread(str(Path(values.csv).expanduser().resolve()), found)
-    for name, reason in rest.items():
-        print(f"unread   {_shown(name)}: {reason}")
+    guesses = forecast(values.csv, values.output, **options)
+    for name, value in guesses.items():
+        print(f"{name:8} {_printable(value)}")
+    unread_columns = unread(str(Path(values.csv).expanduser().resolve()), guesses)
+    for name, reason in unread_columns.items():
+        print(f"unread   {_printable(name)}: {reason}")
     workdir, config = _workdir(values.output), shlex.quote(values.output)
     print(
         f"\nWritten to {values.output}; change it where the guess is wrong. Then:\n\n"
@@ -186,7 +186,7 @@ def main(argv):
     )
 
 
-def _shown(value):
+def _printable(value):
     """A value as text, in which nothing is a control sequence of the terminal."""
     text = str(value)
     return text if text.isprintable() else repr(text)

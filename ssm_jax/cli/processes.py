@@ -26,10 +26,10 @@ _TIMEOUT_S = 300
 _HEARTBEAT_S = 100
 
 _GRACE_S = 1
-_watching: list[subprocess.Popen[str]] = []
+_watchers: list[subprocess.Popen[str]] = []
 
 # Waits until the process that started it ends; a second line means that it ended well.
-_WAITING = """
+_WATCHER = """
 import sys
 last_words = sys.stdin.readline()
 if not sys.stdin.readline():
@@ -76,27 +76,27 @@ def connect() -> None:
     """
     values = flags.FLAGS
     names = ("coordinator_address", "num_processes", "process_id")
-    given = {name: getattr(values, name) for name in names}
+    values_by_name = {name: getattr(values, name) for name in names}
     cluster = cluster_of(os.environ)
-    if all(value is None for value in given.values()):
+    if all(value is None for value in values_by_name.values()):
         if cluster is None:
             return
-    elif lacking := [name for name, value in given.items() if value is None]:
+    elif lacking := [name for name, value in values_by_name.items() if value is None]:
         if cluster is None:
             raise ValueError(
                 f"`--{lacking[0]}` must be given with "
                 f"{', '.join(f'--{n}' for n in names if n not in lacking)}, got none; "
                 "each process needs all three, or a cluster that JAX knows."
             )
-    _check(given["num_processes"], given["process_id"])
-    _leave_last_words(
+    _check_numbers(values_by_name["num_processes"], values_by_name["process_id"])
+    _start_watcher(
         f"error: all processes must connect within {values.connect_timeout} s and run "
         f"until the end, got one that did not, see above; start all of them again, the "
         "same command continues after the last checkpoint."
     )
     try:
         jax.distributed.initialize(
-            **given,
+            **values_by_name,
             local_device_ids=_all_gpus(os.environ) if cluster == "Slurm" else None,
             initialization_timeout=values.connect_timeout,
             heartbeat_timeout_seconds=values.heartbeat_timeout,
@@ -113,7 +113,7 @@ def connect() -> None:
     except RuntimeError as error:
         raise ConnectionError(
             f"all processes must connect within {values.connect_timeout} s to "
-            f"{given['coordinator_address'] or 'the first one'}, got "
+            f"{values_by_name['coordinator_address'] or 'the first one'}, got "
             f"{' '.join(str(error).split())[:300]}; start all of them, or raise "
             "--connect_timeout."
         ) from error
@@ -128,7 +128,7 @@ def connect() -> None:
 
 
 @contextlib.contextmanager
-def ending_alone() -> Iterator[None]:
+def exit_at_error() -> Iterator[None]:
     """Ends one of several processes at an error, instead of waiting for the others.
 
     JAX would wait for them at the end of the process, and they for this one. Ctrl-C
@@ -155,7 +155,7 @@ def ending_alone() -> Iterator[None]:
         if jax.process_index() == 0:
             # Without this process JAX ends the others, which may have the same to say.
             time.sleep(_GRACE_S)
-        _end_well()
+        _stop_watcher()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status if isinstance(status, int) else 1)
@@ -194,12 +194,12 @@ def _all_gpus(environ):
     return list(range(len(visible.split(","))))
 
 
-def _leave_last_words(text):
+def _start_watcher(text):
     """Prints a line if this process ends in a way in which no Python code runs."""
     # Its traces of all threads would follow the message of JAX.
     faulthandler.disable()
     child = subprocess.Popen(
-        [sys.executable, "-ISc", _WAITING],
+        [sys.executable, "-ISc", _WATCHER],
         stdin=subprocess.PIPE,
         text=True,
         start_new_session=True,  # Ctrl-C is not for it.
@@ -207,18 +207,18 @@ def _leave_last_words(text):
     assert child.stdin is not None
     child.stdin.write(text + "\n")
     child.stdin.flush()
-    _watching.append(child)
-    atexit.register(_end_well)
+    _watchers.append(child)
+    atexit.register(_stop_watcher)
 
 
-def _end_well():
+def _stop_watcher():
     """Ends the child that would print the line."""
-    while _watching:
+    while _watchers:
         with contextlib.suppress(OSError):
-            _watching.pop().communicate("ended well\n")
+            _watchers.pop().communicate("ended well\n")
 
 
-def _check(count, index):
+def _check_numbers(count, index):
     if count is not None and count < 1:
         raise ValueError(
             f"`--num_processes` must be positive, got {count}; 1 is one process."

@@ -92,7 +92,7 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
         )
     run = folder.read("run.json") or {}
     # The date of the evaluation: a run may have been trained days before.
-    written = (folder.path / "evaluation.json").stat().st_mtime
+    evaluation_time = (folder.path / "evaluation.json").stat().st_mtime
     return {
         "experiment": config.get("experiment") or folder.path.name,
         "variant": config.get("variant") or "",
@@ -106,7 +106,7 @@ def row_of(folder: WorkDir) -> dict[str, Any]:
         "baseline": evaluation.get("baseline"),
         "steps": config.training.steps,
         "seconds": lines[-1]["elapsed_s"],
-        "date": datetime.date.fromtimestamp(written).isoformat(),
+        "date": datetime.date.fromtimestamp(evaluation_time).isoformat(),
         **run,
         **{name: evaluation[name] for name in _FURTHER if name in evaluation},
         "lengths": lengths,
@@ -143,7 +143,7 @@ def check_seeds(folders: Sequence[WorkDir], rows: Sequence[Row]) -> None:
         seed.
     """
     first: dict[tuple[str, str], WorkDir] = {}
-    of_seed: dict[tuple[str, str, int], WorkDir] = {}
+    first_by_seed: dict[tuple[str, str, int], WorkDir] = {}
     for folder, row in zip(folders, rows, strict=True):
         line = name_of(row), row["metric"]
         other = first.setdefault(line, folder)
@@ -163,7 +163,7 @@ def check_seeds(folders: Sequence[WorkDir], rows: Sequence[Row]) -> None:
                 f"{other.path} on {describe(*theirs)}, and {folder.path} on "
                 f"{describe(*ours)}; report them one by one."
             )
-        other = of_seed.setdefault((*line, row["seed"]), folder)
+        other = first_by_seed.setdefault((*line, row["seed"]), folder)
         if other is not folder:
             raise ValueError(
                 f"`workdirs` of {line[0]} must have a `{SEED}` each, got {row['seed']} "
@@ -181,45 +181,45 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
         figures["gradients"] = figure
     if row["lengths"]:
         figures["lengths"] = plots.lengths(row["lengths"], title)
-    found = folder.read_arrays("inspection.npz")
-    if "kernels" in found:
+    arrays = folder.read_arrays("inspection.npz")
+    if "kernels" in arrays:
         figures["kernels"] = plots.convolution_kernels(
-            found["kernels"],
-            found["lags"],
+            arrays["kernels"],
+            arrays["lags"],
             title,
-            channels=found["channels"],
-            energies=found["energies"],
+            channels=arrays["channels"],
+            energies=arrays["energies"],
         )
         figures["eigenvalues"] = plots.eigenvalues(
-            found["log_abs"],
-            found["phase"],
-            found["initial_log_abs"],
-            found["initial_phase"],
+            arrays["log_abs"],
+            arrays["phase"],
+            arrays["initial_log_abs"],
+            arrays["initial_phase"],
             title,
         )
     inputs, targets, predictions = (
-        found[name] for name in ("inputs", "targets", "predictions")
+        arrays[name] for name in ("inputs", "targets", "predictions")
     )
     # Those of earlier versions are of the test split, and do not say so.
-    examples = f"{found['n_candidates']} {found.get('split', 'test')} examples"
-    chosen = f"lowest and highest losses of {examples}"
+    examples = f"{arrays['n_candidates']} {arrays.get('split', 'test')} examples"
+    selection = f"lowest and highest losses of {examples}"
     if targets.ndim == 1 and inputs.ndim == 3 and plots.is_image(inputs):
         figures["predictions"] = plots.images(
-            inputs, targets, predictions, title, examples=chosen
+            inputs, targets, predictions, title, examples=selection
         )
     # Targets of a forecast are two-dimensional too, but no classes of pixels.
     classes = np.issubdtype(targets.dtype, np.integer)
     if classes and targets.ndim == 2 and inputs.ndim == 3 and plots.is_image(inputs):
-        there = range(len(inputs))  # A split may have fewer.
-        few = sorted({*there[:_IMAGES], *there[-_IMAGES:]})
+        indices = range(len(inputs))  # A split may have fewer.
+        few = sorted({*indices[:_IMAGES], *indices[-_IMAGES:]})
         shown = {"predicted": predictions[few].argmax(-1)}
         figures["predictions"] = plots.masks(
-            inputs[few], targets[few], shown, f"{title}\n{chosen}"
+            inputs[few], targets[few], shown, f"{title}\n{selection}"
         )
     if targets.ndim == 3:
         ends, names = [0, -1], ("lowest loss", "highest loss")
         figures["predictions"] = plots.sequences(
-            targets[ends], predictions[ends], f"{title}\n{chosen}", names=names
+            targets[ends], predictions[ends], f"{title}\n{selection}", names=names
         )
     if "forecast" in row:
         forecast = folder.read_arrays(FORECAST_FILE)
@@ -230,12 +230,12 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
             name=folder.config().task.target,
             title=title,
         )
-    where = folder.path / "figures"
-    where.mkdir(exist_ok=True)
+    figures_dir = folder.path / "figures"
+    figures_dir.mkdir(exist_ok=True)
     return [
         path
         for name, figure in figures.items()
-        for path in plots.save(figure, where / f"{name}.png")
+        for path in plots.save(figure, figures_dir / f"{name}.png")
     ]
 
 
@@ -273,7 +273,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    found = []
+    rows = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             values = parse_json(line.decode())
@@ -285,5 +285,5 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
                 f"`{path}` must hold a JSON object in each line, got in line {number}: "
                 f"{got}; remove it, and run again what writes it."
             )
-        found.append(values)
-    return found
+        rows.append(values)
+    return rows

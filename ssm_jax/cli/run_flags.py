@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -30,8 +31,14 @@ def define_data(where: str) -> None:
     )
 
 
-def define_packages() -> None:
-    """Defines ``--packages``."""
+def define_run(where: str) -> None:
+    """Defines the flags of a program that reads a run, those of `run_options` too.
+
+    Args:
+      where: What ``--help`` says of the data directory.
+    """
+    flags.DEFINE_string("workdir", None, "Work dir of the run.", required=True)
+    define_data(where)
     flags.DEFINE_list(
         "packages",
         [],
@@ -40,15 +47,17 @@ def define_packages() -> None:
     )
 
 
-def named_packages() -> list[str]:
-    """Returns the value of ``--packages``, and makes the working directory importable.
+def run_options() -> dict[str, Any]:
+    """Returns the flags of `define_run` as options of `ssm_jax.evaluation.restore`.
 
-    The working directory is that of ``python -m`` anyway, but not of ``ssm-jax``.
+    With ``--packages`` the working directory becomes importable, which is that of
+    ``python -m`` anyway, but not of ``ssm-jax``.
     """
-    names = flags.FLAGS.packages
-    if names:
-        _importable(os.getcwd())
-    return names
+    values = flags.FLAGS
+    if values.packages:
+        _add_to_path(os.getcwd())
+    names = ("data_dir", "packages", "allow_changed_data")
+    return {name: getattr(values, name) for name in names}
 
 
 def import_neighbours(argv: Sequence[str]) -> None:
@@ -60,13 +69,13 @@ def import_neighbours(argv: Sequence[str]) -> None:
     experiment = config_argument(argv)
     if experiment:
         folder = Path(experiment.split(":", 1)[0]).resolve().parent
-        _importable(str(folder))
+        _add_to_path(str(folder))
         while (folder / "__init__.py").exists():
             folder = folder.parent
-        _importable(str(folder))
+        _add_to_path(str(folder))
 
 
-def _importable(folder: str) -> None:
+def _add_to_path(folder: str) -> None:
     if folder not in sys.path:
         sys.path.append(folder)
 

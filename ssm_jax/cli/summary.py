@@ -57,15 +57,15 @@ def paired_difference(by_seed: Sequence[Sequence[float]]) -> Difference:
       >>> paired_difference([[1.0, 2.0], [2.0, 3.0]])
       Difference(mean=2.0, error=0.5, n_seeds=2)
     """
-    of_seeds = [statistics.mean(values) for values in by_seed]
-    of_documents = [statistics.mean(values) for values in zip(*by_seed, strict=True)]
+    seed_means = [statistics.mean(values) for values in by_seed]
+    document_means = [statistics.mean(values) for values in zip(*by_seed, strict=True)]
     errors = [
         statistics.stdev(values) / math.sqrt(len(values))
-        for values in (of_seeds, of_documents)
+        for values in (seed_means, document_means)
         if len(values) > 1
     ]
     return Difference(
-        statistics.mean(of_seeds), max(errors, default=None), len(by_seed)
+        statistics.mean(seed_means), max(errors, default=None), len(by_seed)
     )
 
 
@@ -151,13 +151,13 @@ class Summary:
     @property
     def _data(self):
         """A key of the data: their trivial baseline, which depends on them alone."""
-        found = self._baseline or {}
+        baseline = self._baseline or {}
         # The last digits differ between machines, and further metrics between versions.
         values = (
             None if value is None else f"{value:.6g}"
-            for value in (self.baseline, found.get("loss"))
+            for value in (self.baseline, baseline.get("loss"))
         )
-        sizes = (found.get(name) for name in ("name", "n_train", "n_examples"))
+        sizes = (baseline.get(name) for name in ("name", "n_train", "n_examples"))
         return (*sizes, *values)
 
     def notes(self, others: Sequence["Summary"]) -> list[str]:
@@ -180,11 +180,11 @@ class Summary:
                 notes.append(f"not {side} the {name} by {ERRORS:g} standard errors")
         if self.error and self._baseline and self.metric.endswith("accuracy"):
             best = max((s for s in others if s.kind == self.kind), key=lambda s: s.mean)
-            if best.name != self.name and self.less(best).verdict == "within":
+            if best.name != self.name and self.difference(best).verdict == "within":
                 notes.append(f"within {ERRORS:g} standard errors of {best.name}")
         return notes
 
-    def less(self, other: "Summary") -> Difference:
+    def difference(self, other: "Summary") -> Difference:
         """Returns this result less another one, of independent runs."""
         error = None
         if self.error is not None and other.error is not None:
@@ -205,18 +205,16 @@ class Summary:
 def summaries(rows: Sequence[Row]) -> list[Summary]:
     """Groups rows that differ only in their seed, sorted by name."""
 
-    def line_of(row):
+    def key(row):
         return name_of(row), row["metric"]
 
-    ordered = sorted(rows, key=lambda row: (in_order(row), row["metric"]))
-    found = []
+    ordered = sorted(rows, key=lambda row: (sort_key(row), row["metric"]))
+    results = []
     # `groupby` joins adjacent rows only, which is why they are sorted first.
-    for _, of in itertools.groupby(ordered, line_of):
-        of = list(of)
-        found.append(
-            Summary(tuple(row for row in of if not row.get("stale")) or (*of,))
-        )
-    return found
+    for _, group in itertools.groupby(ordered, key):
+        runs = tuple(group)
+        results.append(Summary(tuple(r for r in runs if not r.get("stale")) or runs))
+    return results
 
 
 def name_of(row: Row) -> str:
@@ -224,14 +222,14 @@ def name_of(row: Row) -> str:
     return row["experiment"] + (f":{row['variant']}" if row["variant"] else "")
 
 
-def in_order(row: Row) -> list[tuple[int, str]]:
+def sort_key(row: Row) -> list[tuple[int, str]]:
     """A sort key in which numbers in the name compare as numbers, 16 before 128."""
     words = re.split(r"(\d+)", name_of(row))
     # Pairs, because Python does not compare integers with strings.
     return [(int(word), "") if word.isdigit() else (-1, word) for word in words]
 
 
-def shown(summary: Summary) -> str:
+def format_result(summary: Summary) -> str:
     """Formats the mean, with the standard deviation over seeds after ±."""
     mean, std = summary.mean, summary.std
     # Rounded to four digits, values just below 1 would all read 1.0000.
@@ -263,7 +261,7 @@ class Footnotes:
         numbers = [self._numbers.setdefault(n, len(self._numbers) + 1) for n in notes]
         return " ".join(f"[{number}]" for number in numbers)
 
-    def listed(self) -> list[str]:
+    def lines(self) -> list[str]:
         """Returns the notes as one Markdown list by number; empty without notes."""
         items = [
             textwrap.fill(f"- [{number}] {text}", 88, subsequent_indent="  ") + "\n"

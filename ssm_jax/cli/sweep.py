@@ -38,11 +38,11 @@ from ssm_jax.cli.config_file import define_config, set_data_dir
 from ssm_jax.cli.errors import USER_ERRORS
 from ssm_jax.cli.grid import SEED, Cell, cells
 from ssm_jax.cli.run_flags import check_writable, define_data
-from ssm_jax.cli.summary import Row, Summary, name_of, number, shown
+from ssm_jax.cli.summary import Row, Summary, format_result, name_of, number
 from ssm_jax.cli.tables import markdown
 from ssm_jax.config import build, changed_fields, packages_of
 from ssm_jax.evaluation import evaluate_run
-from ssm_jax.files import replaced
+from ssm_jax.files import atomic_file
 from ssm_jax.tasks.fingerprint import fingerprint_of
 from ssm_jax.training import WorkDir, train
 from ssm_jax.training.setup import build_parts
@@ -81,7 +81,7 @@ def main(argv):
     if values.slurm:
         Path(values.workdir).mkdir(parents=True, exist_ok=True)
         script = slurm_script(line, len(runs), values.workdir)
-        with replaced(Path(values.slurm)) as file:
+        with atomic_file(Path(values.slurm)) as file:
             # As bytes: words of the command line need not be UTF-8.
             file.write(os.fsencode(script))
         print(f"{values.slurm}: {len(runs)} runs; `sbatch {values.slurm}` starts them")
@@ -92,13 +92,13 @@ def main(argv):
                 f"`--row` must be below {len(runs)}, the number of runs, got "
                 f"{values.row}; they are counted from 0."
             )
-        do(runs[values.row], values.allow_changed_data)
+        train_and_evaluate(runs[values.row], values.allow_changed_data)
         return
     results = []
     for index, cell in enumerate(runs):
         logging.info("run %d of %d: %s", index + 1, len(runs), cell.workdir)
         try:
-            row = do(cell, values.allow_changed_data)
+            row = train_and_evaluate(cell, values.allow_changed_data)
         except Exception as error:
             # The others go on after any error. One that is a bug shows where it is.
             bug = not isinstance(error, USER_ERRORS)
@@ -107,7 +107,7 @@ def main(argv):
         results.append((cell.values, row))
         # The compiled functions of a run serve no other.
         jax.clear_caches()
-    print(of_sweep(results), end="")
+    print(sweep_table(results), end="")
     root = Path(values.workdir)
     root.mkdir(parents=True, exist_ok=True)  # No run may have begun.
     write_csv(root / "sweep.csv", runs, results)
@@ -116,7 +116,7 @@ def main(argv):
     return any(row is None for _, row in results)
 
 
-def do(cell: Cell, allow_changed_data: bool = False) -> Row:
+def train_and_evaluate(cell: Cell, allow_changed_data: bool = False) -> Row:
     """Trains and evaluates a run, unless that is done.
 
     Args:
@@ -164,7 +164,7 @@ def sweep_figure(results: Sequence[Result]) -> Figure | None:
     """Draws a sweep against its first field, a line for each of the other values.
 
     Args:
-      results: As `of_sweep` takes them.
+      results: As `sweep_table` takes them.
 
     Returns:
       The figure. None if only seeds vary, or no run has a result.
@@ -190,7 +190,7 @@ def sweep_figure(results: Sequence[Result]) -> Figure | None:
 
 
 def is_done(cell: Cell) -> bool:
-    """Whether a run of this config is trained to its end and evaluated as by `do`."""
+    """Whether a run of this config is trained to its end and evaluated on test."""
     work = WorkDir(cell.workdir)
     evaluation = work.read("evaluation.json")
     if evaluation is None:
@@ -250,7 +250,7 @@ export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH
 """
 
 
-def of_sweep(results: Sequence[Result]) -> str:
+def sweep_table(results: Sequence[Result]) -> str:
     """Returns a Markdown table of a sweep, the best in validation first.
 
     Args:
@@ -271,16 +271,16 @@ def of_sweep(results: Sequence[Result]) -> str:
     name = metric.split()[-1]
     lines = []
     for words, rows in groups.items():
-        kept = [row for row in rows if row is not None]
+        succeeded = [row for row in rows if row is not None]
         cells = (
             *words,
-            *_cells(kept, name),
-            str(len(kept)),
-            str(len(rows) - len(kept)),
+            *_cells(succeeded, name),
+            str(len(succeeded)),
+            str(len(rows) - len(succeeded)),
         )
-        lines.append((_rank(kept, name), cells))
-    results_of = f"validation {name}", metric, "baseline"
-    head = (*fields, *results_of, "seconds", "seeds", "failed")
+        lines.append((_rank(succeeded, name), cells))
+    measured = f"validation {name}", metric, "baseline"
+    head = (*fields, *measured, "seconds", "seeds", "failed")
     # By validation, because a choice by the test split would be part of the training.
     ordered = [cells for _, cells in sorted(lines, key=lambda line: line[0])]
     return markdown([head, *ordered])
@@ -292,15 +292,15 @@ def write_csv(path: Path, cells: Sequence[Cell], results: Sequence[Result]) -> N
     Args:
       path: The file.
       cells: The runs.
-      results: Their values and rows, as for `of_sweep`. Those of a run that failed are
-        left empty.
+      results: Their values and rows, as for `sweep_table`. Those of a run that failed
+        are left empty.
     """
-    kept = "validation", "metric", "value", "best_step", "seconds"
+    columns = "validation", "metric", "value", "best_step", "seconds"
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow([*cells[0].values, *kept, "baseline", "workdir"])
+        writer.writerow([*cells[0].values, *columns, "baseline", "workdir"])
         for cell, (values, row) in zip(cells, results, strict=True):
-            measured = [(row or {}).get(name) for name in kept]
+            measured = [(row or {}).get(name) for name in columns]
             measured.append(Summary((row,)).baseline if row else None)
             writer.writerow([*values.values(), *measured, cell.workdir])
 
@@ -316,8 +316,8 @@ def _cells(rows: Sequence[Row], name: str) -> tuple[str, str, str, str]:
     seconds = statistics.mean(row["seconds"] for row in rows)
     summary = Summary((*rows,))
     return (
-        shown(Summary((*validated,))),
-        shown(summary),
+        format_result(Summary((*validated,))),
+        format_result(summary),
         number(summary.baseline),
         f"{seconds:.0f}",
     )

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from ssm_jax.cli.summary import (
     Footnotes,
     Row,
-    in_order,
+    format_result,
     name_of,
     number,
-    shown,
+    sort_key,
     summaries,
 )
 from ssm_jax.evaluation import loss_interval
-from ssm_jax.evaluation.run import LENGTH_INDEPENDENT, WAYS
+from ssm_jax.evaluation.run import CARRIED_STATES, EVALUATIONS
 from ssm_jax.training import losses
 
 COLUMNS = (
@@ -24,10 +24,10 @@ COLUMNS = (
     "seconds", "device", "commit", "date", "notes",
 )  # fmt: skip
 
-_WAYS = {
+_TITLES = {
     ("zero", "text"): "each window from a zero state",
-    LENGTH_INDEPENDENT: "states carried from window to window, which is the same at "
-    "every length",
+    CARRIED_STATES: "states carried from window to window, "
+    "which is the same at every length",
     ("carry", "shuffled"): "states carried, windows in shuffled order",
 }
 
@@ -41,12 +41,12 @@ def results(rows: Sequence[Row], *, paper: bool = True) -> str:
       rows: Rows of runs; those that differ only in their seed share a line.
       paper: Whether to include a column with the published results.
     """
-    found, footnotes = summaries(rows), Footnotes()
-    lines = [_result(each, footnotes.mark(each.notes(found))) for each in found]
+    entries, footnotes = summaries(rows), Footnotes()
+    lines = [_result(entry, footnotes.mark(entry.notes(entries))) for entry in entries]
     columns = zip(COLUMNS, *lines, strict=True)
-    kept = (column for column in columns if paper or column[0] != "theirs")
-    cells = [*zip(*kept, strict=True)]
-    return "\n".join([markdown(cells), *footnotes.listed()])
+    shown_columns = (column for column in columns if paper or column[0] != "theirs")
+    cells = [*zip(*shown_columns, strict=True)]
+    return "\n".join([markdown(cells), *footnotes.lines()])
 
 
 def by_length(rows: Sequence[Row], *, most: int | None = None) -> str:
@@ -63,47 +63,51 @@ def by_length(rows: Sequence[Row], *, most: int | None = None) -> str:
       classifications of the averaged runs. The reasons of stale runs follow.
     """
     measured = [{**row, **line} for row in rows for line in row["lengths"]]
-    parts = []
-    for split, way in itertools.product(("train", "validation", "test"), WAYS):
-        of_way = [
+    sections = []
+    for split, evaluation in itertools.product(
+        ("train", "validation", "test"), EVALUATIONS
+    ):
+        evaluated = [
             row
             for row in measured
-            if (row["split"], row["window_state"], row["order"]) == (split, *way)
+            if (row["split"], row["window_state"], row["order"]) == (split, *evaluation)
             # With carried states the loss is the same at every length: one is shown.
             and (
-                way != LENGTH_INDEPENDENT
+                evaluation != CARRIED_STATES
                 or row["length"] == row["lengths"][-1]["length"]
             )
         ]
-        if not of_way:
+        if not evaluated:
             continue
         # Sorted for `groupby`, which joins adjacent rows only.
-        of_way.sort(key=lambda row: (in_order(row), _stale(row), row["length"]))
+        evaluated.sort(key=lambda row: (sort_key(row), _stale(row), row["length"]))
         lengths = (
-            sorted({row["length"] for row in of_way})
-            if way != LENGTH_INDEPENDENT
+            sorted({row["length"] for row in evaluated})
+            if evaluation != CARRIED_STATES
             else []
         )
         if most is not None and len(lengths) > most:
             step = (len(lengths) - 1) / (most - 1)
             lengths = [lengths[round(n * step)] for n in range(most)]
         lines = [
-            _lengths(list(of), lengths)
-            for _, of in itertools.groupby(of_way, lambda r: (name_of(r), _stale(r)))
+            _lengths(list(group), lengths)
+            for _, group in itertools.groupby(
+                evaluated, lambda r: (name_of(r), _stale(r))
+            )
         ]
         columns = [f"{n:,}" for n in lengths] or ["any length"]
         head = ("experiment", "trained", *columns, "95 %", "extends")
         cells = [head, *lines]
         # Whether a model extends is defined for windows with zero states only.
-        if way[0] != "zero":
+        if evaluation[0] != "zero":
             cells = [line[:-1] for line in cells]
-        read = "; ".join(dict.fromkeys(filter(None, map(_text, of_way))))
-        title = f"Split {split}, {_WAYS[way]}{f' ({read})' * bool(read)}"
-        parts.append(f"{textwrap.fill(f'{title}:', 88)}\n\n{markdown(cells)}")
+        texts = "; ".join(dict.fromkeys(filter(None, map(_describe_text, evaluated))))
+        title = f"Split {split}, {_TITLES[evaluation]}{f' ({texts})' * bool(texts)}"
+        sections.append(f"{textwrap.fill(f'{title}:', 88)}\n\n{markdown(cells)}")
     # A dict keeps each reason once, in the order of the rows.
     reasons = dict.fromkeys(_stale(row) for row in measured if _stale(row))
-    parts += [f"Stale: {reason}\n" for reason in reasons]
-    return "\n".join(parts)
+    sections += [f"Stale: {reason}\n" for reason in reasons]
+    return "\n".join(sections)
 
 
 def markdown(cells: Sequence[Sequence[str]]) -> str:
@@ -140,7 +144,7 @@ def _result(summary, notes):
     return (
         summary.name,
         summary.metric,
-        shown(summary),
+        format_result(summary),
         number(summary.error),
         number(summary.baseline),
         str(len(summary.rows)),
@@ -156,19 +160,19 @@ def _result(summary, notes):
 
 def _lengths(rows, lengths):
     """The cells of an experiment by length, from the runs of all its seeds."""
-    found = {
-        length: [*of]
-        for length, of in itertools.groupby(rows, lambda row: row["length"])
+    rows_by_length = {
+        length: [*group]
+        for length, group in itertools.groupby(rows, lambda row: row["length"])
     }
-    longest = found[max(found)]
+    longest = max(rows_by_length)
     verdicts = dict.fromkeys(
         row["extends"] for row in rows if row["extends"] and not _stale(row)
     )
     return (
         name_of(rows[0]) + (" (stale)" if _stale(rows[0]) else ""),
         str(rows[0]["trained"]),
-        *(perplexity(found.get(n, [])) for n in lengths or [max(found)]),
-        _interval(longest),
+        *(perplexity(rows_by_length.get(n, [])) for n in lengths or [longest]),
+        _interval(rows_by_length[longest]),
         ", ".join(verdicts),
     )
 
@@ -193,16 +197,16 @@ def _interval(rows):
     """Confidence interval of the perplexity over documents, from seed means."""
     if not all(row.get("loss_by_document") for row in rows):
         return ""
-    of_documents = zip(*(row["loss_by_document"] for row in rows), strict=True)
+    by_document = zip(*(row["loss_by_document"] for row in rows), strict=True)
     # Seeds are averaged per document first: the interval is over documents, whose
     # losses are independent.
-    ends = loss_interval([statistics.mean(of_one) for of_one in of_documents])
+    ends = loss_interval([statistics.mean(seeds) for seeds in by_document])
     if ends is None:
         return ""
     return " to ".join(f"{losses.perplexity(end):.4g}" for end in ends)
 
 
-def _text(row):
+def _describe_text(row):
     """Describes the text that was evaluated."""
     corpus = row.get("corpus")
     if corpus is None:
@@ -225,25 +229,25 @@ def forecast_table(rows: Sequence[Row]) -> str:
       the last; empty if there is no forecast. Runs that differ only in their seed are
       averaged, with the sample standard deviation after ±.
     """
-    of_forecasts = sorted((row for row in rows if "forecast" in row), key=in_order)
+    forecast_rows = sorted((row for row in rows if "forecast" in row), key=sort_key)
     parts = []
-    for experiment, group in itertools.groupby(of_forecasts, key=name_of):
-        found = [row["forecast"] for row in group]
-        horizon = len(found[0]["model"]["mae_by_step"])
+    for experiment, group in itertools.groupby(forecast_rows, key=name_of):
+        forecasts = [row["forecast"] for row in group]
+        horizon = len(forecasts[0]["model"]["mae_by_step"])
         steps = sorted({1, max(1, horizon // 4), horizon})
         header = ("forecast", "metric", "all steps", *(f"step {n}" for n in steps))
         cells: list[tuple[str, ...]] = [header]
-        for metric, which in itertools.product(_FORECAST_METRICS, found[0]):
-            of_seeds = [each[which] for each in found]
+        for metric, forecaster in itertools.product(_FORECAST_METRICS, forecasts[0]):
+            seed_errors = [errors[forecaster] for errors in forecasts]
             columns = [
-                [each[metric] for each in of_seeds],
+                [errors[metric] for errors in seed_errors],
                 *(
-                    [each[f"{metric}_by_step"][n - 1] for each in of_seeds]
+                    [errors[f"{metric}_by_step"][n - 1] for errors in seed_errors]
                     for n in steps
                 ),
             ]
             cells.append(
-                (which, _FORECAST_METRICS[metric], *map(_mean_and_std, columns))
+                (forecaster, _FORECAST_METRICS[metric], *map(_mean_and_std, columns))
             )
         parts.append(
             f"{plain_text(experiment)}, on the {horizon} steps after a window:\n"

@@ -29,7 +29,7 @@ from absl import flags, logging
 from ml_collections import config_flags
 
 from ssm_jax.cli.config_file import define_config, set_data_dir
-from ssm_jax.cli.processes import connect, define_processes, ending_alone
+from ssm_jax.cli.processes import connect, define_processes, exit_at_error
 from ssm_jax.cli.run_flags import PICTURES, check_writable, define_data
 from ssm_jax.training import train
 from ssm_jax.training.workdir import check_parts
@@ -81,7 +81,7 @@ def main(argv):
         )
     if flags.FLAGS.debug_nans:
         jax.config.update("jax_debug_nans", True)
-    with ending_alone():
+    with exit_at_error():
         connect()
         if flags.FLAGS.compile_cache:
             jax.config.update("jax_compilation_cache_dir", flags.FLAGS.compile_cache)

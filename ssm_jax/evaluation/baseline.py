@@ -49,18 +49,18 @@ def trivial_baseline(
 
     Example:
       >>> from ssm_jax.tasks import Digits
-      >>> found = trivial_baseline(Digits(), "test", batch_size=50, limit=None, seed=0)
-      >>> found["name"], round(found["accuracy"], 3), found["n_examples"]
+      >>> result = trivial_baseline(Digits(), "test", batch_size=50, limit=None, seed=0)
+      >>> result["name"], round(result["accuracy"], 3), result["n_examples"]
       ('majority class', 0.1, 300)
     """
     count = n_evaluated(task, split, batch_size, limit)
     evaluated = (rows_of_batch(task, split, i, batch_size, seed) for i in range(count))
     fit = _fit_mean if task.spec.targets == "regression" else _fit_frequencies
-    found, n_train, n_examples = fit(task, _train_batches(task, seed), evaluated)
-    name = "majority class" if "accuracy" in found else "mean"
+    parts, n_train, n_examples = fit(task, _train_batches(task, seed), evaluated)
+    name = "majority class" if "accuracy" in parts else "mean"
     return {
         "name": "unigram" if task.spec.language else name,
-        **finite_or_none(metrics(found, language=task.spec.language), "baseline"),
+        **finite_or_none(metrics(parts, language=task.spec.language), "baseline"),
         "n_train": n_train,
         "n_examples": n_examples,
     }
@@ -103,20 +103,20 @@ def _fit_frequencies(task, train, evaluated):
         n_examples += _count_examples(batch)
     n, majority = float(evaluated_counts.sum()), np.argmax(counts)
     losses = -evaluated_counts * log_p
-    found: dict[str, Any] = {
+    parts: dict[str, Any] = {
         "loss": Mean(float(np.sum(losses)), n),
         "accuracy": Mean(float(evaluated_counts[majority]), n),
     }
     if n_classes == 2:
         # All scores are equal. One class has no curve.
-        found["auc"] = Mean(0.5 if evaluated_counts.all() else math.nan)
+        parts["auc"] = Mean(0.5 if evaluated_counts.all() else math.nan)
     if task.spec.class_weight == "balanced":
         confusion = np.zeros((n_classes, n_classes))
         confusion[:, majority] = evaluated_counts
-        found["loss"] = ClassMean(losses, evaluated_counts)
-        found["macro_f1"] = MacroF1(confusion)
-        found["balanced_accuracy"] = BalancedAccuracy(confusion)
-    return found, int(counts.sum()), n_examples
+        parts["loss"] = ClassMean(losses, evaluated_counts)
+        parts["macro_f1"] = MacroF1(confusion)
+        parts["balanced_accuracy"] = BalancedAccuracy(confusion)
+    return parts, int(counts.sum()), n_examples
 
 
 def _fit_mean(task, train, evaluated):
@@ -131,13 +131,13 @@ def _fit_mean(task, train, evaluated):
     for batch in evaluated:
         targets = batch.targets[batch.loss_mask].astype(np.float64)
         error = np.sum(np.square(targets - mean))
-        own_mean = np.sum(targets) / max(targets.size, 1)
-        squares = np.sum(np.square(targets - own_mean))
+        batch_mean = np.sum(targets) / max(targets.size, 1)
+        squares = np.sum(np.square(targets - batch_mean))
         parts.append(
             {
                 "loss": Mean(error, targets.size),
                 "mae": Mean(np.sum(np.abs(targets - mean)), targets.size),
-                "r2": R2(error, targets.size, own_mean, squares),
+                "r2": R2(error, targets.size, batch_mean, squares),
             }
         )
         n_examples += _count_examples(batch)

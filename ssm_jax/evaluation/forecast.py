@@ -38,12 +38,12 @@ def forecasts(restored: Restored, split: Split) -> dict[str, np.ndarray]:
         request = split, index, size, 0
         batch = rows_of_batch(task, *request)
         predicted = np.asarray(apply(batch.inputs))
-        found = {
+        arrays = {
             "target": task.in_units(batch.targets, *request),
             MODEL: task.in_units(predicted, *request),
             **task.baselines(*request),
         }
-        parts.append({name: x[batch.loss_mask] for name, x in found.items()})
+        parts.append({name: x[batch.loss_mask] for name, x in arrays.items()})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -68,12 +68,12 @@ def next_forecast(restored: Restored) -> np.ndarray:
 
 
 def forecast_errors(
-    found: Mapping[str, Float[Array, "n h"]],
+    arrays: Mapping[str, Float[Array, "n h"]],
 ) -> dict[str, dict[str, Any]]:
     """Computes the errors of forecasts, over all steps and by the step predicted.
 
     Args:
-      found: The result of `forecasts`.
+      arrays: The result of `forecasts`.
 
     Returns:
       For the model and each baseline a dict with ``mae`` and ``r2`` over all steps, and
@@ -82,14 +82,14 @@ def forecast_errors(
 
     Example:
       >>> target = np.array([[1.0, 2.0], [3.0, 6.0]])
-      >>> found = {"target": target, "model": target + [[0.0, 1.0], [0.0, -1.0]]}
-      >>> forecast_errors(found)["model"]
+      >>> arrays = {"target": target, "model": target + [[0.0, 1.0], [0.0, -1.0]]}
+      >>> forecast_errors(arrays)["model"]
       {'mae': 0.5, 'r2': 0.857..., 'mae_by_step': [0.0, 1.0], 'r2_by_step': [1.0, 0.75]}
     """
-    target = np.asarray(found["target"], np.float64)
+    target = np.asarray(arrays["target"], np.float64)
     result = {}
-    for name in found.keys() - {"target"}:
-        errors = np.asarray(found[name], np.float64) - target
+    for name in arrays.keys() - {"target"}:
+        errors = np.asarray(arrays[name], np.float64) - target
         result[name] = {
             "mae": float(np.abs(errors).mean()),
             "r2": _r2(errors.ravel(), target.ravel()),
@@ -102,14 +102,14 @@ def forecast_errors(
 
 
 def forecast_panel(
-    task: SeriesTask, split: Split, found: Mapping[str, Float[Array, "n h"]]
+    task: SeriesTask, split: Split, arrays: Mapping[str, Float[Array, "n h"]]
 ) -> dict[str, np.ndarray]:
     """Selects consecutive windows of a split for a figure.
 
     Args:
       task: The task.
       split: The split of `forecasts`.
-      found: The result of `forecasts`.
+      arrays: The result of `forecasts`.
 
     Returns:
       ``series``, the values around the windows, NaN where they are missing; ``first``,
@@ -125,7 +125,7 @@ def forecast_panel(
     return {
         "series": task.values()[start : rows[chosen[-1]] + task.horizon],
         "first": rows[chosen] - start,
-        MODEL: np.asarray(found[MODEL])[chosen],
+        MODEL: np.asarray(arrays[MODEL])[chosen],
     }
 
 

@@ -24,7 +24,7 @@ from ssm_jax.fields import (
     check_indices,
     check_value,
 )
-from ssm_jax.files import replaced
+from ssm_jax.files import atomic_file
 from ssm_jax.models.decoding import can_decode, stateless, vocabulary_size
 from ssm_jax.types import Array, Float, Int, PRNGKey, PyTree
 
@@ -133,7 +133,7 @@ class GenerationState:
         """Writes the state to a file, atomically."""
         fields = {name: getattr(self, name) for name in ("tokens", "state", "n_drawn")}
         content = serialization.to_bytes(jax.device_get(fields))
-        with replaced(Path(path)) as file:
+        with atomic_file(Path(path)) as file:
             file.write(content)
 
     @classmethod
@@ -226,25 +226,29 @@ def generate(
     inputs = np.zeros((len(prompts), width), np.int32)
     n_tokens = vocabulary_size(model) or _n_predicted(model, variables)
     for row, (number, prompt) in zip(inputs, enumerate(prompts), strict=True):
-        row[: len(prompt)] = _checked(f"prompts[{number}]", prompt, n_tokens)
+        row[: len(prompt)] = _as_tokens(f"prompts[{number}]", prompt, n_tokens)
     tokens, state = _prefill(
         model, sampling, variables, inputs, lengths, state, seed, n_drawn
     )
     n_drawn += 1
-    drawn = _drawn(tokens, n_drawn)
+    drawn = _check_drawn(tokens, n_drawn)
     yield GenerationState(drawn, lambda state=state: state, n_drawn)
     sample_block = partial(_sample_block, model, sampling, block_size, variables)
     while True:
         # `before` precedes `tokens`, so a continuation evaluates `tokens` first.
-        before = state
-        block, tokens, state = sample_block(tokens, before, seed, n_drawn)
+        block_state = state
+        block, tokens, state = sample_block(tokens, block_state, seed, n_drawn)
         # `block` starts with the token before it: (1 + block_size, b).
         block = np.asarray(block)
         for k in range(1, block_size + 1):
             n_drawn += 1
             # Only the states between blocks are stored.
-            state_before = partial(_state_after, model, variables, block[:k], before)
-            yield GenerationState(_drawn(block[k], n_drawn), state_before, n_drawn)
+            state_before = partial(
+                _state_after, model, variables, block[:k], block_state
+            )
+            yield GenerationState(
+                _check_drawn(block[k], n_drawn), state_before, n_drawn
+            )
 
 
 @lru_cache(maxsize=8)
@@ -282,7 +286,7 @@ def _check_head(model, predicted):
         )
 
 
-def _checked(name, prompt, n_tokens):
+def _as_tokens(name, prompt, n_tokens):
     """A prompt as an array of tokens."""
     tokens = np.asarray(prompt)
     if tokens.ndim != 1 or tokens.dtype.kind not in "iu":
@@ -296,7 +300,7 @@ def _checked(name, prompt, n_tokens):
     return tokens
 
 
-def _drawn(tokens, n_drawn):
+def _check_drawn(tokens, n_drawn):
     """Tokens on the host, after a check of the rows that had none to sample."""
     tokens = np.asarray(tokens)
     if (tokens == _NO_TOKEN).any():

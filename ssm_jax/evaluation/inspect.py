@@ -96,8 +96,8 @@ def _examples(restored, split):
     """Examples of a split with the lowest and the highest losses."""
     task, language = restored.task, restored.task.spec.language
     rows = _EXAMPLES if language else min(restored.training.batch_size, _ROWS)
-    wanted = 1 if language else -(-_CANDIDATES // rows)
-    available = n_batches(task, split, rows) or wanted
+    n_batches_max = 1 if language else -(-_CANDIDATES // rows)
+    available = n_batches(task, split, rows) or n_batches_max
 
     @jax.jit
     def predict(variables, inputs, **flags):
@@ -105,27 +105,29 @@ def _examples(restored, split):
         return restored.model.apply(variables, inputs, **flags)[0]
 
     parts = [
-        _predicted(
+        _predict(
             functools.partial(predict, restored.variables),
             task.spec,
             rows_of_batch(task, split, index, rows, restored.training.seed),
         )
-        for index in range(min(wanted, available))
+        for index in range(min(n_batches_max, available))
     ]
-    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    examples = {
+        name: np.concatenate([part[name] for part in parts]) for name in parts[0]
+    }
     # The last batch of a finite split has rows without a loss.
-    order = np.argsort(found["losses"], stable=True)
-    order = order[np.isfinite(found["losses"][order])]
+    order = np.argsort(examples["losses"], stable=True)
+    order = order[np.isfinite(examples["losses"][order])]
     half = _EXAMPLES // 2
     chosen = order if len(order) <= _EXAMPLES else np.r_[order[:half], order[-half:]]
     if language:
         chosen = np.sort(order)
     return {"n_candidates": np.asarray(len(order))} | {
-        name: array[chosen] for name, array in found.items()
+        name: array[chosen] for name, array in examples.items()
     }
 
 
-def _predicted(predict, spec, batch):
+def _predict(predict, spec, batch):
     """A batch with its predictions and the mean loss of each example."""
     predictions = predict(batch.inputs, reset=batch.reset, mask=batch.mask)
     targets = jnp.asarray(batch.targets)
@@ -151,30 +153,30 @@ def _predicted(predict, spec, batch):
 def _kernels(recurrence, params, length):
     """Kernels of the channels with the most energy, and lags of their taps."""
     layers = [
-        _most_energetic(recurrence, recurrence.modes(layer), length)
+        _largest_kernels(recurrence, recurrence.modes(layer), length)
         for layer in recurrences_of(params)
     ]
     return {name: np.stack([layer[name] for layer in layers]) for name in layers[0]}
 
 
-def _most_energetic(recurrence, modes, length):
+def _largest_kernels(recurrence, modes, length):
     """The channels of one layer whose kernels have the largest sums of squares."""
     n = len(modes.feedthrough)
     best, energies = [], np.zeros(n)
     for first in range(0, n, _BLOCK):
-        block = _of_channels(modes, slice(first, first + _BLOCK))
-        taps = np.asarray(_two_sided(recurrence, block, length))
+        block = _select_channels(modes, slice(first, first + _BLOCK))
+        taps = np.asarray(_join_directions(recurrence, block, length))
         energies[first : first + _BLOCK] = np.square(taps, dtype=np.float64).sum(-1)
         best += [(energies[first + i], first + i, tap) for i, tap in enumerate(taps)]
-        best = sorted(best, key=lambda one: (-one[0], one[1]))[:_CHANNELS]
+        best = sorted(best, key=lambda channel: (-channel[0], channel[1]))[:_CHANNELS]
     return {
         "kernels": np.stack([taps for _, _, taps in best]),
         "channels": np.array([channel for _, channel, _ in best]),
-        "energies": np.array([one for one, _, _ in best]) / max(energies.sum(), 1e-37),
+        "energies": np.array([e for e, _, _ in best]) / max(energies.sum(), 1e-37),
     }
 
 
-def _of_channels(modes, channels):
+def _select_channels(modes, channels):
     """The modes of some channels."""
     if isinstance(modes, MIMOModes):
         C, C_backward = jax.tree.map(lambda v: v[channels], (modes.C, modes.C_backward))
@@ -193,16 +195,16 @@ def _of_channels(modes, channels):
     )
 
 
-def _two_sided(recurrence, modes, length):
+def _join_directions(recurrence, modes, length):
     """Kernels, the backward direction before the forward one; zeros after their end."""
     kernels = modal_kernels(recurrence, modes, length)
     if isinstance(modes, MIMOModes):
         # From each channel to itself.
         kernels = [jnp.einsum("ddl->dl", kernel) for kernel in kernels]
-    ahead, *behind = (
+    forward, *backward = (
         pad_axis(kernel, -1, after=length - kernel.shape[-1]) for kernel in kernels
     )
-    return jnp.concatenate([*(kernel[:, ::-1] for kernel in behind), ahead], -1)
+    return jnp.concatenate([*(kernel[:, ::-1] for kernel in backward), forward], -1)
 
 
 class LayerKernels(NamedTuple):
@@ -282,9 +284,9 @@ def recurrence_kernels(
     """
     check_size("length", length)
     if isinstance(recurrence, TimeInvariant):
-        directions, feedthrough = _of_modes(recurrence, params, length)
+        directions, feedthrough = _modal_directions(recurrence, params, length)
     elif isinstance(recurrence, S4):
-        directions = [_of_system(s, length) for s in recurrence.systems(params)]
+        directions = [_system_direction(s, length) for s in recurrence.systems(params)]
         feedthrough = params["feedthrough"]
     elif isinstance(recurrence, FiniteKernel):
         compiled = jax.jit(recurrence.kernels, static_argnums=1)
@@ -296,11 +298,11 @@ def recurrence_kernels(
             "`recurrence` must be linear, with parameters that are the same at all "
             f"steps, got {type(recurrence).__name__}; its outputs are no convolution."
         )
-    (forward, eigenvalues), behind = [*directions, (None, None)][:2]
+    (forward, eigenvalues), backward_pair = [*directions, (None, None)][:2]
     return LayerKernels(
         np.asarray(forward),
         np.asarray(feedthrough),
-        *(v if v is None else np.asarray(v) for v in (eigenvalues, *behind)),
+        *(v if v is None else np.asarray(v) for v in (eigenvalues, *backward_pair)),
     )
 
 
@@ -318,7 +320,7 @@ def modal_kernels(
       ``forward`` and ``backward`` of `LayerKernels`, with the channels of ``modes``.
     """
     taps = min(length, recurrence.max_kernel_length or length)
-    kernels = [convolution_kernel(one, taps) for one in _directions(modes)]
+    kernels = [convolution_kernel(direction, taps) for direction in _directions(modes)]
     if isinstance(modes, MIMOModes) and modes.C_backward is not None:
         # The backward direction of these modes includes the present step, at lag 0.
         present = jnp.einsum("dn,ne->de", modes.C_backward, modes.B)
@@ -332,19 +334,19 @@ def _directions(modes):
 
 # Compiled whole: operation by operation, each of them would be a program of its own.
 @functools.partial(jax.jit, static_argnames=("recurrence", "length"))
-def _of_modes(recurrence, params, length):
+def _modal_directions(recurrence, params, length):
     """``(kernel, eigenvalues)`` of each direction, and the feedthrough."""
     modes = recurrence.modes(in_float32(params))
-    one = jnp.ones((), jnp.int32)
+    one_step = jnp.ones((), jnp.int32)
     eigenvalues = [
-        decay_powers(direction.log_decay, one).astype(jnp.complex64)
+        decay_powers(direction.log_decay, one_step).astype(jnp.complex64)
         for direction in _directions(modes)
     ]
     kernels = modal_kernels(recurrence, modes, length)
     return list(zip(kernels, eigenvalues, strict=True)), modes.feedthrough
 
 
-def _of_system(system, length):
+def _system_direction(system, length):
     kernel, change = _kernel_and_change(system, length)
     change = np.asarray(change, np.float64)
     eigenvalues = np.linalg.eigvals(np.eye(change.shape[-1]) + change)

@@ -247,7 +247,7 @@ def classify_extension(
     References:
       Wang, 2024, definition 2.1
     """
-    measured = [each for each in measured if each.length >= beyond]
+    measured = [loss for loss in measured if loss.length >= beyond]
     if len(measured) < 2:
         raise ValueError(
             f"`measured` must have two lengths from {beyond} on, got {len(measured)}; "
@@ -258,7 +258,7 @@ def classify_extension(
             f"`measured` must be of at least 2 documents, got {n}; measure a text of "
             "more documents, because a standard error is taken over them."
         )
-    documents = np.stack([each.documents for each in measured])
+    documents = np.stack([loss.documents for loss in measured])
     # Intervals of paired differences: documents differ more than lengths do.
     intervals = [loss_interval(c, confidence) for c in np.diff(documents, axis=0)]
     bounds = [interval for interval in intervals if interval is not None]

@@ -65,12 +65,14 @@ def predictions(
     parts = []
     for index in range(n_evaluated(task, split, size, limit)):
         batch = rows_of_batch(task, split, index, size, training.seed)
-        found, carry = step(params, variables, parallel.split(batch, task.spec), carry)
-        found = jax.device_get(parallel.merge(found))
+        outputs, carry = step(
+            params, variables, parallel.split(batch, task.spec), carry
+        )
+        outputs = jax.device_get(parallel.merge(outputs))
         request = split, index, size, training.seed
-        ids, there = example_ids(task, split, index, size)
-        arrays = {"id": ids, **_arrays(task, batch, found, request)}
-        parts.append({name: array[there] for name, array in arrays.items()})
+        ids, is_example = example_ids(task, split, index, size)
+        arrays = {"id": ids, **_arrays(task, batch, outputs, request)}
+        parts.append({name: array[is_example] for name, array in arrays.items()})
     merged = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
     order = np.argsort(merged["id"])
     merged = {name: array[order] for name, array in merged.items()}
@@ -91,13 +93,13 @@ def example_ids(
       batch_size: Number of rows of the batch, ``b``.
 
     Returns:
-      ``(ids, there)``: int64, and a bool that is false for the rows that pad the last
-      batch, both ``(b,)``.
+      ``(ids, is_example)``: int64, and a bool that is false for the rows that pad the
+      last batch, both ``(b,)``.
 
     Example:
       >>> from ssm_jax.tasks import Digits
-      >>> ids, there = example_ids(Digits(), "test", 4, 64)
-      >>> ids[there][[0, -1]].tolist(), int(there.sum())
+      >>> ids, is_example = example_ids(Digits(), "test", 4, 64)
+      >>> ids[is_example][[0, -1]].tolist(), int(is_example.sum())
       ([256, 299], 44)
     """
     n = task.n_examples(split)
@@ -109,15 +111,15 @@ def example_ids(
     return indices(n, split, index, batch_size, seed=0)
 
 
-def _arrays(task, batch, found, request):
+def _arrays(task, batch, outputs, request):
     """The arrays of a batch by their names in the file."""
     spec, arrays = task.spec, {"target": batch.targets}
     if spec.language:
-        arrays["log_p"], arrays["prediction"] = found
+        arrays["log_p"], arrays["prediction"] = outputs
     elif spec.targets == "classification":
-        arrays |= {"prediction": found.argmax(-1).astype(np.int32), "logits": found}
+        arrays |= {"prediction": outputs.argmax(-1).astype(np.int32), "logits": outputs}
     else:
-        arrays["prediction"] = found
+        arrays["prediction"] = outputs
     if spec.l_output is not None:
         arrays["loss_mask"] = batch.loss_mask
     if batch.mask is not None:

@@ -18,13 +18,13 @@ from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.length_extension import (
     LossAtLength,
     Order,
+    WindowState,
     check_lengths,
     classify_extension,
     loss_interval,
     losses_by_length,
     merged_documents,
 )
-from ssm_jax.evaluation.length_extension import WindowState as LengthStart
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import restore
 from ssm_jax.files import write_arrays, write_text
@@ -47,10 +47,10 @@ _WINDOWS = 8
 
 # From zero states the loss does not depend on the order of the windows. With states
 # carried over in the order of the text it does not depend on their length.
-LENGTH_INDEPENDENT: tuple[LengthStart, Order] = ("carry", "text")
-WAYS: tuple[tuple[LengthStart, Order], ...] = (
+CARRIED_STATES: tuple[WindowState, Order] = ("carry", "text")
+EVALUATIONS: tuple[tuple[WindowState, Order], ...] = (
     ("zero", "text"),
-    LENGTH_INDEPENDENT,
+    CARRIED_STATES,
     ("carry", "shuffled"),
 )
 
@@ -118,8 +118,8 @@ def evaluate_run(
     devices = jax.local_devices()[: n if training.batch_size % n == 0 else 1]
     parallel = DataParallel(training.parallel, devices)
     if predictions_file is not None:
-        found = predictions(restored, split, parallel=parallel, limit=limit)
-        write_arrays(Path(predictions_file), found)
+        arrays = predictions(restored, split, parallel=parallel, limit=limit)
+        write_arrays(Path(predictions_file), arrays)
     variables = dict(restored.variables)
     params = variables.pop("params")
     # Evaluation has no optimizer.
@@ -151,11 +151,11 @@ def evaluate_run(
         result["corpus"] = corpus(task, split)
     panel = None
     if isinstance(task, SeriesTask) and task.classes is None:
-        found = forecasts(restored, split)
-        result["forecast"] = forecast_errors(found)
-        panel = forecast_panel(task, split, found)
+        arrays = forecasts(restored, split)
+        result["forecast"] = forecast_errors(arrays)
+        panel = forecast_panel(task, split, arrays)
     if writable:
-        with _logged_if_not_written(work, result):
+        with _log_if_not_written(work, result):
             if panel is not None:
                 write_arrays(work.path / FORECAST_FILE, panel)
             # First, so that an error of what is drawn loses no metric.
@@ -237,45 +237,47 @@ def evaluate_lengths(
     n_groups = len(merged_documents(edges, max(lengths))) - 1
     if max_tokens is None:
         max_tokens = max(2**19, _WINDOWS * max(lengths))
-    missing = _missing(
+    missing = _explain_missing(
         lengths, trained, max_tokens, n_groups=n_groups, n_files=len(edges) - 1
     )
     for sentence in missing:
         logging.warning("%s", sentence)
     rows = []
-    for start, order in WAYS:
-        found = []
-        for each in losses_by_length(
+    for start, order in EVALUATIONS:
+        losses = []
+        for loss in losses_by_length(
             restored.model,
             restored.variables,
             text,
-            lengths[-1:] if (start, order) == LENGTH_INDEPENDENT else lengths,
+            lengths[-1:] if (start, order) == CARRIED_STATES else lengths,
             edges=edges,
             max_tokens=max_tokens,
             window_state=start,
             order=order,
         ):
-            found.append(each)
-            logging.info("%s, %s, %d: %.4f", start, order, each.length, each.loss)
-        way = {"split": split, "window_state": start, "order": order}
-        of_all = {
+            losses.append(loss)
+            logging.info("%s, %s, %d: %.4f", start, order, loss.length, loss.loss)
+        evaluation = {"split": split, "window_state": start, "order": order}
+        common = {
             "trained": trained,
-            "extends": _extends(found, trained) if start == "zero" else None,
+            "extends": _classify_extension(losses, trained)
+            if start == "zero"
+            else None,
             "documents_merged": n_groups < len(edges) - 1,
             "missing": missing,
             "logged_step": logged,
         }
-        rows += [way | _row(each, known) | of_all for each in found]
+        rows += [evaluation | _row(loss, known) | common for loss in losses]
     # Written at the end, so that an interrupted evaluation keeps the previous file.
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     if writable:
-        with _logged_if_not_written(work, rows):
+        with _log_if_not_written(work, rows):
             write_text(work.path / LENGTHS_FILE, lines)
     return rows
 
 
 @contextlib.contextmanager
-def _logged_if_not_written(work: WorkDir, result: object) -> Iterator[None]:
+def _log_if_not_written(work: WorkDir, result: object) -> Iterator[None]:
     """Logs a result that a full disk, or the like, keeps from being written."""
     try:
         yield
@@ -284,7 +286,7 @@ def _logged_if_not_written(work: WorkDir, result: object) -> Iterator[None]:
         raise
 
 
-def _missing(
+def _explain_missing(
     lengths: Sequence[int],
     trained: int,
     max_tokens: int,
@@ -293,31 +295,31 @@ def _missing(
     n_files: int,
 ) -> list[str]:
     """What rows of an evaluation by length do not have, why, and the way out."""
-    longest, found = max(lengths), []
+    longest, sentences = max(lengths), []
     if n_groups < 2:
         files = "one document" if n_files == 1 else f"{n_files} documents together"
-        found.append(
+        sentences.append(
             f"error, interval and extends are null: the split has {files} for windows "
             f"of {longest:,} tokens, and a standard error is taken over two or more; "
             "use shorter --lengths, or a --split of more text."
         )
     elif max_tokens < 2 * longest:
-        found.append(
+        sentences.append(
             "error, interval and extends are null: --max_tokens allows one document at "
             f"{longest:,} tokens, and a standard error is taken over two or more; use "
             f"--max_tokens={2 * longest} or more."
         )
     if sum(length >= trained for length in lengths) < 2:
-        found.append(
+        sentences.append(
             "extends is null: it compares two lengths or more from the training length "
             f"on; add to --lengths such as {trained} and {2 * trained}."
         )
-    return found
+    return sentences
 
 
-def _extends(found: Sequence[LossAtLength], trained: int) -> str | None:
+def _classify_extension(losses: Sequence[LossAtLength], trained: int) -> str | None:
     """`classify_extension`, or None if there are too few lengths or documents."""
-    beyond = [each for each in found if each.length >= trained]
+    beyond = [loss for loss in losses if loss.length >= trained]
     if len(beyond) < 2 or beyond[0].n_documents < 2:
         return None
     return classify_extension(beyond, beyond=trained)
@@ -325,7 +327,7 @@ def _extends(found: Sequence[LossAtLength], trained: int) -> str | None:
 
 def _row(measured: LossAtLength, known: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a row that belongs to one length."""
-    read = {
+    counts = {
         "tokens_read": measured.length * len(measured.windows),
         "documents_read": measured.n_documents,
     }
@@ -340,7 +342,7 @@ def _row(measured: LossAtLength, known: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "interval": None if interval is None else list(interval),
         "loss_by_document": measured.documents.tolist(),
-        "corpus": {**known, **read},
+        "corpus": {**known, **counts},
     }
 
 

@@ -8,7 +8,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from ssm_jax.files import replaced
+from ssm_jax.files import atomic_file
 
 BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
 PALETTE = (BLUE, ORANGE, GREEN, PURPLE)
@@ -62,7 +62,7 @@ def save(drawing: Figure, path: Path) -> list[Path]:
             # Without a date, equal figures are equal files.
             dated = {".pdf": "CreationDate", ".svg": "Date"}.get(file.suffix)
             metadata = {dated: None} if dated else None
-            with replaced(file) as opened:
+            with atomic_file(file) as opened:
                 drawing.savefig(
                     opened, format=file.suffix[1:] or None, metadata=metadata
                 )

@@ -79,22 +79,22 @@ def fingerprint(files: Mapping[str, str | os.PathLike[str]]) -> Fingerprint:
       (False, 1, 3)
     """
     names = sorted(files)
-    found = [os.stat(files[name]) for name in names]
-    sizes = dict(zip(names, (each.st_size for each in found), strict=True))
+    stats = [os.stat(files[name]) for name in names]
+    sizes = dict(zip(names, (stat.st_size for stat in stats), strict=True))
     digest = hashlib.sha256()
     for name, size in sizes.items():
         digest.update(f"{name}\0{size}\n".encode(errors="surrogateescape"))
-    read, n_samples = names, None
+    hashed_names, n_samples = names, None
     if sum(sizes.values()) > _WHOLE or len(names) > _WHOLE_FILES:
         places = np.linspace(0, len(names) - 1, min(len(names), _SAMPLED_FILES))
-        read = [names[int(place)] for place in places]
-        n_samples = _SAMPLES // len(read)
-    for name in read:
+        hashed_names = [names[int(place)] for place in places]
+        n_samples = _SAMPLES // len(hashed_names)
+    for name in hashed_names:
         with open(files[name], "rb") as file:
             for offset in _offsets(sizes[name], n_samples):
                 file.seek(offset)
                 digest.update(file.read(_SAMPLE))
-    last = np.datetime64(int(max(each.st_mtime for each in found)), "s")
+    last = np.datetime64(int(max(stat.st_mtime for stat in stats)), "s")
     return {
         "files": len(names),
         "bytes": sum(sizes.values()),
@@ -108,15 +108,15 @@ def same(one: Fingerprint, other: Fingerprint) -> bool:
     return one["sha256"] == other["sha256"]
 
 
-def describe(found: Fingerprint) -> str:
+def describe(data: Fingerprint) -> str:
     """Describes data for an error.
 
     Example:
       >>> describe({"files": 1, "bytes": 3000, "modified": "2026-01-31T18:00:00Z"})
       '1 file of 3,000 bytes, modified 2026-01-31T18:00:00Z'
     """
-    files = "1 file" if found["files"] == 1 else f"{found['files']:,} files"
-    return f"{files} of {found['bytes']:,} bytes, modified {found['modified']}"
+    files = "1 file" if data["files"] == 1 else f"{data['files']:,} files"
+    return f"{files} of {data['bytes']:,} bytes, modified {data['modified']}"
 
 
 def _offsets(size: int, n_samples: int | None) -> Iterable[int]:

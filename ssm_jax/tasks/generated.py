@@ -1,10 +1,11 @@
-"""Finite generated data sets: examples are drawn on first use, then cached."""
+"""Finite generated sets: their sizes, and examples drawn on first use and cached."""
 
 from collections.abc import Callable
 
 import numpy as np
+from typing_extensions import override
 
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 
 
 class GeneratedExamples:
@@ -67,18 +68,24 @@ class GeneratedExamples:
         return sequences, targets
 
 
-def check_sizes(n_train: int, n_validation: int, n_test: int) -> None:
-    """Raises ValueError unless every split has at least one example."""
-    sizes = {"n_train": n_train, "n_validation": n_validation, "n_test": n_test}
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(
-                f"`{name}` must be at least 1, got {size}; a split has at least one "
-                "example."
-            )
+class GeneratedTask(order.FiniteTask):
+    """A finite task whose splits have the sizes of its fields."""
 
+    n_train: int
+    n_validation: int
+    n_test: int
 
-def split_size(split: base.Split, n_train: int, n_validation: int, n_test: int) -> int:
-    """Returns the size of a split; raises ValueError if the split is unknown."""
-    base.check_split(split)
-    return {"train": n_train, "validation": n_validation, "test": n_test}[split]
+    def __post_init__(self) -> None:
+        """Raises ValueError unless every split has at least one example."""
+        for name in ("n_train", "n_validation", "n_test"):
+            if (size := getattr(self, name)) < 1:
+                raise ValueError(
+                    f"`{name}` must be at least 1, got {size}; a split has at least "
+                    "one example."
+                )
+
+    @override
+    def n_examples(self, split: base.Split) -> int:
+        base.check_split(split)
+        sizes = (self.n_train, self.n_validation, self.n_test)
+        return dict(zip(("train", "validation", "test"), sizes, strict=True))[split]

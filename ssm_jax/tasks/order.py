@@ -1,12 +1,51 @@
 """The order in which a task on a finite set reads its examples, in batches."""
 
+import abc
 import functools
 
 import numpy as np
 
-from ssm_jax.tasks.base import Split, check_request, count_batches, generator
+from ssm_jax.tasks.base import Batch, Split, check_request, count_batches, generator
 
 _ALL = slice(None)
+
+
+class FiniteTask(abc.ABC):
+    """A task on a finite set: batches are examples in the order of `shuffled_indices`.
+
+    Subclasses are frozen dataclasses.
+    """
+
+    @abc.abstractmethod
+    def n_examples(self, split: Split) -> int:
+        """Returns the number of examples in a split."""
+
+    @abc.abstractmethod
+    def select(self, split: Split, indices: np.ndarray, loss_mask: np.ndarray) -> Batch:
+        """Returns examples of a split.
+
+        Args:
+          split: The split, which `n_examples` has checked.
+          indices: int64, ``(b,)``, in ``[0, n)``.
+          loss_mask: bool, ``(b,)``, false for the rows that pad the last batch.
+
+        Returns:
+          Arrays that the caller may modify.
+        """
+
+    def batch(
+        self,
+        split: Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+        *,
+        rows: slice | None = None,
+    ) -> Batch:
+        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
+        n = self.n_examples(split)
+        chosen = shuffled_indices(n, split, index, batch_size, seed, rows)
+        return self.select(split, *chosen)
 
 
 def shuffled_indices(

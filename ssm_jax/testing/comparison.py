@@ -14,20 +14,20 @@ def fail(rule: str, remedy: str) -> NoReturn:
     raise AssertionError(f"{rule}; {remedy}.")
 
 
-def holds(condition: object, rule: str, remedy: str) -> None:
+def check(condition: object, rule: str, remedy: str) -> None:
     """Checks a condition."""
     if not condition:
         fail(rule, remedy)
 
 
-def close(
-    given: PyTree, wanted: PyTree, tolerance: float, rule: str, remedy: str
+def check_close(
+    result: PyTree, expected: PyTree, tolerance: float, rule: str, remedy: str
 ) -> None:
     """Checks that two trees are equal up to the tolerance.
 
     Args:
-      given: What is checked.
-      wanted: What it must be.
+      result: What is checked.
+      expected: What it must be.
       tolerance: Largest difference, relative to the largest absolute value of the leaf,
         or to a hundredth of the largest of all, since a leaf may cancel to zero.
       rule: The property, as the message begins.
@@ -37,15 +37,15 @@ def close(
       AssertionError: The trees differ.
     """
     try:
-        chex.assert_trees_all_equal_shapes_and_dtypes(given, wanted)
+        chex.assert_trees_all_equal_shapes_and_dtypes(result, expected)
     except AssertionError as error:
         fail(
             f"{rule}, got other shapes or dtypes: {' '.join(str(error).split())}",
             remedy,
         )
-    leaves = jax.tree.leaves_with_path(given)
-    largest = max(map(_largest, jax.tree.leaves(wanted)), default=0.0)
-    for (path, leaf), like in zip(leaves, jax.tree.leaves(wanted), strict=True):
+    leaves = jax.tree.leaves_with_path(result)
+    largest = max(map(_largest, jax.tree.leaves(expected)), default=0.0)
+    for (path, leaf), like in zip(leaves, jax.tree.leaves(expected), strict=True):
         leaf, like = np.asarray(leaf), np.asarray(like)
         scale = max(_largest(like), 1e-2 * largest) or 1.0
         if leaf.dtype == jax.dtypes.float0:

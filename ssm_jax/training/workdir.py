@@ -36,8 +36,8 @@ from ssm_jax import __version__
 from ssm_jax.config import Config, changed_fields, from_json, to_json, unknown_classes
 from ssm_jax.files import (
     PART,
-    locked,
-    named_errors,
+    file_lock,
+    name_in_errors,
     parse_json,
     read_arrays,
     write_text,
@@ -279,7 +279,7 @@ class WorkDir:
 
         None is a metric that was not defined, and null in the file.
         """
-        with named_errors(self._metrics), self._metrics.open("a") as file:
+        with name_in_errors(self._metrics), self._metrics.open("a") as file:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
     def write(self, name: str, values: dict[str, Any]) -> Path:
@@ -378,8 +378,8 @@ def hold_lock(path: Path) -> Iterator[None]:
 
     # Without O_TRUNC: until the lock is taken, the content names its owner. A link, as
     # in the work dir of others, may lead to a file that is not to be written.
-    with locked(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, refuse) as handle:
-        with named_errors(path):
+    with file_lock(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, refuse) as handle:
+        with name_in_errors(path):
             # Truncated first, because the name of the previous owner may be longer.
             os.ftruncate(handle, 0)
             owner = f"process {os.getpid()} on {socket.gethostname()}\n"

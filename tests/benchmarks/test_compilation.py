@@ -71,7 +71,7 @@ def test_cell_with_a_record_is_not_compiled_again(monkeypatch, tmp_path, capsys)
     arguments = f"--records={records}", f"--page={page}", f"--experiments={names}"
     for further in ((), (), ("--again", "--quick")):
         calls.clear()
-        with programs.of_their_own():
+        with programs.fresh_flags():
             compilation.define_flags()
             flags.FLAGS(["compilation", *arguments, *further])
             compilation.main(["compilation"])

@@ -16,7 +16,7 @@ MACHINE = {"commit": "abc", "device": "cpu", "n_devices": 1, "cpus": 2}
 def run(*arguments):
     """Runs the program in this process."""
     values = flags.FLAGS
-    with programs.of_their_own():
+    with programs.fresh_flags():
         benchmark.define_flags()
         values(["benchmarks", *arguments])
         benchmark.main(["benchmarks"])

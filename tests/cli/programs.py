@@ -17,8 +17,8 @@ OURS = ("ssm_jax.", "benchmarks.", "experiments.", str(ROOT))
 
 
 @contextlib.contextmanager
-def of_their_own() -> Iterator[None]:
-    """Within it, programs may define flags, and nothing of it stays."""
+def fresh_flags() -> Iterator[None]:
+    """Within the block programs may define flags, which are removed at its end."""
     values, before = flags.FLAGS, _ours()
     modules = {name: values.find_module_defining_flag(name) for name in before}
     for name in before:
@@ -57,7 +57,7 @@ def run(monkeypatch: pytest.MonkeyPatch, program: str, *arguments: str) -> int |
     path = str(ROOT / f"{module.replace('.', '/')}.py")
     monkeypatch.setattr(sys, "argv", [path, *arguments])
     monkeypatch.setattr(sys.modules["__main__"], "__doc__", "")
-    with of_their_own(), pytest.raises(SystemExit) as caught:
+    with fresh_flags(), pytest.raises(SystemExit) as caught:
         runpy.run_path(path, run_name="__main__")
     code = caught.value.code
     assert code is None or isinstance(code, int), code

@@ -38,9 +38,9 @@ def test_dry_run_counts_what_a_step_is_given_and_writes_nothing(
     assert re.search(rf"^\| total .* {n:,} +\|$", text, re.M)
     # Each device is given the whole state and its rows of the batch.
     batch = task.batch("train", 0, config.training.batch_size, 0)
-    given = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-    given += sum(leaf.nbytes for leaf in batch if leaf is not None) // 8
+    n_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
+    n_bytes += sum(leaf.nbytes for leaf in batch if leaf is not None) // 8
     assert parallel.n_devices == 8
-    assert f"  {given / 2**20:,.3f} MiB of state and batch" in text
+    assert f"  {n_bytes / 2**20:,.3f} MiB of state and batch" in text
     assert re.search(r"^[\d.e+]+ floating-point operations", text, re.M)
     assert f"| inputs    | {batch.inputs.shape} | float32 | 0 0 0.5625 1 " in text

@@ -59,9 +59,9 @@ def test_experiment_is_trained_and_beats_the_last_value(csv):
     config = config_file.load("mine.py")
     config.training.update(steps=60, evaluate_every=60)
     train(config, "run")
-    found = evaluate_run("run")["forecast"]
-    assert found["model"]["mae"] < 0.5 * found["last value"]["mae"]
-    assert found["seasonal"]["mae"] < 1e-6
+    errors = evaluate_run("run")["forecast"]
+    assert errors["model"]["mae"] < 0.5 * errors["last value"]["mae"]
+    assert errors["seasonal"]["mae"] < 1e-6
 
 
 NAMES = {

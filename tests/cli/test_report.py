@@ -62,7 +62,7 @@ def test_main_metric_that_is_null_is_refused(run, tmp_path):
 def test_inspection_is_of_the_model(run):
     path, _ = run
     restored = restore(path)
-    found = WorkDir(path).read_arrays("inspection.npz")
+    arrays = WorkDir(path).read_arrays("inspection.npz")
     recurrence = build(WorkDir(path).config().model).block.layer.recurrence
     params = restored.variables["params"]["block_0"]["layer"]["recurrent"]["recurrence"]
     modes = recurrence.modes(params)
@@ -70,34 +70,36 @@ def test_inspection_is_of_the_model(run):
     ahead = convolution_kernel(modes._replace(w=modes.w_backward), 64)
     energy = np.square(kernel).sum(-1) + np.square(ahead).sum(-1)
     most = np.argsort(-energy)[:4]
-    np.testing.assert_array_equal(found["channels"][0], most)
+    np.testing.assert_array_equal(arrays["channels"][0], most)
     shares = energy[most] / energy.sum()
-    np.testing.assert_allclose(found["energies"][0], shares, rtol=1e-4)
-    forward, backward = (found["kernels"][0][:, k] for k in (slice(64, 128), slice(64)))
+    np.testing.assert_allclose(arrays["energies"][0], shares, rtol=1e-4)
+    forward, backward = (
+        arrays["kernels"][0][:, k] for k in (slice(64, 128), slice(64))
+    )
     np.testing.assert_allclose(forward, kernel[most], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(backward[:, ::-1], ahead[most], rtol=1e-4, atol=1e-6)
-    assert found["lags"][[0, 64]].tolist() == [-64, 0]
-    np.testing.assert_array_equal(found["log_abs"][0], modes.log_decay.log_abs)
+    assert arrays["lags"][[0, 64]].tolist() == [-64, 0]
+    np.testing.assert_array_equal(arrays["log_abs"][0], modes.log_decay.log_abs)
     circle = 2 * np.pi * np.arange(32) / 32
-    np.testing.assert_allclose(found["initial_phase"][0], circle, rtol=1e-6)
-    np.testing.assert_allclose(found["predictions"].sum(-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(arrays["initial_phase"][0], circle, rtol=1e-6)
+    np.testing.assert_allclose(arrays["predictions"].sum(-1), 1, rtol=1e-5)
 
 
 @pytest.mark.full
 def test_examples_have_the_lowest_and_the_highest_losses(run):
     path, _ = run
-    restored, found = restore(path), WorkDir(path).read_arrays("inspection.npz")
+    restored, arrays = restore(path), WorkDir(path).read_arrays("inspection.npz")
     batch = restored.task.batch("test", 0, 256, 0)
     logits, _ = restored.model.apply(restored.variables, batch.inputs)
     losses = -jax.nn.log_softmax(logits)[np.arange(256), batch.targets]
     order = np.argsort(losses)
-    assert found["n_candidates"] == 256
+    assert arrays["n_candidates"] == 256
     np.testing.assert_allclose(
-        found["losses"], losses[order][np.r_[:5, -5:0]], rtol=1e-4
+        arrays["losses"], losses[order][np.r_[:5, -5:0]], rtol=1e-4
     )
-    shown = zip(found["predictions"], found["targets"], strict=True)
-    of_targets = [-np.log(probabilities[target]) for probabilities, target in shown]
-    np.testing.assert_allclose(found["losses"], of_targets, rtol=1e-5)
+    shown = zip(arrays["predictions"], arrays["targets"], strict=True)
+    target_losses = [-np.log(probabilities[target]) for probabilities, target in shown]
+    np.testing.assert_allclose(arrays["losses"], target_losses, rtol=1e-5)
 
 
 @pytest.mark.full
@@ -122,7 +124,7 @@ def test_a_folder_without_evaluation_names_the_command(run, tmp_path):
         report.row_of(folder)
 
 
-def evaluated(path, **training):
+def evaluated_run(path, **training):
     """The folder of a run of four steps, evaluated, of which nothing was trained."""
     config = load(str(ROOT / "experiments/dlr/digits.py"))
     config.training.update(steps=4, **training)
@@ -137,7 +139,7 @@ EVALUATION = {"split": "test", "step": 4, "accuracy": 0.5}
 
 
 def test_a_config_need_not_name_its_experiment(tmp_path, monkeypatch, capsys):
-    folder = evaluated(tmp_path / "mine")
+    folder = evaluated_run(tmp_path / "mine")
     config = json.loads((folder.path / "config.json").read_text())
     for name in ("experiment", "variant", "paper"):
         del config[name]
@@ -151,7 +153,7 @@ def test_a_config_need_not_name_its_experiment(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("lacking", EVALUATION)
 def test_an_evaluation_that_lacks_a_value_is_named(tmp_path, lacking):
-    folder = evaluated(tmp_path / "run")
+    folder = evaluated_run(tmp_path / "run")
     values = {name: v for name, v in EVALUATION.items() if name != lacking}
     folder.write("evaluation.json", values)
     with refuses(f"{folder.path}/evaluation.json", next(iter(values))):
@@ -159,7 +161,7 @@ def test_an_evaluation_that_lacks_a_value_is_named(tmp_path, lacking):
 
 
 def test_a_run_that_was_continued_is_to_be_evaluated_again(tmp_path):
-    folder = evaluated(tmp_path / "run")
+    folder = evaluated_run(tmp_path / "run")
     assert report.row_of(folder)["value"] == 0.5
     folder.log(6, elapsed_s=2.0)
     with refuses("workdirs", "step 4 of 6", rule="after their last step"):
@@ -200,10 +202,10 @@ def test_runs_of_one_line_differ_in_their_seed_alone(
 ):
     for name, fields in (("first", {}), ("second", changes)):
         training = {key: value for key, value in fields.items() if key != "data"}
-        folder = evaluated(tmp_path / name, **training)
+        folder = evaluated_run(tmp_path / name, **training)
         files = {"a": 1, "b": 2}[digest := fields.get("data", "a")]
-        found = {"files": files, "bytes": 12, "modified": "today", "sha256": digest}
-        folder.write_data(found, 0)
+        data = {"files": files, "bytes": 12, "modified": "today", "sha256": digest}
+        folder.write_data(data, 0)
     workdirs = f"--workdirs={tmp_path}/first,{tmp_path}/second"
     status = programs.run(monkeypatch, "report", workdirs, "--nofigures")
     out, err = capsys.readouterr()

@@ -32,7 +32,7 @@ def cells(table):
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in (head, *lines)]
 
 
-def measured(
+def length_rows(
     lengths, extends: str | None = "strong", window_state="zero", order="text"
 ):
     """Lines of a run that was measured by length: perplexities by length."""
@@ -78,8 +78,8 @@ def test_what_is_all_but_perfect_is_not_rounded_to_it():
 def test_lines_are_in_the_order_of_their_numbers():
     rows = [ROW | {"variant": f"s5,n={n}"} for n in (128, 16, 512)]
     rows.append(ROW | {"variant": "gru,n=512"})
-    found = [line[0].split(":")[1] for line in cells(tables.results(rows))[1:]]
-    assert found == ["gru,n=512", "s5,n=16", "s5,n=128", "s5,n=512"]
+    names = [line[0].split(":")[1] for line in cells(tables.results(rows))[1:]]
+    assert names == ["gru,n=512", "s5,n=16", "s5,n=128", "s5,n=512"]
 
 
 def test_what_was_measured_otherwise_is_another_line():
@@ -92,10 +92,10 @@ def test_what_was_measured_otherwise_is_another_line():
 
 def test_each_way_of_reading_has_a_table_by_length():
     rows = [
-        ROW | {"lengths": measured({64: 3.0, 1024: 2.0}) + measured(
+        ROW | {"lengths": length_rows({64: 3.0, 1024: 2.0}) + length_rows(
             {64: 2.5}, None, "carry", "shuffled")},
-        ROW | {"seed": 1, "lengths": measured({64: 4.0, 1024: 2.5}, "none")},
-        ROW | {"variant": "gru", "lengths": measured({16: 12.3456}, None)},
+        ROW | {"seed": 1, "lengths": length_rows({64: 4.0, 1024: 2.5}, "none")},
+        ROW | {"variant": "gru", "lengths": length_rows({16: 12.3456}, None)},
         ROW | {"variant": "dlr"},
     ]  # fmt: skip
     fresh, shuffled = tables.by_length(rows).split("Split validation, ")[1:]
@@ -117,20 +117,22 @@ def test_each_way_of_reading_has_a_table_by_length():
 def test_states_that_go_on_have_one_number_for_all_lengths_and_no_verdict():
     """Older records hold a line for each length, all equal, and call them weak."""
     way = {"window_state": "carry", "order": "text"}
-    lines = measured({64: 3.0, 1024: 3.0}, "weak", **way)
-    found = tables.by_length([ROW | {"lengths": lines}])
-    assert "weak" not in found
-    assert cells(found.partition("\n\n")[2]) == [
+    lines = length_rows({64: 3.0, 1024: 3.0}, "weak", **way)
+    text = tables.by_length([ROW | {"lengths": lines}])
+    assert "weak" not in text
+    assert cells(text.partition("\n\n")[2]) == [
         ["experiment", "trained", "any length", "95 %"],
         ["longssm/text:s5", "16", "3", ""],
     ]
 
 
 def test_perplexity_beyond_float64_is_infinite():
-    (line,) = measured({64: 3.0})
+    (line,) = length_rows({64: 3.0})
     line |= {"loss": 1e4, "loss_by_document": [1e4, 2e4, 3e4]}
-    _, found = cells(tables.by_length([ROW | {"lengths": [line]}]).partition("\n\n")[2])
-    assert found[2] == "inf" and found[3].endswith(" to inf")
+    _, cells_of_run = cells(
+        tables.by_length([ROW | {"lengths": [line]}]).partition("\n\n")[2]
+    )
+    assert cells_of_run[2] == "inf" and cells_of_run[3].endswith(" to inf")
 
 
 def test_the_interval_is_over_documents_of_the_mean_over_seeds():
@@ -139,7 +141,7 @@ def test_the_interval_is_over_documents_of_the_mean_over_seeds():
     }  # fmt: skip
     rows = []
     for seed, losses in enumerate(([1.0, 1.2, 1.7], [1.2, 1.2, 1.5])):
-        (line,) = measured({64: 3.0})
+        (line,) = length_rows({64: 3.0})
         line |= {"loss_by_document": losses, "corpus": corpus}
         rows.append(ROW | {"seed": seed, "lengths": [line]})
     title, _, table = tables.by_length(rows).partition("\n\n")
@@ -153,15 +155,15 @@ def test_the_interval_is_over_documents_of_the_mean_over_seeds():
 
 
 def test_stale_runs_by_length_stand_apart_and_say_why():
-    lines = {"lengths": measured({64: 3.0})}
+    lines = {"lengths": length_rows({64: 3.0})}
     rows = [ROW | lines, ROW | lines | {"seed": 1, "stale": "Of one novel."}]
-    found = tables.by_length(rows)
-    lines = cells(found.split("\n\n")[1].strip())[1:]
+    text = tables.by_length(rows)
+    lines = cells(text.split("\n\n")[1].strip())[1:]
     assert [(line[0], line[-1]) for line in lines] == [
         ("longssm/text:s5", "strong"),
         ("longssm/text:s5 (stale)", ""),
     ]
-    assert found.endswith("\nStale: Of one novel.\n")
+    assert text.endswith("\nStale: Of one novel.\n")
 
 
 def row_of_forecast(seed, shift):

@@ -80,55 +80,6 @@ def test_trained_on_one_device_evaluated_on_eight(trained):
         assert result[name] == pytest.approx(last[f"validation/{name}"], rel=1e-6)
 
 
-MISTAKES = {
-    "unknown field": (
-        [*DIGITS, "--config.model.n_layer=2"],
-        "`--config.model.n_layer` must be a field of experiments/dlr/digits.py; "
-        "did you mean `model.n_layers`?",
-    ),
-    "wrong value": (
-        [*DIGITS, "--config.training.parallel=pmapp"],
-        "`config.training.parallel` must be Literal['pmap', 'shard_map'], got "
-        "'pmapp'; did you mean `pmap`?",
-    ),
-    "data of a task without": (
-        [*DIGITS, "--data_dir=/data"],
-        "`--data_dir` must be left out for ssm_jax.tasks.images.digits:Digits, got "
-        "/data",
-    ),
-    "missing data": (
-        ["--config=experiments/dlr/pixel_mnist.py", "--data_dir=/nowhere"],
-        "`data_dir` must hold mnist/3.0.1 prepared as array_record, got /nowhere",
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"), MISTAKES.values(), ids=MISTAKES.keys()
-)
-def test_mistake_is_one_line_and_status_2(tmp_path, arguments, message):
-    done = launch(tmp_path / "run", *arguments)
-    errors = [line for line in done.stderr.splitlines() if "error" in line]
-    assert done.returncode == 2, done.stderr
-    assert errors == done.stderr.splitlines()[-1:]
-    assert errors[0].startswith("error: ")
-    assert message in errors[0]
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.nightly
-def test_folder_of_another_experiment_is_one_line_and_left_alone(trained):
-    run, _ = trained
-    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    done = launch(run, *DIGITS, "--config.training.seed=5")
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
-        f"error: `workdir` must be new or of the same config, got {run}, where "
-        "training.seed: 0 -> 5; give another --workdir."
-    )
-    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
-
-
 @pytest.mark.nightly
 def test_debugging_names_the_operation_and_compiled_programs_are_kept(tmp_path):
     run, cache = tmp_path / "run", tmp_path / "cache"
@@ -147,10 +98,3 @@ def test_debugging_names_the_operation_and_compiled_programs_are_kept(tmp_path):
         assert part in line
     assert list(cache.glob("jit_step-*"))
     assert list((run / "tensorboard").glob("events.*"))
-
-
-@pytest.mark.parametrize("steps", ["1", "1,b", "1,2,3"])
-def test_profile_has_two_steps(tmp_path, steps):
-    done = launch(tmp_path / "run", *DIGITS, f"--profile_steps={steps}")
-    assert done.returncode == 2
-    assert f"`--profile_steps` must be two steps, got {steps};" in done.stderr

@@ -41,11 +41,11 @@ def test_forecasts_are_the_predictions_in_the_units_of_the_file(
     values = task.values()[task.first_targets("test")[:, None] + np.arange(4)]
     last = task.baselines("test", 0, n, 0)["last value"]
     std = np.nanstd(task.values()[:840])
-    found = forecasts(restored, "test")
-    np.testing.assert_allclose(found["target"], values, rtol=1e-4, atol=1e-3)
-    wanted = last + std * np.asarray(predicted)
-    np.testing.assert_allclose(found["model"], wanted, rtol=1e-4, atol=1e-3)
-    errors = np.abs(found["model"] - values)
+    arrays = forecasts(restored, "test")
+    np.testing.assert_allclose(arrays["target"], values, rtol=1e-4, atol=1e-3)
+    expected = last + std * np.asarray(predicted)
+    np.testing.assert_allclose(arrays["model"], expected, rtol=1e-4, atol=1e-3)
+    errors = np.abs(arrays["model"] - values)
     np.testing.assert_allclose(measured["model"]["mae"], errors.mean(), rtol=1e-4)
     by_step = measured["model"]["mae_by_step"]
     np.testing.assert_allclose(by_step, errors.mean(0), rtol=1e-4)
@@ -57,7 +57,7 @@ def test_forecasts_are_the_predictions_in_the_units_of_the_file(
     with np.load(work.path / "forecast.npz") as panel:
         first, model = panel["first"], panel["model"]
         assert (np.diff(first) >= 4).all() and first[0] == 24
-        np.testing.assert_array_equal(model[0], found["model"][0])
+        np.testing.assert_array_equal(model[0], arrays["model"][0])
         np.testing.assert_allclose(panel["series"][24:28], values[0])
     before = (work.path / "forecast.npz").read_bytes()
     monkeypatch.setattr(Path, "replace", lambda *of: 1 / 0)  # killed before its end

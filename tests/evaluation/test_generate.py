@@ -43,7 +43,7 @@ LOGITS = jnp.log(jnp.array([0.1, 0.4, 0.3, 0.2]))
 )
 def trained(request):
     """A model and variables large enough for distinct predictions."""
-    return drawn(model_of(RecurrentLayer(request.param, ChannelMixing())))
+    return with_variables(model_of(RecurrentLayer(request.param, ChannelMixing())))
 
 
 def model_of(layer, **fields):
@@ -55,12 +55,12 @@ def model_of(layer, **fields):
     )
 
 
-def drawn(model):
+def with_variables(model):
     variables = jax.jit(model.init)(jax.random.key(0), jnp.zeros((1, 4), jnp.int32))
     return model, jax.tree.map(lambda leaf: 2 * leaf, variables)
 
 
-def written(model, variables, prompts, n, **options):
+def generate_tokens(model, variables, prompts, n, **options):
     steps = generate(model, variables, prompts, **options)
     return np.stack([step.tokens for step in itertools.islice(steps, n)], 1)
 
@@ -68,20 +68,22 @@ def written(model, variables, prompts, n, **options):
 def test_greedy_text_is_the_argmax_of_the_parallel_model(trained):
     model, variables = trained
     prompts = [[3, 1, 4], [1, 5, 9, 2, 6], [5]]
-    tokens = written(model, variables, prompts, 20, sampling=GREEDY)
+    tokens = generate_tokens(model, variables, prompts, 20, sampling=GREEDY)
     apply = jax.jit(model.apply)
-    for prompt, own in zip(prompts, tokens, strict=True):
-        whole = np.array([*prompt, *own])
+    for prompt, continuation in zip(prompts, tokens, strict=True):
+        whole = np.array([*prompt, *continuation])
         logits, _ = apply(variables, whole[None, :-1])
-        np.testing.assert_array_equal(np.argmax(logits[0], -1)[len(prompt) - 1 :], own)
+        np.testing.assert_array_equal(
+            np.argmax(logits[0], -1)[len(prompt) - 1 :], continuation
+        )
     assert len(set(tokens.ravel().tolist())) > 2
 
 
 @pytest.mark.full
 def test_rows_are_independent(trained):
     model, variables = trained
-    both = written(model, variables, [[3, 1, 4], [1, 5]], 12, seed=3)
-    alone = written(model, variables, [[3, 1, 4]], 12, seed=3)
+    both = generate_tokens(model, variables, [[3, 1, 4], [1, 5]], 12, seed=3)
+    alone = generate_tokens(model, variables, [[3, 1, 4]], 12, seed=3)
     np.testing.assert_array_equal(both[0], alone[0])
 
 
@@ -90,7 +92,7 @@ def test_text_does_not_depend_on_the_block_size(trained, sampling):
     model, variables = trained
     options = {"sampling": sampling, "seed": 5}
     by_token, *by_block = (
-        written(model, variables, [[3, 1], [5]], 13, block_size=size, **options)
+        generate_tokens(model, variables, [[3, 1], [5]], 13, block_size=size, **options)
         for size in (1, 4, 12)
     )
     for text in by_block:
@@ -104,16 +106,16 @@ def test_state_within_a_block_is_that_of_single_tokens(trained):
         itertools.islice(generate(model, variables, [[3, 1], [5]], block_size=size), 11)
         for size in (1, 4)
     )
-    for one, other in zip(by_token, by_block, strict=True):
-        assert one.n_drawn == other.n_drawn
-        chex.assert_trees_all_close(one.state, other.state, rtol=1e-5, atol=1e-6)
+    for single, blocked in zip(by_token, by_block, strict=True):
+        assert single.n_drawn == blocked.n_drawn
+        chex.assert_trees_all_close(single.state, blocked.state, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.full
 def test_generation_continues_from_a_file(trained, tmp_path):
     model, variables = trained
     prompts, options = [[3, 1, 4], [5]], {"seed": 2}
-    whole = written(model, variables, prompts, 15, **options)
+    whole = generate_tokens(model, variables, prompts, 15, **options)
     options["block_size"] = 4
     steps = list(itertools.islice(generate(model, variables, prompts, **options), 9))
     # The first token, tokens within a block, and the last ones of blocks.
@@ -122,7 +124,7 @@ def test_generation_continues_from_a_file(trained, tmp_path):
         before = GenerationState.load(tmp_path / "state", model)
         continued = options | {"state": before.state, "n_drawn": before.n_drawn}
         heads = before.tokens[:, None].tolist()
-        rest = written(model, variables, heads, 15 - n, **continued)
+        rest = generate_tokens(model, variables, heads, 15 - n, **continued)
         np.testing.assert_array_equal(whole[:, n:], rest)
 
 
@@ -166,9 +168,9 @@ def test_sample_frequencies_match_the_probabilities():
     keys = jax.random.split(jax.random.key(0), 4000)
     sampling = Sampling(temperature=0.5)
     drawn = jax.jit(jax.vmap(lambda key: sampling.draw(key, LOGITS)))(keys)
-    wanted = np.square([0.1, 0.4, 0.3, 0.2])
-    found = np.bincount(drawn, minlength=4) / 4000
-    np.testing.assert_allclose(found, wanted / wanted.sum(), atol=0.03)
+    expected = np.square([0.1, 0.4, 0.3, 0.2])
+    frequencies = np.bincount(drawn, minlength=4) / 4000
+    np.testing.assert_allclose(frequencies, expected / expected.sum(), atol=0.03)
 
 
 @pytest.mark.parametrize(
@@ -189,18 +191,18 @@ def test_empty_prompt_is_rejected(trained):
 @pytest.mark.parametrize("token", [-1, VOCABULARY, 2**40])
 @pytest.mark.parametrize("head", [None, StepHead(d_output=VOCABULARY)], ids=str)
 def test_prompt_beyond_the_vocabulary_is_refused(token, head):
-    model, variables = drawn(model_of(LAYER, head=head))
+    model, variables = with_variables(model_of(LAYER, head=head))
     with refuses("prompts[1]", token, rule=f"from 0 to {VOCABULARY - 1}"):
         next(generate(model, variables, [[0, VOCABULARY - 1], [1, token, 2]]))
 
 
 def test_bound_of_a_model_without_vocabulary_is_that_of_its_predictions():
-    model, variables = drawn(model_of(LAYER))
+    model, variables = with_variables(model_of(LAYER))
     model = _OwnModel(model)
-    own = {"params": {"model": variables["params"]}}
-    assert len(next(generate(model, own, [[VOCABULARY - 1]])).tokens) == 1
+    own_variables = {"params": {"model": variables["params"]}}
+    assert len(next(generate(model, own_variables, [[VOCABULARY - 1]])).tokens) == 1
     with refuses("prompts[0]", VOCABULARY, rule=f"from 0 to {VOCABULARY - 1}"):
-        next(generate(model, own, [[VOCABULARY]]))
+        next(generate(model, own_variables, [[VOCABULARY]]))
 
 
 class _OwnModel(nn.Module):
@@ -221,7 +223,9 @@ def test_prompt_that_is_no_tokens_is_refused(trained, prompt):
 
 
 def test_head_of_more_tokens_than_the_encoder_is_refused():
-    model, variables = drawn(model_of(LAYER, head=StepHead(d_output=VOCABULARY + 1)))
+    model, variables = with_variables(
+        model_of(LAYER, head=StepHead(d_output=VOCABULARY + 1))
+    )
     with refuses("model", VOCABULARY + 1, rule=f"vocabulary of {VOCABULARY}"):
         next(generate(model, variables, [[1]]))
 
@@ -265,9 +269,9 @@ def test_block_size_must_be_positive(trained):
     ),
 )
 def test_layers_with_states_decode(layer):
-    model, variables = drawn(model_of(layer))
+    model, variables = with_variables(model_of(layer))
     prompt, apply = [3, 1, 4, 1, 5], jax.jit(model.apply)
-    ((first, second),) = written(model, variables, [prompt], 2, sampling=GREEDY)
+    ((first, second),) = generate_tokens(model, variables, [prompt], 2, sampling=GREEDY)
     logits, _ = apply(variables, jnp.array([[*prompt, first]]))
     assert np.argmax(logits[0], -1)[-2:].tolist() == [first, second]
 

@@ -51,26 +51,28 @@ def losses(model, inputs, state=None):
 @pytest.mark.parametrize("order", tiered(["text", "shuffled"]))
 def test_windows_from_zero_states(model, order, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.PIECE", 8)
-    found = list(losses_by_length(*model, TEXT, [4, 36], order=order))
-    assert [each.length for each in found] == [4, 36]
-    for each in found:
-        wanted = [
-            losses(model, TEXT[first : first + each.length + 1])[0]
-            for first in range(0, 144, each.length)
+    results = list(losses_by_length(*model, TEXT, [4, 36], order=order))
+    assert [measured.length for measured in results] == [4, 36]
+    for measured in results:
+        expected = [
+            losses(model, TEXT[first : first + measured.length + 1])[0]
+            for first in range(0, 144, measured.length)
         ]
-        np.testing.assert_allclose(each.windows, wanted, rtol=1e-5)
+        np.testing.assert_allclose(measured.windows, expected, rtol=1e-5)
 
 
 @pytest.mark.full
 def test_carried_states_match_one_pass_over_the_text(model, monkeypatch):
     monkeypatch.setattr("ssm_jax.evaluation.length_extension.ROWS", 2)
-    for each in losses_by_length(*model, TEXT, [6, 72], window_state="carry"):
-        wanted, state = [], None
-        for first in range(0, 144, each.length):
+    for measured in losses_by_length(*model, TEXT, [6, 72], window_state="carry"):
+        expected, state = [], None
+        for first in range(0, 144, measured.length):
             state = None if first == 72 else state  # the second row
-            loss, state = losses(model, TEXT[first : first + each.length + 1], state)
-            wanted.append(loss)
-        np.testing.assert_allclose(each.windows, wanted, rtol=1e-5)
+            loss, state = losses(
+                model, TEXT[first : first + measured.length + 1], state
+            )
+            expected.append(loss)
+        np.testing.assert_allclose(measured.windows, expected, rtol=1e-5)
 
 
 def test_states_carried_through_shuffled_windows_differ(model, monkeypatch):
@@ -147,19 +149,19 @@ def test_all_lengths_use_the_same_tokens_of_all_documents(monkeypatch):
     edges = np.array([0, 300, 420, 2000])
     options = {"edges": edges, "max_tokens": 192}
     for start, order in (("zero", "text"), ("carry", "shuffled")):
-        found = list(
+        losses = list(
             losses_by_length(
                 _Stateless(), {}, np.arange(2001), [8, 16, 32], window_state=start,
                 order=order, **options,
             )
         )  # fmt: skip
-        assert {each.n_documents for each in found} == {3}
-        for each in found:
-            starts = each.windows - (each.length - 1) / 2
-            assert len(starts) * each.length == 192
+        assert {loss.n_documents for loss in losses} == {3}
+        for loss in losses:
+            starts = loss.windows - (loss.length - 1) / 2
+            assert len(starts) * loss.length == 192
             document = np.searchsorted(edges, starts, "right") - 1
             assert document.tolist() == np.repeat([0, 1, 2], len(starts) // 3).tolist()
-            np.testing.assert_allclose(each.documents, found[0].documents)
+            np.testing.assert_allclose(loss.documents, losses[0].documents)
 
 
 class _Stateless(nn.Module):
@@ -176,9 +178,9 @@ def test_nan_losses_are_refused_by_count(monkeypatch, order):
         return np.where(np.any(inputs == 5, -1), np.nan, loss), state
 
     monkeypatch.setattr("ssm_jax.evaluation.length_extension._step", step)
-    found = losses_by_length(_Stateless(), {}, np.arange(65), [4, 8], order=order)
+    losses = losses_by_length(_Stateless(), {}, np.arange(65), [4, 8], order=order)
     with refuses("loss", "1 of 16 windows of 4 tokens", error=FloatingPointError):
-        next(found)
+        next(losses)
 
 
 def test_standard_error_is_over_documents():
@@ -198,15 +200,15 @@ def test_interval_is_students_t():
 
 
 def test_classify_extension_needs_two_documents():
-    one = [LossAtLength(n, np.array([1.0])) for n in (4, 8)]
+    losses = [LossAtLength(n, np.array([1.0])) for n in (4, 8)]
     with refuses("measured", 1, rule="at least 2"):
-        classify_extension(one, beyond=4)
+        classify_extension(losses, beyond=4)
 
 
 def test_a_change_in_one_document_is_not_significant():
     changes = np.array([0.0, 0.0, 0.0, 0.4])
-    found = [LossAtLength(4, np.ones(4), 4), LossAtLength(8, 1 + changes, 4)]
-    assert classify_extension(found, beyond=4) == "weak"
+    losses = [LossAtLength(4, np.ones(4), 4), LossAtLength(8, 1 + changes, 4)]
+    assert classify_extension(losses, beyond=4) == "weak"
 
 
 @pytest.mark.parametrize("token", [-1, 7])

@@ -11,7 +11,7 @@ from tests.bad_inputs import refuses
 from tests.training import tiny
 
 
-def predicted(config, workdir, **options):
+def train_and_predict(config, workdir, **options):
     """Trains, evaluates with a predictions file, and returns both."""
     train(config, str(workdir))
     path = workdir / "predictions.npz"
@@ -29,33 +29,33 @@ def cross_entropy(logits, targets):
 @pytest.mark.parametrize("size", [1, 7, 300])
 def test_rows_of_a_stream_have_the_index_of_their_window(sets_dir, size):
     task = TextFolder(data_dir=f"{sets_dir}/novels", length=20)
-    n, found = task.n_examples("test"), []
+    n, all_ids = task.n_examples("test"), []
     whole = task.batch("test", 0, n, seed=0)
     for index in range(-(-n // size)):
-        ids, there = example_ids(task, "test", index, size)
+        ids, is_example = example_ids(task, "test", index, size)
         batch = task.batch("test", index, size, seed=0)
-        for row, text in zip(ids[there], batch.inputs[there], strict=True):
+        for row, text in zip(ids[is_example], batch.inputs[is_example], strict=True):
             np.testing.assert_array_equal(text, whole.inputs[row])
-        found += ids[there].tolist()
-    assert sorted(found) == list(range(n))
+        all_ids += ids[is_example].tolist()
+    assert sorted(all_ids) == list(range(n))
 
 
 @pytest.mark.nightly
 def test_metrics_of_classes_follow_from_the_file(tmp_path):
     config = tiny.digits(steps=2, evaluate_every=2)
-    measured, found = predicted(config, tmp_path)
+    measured, arrays = train_and_predict(config, tmp_path)
     # 300 examples in batches of 16, so that the last batch is padded.
-    np.testing.assert_array_equal(found["id"], np.arange(300))
+    np.testing.assert_array_equal(arrays["id"], np.arange(300))
     whole = restore(tmp_path).task.batch("test", 0, 300, seed=0)
-    np.testing.assert_array_equal(found["target"], whole.targets)
-    np.testing.assert_array_equal(found["prediction"], found["logits"].argmax(-1))
-    accuracy = np.mean(found["prediction"] == found["target"])
+    np.testing.assert_array_equal(arrays["target"], whole.targets)
+    np.testing.assert_array_equal(arrays["prediction"], arrays["logits"].argmax(-1))
+    accuracy = np.mean(arrays["prediction"] == arrays["target"])
     assert measured["accuracy"] == pytest.approx(accuracy, rel=1e-6)
-    loss = cross_entropy(found["logits"], found["target"])
+    loss = cross_entropy(arrays["logits"], arrays["target"])
     assert measured["loss"] == pytest.approx(loss, rel=1e-5)
     one_device = predictions(restore(tmp_path), "test")
-    assert one_device.keys() == found.keys()
-    np.testing.assert_allclose(one_device["logits"], found["logits"], atol=1e-5)
+    assert one_device.keys() == arrays.keys()
+    np.testing.assert_allclose(one_device["logits"], arrays["logits"], atol=1e-5)
     with refuses("split", "train", rule="validation or test"):
         evaluate_run(tmp_path, split="train", predictions_file=tmp_path / "a.npz")
 
@@ -64,12 +64,12 @@ def test_metrics_of_classes_follow_from_the_file(tmp_path):
 def test_metrics_of_carried_states_follow_from_the_file(tmp_path):
     config = tiny.shift(steps=1, evaluate_every=1, initial_state="carry")
     config.training.parallel = "shard_map"
-    measured, found = predicted(config, tmp_path)
-    np.testing.assert_array_equal(found["id"], np.arange(32))
-    np.testing.assert_array_equal(found["step"], np.arange(16))
-    assert found["loss_mask"].shape == (32, 16)
-    counts = np.broadcast_to(found["loss_mask"][..., None], found["target"].shape)
-    error = np.square(found["prediction"].astype(float) - found["target"])[counts]
+    measured, arrays = train_and_predict(config, tmp_path)
+    np.testing.assert_array_equal(arrays["id"], np.arange(32))
+    np.testing.assert_array_equal(arrays["step"], np.arange(16))
+    assert arrays["loss_mask"].shape == (32, 16)
+    counts = np.broadcast_to(arrays["loss_mask"][..., None], arrays["target"].shape)
+    error = np.square(arrays["prediction"].astype(float) - arrays["target"])[counts]
     assert measured["loss"] == pytest.approx(error.mean(), rel=1e-5)
-    r2 = 1 - error.mean() / np.var(found["target"][counts].astype(float))
+    r2 = 1 - error.mean() / np.var(arrays["target"][counts].astype(float))
     assert measured["r2"] == pytest.approx(r2, abs=1e-5)

@@ -39,7 +39,7 @@ def run(trained, tmp_path):
     return shutil.copytree(trained, tmp_path / "elsewhere")
 
 
-def measured(run):
+def validation_metrics(run):
     """The validation metrics of the run, by step."""
     text = (run / "metrics.jsonl").read_text()
     return {
@@ -75,7 +75,7 @@ def test_model_predicts_as_it_did_in_validation(run):
     batch = restored.task.batch("validation", 0, 150, seed=0)
     logits, _ = jax.jit(restored.model.apply)(restored.variables, batch.inputs)
     accuracy = np.mean(np.argmax(logits, -1) == batch.targets)
-    assert accuracy == pytest.approx(measured(run)[5]["accuracy"])
+    assert accuracy == pytest.approx(validation_metrics(run)[5]["accuracy"])
 
 
 @pytest.mark.parametrize(
@@ -95,15 +95,15 @@ def test_run_of_another_version_names_the_version_that_reads_it(run, versions, r
 
 
 def test_best_latest_and_step_select_their_checkpoints(run):
-    scores = {step: line["accuracy"] for step, line in measured(run).items()}
-    losses = {step: -line["loss"] for step, line in measured(run).items()}
+    scores = {step: line["accuracy"] for step, line in validation_metrics(run).items()}
+    losses = {step: -line["loss"] for step, line in validation_metrics(run).items()}
     best = max(scores, key=lambda step: (scores[step], losses[step], step))
     assert restore(run).step == restore(run, "best").step == best
     assert restore(run, "latest").step == 5
     assert restore(run, 4).step == 4
-    kept = ", ".join(sorted(path.name for path in (run / "checkpoints").iterdir()))
+    names = ", ".join(sorted(path.name for path in (run / "checkpoints").iterdir()))
     for step in (9, 400):
-        with pytest.raises(CheckpointError, match=f"{step}.*{kept}"):
+        with pytest.raises(CheckpointError, match=f"{step}.*{names}"):
             restore(run, step)
 
 
@@ -120,17 +120,6 @@ def test_step_can_be_a_numpy_integer(run, unchecked):
     assert restore(run, np.int64(4)).step == 4
 
 
-def test_best_of_equal_accuracy_has_the_lower_loss(run):
-    """Scores of equal accuracy and different loss."""
-    for step, loss in ((4, 0.079), (5, 0.02)):
-        folder = run / "checkpoints" / str(step)
-        record = integrity.read_record(folder)
-        record["metrics"] |= {"validation/accuracy": 0.98, "validation/loss": loss}
-        (folder / "integrity.json").unlink()
-        integrity.write_record(folder, record)
-    assert restore(run, "best").step == 5
-
-
 def test_best_without_a_finite_metric_is_rejected(run):
     for folder in (run / "checkpoints").iterdir():
         record = integrity.read_record(folder)
@@ -140,28 +129,6 @@ def test_best_without_a_finite_metric_is_rejected(run):
     with refuses("which", rule="'latest'", error=CheckpointError):
         restore(run, "best")
     assert restore(run, "latest").step == 5
-
-
-def test_copied_step_is_rejected(run):
-    shutil.copytree(run / "checkpoints" / "4", run / "checkpoints" / "9")
-    assert restore(run, "latest").step == 5
-    with pytest.raises(CheckpointError, match="step 9.*step 4"):
-        restore(run, 9)
-
-
-def test_checkpoint_of_another_config_is_rejected_with_the_differences(run):
-    """The config of the work dir was edited, which also changes shapes."""
-    config = json.loads((run / "config.json").read_text())
-    config["model"]["encoder"]["d_model"] = 8
-    config["optimizer"]["learning_rate"] = 0.5
-    (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError) as error:
-        restore(run, "latest")
-    for part in (
-        "model.encoder.d_model: 8 -> 4",
-        "optimizer.learning_rate: 0.5 -> 0.01",
-    ):
-        assert part in str(error.value)
 
 
 def test_several_processes_are_rejected(run, monkeypatch):
@@ -187,39 +154,24 @@ def test_metrics_of_a_workdir_that_cannot_be_written_are_not_lost(
         patch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
         arguments = f"--workdir={run}", "--split=validation"
         assert programs.run(patch, "evaluate", *arguments) in (0, None)
-    found = json.loads(capsys.readouterr().out)
+    result = json.loads(capsys.readouterr().out)
     assert f"{run} is read-only" in caplog.text and sorted(run.rglob("*")) == before
     full = OSError(errno.ENOSPC, "No space left on device", "evaluation.json")
     monkeypatch.setattr(WorkDir, "write", unittest.mock.Mock(side_effect=full))
     with pytest.raises(OSError, match="evaluation.json"):
         evaluate_run(run, split="validation")
-    assert json.dumps(found) in caplog.text
+    assert json.dumps(result) in caplog.text
 
 
 @pytest.mark.nightly
 def test_run_on_eight_devices_evaluated_on_one(run):
-    path = run / "predictions.npz"
-    done = launch_evaluate(
-        run, "--split=validation", "--checkpoint=latest", f"--predictions={path}"
-    )
+    done = launch_evaluate(run, "--split=validation", "--checkpoint=latest")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout.splitlines()[-1])
     assert (result["step"], result["split"]) == (5, "validation")
-    for name, value in measured(run)[5].items():
+    for name, value in validation_metrics(run)[5].items():
         assert result[name] == pytest.approx(value, rel=1e-6)
     assert json.loads((run / "evaluation.json").read_text()) == result
-    with np.load(path) as file:
-        found = dict(file)
-    # 150 examples in batches of 16: the last one is padded.
-    np.testing.assert_array_equal(found["id"], np.arange(150))
-    targets = Digits().batch("validation", 0, 150, seed=0).targets
-    np.testing.assert_array_equal(found["target"], targets)
-    np.testing.assert_array_equal(found["logits"].argmax(-1), found["prediction"])
-    accuracy = np.mean(found["prediction"] == targets)
-    assert result["accuracy"] == pytest.approx(accuracy, rel=1e-6)
-    logits = found["logits"].astype(np.float64)
-    losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(150), targets]
-    assert result["loss"] == pytest.approx(losses.mean(), rel=1e-5)
 
 
 def test_data_dir_of_a_task_without_one_is_rejected(run):
@@ -238,19 +190,3 @@ def test_run_without_a_checkpoint_is_rejected(run):
     for which in ("best", "latest"):
         with pytest.raises(CheckpointError, match="step"):
             restore(run, which)
-
-
-@pytest.mark.full
-def test_flipped_bit_is_rejected_in_one_line(run):
-    files = (run / "checkpoints" / "5" / "state").rglob("*")
-    file = max(filter(Path.is_file, files), key=lambda path: path.stat().st_size)
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-    done = launch_evaluate(run, "--checkpoint=latest")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    line = done.stderr.splitlines()[-1]
-    assert line.startswith("error: step 5 of ")
-    assert "must be as it was saved" in line and file.name in line
-    assert "Traceback" not in done.stderr

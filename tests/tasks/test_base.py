@@ -1,41 +1,13 @@
-"""Indices of batches, random streams, and the imports of the package."""
+"""Random streams, the check of batches, and the imports of the package."""
 
 import dataclasses
 
-import chex
 import numpy as np
 import pytest
 
 from ssm_jax import tasks
-from ssm_jax.tasks import base, order
+from ssm_jax.tasks import base
 from tests.bad_inputs import refuses
-
-
-def test_train_examples_dropped_for_a_partial_batch_differ_between_epochs():
-    epochs = [
-        [order.shuffled_indices(10, "train", 3 * e + i, 3, seed=0)[0] for i in range(3)]
-        for e in range(40)
-    ]
-    for epoch in epochs:
-        assert len(set(np.concatenate(epoch).tolist())) == 9
-    assert set(np.ravel([epoch for epoch in epochs]).tolist()) == set(range(10))
-    dropped = {45 - int(np.sum(epoch)) for epoch in epochs}
-    assert len(dropped) > 1
-
-
-def test_train_order_depends_on_seed_and_epoch_not_on_batch_size():
-    whole, _ = order.shuffled_indices(12, "train", 5, 12, seed=7)
-    parts = [
-        order.shuffled_indices(12, "train", 5 * 3 + i, 4, seed=7)[0] for i in range(3)
-    ]
-    chex.assert_trees_all_equal(np.concatenate(parts), whole)
-
-
-@pytest.mark.parametrize("split", ["validation", "test"])
-def test_last_evaluation_batch_is_padded_with_masked_rows(split):
-    rows, loss_mask = order.shuffled_indices(10, split, 2, 4, seed=0)
-    chex.assert_trees_all_equal(rows, np.array([8, 9, 9, 9]))
-    chex.assert_trees_all_equal(loss_mask, np.array([True, True, False, False]))
 
 
 def test_streams_differ_by_task_split_seed_and_index():
@@ -70,8 +42,8 @@ def test_a_batch_is_the_same_in_another_process(run_python):
         f"print({task}.batch('test', 2, 1, 0).inputs.tobytes().hex())",
         PYTHONHASHSEED="123",
     )
-    here = tasks.Shift(length=5, n_shifts=1).batch("test", 2, 1, 0)
-    assert printed == here.inputs.tobytes().hex()
+    batch = tasks.Shift(length=5, n_shifts=1).batch("test", 2, 1, 0)
+    assert printed == batch.inputs.tobytes().hex()
 
 
 def test_classes_of_a_regression_are_not_balanced():

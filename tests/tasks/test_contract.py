@@ -4,10 +4,9 @@ import dataclasses
 import shutil
 
 import chex
-import numpy as np
 import pytest
 
-from ssm_jax import tasks
+from ssm_jax import tasks, testing
 from ssm_jax.tasks.fingerprint import fingerprint_of, same
 from tests.bad_inputs import refuses
 from tests.tasks.arrays.test_dataset import Source
@@ -143,7 +142,7 @@ def text(sets_dir, **fields):
     return tasks.TextFolder(data_dir=f"{sets_dir}/novels", **fields)
 
 
-def each(table):
+def each_row(table):
     return pytest.mark.parametrize("make", table.values(), ids=table.keys())
 
 
@@ -158,62 +157,37 @@ def sequences(batch: tasks.Batch) -> list[bytes]:
     return [row.tobytes() for row in batch.inputs[counts]]
 
 
-@each(ENDLESS | FINITE | STREAMS)
-@pytest.mark.parametrize("split", SPLITS)
-def test_batch_has_the_shapes_and_types_of_the_spec(task, split):
-    assert isinstance(task, tasks.Task)
-    spec, batch = task.spec, task.batch(split, 0, 3, seed=0)
-    outputs = (3,) if spec.l_output is None else (3, spec.l_output)
-    steps = (3, 2, spec.length) if spec.pair else (3, spec.length)
-    if spec.inputs == "vector":
-        chex.assert_shape(batch.inputs, (*steps, spec.d_input))
-        chex.assert_type(batch.inputs, np.float32)
-    else:
-        chex.assert_shape(batch.inputs, steps)
-        chex.assert_type(batch.inputs, np.int32)
-        assert 0 <= batch.inputs.min() <= batch.inputs.max() < spec.d_input
-    if spec.targets == "regression":
-        chex.assert_shape(batch.targets, (*outputs, spec.d_output))
-        chex.assert_type(batch.targets, np.float32)
-    else:
-        chex.assert_shape(batch.targets, outputs)
-        chex.assert_type(batch.targets, np.int32)
-        assert 0 <= batch.targets.min() <= batch.targets.max() < spec.d_output
-    chex.assert_shape(batch.loss_mask, outputs)
-    chex.assert_type(batch.loss_mask, bool)
-    if batch.mask is not None:
-        chex.assert_shape(batch.mask, steps)
-        chex.assert_type(batch.mask, bool)
-    assert (batch.reset is not None) == spec.resets
-    if batch.reset is not None:
-        chex.assert_shape(batch.reset, steps)
-        chex.assert_type(batch.reset, bool)
-    chex.assert_tree_all_finite((batch.inputs, batch.targets))
+@each_row(ENDLESS | FINITE | STREAMS)
+def test_task_keeps_the_contract_that_users_check(task):
+    """Shapes and types of batches, equal batches for equal arguments, whole splits."""
+    testing.check_task(task)
+    batch = task.batch("test", 0, 3, seed=0)
+    assert (batch.reset is not None) == task.spec.resets
 
 
-@each(ENDLESS | FINITE | STREAMS)
+@each_row(ENDLESS | FINITE | STREAMS)
 @pytest.mark.parametrize("split", SPLITS)
-def test_same_arguments_give_the_same_batch(task, split):
+def test_batch_does_not_depend_on_earlier_requests(task, split):
     first = task.batch(split, 1, 4, seed=3)
     task.batch(split, 0, 5, seed=4)
     twin = dataclasses.replace(task)
     chex.assert_trees_all_equal(first, twin.batch(split, 1, 4, seed=3))
 
 
-@each(ENDLESS | FINITE | STREAMS)
+@each_row(ENDLESS | FINITE | STREAMS)
 @pytest.mark.parametrize("split", SPLITS)
 def test_another_index_gives_other_sequences(task, split):
     first, second = (sequences(task.batch(split, i, 4, seed=0)) for i in (0, 1))
     assert not set(first) & set(second)
 
 
-@each(ENDLESS | FINITE)
+@each_row(ENDLESS | FINITE)
 def test_another_seed_gives_other_train_batches(task):
     first, second = (sequences(task.batch("train", 0, 4, seed=s)) for s in (0, 1))
     assert first != second
 
 
-@each(ENDLESS | FINITE | STREAMS)
+@each_row(ENDLESS | FINITE | STREAMS)
 def test_splits_share_no_sequence(task):
     size = {split: task.n_examples(split) or 4 for split in SPLITS}
     rows = {split: sequences(task.batch(split, 0, size[split], 0)) for split in SPLITS}
@@ -221,23 +195,23 @@ def test_splits_share_no_sequence(task):
     assert len(set(together)) == len(together) == sum(size.values())
 
 
-@each(ENDLESS | FINITE | STREAMS)
+@each_row(ENDLESS | FINITE | STREAMS)
 def test_writing_into_a_batch_does_not_change_later_batches(task):
     first = task.batch("test", 0, 4, seed=0)
-    kept = first.inputs.copy()
+    inputs = first.inputs.copy()
     first.inputs[:] = -1.0
     first.targets[:] = 0
-    chex.assert_trees_all_equal(task.batch("test", 0, 4, seed=0).inputs, kept)
+    chex.assert_trees_all_equal(task.batch("test", 0, 4, seed=0).inputs, inputs)
 
 
-@each(ENDLESS)
+@each_row(ENDLESS)
 def test_endless_task_has_no_count(task):
     for split in SPLITS:
         assert task.n_examples(split) is None
         assert tasks.n_batches(task, split, 4) is None
 
 
-@each(FINITE | STREAMS)
+@each_row(FINITE | STREAMS)
 def test_train_epoch_has_every_example_once(task):
     n = task.n_examples("train")
     size = n // 3
@@ -250,7 +224,7 @@ def test_train_epoch_has_every_example_once(task):
     assert sorted(epochs[0]) == sorted(epochs[1])
 
 
-@each(FINITE)
+@each_row(FINITE)
 def test_train_epochs_have_different_orders(task):
     first, second = (
         [row for i in range(3 * e, 3 * e + 3) for row in sequences(batch_at(task, i))]
@@ -263,7 +237,7 @@ def batch_at(task, index):
     return task.batch("train", index, task.n_examples("train") // 3, seed=0)
 
 
-@each(FINITE | STREAMS)
+@each_row(FINITE | STREAMS)
 @pytest.mark.parametrize("split", ["validation", "test"])
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
 def test_evaluation_has_every_example_once_in_order(task, split, batch_size):
@@ -279,7 +253,7 @@ def test_evaluation_has_every_example_once_in_order(task, split, batch_size):
     assert len(set(rows)) == len(rows) == n
 
 
-@each(FINITE | STREAMS)
+@each_row(FINITE | STREAMS)
 def test_target_of_a_sequence_does_not_depend_on_its_position(task):
     n = task.n_examples("train")
     label_of = [
@@ -300,18 +274,18 @@ def test_data_are_known_wherever_they_are_and_changes_are_seen(
     name, sets_dir, tmp_path
 ):
     make = (FINITE | STREAMS)[name]
-    found = fingerprint_of(make(sets_dir))
-    assert (found is None) == (name in GENERATED)
-    if found is None:
+    fingerprint = fingerprint_of(make(sets_dir))
+    assert (fingerprint is None) == (name in GENERATED)
+    if fingerprint is None:
         return
     moved = make(shutil.copytree(sets_dir, tmp_path / "moved").as_posix())
     again = fingerprint_of(moved)
-    assert again is not None and same(again, found)
+    assert again is not None and same(again, fingerprint)
     files = moved.data_files()
     with files[max(files)].open("ab") as file:
         file.write(b"0")
     changed = fingerprint_of(moved)
-    assert changed is not None and not same(changed, found)
+    assert changed is not None and not same(changed, fingerprint)
 
 
 BAD_REQUESTS = {
@@ -322,7 +296,7 @@ BAD_REQUESTS = {
 }
 
 
-@each(ENDLESS | FINITE | STREAMS)
+@each_row(ENDLESS | FINITE | STREAMS)
 @pytest.mark.parametrize("name", BAD_REQUESTS)
 def test_bad_request_is_an_error_of_one_line(task, name, unchecked):
     arguments, value = BAD_REQUESTS[name]
@@ -330,14 +304,14 @@ def test_bad_request_is_an_error_of_one_line(task, name, unchecked):
         task.batch(*arguments)
 
 
-@each(ENDLESS | FINITE | STREAMS)
+@each_row(ENDLESS | FINITE | STREAMS)
 def test_unknown_split_is_an_error_that_names_the_splits(task, unchecked):
     for ask in (task.n_examples, lambda split: tasks.n_batches(task, split, 4)):
         with refuses("split", "'x'", rule="'train', 'validation', 'test'"):
             ask("x")
 
 
-@each(FINITE | STREAMS)
+@each_row(FINITE | STREAMS)
 def test_batch_greater_than_the_train_split_is_an_error(task):
     n = task.n_examples("train")
     with refuses("batch_size", n + 1, rule=str(n)):
@@ -346,7 +320,7 @@ def test_batch_greater_than_the_train_split_is_an_error(task):
         tasks.n_batches(task, "train", n + 1)
 
 
-@each(FINITE | STREAMS)
+@each_row(FINITE | STREAMS)
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_index_beyond_the_end_is_an_error(task, split):
     end = tasks.n_batches(task, split, 4)

@@ -7,7 +7,7 @@ from ssm_jax.files import Layout
 
 
 def check_layout(
-    found: np.ndarray | Layout,
+    array: np.ndarray | Layout,
     name: str,
     shape: tuple[int, ...],
     n_integers: int | None,
@@ -16,8 +16,8 @@ def check_layout(
     """Checks the shape and the kind of an array, before it is read.
 
     Args:
-      found: The array, or its layout in a file.
-      name: As for `checked`, like the other arguments.
+      array: The array, or its layout in a file.
+      name: As for `convert`, like the other arguments.
       shape: The shape that it must have.
       n_integers: None means numbers, otherwise integers are wanted.
       where: Where the array was found.
@@ -26,15 +26,15 @@ def check_layout(
       ValueError: The shape or the kind is another.
     """
     kinds = "biuf" if n_integers is None else "biu"
-    if found.shape != shape or found.dtype.kind not in kinds:
+    if array.shape != shape or array.dtype.kind not in kinds:
         what = "numbers" if n_integers is None else "integers"
         raise ValueError(
-            f"`{name}` must be {what} {shape}, got {found.dtype} {found.shape} in "
+            f"`{name}` must be {what} {shape}, got {array.dtype} {array.shape} in "
             f"{where}; the fields of the task state the shape."
         )
 
 
-def checked(
+def convert(
     array: np.ndarray,
     name: str,
     shape: tuple[int, ...],
@@ -58,7 +58,7 @@ def checked(
         or an integer is out of range.
 
     Example:
-      >>> checked(np.array([1, 2]), "targets", (2,), 3, "a.npz").dtype
+      >>> convert(np.array([1, 2]), "targets", (2,), 3, "a.npz").dtype
       dtype('int32')
     """
     check_layout(array, name, shape, n_integers, where)

@@ -136,7 +136,7 @@ class GrainTask:
         indices = indices + n * (index // n_of_epoch)
         dataset = _dataset(self.source, split)
         examples = [
-            self._example(dataset[element], f"element {element} of {split}")
+            self._convert_example(dataset[element], f"element {element} of {split}")
             for element in indices.tolist()
         ]
         inputs, targets, mask = (np.stack(part) for part in zip(*examples, strict=True))
@@ -144,15 +144,16 @@ class GrainTask:
             loss_mask = loss_mask[:, None] & mask
         return base.Batch(inputs, targets, loss_mask, mask if self.padded else None)
 
-    def _example(self, found, where):
+    def _convert_example(self, example, where):
         """Inputs, targets and mask of an example, padded to the length."""
-        if not (isinstance(found, Mapping) and {"inputs", "targets"} <= found.keys()):
-            got = list(found) if isinstance(found, Mapping) else type(found).__name__
+        is_dict = isinstance(example, Mapping)
+        if not (is_dict and {"inputs", "targets"} <= example.keys()):
+            got = list(example) if is_dict else type(example).__name__
             raise ValueError(
                 "`source` must have examples that are dicts with inputs and targets, "
                 f"got {got} as {where}; `map` forms them, and `filter` leaves None."
             )
-        inputs, targets = (np.asarray(found[name]) for name in ("inputs", "targets"))
+        inputs, targets = (np.asarray(example[name]) for name in ("inputs", "targets"))
         steps = len(inputs) if self.padded and inputs.ndim else self.length
         if not 1 <= steps <= self.length:
             raise ValueError(
@@ -166,19 +167,19 @@ class GrainTask:
             "targets": (targets, per_step, self.d_output, self.targets == "regression"),
         }
         inputs, targets = (
-            checks.checked(array, name, (*shape, size), None, where)
+            checks.convert(array, name, (*shape, size), None, where)
             if vector
-            else checks.checked(array, name, shape, size, where)
+            else checks.convert(array, name, shape, size, where)
             for name, (array, shape, size, vector) in kinds.items()
         )
         if self.per_step:
-            targets = self._padded(targets)
-        return self._padded(inputs), targets, np.arange(self.length) < steps
+            targets = self._pad(targets)
+        return self._pad(inputs), targets, np.arange(self.length) < steps
 
-    def _padded(self, array):
+    def _pad(self, array):
         """Zeros after the last step."""
-        after = self.length - len(array)
-        return np.pad(array, [(0, after)] + [(0, 0)] * (array.ndim - 1))
+        n_padded = self.length - len(array)
+        return np.pad(array, [(0, n_padded)] + [(0, 0)] * (array.ndim - 1))
 
 
 @functools.lru_cache(maxsize=12)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import Fraction, PositiveInt, check_fields
 from ssm_jax.tasks import base, order, user_files
@@ -13,7 +14,7 @@ from ssm_jax.tasks.arrays import checks
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ArrayTask:
+class ArrayTask(order.FiniteTask):
     """Regression or classification on the arrays of an npz file.
 
     The file has these arrays, for ``n`` examples; of pairs, the axes from the length on
@@ -109,8 +110,8 @@ class ArrayTask:
         """Returns the path of the file, by its name."""
         return user_files.data_files(self._path())
 
+    @override
     def n_examples(self, split: base.Split) -> int:
-        """Returns the number of examples in a split."""
         base.check_split(split)
         n = len(_arrays(self).rows[split])
         if n == 0:
@@ -121,22 +122,12 @@ class ArrayTask:
             )
         return n
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        n = self.n_examples(split)
-        places, loss_mask = order.shuffled_indices(
-            n, split, index, batch_size, seed, rows
-        )
         arrays = _arrays(self)
-        indices = arrays.rows[split][places]
+        indices = arrays.rows[split][indices]
         mask = None
         if arrays.lengths is not None:
             mask = np.arange(self.length) < arrays.lengths[indices][..., None]
@@ -174,26 +165,26 @@ def _arrays(task: ArrayTask) -> _Arrays:
     # Of a single number, which has no axis, the check below says so.
     n, pair = (*file.layout("inputs").shape, 1)[0], (2,) if task.pair else ()
     steps, width = (*pair, task.length), (task.d_input,)
-    per = (n, task.length) if task.per_step else (n,)
+    target_shape = (n, task.length) if task.per_step else (n,)
     vectors, classes = task.inputs == "vector", task.targets == "classification"
-    wanted = {
+    expected = {
         "inputs": (
             (n, *steps, *width) if vectors else (n, *steps),
             None if vectors else task.d_input,
         ),
         "targets": (
-            per if classes else (*per, task.d_output),
+            target_shape if classes else (*target_shape, task.d_output),
             task.d_output if classes else None,
         ),
         "lengths": ((n, *pair), task.length + 1),
     }
-    wanted = {name: kind for name, kind in wanted.items() if name in file}
+    expected = {name: kind for name, kind in expected.items() if name in file}
     # All headers before the first array, which may have gigabytes.
-    for name, (shape, n_integers) in wanted.items():
+    for name, (shape, n_integers) in expected.items():
         checks.check_layout(file.layout(name), name, shape, n_integers, path)
     arrays = {
-        name: checks.checked(file[name], name, shape, n_integers, path)
-        for name, (shape, n_integers) in wanted.items()
+        name: checks.convert(file[name], name, shape, n_integers, path)
+        for name, (shape, n_integers) in expected.items()
     }
     lengths = arrays.get("lengths")
     if lengths is not None and lengths.min(initial=1) < 1:

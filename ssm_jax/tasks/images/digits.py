@@ -6,13 +6,14 @@ import importlib.util
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.images import labelled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Digits:
+class Digits(order.FiniteTask):
     """Classification: which digit an image of 8 by 8 pixels shows, pixel by pixel.
 
     What the task asks of a model: to accumulate evidence over 64 steps and classify
@@ -45,23 +46,16 @@ class Digits:
         """One feature per step, one of ten classes per sequence."""
         return labelled.pixel_spec(length=64, n_classes=10)
 
+    @override
     def n_examples(self, split: base.Split) -> int:
-        """Returns the number of images in a split."""
         base.check_split(split)
         return len(_read()[split].labels)
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_split(split)
-        return _read()[split].batch(split, index, batch_size, seed, rows=rows)
+        return _read()[split].take(indices, loss_mask)
 
 
 @functools.cache

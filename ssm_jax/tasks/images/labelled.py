@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ssm_jax.tasks import base, order
+from ssm_jax.tasks import base
 
 
 class LabelledImages(NamedTuple):
@@ -22,40 +22,16 @@ class LabelledImages(NamedTuple):
     labels: np.ndarray
     white: int
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
-    ) -> base.Batch:
-        """Returns batch ``index`` of these images, which are one whole split.
-
-        Args:
-          split: The split that the images are; ``"train"`` is shuffled.
-          index: Position in the split, in batches.
-          batch_size: Number of rows of the batch, ``b``.
-          seed: Seeds the order of the train split.
-          rows: The rows of the batch that are returned. None means all.
-
-        Returns:
-          Inputs ``(b, l, 1)`` in [0, 1], targets and loss mask ``(b,)``.
-
-        Raises:
-          ValueError: As for `ssm_jax.tasks.Task.batch`.
+    def take(self, indices: np.ndarray, loss_mask: np.ndarray) -> base.Batch:
+        """Returns some images as inputs ``(b, l, 1)`` in [0, 1], and their classes.
 
         Example:
           >>> pixels, labels = np.array([[0, 8, 16]], np.uint8), np.array([7], np.int32)
           >>> images = LabelledImages(pixels, labels, white=16)
-          >>> batch = images.batch("test", 0, batch_size=1, seed=0)
+          >>> batch = images.take(np.array([0]), np.array([True]))
           >>> print(batch.inputs[0, :, 0], batch.targets)
           [0.  0.5 1. ] [7]
         """
-        indices, loss_mask = order.shuffled_indices(
-            len(self.labels), split, index, batch_size, seed, rows
-        )
         # Pixels are stored as uint8 and converted per batch: a quarter of the memory. A
         # Python integer as the divisor would make the batch float64.
         inputs = self.pixels[indices, :, None] / np.float32(self.white)

@@ -5,8 +5,9 @@ import functools
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.images import labelled
 from ssm_jax.tasks.tfds import reading
 
@@ -20,7 +21,7 @@ _SEED = 1803
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PixelMnist:
+class PixelMnist(order.FiniteTask):
     """Classification: which digit an image shows, read pixel by pixel or row by row.
 
     What the task asks of a model: to accumulate evidence over 784 steps, most of them
@@ -94,22 +95,16 @@ class PixelMnist:
         """Returns the files of the prepared set by name."""
         return MNIST.data_files(self.data_dir)
 
+    @override
     def n_examples(self, split: base.Split) -> int:
-        """Returns the number of images in a split."""
         return len(self._part(split).labels)
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        batch = self._part(split).batch(split, index, batch_size, seed, rows=rows)
-        n, size = len(batch.inputs), self.size
+        batch = self._part(split).take(indices, loss_mask)
+        n, size = len(indices), self.size
         # Average pooling; with the full size the squares are single pixels.
         squares = batch.inputs.reshape(n, size, _SIZE // size, size, _SIZE // size)
         pixels = squares.mean((2, 4)).reshape(n, size**2)
@@ -122,11 +117,11 @@ class PixelMnist:
         if not self.pooled:
             return _part(MNIST, self.data_dir, split, self.n_validation)
         base.check_split(split)
-        return _pooled(self.data_dir, self.n_validation)[split]
+        return _pool_splits(self.data_dir, self.n_validation)[split]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PixelCifar10:
+class PixelCifar10(order.FiniteTask):
     """Classification: the object in a gray photograph of 32 by 32 pixels, by pixels.
 
     The Image task of the Long Range Arena. What the task asks of a model: to detect
@@ -179,22 +174,16 @@ class PixelCifar10:
         """Returns the files of the prepared set by name."""
         return CIFAR10.data_files(self.data_dir)
 
+    @override
     def n_examples(self, split: base.Split) -> int:
-        """Returns the number of images in a split."""
         return len(_part(CIFAR10, self.data_dir, split, self.n_validation).labels)
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         part = _part(CIFAR10, self.data_dir, split, self.n_validation)
-        batch = part.batch(split, index, batch_size, seed, rows=rows)
+        batch = part.take(indices, loss_mask)
         # (x - 0.5) / 0.5, the normalization of the authors' code.
         return batch._replace(inputs=2 * batch.inputs - 1)
 
@@ -218,7 +207,7 @@ def _part(
 
 
 @functools.cache
-def _pooled(data_dir, n_validation):
+def _pool_splits(data_dir, n_validation):
     """Pools both splits of MNIST, shuffles them once, and splits off a fifth."""
     pixels, labels, white = (
         [getattr(_read(MNIST, data_dir, split), field) for split in ("train", "test")]

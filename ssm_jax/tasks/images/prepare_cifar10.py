@@ -32,8 +32,8 @@ class _ArraysOnly(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name}, which is not an array")
 
 
-def _examples(split: str, found: Sequence[Path]) -> Examples:
-    (path,) = found
+def _examples(split: str, paths: Sequence[Path]) -> Examples:
+    (path,) = paths
     prefix = "data_batch_" if split == "train" else "test_batch"
     # Sorted by name: the order in the archive differs from that of the batch numbers.
     batches = {
@@ -65,17 +65,17 @@ def _read_batch(location: Path, content: bytes) -> tuple[np.ndarray, list[int]]:
         batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
         pixels, labels = batch[b"data"], batch[b"labels"]
     except (pickle.UnpicklingError, EOFError, LookupError, TypeError) as error:
-        raise files.bad(
+        raise files.invalid(
             location, "be a pickle of b'data' and b'labels'", error
         ) from error
     if getattr(pixels, "shape", None) != (len(labels), 3072):
         rule = f"hold pixels ({len(labels)}, 3072), as many rows as labels"
-        raise files.bad(location, rule, getattr(pixels, "shape", type(pixels)))
+        raise files.invalid(location, rule, getattr(pixels, "shape", type(pixels)))
     if pixels.dtype != np.uint8:
-        raise files.bad(location, "hold bytes", pixels.dtype)
+        raise files.invalid(location, "hold bytes", pixels.dtype)
     for row, label in enumerate(labels):
         if label not in range(10):
-            raise files.bad(f"{location}, label {row}", "be from 0 to 9", label)
+            raise files.invalid(f"{location}, label {row}", "be from 0 to 9", label)
     return pixels, labels
 
 

@@ -25,18 +25,18 @@ def encode_png(pixels: np.ndarray) -> io.BytesIO:
     return file
 
 
-def _examples(split: str, found: Sequence[Path]) -> Examples:
+def _examples(split: str, paths: Sequence[Path]) -> Examples:
     # In the order of `wanted` below.
-    images_file, labels_file = found[:2] if split == "train" else found[2:]
+    images_file, labels_file = paths[:2] if split == "train" else paths[2:]
     images, labels = _read_idx(images_file, 3), _read_idx(labels_file, 1)
     if images.shape[1:] != (28, 28):
-        raise files.bad(images_file, "hold images of 28 by 28", images.shape[1:])
+        raise files.invalid(images_file, "hold images of 28 by 28", images.shape[1:])
     if len(images) != len(labels):
         rule = f"hold a label for each of {len(images)} images"
-        raise files.bad(labels_file, rule, len(labels))
+        raise files.invalid(labels_file, rule, len(labels))
     for i, (pixels, label) in enumerate(zip(images, labels, strict=True)):
         if label > 9:
-            raise files.bad(f"{labels_file}, label {i}", "be from 0 to 9", label)
+            raise files.invalid(f"{labels_file}, label {i}", "be from 0 to 9", label)
         yield i, {"image": encode_png(pixels), "label": int(label)}
 
 
@@ -48,12 +48,12 @@ def _read_idx(path: Path, ndim: int) -> np.ndarray:
     head = 4 * (1 + ndim)
     magic = 0x0800 + ndim  # 0x08 is unsigned byte; the last byte is the rank.
     if len(content) < head or struct.unpack(">i", content[:4])[0] != magic:
-        raise files.bad(path, f"begin with {magic:#010x}", f"0x{content[:4].hex()}")
+        raise files.invalid(path, f"begin with {magic:#010x}", f"0x{content[:4].hex()}")
     # Big-endian, as the format requires.
     shape = struct.unpack(f">{ndim}i", content[4:head])
     if len(content) - head != np.prod(shape):
         rule = f"hold {np.prod(shape)} bytes after its head"
-        raise files.bad(path, rule, len(content) - head)
+        raise files.invalid(path, rule, len(content) - head)
     # A view of `content`, without a copy.
     return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
 

@@ -81,7 +81,7 @@ def draw(
       >>> print(values)
       [3 3]
     """
-    found: list[tuple[np.ndarray, np.ndarray]] = []
+    blocks: list[tuple[np.ndarray, np.ndarray]] = []
     while n:
         levels = shapes(rng, bounds, n)
         if not len(levels[0].tree):
@@ -95,9 +95,9 @@ def draw(
             text = rows.reshape(-1)
             for level, closing, value in zip(levels, closings, values, strict=True):
                 text[closing] += value[level.is_operator].astype(np.uint8)
-        found.append((rows, values[0]))
+        blocks.append((rows, values[0]))
         n -= len(rows)
-    tokens, values = (np.concatenate(part) for part in zip(*found, strict=True))
+    tokens, values = (np.concatenate(part) for part in zip(*blocks, strict=True))
     return tokens, values
 
 
@@ -120,16 +120,16 @@ def _assign_parts(
     texts = [_prefix_to_last_digit(row) for row in rows]
     shift = parts - np.array([_part_of(text) for text in texts])
     last = np.array([len(text) - 1 for text in texts])
-    every = np.arange(len(rows))
-    moved = (rows[every, last] - _DIGIT + shift) % 10
-    rows[every, last] = _DIGIT + moved
+    trees = np.arange(len(rows))
+    last_digits = (rows[trees, last] - _DIGIT + shift) % 10
+    rows[trees, last] = _DIGIT + last_digits
     # Descend from the root: the last node of a tree on a level is either the last digit
     # or the operator whose last argument is the last node on the next level.
-    for (tree, is_operator, _), of_level in zip(levels, digits, strict=True):
-        node = np.searchsorted(tree, every, side="right") - 1
+    for (tree, is_operator, _), level_digits in zip(levels, digits, strict=True):
+        node = np.searchsorted(tree, trees, side="right") - 1
         is_last = ~is_operator[node]
-        of_level[node[is_last]] = moved[every[is_last]]
-        every = every[~is_last]
+        level_digits[node[is_last]] = last_digits[trees[is_last]]
+        trees = trees[~is_last]
 
 
 def _prefix_to_last_digit(row: np.ndarray) -> bytes:
@@ -147,8 +147,8 @@ def _evaluate(
 ) -> list[np.ndarray]:
     """Evaluates the trees from the leaves up; returns, per level, all nodes' values."""
     values, value = [], np.empty(0, np.int32)  # Values of the nodes one level deeper.
-    of_levels = zip(levels, operators, digits, strict=True)
-    for (_, is_operator, n_arguments), operator, digit in reversed(list(of_levels)):
+    nodes = zip(levels, operators, digits, strict=True)
+    for (_, is_operator, n_arguments), operator, digit in reversed(list(nodes)):
         result = _apply(operator, n_arguments, value)
         value = digit.copy()
         value[is_operator] = result
@@ -163,9 +163,9 @@ def _apply(
     result = np.empty(len(operator), np.int32)
     # One call per operator, on the arguments of its nodes alone: medians are sorted.
     for symbol, apply in enumerate((_minimum, _maximum, _median, _sum_modulo_10)):
-        own = operator == symbol
-        arguments = value[np.repeat(own, n_arguments)]
-        result[own] = apply(arguments, n_arguments[own])
+        is_symbol = operator == symbol
+        arguments = value[np.repeat(is_symbol, n_arguments)]
+        result[is_symbol] = apply(arguments, n_arguments[is_symbol])
     return result
 
 
@@ -218,9 +218,9 @@ def _write(
         text[closings[-1]] = _CLOSE
         if depth + 1 < len(levels):
             # Siblings are contiguous: offsets are cumulative sizes, shifted per parent.
-            before = np.cumsum(sizes[depth + 1]) - sizes[depth + 1]
-            shift = first - before[_starts(n_arguments)]
-            position = before + np.repeat(shift, n_arguments)
+            offsets = np.cumsum(sizes[depth + 1]) - sizes[depth + 1]
+            shift = first - offsets[_starts(n_arguments)]
+            position = offsets + np.repeat(shift, n_arguments)
     return rows, closings
 
 

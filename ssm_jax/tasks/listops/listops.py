@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
-from ssm_jax.tasks import base, generated, order
+from ssm_jax.tasks import base, generated
 from ssm_jax.tasks.listops import expressions, shapes
 
 _PER_BLOCK = 64  # Examples that are drawn at once.
@@ -19,7 +21,7 @@ PARTS: dict[base.Split, tuple[int, ...]] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ListOps:
+class ListOps(generated.GeneratedTask):
     """Classification: the value of a nested list of operations on digits.
 
     An expression is a digit or an operator with two or more expressions in brackets:
@@ -94,10 +96,10 @@ class ListOps:
     max_depth: int = 10
     max_arguments: int = 10
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields, and that trees of the requested lengths exist."""
-        generated.check_sizes(self.n_train, self.n_validation, self.n_test)
-        shapes.check_bounds(_bounds(self), "the arena's bounds are 500 and 2000")
+        super().__post_init__()
+        shapes.check_bounds(bounds_of(self), "the arena's bounds are 500 and 2000")
 
     @property
     def spec(self) -> base.TaskSpec:
@@ -111,26 +113,12 @@ class ListOps:
             l_output=None,
         )
 
-    def n_examples(self, split: base.Split) -> int:
-        """Returns the number of expressions in a split."""
-        return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
-
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        n = self.n_examples(split)
-        indices, loss_mask = order.shuffled_indices(
-            n, split, index, batch_size, seed, rows
-        )
         # Token 0 is padding only.
-        tokens, values = _examples(self, split).take(indices)
+        tokens, values = examples(self, split, "listops").take(indices)
         return base.Batch(tokens.astype(np.int32), values, loss_mask, mask=tokens > 0)
 
 
@@ -153,18 +141,30 @@ def decode(tokens: np.ndarray) -> str:
 
 # Equal tasks share their examples: a task is hashable and has no state.
 @functools.cache
-def _examples(task: ListOps, split: base.Split) -> generated.GeneratedExamples:
+def examples(
+    task: Any, split: base.Split, stream: str, **options: Any
+) -> generated.GeneratedExamples:
+    """Returns the expressions of a split, which are drawn on first use.
+
+    Args:
+      task: A task with a number of examples and the bounds of `ListOps`.
+      split: The split.
+      stream: Name of the random streams. It determines the expressions, so it must
+        never change.
+      **options: As for `expressions.draw`.
+    """
+
     def draw(block: int) -> tuple[np.ndarray, np.ndarray]:
         # Seed 0 for every run; keyed by block, so that their order does not matter.
-        rng = base.generator("listops", split, 0, block)
-        return expressions.draw(rng, _PER_BLOCK, _bounds(task), PARTS[split])
+        rng = base.generator(stream, split, 0, block)
+        bounds = bounds_of(task)
+        return expressions.draw(rng, _PER_BLOCK, bounds, PARTS[split], **options)
 
     return generated.GeneratedExamples(
         n=task.n_examples(split), per_block=_PER_BLOCK, draw=draw
     )
 
 
-def _bounds(task: ListOps) -> shapes.Bounds:
-    return shapes.Bounds(
-        task.min_length, task.max_length, task.max_depth, task.max_arguments
-    )
+def bounds_of(task: Any) -> shapes.Bounds:
+    """Returns the bounds of a task, which has fields of their names."""
+    return shapes.Bounds(*(getattr(task, name) for name in shapes.Bounds._fields))

@@ -121,14 +121,14 @@ def draw_shapes(rng: np.random.Generator, bounds: Bounds, n: int) -> list[Level]
         tree = next_tree[length_min[next_tree] <= bounds.max_length]
         # 0 marks a tree as dropped, since `min_length` is at least 1.
         length[length_min > bounds.max_length] = 0
-    kept = _accepted(length, bounds, n)
-    number = np.cumsum(kept) - 1  # The trees that are kept, renumbered from 0.
-    found = []
+    accepted = _accept(length, bounds, n)
+    number = np.cumsum(accepted) - 1  # The trees that are kept, renumbered from 0.
+    result = []
     for tree, is_operator, n_arguments in levels:
-        stays = kept[tree]
+        stays = accepted[tree]
         n_arguments = n_arguments[stays[is_operator]]
-        found.append(Level(number[tree[stays]], is_operator[stays], n_arguments))
-    return found
+        result.append(Level(number[tree[stays]], is_operator[stays], n_arguments))
+    return result
 
 
 def draw_long_shapes(rng: np.random.Generator, bounds: Bounds, n: int) -> list[Level]:
@@ -176,11 +176,11 @@ def draw_long_shapes(rng: np.random.Generator, bounds: Bounds, n: int) -> list[L
         # A tree that exceeds the maximum length needs no further nodes.
         fits = length[trees] <= bounds.max_length
         trees, n_nodes = trees[fits], n_nodes[fits]
-    kept = _accepted(length, bounds, n)
-    return [_arrange(rng, kept, *level) for level in levels]
+    accepted = _accept(length, bounds, n)
+    return [_arrange(rng, accepted, *level) for level in levels]
 
 
-def _accepted(length: np.ndarray, bounds: Bounds, n: int) -> np.ndarray:
+def _accept(length: np.ndarray, bounds: Bounds, n: int) -> np.ndarray:
     """Returns which trees are the first ``n`` within the bounds."""
     fits = (bounds.min_length <= length) & (length <= bounds.max_length)
     # The first in order: any other selection would bias the sample.
@@ -189,16 +189,16 @@ def _accepted(length: np.ndarray, bounds: Bounds, n: int) -> np.ndarray:
 
 def _arrange(
     rng: np.random.Generator,
-    kept: np.ndarray,
+    accepted: np.ndarray,
     trees: np.ndarray,
     n_nodes: np.ndarray,
     n_operators: np.ndarray,
     n_arguments: np.ndarray,
 ) -> Level:
     """Chooses which nodes of each kept tree on a level are the operators."""
-    stays = kept[trees]
+    stays = accepted[trees]
     n_arguments = n_arguments[np.repeat(stays, n_operators)]
-    number = (np.cumsum(kept) - 1)[trees[stays]]  # Renumbered from 0.
+    number = (np.cumsum(accepted) - 1)[trees[stays]]  # Renumbered from 0.
     n_nodes, n_operators = n_nodes[stays], n_operators[stays]
     tree = np.repeat(number, n_nodes)
     kinds = np.stack([n_operators, n_nodes - n_operators], axis=1)

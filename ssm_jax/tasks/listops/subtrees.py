@@ -1,21 +1,20 @@
 """ListOps-SubTrees: evaluation of every subtree of long nested expressions."""
 
 import dataclasses
-import functools
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import check_fields
-from ssm_jax.tasks import base, generated, order
-from ssm_jax.tasks.listops import expressions, shapes
-from ssm_jax.tasks.listops.listops import PARTS
+from ssm_jax.tasks import base, generated
+from ssm_jax.tasks.listops import shapes
+from ssm_jax.tasks.listops.listops import bounds_of, examples
 
-_PER_BLOCK = 64  # Examples that are drawn at once.
 _OPERATOR, _CLOSE = 11, 15  # Tokens of the first operator and of the closing bracket.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ListOpsSubTrees:
+class ListOpsSubTrees(generated.GeneratedTask):
     """Classification at every closing bracket: the value of the subtree it closes.
 
     Expressions and tokens are those of `ListOps`, at eight times its length.
@@ -84,16 +83,16 @@ class ListOpsSubTrees:
     max_depth: int = 15
     max_arguments: int = 9
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields, and that trees of the requested lengths exist."""
         check_fields(self)
-        generated.check_sizes(self.n_train, self.n_validation, self.n_test)
+        super().__post_init__()
         if self.min_length < 4:
             raise ValueError(
                 f"`min_length` must be at least 4, got {self.min_length}; a digit "
                 "alone has no closing bracket, and other expressions have four tokens."
             )
-        shapes.check_bounds(_bounds(self), "the published bounds are 7001 and 8179")
+        shapes.check_bounds(bounds_of(self), "the published bounds are 7001 and 8179")
         if self.length < self.max_length:
             raise ValueError(
                 f"`length` must be at least `max_length`, {self.max_length}, got "
@@ -112,31 +111,24 @@ class ListOpsSubTrees:
             l_output=self.length,
         )
 
-    def n_examples(self, split: base.Split) -> int:
-        """Returns the number of expressions in a split."""
-        return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
-
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        n = self.n_examples(split)
-        indices, counts = order.shuffled_indices(
-            n, split, index, batch_size, seed, rows
-        )
         labelled = np.zeros((len(indices), self.length), np.int32)
-        labelled[:, : self.max_length] = _examples(self, split).take(indices)[0]
-        # A token beyond the closing bracket is one with a value, see `_examples`.
+        drawn = examples(
+            self,
+            split,
+            "listops subtrees",
+            shapes=shapes.draw_long_shapes,
+            labelled=True,
+        )
+        labelled[:, : self.max_length] = drawn.take(indices)[0]
+        # The values are stored in the bytes of the closing brackets.
         is_closing = labelled >= _CLOSE
         tokens = np.minimum(labelled, _CLOSE)
         targets = np.where(is_closing, labelled - _CLOSE, 0)
-        loss_mask = is_closing & counts[:, None]
+        loss_mask = is_closing & loss_mask[:, None]
         return base.Batch(tokens, targets, loss_mask, mask=tokens > 0)
 
 
@@ -165,11 +157,11 @@ def heights(tokens: np.ndarray) -> np.ndarray:
     for depth in range(level.max(initial=0), 1, -1):
         children, parents = level == depth, np.flatnonzero(level == depth - 1)
         # The parent of a bracket is the last of the level above that opens before it.
-        before = np.searchsorted(openings[parents], openings[children]) - 1
-        np.maximum.at(deepest, parents[before], deepest[children])
-    found = np.zeros(tokens.shape, np.int32)
-    found.reshape(-1)[closings] = deepest - level + 1
-    return found
+        last_parents = np.searchsorted(openings[parents], openings[children]) - 1
+        np.maximum.at(deepest, parents[last_parents], deepest[children])
+    result = np.zeros(tokens.shape, np.int32)
+    result.reshape(-1)[closings] = deepest - level + 1
+    return result
 
 
 def operators(tokens: np.ndarray) -> np.ndarray:
@@ -190,9 +182,9 @@ def operators(tokens: np.ndarray) -> np.ndarray:
       array([ 0,  0,  0,  0,  0, 12,  0, 11,  0], dtype=int32)
     """
     openings, closings, _ = _brackets(tokens)
-    found = np.zeros(tokens.shape, np.int32)
-    found.reshape(-1)[closings] = tokens.reshape(-1)[openings]
-    return found
+    result = np.zeros(tokens.shape, np.int32)
+    result.reshape(-1)[closings] = tokens.reshape(-1)[openings]
+    return result
 
 
 def _brackets(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -217,32 +209,3 @@ def _brackets(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     openings = openings[np.argsort(flat[openings], kind="stable")]
     closings = closings[np.argsort(flat[closings], kind="stable")]
     return openings, closings, flat[openings]
-
-
-# Equal tasks share their examples: a task is hashable and has no state.
-@functools.cache
-def _examples(task: ListOpsSubTrees, split: base.Split) -> generated.GeneratedExamples:
-    def draw(block: int) -> tuple[np.ndarray, np.ndarray]:
-        # Seed 0 for every run; keyed by block, so that their order does not matter.
-        rng = base.generator("listops subtrees", split, 0, block)
-        # The values are stored in the bytes of the closing brackets.
-        return expressions.draw(
-            rng,
-            _PER_BLOCK,
-            _bounds(task),
-            PARTS[split],
-            shapes=shapes.draw_long_shapes,
-            labelled=True,
-        )
-
-    return generated.GeneratedExamples(
-        n=task.n_examples(split),
-        per_block=_PER_BLOCK,
-        draw=draw,
-    )
-
-
-def _bounds(task: ListOpsSubTrees) -> shapes.Bounds:
-    return shapes.Bounds(
-        task.min_length, task.max_length, task.max_depth, task.max_arguments
-    )

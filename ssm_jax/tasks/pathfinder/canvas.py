@@ -95,20 +95,20 @@ class Canvas:
         Returns:
           The subset of ``sheets`` where a direction fits.
         """
-        before = self.direction[sheets, after]
-        pivot = self.pivot[sheets, after] + self.stamps.step[before]
-        turns, weights = self.stamps.turns[before], self.stamps.weights[before]
-        direction = _choose(rng, turns, weights)
+        directions = self.direction[sheets, after]
+        pivot = self.pivot[sheets, after] + self.stamps.step[directions]
+        turns, weights = self.stamps.turns[directions], self.stamps.weights[directions]
+        direction = _sample_items(rng, turns, weights)
         fits = self.fits(sheets, pivot[:, None], direction[:, None], after)[:, 0]
         # Rejection sampling: most directions fit at once. Resampling the rest among
         # the fitting directions gives the same distribution as testing all directions
         # everywhere, at a fraction of the cost.
-        rest = ~fits
-        weights = weights[rest] * self.fits(
-            sheets[rest], pivot[rest, None], turns[rest], after
+        unfit = ~fits
+        weights = weights[unfit] * self.fits(
+            sheets[unfit], pivot[unfit, None], turns[unfit], after
         )
-        direction[rest] = _choose(rng, turns[rest], weights)
-        fits[rest] = weights.any(axis=1)
+        direction[unfit] = _sample_items(rng, turns[unfit], weights)
+        fits[unfit] = weights.any(axis=1)
         self.draw(sheets[fits], pivot[fits], direction[fits], dash)
         return sheets[fits]
 
@@ -125,15 +125,15 @@ class Canvas:
         pivot = stamps.to_index(rng.integers(size, size=(len(sheets), _N_STARTS, 2)))
         direction = rng.integers(len(stamps.step), size=pivot.shape)
         fits = self.fits(sheets, pivot, direction)
-        left = fits.any(axis=1)
+        has_start = fits.any(axis=1)
         # The first of the random starts that fits, on each sheet.
-        first = (np.flatnonzero(left), fits.argmax(axis=1)[left])
-        grown = sheets[left]
-        self.draw(grown, pivot[first], direction[first], dashes[0])
+        first = (np.flatnonzero(has_start), fits.argmax(axis=1)[has_start])
+        drawn = sheets[has_start]
+        self.draw(drawn, pivot[first], direction[first], dashes[0])
         for dash in dashes[1:]:
-            grown = self.extend(rng, grown, after=dash - 1, dash=dash)
+            drawn = self.extend(rng, drawn, after=dash - 1, dash=dash)
         # Sheets without a start, or without room for a later dash.
-        failed = np.setdiff1d(sheets, grown)
+        failed = np.setdiff1d(sheets, drawn)
         self._erase(failed, dashes)
         return failed
 
@@ -146,7 +146,7 @@ class Canvas:
         self._owner[sheets] = owner
 
 
-def _choose(
+def _sample_items(
     rng: np.random.Generator, items: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
     """Samples one item of each row, ``(m, c)``, with probability by weight."""

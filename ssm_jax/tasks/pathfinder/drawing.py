@@ -125,8 +125,8 @@ def _draw(
     is_drawn = canvas.direction >= 0
     if setting.dots_on_distractors:
         firsts = slice(n_long, None, n_short)
-        there = is_drawn[:, firsts, None]
-        dots = np.append(dots, np.where(there, pivots[:, firsts], -setting.size), 1)
+        starts = np.where(is_drawn[:, firsts, None], pivots[:, firsts], -setting.size)
+        dots = np.append(dots, starts, axis=1)
     curves = np.r_[
         np.tile([0, 1], setting.n_dashes),
         np.repeat(2 + np.arange(setting.n_distractors), n_short),
@@ -240,8 +240,8 @@ def _add_dots(images: np.ndarray, dots: np.ndarray, radius: float) -> None:
             dots[:, number, axis, None, None] + offset
             for axis, offset in enumerate((y, x))
         )
-        seen = (rows >= 0) & (rows < size) & (columns >= 0) & (columns < size)
-        sheets = np.broadcast_to(np.arange(len(images))[:, None, None], seen.shape)
-        pixels = sheets[seen], rows[seen], columns[seen]
-        light = np.broadcast_to(disc, seen.shape)[seen]
+        is_inside = (rows >= 0) & (rows < size) & (columns >= 0) & (columns < size)
+        sheets = np.broadcast_to(np.arange(len(images))[:, None, None], is_inside.shape)
+        pixels = sheets[is_inside], rows[is_inside], columns[is_inside]
+        light = np.broadcast_to(disc, is_inside.shape)[is_inside]
         images[pixels] = np.maximum(images[pixels], light)

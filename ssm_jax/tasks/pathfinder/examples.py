@@ -68,8 +68,8 @@ class PreparedExamples:
 
         def pixels(name):
             # One buffer, viewed as an array: no array per image.
-            found = b"".join(self._pixels(record.text(name)) for record in records)
-            return np.frombuffer(found, np.uint8).reshape(len(rows), -1)
+            data = b"".join(self._pixels(record.text(name)) for record in records)
+            return np.frombuffer(data, np.uint8).reshape(len(rows), -1)
 
         if self._target == "mask":
             return pixels("image"), pixels("mask")

@@ -4,15 +4,16 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
-from ssm_jax.tasks import base, generated, order
+from ssm_jax.tasks import base, generated
 from ssm_jax.tasks.images import labelled
 from ssm_jax.tasks.pathfinder.examples import data_files, examples
 from ssm_jax.tasks.pathfinder.settings import PATHFINDER, Size
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Pathfinder:
+class Pathfinder(generated.GeneratedTask):
     """Classification: whether two dots are the ends of one dashed curve, by pixels.
 
     An image shows two curves of 14 dashes each, up to 5 short ones (8 at 128 pixels),
@@ -78,14 +79,14 @@ class Pathfinder:
     n_validation: int = 20_000
     n_test: int = 20_000
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields."""
         if self.size not in PATHFINDER:
             raise ValueError(
                 f"`size` must be 32 or 128, got {self.size}; they are the arena's "
                 "Pathfinder and Path-X."
             )
-        generated.check_sizes(self.n_train, self.n_validation, self.n_test)
+        super().__post_init__()
 
     @property
     def spec(self) -> base.TaskSpec:
@@ -96,25 +97,12 @@ class Pathfinder:
         """Returns the files of the prepared set by name; none if images are drawn."""
         return data_files(PATHFINDER[self.size], self.data_dir)
 
-    def n_examples(self, split: base.Split) -> int:
-        """Returns the number of images in a split."""
-        return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
-
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        indices, loss_mask = order.shuffled_indices(
-            n, split, index, batch_size, seed, rows
-        )
-        found = examples(PATHFINDER[self.size], self.data_dir, split, n)
-        pixels, labels = found.take(indices)
+        images = examples(PATHFINDER[self.size], self.data_dir, split, n)
+        pixels, labels = images.take(indices)
         # float32, as an integer divisor would make the batch float64.
         return base.Batch(pixels[..., None] / np.float32(255), labels, loss_mask)

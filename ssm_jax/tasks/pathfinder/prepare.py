@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 from tensorflow_datasets.core import example_serializer
 
-from ssm_jax.files import locked
+from ssm_jax.files import file_lock
 from ssm_jax.tasks import base
 from ssm_jax.tasks.pathfinder.drawing import draw_block
 from ssm_jax.tasks.pathfinder.examples import prepared_set, targets_of
@@ -66,7 +66,7 @@ def write_images(
     title = "Pathfinder" + ("-Segmentation" if setting.target == "mask" else "")
     description = f"{n} images of {title}, seed {seed}"
     target.parent.mkdir(parents=True, exist_ok=True)
-    with locked(target.parent, os.O_RDONLY, _refusal(target.parent)):
+    with file_lock(target.parent, os.O_RDONLY, _refusal(target.parent)):
         # Under the lock: another process may have completed the set before.
         if target.exists():
             _check_same(prepared_set(setting), str(data_dir), description)
@@ -213,12 +213,12 @@ def _write_metadata(staging: Path, shards: list[_Shard], description: str) -> No
     infos = []
     for split in ("train", "validation", "test"):
         # In the order of the shards, which is that of the examples.
-        of_split = [shard for shard in shards if shard.split == split]
+        split_shards = [shard for shard in shards if shard.split == split]
         infos.append(
             tfds.core.SplitInfo(
                 name=split,
-                shard_lengths=[shard.end - shard.first for shard in of_split],
-                num_bytes=sum(shard.path.stat().st_size for shard in of_split),
+                shard_lengths=[shard.end - shard.first for shard in split_shards],
+                num_bytes=sum(shard.path.stat().st_size for shard in split_shards),
             )
         )
     tfds.folder_dataset.write_metadata(
@@ -252,9 +252,9 @@ def _check_numbers(n: int, seed: int, workers: int | None) -> None:
 
 def _check_same(prepared: PreparedSet, data_dir: str, description: str) -> None:
     """Raises ValueError unless the existing set is the requested one."""
-    found = " ".join(prepared.read_metadata(data_dir).description.split())
-    if found != description:
+    got = " ".join(prepared.read_metadata(data_dir).description.split())
+    if got != description:
         raise ValueError(
             f"`data_dir` must not hold another set, got {prepared.path(data_dir)} with "
-            f"{found[:200]!r}; remove it, or pass another directory for {description}."
+            f"{got[:200]!r}; remove it, or pass another directory for {description}."
         )

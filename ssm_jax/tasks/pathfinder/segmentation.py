@@ -4,15 +4,16 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import PositiveInt, check_fields
-from ssm_jax.tasks import base, generated, order
+from ssm_jax.tasks import base, generated
 from ssm_jax.tasks.pathfinder.examples import data_files, examples
 from ssm_jax.tasks.pathfinder.settings import SEGMENTATION, SegmentationSize
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PathfinderSegmentation:
+class PathfinderSegmentation(generated.GeneratedTask):
     """Classification of pixels: which lie on the dashed curve that has both dots.
 
     An image shows two long dashed curves, up to 18 short ones, and dots: one at the
@@ -85,8 +86,8 @@ class PathfinderSegmentation:
     n_validation: PositiveInt = 10_000
     n_test: PositiveInt = 10_000
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields."""
         check_fields(self)
 
     @property
@@ -106,29 +107,16 @@ class PathfinderSegmentation:
         """Returns the files of the prepared set by name; none if images are drawn."""
         return data_files(SEGMENTATION[self.size], self.data_dir)
 
-    def n_examples(self, split: base.Split) -> int:
-        """Returns the number of images in a split."""
-        return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
-
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        indices, counts = order.shuffled_indices(
-            n, split, index, batch_size, seed, rows
-        )
-        found = examples(SEGMENTATION[self.size], self.data_dir, split, n)
-        pixels, masks = found.take(indices)
+        images = examples(SEGMENTATION[self.size], self.data_dir, split, n)
+        pixels, masks = images.take(indices)
         inputs = pixels[..., None] / np.float32(255)
         return base.Batch(
             inputs=(inputs - np.float32(0.5)) / np.float32(0.5),
             targets=masks.astype(np.int32),
-            loss_mask=np.repeat(counts[:, None], self.spec.length, axis=1),
+            loss_mask=np.repeat(loss_mask[:, None], self.spec.length, axis=1),
         )

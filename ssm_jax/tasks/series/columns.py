@@ -27,17 +27,9 @@ _SURROGATES = re.compile("[\udc80-\udcff]")
 
 
 class _Table(NamedTuple):
-    """A file.
-
-    Attributes:
-      columns: Columns by name, ``(n,)``.
-      others: What else the file has, which is no such column: its kind by name.
-      lines: The line of each row of a CSV, ``(n,)``.
-    """
-
-    columns: Mapping[str, np.ndarray]
-    others: dict[str, str]
-    lines: np.ndarray | None = None
+    columns: Mapping[str, np.ndarray]  # ``(n,)``, by name
+    others: dict[str, str]  # kinds, by name, of what is no such column
+    lines: np.ndarray | None = None  # of each row of a CSV, ``(n,)``
 
 
 def delimiter_of(header: str) -> str:
@@ -157,9 +149,9 @@ def times(values: np.ndarray) -> np.ndarray | None:
       >>> bool(np.diff(times(np.array(["2010-01-01 00:00", "2010-01-01 01:00"]))) > 0)
       True
     """
-    found = numbers(values)
-    if found is not None:
-        return found
+    floats = numbers(values)
+    if floats is not None:
+        return floats
     kind = "timedelta64[us]" if values.dtype.kind == "m" else "datetime64[us]"
     if values.dtype.kind not in "mM":
         values = np.where(missing(values), "NaT", values.astype(str))
@@ -293,13 +285,7 @@ def _is_value(name):
 
 
 def _unread_line(path, line, error):
-    """The error of the line that cannot be read; it names the column, too.
-
-    Args:
-      path: The CSV.
-      line: Where the row starts that csv refused.
-      error: Of csv, or of the first bytes that are not UTF-8, of any line.
-    """
+    """The error of the line where csv refused a row, or of bytes that are not UTF-8."""
     decoded = not isinstance(error, UnicodeDecodeError)
     # Bytes that are not UTF-8 become surrogates.
     with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
@@ -312,7 +298,7 @@ def _unread_line(path, line, error):
     if decoded:
         rule = f"have closed quotes and at most {csv.field_size_limit():,} characters"
         rule, way_out = f"{rule} in a field", "correct the line"
-        index, value = _refused(pieces, delimiter)
+        index, value = _first_refused(pieces, delimiter)
         got = f"{value[:SHOWN]!r} ({error})"
     else:
         rule, way_out = "be in UTF-8", "save it as UTF-8"
@@ -325,7 +311,7 @@ def _unread_line(path, line, error):
     )
 
 
-def _refused(pieces, delimiter):
+def _first_refused(pieces, delimiter):
     """The index of the first field that csv refuses, and its text."""
     first = index = 0
     for end in range(1, len(pieces) + 1):

@@ -93,17 +93,17 @@ def guess(
     }
 
 
-def unread(path: str, found: Mapping[str, Any]) -> dict[str, str]:
+def unread(path: str, guesses: Mapping[str, Any]) -> dict[str, str]:
     """Returns the columns that a guess does not read, except the year.
 
     Args:
       path: The file.
-      found: The result of `guess`.
+      guesses: The result of `guess`.
 
     Returns:
       Why a column is not read, by its name.
     """
-    known = found["inputs"] + (found["time"],)
+    known = guesses["inputs"] + (guesses["time"],)
     why = {
         name: _why(path, values)
         for name, values in columns.read(path).items()
@@ -117,26 +117,26 @@ def _check_is_series(path):
     if not path.lower().endswith(".npz"):
         return
     file = user_files.npz(path)
-    found = {name: file.layout(name) for name in file}
-    for name, (shape, _) in found.items():
+    arrays = {name: file.layout(name) for name in file}
+    for name, (shape, _) in arrays.items():
         if len(shape) < 2:
             continue
-        rows = [other for other in found if found[other].shape == shape[:1]]
-        labels = [other for other in rows if found[other].dtype.kind in _CLASSES]
-        if name == "inputs" and "targets" in found:  # the names of `ArrayTask`
+        rows = [column for column in arrays if arrays[column].shape == shape[:1]]
+        labels = [column for column in rows if arrays[column].dtype.kind in _CLASSES]
+        if name == "inputs" and "targets" in arrays:  # the names of `ArrayTask`
             target = "targets"
         # Beside a column of a series, further arrays are not read.
         elif labels and labels == rows:
             target = labels[0]
         else:
             continue
-        dtype, kind = found[target].dtype, "regression"
+        dtype, kind = arrays[target].dtype, "regression"
         if dtype.kind in _CLASSES:
             kind = "classification"
         raise ValueError(
             f"`file` must be a series, with an array (n,) for each column, got {path} "
-            f"with {name} {shape} and {target} {dtype} {found[target].shape}, a {kind} "
-            "set; `ArrayTask` in a config trains on it."
+            f"with {name} {shape} and {target} {dtype} {arrays[target].shape}, a "
+            f"{kind} set; `ArrayTask` in a config trains on it."
         )
 
 
@@ -159,33 +159,33 @@ def _why(path, values):
 
 
 def _is_numeric(values):
-    found = columns.numbers(values)
-    return found is not None and not np.isnan(found).all()
+    floats = columns.numbers(values)
+    return floats is not None and not np.isnan(floats).all()
 
 
 def _time(table, target):
     """The name of the column of the time, or None."""
     for place, (name, values) in enumerate(table.items()):
-        found = columns.times(values)
-        if found is None or name == target:
+        times = columns.times(values)
+        if times is None or name == target:
             continue
         if columns.numbers(values) is None:
             # With a date missing it is the time, too, so that the task refuses it.
-            found = found[~np.isnan(found)]
+            times = times[~np.isnan(times)]
         elif place:
             continue  # Any number may happen to increase.
-        if len(found) > 1 and (np.diff(found) > 0).all():
+        if len(times) > 1 and (np.diff(times) > 0).all():
             return name
     return None
 
 
 def _season(times):
     """The usual period in steps of a column of dates, or None."""
-    found = columns.times(times)
-    if found is None or columns.numbers(times) is not None:
+    seconds = columns.times(times)
+    if seconds is None or columns.numbers(times) is not None:
         return None
     # `times` counts microseconds.
-    step = float(np.median(np.diff(found[~np.isnan(found)]))) / 1e6
+    step = float(np.median(np.diff(seconds[~np.isnan(seconds)]))) / 1e6
     if _MINUTE <= step < _DAY:
         return round(_DAY / step)
     if step == _DAY:

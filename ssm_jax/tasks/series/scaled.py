@@ -53,16 +53,16 @@ def series(
     features, means, stds = [], [], []
     for name in inputs:
         values = _values(path, name, "inputs", gaps)
-        filled, observed, mean, std = _filled(values, n_train)
-        features.append(_normalised(path, name, filled, mean, std))
+        filled, observed, mean, std = _fill(values, n_train)
+        features.append(_normalize(path, name, filled, mean, std))
         means, stds = [*means, mean], [*stds, std]
         features += [observed] if gaps else []
     x = np.stack(features, -1).astype(np.float32)
     moments = tuple(means), tuple(stds)
     if classes is None:
         values = _values(path, target, "target", gaps)
-        filled, observed, mean, std = _filled(values, n_train)
-        _normalised(path, target, filled, mean, std)
+        filled, observed, mean, std = _fill(values, n_train)
+        _normalize(path, target, filled, mean, std)
         return Series(x, filled, observed, mean, std, *moments)
     words = columns.column(path, target, "target")
     observed = ~columns.missing(words)
@@ -108,10 +108,10 @@ def _first_bad(words, values):
     )
 
 
-def _normalised(path, name, values, mean, std):
+def _normalize(path, name, values, mean, std):
     """A column of mean 0 and deviation 1 in the train split, all of it finite."""
-    found = (values - mean) / std
-    too_large = np.abs(found) > _LARGEST
+    normalized = (values - mean) / std
+    too_large = np.abs(normalized) > _LARGEST
     if too_large.any():
         row = int(np.argmax(too_large))
         raise ValueError(
@@ -120,14 +120,14 @@ def _normalised(path, name, values, mean, std):
             f"{columns.place(path, row)} of {path}; correct it, or leave the column "
             "out."
         )
-    return found
+    return normalized
 
 
-def _filled(values, n_train):
+def _fill(values, n_train):
     """Values without gaps, where they are observed, and the mean and std of train."""
     observed = ~np.isnan(values)
-    seen = values[:n_train][observed[:n_train]]
-    mean, std = _moments(seen) if seen.size else (0.0, 1.0)
+    train_values = values[:n_train][observed[:n_train]]
+    mean, std = _moments(train_values) if train_values.size else (0.0, 1.0)
     # The row of the last observed value, -1 before the first.
     last = np.maximum.accumulate(np.where(observed, np.arange(len(values)), -1))
     filled = np.where(last >= 0, values[last], mean)
@@ -166,20 +166,20 @@ def _check_missing(path, name, observed, gaps):
 
 def _check_order(path, name):
     times = columns.column(path, name, "time")
-    found = columns.times(times)
-    if found is None:
+    timestamps = columns.times(times)
+    if timestamps is None:
         raise ValueError(
             f"`time` must be a column of numbers or ISO 8601 dates, got {name!r} with "
             f"{str(times[0])!r} in {path}; None leaves the order unchecked."
         )
-    if np.isnan(found).any():
-        row = int(np.argmax(np.isnan(found)))
+    if np.isnan(timestamps).any():
+        row = int(np.argmax(np.isnan(timestamps)))
         raise ValueError(
             f"`time` must have a value in each row, got {str(times[row])!r} of "
             f"{name!r} in {columns.place(path, row)} of {path}; fill it in, or remove "
             "the row."
         )
-    increases = np.diff(found) > 0
+    increases = np.diff(timestamps) > 0
     if not increases.all():
         row = int(np.argmin(increases)) + 1
         raise ValueError(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import Fraction, NonNegativeInt, PositiveInt, check_fields
 from ssm_jax.tasks import base, order, user_files
@@ -13,7 +14,7 @@ from ssm_jax.tasks.series import scaled
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SeriesTask:
+class SeriesTask(order.FiniteTask):
     """Regression or classification: what follows a window of a time series.
 
     The rows of the file are the steps of the series, evenly sampled and in the order of
@@ -140,8 +141,8 @@ class SeriesTask:
         """Returns the path of the file, by its name."""
         return user_files.data_files(self._path())
 
+    @override
     def n_examples(self, split: base.Split) -> int:
-        """Returns the number of windows in a split."""
         base.check_split(split)
         n = len(_starts(self, split))
         if n == 0:
@@ -154,18 +155,11 @@ class SeriesTask:
             )
         return n
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        starts, loss_mask = self._choose(split, index, batch_size, seed, rows)
-        series = self._series()
+        starts, series = _starts(self, split)[indices, None], self._series()
         # Indexing by arrays copies: the caller may modify the batch.
         inputs = series.inputs[starts + np.arange(self.window)]
         if self.classes is not None:
@@ -193,7 +187,7 @@ class SeriesTask:
                 f"`classes` must be None for baselines of a forecast, got "
                 f"{self.classes}; `trivial_baseline` has that of a classification."
             )
-        starts, _ = self._choose(split, index, batch_size, seed)
+        starts = self._starts_of_batch(split, index, batch_size, seed)
         ahead = np.arange(1, self.horizon + 1)
         lags = {"last value": ahead}
         if self.season is not None:
@@ -221,8 +215,8 @@ class SeriesTask:
         Returns:
           float64, ``(b, horizon)``.
         """
-        starts, _ = self._choose(split, index, batch_size, seed)
-        return self._unscaled(forecasts, starts)
+        starts = self._starts_of_batch(split, index, batch_size, seed)
+        return self._unscale(forecasts, starts)
 
     def next_inputs(self) -> np.ndarray:
         """Returns the last window of the file, whose targets are not in it.
@@ -242,7 +236,7 @@ class SeriesTask:
           float64, ``(1, horizon)``.
         """
         start = np.array([[len(self._series().target) - self.window]])
-        return self._unscaled(forecasts, start)
+        return self._unscale(forecasts, start)
 
     def preprocessing(self) -> dict[str, Any]:
         """Describes the columns and their scale, in values of JSON, for an export.
@@ -276,7 +270,7 @@ class SeriesTask:
         base.check_split(split)
         return _starts(self, split) + self.window
 
-    def _unscaled(self, forecasts, starts):
+    def _unscale(self, forecasts, starts):
         """Targets or predictions in the units of the file, which float32 may exceed."""
         units = np.asarray(forecasts, np.float64) * self._series().std
         return units + self._offset(starts)
@@ -288,13 +282,11 @@ class SeriesTask:
             return series.target[starts + self.window - 1]
         return series.mean
 
-    def _choose(self, split, index, batch_size, seed, rows=None):
-        """The first steps of the windows of a batch, ``(b, 1)``, and the mask."""
+    def _starts_of_batch(self, split, index, batch_size, seed):
+        """The first steps of the windows of a batch, ``(b, 1)``."""
         n = self.n_examples(split)
-        indices, loss_mask = order.shuffled_indices(
-            n, split, index, batch_size, seed, rows
-        )
-        return _starts(self, split)[indices, None], loss_mask
+        indices, _ = order.shuffled_indices(n, split, index, batch_size, seed)
+        return _starts(self, split)[indices, None]
 
     def _series(self):
         return scaled.series(
@@ -325,7 +317,7 @@ def _starts(task: SeriesTask, split: base.Split) -> np.ndarray:
     last = edges[place + 1] - task.window - task.horizon
     starts = np.arange(edges[place], last + 1, task.stride)
     # A difference of running counts is the number of missing targets of a window.
-    lacking = np.concatenate([[0], np.cumsum(~observed)])
-    after = starts + task.window + task.horizon
-    before = after - (1 if task.classes is not None else task.horizon)
-    return starts[lacking[after] == lacking[before]]
+    missing_counts = np.concatenate([[0], np.cumsum(~observed)])
+    target_ends = starts + task.window + task.horizon
+    target_starts = target_ends - (1 if task.classes is not None else task.horizon)
+    return starts[missing_counts[target_ends] == missing_counts[target_starts]]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import check_fields
 from ssm_jax.tasks import base, order
@@ -12,7 +13,7 @@ from ssm_jax.tasks.speech import recordings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SpeechCommands:
+class SpeechCommands(order.FiniteTask):
     """Classification: which of 35 words a recording contains, sample by sample.
 
     What the task asks of a model: to analyse a waveform at the scale of milliseconds
@@ -82,31 +83,21 @@ class SpeechCommands:
         """Returns the recordings and lists by their paths in the folder."""
         return recordings.data_files(self.data_dir)
 
+    @override
     def n_examples(self, split: base.Split) -> int:
-        """Returns the number of recordings in a split."""
         base.check_split(split)
         return len(recordings.files(self.data_dir)[split].labels)
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        n = self.n_examples(split)
-        indices, loss_mask = order.shuffled_indices(
-            n, split, index, batch_size, seed, rows
-        )
         paths, labels = recordings.files(self.data_dir)[split]
         inputs = np.zeros((len(indices), self.sample_rate, 1), np.float32)
-        every = recordings.SAMPLE_RATE // self.sample_rate
+        stride = recordings.SAMPLE_RATE // self.sample_rate
         # From disk per batch: the train split has 2.7 GB.
         for i, row in enumerate(indices):
-            samples = recordings.read(paths[row])[: recordings.SAMPLE_RATE : every]
+            samples = recordings.read(paths[row])[: recordings.SAMPLE_RATE : stride]
             inputs[i, : len(samples), 0] = samples
         # The magnitude of the smallest int16.
         inputs /= 2**15

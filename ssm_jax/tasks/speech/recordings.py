@@ -67,24 +67,24 @@ def files(data_dir: str | None) -> dict[Split, Files]:
                 f"{name or 'a folder'}; extract speech_commands_v0.02.tar.gz there."
             )
     # As in the lists: "word/file". Recordings of noise are in none of these folders.
-    rest = {f"{w}/{p.name}" for w in WORDS for p in (folder / w).glob("*.wav")}
+    train_names = {f"{w}/{p.name}" for w in WORDS for p in (folder / w).glob("*.wav")}
     names: dict[Split, set[str]] = {}
     for split, file in _LISTS.items():
         names[split] = set((folder / file).read_text(encoding="utf-8").split())
-        if missing := names[split] - rest:
+        if missing := names[split] - train_names:
             raise ValueError(
                 f"`data_dir` must hold each file of {file}, and in one list only, got "
                 f"none left for {min(missing)} in {data_dir}; extract the archive anew."
             )
-        rest -= names[split]
-    names["train"] = rest
-    for split, found in names.items():
-        if not found:
+        train_names -= names[split]
+    names["train"] = train_names
+    for split in names:
+        if not names[split]:
             raise ValueError(
                 f"`data_dir` must hold files for the {split} split, got none in "
                 f"{data_dir}; extract the archive anew."
             )
-    return {split: _in_order(folder, found) for split, found in names.items()}
+    return {split: _sort_files(folder, names[split]) for split in names}
 
 
 def data_files(data_dir: str | None) -> dict[str, Path]:
@@ -95,12 +95,12 @@ def data_files(data_dir: str | None) -> dict[str, Path]:
       ValueError: As for `files`.
     """
     folder = Path(data_dir or "").expanduser()
-    found = [path for split in files(data_dir).values() for path in split.paths]
-    found += [folder / name for name in _LISTS.values()]
-    return {path.relative_to(folder).as_posix(): path for path in found}
+    paths = [path for split in files(data_dir).values() for path in split.paths]
+    paths += [folder / name for name in _LISTS.values()]
+    return {path.relative_to(folder).as_posix(): path for path in paths}
 
 
-def _in_order(folder: Path, names: set[str]) -> Files:
+def _sort_files(folder: Path, names: set[str]) -> Files:
     # Sorted: the order of a file system differs between machines.
     ordered = sorted(names)
     labels = [WORDS.index(name.split("/")[0]) for name in ordered]

@@ -55,11 +55,6 @@ class ContextShift(sequence.EndlessTask):
     stream = "context_shift"
     min_length = 3
 
-    @property
-    def spec(self) -> base.TaskSpec:
-        """Three features and one target value per step."""
-        return sequence.regression_spec(length=self.length, d_output=1)
-
     @override
     def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
         delay = rng.integers(self.length - 2, size=(size, 1))

@@ -51,11 +51,6 @@ class CumSum(sequence.EndlessTask):
 
     stream = "cumsum"
 
-    @property
-    def spec(self) -> base.TaskSpec:
-        """Three features and one target value per step."""
-        return sequence.regression_spec(length=self.length, d_output=1)
-
     @override
     def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
         x = sequence.draw_noise(rng, size, self.length)

@@ -109,9 +109,9 @@ def _best_keys(query: np.ndarray, key: np.ndarray) -> np.ndarray:
             queries = query[start + i : start + i + len(part)]
             np.matmul(queries, transposed[:, :stop], out=part)
         scores[:, start:] += later[: len(rows), : len(rows)]
-        best[start:stop] = found = scores.argmax(axis=1)
-        first = scores[rows, found]
-        scores[rows, found] = -np.inf
+        best[start:stop] = block_best = scores.argmax(axis=1)
+        first = scores[rows, block_best]
+        scores[rows, block_best] = -np.inf
         gap[start:stop] = first - scores.max(axis=1)
     # The rounding of float32 products differs between machines, so that those that it
     # could exchange are compared again in float64: a few in a batch.

@@ -5,8 +5,9 @@ import functools
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
-from ssm_jax.tasks import base, generated, order
+from ssm_jax.tasks import base, generated
 from ssm_jax.tasks.synthetic import sequence
 
 N_COMPONENTS = 5
@@ -16,7 +17,7 @@ Target = Literal["curve", "next"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Mixture:
+class Mixture(generated.GeneratedTask):
     r"""Regression: a curve that is a random mixture of five fixed curves.
 
     .. math::
@@ -79,10 +80,10 @@ class Mixture:
     n_validation: int = 400
     n_test: int = 800
 
+    @override
     def __post_init__(self) -> None:
-        """Validates the fields."""
         sequence.check_length(self.length - 1)
-        generated.check_sizes(self.n_train, self.n_validation, self.n_test)
+        super().__post_init__()
         if self.degree is not None and self.degree < 1:
             raise ValueError(
                 f"`degree` must be positive or None, got {self.degree}; the published "
@@ -107,24 +108,11 @@ class Mixture:
             l_output=None if whole else self.length - 1,
         )
 
-    def n_examples(self, split: base.Split) -> int:
-        """Returns the number of samples in a split."""
-        return generated.split_size(split, self.n_train, self.n_validation, self.n_test)
-
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
         n = self.n_examples(split)
-        indices, loss_mask = order.shuffled_indices(
-            n, split, index, batch_size, seed, rows
-        )
         # Indexing by an array copies: the caller may modify the batch, not the cache.
         x = _samples(self.degree, self.std, self.length, split, n)[indices]
         if self.target == "curve":

@@ -163,6 +163,6 @@ def _select(x: np.ndarray, positions: np.ndarray) -> base.Batch:
     marks = np.zeros_like(x)
     np.put_along_axis(marks, positions, 1.0, axis=1)
     n = positions.shape[1]
-    inputs = [sequence.pad_right(each, n) for each in (x, marks)]
+    inputs = [sequence.pad_right(channel, n) for channel in (x, marks)]
     targets = np.take_along_axis(x, positions, axis=1)[..., None]
     return sequence.regression_batch(np.stack(inputs, axis=-1), targets)

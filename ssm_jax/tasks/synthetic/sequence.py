@@ -40,6 +40,11 @@ class EndlessTask(abc.ABC):
         """Validates ``length``."""
         check_length(self.length, minimum=self.min_length)
 
+    @property
+    def spec(self) -> base.TaskSpec:
+        """Three features and one target value per step."""
+        return regression_spec(length=self.length, d_output=1)
+
     @abc.abstractmethod
     def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
         """Draws a batch of ``size`` rows."""

@@ -51,11 +51,11 @@ def read_words(data_dir: str | None, split: Split, size: int) -> np.ndarray:
       FileNotFoundError: As for `read_bytes`.
       ValueError: As for `read_bytes`.
     """
-    found = files(data_dir)[split]
-    rows = vocabulary(data_dir, size).encode(map(_decoded, found))
+    paths = files(data_dir)[split]
+    rows = vocabulary(data_dir, size).encode(map(_read_text, paths))
     # Two bytes for each token where they suffice.
     dtype = np.uint16 if size <= 2**16 else np.int32
-    return on_disk.mapped(found, rows, np.array([WORD_SEPARATOR], dtype))
+    return on_disk.map_documents(paths, rows, np.array([WORD_SEPARATOR], dtype))
 
 
 @functools.cache
@@ -82,13 +82,13 @@ def read_subwords(
     """
     from tqdm import tqdm
 
-    found, reader = files(data_dir)[split], subwords_of(data_dir, tokenizer)
+    paths, reader = files(data_dir)[split], subwords_of(data_dir, tokenizer)
     dtype = np.uint16 if reader.size <= 2**16 else np.int32
     separator_token = np.array([reader.number(separator)], dtype)
     # `disable=None`: a progress bar on terminals only.
-    with tqdm(found, f"{tokenizer} {split}", disable=None) as shown:
-        rows = reader.encode(map(_decoded, shown))
-        return on_disk.mapped(found, rows, separator_token)
+    with tqdm(paths, f"{tokenizer} {split}", disable=None) as progress:
+        rows = reader.encode(map(_read_text, progress))
+        return on_disk.map_documents(paths, rows, separator_token)
 
 
 def subwords_of(data_dir: str | None, tokenizer: str) -> subwords.Subwords:
@@ -105,7 +105,7 @@ def tokenizer_path(data_dir: str | None, tokenizer: str) -> Path:
 def vocabulary(data_dir: str | None, size: int) -> words.Vocabulary:
     """Returns the vocabulary of the train split, ``size`` tokens in total."""
     # Of the train split alone: no information from the other splits.
-    return words.Vocabulary.of(map(_decoded, files(data_dir)["train"]), size)
+    return words.Vocabulary.of(map(_read_text, files(data_dir)["train"]), size)
 
 
 def files(data_dir: str | None) -> dict[Split, list[Path]]:
@@ -131,20 +131,20 @@ def files(data_dir: str | None) -> dict[Split, list[Path]]:
         )
     splits: tuple[Split, ...] = get_args(Split)
     if any((folder / split).is_dir() for split in splits):
-        found: dict[Split, list[Path]] = {s: _texts(folder / s) for s in splits}
+        paths: dict[Split, list[Path]] = {s: _texts(folder / s) for s in splits}
     else:
         texts = _texts(folder)
         # By position in the sorted list: three files suffice for three splits.
         train = [file for i, file in enumerate(texts) if i % 10 > 1]
-        found = {"train": train, "validation": texts[::10], "test": texts[1::10]}
+        paths = {"train": train, "validation": texts[::10], "test": texts[1::10]}
     for split in splits:
-        if not found[split]:
+        if not paths[split]:
             raise ValueError(
                 f"`data_dir` must hold .txt files for the {split} split, got none in "
                 f"{folder}; put at least three files there, or some into each of its "
                 "folders train, validation and test."
             )
-    return found
+    return paths
 
 
 def data_files(data_dir: str | None) -> dict[str, Path]:
@@ -154,9 +154,9 @@ def data_files(data_dir: str | None) -> dict[str, Path]:
       FileNotFoundError: As for `files`.
       ValueError: As for `files`.
     """
-    found = [path for split in files(data_dir).values() for path in split]
+    paths = [path for split in files(data_dir).values() for path in split]
     folder = Path(data_dir or "").expanduser()
-    return {path.relative_to(folder).as_posix(): path for path in found}
+    return {path.relative_to(folder).as_posix(): path for path in paths}
 
 
 def _texts(folder: Path) -> list[Path]:
@@ -175,6 +175,6 @@ def _texts(folder: Path) -> list[Path]:
     return sorted(paths, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def _decoded(file: Path) -> str:
+def _read_text(file: Path) -> str:
     # Invalid bytes become replacement characters: one must not stop a run.
     return file.read_text(encoding="utf-8", errors="replace")

@@ -138,11 +138,11 @@ class TextFolder:
 
     def data_files(self) -> dict[str, Path]:
         """Returns the files of all splits and of the tokenizer by name."""
-        found = documents.data_files(self.data_dir)
+        paths = documents.data_files(self.data_dir)
         if self.tokenizer not in _SEPARATORS:
             path = documents.tokenizer_path(self.data_dir, self.tokenizer)
-            found[f"tokenizer {path.name}"] = path
-        return found
+            paths[f"tokenizer {path.name}"] = path
+        return paths
 
     def n_examples(self, split: base.Split) -> int:
         """Returns the number of windows in a split.
@@ -158,8 +158,8 @@ class TextFolder:
                 "choose a smaller length."
             )
         # The target of the last step is the token after the window: one token overlaps.
-        rest = 0 if split == "train" else self.length - 1
-        return (n_targets + rest) // self.length
+        n_padded = 0 if split == "train" else self.length - 1
+        return (n_targets + n_padded) // self.length
 
     def batch(
         self,
@@ -200,8 +200,8 @@ class TextFolder:
 
         Those of bytes are read into memory; the others are mapped to it.
         """
-        found = self._tokens(split)
-        return found if isinstance(found, np.ndarray) else found[:]
+        text_tokens = self._tokens(split)
+        return text_tokens if isinstance(text_tokens, np.ndarray) else text_tokens[:]
 
     def documents(self, split: base.Split) -> np.ndarray:
         """Returns the boundaries of the documents of a split in its `text`.

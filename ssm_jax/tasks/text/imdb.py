@@ -3,6 +3,8 @@
 import dataclasses
 from pathlib import Path
 
+from typing_extensions import override
+
 from ssm_jax.tasks import base
 from ssm_jax.tasks.text import sentences, tokens, words
 from ssm_jax.tasks.tfds import reading
@@ -11,12 +13,10 @@ IMDB = reading.PreparedSet(
     "imdb_reviews", "imdb_reviews/plain_text/1.0.0", ("text", "label")
 )
 _REVIEWS = sentences.SentenceSet(IMDB, ("text",), n_classes=2)
-# A number of validation reviews that error messages recommend.
-_USUAL = "2,500"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ImdbBytes:
+class ImdbBytes(sentences.SentenceTask):
     """Classification: whether a film review is positive, byte by byte.
 
     The Text task of the Long Range Arena. What the task asks of a model: to compose
@@ -82,29 +82,10 @@ class ImdbBytes:
         """Returns the files of the prepared set by name."""
         return IMDB.data_files(self.data_dir)
 
-    def n_examples(self, split: base.Split) -> int:
-        """Returns the number of reviews in a split."""
-        return len(self._part(split).labels)
-
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        part = self._part(split)
-        # Truncated per batch, so that tasks of any length share the rows.
-        return part.batch(split, index, batch_size, seed, self.length, rows=rows)
-
-    def _part(self, split: base.Split) -> tokens.LabelledRows:
-        base.check_split(split)
-        return sentences.read_bytes(_REVIEWS, self.data_dir, self.n_validation, _USUAL)[
-            split
-        ]
+    @override
+    def _splits(self):
+        # A number of validation reviews that error messages recommend.
+        return sentences.read_bytes(_REVIEWS, self.data_dir, self.n_validation, "2,500")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,7 @@ class ByteFiles:
           ValueError: A file is shorter than it was.
         """
         start, stop, _ = part.indices(len(self))
-        found = np.full(max(stop - start, 0), self.separator, np.uint16)
+        result = np.full(max(stop - start, 0), self.separator, np.uint16)
         first = bisect.bisect_right(self._edges, start) - 1
         last = min(bisect.bisect_left(self._edges, stop), len(self.files))
         for i in range(first, last):
@@ -63,25 +63,25 @@ class ByteFiles:
             begin = max(start, self._edges[i] + 1)
             end = min(stop, self._edges[i + 1])
             if begin < end:
-                read = self._read(i, begin - self._edges[i] - 1, end - begin)
-                found[begin - start : end - start] = read
-        return found
+                file_tokens = self._read(i, begin - self._edges[i] - 1, end - begin)
+                result[begin - start : end - start] = file_tokens
+        return result
 
     def _read(self, i, offset, size):
         """The tokens of ``size`` bytes of a file."""
         file = self.files[i]
-        with file.open("rb") as opened:
-            opened.seek(offset)
-            read = opened.read(size)
-        if len(read) < size:
+        with file.open("rb") as stream:
+            stream.seek(offset)
+            data = stream.read(size)
+        if len(data) < size:
             raise ValueError(
                 f"`data_dir` must hold files that do not change during a run, got "
-                f"{file}, shorter by {size - len(read)} bytes; start the run again."
+                f"{file}, shorter by {size - len(data)} bytes; start the run again."
             )
-        return tokens.from_bytes(read)
+        return tokens.from_bytes(data)
 
 
-def mapped(
+def map_documents(
     files: Sequence[Path], rows: Iterable[np.ndarray], separator: np.ndarray
 ) -> np.ndarray:
     """Writes tokens of documents to a temporary file, and maps it to memory.
@@ -99,14 +99,14 @@ def mapped(
       ValueError: A document has no tokens.
     """
     # Without a name, so that it is removed however the process ends.
-    with tempfile.TemporaryFile() as written:
-        written.write(separator.tobytes())
+    with tempfile.TemporaryFile() as stream:
+        stream.write(separator.tobytes())
         for file, row in zip(files, rows, strict=True):
             check_text(file, len(row))
-            written.write(row.astype(separator.dtype).tobytes())
-            written.write(separator.tobytes())
-        written.flush()
-        return np.memmap(written, separator.dtype, "r")
+            stream.write(row.astype(separator.dtype).tobytes())
+            stream.write(separator.tobytes())
+        stream.flush()
+        return np.memmap(stream, separator.dtype, "r")
 
 
 def check_text(file: Path, size: int) -> None:

@@ -14,8 +14,8 @@ _SPLITS = ("train", "validation", "test")
 _LABELS = {b"0": 0, b"1": 1, b"0.0": 0, b"1.0": 1}
 
 
-def _examples(split: str, found: Sequence[Path]) -> Examples:
-    path = found[_SPLITS.index(split)]
+def _examples(split: str, paths: Sequence[Path]) -> Examples:
+    path = paths[_SPLITS.index(split)]
     # In binary, only a newline ends a line, and no text is decoded.
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
@@ -25,13 +25,15 @@ def _examples(split: str, found: Sequence[Path]) -> Examples:
             # Not `csv`: quotation marks in the texts have no special meaning.
             fields = line.split(b"\t")
             if len(fields) != 5:
-                raise files.bad(f"{path}:{number}", "have 5 fields", len(fields))
+                raise files.invalid(f"{path}:{number}", "have 5 fields", len(fields))
             label, id1, id2, text1, text2 = fields
             if label not in _LABELS:
                 rule = "begin with a label, 0 or 1"
-                raise files.bad(f"{path}:{number}", rule, repr(label[:20])[1:])
+                raise files.invalid(f"{path}:{number}", rule, repr(label[:20])[1:])
             if not (text1 and text2):
-                raise files.bad(f"{path}:{number}", "have two texts", "an empty one")
+                raise files.invalid(
+                    f"{path}:{number}", "have two texts", "an empty one"
+                )
             yield (
                 number,
                 {

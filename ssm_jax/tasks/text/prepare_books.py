@@ -61,7 +61,7 @@ def write(
     """
     name, counts = raw.prepared.name, {} if subset else raw.counts
     sources = raw.find(manual_dir)
-    with writing.staged(raw.prepared, data_dir) as staging:
+    with writing.stage(raw.prepared, data_dir) as staging:
         for split, source in zip(_SPLITS, sources, strict=True):
             folder = staging / raw.prepared.folder / split
             folder.mkdir(parents=True)
@@ -93,7 +93,7 @@ def _articles(source: Path) -> Iterator[tuple[str, bytes]]:
             # Text before the first title means that this is another file.
             elif n < 0 and line.strip():
                 rule = "be the title of an article, = TITLE ="
-                raise files.bad(f"{source}:{number}", rule, repr(line[:40])[1:])
+                raise files.invalid(f"{source}:{number}", rule, repr(line[:40])[1:])
             article.append(line)
             after_blank = not line.strip()
     if n >= 0:
@@ -113,7 +113,7 @@ def _books(source: Path) -> Iterator[tuple[str, bytes]]:
     for path in sorted(source.glob("*.txt")):
         text = path.read_bytes()
         if not text:
-            raise files.bad(path, "hold a book", "nothing")
+            raise files.invalid(path, "hold a book", "nothing")
         yield path.stem, text
 
 

@@ -47,9 +47,9 @@ class _Tables:
     without_head: tuple[str, ...] = ()
     broken: bool = False
 
-    def examples(self, split: str, found: Sequence[Path]) -> Examples:
+    def examples(self, split: str, paths: Sequence[Path]) -> Examples:
         """Yields the examples of a split, keyed by the row of its table."""
-        (path,) = found
+        (path,) = paths
         file = self.files[split]
         # An archive has the tables in a folder; a directory is that folder.
         if path.is_file():
@@ -68,7 +68,7 @@ class _Tables:
             for name, text in texts.items():
                 if text is None:
                     rule = f"have the column {self.columns[name]!r}"
-                    raise files.bad(location, rule, f"the columns {', '.join(row)}")
+                    raise files.invalid(location, rule, f"the columns {', '.join(row)}")
             number = _HIDDEN if test else _class(location, label, self.classes)
             yield idx, {**texts, "label": number, "idx": np.int32(idx)}
         if skipped:
@@ -101,13 +101,15 @@ def named_rows(
 def _class(location: str, label: str | None, classes: Sequence[str]) -> int:
     names = [*classes, *(str(number) for number in range(len(classes)))]
     if label not in names:
-        raise files.bad(location, f"have a label of {', '.join(names)}", repr(label))
+        raise files.invalid(
+            location, f"have a label of {', '.join(names)}", repr(label)
+        )
     # Names and then indices of the same classes.
     return names.index(label) % len(classes)
 
 
-def _mrpc_examples(split: str, found: Sequence[Path]) -> Examples:
-    train, test, held_out = found
+def _mrpc_examples(split: str, paths: Sequence[Path]) -> Examples:
+    train, test, held_out = paths
     if split == "test":
         for idx, (location, row) in enumerate(named_rows(test, None)):
             yield idx, _mrpc_example(location, row, idx, _HIDDEN)
@@ -126,7 +128,9 @@ def _mrpc_example(
 ) -> dict[str, Any]:
     columns = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
     if tuple(row) != columns:
-        raise files.bad(location, f"have the columns {', '.join(columns)}", tuple(row))
+        raise files.invalid(
+            location, f"have the columns {', '.join(columns)}", tuple(row)
+        )
     if label is None:
         label = _class(location, row["Quality"], _MRPC_CLASSES)
     sentences = {"sentence1": row["#1 String"], "sentence2": row["#2 String"]}

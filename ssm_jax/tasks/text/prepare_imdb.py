@@ -10,8 +10,8 @@ from ssm_jax.tasks.tfds import files
 from ssm_jax.tasks.tfds.writing import Examples, RawSet
 
 
-def _examples(split: str, found: Sequence[Path]) -> Examples:
-    (path,) = found
+def _examples(split: str, paths: Sequence[Path]) -> Examples:
+    (path,) = paths
     for member, content in files.members(path):
         if member.parts[:2] != ("aclImdb", split) or member.suffix != ".txt":
             continue
@@ -21,7 +21,7 @@ def _examples(split: str, found: Sequence[Path]) -> Examples:
             # As TFDS strips them.
             text = content.strip()
             if not text:
-                raise files.bad(path.parent / member, "hold a review", "nothing")
+                raise files.invalid(path.parent / member, "hold a review", "nothing")
             yield str(member), {"text": text, "label": label}
 
 

@@ -5,6 +5,7 @@ import functools
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.tasks import base, order
 from ssm_jax.tasks.text import tokens
@@ -14,7 +15,7 @@ AAN = reading.PreparedSet("aan", "aan/1.0.0", ("label", "text1", "text2"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Retrieval:
+class Retrieval(order.FiniteTask):
     """Classification: whether two papers are related by a citation, byte by byte.
 
     The Retrieval task of the Long Range Arena. What the task asks of a model: to
@@ -75,28 +76,17 @@ class Retrieval:
         """Returns the files of the prepared set by name."""
         return AAN.data_files(self.data_dir)
 
+    @override
     def n_examples(self, split: base.Split) -> int:
-        """Returns the number of pairs in a split."""
         base.check_split(split)
         return len(_open(self.data_dir, split))
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_split(split)
-        pairs = _open(self.data_dir, split)
-        indices, loss_mask = order.shuffled_indices(
-            len(pairs), split, index, batch_size, seed, rows
-        )
         # From disk per batch: papers are long, and a batch has few of them.
-        records = pairs.read(indices.tolist())
+        records = _open(self.data_dir, split).read(indices.tolist())
         # Both papers of a pair in succession, to be separated by the reshape below.
         texts = [record.text(name) for record in records for name in ("text1", "text2")]
         # Truncated before the conversion: most bytes of a long paper are not used.

@@ -5,8 +5,9 @@ import dataclasses
 import functools
 
 import numpy as np
+from typing_extensions import override
 
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.text import tokens, words
 from ssm_jax.tasks.tfds import reading
 
@@ -61,10 +62,30 @@ class SentenceSet:
         return texts, np.array(labels, np.int32)
 
 
-class WordTask(abc.ABC):
-    """Base class of the tasks that read their sentences with `read_words`."""
+class SentenceTask(order.FiniteTask):
+    """Base class of the tasks that hold the rows of all splits in memory."""
 
     length: int
+
+    @abc.abstractmethod
+    def _splits(self) -> dict[base.Split, tokens.LabelledRows]:
+        """Returns the examples of each split."""
+
+    @override
+    def n_examples(self, split: base.Split) -> int:
+        base.check_split(split)
+        return len(self._splits()[split].labels)
+
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
+    ) -> base.Batch:
+        # Truncated per batch, so that tasks of any length share the rows.
+        return self._splits()[split].take(indices, loss_mask, self.length)
+
+
+class WordTask(SentenceTask):
+    """Base class of the tasks that read their sentences with `read_words`."""
 
     @abc.abstractmethod
     def _read(self) -> tuple[words.Vocabulary, dict[base.Split, tokens.LabelledRows]]:
@@ -74,24 +95,9 @@ class WordTask(abc.ABC):
         """Returns the vocabulary, for encoding other sentences."""
         return self._read()[0]
 
-    def n_examples(self, split: base.Split) -> int:
-        """Returns the number of examples in a split."""
-        base.check_split(split)
-        return len(self._read()[1][split].labels)
-
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
-    ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_split(split)
-        part = self._read()[1][split]
-        return part.batch(split, index, batch_size, seed, self.length, rows=rows)
+    @override
+    def _splits(self) -> dict[base.Split, tokens.LabelledRows]:
+        return self._read()[1]
 
 
 def hold_out(n: int, n_validation: int, usual: str) -> dict[base.Split, np.ndarray]:
@@ -125,18 +131,18 @@ def read_bytes(
 ) -> dict[base.Split, tokens.LabelledRows]:
     """Reads all splits of a set as bytes, once per process."""
 
-    def labelled(texts, labels):
+    def label_rows(texts, labels):
         rows = tokens.Rows.of(tokens.from_bytes(text) for (text,) in texts)
         return tokens.LabelledRows((rows,), labels)
 
     texts, labels = which.read(data_dir, "train")
     parts = hold_out(len(texts), n_validation, usual)
-    read: dict[base.Split, tokens.LabelledRows] = {
-        split: labelled([texts[row] for row in rows], labels[rows])
+    splits: dict[base.Split, tokens.LabelledRows] = {
+        split: label_rows([texts[row] for row in rows], labels[rows])
         for split, rows in parts.items()
     }
-    read["test"] = labelled(*which.read(data_dir, which.test))
-    return read
+    splits["test"] = label_rows(*which.read(data_dir, which.test))
+    return splits
 
 
 @functools.cache
@@ -174,7 +180,7 @@ def read_words(
     counted = (_decode(text) for pair in chosen["train"][0] for text in pair)
     known = words.Vocabulary.of(counted, vocabulary, min_count)
 
-    def labelled(texts, labels):
+    def label_rows(texts, labels):
         # First and second sentences apart: they are joined per batch, by its length.
         columns = zip(*texts, strict=True)
         rows = tuple(
@@ -182,7 +188,7 @@ def read_words(
         )
         return tokens.LabelledRows(rows, labels, words.SEPARATOR)
 
-    return known, {split: labelled(*part) for split, part in chosen.items()}
+    return known, {split: label_rows(*part) for split, part in chosen.items()}
 
 
 def _decode(text: bytes) -> str:

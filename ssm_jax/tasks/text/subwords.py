@@ -75,7 +75,7 @@ class Subwords:
         """
         number = self._tokenizer.token_to_id(token)
         if number is None:
-            added = ", ".join(each.content for each in self._added.values())
+            added = ", ".join(entry.content for entry in self._added.values())
             raise ValueError(
                 f"`separator` must be a token of the tokenizer, got {token!r}; its "
                 f"added tokens are {added or 'none'}."
@@ -84,13 +84,13 @@ class Subwords:
 
     def encode(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """Yields the tokens of each text, int32, without special tokens around it."""
-        for some in _batches(texts):
+        for text_batch in _batches(texts):
             with self._errors():
                 batch = self._tokenizer.encode_batch_fast(
-                    some, add_special_tokens=False
+                    text_batch, add_special_tokens=False
                 )
-            for found in batch:
-                yield np.array(found.ids, np.int32)
+            for encoding in batch:
+                yield np.array(encoding.ids, np.int32)
 
     def content(self) -> dict[str, Any]:
         """Returns the `tokenizers` file as values of JSON."""

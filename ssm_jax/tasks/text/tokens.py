@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ssm_jax.tasks import base, order
+from ssm_jax.tasks import base
 
 N_BYTES = 257
 """Vocabulary size of a task that reads bytes: 256 bytes and token 0."""
@@ -78,9 +78,9 @@ def pad(rows: Sequence[np.ndarray], length: int) -> tuple[np.ndarray, np.ndarray
     inputs = np.zeros((len(rows), length), np.int32)
     mask = np.zeros(inputs.shape, bool)
     for i, row in enumerate(rows):
-        kept = row[:length]
-        inputs[i, : len(kept)] = kept
-        mask[i, : len(kept)] = True
+        tokens = row[:length]
+        inputs[i, : len(tokens)] = tokens
+        mask[i, : len(tokens)] = True
     return inputs, mask
 
 
@@ -128,35 +128,19 @@ class LabelledRows:
     labels: np.ndarray
     separator: int = 0
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        length: int,
-        *,
-        rows: slice | None = None,
+    def take(
+        self, indices: np.ndarray, loss_mask: np.ndarray, length: int
     ) -> base.Batch:
-        """Returns batch ``index`` of these examples, which are one whole split.
+        """Returns some examples, of which two sentences are joined in one row.
 
         Args:
-          split: The split that the examples are; ``"train"`` is shuffled.
-          index: Position in the split, in batches.
-          batch_size: Number of rows of the batch, ``b``.
-          seed: Seeds the order of the train split.
-          length: Number of tokens of a row, ``l``; two sentences are joined in one row.
-          rows: The rows of the batch that are returned. None means all.
+          indices: int64, ``(b,)``, in ``[0, n)``.
+          loss_mask: bool, ``(b,)``.
+          length: Number of tokens of a row, ``l``.
 
         Returns:
           Inputs and mask ``(b, l)``, targets and loss mask ``(b,)``.
-
-        Raises:
-          ValueError: As for `ssm_jax.tasks.Task.batch`.
         """
-        indices, loss_mask = order.shuffled_indices(
-            len(self.labels), split, index, batch_size, seed, rows
-        )
         first, *second = (sentences.take(indices) for sentences in self.sentences)
         if second:
             pairs = zip(first, *second, strict=True)

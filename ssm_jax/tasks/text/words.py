@@ -79,9 +79,9 @@ class Vocabulary:
         token = {word: token for token, word in enumerate(self.words, _N_SPECIAL)}
         tokens_of = _Pieces(token)
         for text in texts:
-            found = map(tokens_of.__getitem__, text.lower().split())
+            pieces = map(tokens_of.__getitem__, text.lower().split())
             # One copy of the cached bytes; `intc` is the type "i" of `array`.
-            yield np.frombuffer(b"".join(found), np.intc)
+            yield np.frombuffer(b"".join(pieces), np.intc)
 
 
 class _Pieces(dict[str, bytes]):

@@ -38,23 +38,23 @@ class Published:
         Raises:
           FileNotFoundError: A file does not exist under any of its names.
         """
-        found, missing = [], []
+        paths, missing = [], []
         for names in self.wanted:
-            there = [
+            existing = [
                 manual_dir / name for name in names if (manual_dir / name).exists()
             ]
             # The preferred name, if several exist.
-            found += there[:1]
-            missing += [] if there else [names[0]]
+            paths += existing[:1]
+            missing += [] if existing else [names[0]]
         if missing:
             raise FileNotFoundError(
                 f"`--manual_dir` must hold {self.describe_wanted()}, got {manual_dir} "
                 f"without {', '.join(missing)}; copy them there unchanged."
             )
-        return found
+        return paths
 
 
-def bad(location: object, rule: str, got: object) -> ValueError:
+def invalid(location: object, rule: str, got: object) -> ValueError:
     """Returns the error for a file, line or record with invalid contents."""
     return ValueError(
         f"{location} must {rule}, got {got}; download the file from its publisher."
@@ -64,7 +64,7 @@ def bad(location: object, rule: str, got: object) -> ValueError:
 def check_unpacked(path: Path, n_bytes: int) -> None:
     """Raises ValueError if an archive unpacks to more than one of its size may."""
     if n_bytes > (bound := max_unpacked(path)):
-        raise bad(path, f"unpack to at most {bound:,} bytes at once", "more")
+        raise invalid(path, f"unpack to at most {bound:,} bytes at once", "more")
 
 
 @contextlib.contextmanager
@@ -73,10 +73,12 @@ def report_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGED as error:
-        raise bad(path, "be complete", str(error) or type(error).__name__) from error
+        raise invalid(
+            path, "be complete", str(error) or type(error).__name__
+        ) from error
     except OSError as error:  # gzip raises OSError without a file name.
         if error.filename is None and error.errno is None:
-            raise bad(path, "be complete", error) from error
+            raise invalid(path, "be complete", error) from error
         raise
 
 
@@ -136,5 +138,5 @@ def rows(path: Path, file: str | None = None) -> Iterator[tuple[str, list[str]]]
                 try:
                     line.encode()
                 except UnicodeEncodeError as error:
-                    raise bad(location, "be UTF-8", ascii(line)[:60]) from error
+                    raise invalid(location, "be UTF-8", ascii(line)[:60]) from error
                 yield location, line.split("\t")

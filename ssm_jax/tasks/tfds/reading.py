@@ -85,7 +85,7 @@ class Records:
             raise ValueError(self._explain(error)) from error
         if not all(raw):  # A file truncated at a block boundary.
             raise ValueError(self._explain(EOFError("empty records, a truncated file")))
-        return [Record(each, self._explain) for each in raw]
+        return [Record(record, self._explain) for record in raw]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +126,8 @@ class PreparedSet:
         Args:
           data_dir: Directory of all sets, as for `path`.
         """
-        found = Path(self.path(data_dir)).glob("*.array_record*")
-        return {path.name: path for path in found}
+        paths = Path(self.path(data_dir)).glob("*.array_record*")
+        return {path.name: path for path in paths}
 
     def is_there(self, data_dir: str | None) -> bool:
         """Returns whether the set exists; reads both ends of each of its splits.
@@ -136,10 +136,10 @@ class PreparedSet:
           ValueError: As for `open`.
         """
         try:
-            found = self.read_metadata(data_dir)
+            description = self.read_metadata(data_dir)
         except FileNotFoundError:
             return False
-        for split in found.splits:
+        for split in description.splits:
             records = self.open(data_dir, split)
             # A file that is cut short fails at its last record.
             records.read([0, len(records) - 1])
@@ -163,21 +163,23 @@ class PreparedSet:
         # Imported on first use: tasks without prepared sets do not need it.
         from array_record.python import array_record_data_source
 
-        found = self.read_metadata(data_dir)
-        explain = functools.partial(self._damaged, data_dir)
+        description = self.read_metadata(data_dir)
+        explain = functools.partial(self._explain_damage, data_dir)
         # Checked when the split is opened, not at the first record without it.
         for name in self.features:
-            kind = found.features.get(name)
+            kind = description.features.get(name)
             if kind is None:
-                raise self._other(data_dir, f"a set without the feature {name!r}")
+                raise self._wrong_set(data_dir, f"a set without the feature {name!r}")
             if kind not in metadata.READABLE:
                 what = f"a set whose feature {name!r} is a {kind}, which is not read"
-                raise self._other(data_dir, what)
-        if split not in found.splits:
-            raise self._other(data_dir, f"a set without the split {split!r}")
+                raise self._wrong_set(data_dir, what)
+        if split not in description.splits:
+            raise self._wrong_set(data_dir, f"a set without the split {split!r}")
         try:
             # The raw records: decoding by TFDS takes ten times as long.
-            source = array_record_data_source.ArrayRecordDataSource(found.shards(split))
+            source = array_record_data_source.ArrayRecordDataSource(
+                description.shards(split)
+            )
         except (ValueError, RuntimeError) as error:
             raise ValueError(explain(error)) from error
         return Records(source, f"{self.name} {split}", explain)
@@ -192,28 +194,28 @@ class PreparedSet:
         path = self.path(data_dir)
         if not os.path.exists(os.path.join(path, "dataset_info.json")):
             raise FileNotFoundError(
-                self._must(data_dir, "nothing there", self._command(data_dir))
+                self._message(data_dir, "nothing there", self._command(data_dir))
             )
         try:
             return metadata.read(path)
         except metadata.OtherSet as error:
-            raise self._other(data_dir, str(error)) from error
+            raise self._wrong_set(data_dir, str(error)) from error
         except ValueError as error:
-            raise ValueError(self._damaged(data_dir, error)) from error
+            raise ValueError(self._explain_damage(data_dir, error)) from error
 
-    def _other(self, data_dir: str | None, what: str) -> ValueError:
+    def _wrong_set(self, data_dir: str | None, what: str) -> ValueError:
         way = f"pass another folder, and {self._command('FOLDER')}"
-        return ValueError(self._must(data_dir, what, way))
+        return ValueError(self._message(data_dir, what, way))
 
-    def _damaged(self, data_dir: str | None, error: BaseException) -> str:
+    def _explain_damage(self, data_dir: str | None, error: BaseException) -> str:
         cause = " ".join(str(error).split())
         way = f"remove {self.path(data_dir)}, then {self._command(data_dir)}"
-        return self._must(data_dir, f"a damaged set ({cause})", way)
+        return self._message(data_dir, f"a damaged set ({cause})", way)
 
-    def _must(self, data_dir: str | None, found: str, way: str) -> str:
+    def _message(self, data_dir: str | None, problem: str, way: str) -> str:
         return (
             f"`data_dir` must hold {self.folder} prepared as array_record, got "
-            f"{self.path(data_dir)} with {found}; {way}."
+            f"{self.path(data_dir)} with {problem}; {way}."
         )
 
     def _command(self, data_dir: str | None) -> str:

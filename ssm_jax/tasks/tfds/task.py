@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from ssm_jax.fields import PositiveInt, check_fields
-from ssm_jax.tasks import base
+from ssm_jax.tasks import base, order
 from ssm_jax.tasks.images import labelled
 from ssm_jax.tasks.text import sentences, tokens, words
 from ssm_jax.tasks.tfds import reading
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TFDSTask:
+class TFDSTask(order.FiniteTask):
     """Classification: the class of an image, pixel by pixel, or of a text.
 
     Attributes:
@@ -98,28 +99,21 @@ class TFDSTask:
 
     def data_files(self) -> dict[str, Path]:
         """Returns the files of the prepared set by name."""
-        return _prepared(self).data_files(self.data_dir)
+        return _prepared_set(self).data_files(self.data_dir)
 
+    @override
     def n_examples(self, split: base.Split) -> int:
-        """Returns the number of examples in a split."""
         base.check_split(split)
         return len(_parts(self)[split].labels)
 
-    def batch(
-        self,
-        split: base.Split,
-        index: int,
-        batch_size: int,
-        seed: int,
-        *,
-        rows: slice | None = None,
+    @override
+    def select(
+        self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        """Returns batch ``index``; see `ssm_jax.tasks.Task.batch`."""
-        base.check_split(split)
         part = _parts(self)[split]
         if isinstance(part, labelled.LabelledImages):
-            return part.batch(split, index, batch_size, seed, rows=rows)
-        return part.batch(split, index, batch_size, seed, self.length, rows=rows)
+            return part.take(indices, loss_mask)
+        return part.take(indices, loss_mask, self.length)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,18 +158,18 @@ def _encoder(task, texts):
     if task.inputs != "words":
         return lambda values: map(tokens.from_bytes, values)
     # Words are counted in the train split alone: no information from the other splits.
-    known = words.Vocabulary.of(map(_decoded, texts), task.vocabulary)
-    return lambda values: known.encode(map(_decoded, values))
+    known = words.Vocabulary.of(map(_decode, texts), task.vocabulary)
+    return lambda values: known.encode(map(_decode, values))
 
 
-def _prepared(task):
+def _prepared_set(task):
     return _OwnSet(task.name, task.name, (task.feature, task.label))
 
 
 def _read(task, split):
     """The values of a split, uint8 pixels ``(l,)`` or bytes, and its labels."""
     values, labels = [], []
-    for record in _prepared(task).open(task.data_dir, split):
+    for record in _prepared_set(task).open(task.data_dir, split):
         value = record.text(task.feature)
         values.append(_pixels(task, value) if task.inputs == "pixels" else value)
         labels.append(record.integer(task.label))
@@ -201,6 +195,6 @@ def _pixels(task, encoded):
     return labelled.decode(encoded, check, task.name, "L").ravel()
 
 
-def _decoded(text):
+def _decode(text):
     # Bytes that are not UTF-8 become the replacement character.
     return text.decode(errors="replace")

@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 from tqdm import tqdm
 
-from ssm_jax.files import locked
+from ssm_jax.files import file_lock
 from ssm_jax.tasks.tfds.files import Published
 from ssm_jax.tasks.tfds.reading import PreparedSet
 
@@ -71,7 +71,7 @@ def write(
     # Before staging: a missing file leaves no directory.
     files = raw.find(manual_dir)
     counts = {} if subset else raw.counts
-    with staged(raw.prepared, data_dir) as staging:
+    with stage(raw.prepared, data_dir) as staging:
         tfds.disable_progress_bar()  # `with_progress` shows a bar instead.
         builder = _Builder(raw, files, counts, data_dir=str(staging))
         if raw.shuffled:
@@ -100,7 +100,7 @@ def download(prepared: PreparedSet, data_dir: str | None) -> str:
     """
     *name, version = prepared.folder.split("/")
     tfds.display_progress_bar(sys.stderr.isatty())
-    with staged(prepared, data_dir) as staging:
+    with stage(prepared, data_dir) as staging:
         try:
             builder = tfds.builder(
                 f"{'/'.join(name)}:{version}",
@@ -117,7 +117,7 @@ def download(prepared: PreparedSet, data_dir: str | None) -> str:
 
 
 @contextlib.contextmanager
-def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
+def stage(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
     """Yields an empty staging directory, and moves the set to its place at the end.
 
     Files left by a killed process are removed first. The directory is locked until the
@@ -145,11 +145,11 @@ def staged(prepared: PreparedSet, data_dir: str | None) -> Iterator[Path]:
 
     # The directory itself is locked: no lock file remains. It is no link, as one in the
     # data of others may be: all that is in it is removed.
-    with locked(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, refusal):
+    with file_lock(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, refusal):
         try:
             # The lock is held, so these files belong to a process that was killed.
-            for left in staging.iterdir():
-                shutil.rmtree(left)
+            for leftover in staging.iterdir():
+                shutil.rmtree(leftover)
             yield staging
             target.parent.mkdir(parents=True, exist_ok=True)
             # One rename: readers never see an incomplete set.
@@ -247,6 +247,6 @@ def _write_in_order(builder: _Builder) -> None:
     for split in builder.raw.counts:
         examples = builder._generate_examples(split)
         # In parts: the set is never in memory as a whole.
-        while some := list(itertools.islice(examples, 1000)):
-            writer.add_examples({split: [example for _, example in some]})
+        while chunk := list(itertools.islice(examples, 1000)):
+            writer.add_examples({split: [example for _, example in chunk]})
     writer.close_all()

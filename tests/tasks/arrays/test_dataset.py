@@ -64,12 +64,12 @@ def test_batches_are_the_elements_of_their_epoch(per_step, padded):
         for row in range(4):
             first, epoch = batch.inputs[row, 0].astype(int)
             assert epoch == index // 2
-            wanted = source.dataset("train")[9 * epoch + first]
-            n = len(wanted["inputs"])
-            np.testing.assert_array_equal(batch.inputs[row, :n], wanted["inputs"])
+            element = source.dataset("train")[9 * epoch + first]
+            n = len(element["inputs"])
+            np.testing.assert_array_equal(batch.inputs[row, :n], element["inputs"])
             assert not batch.inputs[row, n:].any()
             counted = batch.targets[row, :n] if per_step else batch.targets[row]
-            np.testing.assert_array_equal(counted, wanted["targets"])
+            np.testing.assert_array_equal(counted, element["targets"])
             assert (batch.mask is not None) == padded
             if batch.mask is not None:
                 assert batch.mask[row].tolist() == [i < n for i in range(5)]
@@ -109,35 +109,35 @@ def test_dataset_of_grain_draws_anew_in_each_epoch():
     assert not set(first.ravel().tolist()) & set(second.ravel().tolist())
 
 
-def one(**changes):
+def repeat(**changes):
     """A source of equal examples with some changes."""
-    found = {"inputs": np.ones((5, 2)), "targets": 1, **changes}
-    return lambda i: found
+    fields = {"inputs": np.ones((5, 2)), "targets": 1, **changes}
+    return lambda i: fields
 
 
 BAD = {
-    "steps": (one(inputs=np.ones((6, 2))), 9, {}, "inputs", (6, 2)),
-    "too long": (one(inputs=np.ones((6, 2))), 9, {"padded": True}, "inputs", 6),
-    "no step": (one(inputs=np.ones((0, 2))), 9, {"padded": True}, "inputs", 0),
-    "finite": (one(inputs=np.full((5, 2), np.nan)), 9, {}, "inputs", "nan"),
-    "tokens": (one(inputs=np.full(5, 2)), 9, {"inputs": "token"}, "inputs", 2),
-    "class": (one(targets=3), 9, {}, "targets", 3),
-    "values": (one(targets=np.ones(3)), 9, VALUES, "targets", (3,)),
+    "steps": (repeat(inputs=np.ones((6, 2))), 9, {}, "inputs", (6, 2)),
+    "too long": (repeat(inputs=np.ones((6, 2))), 9, {"padded": True}, "inputs", 6),
+    "no step": (repeat(inputs=np.ones((0, 2))), 9, {"padded": True}, "inputs", 0),
+    "finite": (repeat(inputs=np.full((5, 2), np.nan)), 9, {}, "inputs", "nan"),
+    "tokens": (repeat(inputs=np.full(5, 2)), 9, {"inputs": "token"}, "inputs", 2),
+    "class": (repeat(targets=3), 9, {}, "targets", 3),
+    "values": (repeat(targets=np.ones(3)), 9, VALUES, "targets", (3,)),
     "filtered": (lambda i: None, 9, {}, "source", "NoneType"),
     "names": (lambda i: {"inputs": 1, "label": 1}, 9, {}, "source", "label"),
-    "empty": (one(), 0, {}, "source", 0),
-    "repeated": (one(), sys.maxsize, {}, "source", sys.maxsize),
+    "empty": (repeat(), 0, {}, "source", 0),
+    "repeated": (repeat(), sys.maxsize, {}, "source", sys.maxsize),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_example_that_does_not_fit_is_refused(name):
-    found, n, changes, argument, value = BAD[name]
+    make_example, n, changes, argument, value = BAD[name]
 
     @dataclasses.dataclass(frozen=True)
     class Bad:
         def dataset(self, split):
-            return Elements(found, n)
+            return Elements(make_example, n)
 
     task = tasks.GrainTask(source=Bad(), **{**FIELDS, **CLASSES, **changes})
     with refuses(argument, value):

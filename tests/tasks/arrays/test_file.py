@@ -53,13 +53,13 @@ def task(folder, inputs, targets, lengths=None, split=None, **fields):
 @pytest.mark.parametrize("kind", KINDS)
 def test_examples_are_those_of_the_file_each_in_one_split(kind, tmp_path):
     inputs, targets, lengths, fields = KINDS[kind]
-    it, seen = task(tmp_path, inputs, targets, lengths, **fields), []
-    assert [it.n_examples(of) for of in ("train", "validation", "test")] == [32, 4, 4]
-    for split in ("train", "validation", "test"):
+    it, indices = task(tmp_path, inputs, targets, lengths, **fields), []
+    for split, n in (("train", 32), ("validation", 4), ("test", 4)):
+        assert it.n_examples(split) == n
         batch = it.batch(split, 0, it.n_examples(split), seed=1)
         for row, x in enumerate(batch.inputs):
             (i,) = [i for i in range(N) if np.array_equal(inputs[i], x)]
-            seen.append(i)
+            indices.append(i)
             np.testing.assert_array_equal(batch.targets[row], targets[i])
             if lengths is None:
                 assert batch.mask is None
@@ -68,7 +68,7 @@ def test_examples_are_those_of_the_file_each_in_one_split(kind, tmp_path):
             np.testing.assert_array_equal(batch.mask[row], valid)
             if it.per_step:
                 np.testing.assert_array_equal(batch.loss_mask[row], valid)
-    assert sorted(seen) == list(range(N))
+    assert sorted(indices) == list(range(N))
 
 
 def test_splits_of_the_file_are_taken(tmp_path):

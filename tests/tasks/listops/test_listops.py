@@ -1,16 +1,15 @@
 """ListOps against a parser of its grammar and a direct sampler of its definition."""
 
-import itertools
 import random
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.etsmlp import listops as experiment
 from ssm_jax import tasks
 from ssm_jax.tasks.listops import expressions, listops
 from tests.bad_inputs import refuses
+from tests.tasks.listops.test_subtrees import NAMES, parse, sample, whole, words_of
 
 SPLITS = ("train", "validation", "test")
 SMALL = {"min_length": 10, "max_length": 50, "max_depth": 5, "max_arguments": 6}
@@ -26,66 +25,25 @@ TASKS = {
 every_task = pytest.mark.parametrize("task", TASKS.values(), ids=TASKS.keys())
 
 
-def whole(task: tasks.ListOps, split) -> tasks.Batch:
-    return task.batch(split, 0, task.n_examples(split), seed=0)
-
-
-def median(values: list[int]) -> int:
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[half]
-    return int((ordered[half - 1] + ordered[half]) / 2)
-
-
-APPLY = {
-    "[MIN": min,
-    "[MAX": max,
-    "[MED": median,
-    "[SM": lambda values: sum(values) % 10,
-}
-
-
-def evaluate(words: list[str]) -> tuple[int, int, int, int]:
-    """Consumes one expression from the front of the words.
-
-    Returns its value, its levels, and the minimum and maximum number of arguments.
-    """
-    word = words.pop(0)
-    if word not in APPLY:
-        return int(word), 1, 99, 0
-    inside = []
-    while words[0] != "]":
-        inside.append(evaluate(words))
-    words.pop(0)
-    values, levels, fewest, most = zip(*inside, strict=True)
-    return (
-        APPLY[word](list(values)),
-        1 + max(levels),
-        min(len(inside), *fewest),
-        max(len(inside), *most),
-    )
-
-
 @every_task
 @pytest.mark.parametrize("split", SPLITS)
 def test_target_is_the_value_of_one_whole_expression_within_bounds(task, split):
     batch = whole(task, split)
     for tokens, target in zip(batch.inputs, batch.targets, strict=True):
-        words = listops.decode(tokens).split()
+        words = words_of(tokens)
         assert task.min_length <= len(words) <= task.max_length
-        value, levels, fewest, most = evaluate(words)
-        assert not words and value == target
-        assert levels <= task.max_depth and 2 <= fewest and most <= task.max_arguments
+        root, nodes = parse(words)
+        assert root.end + 1 == len(words) and root.value == target
+        assert root.height < task.max_depth
+        assert all(2 <= node.n_arguments <= task.max_arguments for node in nodes)
 
 
 def test_bounds_are_reached():
-    drawn = [
-        listops.decode(row).split() for row in whole(TASKS["small"], "test").inputs
-    ]
+    drawn = [words_of(row) for row in whole(TASKS["small"], "test").inputs]
     assert {min(map(len, drawn)), max(map(len, drawn))} == {10, 50}
-    _, levels, fewest, most = zip(*map(evaluate, drawn), strict=True)
-    assert (max(levels), min(fewest), max(most)) == (5, 2, 6)
+    nodes = [node for words in drawn for node in parse(words)[1]]
+    assert max(node.height for node in nodes) + 1 == 5
+    assert {node.n_arguments for node in nodes} == {2, 3, 4, 5, 6}
 
 
 @every_task
@@ -93,16 +51,6 @@ def test_valid_steps_are_the_tokens_and_left_aligned(task):
     batch = whole(task, "test")
     np.testing.assert_array_equal(batch.mask, batch.inputs != 0)
     assert (np.diff(batch.mask.astype(int), axis=1) <= 0).all()
-
-
-def sample(rng: random.Random, depth: int, bounds: dict[str, int]) -> list[str]:
-    """Draws a tree by the definition, one node at a time."""
-    if depth == bounds["max_depth"] or rng.random() >= 0.25:
-        return [str(rng.randrange(10))]
-    words = [rng.choice(list(APPLY))]
-    for _ in range(rng.randint(2, bounds["max_arguments"])):
-        words += sample(rng, depth + 1, bounds)
-    return [*words, "]"]
 
 
 @pytest.mark.full
@@ -114,44 +62,34 @@ def test_drawn_as_the_definition_says():
         if 10 <= len(words) <= 50:
             expected.append(words)
     task = tasks.ListOps(n_test=3_000, **SMALL)
-    found = [listops.decode(row).split() for row in whole(task, "test").inputs]
+    drawn = [words_of(row) for row in whole(task, "test").inputs]
     # Samples of one distribution fall below one in a thousand once in a thousand
     # tries, and here they are always the same two. P(operator) = 0.3 gives 1e-15.
-    for what in (len, lambda w: evaluate(list(w))[1], lambda w: evaluate(list(w))[0]):
+    for what in (len, lambda w: parse(w)[0].height, lambda w: parse(w)[0].value):
         values = [
-            np.array([what(words) for words in some]) for some in (expected, found)
+            np.array([what(words) for words in texts]) for texts in (expected, drawn)
         ]
         assert stats.ks_2samp(*values).pvalue > 1e-3
-    names = [*APPLY, *"0123456789"]
+    names = [*NAMES, *"0123456789"]
     counts = [
-        [sum(words.count(name) for words in some) for name in names]
-        for some in (expected, found)
+        [sum(words.count(name) for words in texts) for name in names]
+        for texts in (expected, drawn)
     ]
     assert stats.chi2_contingency(counts).pvalue > 1e-3
 
 
-@pytest.mark.nightly
-def test_no_expression_of_the_small_setting_is_in_two_splits():
-    task = tasks.ListOps(**experiment.SMALL_TREES)
-    rows = {
-        split: {row.tobytes() for row in whole(task, split).inputs} for split in SPLITS
-    }
-    for a, b in itertools.combinations(SPLITS, 2):
-        assert not rows[a] & rows[b], (a, b)
-    # No split consists of a few expressions that repeat.
-    assert len(rows["train"]) > 70_000 and len(rows["test"]) > 1_700
-
-
 def test_each_split_has_expressions_of_every_shape():
     digits = np.arange(1, 11)
-    found = {split: [] for split in SPLITS}
-    of_part = {part: split for split, parts in listops.PARTS.items() for part in parts}
-    for before in ([], [11, 3], [14, 12, 5, 5, 15]):
+    rows_by_split = {split: [] for split in SPLITS}
+    split_of_part = {
+        part: split for split, parts in listops.PARTS.items() for part in parts
+    }
+    for prefix in ([], [11, 3], [14, 12, 5, 5, 15]):
         for digit in digits:
-            after = [15] if before else []
-            row = np.array([*before, digit, *after, 0, 0], np.uint8)
-            found[of_part[expressions.part_of(row)]].append(row)
-    assert {split: len(rows) for split, rows in found.items()} == {
+            suffix = [15] if prefix else []
+            row = np.array([*prefix, digit, *suffix, 0, 0], np.uint8)
+            rows_by_split[split_of_part[expressions.part_of(row)]].append(row)
+    assert {split: len(rows) for split, rows in rows_by_split.items()} == {
         "train": 24, "validation": 3, "test": 3
     }  # fmt: skip
 

@@ -43,9 +43,9 @@ def test_columns_and_period_of_dates_are_found(step, season, tmp_path):
 
 def test_number_that_increases_is_no_time_unless_it_comes_first(tmp_path):
     write(tmp_path / "a.csv", ["x"] * 1000)
-    found = guess(str(tmp_path / "a.csv"), target="gas", season=5)
-    assert found["time"] is None and found["inputs"] == ("gas", "wind", "load")
-    assert (found["season"], found["horizon"], found["window"]) == (5, 5, 15)
+    fields = guess(str(tmp_path / "a.csv"), target="gas", season=5)
+    assert fields["time"] is None and fields["inputs"] == ("gas", "wind", "load")
+    assert (fields["season"], fields["horizon"], fields["window"]) == (5, 5, 15)
     np.savez(tmp_path / "b.npz", at=np.arange(99), load=np.zeros(99))
     assert guess(str(tmp_path / "b.npz"))["time"] == "at"
 
@@ -53,16 +53,16 @@ def test_number_that_increases_is_no_time_unless_it_comes_first(tmp_path):
 def test_hour_that_does_not_recur_is_no_period(tmp_path):
     load = np.random.default_rng(0).normal(size=100)
     np.savez(tmp_path / "a.npz", load=load, hour=np.arange(100))
-    found = guess(str(tmp_path / "a.npz"))
-    assert (found["season"], found["horizon"], found["window"]) == (None, 1, 5)
+    fields = guess(str(tmp_path / "a.npz"))
+    assert (fields["season"], fields["horizon"], fields["window"]) == (None, 1, 5)
 
 
 @pytest.mark.parametrize("n", [80, 117])
 def test_guess_for_a_short_file_has_windows_in_each_split(n, tmp_path):
     np.savez(tmp_path / "a.npz", load=np.random.default_rng(0).normal(size=n))
-    found = guess(str(tmp_path / "a.npz"))
-    task = SeriesTask(file="a.npz", data_dir=str(tmp_path), **found)
-    assert all(task.n_examples(of) > 1 for of in ("train", "validation", "test"))
+    fields = guess(str(tmp_path / "a.npz"))
+    task = SeriesTask(file="a.npz", data_dir=str(tmp_path), **fields)
+    assert all(task.n_examples(split) > 1 for split in ("train", "validation", "test"))
 
 
 def test_file_without_a_forecast_is_refused(tmp_path):
@@ -106,8 +106,8 @@ def test_column_beside_arrays_of_other_shapes_is_forecast(tmp_path):
         "edges": np.eye(3),
     }
     np.savez(tmp_path / "a.npz", **arrays)
-    found = guess(str(tmp_path / "a.npz"), target="load")
-    assert found["target"] == "load" and found["inputs"] == ("load", "wind")
+    fields = guess(str(tmp_path / "a.npz"), target="load")
+    assert fields["target"] == "load" and fields["inputs"] == ("load", "wind")
 
 
 INCREASES = {"level": np.arange(99.0)}
@@ -131,9 +131,9 @@ def test_first_column_that_increases_is_the_target_if_it_is_named(
         with refuses("target", "'level', which increases", rule="--target=level"):
             guess(path, target=target)
     else:
-        found = guess(path, target=target)
-        assert (found["target"], found["time"]) == wanted
-        assert found["inputs"][0] == wanted[0]
+        fields = guess(path, target=target)
+        assert (fields["target"], fields["time"]) == wanted
+        assert fields["inputs"][0] == wanted[0]
 
 
 @pytest.mark.parametrize("row", [0, 5, 399])
@@ -142,9 +142,9 @@ def test_time_with_a_missing_date_is_the_time_which_the_task_refuses(tmp_path, r
     words = ["" if i == row else str(date) for i, date in enumerate(dates)]
     lines = [f"{word},{i % 7}" for i, word in enumerate(words)]
     (tmp_path / "a.csv").write_text("\n".join(["day,load", *lines]) + "\n")
-    found = guess(str(tmp_path / "a.csv"))
-    assert (found["time"], found["season"]) == ("day", 7)
-    task = SeriesTask(file="a.csv", data_dir=str(tmp_path), **found)
+    fields = guess(str(tmp_path / "a.csv"))
+    assert (fields["time"], fields["season"]) == ("day", 7)
+    task = SeriesTask(file="a.csv", data_dir=str(tmp_path), **fields)
     with refuses("time", "'' of 'day'", rule=f"line {row + 2}"):
         task.n_examples("train")
 

@@ -46,11 +46,11 @@ def definition(level, flow):
     """Windows of the test split, their targets and both baselines, row by row."""
     mean = {name: np.nanmean(x[:42]) for name, x in (("f", flow), ("l", level))}
     std = {name: np.nanstd(x[:42]) for name, x in (("f", flow), ("l", level))}
-    filled, seen = [], mean["l"]
+    filled, last_value = [], mean["l"]
     for value in level:
-        seen = seen if np.isnan(value) else value
-        filled.append(seen)
-    found = []
+        last_value = last_value if np.isnan(value) else value
+        filled.append(last_value)
+    windows = []
     for first in range(51, 60 - WINDOW - HORIZON + 1):
         rows = range(first, first + WINDOW)
         ahead = range(first + WINDOW, first + WINDOW + HORIZON)
@@ -66,9 +66,9 @@ def definition(level, flow):
             for t in rows
         ]
         season = [filled[t - 3] for t in ahead[:3]] + [filled[ahead[3] - 6]]
-        found.append((x, [level[t] for t in ahead], [filled[rows[-1]]] * 4, season))
-    inputs, *of_target = (np.array(part) for part in zip(*found, strict=True))
-    targets, last, season = of_target
+        windows.append((x, [level[t] for t in ahead], [filled[rows[-1]]] * 4, season))
+    inputs, *target_columns = (np.array(part) for part in zip(*windows, strict=True))
+    targets, last, season = target_columns
     return inputs, (targets - mean["l"]) / std["l"], last, season
 
 
@@ -82,12 +82,12 @@ def test_windows_and_baselines_are_those_of_the_rows(tmp_path, gaps, delimiter):
     x, targets, last, seasonal = definition(level, FLOW)
     batch = it.batch("test", 0, len(x), seed=0)
     assert it.n_examples("test") == len(x) and batch.loss_mask.all()
-    wanted = x if gaps else x[..., ::2]
-    np.testing.assert_allclose(batch.inputs, wanted, rtol=1e-5, atol=1e-6)
+    expected = x if gaps else x[..., ::2]
+    np.testing.assert_allclose(batch.inputs, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(batch.targets, targets, rtol=1e-5, atol=1e-6)
-    found = it.baselines("test", 0, len(x), seed=0)
-    np.testing.assert_allclose(found["last value"], last)
-    np.testing.assert_allclose(found["seasonal"], seasonal)
+    baselines = it.baselines("test", 0, len(x), seed=0)
+    np.testing.assert_allclose(baselines["last value"], last)
+    np.testing.assert_allclose(baselines["seasonal"], seasonal)
     mean, std = np.nanmean(level[:42]), np.nanstd(level[:42])
     values = it.in_units(batch.targets, "test", 0, len(x), 0)
     np.testing.assert_allclose(values, targets * std + mean, rtol=1e-6)
@@ -108,10 +108,10 @@ def test_differences_are_taken_from_the_last_value(tmp_path):
     last = plain.baselines("train", 0, 8, 3)["last value"]
     values = it.in_units(np.zeros((8, HORIZON)), "train", 0, 8, 3)
     np.testing.assert_allclose(values, last)
-    targets, wanted = (t.batch("train", 0, 8, 3).targets for t in (it, plain))
+    targets, expected = (t.batch("train", 0, 8, 3).targets for t in (it, plain))
     std = LEVEL[:42].std()
-    wanted = wanted - (last - LEVEL[:42].mean()) / std
-    np.testing.assert_allclose(targets, wanted, rtol=1e-4, atol=1e-5)
+    expected = expected - (last - LEVEL[:42].mean()) / std
+    np.testing.assert_allclose(targets, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_class_is_that_of_a_step_after_the_window(tmp_path):
@@ -135,10 +135,10 @@ def test_other_formats_have_the_windows_of_the_csv(tmp_path, suffix):
         from pyarrow import parquet
 
         parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
-    wanted = task(tmp_path).batch("train", 0, 8, seed=0)
-    found = task(tmp_path, f"a.{suffix}", time=None).batch("train", 0, 8, seed=0)
-    np.testing.assert_array_equal(found.inputs, wanted.inputs)
-    np.testing.assert_array_equal(found.targets, wanted.targets)
+    expected = task(tmp_path).batch("train", 0, 8, seed=0)
+    batch = task(tmp_path, f"a.{suffix}", time=None).batch("train", 0, 8, seed=0)
+    np.testing.assert_array_equal(batch.inputs, expected.inputs)
+    np.testing.assert_array_equal(batch.targets, expected.targets)
 
 
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
@@ -153,13 +153,13 @@ def test_columns_that_no_field_names_are_not_read(tmp_path, suffix):
         table = {"level": LEVEL, "flow": FLOW, "rest": LEVEL}
         parquet.write_table(pyarrow.table(table), tmp_path / "a.parquet")
     task(tmp_path, f"a.{suffix}", time=None).batch("train", 0, 8, seed=0)
-    found = columns.read(str(tmp_path / f"a.{suffix}"))
-    assert list(found) == ["level", "flow", "rest"]
-    assert found["level"] is found["level"]  # read once
+    table_columns = columns.read(str(tmp_path / f"a.{suffix}"))
+    assert list(table_columns) == ["level", "flow", "rest"]
+    assert table_columns["level"] is table_columns["level"]  # read once
     (tmp_path / f"a.{suffix}").unlink()
-    assert found["flow"].shape == (60,)
+    assert table_columns["flow"].shape == (60,)
     with pytest.raises(FileNotFoundError):
-        found["rest"]
+        table_columns["rest"]
 
 
 # Without the checks of annotations, which read the first column.
@@ -275,12 +275,12 @@ def test_file_that_does_not_fit_is_refused(table, fields, name, value, tmp_path)
 
 def test_value_of_any_size_that_float32_holds_is_normalised(tmp_path):
     """Squares of the values themselves would underflow, or overflow float32."""
-    wanted = (LEVEL - LEVEL[:42].mean()) / LEVEL[:42].std()
+    expected = (LEVEL - LEVEL[:42].mean()) / LEVEL[:42].std()
     for scale in (2.0**-1020, 1e-200, 1.0, 1e36):
         write(tmp_path / f"{scale}.csv", LEVEL * scale)
         it = task(tmp_path, f"{scale}.csv")
         batch = it.batch("test", 0, 1, seed=0)
-        np.testing.assert_allclose(batch.inputs[0, :, 1], wanted[51:56], rtol=1e-5)
+        np.testing.assert_allclose(batch.inputs[0, :, 1], expected[51:56], rtol=1e-5)
         values = it.in_units(batch.targets, "test", 0, 1, 0)[0]
         np.testing.assert_allclose(values, LEVEL[56:60] * scale, rtol=1e-5)
 
@@ -436,6 +436,6 @@ def test_preprocessing_makes_inputs_and_scales_forecasts_back(tmp_path, differen
     offset = target["mean"]
     if target["differences"]:
         offset = values[target["name"]][rows][-1]
-    found = batch.targets * target["std"] + offset
-    wanted = series.in_units(batch.targets, "test", 0, 1, seed=0)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    forecast = batch.targets * target["std"] + offset
+    expected = series.in_units(batch.targets, "test", 0, 1, seed=0)
+    np.testing.assert_allclose(forecast, expected, rtol=1e-6)

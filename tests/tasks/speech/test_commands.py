@@ -58,18 +58,6 @@ def test_split_has_the_files_of_its_list_as_scipy_reads_them(folder, split, rate
     assert batch.loss_mask.all() and batch.mask is None
 
 
-@pytest.mark.parametrize("split", SPLITS)
-def test_8_khz_is_every_second_sample_of_the_same_batch(folder, split):
-    slow, fast = (
-        tasks.SpeechCommands(data_dir=str(folder[0]), sample_rate=rate)
-        for rate in (8_000, 16_000)
-    )
-    for index in (0, 1):
-        a, b = (task.batch(split, index, 5, seed=3) for task in (slow, fast))
-        np.testing.assert_array_equal(a.inputs, b.inputs[:, ::2])
-        np.testing.assert_array_equal(a.targets, b.targets)
-
-
 def test_rate_of_no_published_setting_is_refused():
     with refuses("sample_rate", 4_000, rule="16000 or 8000"):
         tasks.SpeechCommands(sample_rate=4_000)

@@ -1,5 +1,6 @@
 """The atomic tasks against solvers in plain loops that see the inputs alone."""
 
+import chex
 import numpy as np
 import pytest
 
@@ -44,11 +45,11 @@ def reverse(x, n):
 
 def sort(x, n):
     """Takes the nearest to the first of those left, the earliest of equally near."""
-    y, left = np.zeros((n, 1)), [float(value) for value in x[:n, 0]]
-    first = left[0]
+    y, remaining = np.zeros((n, 1)), [float(value) for value in x[:n, 0]]
+    first = remaining[0]
     for i in range(n):
-        nearest = min(range(len(left)), key=lambda j: abs(left[j] - first))
-        y[i] = left.pop(nearest)
+        nearest = min(range(len(remaining)), key=lambda j: abs(remaining[j] - first))
+        y[i] = remaining.pop(nearest)
     return y
 
 
@@ -118,8 +119,8 @@ def test_reference_solution_scores_one(name, split):
     y = np.stack(solved).astype(np.float32)
     tolerance = 3e-7 if name in ROUNDED else 0
     np.testing.assert_allclose(y, batch.targets, rtol=0, atol=tolerance)
-    found = metrics(loss_sums("regression", y, batch.targets, batch.loss_mask))
-    assert found["r2"] == pytest.approx(1.0, abs=1e-6)
+    result = metrics(loss_sums("regression", y, batch.targets, batch.loss_mask))
+    assert result["r2"] == pytest.approx(1.0, abs=1e-6)
 
 
 @each_task
@@ -135,11 +136,11 @@ def test_default_sizes_are_those_of_the_paper(name):
 @each_task
 def test_position_turns_once_over_the_padded_length(name):
     task, _ = ATOMIC[name]
-    found = task.batch("test", 0, 2, seed=0).inputs[..., -2:]
+    positions = task.batch("test", 0, 2, seed=0).inputs[..., -2:]
     for i in range(task.spec.length):
         angle = 2 * np.pi * i / task.spec.length
-        wanted = np.broadcast_to([np.cos(angle), np.sin(angle)], (2, 2))
-        np.testing.assert_allclose(found[:, i], wanted, atol=1e-7)
+        expected = np.broadcast_to([np.cos(angle), np.sin(angle)], (2, 2))
+        np.testing.assert_allclose(positions[:, i], expected, atol=1e-7)
 
 
 @each_task
@@ -162,13 +163,13 @@ def test_fixed_part_is_that_of_all_splits_seeds_and_batches(name):
         assert task.spec.l_output == 5
     requests = [("train", 0, 0), ("train", 7, 0), ("validation", 0, 0), ("test", 0, 4)]
     batches = [task.batch(split, i, 3, seed=s) for split, i, s in requests]
-    wanted = fixed_part(name, batches[0])[0]
+    expected = fixed_part(name, batches[0])[0]
     for batch in batches:
         for row in fixed_part(name, batch):
-            np.testing.assert_array_equal(row, wanted)
+            np.testing.assert_array_equal(row, expected)
     assert len({batch.targets.tobytes() for batch in batches}) == len(batches)
     other = type(task)(**{**vars(task), FIXED[name]: 5}).batch("train", 0, 3, seed=0)
-    assert not np.array_equal(fixed_part(name, other)[0], wanted)
+    assert not np.array_equal(fixed_part(name, other)[0], expected)
 
 
 @pytest.mark.parametrize("name", ["select", "solve"])
@@ -190,22 +191,22 @@ def test_equally_near_values_stay_in_their_order(monkeypatch):
         "ssm_jax.tasks.synthetic.sequence.draw_noise", lambda *_, **__: draws
     )
     batch = tasks.Sort(length=6).batch("train", 0, 1, seed=0)
-    wanted = [0.0, -0.25, 0.5, -0.5, 0.5, 1.0]
-    np.testing.assert_array_equal(batch.targets[0, :, 0], np.float32(wanted))
+    expected = [0.0, -0.25, 0.5, -0.5, 0.5, 1.0]
+    np.testing.assert_array_equal(batch.targets[0, :, 0], np.float32(expected))
 
 
 @pytest.mark.parametrize("length, n_shifts", [(1, 1), (2, 2), (13, 5), (16, 1)])
 def test_number_of_shifts_need_not_divide_the_length(length, n_shifts):
     batch = tasks.Shift(length=length, n_shifts=n_shifts).batch("test", 0, 1, seed=0)
-    wanted = shift(batch.inputs[0], length, n_shifts)
-    np.testing.assert_array_equal(batch.targets[0], np.float32(wanted))
+    expected = shift(batch.inputs[0], length, n_shifts)
+    np.testing.assert_array_equal(batch.targets[0], np.float32(expected))
 
 
 @pytest.mark.full
 def test_cumsum_is_rounded_once_at_the_length_of_the_paper():
     batch = tasks.CumSum().batch("test", 0, 2, seed=0)
-    wanted = np.stack([cumsum(x, 4096) for x in batch.inputs])
-    np.testing.assert_allclose(batch.targets, wanted, rtol=1e-7)
+    expected = np.stack([cumsum(x, 4096) for x in batch.inputs])
+    np.testing.assert_allclose(batch.targets, expected, rtol=1e-7)
 
 
 def test_equal_products_of_mips_are_compared_as_exact_ones():
@@ -240,3 +241,103 @@ BAD = {
 def test_bad_field_is_an_error_of_one_line(task, field, value, unchecked):
     with refuses(field, value):
         task(**{field: value})
+
+
+NOISE = {
+    "shift": (tasks.Shift(length=500), 0, 500),
+    "cumsum": (tasks.CumSum(length=500), 0, 500),
+    "cummax": (tasks.CumMax(length=500), 0, 500),
+    "reverse": (tasks.Reverse(length=500), 0, 500),
+    "sort": (tasks.Sort(length=500), 0, 500),
+    "select": (tasks.Select(length=480, n_selected=20), 0, 500),
+    "select_fixed": (tasks.SelectFixed(length=480, n_selected=20), 0, 500),
+    "context_shift": (tasks.ContextShift(length=502), 2, 502),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", NOISE)
+def test_noise_is_normal_and_reaches_one(name):
+    task, start, stop = NOISE[name]
+    tokens = task.batch("train", 0, 300, seed=0).inputs[..., 0]
+    x = tokens[:, start:stop]
+    np.testing.assert_array_equal(np.abs(x).max(axis=1), 1.0)
+    if task.spec.length > stop:
+        assert not tokens[:, stop:].any(), "padding is zero"
+    z = x / x.std(axis=1, keepdims=True)
+    # Of 150,000 normal draws the standard errors are 0.003 and 0.03.
+    assert abs(z.mean()) < 0.015
+    assert abs((z**4).mean() - 3.0) < 0.15
+
+
+def assert_uniform(counts):
+    """Chi-squared of equally likely classes, within four standard deviations."""
+    expected, classes = np.mean(counts), len(counts)
+    chi = np.sum((counts - expected) ** 2) / expected
+    assert abs(chi - (classes - 1)) < 4 * np.sqrt(2 * (classes - 1))
+
+
+@pytest.mark.full
+def test_selected_positions_are_uniform_and_new_in_each_sequence():
+    batch = tasks.Select(length=36, n_selected=4).batch("train", 0, 5000, seed=0)
+    marks = batch.inputs[..., 1]
+    np.testing.assert_array_equal(marks.sum(axis=1), 4)
+    assert not marks[:, 40:].any(), "the last steps are for the targets"
+    assert_uniform(marks[:, :40].sum(axis=0))
+    assert len(np.unique(marks, axis=0)) > 4500
+    # Of two of them, without replacement: marks of different steps hardly correlate.
+    correlation = np.corrcoef(marks[:, :40].T) - np.eye(40)
+    np.testing.assert_allclose(correlation[~np.eye(40, dtype=bool)], -1 / 39, atol=0.08)
+
+
+@pytest.mark.full
+def test_delay_of_context_shift_is_uniform():
+    x = tasks.ContextShift(length=22).batch("train", 0, 5000, seed=0).inputs[..., 0]
+    delay = np.rint(np.arctan2(x[:, 1], x[:, 0]) * 22 / (2 * np.pi)) % 22
+    counts = np.bincount(delay.astype(int), minlength=22)
+    assert not counts[20:].any(), "at most length - 3"
+    assert_uniform(counts[:20])
+
+
+@pytest.mark.full
+def test_vectors_of_mips_are_uniform_on_the_sphere():
+    x = tasks.MIPS(length=500).batch("train", 0, 40, seed=0).inputs[..., :12]
+    vectors = x.reshape(-1, 3, 4)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=-1), 1.0, atol=1e-6)
+    flat = vectors.reshape(len(vectors), 12)
+    # Each entry has the variance 1/4, and query, key and value are independent.
+    np.testing.assert_allclose(flat.mean(axis=0), 0.0, atol=0.02)
+    np.testing.assert_allclose(np.cov(flat.T), np.eye(12) / 4, atol=0.01)
+    # E[u^4] = 3 / (d (d + 2)) on the sphere, where normal entries have 3 / d^2.
+    np.testing.assert_allclose((flat**4).mean(axis=0), 1 / 8, atol=0.006)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["solve", "solve_fixed"])
+def test_system_is_orthonormal_with_a_solution_of_unit_norm(name):
+    task = tasks.Solve(length=512) if name == "solve" else tasks.SolveFixed(length=512)
+    batch = task.batch("train", 0, 200, seed=0)
+    n = task.spec.l_output
+    assert n == 21
+    rows = batch.inputs[:, : n * (n + 1), 0].reshape(-1, n, n + 1)
+    matrix, solution = np.float64(rows[..., :n]), np.float64(batch.targets)
+    product = matrix @ matrix.swapaxes(1, 2)
+    chex.assert_trees_all_close(
+        product, np.broadcast_to(np.eye(n), product.shape), atol=1e-6
+    )
+    np.testing.assert_allclose(np.linalg.norm(solution, axis=1), 1.0, atol=1e-6)
+    assert not batch.inputs[:, n * (n + 1) :, 0].any()
+    # Uniform: mean 0 and variance 1 / n of each entry, of either sign of determinant.
+    np.testing.assert_allclose(solution.mean(axis=0), 0.0, atol=0.07)
+    np.testing.assert_allclose((solution**2).mean(axis=0), 1 / n, atol=0.025)
+    if name == "solve":
+        np.testing.assert_allclose(matrix.mean(axis=0), 0.0, atol=0.07)
+        np.testing.assert_allclose((matrix**2).mean(axis=0), 1 / n, atol=0.03)
+        assert 60 < np.sum(np.linalg.det(matrix) > 0) < 140
+
+
+def test_tasks_draw_from_streams_of_their_own():
+    noise = [tasks.Reverse(length=9), tasks.Sort(length=9), tasks.CumMax(length=9)]
+    first = [task.batch("train", 0, 1, seed=0).inputs[0, :9, 0] for task in noise]
+    assert not np.array_equal(first[0], first[1])
+    assert not np.array_equal(first[0], first[2])

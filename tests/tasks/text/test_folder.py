@@ -1,10 +1,11 @@
 """TextFolder: windows, streams, splits and separators, on known files."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from ssm_jax import tasks
-from ssm_jax.tasks import order
 from ssm_jax.tasks.text import documents
 from tests.bad_inputs import refuses
 from tests.tasks.raw_sets import novels
@@ -57,8 +58,8 @@ def test_row_of_a_stream_continues_the_previous_batch(folder, split, batch_size)
         np.testing.assert_array_equal(targets[counts], text[start + 1 : end + 1])
     # Together they are the text: evaluation drops less than one window, training less
     # than one per stream.
-    left = len(text) - 1 - sum(batch.loss_mask.sum() for batch in batches)
-    assert 0 <= left < task.length * (batch_size if split == "train" else 1)
+    n_dropped = len(text) - 1 - sum(batch.loss_mask.sum() for batch in batches)
+    assert 0 <= n_dropped < task.length * (batch_size if split == "train" else 1)
 
 
 def test_streams_restart_in_each_epoch_independent_of_the_seed(folder):
@@ -117,10 +118,10 @@ def test_packed_documents_start_where_the_separators_are(folder, tokenizer):
             for i in numbers(split)
         ]
         starts = np.cumsum([0, *(size + 1 for size in sizes)])
-        there = np.arange(7 * n) < sum(sizes) + len(sizes)
-        np.testing.assert_array_equal(batch.loss_mask.ravel(), there)
-        wanted = np.isin(np.arange(7 * n), starts)
-        np.testing.assert_array_equal(batch.reset.ravel()[there], wanted[there])
+        is_valid = np.arange(7 * n) < sum(sizes) + len(sizes)
+        np.testing.assert_array_equal(batch.loss_mask.ravel(), is_valid)
+        resets = np.isin(np.arange(7 * n), starts)
+        np.testing.assert_array_equal(batch.reset.ravel()[is_valid], resets[is_valid])
         edges = task.documents(split).tolist()
         assert edges == [*starts.tolist()]
 
@@ -140,15 +141,16 @@ def test_words_are_those_of_the_train_split_by_frequency(folder):
     for i in numbers("test"):
         spelt += [token.get(word, 1) for word in texts[i].split()] + [2]
     batch = task.batch("test", 0, task.n_examples("test"), seed=0)
-    found = batch.inputs[batch.loss_mask]
-    assert len(found) == len(spelt) - 1
-    assert found.tolist() == spelt[: len(found)] and 1 in found
+    tokens = batch.inputs[batch.loss_mask]
+    assert len(tokens) == len(spelt) - 1
+    assert tokens.tolist() == spelt[: len(tokens)] and 1 in tokens
 
 
 def test_splits_are_files_in_the_order_of_their_names(folder):
-    found = documents.files(str(folder[0]))
+    files_by_split = documents.files(str(folder[0]))
     assert {
-        split: [int(file.stem) for file in files] for split, files in found.items()
+        split: [int(file.stem) for file in files]
+        for split, files in files_by_split.items()
     } == {split: numbers(split) for split in SPLITS}
 
 
@@ -174,13 +176,6 @@ def test_folders_named_as_splits_are_the_splits(tmp_path):
     for i, split in enumerate(SPLITS):
         (row,) = task.batch(split, 0, 1, seed=0).inputs.tolist()
         assert row == [0, *[49 + i] * 9, 0, *[99] * 9]
-
-
-def test_long_shuffled_training_draws_an_order_once_an_epoch():
-    order._order.cache_clear()
-    for index in range(5):
-        order.shuffled_indices(12, "train", index, 4, seed=0)
-    assert order._order.cache_info().misses == 2
 
 
 def write(folder, **texts):
@@ -226,3 +221,13 @@ def test_bad_field_is_an_error_of_one_line(name, unchecked):
     fields, field, rule, value = BAD_FIELDS[name]
     with refuses(field, value, rule=rule):
         tasks.TextFolder(**fields)
+
+
+def test_decode_inverts_encode(folder):
+    task = tasks.TextFolder(data_dir=str(folder[0]))
+    text = "Où est-il?"
+    assert b"".join(map(task.decode, task.encode(text))) == b"\n\n" + text.encode()
+    words = dataclasses.replace(task, tokenizer="words", vocabulary=50)
+    known = words.decode(3).decode().strip()
+    spelt = b"".join(map(words.decode, words.encode(f"{known} zzzz"))).decode()
+    assert spelt == f"\n\n{known} <unknown> "

@@ -26,18 +26,18 @@ def test_all_slices_are_those_of_the_joined_text(files):
     text = on_disk.ByteFiles(files, separator=0)
     assert len(text) == len(joined) == 12
     for start, stop in itertools.product([*range(14), None], repeat=2):
-        found = text[start:stop]
-        assert found.dtype == np.uint16
-        np.testing.assert_array_equal(found, joined[start:stop])
+        part = text[start:stop]
+        assert part.dtype == np.uint16
+        np.testing.assert_array_equal(part, joined[start:stop])
 
 
 def test_tokens_of_documents_are_mapped(files):
     rows = [np.array([5, 6]), np.array([70_000]), np.array([8])]
-    found = on_disk.mapped(files, rows, np.array([2], np.int32))
-    assert isinstance(found, np.memmap) and found.dtype == np.int32
-    assert found.tolist() == [2, 5, 6, 2, 70_000, 2, 8, 2]
+    tokens = on_disk.map_documents(files, rows, np.array([2], np.int32))
+    assert isinstance(tokens, np.memmap) and tokens.dtype == np.int32
+    assert tokens.tolist() == [2, 5, 6, 2, 70_000, 2, 8, 2]
     with pytest.raises(ValueError, match="read-only"):
-        found[0] = 1
+        tokens[0] = 1
 
 
 def test_file_that_became_shorter_is_refused(files):

@@ -30,9 +30,9 @@ def books(folder):
         split: {f"{number}": f"{split}, {number}\n" for number in (11, 5, 20)}
         for split in ("train", "validation", "test")
     }
-    for split, of_split in texts.items():
+    for split, contents in texts.items():
         (folder / split).mkdir(parents=True)
-        for name, text in of_split.items():
+        for name, text in contents.items():
             (folder / split / f"{name}.txt").write_text(text)
     return texts
 
@@ -40,8 +40,8 @@ def books(folder):
 def read(folder):
     """Texts of the documents of each split, in the order of the task."""
     return {
-        split: [file.read_bytes().decode() for file in found]
-        for split, found in documents.files(folder).items()
+        split: [file.read_bytes().decode() for file in files]
+        for split, files in documents.files(folder).items()
     }
 
 
@@ -67,14 +67,14 @@ def test_each_article_of_wikitext_is_a_document(name, inside, tmp_path):
 def test_each_book_is_a_document_and_a_set_that_is_there_stays(tmp_path):
     texts = books(tmp_path / "raw" / "pg19")
     folder = prepare("pg19", str(tmp_path), str(tmp_path / "raw"), subset=True)
-    wanted = {
-        split: [text for _, text in sorted(of_split.items())]
-        for split, of_split in texts.items()
+    expected = {
+        split: [text for _, text in sorted(contents.items())]
+        for split, contents in texts.items()
     }
-    assert read(folder) == wanted
+    assert read(folder) == expected
     (tmp_path / "raw" / "pg19" / "train" / "5.txt").write_text("another book")
     assert prepare("pg19", str(tmp_path), str(tmp_path / "raw")) == folder
-    assert read(folder) == wanted
+    assert read(folder) == expected
 
 
 def empty_book(raw):

@@ -65,9 +65,9 @@ def test_text_is_encoded_by_the_file_with_separators(folder, monkeypatch):
     separator = tokenizer.token_to_id(SEPARATOR)
     packed = task(folder, layout="packed")
     for split, written in zip(("validation", "test", "train"), TEXTS, strict=True):
-        wanted = [separator, *tokenizer.encode(written).ids, separator]
+        expected = [separator, *tokenizer.encode(written).ids, separator]
         text = packed.text(split)
-        assert text.tolist() == wanted and text.dtype == np.uint16
+        assert text.tolist() == expected and text.dtype == np.uint16
     batch = packed.batch("test", 0, 2, seed=0)
     np.testing.assert_array_equal(batch.inputs.ravel(), packed.text("test")[:12])
     np.testing.assert_array_equal(batch.reset, batch.inputs == separator)
@@ -76,13 +76,13 @@ def test_text_is_encoded_by_the_file_with_separators(folder, monkeypatch):
 
 def test_bytes_of_a_character_are_spelled_one_by_one(folder):
     read = task(folder)
-    found = read.encode(TEXTS[0])
-    spelled = [read.decode(token) for token in found]
+    tokens = read.encode(TEXTS[0])
+    spelled = [read.decode(token) for token in tokens]
     assert b"".join(spelled) == b"\n\n" + TEXTS[0].encode()
     smile = "\U0001f642".encode()
     assert smile not in spelled and any(part and part in smile for part in spelled)
-    every = {subwords.load(folder / "tokenizer.json").decode(i) for i in range(290)}
-    assert every >= {bytes([byte]) for byte in range(256)}
+    texts = {subwords.load(folder / "tokenizer.json").decode(i) for i in range(290)}
+    assert texts >= {bytes([byte]) for byte in range(256)}
     assert read.decode(300) == b""
 
 
@@ -94,10 +94,10 @@ def test_words_and_their_pieces_are_spelled_as_they_are_joined(tmp_path):
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.save(str(tmp_path / "pieces.json"))
     pieces = subwords.load(tmp_path / "pieces.json")
-    (found,) = pieces.encode(["Hopped, hoped here"])
-    assert found.tolist() == [0, 4, 1, 2, 3] and found.dtype == np.int32
-    (found,) = pieces.encode(["here, hoped"])
-    assert b"".join(map(pieces.decode, found.tolist())) == b" here, hoped"
+    (tokens,) = pieces.encode(["Hopped, hoped here"])
+    assert tokens.tolist() == [0, 4, 1, 2, 3] and tokens.dtype == np.int32
+    (tokens,) = pieces.encode(["here, hoped"])
+    assert b"".join(map(pieces.decode, tokens.tolist())) == b" here, hoped"
 
 
 def test_bytes_of_a_fallback_are_bytes(tmp_path):
@@ -167,6 +167,6 @@ def test_file_that_the_package_cannot_use_is_refused(folder, fields):
 def test_large_index_takes_no_memory(folder):
     """The package would take 8 GB, and half a minute, to write such a file."""
     vocab = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
-    found = changed(folder, model={"vocab": vocab | {"zz": 2**31 - 2}})
-    assert found.size == 2**31 - 1
-    assert found.decode(2**31 - 2) == b"zz"
+    tokenizer = changed(folder, model={"vocab": vocab | {"zz": 2**31 - 2}})
+    assert tokenizer.size == 2**31 - 1
+    assert tokenizer.decode(2**31 - 2) == b"zz"

@@ -41,13 +41,13 @@ def encoded(width=SIZE, kind="PNG", mode="L"):
 
 
 def example(image, label=1):
-    found = tf_example_pb2.Example()
-    values = found.features.feature
+    message = tf_example_pb2.Example()
+    values = message.features.feature
     if image is not None:
         values["image"].bytes_list.value.append(image)
     if label is not None:
         values["label"].int64_list.value.append(label)
-    return found.SerializeToString()
+    return message.SerializeToString()
 
 
 def write(folder, records=None, features=None, split=None, name="mine", **info):
@@ -56,15 +56,15 @@ def write(folder, records=None, features=None, split=None, name="mine", **info):
     path.mkdir(parents=True)
     records = [example(encoded())] if records is None else records
     splits = []
-    for each in ("train", "test"):
-        shard = f"mine-{each}.array_record-00000-of-00001"
+    for split_name in ("train", "test"):
+        shard = f"mine-{split_name}.array_record-00000-of-00001"
         writer = array_record_module.ArrayRecordWriter(
             str(path / shard), "group_size:1"
         )
         for record in records:
             writer.write(record)
         writer.close()
-        described = {"name": each, "shardLengths": [str(len(records))]}
+        described = {"name": split_name, "shardLengths": [str(len(records))]}
         splits.append(described | {"filepathTemplate": TEMPLATE} | (split or {}))
     described = {"name": name, "fileFormat": "array_record", "splits": splits} | info
     (path / "dataset_info.json").write_text(json.dumps(described))
@@ -258,7 +258,7 @@ def test_staging_directory_of_others_is_not_emptied(tmp_path):
     (sets / ".preparing-mnist-3.0.1").symlink_to(tmp_path / "mine")
     mnist = reading.PreparedSet("mnist", "mnist/3.0.1", ())
     with pytest.raises(OSError, match="preparing-mnist"):
-        with writing.staged(mnist, str(sets)):
+        with writing.stage(mnist, str(sets)):
             pass
     assert (tmp_path / "mine" / "kept").is_dir()
 

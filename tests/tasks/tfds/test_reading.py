@@ -9,6 +9,8 @@ import pytest
 
 from ssm_jax import tasks
 from ssm_jax.tasks.images import pixels
+from ssm_jax.tasks.pathfinder.examples import prepared_set
+from ssm_jax.tasks.pathfinder.settings import PATHFINDER, SEGMENTATION
 from ssm_jax.tasks.text import glue, imdb, retrieval
 from ssm_jax.tasks.tfds import reading
 from tests.bad_inputs import refuses
@@ -19,6 +21,14 @@ SETS = {
     "imdb_reviews": (imdb.IMDB, lambda folder: tasks.ImdbBytes(data_dir=folder)),
     "imdb_words": (imdb.IMDB, lambda folder: tasks.ImdbWords(data_dir=folder)),
     "aan": (retrieval.AAN, lambda folder: tasks.Retrieval(data_dir=folder)),
+    "pathfinder": (
+        prepared_set(PATHFINDER[128]),
+        lambda folder: tasks.Pathfinder(data_dir=folder, size=128),
+    ),
+    "segmentation": (
+        prepared_set(SEGMENTATION[256]),
+        lambda folder: tasks.PathfinderSegmentation(data_dir=folder, size=256),
+    ),
 } | {
     f"glue_{name}": (
         glue.SETS[name].prepared,
@@ -51,7 +61,7 @@ def test_missing_set_is_an_error_that_says_how_to_prepare_it(prepared, make, tmp
 
 
 @pytest.fixture
-def copied(sets_dir, tmp_path):
+def sets_copy(sets_dir, tmp_path):
     """Returns a copy of the sets that a test may damage."""
     return pathlib.Path(shutil.copytree(sets_dir, tmp_path / "copy"))
 
@@ -60,30 +70,30 @@ def cola(folder):
     return tasks.Glue(name="cola", data_dir=folder, n_validation=5)
 
 
-def test_set_in_another_format_is_an_error(copied):
-    info = copied / "glue/cola/2.0.0/dataset_info.json"
+def test_set_in_another_format_is_an_error(sets_copy):
+    info = sets_copy / "glue/cola/2.0.0/dataset_info.json"
     described = json.loads(info.read_text()) | {"fileFormat": "tfrecord"}
     info.write_text(json.dumps(described))
-    message = message_of(ValueError, cola, copied)
+    message = message_of(ValueError, cola, sets_copy)
     assert "format" in message
 
 
 @pytest.mark.parametrize("lacking", ["split 'validation'", "feature 'label'"])
-def test_set_without_what_the_task_reads_is_an_error(copied, lacking):
+def test_set_without_what_the_task_reads_is_an_error(sets_copy, lacking):
     what = "glue/cola/2.0.0" if "split" in lacking else "imdb_reviews/plain_text/1.0.0"
-    info = copied / what / "dataset_info.json"
+    info = sets_copy / what / "dataset_info.json"
     if "split" in lacking:
         described = json.loads(info.read_text())
         described["splits"] = described["splits"][:1]
         info.write_text(json.dumps(described))
-        message = message_of(ValueError, cola, copied)
+        message = message_of(ValueError, cola, sets_copy)
     else:
         features = info.with_name("features.json")
         described = json.loads(features.read_text())
         del described["featuresDict"]["features"]["label"]
         features.write_text(json.dumps(described))
         make = SETS["imdb_reviews"][1]
-        message = message_of(ValueError, make, copied)
+        message = message_of(ValueError, make, sets_copy)
     assert lacking in message
 
 
@@ -109,16 +119,16 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_damaged_set_is_an_error_that_says_what_to_remove(copied, name):
+def test_damaged_set_is_an_error_that_says_what_to_remove(sets_copy, name):
     pattern, damage = DAMAGE[name]
-    (path,) = (copied / "glue/cola/2.0.0").glob(pattern)
+    (path,) = (sets_copy / "glue/cola/2.0.0").glob(pattern)
     damage(path)
-    message = message_of(ValueError, cola, copied)
+    message = message_of(ValueError, cola, sets_copy)
     assert "damaged" in message
-    assert f"{copied}/glue/cola/2.0.0" in message
+    assert f"{sets_copy}/glue/cola/2.0.0" in message
     assert "`python -m launch.prepare" in message
     with pytest.raises(ValueError, match="damaged"):
-        glue.SETS["cola"].prepared.is_there(str(copied))
+        glue.SETS["cola"].prepared.is_there(str(sets_copy))
 
 
 def test_a_label_that_is_no_class_is_an_error(sets_dir):
@@ -136,9 +146,9 @@ def test_is_there_is_true_for_complete_sets_only(sets_dir, tmp_path):
 def test_records_are_read_in_any_order(sets_dir):
     records = retrieval.AAN.open(sets_dir, "test")
     one_by_one = [record.text("text1") for record in records]
-    some = records.read([3, 0, 3])
+    selection = records.read([3, 0, 3])
     assert len(records) == len(one_by_one) == 11
-    assert [r.text("text1") for r in some] == [one_by_one[i] for i in (3, 0, 3)]
+    assert [r.text("text1") for r in selection] == [one_by_one[i] for i in (3, 0, 3)]
 
 
 @pytest.mark.parametrize("n_validation", [0, -1, 34])

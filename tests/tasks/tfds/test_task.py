@@ -26,24 +26,26 @@ SAME = {
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_texts_are_those_of_the_task_on_the_set(fields, known, split, sets_dir):
     task = tasks.TFDSTask(data_dir=sets_dir, n_validation=10, **fields)
-    wanted = known(sets_dir)
-    assert task.spec == wanted.spec
+    known_task = known(sets_dir)
+    assert task.spec == known_task.spec
     n = task.n_examples(split)
-    assert n == wanted.n_examples(split)
-    for found, other in zip(
-        task.batch(split, 0, n, 3), wanted.batch(split, 0, n, 3), strict=True
+    assert n == known_task.n_examples(split)
+    for array, expected in zip(
+        task.batch(split, 0, n, 3), known_task.batch(split, 0, n, 3), strict=True
     ):
-        np.testing.assert_array_equal(found, other)
+        np.testing.assert_array_equal(array, expected)
 
 
 def test_pixels_are_those_of_the_images_in_order(mnist_dir):
     task = tasks.TFDSTask(data_dir=mnist_dir, inputs="pixels", n_validation=9, **MNIST)
-    wanted = tasks.PixelMnist(data_dir=mnist_dir, n_validation=9)
+    known_task = tasks.PixelMnist(data_dir=mnist_dir, n_validation=9)
     n = task.n_examples("test")
-    for found, other in zip(
-        task.batch("test", 0, n, 0)[:3], wanted.batch("test", 0, n, 0)[:3], strict=True
+    for array, expected in zip(
+        task.batch("test", 0, n, 0)[:3],
+        known_task.batch("test", 0, n, 0)[:3],
+        strict=True,
     ):
-        np.testing.assert_array_equal(found, other)
+        np.testing.assert_array_equal(array, expected)
 
 
 BAD = {

@@ -1,4 +1,4 @@
-"""The tasks that read text, on sets prepared from known sentences."""
+"""Reviews and sentences of GLUE, on sets prepared from known sentences."""
 
 import dataclasses
 
@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from ssm_jax import tasks
-from ssm_jax.tasks.text import sentences, tokens, words
+from ssm_jax.tasks.text import sentences, words
 from tests.bad_inputs import refuses
 from tests.tasks import raw_sets
+from tests.tasks.text.test_words import word_tokens
 
 SPLITS: tuple[tasks.Split, ...] = ("train", "validation", "test")
 
@@ -27,14 +28,14 @@ def decode(row, mask):
 def test_bytes_are_those_of_the_reviews_and_labels_theirs(sets_dir):
     task = tasks.ImdbBytes(data_dir=sets_dir, length=70, n_validation=10)
     number = {raw_sets.sentence(i): i for i in range(45)}
-    found = {}
+    indices = {}
     for split in SPLITS:
         batch = whole(task, split)
         read = map(decode, batch.inputs, batch.mask)
-        found[split] = [number[text] for text in read]
-        assert batch.targets.tolist() == [i % 2 for i in found[split]]
-    assert sorted(found["train"] + found["validation"]) == list(range(34))
-    assert sorted(found["test"]) == list(range(34, 45))
+        indices[split] = [number[text] for text in read]
+        assert batch.targets.tolist() == [i % 2 for i in indices[split]]
+    assert sorted(indices["train"] + indices["validation"]) == list(range(34))
+    assert sorted(indices["test"]) == list(range(34, 45))
 
 
 def test_longer_reviews_are_truncated(sets_dir):
@@ -65,19 +66,6 @@ def test_validation_draw_is_fixed():
     assert held_out[:5].tolist() == [2, 7, 34, 39, 43]
 
 
-def word_tokens(known: tuple[str, ...], text: str) -> list[int]:
-    """Tokenizes a text one character at a time."""
-    found, word = [], ""
-    for character in text.lower() + " ":
-        if character.isalnum() or character == "_":
-            word += character
-            continue
-        found += [word] if word else []
-        word = ""
-        found += [] if character.isspace() else [character]
-    return [known.index(w) + 3 if w in known else 1 for w in found]
-
-
 @pytest.mark.parametrize("name", ["cola", "mrpc"])
 def test_words_are_those_of_the_sentences_and_labels_theirs(sets_dir, name):
     task = tasks.Glue(name=name, data_dir=sets_dir, length=40, n_validation=10)
@@ -89,16 +77,16 @@ def test_words_are_those_of_the_sentences_and_labels_theirs(sets_dir, name):
         if name == "mrpc":
             row += [2, *word_tokens(known, text.split("as ", 1)[1])]
         expected[tuple(row)] = i
-    found = {}
+    indices = {}
     for split in SPLITS:
         batch = whole(task, split)
         rows = zip(batch.inputs, batch.mask, strict=True)
-        found[split] = [expected[tuple(row[mask].tolist())] for row, mask in rows]
-        assert batch.targets.tolist() == [i % 2 for i in found[split]]
+        indices[split] = [expected[tuple(row[mask].tolist())] for row, mask in rows]
+        assert batch.targets.tolist() == [i % 2 for i in indices[split]]
         assert not batch.inputs[~batch.mask].any()
     published = set(range(34, 45)) if name == "cola" else set(range(0, 44, 4))
-    assert set(found["test"]) == published
-    assert sorted(sum(found.values(), [])) == list(range(45))
+    assert set(indices["test"]) == published
+    assert sorted(sum(indices.values(), [])) == list(range(45))
 
 
 def test_vocabulary_is_that_of_the_train_split_alone(sets_dir):
@@ -114,8 +102,11 @@ def test_vocabulary_is_that_of_the_train_split_alone(sets_dir):
     by_count = sorted(counts, key=lambda word: (-counts[word], word))
     assert task.words().words == tuple(by_count)
     frequent = dataclasses.replace(task, min_count=25)
-    kept = tuple(word for word in by_count if counts[word] >= 25)
-    assert 0 < len(kept) < len(by_count) and frequent.words().words == kept
+    frequent_words = tuple(word for word in by_count if counts[word] >= 25)
+    assert (
+        0 < len(frequent_words) < len(by_count)
+        and frequent.words().words == frequent_words
+    )
     small = dataclasses.replace(task, vocabulary=8)
     assert small.words().words == tuple(by_count[:5])
     inputs = whole(small, "test").inputs
@@ -125,61 +116,6 @@ def test_vocabulary_is_that_of_the_train_split_alone(sets_dir):
 def test_glue_holds_out_as_many_as_it_tests_on(sets_dir):
     task = tasks.Glue(name="cola", data_dir=sets_dir)
     assert [task.n_examples(split) for split in SPLITS] == [23, 11, 11]
-
-
-def test_pairs_of_papers_are_those_of_the_tables(sets_dir):
-    task = tasks.Retrieval(data_dir=sets_dir, length=70)
-    first = {"train": 0, "validation": 24, "test": 34}
-    for split in SPLITS:
-        batch = whole(task, split)
-        read = [
-            tuple(map(decode, pair, mask))
-            for pair, mask in zip(batch.inputs, batch.mask, strict=True)
-        ]
-        n = task.n_examples(split)
-        numbers = range(first[split], first[split] + n)
-        pairs = [(raw_sets.sentence(i), raw_sets.sentence(i)[::-1]) for i in numbers]
-        labels = dict(zip(pairs, (i % 2 for i in numbers), strict=True))
-        assert set(read) == set(pairs) and len(read) == n
-        assert batch.targets.tolist() == [labels[pair] for pair in read]
-        if split != "train":
-            assert read == pairs
-
-
-JOINED = {
-    "both fit": (3, 2, 6, (3, 2)),
-    "both fit just": (3, 2, 7, (3, 2)),
-    "longer first": (9, 2, 7, (4, 2)),
-    "longer second": (2, 9, 7, (2, 4)),
-    "both too long": (9, 9, 7, (3, 3)),
-    "one more for the first": (9, 9, 8, (4, 3)),
-    "nothing of one": (0, 9, 5, (0, 4)),
-    "least": (9, 9, 3, (1, 1)),
-}
-
-
-@pytest.mark.parametrize("name", JOINED)
-def test_joined_sentences_lose_the_end_of_the_longer_one(name):
-    n_first, n_second, length, kept = JOINED[name]
-    first, second = np.arange(10, 10 + n_first), np.arange(30, 30 + n_second)
-    row = tokens.join(first, second, 2, length).tolist()
-    assert row == [*range(10, 10 + kept[0]), 2, *range(30, 30 + kept[1])]
-
-
-TEXTS = [
-    "",
-    " \t\n ",
-    "It's 3.50, isn't it?\u00a0Yes\u2014\u201cna\u00efve\u201d caf\u00e9s_1!",
-    "\u0130stanbul STRASSE stra\u00dfe \u4f60\u597d\u3002\U0001f600\x1c\x85x",
-]
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_words_are_split_alike_by_pieces_and_character_by_character(text):
-    known = words.Vocabulary.of(TEXTS, size=100)
-    (row,) = known.encode([text])
-    assert row.tolist() == word_tokens(known.words, text)
-    assert row.dtype == np.int32
 
 
 BAD_FIELDS = {

@@ -1,5 +1,6 @@
-"""PixelMnist on a set that TFDS prepared from known images."""
+"""PixelMnist and PixelCifar10 on sets that TFDS prepared from known images."""
 
+import decimal
 import os
 
 import chex
@@ -8,7 +9,9 @@ import pytest
 from PIL import Image
 
 from ssm_jax import tasks
+from ssm_jax.tasks.images import pixels
 from tests.bad_inputs import refuses
+from tests.tasks import raw_sets
 
 
 @pytest.fixture
@@ -57,15 +60,18 @@ def test_pixels_come_row_by_row_in_units_of_white(mnist, split, png):
 
 def test_rows_are_steps_of_28_pixels(mnist, mnist_dir):
     rows = tasks.PixelMnist(data_dir=mnist_dir, n_validation=10, rows=True)
-    one, other = (task.batch("train", 0, 5, seed=0) for task in (mnist, rows))
+    batch, row_batch = (task.batch("train", 0, 5, seed=0) for task in (mnist, rows))
     assert (rows.spec.length, rows.spec.d_input) == (28, 28)
-    chex.assert_trees_all_equal(other.inputs, one.inputs.reshape(5, 28, 28))
+    chex.assert_trees_all_equal(row_batch.inputs, batch.inputs.reshape(5, 28, 28))
 
 
 def test_smaller_images_are_means_of_squares(mnist, mnist_dir):
     half = tasks.PixelMnist(data_dir=mnist_dir, n_validation=10, size=14)
-    one, other = (task.batch("test", 0, 5, seed=0) for task in (mnist, half))
-    image, small = one.inputs[3].reshape(28, 28), other.inputs[3].reshape(14, 14)
+    batch, small_batch = (task.batch("test", 0, 5, seed=0) for task in (mnist, half))
+    image, small = (
+        batch.inputs[3].reshape(28, 28),
+        small_batch.inputs[3].reshape(14, 14),
+    )
     assert half.spec.length == 196
     np.testing.assert_allclose(small[2, 5], image[4:6, 10:12].mean(), rtol=1e-6)
     np.testing.assert_allclose(small.mean(), image.mean(), rtol=1e-6)
@@ -80,9 +86,9 @@ def test_pooled_images_are_split_four_to_one(mnist_dir):
     pooled = tasks.PixelMnist(data_dir=mnist_dir, n_validation=6, pooled=True)
     sizes = {"train": 30, "validation": 6, "test": 9}
     assert {split: pooled.n_examples(split) for split in sizes} == sizes
-    found = [numbers(pooled.batch(split, 0, n, seed=0)) for split, n in sizes.items()]
-    assert sorted(sum(found, [])) == list(range(45))
-    assert found[-1] != list(range(36, 45))
+    indices = [numbers(pooled.batch(split, 0, n, seed=0)) for split, n in sizes.items()]
+    assert sorted(sum(indices, [])) == list(range(45))
+    assert indices[-1] != list(range(36, 45))
 
 
 def test_permutation_is_one_for_all_images_and_splits(mnist, permuted):
@@ -106,26 +112,35 @@ def test_permutation_is_fixed(mnist, permuted):
     chex.assert_trees_all_equal(mixed.inputs[:, :5], plain.inputs[:, first])
 
 
-def test_defaults_hold_out_five_thousand_in_plain_order():
-    assert tasks.PixelMnist() == tasks.PixelMnist(
-        data_dir=None, permuted=False, n_validation=5_000
-    )
-
-
-@pytest.mark.parametrize("n_validation", [0, 34])
-def test_validation_that_leaves_a_split_empty_is_an_error(mnist_dir, n_validation):
-    task = tasks.PixelMnist(data_dir=mnist_dir, n_validation=n_validation)
-    with refuses("n_validation", n_validation, rule="33"):
-        task.n_examples("train")
-
-
-@pytest.mark.full
-def test_without_a_folder_the_set_is_where_tfds_keeps_its_sets(mnist_dir, run_python):
-    program = "from ssm_jax import tasks; print(tasks.PixelMnist().n_examples('test'))"
-    assert run_python(program, TFDS_DATA_DIR=mnist_dir) == "11"
-
-
 def test_folder_may_start_with_a_tilde(mnist_dir, monkeypatch):
     parent, name = os.path.split(mnist_dir)
     monkeypatch.setenv("HOME", parent)
     assert tasks.PixelMnist(data_dir=f"~/{name}").n_examples("test") == 11
+
+
+def luma(red: int, green: int, blue: int) -> int:
+    """Returns the gray of a color in decimal arithmetic, halves rounded up."""
+    parts = zip((red, green, blue), ("0.299", "0.587", "0.114"), strict=True)
+    grey = sum(int(part) * decimal.Decimal(weight) for part, weight in parts)
+    return int(decimal.Decimal(grey).quantize(0, decimal.ROUND_HALF_UP))
+
+
+def test_pixels_are_the_luma_of_the_colours_centred_row_by_row(sets_dir, tmp_path):
+    task = tasks.PixelCifar10(data_dir=sets_dir, n_validation=10)
+    colours = raw_sets.cifar10(tmp_path)["test"]
+    expected = {
+        tuple(luma(*colour) for colour in image.reshape(3, -1).T): i
+        for i, image in enumerate(colours)
+    }
+    batch = task.batch("test", 0, 11, seed=0)
+    grey = np.rint((batch.inputs[..., 0] * 0.5 + 0.5) * 255).astype(int)
+    indices = [expected[tuple(row)] for row in grey.tolist()]
+    assert sorted(indices) == list(range(11))
+    assert batch.targets.tolist() == [i % 10 for i in indices]
+    centred = (grey / 255 - 0.5) / 0.5
+    np.testing.assert_allclose(batch.inputs[..., 0], centred, rtol=0, atol=6e-8)
+
+
+def test_halves_are_rounded_up():
+    for colour in ((0, 0, 250), (0, 250, 250)):  # 28.5 and 175.25
+        assert luma(*colour) == pixels._grey(np.array([[colour]], np.uint8)).item()

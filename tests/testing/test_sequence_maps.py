@@ -1,4 +1,4 @@
-"""The checks for recurrences, layers and tasks of users: what they accept and refuse.
+"""The checks for recurrences and layers of users: what they accept and refuse.
 
 Each wrong recurrence has one fault; the message must name the property that it breaks.
 """
@@ -14,7 +14,6 @@ from flax import linen as nn
 from ssm_jax import testing
 from ssm_jax.layers import Recurrent
 from ssm_jax.recurrences import ExponentialSmoothing, Recurrence
-from ssm_jax.tasks import Digits, Shift
 from tests.layers import cases as layers
 from tests.recurrences.table import ROWS
 from tests.tiers import tiered
@@ -156,46 +155,3 @@ def test_fault_of_a_layer_is_named():
 def test_length_must_suffice():
     with pytest.raises(ValueError, match="at least 4"):
         testing.check_recurrence(EMA, length=3)
-
-
-class OneSeed(Shift):
-    def batch(self, split, index, batch_size, seed):
-        return super().batch(split, 0, batch_size, seed)
-
-
-class SameSplits(Shift):
-    def batch(self, split, index, batch_size, seed):
-        return super().batch("train", index, batch_size, seed)
-
-
-class WrongType(Shift):
-    def batch(self, split, index, batch_size, seed):
-        batch = super().batch(split, index, batch_size, seed)
-        return batch._replace(inputs=np.float64(batch.inputs))
-
-
-class CountsTwice(Digits):
-    def batch(self, split, index, batch_size, seed):
-        batch = super().batch(split, index, batch_size, seed)
-        return batch._replace(loss_mask=np.ones_like(batch.loss_mask))
-
-
-class NoFile(Shift):
-    def data_files(self):
-        return {"a.csv": "/nowhere/a.csv"}
-
-
-TASK_FAULTS = {
-    "files": (NoFile(length=8, n_shifts=2), "`data_files` must return"),
-    "batches": (OneSeed(length=8, n_shifts=2), "batches 0 and 1 must differ"),
-    "splits": (SameSplits(length=8, n_shifts=2), "disjoint"),
-    "types": (WrongType(length=8, n_shifts=2), "`inputs` must be"),
-    "padding": (CountsTwice(), "examples, got"),
-}
-
-
-@pytest.mark.parametrize(("task", "rule"), TASK_FAULTS.values(), ids=TASK_FAULTS.keys())
-def test_fault_of_a_task_is_named(task, rule):
-    with pytest.raises(AssertionError) as refusal:
-        testing.check_task(task, batch_size=7)
-    assert rule in str(refusal.value)

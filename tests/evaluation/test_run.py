@@ -1,7 +1,6 @@
-"""A language model restored from its work dir: losses by length, and generation."""
+"""A run evaluated from its work dir: every token once, and losses by length."""
 
 import dataclasses
-import itertools
 import json
 from pathlib import Path
 
@@ -13,11 +12,9 @@ from ml_collections import ConfigDict
 from ssm_jax.config import spec
 from ssm_jax.evaluation import (
     Restored,
-    Sampling,
     corpus,
     evaluate_lengths,
     evaluate_run,
-    generate,
     loss_interval,
     restore,
 )
@@ -77,13 +74,13 @@ def test_losses_by_length_are_written(trained, monkeypatch):
         assert row["interval"] == list(loss_interval(row["loss_by_document"]))
         assert row["interval"][0] < row["loss"] < row["interval"][1]
         # With carried states the loss does not depend on the length.
-        of_fresh = ("strong", "weak", "none")
+        verdicts = ("strong", "weak", "none")
         assert row["extends"] in (
-            of_fresh if row["window_state"] == "zero" else (None,)
+            verdicts if row["window_state"] == "zero" else (None,)
         )
-        of_text = {name: row["corpus"][name] for name in row["corpus"]}
-        assert of_text.pop("sha256") == corpus(task, "validation")["sha256"]
-        assert of_text == {
+        corpus_row = {name: row["corpus"][name] for name in row["corpus"]}
+        assert corpus_row.pop("sha256") == corpus(task, "validation")["sha256"]
+        assert corpus_row == {
             "task": "TextFolder",
             "folder": Path(task.data_dir).name,
             "split": "validation",
@@ -95,7 +92,7 @@ def test_losses_by_length_are_written(trained, monkeypatch):
         }
     lines = (trained / "length_extension.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == rows
-    monkeypatch.setattr(Path, "replace", lambda *of: 1 / 0)  # killed before its end
+    monkeypatch.setattr(Path, "replace", lambda *_: 1 / 0)  # killed before its end
     with pytest.raises(ZeroDivisionError):
         evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
     assert (trained / "length_extension.jsonl").read_text().splitlines() == lines
@@ -103,12 +100,12 @@ def test_losses_by_length_are_written(trained, monkeypatch):
 
 @pytest.mark.full
 def test_what_an_evaluation_by_length_lacks_is_said(trained, monkeypatch):
-    given = []
+    max_tokens_used = []
     measure = run_module.losses_by_length
 
-    def recorded(*of, max_tokens, **options):
-        given.append(max_tokens)
-        return measure(*of, max_tokens=max_tokens, **options)
+    def recorded(*args, max_tokens, **options):
+        max_tokens_used.append(max_tokens)
+        return measure(*args, max_tokens=max_tokens, **options)
 
     monkeypatch.setattr(run_module, "losses_by_length", recorded)
     edges = restore(trained).text.documents("validation")
@@ -132,7 +129,7 @@ def test_what_an_evaluation_by_length_lacks_is_said(trained, monkeypatch):
     (sentence,) = rows[0]["missing"]
     assert "--lengths" in sentence
     assert rows[0]["extends"] is None
-    assert given[0] == 2**19
+    assert max_tokens_used[0] == 2**19
 
 
 @pytest.mark.parametrize(
@@ -143,11 +140,11 @@ def test_default_number_of_tokens_reads_several_documents(
     longest, n_groups, n_files, lacks
 ):
     tokens = max(2**19, run_module._WINDOWS * longest)
-    found = run_module._missing(
+    sentences = run_module._explain_missing(
         [512, longest], 512, tokens, n_groups=n_groups, n_files=n_files
     )
-    assert len(found) == bool(lacks)
-    assert lacks in "".join(found)
+    assert len(sentences) == bool(lacks)
+    assert lacks in "".join(sentences)
 
 
 @pytest.mark.parametrize("length", [5, 8, 13])
@@ -160,18 +157,18 @@ def test_the_whole_test_split_is_evaluated(trained, length, tmp_path, monkeypatc
     changed = dataclasses.replace(run, task=task)
     monkeypatch.setattr("ssm_jax.evaluation.run.restore", lambda *_, **__: changed)
     monkeypatch.setattr("ssm_jax.evaluation.run.inspect", lambda *_: None)
-    seen = []
+    targets_read = []
 
     def counted(step, parallel, task, *args, limit, batch_size, **options):
         for index in range(n_evaluated(task, "test", batch_size, limit)):
             batch = task.batch("test", index, batch_size, 0)
-            seen.extend(batch.targets[batch.loss_mask].tolist())
+            targets_read.extend(batch.targets[batch.loss_mask].tolist())
         return {"loss": 0.0}
 
     monkeypatch.setattr("ssm_jax.evaluation.run.evaluate", counted)
     result = evaluate_run(trained)
     text = task.text("test")
-    assert sorted(seen) == sorted(text[1:].tolist())
+    assert sorted(targets_read) == sorted(text[1:].tolist())
     assert result["corpus"]["tokens"] == len(text)
     assert result["logged_step"] == 2
 
@@ -181,41 +178,14 @@ def test_perplexity_follows_from_the_predictions_file(trained, tmp_path):
     path = tmp_path / "predictions.npz"
     measured = evaluate_run(trained, predictions_file=path)
     with np.load(path) as file:
-        found = dict(file)
+        arrays = dict(file)
     n = restore(trained).task.n_examples("test")
-    np.testing.assert_array_equal(found["id"], np.arange(n))
-    counts = found["loss_mask"]
-    loss = -found["log_p"][counts].mean(dtype=float)
+    np.testing.assert_array_equal(arrays["id"], np.arange(n))
+    counts = arrays["loss_mask"]
+    loss = -arrays["log_p"][counts].mean(dtype=float)
     assert measured["perplexity"] == pytest.approx(np.exp(loss), rel=1e-5)
-    hits = found["prediction"][counts] == found["target"][counts]
+    hits = arrays["prediction"][counts] == arrays["target"][counts]
     assert measured["accuracy"] == pytest.approx(hits.mean(), rel=1e-6)
-
-
-def test_text_is_continued(trained):
-    restored = restore(trained)
-    task = restored.task
-    assert isinstance(task, TextFolder)
-    steps = generate(
-        restored.model,
-        restored.variables,
-        [task.encode("The é")],
-        sampling=Sampling(top_k=20),
-    )
-    written = b"".join(
-        task.decode(int(step.tokens[0])) for step in itertools.islice(steps, 10)
-    )
-    assert len(written) >= 10
-
-
-def test_decode_inverts_encode(trained):
-    task = restore(trained).task
-    assert isinstance(task, TextFolder)
-    text = "Où est-il?"
-    assert b"".join(map(task.decode, task.encode(text))) == b"\n\n" + text.encode()
-    words = TextFolder(data_dir=task.data_dir, tokenizer="words", vocabulary=50)
-    known = words.decode(3).decode().strip()
-    spelt = b"".join(map(words.decode, words.encode(f"{known} zzzz"))).decode()
-    assert spelt == f"\n\n{known} <unknown> "
 
 
 def test_run_on_another_task_is_rejected(monkeypatch):
