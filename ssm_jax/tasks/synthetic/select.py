@@ -82,7 +82,7 @@ class Select(sequence.EndlessTask):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SelectFixed(sequence.EndlessTask):
+class SelectFixed(Select):
     """Regression: `Select` with the same positions in all sequences.
 
     The positions are drawn once, from ``positions_seed``, and do not depend on the
@@ -121,18 +121,12 @@ class SelectFixed(sequence.EndlessTask):
 
     stream = "select_fixed"
 
-    n_selected: int = 32
     positions_seed: int = 0
 
     @override
     def __post_init__(self) -> None:
-        _ = self._select
+        super().__post_init__()
         check_value("positions_seed", self.positions_seed, Seed)
-
-    @property
-    def spec(self) -> base.TaskSpec:
-        """Four features per step, and one target value in the last steps."""
-        return self._select.spec
 
     @override
     def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
@@ -143,10 +137,6 @@ class SelectFixed(sequence.EndlessTask):
         )
         positions = _draw_positions(fixed, (1, x.shape[1]), self.n_selected)
         return _select(x, np.repeat(positions, size, axis=0))
-
-    @property
-    def _select(self) -> Select:
-        return Select(length=self.length, n_selected=self.n_selected)
 
 
 def _draw_positions(

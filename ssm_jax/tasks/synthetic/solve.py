@@ -62,7 +62,9 @@ class Solve(sequence.EndlessTask):
     @property
     def spec(self) -> base.TaskSpec:
         """Three features per step, and one target value in the last ``N`` steps."""
-        return _spec(self.length)
+        return sequence.regression_spec(
+            length=self.length, d_output=1, l_output=_n_unknowns(self.length)
+        )
 
     @override
     def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
@@ -71,7 +73,7 @@ class Solve(sequence.EndlessTask):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SolveFixed(sequence.EndlessTask):
+class SolveFixed(Solve):
     """Regression: `Solve` with the same matrix in all sequences.
 
     The matrix is drawn once, from ``matrix_seed``, and does not depend on the split or
@@ -107,7 +109,6 @@ class SolveFixed(sequence.EndlessTask):
     """
 
     stream = "solve_fixed"
-    min_length = 3
 
     matrix_seed: int = 0
 
@@ -115,11 +116,6 @@ class SolveFixed(sequence.EndlessTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_value("matrix_seed", self.matrix_seed, Seed)
-
-    @property
-    def spec(self) -> base.TaskSpec:
-        """Three features per step, and one target value in the last ``N`` steps."""
-        return _spec(self.length)
 
     @override
     def draw(self, rng: np.random.Generator, size: int) -> base.Batch:
@@ -132,11 +128,6 @@ class SolveFixed(sequence.EndlessTask):
 def _n_unknowns(length: int) -> int:
     # N (N + 1) + N <= length is (N + 1)^2 <= length + 1, exact in integers.
     return math.isqrt(length + 1) - 1
-
-
-def _spec(length: int) -> base.TaskSpec:
-    l_output = _n_unknowns(length)
-    return sequence.regression_spec(length=length, d_output=1, l_output=l_output)
 
 
 def _draw_matrices(rng: np.random.Generator, batch_size: int, n: int) -> np.ndarray:

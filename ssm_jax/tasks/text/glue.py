@@ -1,10 +1,10 @@
 """Glue: classification of one or two sentences of GLUE, word by word."""
 
 import dataclasses
-from pathlib import Path
 from typing import Literal
 
-from ssm_jax.tasks import base
+from typing_extensions import override
+
 from ssm_jax.tasks.text import sentences, tokens, words
 from ssm_jax.tasks.tfds import reading
 
@@ -119,24 +119,6 @@ class Glue(sentences.WordTask):
         tokens.check_length(self.length, 128)
         words.check_vocabulary(self.vocabulary, self.min_count)
 
-    @property
-    def spec(self) -> base.TaskSpec:
-        """One word per step, one class per sequence."""
-        return tokens.token_spec(
-            length=self.length,
-            vocabulary=self.vocabulary,
-            n_classes=SETS[self.name].n_classes,
-        )
-
-    def data_files(self) -> dict[str, Path]:
-        """Returns the files of the prepared set by name."""
-        return SETS[self.name].prepared.data_files(self.data_dir)
-
-    def _read(self):
-        return sentences.read_words(
-            SETS[self.name],
-            self.data_dir,
-            self.n_validation,
-            self.vocabulary,
-            self.min_count,
-        )
+    @override
+    def _set(self):
+        return SETS[self.name]

@@ -1,7 +1,6 @@
 """ImdbBytes and ImdbWords: sentiment of film reviews, by bytes or by words."""
 
 import dataclasses
-from pathlib import Path
 
 from typing_extensions import override
 
@@ -78,9 +77,9 @@ class ImdbBytes(sentences.SentenceTask):
             length=self.length, vocabulary=tokens.N_BYTES, n_classes=2
         )
 
-    def data_files(self) -> dict[str, Path]:
-        """Returns the files of the prepared set by name."""
-        return IMDB.data_files(self.data_dir)
+    @override
+    def _set(self):
+        return _REVIEWS
 
     @override
     def _splits(self):
@@ -142,19 +141,6 @@ class ImdbWords(sentences.WordTask):
         tokens.check_length(self.length, 512)
         words.check_vocabulary(self.vocabulary, self.min_count)
 
-    @property
-    def spec(self) -> base.TaskSpec:
-        """One word per step, one of two classes per sequence."""
-        return tokens.token_spec(
-            length=self.length, vocabulary=self.vocabulary, n_classes=2
-        )
-
-    def data_files(self) -> dict[str, Path]:
-        """Returns the files of the prepared set by name."""
-        return IMDB.data_files(self.data_dir)
-
-    def _read(self):
-        # The cache has these arguments as its key: `length` is not one of them.
-        return sentences.read_words(
-            _REVIEWS, self.data_dir, self.n_validation, self.vocabulary, self.min_count
-        )
+    @override
+    def _set(self):
+        return _REVIEWS

@@ -3,6 +3,8 @@
 import abc
 import dataclasses
 import functools
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -65,11 +67,20 @@ class SentenceSet:
 class SentenceTask(order.FiniteTask):
     """Base class of the tasks that hold the rows of all splits in memory."""
 
+    data_dir: str | None
     length: int
+
+    @abc.abstractmethod
+    def _set(self) -> SentenceSet:
+        """Returns the set that the task reads."""
 
     @abc.abstractmethod
     def _splits(self) -> dict[base.Split, tokens.LabelledRows]:
         """Returns the examples of each split."""
+
+    def data_files(self) -> dict[str, Path]:
+        """Returns the files of the prepared set by name."""
+        return self._set().prepared.data_files(self.data_dir)
 
     @override
     def n_examples(self, split: base.Split) -> int:
@@ -87,9 +98,28 @@ class SentenceTask(order.FiniteTask):
 class WordTask(SentenceTask):
     """Base class of the tasks that read their sentences with `read_words`."""
 
-    @abc.abstractmethod
-    def _read(self) -> tuple[words.Vocabulary, dict[base.Split, tokens.LabelledRows]]:
-        """Returns the result of `read_words`."""
+    vocabulary: int
+    min_count: int
+    n_validation: Any  # An integer, or in some tasks None.
+
+    @property
+    def spec(self) -> base.TaskSpec:
+        """One word per step, one class per sequence."""
+        return tokens.token_spec(
+            length=self.length,
+            vocabulary=self.vocabulary,
+            n_classes=self._set().n_classes,
+        )
+
+    def _read(self):
+        # The cache has these arguments as its key: `length` is not one of them.
+        return read_words(
+            self._set(),
+            self.data_dir,
+            self.n_validation,
+            self.vocabulary,
+            self.min_count,
+        )
 
     def words(self) -> words.Vocabulary:
         """Returns the vocabulary, for encoding other sentences."""
@@ -177,20 +207,20 @@ def read_words(
     }
     chosen["test"] = test
     # Words are counted in the train split alone: no information from the other splits.
-    counted = (_decode(text) for pair in chosen["train"][0] for text in pair)
+    counted = (decode(text) for pair in chosen["train"][0] for text in pair)
     known = words.Vocabulary.of(counted, vocabulary, min_count)
 
     def label_rows(texts, labels):
         # First and second sentences apart: they are joined per batch, by its length.
         columns = zip(*texts, strict=True)
         rows = tuple(
-            tokens.Rows.of(known.encode(map(_decode, column))) for column in columns
+            tokens.Rows.of(known.encode(map(decode, column))) for column in columns
         )
         return tokens.LabelledRows(rows, labels, words.SEPARATOR)
 
     return known, {split: label_rows(*part) for split, part in chosen.items()}
 
 
-def _decode(text: bytes) -> str:
-    # Bytes that are not UTF-8 become the replacement character.
+def decode(text: bytes) -> str:
+    """Decodes UTF-8; other bytes become the replacement character."""
     return text.decode(errors="replace")

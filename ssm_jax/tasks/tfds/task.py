@@ -158,8 +158,8 @@ def _encoder(task, texts):
     if task.inputs != "words":
         return lambda values: map(tokens.from_bytes, values)
     # Words are counted in the train split alone: no information from the other splits.
-    known = words.Vocabulary.of(map(_decode, texts), task.vocabulary)
-    return lambda values: known.encode(map(_decode, values))
+    known = words.Vocabulary.of(map(sentences.decode, texts), task.vocabulary)
+    return lambda values: known.encode(map(sentences.decode, values))
 
 
 def _prepared_set(task):
@@ -193,8 +193,3 @@ def _pixels(task, encoded):
             )
 
     return labelled.decode(encoded, check, task.name, "L").ravel()
-
-
-def _decode(text):
-    # Bytes that are not UTF-8 become the replacement character.
-    return text.decode(errors="replace")
