@@ -55,7 +55,7 @@ def test_no_dropout_outside_training_or_at_rate_zero():
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, float("nan")])
 def test_rate_out_of_range_is_rejected(rate):
-    with refuses("rate", rate, rule="[0, 1)"):
+    with refuses("rate", rate, rule="below 1"):
         RowDropout(rate)
 
 

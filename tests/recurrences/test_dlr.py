@@ -204,7 +204,7 @@ REFUSALS = {
         "'real'",
         "'sum'",
     ),
-    "no_taps": ({"max_kernel_length": 0}, "max_kernel_length", "from 1", 0),
+    "no_taps": ({"max_kernel_length": 0}, "max_kernel_length", "at least 1", 0),
 }
 
 

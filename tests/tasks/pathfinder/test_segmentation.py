@@ -168,7 +168,7 @@ def test_prepared_images_are_those_that_are_drawn_without_a_folder(tmp_path, wor
 
 BAD_FIELDS = {
     "size": ({"size": 32}, "64", 32),
-    "n_train": ({"n_train": 0}, "from 1", 0),
+    "n_train": ({"n_train": 0}, "at least 1", 0),
 }
 
 
