@@ -1,7 +1,8 @@
-"""The import structure of `ssm_jax.recurrences`."""
+"""The structure: imports of `ssm_jax.recurrences`, and the tests of each module."""
 
 import ast
 import pathlib
+import re
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = "ssm_jax.recurrences"
@@ -49,3 +50,26 @@ def test_no_circles():
         leaves = {name for name, others in left.items() if not others & set(left)}
         assert leaves, sorted(left)
         left = {name: others for name, others in left.items() if name not in leaves}
+
+
+def test_tests_are_named_after_a_module_or_a_property():
+    """A module of the same path, or a name in the table of CONTRIBUTING.md."""
+    rows = re.findall(
+        r"^\| `(tests[^`]*)` \| (.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.M
+    )
+    listed = {
+        f"{folder}/test_{name}.py"
+        for folder, names in rows
+        for name in re.findall(r"`(\w+)`", names)
+    }
+    unnamed = set()
+    for path in ROOT.glob("tests/**/test_*.py"):
+        inside = path.relative_to(ROOT / "tests")
+        module = inside.with_name(inside.stem.removeprefix("test_"))
+        places = [ROOT / "ssm_jax" / module, ROOT / module]
+        if not any(
+            place.with_suffix(".py").exists() or (place / "__init__.py").exists()
+            for place in places
+        ):
+            unnamed.add(path.relative_to(ROOT).as_posix())
+    assert unnamed == listed

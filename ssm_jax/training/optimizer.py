@@ -5,7 +5,7 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import optax
 from annotated_types import Interval
@@ -79,6 +79,7 @@ _OWN_KINDS = {
 _Staircase = Annotated[float, Interval(gt=0, le=1)]
 
 
+@runtime_checkable
 class SupportsTransform(Protocol):
     """What the training loop asks of an optimizer; `Optimizer` is one of them."""
 
