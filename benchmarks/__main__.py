@@ -204,33 +204,33 @@ def main(argv):
     check_writable("markdown", values.markdown, ("md",))
     check_writable("figure", values.figure, PICTURES)
     options = read_options(suite.rows, values.options)
-    given = read_target(suite.rows, values.target, values.methods)
+    target_options = read_target(suite.rows, values.target, values.methods)
     if "repeats" in inspect.signature(suite.rows).parameters:
-        given["repeats"] = values.repeats
+        target_options["repeats"] = values.repeats
     # All calls before the first measurement, since they check the lengths.
-    found = [
-        suite.rows(length, **given, **options)
+    calls = [
+        suite.rows(length, **target_options, **options)
         for length in values.lengths or suite.lengths
     ]
     # Before the first measurement, since a commit may follow meanwhile; in a process of
     # its own, since compilers for other devices are loaded before JAX is used.
     record = _in_a_fresh_process(environment)
     record |= {"suite": name} | ({"options": options} if options else {})
-    record |= {"repeats": values.repeats} if "repeats" in given else {}
-    common, kept = {}, []
+    record |= {"repeats": values.repeats} if "repeats" in target_options else {}
+    common, other_rows = {}, []
     if values.target:
         common = {"target": values.target, "commit": record["commit"]}
         common["jax"] = jax.__version__
         if values.output and Path(values.output).exists():
-            kept = json.loads(Path(values.output).read_text())["rows"]
+            other_rows = json.loads(Path(values.output).read_text())["rows"]
     rows = []
-    for row in itertools.chain.from_iterable(found):
+    for row in itertools.chain.from_iterable(calls):
         rows.append(common | row)
-        kept = [row for row in kept if _program(row) != _program(rows[-1])]
+        other_rows = [row for row in other_rows if _program(row) != _program(rows[-1])]
         print(", ".join(f"{key} {_cell(row[key])}" for key in row), file=sys.stderr)
         if values.output:
             # After each row: an interrupted run keeps what it has measured.
-            text = json.dumps(record | {"rows": [*kept, *rows]}, indent=2)
+            text = json.dumps(record | {"rows": [*other_rows, *rows]}, indent=2)
             write_text(Path(values.output), text + "\n")
     print(table(rows))
     if values.markdown:
@@ -239,12 +239,12 @@ def main(argv):
         plots.save(plots.throughput(rows, record["device"]), Path(values.figure))
 
 
-def read_options(suite: Callable[..., Any], given: Sequence[str]) -> dict[str, int]:
+def read_options(suite: Callable[..., Any], texts: Sequence[str]) -> dict[str, int]:
     """Returns the numbers that a suite is called with, by name.
 
     Args:
       suite: Function of a length, with keyword arguments.
-      given: Texts such as ``"batch=256"``.
+      texts: Texts such as ``"batch=256"``.
 
     Raises:
       ValueError: The suite has no such argument, or it is not a positive integer.
@@ -254,16 +254,16 @@ def read_options(suite: Callable[..., Any], given: Sequence[str]) -> dict[str, i
         for name, parameter in inspect.signature(suite).parameters.items()
         if isinstance(parameter.default, int)
     ]
-    found = {}
-    for text in given:
+    options = {}
+    for text in texts:
         name, _, number = text.partition("=")
         if name not in known or not number.isdecimal() or int(number) == 0:
             raise ValueError(
                 "`--options` must be `name=number`, a positive integer and one of the "
                 f"names {', '.join(known) or '(none)'}, got {text}."
             )
-        found[name] = int(number)
-    return found
+        options[name] = int(number)
+    return options
 
 
 def read_target(
@@ -280,8 +280,8 @@ def read_target(
       ValueError: One is given to a suite without it, or a suite lacks its target.
     """
     known = inspect.signature(suite).parameters
-    given = {"target": target, "methods": methods}
-    for name, value in given.items():
+    target_options = {"target": target, "methods": methods}
+    for name, value in target_options.items():
         if value and name not in known:
             raise ValueError(
                 f"`--{name}` must be left out for a suite without it, got {value}."
@@ -290,7 +290,7 @@ def read_target(
         raise ValueError(
             "`--target` must be given for a suite that compiles programs and runs none."
         )
-    return {name: value for name, value in given.items() if value}
+    return {name: value for name, value in target_options.items() if value}
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -117,20 +117,20 @@ def _selective(method: Method, x, dt, B, C, rates, feedthrough, state):
 
 
 def with_gradient(
-    forward: Callable[..., Any], arguments: tuple[Any, ...], given: PyTree
+    forward: Callable[..., Any], arguments: tuple[Any, ...], cotangents: PyTree
 ) -> tuple[Any, tuple[Any, ...]]:
     """Evaluates a function and its gradient.
 
     Args:
       forward: Function of the arguments.
       arguments: The arguments.
-      given: Gradient in the results of the function.
+      cotangents: Gradient in the results of the function.
 
     Returns:
       The results of the function, and the gradients in its arguments.
     """
     values, gradient = jax.vjp(forward, *arguments)
-    return values, gradient(given)
+    return values, gradient(cotangents)
 
 
 def _n_bytes(tree: PyTree) -> int:
@@ -274,12 +274,16 @@ def pallas_rows(
         for what, (run, arguments) in programs(length).items():
             for method in methods:
                 forward = partial(run, method)
-                for each in passes(what, forward, _placed(arguments, device)):
-                    given = _placed(each.arguments, device)
-                    row = {"what": what, "pass": each.name, "method": method}
+                for evaluation in passes(what, forward, _placed(arguments, device)):
+                    placed = _placed(evaluation.arguments, device)
+                    row = {"what": what, "pass": evaluation.name, "method": method}
                     row |= {"length": length}
                     yield row | _compiled(
-                        each.function, given, each.min_bytes, platform, Path(folder)
+                        evaluation.function,
+                        placed,
+                        evaluation.min_bytes,
+                        platform,
+                        Path(folder),
                     )
 
 
@@ -311,14 +315,14 @@ def _ask_compilers(folder: str) -> None:
 @contextmanager
 def _printed():
     """Gives what libraries print meanwhile, as a list of one text."""
-    found, kept = [], os.dup(1)
+    found, stdout = [], os.dup(1)
     with tempfile.TemporaryFile("w+", errors="replace") as file:
         os.dup2(file.fileno(), 1)
         try:
             yield found
         finally:
-            os.dup2(kept, 1)
-            os.close(kept)
+            os.dup2(stdout, 1)
+            os.close(stdout)
         file.seek(0)
         found.append(file.read())
 

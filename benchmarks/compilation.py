@@ -195,7 +195,9 @@ def _line(record):
     step, evaluation = record["programs"][:2]
     raised = record["batch_size"] > record["batch_size_of_config"]
     sent = (step["traffic"] or {"collectives": []})["collectives"]
-    kinds = ", ".join(f"{one['count']} {one['kind']}" for one in sent)
+    kinds = ", ".join(
+        f"{collective['count']} {collective['kind']}" for collective in sent
+    )
     fits = step["out_of_memory"] is None
     fits &= step["memory_bytes"] <= record["device_memory_bytes"]
     return (
@@ -208,7 +210,7 @@ def _line(record):
         "yes" if fits else "no",
         _mib(step["temp_bytes"]),
         kinds,
-        _mib(sum(one["bytes"] for one in sent)),
+        _mib(sum(collective["bytes"] for collective in sent)),
         _mib(evaluation["memory_bytes"]),
     )
 

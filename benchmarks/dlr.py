@@ -44,7 +44,7 @@ def power_rows(length: int, *, d_state: int = 64) -> Iterable[Row]:
     of_shift = dict(shift.init(jax.random.key(0), 1))
     of_shift |= spike_weights(np.asarray(of_shift["phase"], np.float64), lag)
     modes, modes_of_shift = initial.modes(drawn), shift.modes(of_shift)
-    wanted = np.real(_in_float64(modes.log_decay, modes.w[0], length))
+    expected = np.real(_in_float64(modes.log_decay, modes.w[0], length))
     tap = np.arange(length) == lag
     for name, evaluate in EVALUATIONS.items():
         logging.info("%s, %d steps", name, length)
@@ -54,7 +54,7 @@ def power_rows(length: int, *, d_state: int = 64) -> Iterable[Row]:
         yield {
             "what": name,
             "length": length,
-            "error": relative_error(kernel, wanted),
+            "error": relative_error(kernel, expected),
             "states": n,
             "left": float(np.sum(np.square(product - tap))),
         }
@@ -148,10 +148,10 @@ def long_shift_rows(
         return convolution_kernel(dlr.modes(params), length)[0]
 
     row, taps = measure("kernel", kernel, params, repeats=repeats)
-    wanted = np.arange(length) == lag
-    left = float(np.sum(np.square(np.float64(taps) - wanted)))
+    expected = np.arange(length) == lag
+    error = float(np.sum(np.square(np.float64(taps) - expected)))
     step_row, _ = measure("step", *_step(length, n), repeats=repeats)
-    yield {"length": length, "states": n, "left": left} | row | step_row
+    yield {"length": length, "states": n, "left": error} | row | step_row
 
 
 def spike_weights(phase: np.ndarray, lag: int) -> dict[str, jax.Array]:

@@ -51,7 +51,7 @@ def _row(unit: Nonlinear, x: Activations, factor: int, repeats: int) -> Row:
         return y, stats
 
     steps, y = measure("steps", stepped, params, x, repeats=repeats)
-    parallel, (found, stats) = measure(
+    parallel, (solution, stats) = measure(
         "iterations", iterated, params, x, repeats=repeats
     )
     return {
@@ -59,7 +59,7 @@ def _row(unit: Nonlinear, x: Activations, factor: int, repeats: int) -> Row:
         "factor": factor,
         "iterations": int(stats.iterations),
         "converged": bool(stats.converged),
-        "error": relative_error(found, y),
+        "error": relative_error(solution, y),
         "steps_s": steps["steps_s"],
         "iterations_s": parallel["iterations_s"],
     }

@@ -81,8 +81,8 @@ def _costs(
       The results of `measure` for ``forward`` and ``grad``, and ``error``.
     """
 
-    def loss(one, other):
-        return jnp.sum(jnp.abs(function(one, other)) ** 2)
+    def loss(x, y):
+        return jnp.sum(jnp.abs(function(x, y)) ** 2)
 
     gradient = jax.value_and_grad(loss, argnums=(0, 1))
     forward, values = measure("forward", function, *arguments, repeats=repeats)

@@ -67,7 +67,7 @@ def decoding_rows(n_tokens: int, *, repeats: int) -> Iterable[Row]:
             "blocks": partial(_texts, by_block, n_tokens),
             "tokens": partial(_texts, by_token, n_tokens),
         }
-        wanted, *found = (text() for text in texts.values())
+        expected, *other_texts = (text() for text in texts.values())
         seconds = in_turns(
             texts | {"first": lambda start=start: next(start()).tokens},
             repeats=repeats,
@@ -84,7 +84,7 @@ def decoding_rows(n_tokens: int, *, repeats: int) -> Iterable[Row]:
             **per_second,
             "of_loop_min": seconds["loop_min_s"] / seconds["blocks_min_s"],
             "of_loop": seconds["loop_s"] / seconds["blocks_s"],
-            "same_text": all(np.array_equal(wanted, text) for text in found),
+            "same_text": all(np.array_equal(expected, text) for text in other_texts),
         }
 
 

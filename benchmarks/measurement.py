@@ -74,10 +74,10 @@ def in_turns(runs: Mapping[str, Callable[[], Any]], *, repeats: int) -> Row:
                 seconds[name].append(time.perf_counter() - start)
     return {
         key: value
-        for name, found in seconds.items()
+        for name, values in seconds.items()
         for key, value in (
-            (f"{name}_s", statistics.median(found)),
-            (f"{name}_min_s", min(found)),
+            (f"{name}_s", statistics.median(values)),
+            (f"{name}_min_s", min(values)),
         )
     }
 
@@ -98,7 +98,7 @@ def states(a: Array, b: Array) -> np.ndarray:
     return h
 
 
-def relative_error(found: Array, exact: Array) -> float:
+def relative_error(values: Array, exact: Array) -> float:
     """Returns the largest difference, relative to the largest exact value."""
-    found, exact = np.asarray(found), np.asarray(exact)
-    return float(np.max(np.abs(found - exact)) / np.max(np.abs(exact)))
+    values, exact = np.asarray(values), np.asarray(exact)
+    return float(np.max(np.abs(values - exact)) / np.max(np.abs(exact)))

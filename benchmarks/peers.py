@@ -139,8 +139,8 @@ def selective_rows(
     params = selective.init(jax.random.key(0), width)
     ours = partial(_apply, selective, method=method)
     peers = {"lax.scan": plain.selective_steps}
-    found = {f"SelectiveSSM, {method}": Compared(ours, params, width, peers)}
-    return compared_rows(found, length, batch, repeats)
+    result = {f"SelectiveSSM, {method}": Compared(ours, params, width, peers)}
+    return compared_rows(result, length, batch, repeats)
 
 
 def compared_rows(
@@ -182,10 +182,12 @@ def compared_rows(
             )
             for what in ("forward", "grad")
         }
-        wanted, wanted_gradient = (runs["ours"][what]() for what in ("forward", "grad"))
+        expected, expected_gradient = (
+            runs["ours"][what]() for what in ("forward", "grad")
+        )
         for peer in list(runs)[1:]:
-            found, gradient = (runs[peer][what]() for what in ("forward", "grad"))
-            difference = _difference(found, wanted, jnp.inf)
+            result, gradient = (runs[peer][what]() for what in ("forward", "grad"))
+            difference = _difference(result, expected, jnp.inf)
             if difference > TOLERANCE:
                 raise ArithmeticError(
                     f"outputs of {name} by {peer} must be within {TOLERANCE} of ours, "
@@ -200,7 +202,7 @@ def compared_rows(
                 **_times("forward", seconds["forward"], peer),
                 **_times("grad", seconds["grad"], peer),
                 "difference": difference,
-                "gradient_difference": _difference(gradient, wanted_gradient, 2),
+                "gradient_difference": _difference(gradient, expected_gradient, 2),
             }
 
 
@@ -216,7 +218,7 @@ def _times(what, seconds, peer):
     }
 
 
-def _difference(found: PyTree, wanted: PyTree, order: float) -> float:
+def _difference(result: PyTree, expected: PyTree, order: float) -> float:
     """Maximum or root of the sum of squares of the difference, relative to wanted."""
 
     def flat(tree):
@@ -224,7 +226,7 @@ def _difference(found: PyTree, wanted: PyTree, order: float) -> float:
         return np.concatenate([leaf.ravel() for leaf in leaves]).astype(np.float64)
 
     norm = partial(np.linalg.norm, ord=order)
-    return float(norm(flat(found) - flat(wanted)) / norm(flat(wanted)))
+    return float(norm(flat(result) - flat(expected)) / norm(flat(expected)))
 
 
 def _runs(function: Layer, params: Params, x, weight) -> dict[str, Callable[[], Any]]:

@@ -54,31 +54,33 @@ def roofline_rows(
         arguments = _drawn(what, shapes)
         exact = _exact(what, arguments)
         results = jax.eval_shape(partial(run, "sequential"), *shapes)
-        given = jax.tree.map(partial(_normal, jax.random.key(9)), results)
+        cotangents = jax.tree.map(partial(_normal, jax.random.key(9)), results)
         cells: list[tuple[Method, Pass]] = [
-            (method, each)
+            (method, evaluation)
             for method in methods
-            for each in passes(what, partial(run, method), shapes)
+            for evaluation in passes(what, partial(run, method), shapes)
         ]
         reference = None
-        for (method, each), compiled in zip(cells, _compiled(cells), strict=True):
-            with_gradient = each.name != "value"
-            inputs = (arguments, given) if with_gradient else arguments
-            found = compiled(*inputs)
-            values, gradient = found if with_gradient else (found, None)
+        for (method, evaluation), compiled in zip(cells, _compiled(cells), strict=True):
+            with_gradient = evaluation.name != "value"
+            inputs = (arguments, cotangents) if with_gradient else arguments
+            result = compiled(*inputs)
+            values, gradient = result if with_gradient else (result, None)
             values = jax.tree.leaves(values)[0]
             reference = reference or gradient
-            copy = each.min_bytes / _bandwidth(repeats)
+            copy = evaluation.min_bytes / _bandwidth(repeats)
             seconds = _seconds(compiled, inputs, repeats)
             yield {
                 "what": what,
-                "pass": each.name,
+                "pass": evaluation.name,
                 "method": method,
                 "length": length,
                 "ms": 1e3 * seconds,
                 "copy_ms": 1e3 * copy,
                 "of_copy": copy / seconds,
-                "predicted_ms": _predicted(what, each, method, length, rows * width),
+                "predicted_ms": _predicted(
+                    what, evaluation, method, length, rows * width
+                ),
                 "error": relative_error(values[0, :, :CHECKED], exact),
                 "gradient_error": gradient and _largest_error(gradient, reference),
             }
@@ -127,8 +129,8 @@ def _exact(what: str, arguments: tuple[Any, ...]) -> np.ndarray:
             decay = decay * np.exp(1j * np.asarray(a.phase[some], float))
         return states(decay, b[0, :, some])
     x, dt, B, C, rates, feedthrough, state = arguments
-    x, dt = (np.asarray(each[0, :, some], float) for each in (x, dt))
-    B, C = (np.asarray(each[0], float) for each in (B, C))
+    x, dt = (np.asarray(values[0, :, some], float) for values in (x, dt))
+    B, C = (np.asarray(values[0], float) for values in (B, C))
     rates = np.asarray(rates[some], float)
     feedthrough = np.asarray(feedthrough[some], float)
     out, h = np.empty_like(x), np.asarray(state[0, some], float)
@@ -141,7 +143,10 @@ def _exact(what: str, arguments: tuple[Any, ...]) -> np.ndarray:
 
 def _compiled(cells: list[tuple[Method, Pass]]) -> list[Any]:
     """Compiles in several threads what is traced in one."""
-    lowered = [jax.jit(each.function).lower(*each.arguments) for _, each in cells]
+    lowered = [
+        jax.jit(evaluation.function).lower(*evaluation.arguments)
+        for _, evaluation in cells
+    ]
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda program: program.compile(), lowered))
 
@@ -151,10 +156,10 @@ def _seconds(compiled: Callable[..., Any], inputs: tuple[Any, ...], repeats: int
 
     def timed(calls):
         start = time.perf_counter()
-        found = None
+        result = None
         for _ in range(calls):
-            found = compiled(*inputs)
-        jax.block_until_ready(found)
+            result = compiled(*inputs)
+        jax.block_until_ready(result)
         return (time.perf_counter() - start) / calls
 
     calls = int(min(max(0.02 / timed(2), 2), 200))
@@ -169,10 +174,10 @@ def _bandwidth(repeats: int) -> float:
     return 2 * x.nbytes / _seconds(compiled, (x,), repeats)
 
 
-def _predicted(what, each, method, length, n_states) -> float | None:
+def _predicted(what, evaluation, method, length, n_states) -> float | None:
     """What the model of ``"auto"`` knows: real decays, with the gradient."""
     platform = target_platform()
-    counted = what.endswith("real") and each.name != "value"
+    counted = what.endswith("real") and evaluation.name != "value"
     if platform == "cpu" or method not in plan.METHODS or not counted:
         return None
     return 1e3 * plan.seconds(
@@ -184,5 +189,5 @@ def _predicted(what, each, method, length, n_states) -> float | None:
     )
 
 
-def _largest_error(found, reference) -> float:
-    return max(jax.tree.leaves(jax.tree.map(relative_error, found, reference)))
+def _largest_error(result, reference) -> float:
+    return max(jax.tree.leaves(jax.tree.map(relative_error, result, reference)))

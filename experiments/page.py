@@ -98,11 +98,13 @@ def cells(experiment: str, **choices: tuple[str, ...]) -> tuple[str, ...]:
       >>> cells("fru/imdb", model=("fru", "sru"), size=("", "small"))[:2]
       ('fru/imdb:model=fru', 'fru/imdb:model=fru,size=small')
     """
-    named = [
+    pairs = [
         [f"{name}={value}" if value else "" for value in values]
         for name, values in choices.items()
     ]
-    variants = (",".join(filter(None, each)) for each in itertools.product(*named))
+    variants = (
+        ",".join(filter(None, combination)) for combination in itertools.product(*pairs)
+    )
     return tuple(f"{experiment}:{variant}".rstrip(":") for variant in variants)
 
 
@@ -167,15 +169,23 @@ class Table:
         If a result has several references of its kind, it is compared with those that
         differ from it in the fewest choices of the variant.
         """
-        references = [each for each in results if _matches(self.references, each.name)]
+        references = [
+            candidate
+            for candidate in results
+            if _matches(self.references, candidate.name)
+        ]
         pairs = []
         for result in results:
-            alike = [each for each in references if each.kind == result.kind]
-            changed = [len({*each.choices} ^ {*result.choices}) for each in alike]
+            same_kind = [
+                candidate for candidate in references if candidate.kind == result.kind
+            ]
+            changed = [
+                len({*candidate.choices} ^ {*result.choices}) for candidate in same_kind
+            ]
             if result not in references:
                 pairs += [
                     (result, reference)
-                    for reference, n in zip(alike, changed, strict=True)
+                    for reference, n in zip(same_kind, changed, strict=True)
                     if n == min(changed)
                 ]
         return sorted(pairs, key=lambda pair: references.index(pair[1]))
@@ -256,8 +266,8 @@ def _results(results: Sequence[Summary], others: Sequence[Summary], *, theirs=Fa
                 str(len(result.rows)),
             ]
         )
-    kept = [column for column, name in enumerate(head) if theirs or name != "theirs"]
-    head, *lines = [[line[column] for column in kept] for line in [head, *lines]]
+    columns = [i for i, name in enumerate(head) if theirs or name != "theirs"]
+    head, *lines = [[line[i] for i in columns] for line in [head, *lines]]
     return "\n".join([_of_experiments(head, lines), *footnotes.lines()])
 
 
@@ -311,7 +321,10 @@ def _rest(name: str, common: str) -> str:
         return name
     shared = common.partition(":")[2].split(",")
     choices = name.partition(":")[2].split(",")
-    return ", ".join(each for each in choices if each not in shared) or "nothing else"
+    return (
+        ", ".join(choice for choice in choices if choice not in shared)
+        or "nothing else"
+    )
 
 
 def _details(summary: str, text: str) -> str:
@@ -561,13 +574,13 @@ def extensions(runs: Sequence[Row]) -> list[str]:
 
 def _measured_by_length(rows: Sequence[Row]) -> Iterator[list[Row]]:
     """The runs of each experiment, without stale ones and other lengths."""
-    kept = [
+    measured = [
         row
         for row in rows
         if not row.get("stale") and row["lengths"]
         if row["lengths"][0]["trained"] in _losses(row, "zero")
     ]
-    ordered = sorted(kept, key=lambda row: (sort_key(row), row["seed"]))
+    ordered = sorted(measured, key=lambda row: (sort_key(row), row["seed"]))
     for _, runs in itertools.groupby(ordered, name_of):
         yield [*runs]
 
@@ -683,9 +696,9 @@ class Forecast(_OfRuns):
         return "\n".join([self.text, table, *_pictures(self.pictures or {})])
 
     def _cells(self, errors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        yield self._cell([each[self.metric] for each in errors])
+        yield self._cell([seed[self.metric] for seed in errors])
         for step in self.steps:
-            by_step = [each[f"{self.metric}_by_step"] for each in errors]
+            by_step = [seed[f"{self.metric}_by_step"] for seed in errors]
             yield self._cell([values[step - 1] for values in by_step])
 
     def _cell(self, values: Sequence[float]) -> str:
@@ -821,10 +834,10 @@ def page(paper: Paper, rows: Sequence[Row], prose: str) -> str:
 
 def conclusions(text: str) -> str:
     """Returns the conclusions of a page of ``docs/papers``, without its markers."""
-    found = re.search(
+    match = re.search(
         r"^<!-- conclusions -->\n(.*?)^<!-- /conclusions -->$", text, re.M | re.S
     )
-    return re.sub(r"<!--.*?-->", "", found[1]).strip() + "\n" if found else ""
+    return re.sub(r"<!--.*?-->", "", match[1]).strip() + "\n" if match else ""
 
 
 def _runs(results: Sequence[Summary]) -> str:

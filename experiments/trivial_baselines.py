@@ -34,7 +34,7 @@ def add(experiments: Sequence[str], data_dir: str | None, results: Path) -> None
         if row.get("baseline"):
             continue
         try:
-            found = _baseline_of(row, data_dir)
+            baseline = _baseline_of(row, data_dir)
         except FileNotFoundError as error:
             print(f"{path.name}: none, {error}")
             continue
@@ -42,19 +42,19 @@ def add(experiments: Sequence[str], data_dir: str | None, results: Path) -> None
         first = names.index("best_step") + 1
         after = {name: row[name] for name in names[first:] if name != "baseline"}
         before = {name: row[name] for name in names[:first]}
-        row = before | {"baseline": found} | after
+        row = before | {"baseline": baseline} | after
         path.write_text(json.dumps(row, indent=2) + "\n")
-        print(f"{path.name}: {found['name']} added")
+        print(f"{path.name}: {baseline['name']} added")
 
 
 def _of_experiment(name, results):
     """Returns the record files of an experiment or of all those of a paper."""
-    found = sorted(results.rglob("*.json"))
-    rows = [json.loads(path.read_text()) for path in found]
+    paths = sorted(results.rglob("*.json"))
+    rows = [json.loads(path.read_text()) for path in paths]
     prefix = name.rstrip("/") + "/"
     return [
         path
-        for path, row in zip(found, rows, strict=True)
+        for path, row in zip(paths, rows, strict=True)
         if f"{row['experiment']}/".startswith(prefix)
     ]
 

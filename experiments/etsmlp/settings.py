@@ -135,9 +135,9 @@ def experiment(
         evaluate_every=setting.steps // 10,
     )
     if model in baselines.NAMES:
-        own = baselines.fields(model, setting, length)
+        recurrence_fields = baselines.fields(model, setting, length)
     else:
-        own = {
+        recurrence_fields = {
             "block": _block(setting, model == "gate", language, smoothing),
             "encoder_dropout": setting.dropout,
         }
@@ -153,7 +153,7 @@ def experiment(
                 n_layers=setting.n_layers,
                 head=head,
                 normed_encoder=True,
-                **own,
+                **recurrence_fields,
             ),
             "optimizer": _optimizer(setting, training, language),
             "training": training,

@@ -54,7 +54,7 @@ class LastMarked:
         marked = rng.random(shape) < self.density
         # The step of the last mark so far; -1 before the first.
         last = np.maximum.accumulate(np.where(marked, np.arange(self.length), -1), 1)
-        found = np.take_along_axis(noise, np.maximum(last, 0), 1)
-        targets = np.where(last < 0, 0, found)[..., None]
+        noise_at_mark = np.take_along_axis(noise, np.maximum(last, 0), 1)
+        targets = np.where(last < 0, 0, noise_at_mark)[..., None]
         inputs = np.stack([noise, marked], -1).astype(np.float32)
         return Batch(inputs, targets.astype(np.float32), np.ones(shape, bool))

@@ -55,9 +55,9 @@ def _panel(work: WorkDir, panel: SubFigure) -> None:
             f"`--data` must be evaluated runs of dlr/atomic, got {work.path}; "
             "`python -m launch.evaluate --workdir=RUN` evaluates one."
         )
-    found = work.read_arrays("inspection.npz")
+    arrays = work.read_arrays("inspection.npz")
     inputs, targets, predictions = (
-        found[name][-1] for name in ("inputs", "targets", "predictions")
+        arrays[name][-1] for name in ("inputs", "targets", "predictions")
     )
     name = config.variant.split(",")[0].removeprefix("task=")
     vectors = name == "mips"

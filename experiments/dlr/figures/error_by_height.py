@@ -122,9 +122,9 @@ def table(counts: Counts) -> str:
 
 def draw(data: str) -> Figure:
     """Plots the errors by height, the number of subtrees, and the accuracies."""
-    found = {workdir: count(workdir) for workdir in data.split(",")}
-    first = next(iter(found.values()))
-    for name, counts in found.items():
+    by_run = {workdir: count(workdir) for workdir in data.split(",")}
+    first = next(iter(by_run.values()))
+    for name, counts in by_run.items():
         if counts.task != first.task:
             raise ValueError(
                 f"`--data` must be of runs on the same task, got {counts.task} in "
@@ -143,8 +143,8 @@ def draw(data: str) -> Figure:
     n_by_height, n_by_operator = first.subtrees.sum(1), first.subtrees.sum(0)
     height = np.flatnonzero(n_by_height) + 1
     subtrees.bar(height, n_by_height[height - 1], color=GREY)
-    width = 0.8 / len(found)
-    labelled = zip(labels(list(found)), found.values(), strict=True)
+    width = 0.8 / len(by_run)
+    labelled = zip(labels(list(by_run)), by_run.values(), strict=True)
     for i, (name, counts) in enumerate(labelled):
         colour = PALETTE[i % len(PALETTE)]
         rate = counts.errors.sum(1)[height - 1] / n_by_height[height - 1]
@@ -152,7 +152,7 @@ def draw(data: str) -> Figure:
         rate = np.where(rate > 0, rate, np.nan)
         errors.plot(height, rate, "o-", color=colour, label=name)
         accuracy = 1 - counts.errors.sum(0) / np.maximum(n_by_operator, 1)
-        place = np.arange(4) + (i - (len(found) - 1) / 2) * width
+        place = np.arange(4) + (i - (len(by_run) - 1) / 2) * width
         by_operator.bar(place, accuracy, width, color=colour)
     if first.task.length == ListOpsSubTrees.length:
         published = range(1, len(PUBLISHED) + 1), PUBLISHED, "--"

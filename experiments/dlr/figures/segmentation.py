@@ -61,13 +61,14 @@ def draw(data: str) -> Figure:
     # The same run twice is drawn once.
     workdirs = list(dict.fromkeys(data.split(",")))
     predicted = map(predict, workdirs)
-    found = dict(zip(labels(workdirs), predicted, strict=True))
-    batch, _ = next(iter(found.values()))
-    for name, (own, logits) in found.items():
-        if own.inputs.shape != batch.inputs.shape:
+    predictions = dict(zip(labels(workdirs), predicted, strict=True))
+    batch, _ = next(iter(predictions.values()))
+    size = batch.inputs.shape[1]
+    for name, (images, logits) in predictions.items():
+        if images.inputs.shape != batch.inputs.shape:
             raise ValueError(
                 "`--data` must be of runs on images of one size, got "
-                f"{own.inputs.shape[1]} pixels in {name} and {batch.inputs.shape[1]} "
+                f"{images.inputs.shape[1]} pixels in {name} and {size} "
                 "in another; draw a figure for each size."
             )
         sums = loss_sums(
@@ -81,7 +82,7 @@ def draw(data: str) -> Figure:
     return plots.masks(
         batch.inputs,
         batch.targets,
-        {name: logits.argmax(-1) for name, (_, logits) in found.items()},
+        {name: logits.argmax(-1) for name, (_, logits) in predictions.items()},
         "Pathfinder-Segmentation: test images",
     )
 

@@ -57,13 +57,13 @@ def gradients(modulus: np.ndarray, angle: float) -> dict[str, np.ndarray]:
         y = convolution_kernel(_SMOOTHING.modes(params), _STEPS)
         return jnp.sum(0.5 * jnp.log(jnp.sum(jnp.square(y), -1)))
 
-    found = gradient(
+    norms = gradient(
         {
             "loglog_re": jnp.asarray(np.real(loglog), jnp.float32),
             "loglog_im": jnp.asarray(np.imag(loglog), jnp.float32),
         }
     )
-    real, imaginary = (np.abs(found[name]) for name in ("loglog_re", "loglog_im"))
+    real, imaginary = (np.abs(norms[name]) for name in ("loglog_re", "loglog_im"))
     # lambda is an analytic function of lambda'.
     by_lambda = np.hypot(real, imaginary) / np.abs(np.exp(log) * log)
     return {"lambda": by_lambda, "real": real, "imaginary": imaginary}
@@ -79,13 +79,15 @@ def draw() -> Figure:
     }
     for row, (name, values) in zip(panels, near.items(), strict=True):
         modulus = 1 - values if name.endswith("1 − |λ|") else values
-        found = [gradients(modulus, angle) for angle in ANGLES]
+        norms = [gradients(modulus, angle) for angle in ANGLES]
         titles = ("by λ", "by Re λ'", "by Im λ'")
-        for axes, of, title in zip(row, found[0], titles, strict=True):
-            for i, (angle, each) in enumerate(zip(ANGLES, found, strict=True)):
+        for axes, index, title in zip(row, norms[0], titles, strict=True):
+            for i, (angle, gradient_norms) in enumerate(
+                zip(ANGLES, norms, strict=True)
+            ):
                 line = {"color": PALETTE[i], "linestyle": ("-", "--", ":")[i]}
                 label = f"arg λ = {angle:g}" if angle else "real λ"
-                axes.loglog(values, each[of], label=label, **line)
+                axes.loglog(values, gradient_norms[index], label=label, **line)
             plain(axes, title=f"gradient {title}", x=name)
             axes.set_ylim(1e-4, 1e5)
     panels[0, 0].legend(fontsize=SMALL, frameon=False)

@@ -125,18 +125,18 @@ def draw() -> Figure:
     frequencies = np.geomspace(2e-3, 0.2, 20)
     for degree, colour in zip((1, 3, 5), PALETTE, strict=False):
         coefficients = np.ones(degree + 1)
-        wanted = np.polyval(coefficients, t)
+        exact = np.polyval(coefficients, t)
         errors = [
-            np.max(np.abs(waves(*interpolation(coefficients, f), f, t) - wanted))
+            np.max(np.abs(waves(*interpolation(coefficients, f), f, t) - exact))
             for f in frequencies
         ]
         left.loglog(frequencies, errors, color=colour, label=f"degree {degree}")
     plain(left, title="interpolated polynomials", x="f", y="maximum error")
     counts = np.arange(2, 15, 2)
-    wanted = polynomial(t)
+    exact = polynomial(t)
     for name, terms, colour in (("decays", decays, ORANGE), ("waves", harmonics, BLUE)):
         missed, largest = zip(
-            *(fit(terms(int(n), t), wanted) for n in counts), strict=True
+            *(fit(terms(int(n), t), exact) for n in counts), strict=True
         )
         line = {"color": colour, "marker": "o", "markersize": 4, "label": name}
         middle.semilogy(counts, missed, **line)

@@ -35,7 +35,7 @@ PANELS = (
 
 def draw() -> Figure:
     """Plots a panel for each setting, with the units whose curves are recorded."""
-    found = {
+    losses = {
         name_of(row): row
         for row in records(RESULTS / "fru")
         if "curve" in row and row["seed"] == 0
@@ -43,7 +43,7 @@ def draw() -> Figure:
     drawn = figure(PAGE, 3.8)
     panels = drawn.subplots(2, 3).flat
     for axes, (title, pattern) in zip(panels, PANELS, strict=False):
-        of_unit = {unit: found.get(pattern.format(unit)) for unit in UNITS}
+        of_unit = {unit: losses.get(pattern.format(unit)) for unit in UNITS}
         _panel(axes, title, of_unit)
     last = drawn.axes[-1]
     last.set_axis_off()

@@ -38,24 +38,24 @@ def temperatures(path: str) -> Float[np.ndarray, " t"]:
     Raises:
       ValueError: A column is missing, or a value is not a number.
     """
-    found = []
+    series = []
     with Path(path).open(newline="") as file:
         for number, row in enumerate(csv.DictReader(file), 2):
             try:
                 if int(row["year"]) in YEARS:
-                    found.append(float(row["TEMP"]))
+                    series.append(float(row["TEMP"]))
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(
                     "`--data` must have columns year and TEMP with a number in each "
                     f"line, got {row.get('year')!r} and {row.get('TEMP')!r} in line "
                     f"{number} of {path}; it is UCI's file as downloaded."
                 ) from error
-    if not found:
+    if not series:
         raise ValueError(
             f"`--data` must hold hours of {YEARS[0]} to {YEARS[-1]}, got none in "
             f"{path}; it is UCI's file as downloaded."
         )
-    return np.array(found)
+    return np.array(series)
 
 
 def sparse(values: Float[Array, " t"], n: int) -> Float[np.ndarray, " t"]:

@@ -54,8 +54,8 @@ def fitted(m: int, seen: int) -> Float[np.ndarray, " t"]:
 
 def errors(m: int, seen: int) -> tuple[float, float]:
     """Mean absolute error on the window and beyond it, relative to the memory."""
-    wanted = memory(np.arange(FAR))
-    wrong = np.abs(fitted(m, seen) - wanted) / wanted
+    expected = memory(np.arange(FAR))
+    wrong = np.abs(fitted(m, seen) - expected) / expected
     return float(wrong[:WINDOW].mean()), float(wrong[WINDOW:].mean())
 
 

@@ -94,10 +94,10 @@ def curves(records: Path = RECORDS, size: str = "small") -> list[Curve]:
     Raises:
       ValueError: There are no such records.
     """
-    found: defaultdict[
+    losses: defaultdict[
         tuple[str, int, str, tuple[str, str]], defaultdict[int, list[float]]
     ]
-    found = defaultdict(lambda: defaultdict(list))
+    losses = defaultdict(lambda: defaultdict(list))
     for path in sorted(records.glob("text.*.jsonl")):
         row: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
         run = parse_variant(row["variant"], Variant)
@@ -108,17 +108,21 @@ def curves(records: Path = RECORDS, size: str = "small") -> list[Curve]:
         for line in map(json.loads, path.read_text().splitlines()):
             evaluation = (line["window_state"], line["order"])
             if line["split"] == "test" and evaluation in _EVALUATIONS:
-                curve = found[run.model, run.length, run.state_init, evaluation]
+                curve = losses[run.model, run.length, run.state_init, evaluation]
                 curve[line["length"]].append(line["loss"])
-    if not found:
+    if not losses:
         raise ValueError(
             f"`records` must hold runs of `rows=32` by length, got none in {records}; "
             "`launch.evaluate --mode=length_extension`, `experiments.ledger --record`."
         )
     # As in the tables, the perplexity of the mean loss over seeds.
     return [
-        Curve(*key, sorted(at), [math.exp(statistics.mean(at[n])) for n in sorted(at)])
-        for key, at in sorted(found.items())
+        Curve(
+            *key,
+            sorted(by_length),
+            [math.exp(statistics.mean(by_length[n])) for n in sorted(by_length)],
+        )
+        for key, by_length in sorted(losses.items())
     ]
 
 
@@ -133,13 +137,13 @@ def of_size(size: str) -> Figure:
     Args:
       size: The size, as in ``experiments/longssm/text.py``.
     """
-    found = curves(size=size)
-    models = sorted({curve.model for curve in found})
-    windows = sorted({curve.trained for curve in found})
+    measured = curves(size=size)
+    models = sorted({curve.model for curve in measured})
+    windows = sorted({curve.trained for curve in measured})
     colours = dict(zip(windows, PALETTE, strict=False))
     drawing = figure(min(PAGE, max(COLUMN, 2.2 * len(models))), 4.6)
     panels = drawing.subplots(2, len(models), sharex=True, sharey="col", squeeze=False)
-    for curve in found:
+    for curve in measured:
         row = [*_EVALUATIONS].index(curve.evaluation)
         panels[row][models.index(curve.model)].semilogx(
             curve.lengths,
@@ -150,7 +154,7 @@ def of_size(size: str) -> Figure:
             markersize=3,
         )
     shortest, longest = (
-        f(n for each in found for n in each.lengths) for f in (min, max)
+        f(n for curve in measured for n in curve.lengths) for f in (min, max)
     )
     ticks = [shortest * 8**i for i in range(9) if shortest * 8**i <= longest]
     labels = [*_EVALUATIONS.values()]

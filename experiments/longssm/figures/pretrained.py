@@ -64,10 +64,10 @@ def draw(folder: str) -> Figure:
     """Plots one curve per model."""
     drawing = figure(COLUMN, 2.5)
     axes = drawing.subplots()
-    for i, (name, found) in enumerate(measured(folder)):
+    for i, (name, losses) in enumerate(measured(folder)):
         axes.loglog(
-            [each.length for each in found],
-            [each.perplexity for each in found],
+            [loss.length for loss in losses],
+            [loss.perplexity for loss in losses],
             color=PALETTE[i % len(PALETTE)],
             marker="o",
             markersize=3.5,

@@ -52,11 +52,11 @@ def draw(data: str) -> Figure:
     return drawing
 
 
-def _forecasts(axes: Axes, found, model: str) -> None:
+def _forecasts(axes: Axes, arrays, model: str) -> None:
     """Measured values, and the forecasts of consecutive days."""
-    days = np.arange(len(found["series"])) / 24
-    axes.plot(days, found["series"], color=BLUE, linewidth=1.8, alpha=0.5)
-    for first, predicted in zip(found["first"], found["model"], strict=True):
+    days = np.arange(len(arrays["series"])) / 24
+    axes.plot(days, arrays["series"], color=BLUE, linewidth=1.8, alpha=0.5)
+    for first, predicted in zip(arrays["first"], arrays["model"], strict=True):
         at = (first + np.arange(len(predicted))) / 24
         axes.plot(at, predicted, color=ORANGE, linewidth=1.2)
         axes.axvline(first / 24, color=GREY, linewidth=0.5, linestyle=":")
