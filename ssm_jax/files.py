@@ -271,10 +271,11 @@ def file_lock(path: Path, flags: int, refusal: Callable[[int], str]) -> Iterator
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
+            folder = path if path.is_dir() else path.parent
             logging.warning(
                 "%s cannot be locked (%s): nothing keeps a second process from writing "
                 "in %s and damaging its files; start only one.",
-                *(path, error.strerror, path.parent),
+                *(path, error.strerror, folder),
             )
         yield handle
     finally:

@@ -18,7 +18,7 @@ from ssm_jax.training.parallel import (
     batch_specs,
     check_sharded_length,
     mesh_of,
-    pieces_of,
+    shards_per_sequence,
 )
 from ssm_jax.training.setup import initialize_run
 from ssm_jax.training.state import RunSpec, TrainState, abstract_state
@@ -83,7 +83,7 @@ def abstract_run(
     task = build(config.task, "config.task")
     model = build(config.model, "config.model")
     optimizer = build(config.optimizer, "config.optimizer")
-    pieces = pieces_of(training.mesh, len(devices))
+    pieces = shards_per_sequence(training.mesh, len(devices))
     check_sharded_length(task.spec, pieces, training.gradient_windows)
     parallel = DataParallel("shard_map", devices, pieces)
     parallel.check(training.batch_size, training.accumulate)

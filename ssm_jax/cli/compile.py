@@ -39,7 +39,7 @@ from ssm_jax.cli.config_file import define_config, set_data_dir
 from ssm_jax.cli.run_flags import check_writable
 from ssm_jax.cli.tables import markdown
 from ssm_jax.training import environment
-from ssm_jax.training.parallel import LENGTH_AXIS, pieces_of
+from ssm_jax.training.parallel import LENGTH_AXIS, shards_per_sequence
 
 NAMES = {
     "train": "training step",
@@ -184,7 +184,7 @@ def _heading(config, target, described) -> dict[str, Any]:
 
 def _search_batch(config, target, devices, quick) -> dict[str, Any]:
     """The result of ``--max_batch``, with the memory of each batch that was tried."""
-    pieces = pieces_of(config.training.get("mesh"), target.n_devices)
+    pieces = shards_per_sequence(config.training.get("mesh"), target.n_devices)
     unit = target.n_devices // pieces * config.training.get("accumulate", 1)
     tried = {}
 

@@ -71,7 +71,6 @@ class Sampling:
     top_p: _Nucleus | None = None
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
 
     def kept(self, logits: Float[Array, "*b o"]) -> Float[Array, "*b o"]:

@@ -15,7 +15,6 @@ class Module(nn.Module):
     """
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         # First, because Linen registers the module with its parent in `__post_init__`.
         check_fields(self, minimum=1)
         super().__post_init__()

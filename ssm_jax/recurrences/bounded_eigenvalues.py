@@ -64,7 +64,6 @@ class BoundedEigenvalues(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         if not self.largest_state > 0:
             raise ValueError(

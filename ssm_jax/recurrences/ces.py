@@ -152,7 +152,6 @@ class CES(TimeInvariant):
     step = step
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         if not 0 < self.r_min <= self.r_max <= 1:
             raise ValueError(

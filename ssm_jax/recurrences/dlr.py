@@ -131,7 +131,6 @@ class DLR(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(

@@ -59,7 +59,6 @@ class ExponentialSmoothing(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         if not 0 < self.decay_min <= self.decay_max < 1:
             raise ValueError(
@@ -149,7 +148,6 @@ class DampedEMA(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(

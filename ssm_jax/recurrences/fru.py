@@ -116,7 +116,6 @@ class FRU(RunningSums):
     step = step
 
     def __post_init__(self):
-        """Validates the fields."""
         super().__post_init__()
         if self.horizon < 1 or not self.frequencies or min(self.frequencies) < 0:
             raise ValueError(

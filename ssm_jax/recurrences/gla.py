@@ -62,7 +62,6 @@ class GatedLinearAttention(InputDependent):
     temperature: float = 16.0
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         d_key = 1 if self.d_key is None else self.d_key
         smallest = min(self.n_heads, self.rank, self.temperature, d_key)

@@ -83,7 +83,6 @@ class LRU(TimeInvariant):
     bounded_decay = True
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(

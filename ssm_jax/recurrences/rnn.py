@@ -29,7 +29,6 @@ class _Gated(Nonlinear):
     n_gates = 1
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(
@@ -136,7 +135,6 @@ class RNN(_Gated):
     activation: Literal["tanh", "sigmoid", "identity"] = "tanh"
 
     def __post_init__(self):
-        """Validates the fields."""
         super().__post_init__()
         if self.activation not in _ACTIVATIONS:
             raise ValueError(

@@ -90,7 +90,6 @@ class S4D(Continuous):
     bounded_decay = True
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         validate_even_state(self.d_state)
         validate_dt_range(self.dt_min, self.dt_max, "all channels one step size")

@@ -109,7 +109,6 @@ class S5(Continuous):
     bounded_decay = True
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         check_size("blocks", self.blocks)
         if self.d_state < 1 or self.d_state % (2 * self.blocks):

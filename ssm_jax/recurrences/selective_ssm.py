@@ -82,7 +82,6 @@ class SelectiveSSM(InputDependent):
     takes_dt = True
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         if self.d_state < 1:
             raise ValueError(

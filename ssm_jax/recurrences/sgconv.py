@@ -71,7 +71,6 @@ class SGConv(FiniteKernel):
     lr_multiplier: float = 1.0
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
 
     @property

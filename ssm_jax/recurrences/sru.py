@@ -92,7 +92,6 @@ class SRU(RunningSums):
     step = step
 
     def __post_init__(self):
-        """Validates the fields."""
         super().__post_init__()
         if not self.scales or not all(0 <= scale < 1 for scale in self.scales):
             raise ValueError(

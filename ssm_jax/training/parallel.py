@@ -342,7 +342,7 @@ class DataParallel:
         return lambda *of: jax.block_until_ready(run(*of))
 
 
-def pieces_of(mesh: str | None, n_devices: int) -> int:
+def shards_per_sequence(mesh: str | None, n_devices: int) -> int:
     """Returns the number of devices that share a sequence.
 
     Args:
@@ -354,7 +354,7 @@ def pieces_of(mesh: str | None, n_devices: int) -> int:
       ValueError: ``mesh`` has another form, or ``N M`` is not the number of devices.
 
     Example:
-      >>> pieces_of("data=4,seq=2", 8), pieces_of(None, 8)
+      >>> shards_per_sequence("data=4,seq=2", 8), shards_per_sequence(None, 8)
       (2, 1)
     """
     if mesh is None:

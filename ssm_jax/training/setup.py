@@ -29,7 +29,7 @@ from ssm_jax.training.parallel import (
     DataParallel,
     check_sharded_length,
     is_debugging,
-    pieces_of,
+    shards_per_sequence,
 )
 from ssm_jax.training.state import RunSpec, TrainState, create
 from ssm_jax.training.stopping import best_step
@@ -65,7 +65,7 @@ def build_parts(config: Config) -> Parts:
     task = build(config.task, "config.task")
     model = build(config.model, "config.model")
     optimizer = build(config.optimizer, "config.optimizer")
-    pieces = pieces_of(training.mesh, jax.device_count())
+    pieces = shards_per_sequence(training.mesh, jax.device_count())
     check_sharded_length(task.spec, pieces, training.gradient_windows)
     kind = "jit" if is_debugging() else training.parallel
     parallel = DataParallel(kind, pieces=pieces)

@@ -40,7 +40,7 @@ from ssm_jax.training import (
     train_step,
 )
 from ssm_jax.training.initial import StateInit
-from ssm_jax.training.parallel import check_sharded_length, pieces_of
+from ssm_jax.training.parallel import check_sharded_length, shards_per_sequence
 from ssm_jax.training.step import prediction_step
 from tests.bad_inputs import refuses
 from tests.tiers import tiered
@@ -287,8 +287,8 @@ def rows_of_six():
 @pytest.mark.parametrize(
     ("name", "rule", "call"),
     [
-        ("mesh", "of the form", lambda: pieces_of("seq=2", 8)),
-        ("mesh", "must have 8 devices", lambda: pieces_of("data=2,seq=2", 8)),
+        ("mesh", "of the form", lambda: shards_per_sequence("seq=2", 8)),
+        ("mesh", "must have 8 devices", lambda: shards_per_sequence("data=2,seq=2", 8)),
         ("parallel", "must be 'shard_map'", lambda: DataParallel("pmap", pieces=2)),
         ("batch_size", "multiple of 4, the number of shards of its rows", rows_of_six),
         ("seq", "must divide 8", lambda: DataParallel("shard_map", pieces=3)),

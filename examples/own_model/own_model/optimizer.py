@@ -23,7 +23,6 @@ class NAdam:
     weight_decay: NonNegativeFloat = 0.0
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
 
     def transform(self, groups: Any) -> optax.GradientTransformation:

@@ -38,7 +38,6 @@ class MinGRU(InputDependent):
     d_state: PositiveInt = 16
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
 
     def init(self, key: jax.Array, d_in: int) -> Params:

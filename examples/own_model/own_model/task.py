@@ -26,7 +26,6 @@ class LastMarked:
     density: Fraction = 0.1
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
 
     @property

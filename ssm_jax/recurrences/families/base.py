@@ -53,7 +53,6 @@ class ParamGroup:
     kind: ParamKind | None = field(default=None, compare=False)
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         if self.lr_multiplier < 0:
             raise ValueError(

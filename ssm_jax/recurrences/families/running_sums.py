@@ -78,7 +78,6 @@ class RunningSums(Nonlinear):
     letters: ClassVar[Letters]
 
     def __post_init__(self):
-        """Validates the fields."""
         check_fields(self)
         sizes = self.d_statistic, self.d_feedback + 1, self.d_output
         if min(sizes) < 1:

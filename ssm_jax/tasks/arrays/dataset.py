@@ -81,7 +81,6 @@ class GrainTask:
     padded: bool = False
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         check_fields(self)
         if not callable(getattr(self.source, "dataset", None)):
             raise ValueError(

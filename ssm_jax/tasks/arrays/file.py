@@ -86,7 +86,6 @@ class ArrayTask(order.FiniteTask):
     test_fraction: Fraction = 0.1
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         check_fields(self)
         if self.pair and self.per_step:
             raise ValueError(

@@ -79,7 +79,6 @@ class PixelMnist(order.FiniteTask):
     n_validation: int = 5_000
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         if self.size < 1 or _SIZE % self.size:
             raise ValueError(
                 f"`size` must be a divisor of {_SIZE}, got {self.size}; 14 is valid."

@@ -99,7 +99,6 @@ class SeriesTask(order.FiniteTask):
     validation_fraction: Fraction = 0.1
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         check_fields(self)
         if self.classes is None and self.horizon < 1:
             raise ValueError(

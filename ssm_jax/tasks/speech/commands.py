@@ -64,7 +64,6 @@ class SpeechCommands(order.FiniteTask):
     sample_rate: Literal[16_000, 8_000] = recordings.SAMPLE_RATE
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         check_fields(self)
 
     @property

@@ -99,7 +99,6 @@ class TextFolder:
     separator: str = "<|endoftext|>"
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         if self.layout not in get_args(Layout):
             raise ValueError(
                 f"`layout` must be one of {', '.join(get_args(Layout))}, got "

@@ -110,7 +110,6 @@ class Glue(sentences.WordTask):
     n_validation: int | None = None
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         if self.name not in SETS:
             raise ValueError(
                 f"`name` must be one of {', '.join(SETS)}, got {self.name!r}; the "

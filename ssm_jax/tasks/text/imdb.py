@@ -67,7 +67,6 @@ class ImdbBytes(sentences.SentenceTask):
     n_validation: int = 2_500
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         tokens.check_length(self.length, 4096)
 
     @property
@@ -137,7 +136,6 @@ class ImdbWords(sentences.WordTask):
     n_validation: int = 2_500
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         tokens.check_length(self.length, 512)
         words.check_vocabulary(self.vocabulary, self.min_count)
 

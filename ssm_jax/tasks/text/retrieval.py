@@ -62,7 +62,6 @@ class Retrieval(order.FiniteTask):
     length: int = 4000
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         tokens.check_length(self.length, 4000)
 
     @property

@@ -76,7 +76,6 @@ class TFDSTask(order.FiniteTask):
     vocabulary: PositiveInt = 30_000
 
     def __post_init__(self) -> None:
-        """Validates the fields."""
         check_fields(self)
         if self.inputs == "words":
             words.check_vocabulary(self.vocabulary, min_count=1)
