@@ -18,8 +18,15 @@ their annotations allow, and a field with a default may be left out::
 import dataclasses
 import functools
 import types
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
-from typing import get_type_hints as hints_of
+from typing import (
+    Any,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints as hints_of,
+)
 
 from ssm_jax.config import nearest
 from ssm_jax.fields import check_value

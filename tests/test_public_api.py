@@ -60,13 +60,11 @@ def test_flat_names_are_those_of_the_packages():
 def test_stub_declares_the_flat_names():
     tree = ast.parse(Path(str(ssm_jax.__file__)).with_suffix(".pyi").read_text())
     declared = {
-        alias.name: str(node.module)
+        alias.asname: ".".join(filter(None, ["ssm_jax", node.module]))
         for node in tree.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    (listed,) = (node.value for node in tree.body if isinstance(node, ast.Assign))
-    assert sorted(ast.literal_eval(listed)) == sorted(ssm_jax.__all__)
     assert set(declared) == set(ssm_jax.__all__) - {"__version__"}
     for name, module in declared.items():
         imported = importlib.import_module(module)
@@ -74,7 +72,7 @@ def test_stub_declares_the_flat_names():
 
 
 def test_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="'ssm_jax' has no attribute 'unknown'"):
+    with pytest.raises(AttributeError, match="ssm_jax attribute unknown"):
         ssm_jax.unknown()
 
 

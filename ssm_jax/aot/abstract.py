@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from ssm_jax.config import Config, build
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec

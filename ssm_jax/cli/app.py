@@ -27,8 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import app, flags
-from absl import logging as absl_logging
+from absl import app, flags, logging as absl_logging
 from ml_collections import ConfigDict
 
 import ssm_jax

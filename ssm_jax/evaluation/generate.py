@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from annotated_types import Interval
-from flax import linen as nn
-from flax import serialization
+from flax import linen as nn, serialization
 
 from ssm_jax.fields import (
     NonNegativeFloat,

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from flax import linen as nn
-from flax import struct
+from flax import linen as nn, struct
 from flax.core import meta
 
 from ssm_jax.kernels.arguments import check_floating

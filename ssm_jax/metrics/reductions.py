@@ -8,8 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
-from flax import struct
+from flax import linen as nn, struct
 
 METRICS_COLLECTION = "metrics"
 """The Flax collection that layers sow numbers in. A plain number is a `Mean`."""

@@ -14,8 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, rows_of_batch
 from ssm_jax.training.hosts import check_one_process

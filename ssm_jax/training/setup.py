@@ -9,8 +9,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from absl import logging
-from flax import linen as nn
-from flax import traverse_util
+from flax import linen as nn, traverse_util
 
 from ssm_jax.config import Config, build
 from ssm_jax.tasks.base import Task, n_batches, rows_of_batch

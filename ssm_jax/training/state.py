@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import optax
-from flax import linen as nn
-from flax import struct
+from flax import linen as nn, struct
 from flax.core import meta
 from jax.core import Tracer
 

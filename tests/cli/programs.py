@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from absl import flags
-from absl import logging as absl_logging
+from absl import flags, logging as absl_logging
 
 ROOT = Path(__file__).parents[2]
 OURS = ("ssm_jax.", "benchmarks.", "experiments.", str(ROOT))

@@ -20,8 +20,7 @@ from ssm_jax.recurrences.families.finite_kernel import FiniteKernel
 from ssm_jax.tasks import ArrayTask, Digits
 from ssm_jax.training import WorkDir, train
 from tests.bad_inputs import refuses
-from tests.recurrences.cases import WIDTH as D_IN
-from tests.recurrences.cases import problem
+from tests.recurrences.cases import WIDTH as D_IN, problem
 from tests.recurrences.table import ROWS
 from tests.tiers import tiered
 from tests.training import tiny

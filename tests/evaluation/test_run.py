@@ -17,8 +17,8 @@ from ssm_jax.evaluation import (
     evaluate_run,
     loss_interval,
     restore,
+    run as run_module,
 )
-from ssm_jax.evaluation import run as run_module
 from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import DLR

@@ -31,8 +31,7 @@ from experiments.etsmlp import (
     settings,
     text,
 )
-from experiments.fru import frequencies, imdb, mixture
-from experiments.fru import pixel_mnist as fru_pixel_mnist
+from experiments.fru import frequencies, imdb, mixture, pixel_mnist as fru_pixel_mnist
 from experiments.longssm import text as longssm_text
 from experiments.own_data import beijing
 from ssm_jax.cli.errors import one_line_errors

@@ -11,8 +11,11 @@ from experiments.dlr import (
     listops_subtrees,
     pathfinder_segmentation,
 )
-from experiments.dlr.figures import atomic as figures_atomic
-from experiments.dlr.figures import error_by_height, segmentation
+from experiments.dlr.figures import (
+    atomic as figures_atomic,
+    error_by_height,
+    segmentation,
+)
 from ssm_jax.cli import report
 from ssm_jax.config import build
 from ssm_jax.evaluation import evaluate_run, restore

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from ssm_jax.kernels import LogDecay, chosen_method, linear_recurrence, scan
 from tests.bad_inputs import refuses

@@ -6,8 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, PartitionSpec as P
 
 from ssm_jax.metrics import AUC
 from tests.bad_inputs import refuses

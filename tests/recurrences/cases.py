@@ -11,8 +11,7 @@ import pytest
 
 from tests.kernels.oracle import assert_close
 from tests.recurrences import oracle
-from tests.recurrences.table import METHODS as METHODS
-from tests.recurrences.table import ROWS
+from tests.recurrences.table import METHODS as METHODS, ROWS
 
 WIDTH = 2
 

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, PartitionSpec as P
 
 from ssm_jax.recurrences import DLR, S4, S4D, S5, SelectiveSSM, SGConv
 from ssm_jax.sharding import LengthSharded
