@@ -315,16 +315,16 @@ def _ask_compilers(folder: str) -> None:
 @contextmanager
 def _printed():
     """Gives what libraries print meanwhile, as a list of one text."""
-    found, stdout = [], os.dup(1)
+    output, stdout = [], os.dup(1)
     with tempfile.TemporaryFile("w+", errors="replace") as file:
         os.dup2(file.fileno(), 1)
         try:
-            yield found
+            yield output
         finally:
             os.dup2(stdout, 1)
             os.close(stdout)
         file.seek(0)
-        found.append(file.read())
+        output.append(file.read())
 
 
 def _of_gpu(text: str) -> Row:

@@ -106,17 +106,17 @@ def main(argv):
     targets = [parse_target(text) for text in values.targets]
     file = Path(values.records)
     rows = json.loads(file.read_text()) if file.exists() else []
-    found = {(row["experiment"], row["target"]): row for row in rows}
+    by_cell = {(row["experiment"], row["target"]): row for row in rows}
     cells = [(name, target) for target in targets for name in values.experiments]
     for name, target in cells:
         cell = name, target.text
-        if values.again or cell not in found:
+        if values.again or cell not in by_cell:
             logging.info("compiling %s for %s", *cell)
-            found[cell] = compile_cell(name, target, values.timeout, values.quick)
-            rows = [found[cell] for cell in sorted(found)]
+            by_cell[cell] = compile_cell(name, target, values.timeout, values.quick)
+            rows = [by_cell[cell] for cell in sorted(by_cell)]
             # After each cell: an interrupted run is continued.
             file.write_text(json.dumps(rows, indent=1) + "\n")
-    rows = [found[cell] for cell in sorted(found)]
+    rows = [by_cell[cell] for cell in sorted(by_cell)]
     Path(values.page).write_text(page(rows))
     print(page(rows))
 

@@ -108,7 +108,7 @@ def with_numbers(text: str, numbers: Numbers) -> str:
       ValueError: As for `Numbers`.
     """
     return _NUMBER.sub(
-        lambda found: f"<!-- {found[1]} -->{numbers[found[1]]}<!-- / -->", text
+        lambda match: f"<!-- {match[1]} -->{numbers[match[1]]}<!-- / -->", text
     )
 
 
@@ -145,9 +145,9 @@ def with_tables(text: str, contents: Mapping[str, str]) -> str:
             "markers; `<!-- results:NAME -->` ends with `<!-- /results -->`."
         )
 
-    def fill(found: re.Match[str]) -> str:
-        table = contents[found[1]].rstrip()
-        return f"<!-- results:{found[1]} -->\n\n{table}\n<!-- /results -->"
+    def fill(match: re.Match[str]) -> str:
+        table = contents[match[1]].rstrip()
+        return f"<!-- results:{match[1]} -->\n\n{table}\n<!-- /results -->"
 
     return _TABLE.sub(fill, text)
 

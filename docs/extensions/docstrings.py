@@ -53,7 +53,7 @@ def list_own_sections(app, what, name, obj, options, lines):
             inside = depth
             new += [line, ""]
         elif inside is not None and depth == inside + 2 and (item := ITEM.match(line)):
-            names = ", ".join(f"``{each}``" for each in item[2].split(", "))
+            names = ", ".join(f"``{name}``" for name in item[2].split(", "))
             new.append(f"{' ' * inside}- {names}: {item[3]}")
         elif inside is not None and depth > inside + 2:
             new.append(line[2:])  # Below the text of its item.
