@@ -188,7 +188,10 @@ def import_target(address: Any, path: str) -> Callable[..., Any]:
             if not module.startswith(str(error.name)):
                 raise
         else:
-            home = getattr(target, "__module__", None) or ""
+            # `optax.nadam` is a partial of `optax.adam`.
+            is_partial = isinstance(target, functools.partial)
+            function = target.func if is_partial else target
+            home = getattr(function, "__module__", None) or ""
             # Rejects what the module only imports: classes of any other module, and
             # functions of other packages, as packages export those of their modules.
             if isinstance(target, type):
