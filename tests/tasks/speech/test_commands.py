@@ -58,7 +58,7 @@ def test_split_has_the_files_of_its_list_as_scipy_reads_them(folder, split, rate
     assert batch.loss_mask.all() and batch.mask is None
 
 
-def test_rate_of_no_published_setting_is_refused():
+def test_rate_of_no_published_setting_is_refused(unchecked):
     with refuses("sample_rate", 4_000, rule="16000, 8000"):
         tasks.SpeechCommands(sample_rate=4_000)
 
