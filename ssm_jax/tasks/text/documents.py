@@ -160,17 +160,23 @@ def data_files(data_dir: str | None) -> dict[str, Path]:
 
 
 def _texts(folder: Path) -> list[Path]:
+    paths = [path for path in folder.rglob("*.txt") if path.is_file()]
     # What a run writes is no text: its work dir may lie beside what it is trained on.
-    runs = {
-        checkpoints.parent
-        for checkpoints in folder.rglob("checkpoints")
-        if (checkpoints.parent / "config.json").is_file()
+    directories = {path.parent for path in paths}
+    directories |= {
+        parent
+        for directory in directories
+        for parent in directory.parents
+        if parent.is_relative_to(folder)
     }
-    paths = [
-        path
-        for path in folder.rglob("*.txt")
-        if path.is_file() and runs.isdisjoint(path.parents)
-    ]
+    runs = {
+        directory
+        for directory in directories
+        if (directory / "config.json").is_file()
+        and (directory / "checkpoints").exists()
+    }
+    if runs:
+        paths = [path for path in paths if runs.isdisjoint(path.parents)]
     # Sorted by relative path: the order of a file system differs between machines.
     return sorted(paths, key=lambda path: path.relative_to(folder).as_posix())
 
