@@ -296,14 +296,14 @@ def _fit_bounds(value, annotation, bounds, stand_ins):
 
 
 def _fit_union(value, members, stand_ins):
-    misfits = []
+    by_member = {}
     # The type of the value first: an int stays an int in `float | int`.
     for member in sorted(members, key=lambda member: type(value) is not member):
         try:
             return fit(value, member, stand_ins)
         except Misfit as misfit:
-            misfits.append((members.index(member), misfit))
-    misfits = [misfit for _, misfit in sorted(misfits, key=lambda item: item[0])]
+            by_member[member] = misfit
+    misfits = [by_member[member] for member in members]
     for misfit in misfits:
         if misfit.where:  # An invalid item of a tuple, rather than the whole tuple.
             raise misfit
@@ -354,7 +354,7 @@ def _has_type(value: Any, annotation: Any, stand_ins: tuple[type, ...] = ()) -> 
         # `abs` of an integer may exceed float64; a NaN compares as False.
         return abs(cast(float, value)) <= _MAX
     if annotation in (bool, str, types.NoneType):
-        return isinstance(value, annotation or types.NoneType)
+        return isinstance(value, annotation)
     if isinstance(value, stand_ins):
         return True
     if annotation is tuple or get_origin(annotation) in (tuple, Sequence):

@@ -213,7 +213,7 @@ def check_arguments(
     for name in sorted(name for name in arguments if not accepts(function, name)):
         known = inspect.signature(function).parameters
         raise ValueError(
-            f"`{path}.{name}` must be an argument of {function.__name__}; "
+            f"`{path}.{name}` must be an argument of {_name(function)}; "
             f"{nearest(name, known)}"
         )
 
@@ -239,7 +239,7 @@ def address_of(function: Callable[..., Any]) -> str:
       >>> optax.adamw.__module__, address_of(optax.adamw)
       ('optax._src.alias', 'optax:adamw')
     """
-    name, module = function.__name__, function.__module__
+    name, module = _name(function), function.__module__
     # Packages import the public functions of their private modules.
     public = [part for part in module.split(".") if not part.startswith("_")]
     for n in range(1, len(public) + 1):
@@ -259,11 +259,7 @@ def _function_spec(function, arguments):
             )
         arguments = {**function.keywords, **arguments}
         function = function.func
-    where = getattr(function, "__name__", type(function).__name__)
-    try:
-        address = address_of(function)
-    except AttributeError:  # An instance with `__call__`.
-        address = shown(function)
+    where, address = _name(function), address_of(function)
     # A function within another, or a lambda, has no address.
     if import_target(address, where) is not function:
         raise ValueError(_not_importable(address, where))
@@ -272,6 +268,11 @@ def _function_spec(function, arguments):
         name: _entry(value, Any, f"{where}.{name}") for name, value in arguments.items()
     }
     return ConfigDict({CLASS: address, **entries})
+
+
+def _name(function):
+    # An instance with `__call__` has no name of its own.
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _not_importable(address, path):

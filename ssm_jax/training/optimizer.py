@@ -218,11 +218,11 @@ class Optimizer:
         """Validates the fields, and that a decay ends after the warmup."""
         check_fields(self)
         schedules = (*_OWN_SCHEDULES, *SCHEDULES)
-        _check_function("kind", self.kind, "arguments", self.arguments, OPTIMIZERS)
-        _check_function(
-            *("schedule", self.schedule, "schedule_arguments"),
-            *(self.schedule_arguments, schedules),
-        )
+        _check_function("kind", self.kind, OPTIMIZERS)
+        _check_function("schedule", self.schedule, schedules)
+        _check_arguments("kind", self.kind, "arguments", self.arguments)
+        arguments = self.schedule_arguments
+        _check_arguments("schedule", self.schedule, "schedule_arguments", arguments)
         if self.schedule in _OWN_SCHEDULES and self.schedule_arguments:
             raise ValueError(
                 f"`schedule_arguments` must be empty for {self.schedule!r}, got "
@@ -343,18 +343,23 @@ class Optimizer:
         return optax.chain(optax.clip_by_global_norm(self.clip_norm), by_group)
 
 
-def _check_function(field, function, arguments_field, arguments, names):
-    """Checks that a function is known by its name, or an address, without importing."""
-    if callable(function):
-        if arguments:
-            raise ValueError(
-                f"`{arguments_field}` must be empty if `{field}` is a function, got "
-                f"{arguments}; give them to the function: spec(function, name=value)."
-            )
-    elif function not in names and not re.fullmatch(r"\w+(\.\w+)*:\w+", function):
+def _check_function(field, function, names):
+    """Checks that a string is a known name or an address, which is not imported."""
+    if callable(function) or function in names:
+        return
+    if not re.fullmatch(r"\w+(\.\w+)*:\w+", function):
         raise ValueError(
             f"`{field}` must be a function, its address `module:function` or a known "
             f"name, got {function!r}; {nearest(function, names)}"
+        )
+
+
+def _check_arguments(field, function, arguments_field, arguments):
+    """Checks that a function comes with its own arguments."""
+    if callable(function) and arguments:
+        raise ValueError(
+            f"`{arguments_field}` must be empty if `{field}` is a function, got "
+            f"{arguments}; give them to the function: spec(function, name=value)."
         )
 
 
@@ -371,10 +376,9 @@ def _function(
     Raises:
       ValueError: There is no function at the address.
     """
-    if isinstance(function, str):
-        name = function
-        function = import_target(name if ":" in name else f"optax:{name}", field)
-    else:
-        function = functools.partial(function)
-        name = address_of(function.func)
-    return name, functools.partial(function, **dict(arguments))
+    if not isinstance(function, str):
+        partial = functools.partial(function)
+        return address_of(partial.func), partial
+    address = function if ":" in function else f"optax:{function}"
+    target = import_target(address, field)
+    return function, functools.partial(target, **dict(arguments))

@@ -96,9 +96,7 @@ def _check_config(path, config, step_config):
     """Refuses a step of another config than that of the run."""
     if config is None:
         return
-    configs = (
-        from_json(json.dumps(each_config)) for each_config in (config, step_config)
-    )
+    configs = (from_json(json.dumps(saved)) for saved in (config, step_config))
     if changes := changed_fields(*configs):
         rule = "be of the config of its run"
         got = f"one that differs, config.json -> step: {changes}"
