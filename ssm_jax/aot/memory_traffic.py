@@ -74,7 +74,7 @@ def _total(text: str, count: _Count) -> int:
     """Sums over all operations outside of fusions, times the iterations of loops."""
     computations, entry = parse(text)
 
-    def total_of(name):
+    def computation_total(name):
         instructions = computations.get(name, [])
         types = {instruction.name: instruction.type for instruction in instructions}
         return sum(
@@ -86,16 +86,16 @@ def _total(text: str, count: _Count) -> int:
         if instruction.opcode in _NO_TRAFFIC:
             return 0
         if instruction.opcode == "while":
-            return (trip_count(instruction, computations) or 1) * total_of(
+            return (trip_count(instruction, computations) or 1) * computation_total(
                 attributes["body"]
             )
         if instruction.opcode == "conditional":
-            return max(map(total_of, instruction.branches()))
+            return max(map(computation_total, instruction.branches()))
         if instruction.opcode == "call":
-            return total_of(attributes["to_apply"])
+            return computation_total(attributes["to_apply"])
         return count(instruction, types, computations)
 
-    return total_of(entry)
+    return computation_total(entry)
 
 
 def _instruction_bytes(
@@ -147,14 +147,16 @@ def _written_bytes(body: Sequence[Instruction]) -> int:
     """Returns the bytes of its result that a fusion writes."""
     by_name = {instruction.name: instruction for instruction in body}
 
-    def bytes_of(instruction):
+    def result_bytes(instruction):
         operands = [by_name[name] for name in instruction.operands if name in by_name]
         if instruction.opcode == "tuple":
-            return sum(map(bytes_of, operands))
+            return sum(map(result_bytes, operands))
         if instruction.opcode == "bitcast":
-            return bytes_of(operands[0])
+            return result_bytes(operands[0])
         if instruction.opcode == "dynamic-update-slice":
             return size_of(operands[1].type, off_chip=True)
         return size_of(instruction.type, off_chip=True)
 
-    return bytes_of(next(instruction for instruction in body if instruction.is_root))
+    return result_bytes(
+        next(instruction for instruction in body if instruction.is_root)
+    )

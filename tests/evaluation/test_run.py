@@ -103,11 +103,11 @@ def test_what_an_evaluation_by_length_lacks_is_said(trained, monkeypatch):
     max_tokens_used = []
     measure = run_module.losses_by_length
 
-    def recorded(*args, max_tokens, **options):
+    def record_call(*args, max_tokens, **options):
         max_tokens_used.append(max_tokens)
         return measure(*args, max_tokens=max_tokens, **options)
 
-    monkeypatch.setattr(run_module, "losses_by_length", recorded)
+    monkeypatch.setattr(run_module, "losses_by_length", record_call)
     edges = restore(trained).text.documents("validation")
     # No document holds the longest window, both together do.
     whole = int(edges[-1] - edges[0]) // 2 * 2

@@ -249,11 +249,11 @@ def steps(tmp_path_factory):
         opt_state=transform.init(state.params),
         carry=TBPTTWindow.before(batches[0], zero_states(model, ROWS), K),
     )
-    step, found = jax.jit(partial(train_step, run)), []
+    step, results = jax.jit(partial(train_step, run)), []
     for batch in batches:
         state, sums = step(state, batch)
-        found.append((sums["loss"].total / sums["loss"].count, state.opt_state))
-    return run.model, state.params, batches, found
+        results.append((sums["loss"].total / sums["loss"].count, state.opt_state))
+    return run.model, state.params, batches, results
 
 
 def long_window(model, params, batches, last):
@@ -277,29 +277,29 @@ def long_window(model, params, batches, last):
     return loss(params)
 
 
-def close(found, wanted):
-    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-5)
-    chex.assert_trees_all_close(found[1], wanted[1], rtol=3e-5, atol=3e-6)
+def close(result, expected):
+    np.testing.assert_allclose(result[0], expected[0], rtol=1e-5)
+    chex.assert_trees_all_close(result[1], expected[1], rtol=3e-5, atol=3e-6)
 
 
 @pytest.mark.full
 def test_gradient_of_several_windows_is_that_of_a_long_one(steps):
-    model, params, batches, found = steps
-    wanted = long_window(model, params, batches[: K + 1], K)
-    close(found[K], wanted)
+    model, params, batches, results = steps
+    expected = long_window(model, params, batches[: K + 1], K)
+    close(results[K], expected)
     # Through one window less the loss is the same, and its gradient is not.
     loss, shorter = long_window(model, params, batches[: K + 1], K - 1)
-    np.testing.assert_allclose(loss, wanted[0], rtol=1e-5)
-    missing = optax.tree.norm(optax.tree.sub(wanted[1], shorter))
-    assert missing > 1e-3 * optax.tree.norm(wanted[1])
+    np.testing.assert_allclose(loss, expected[0], rtol=1e-5)
+    missing = optax.tree.norm(optax.tree.sub(expected[1], shorter))
+    assert missing > 1e-3 * optax.tree.norm(expected[1])
 
 
 @pytest.mark.full
 def test_no_gradient_flows_past_the_beginning_of_an_epoch(steps):
-    model, params, batches, found = steps
-    wanted = long_window(model, params, batches[:2], 2)
+    model, params, batches, results = steps
+    expected = long_window(model, params, batches[:2], 2)
     for first in (0, len(batches) - 2):
-        close(found[first + 1], wanted)
+        close(results[first + 1], expected)
 
 
 def test_windows_want_states_that_go_on():

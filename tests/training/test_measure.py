@@ -55,7 +55,7 @@ class Scores(nn.Module):
         return jnp.stack([0 * scores, scores], -1), state
 
 
-def measured(task, parallel, **options):
+def evaluate_in_batches(task, parallel, **options):
     """The metrics of the validation split in padded batches of 16."""
     model = Scores(per_step=task.per_step)
     run = RunSpec(model, task.spec, transform=optax.identity(), summary=())
@@ -77,23 +77,23 @@ PARALLEL = {
 @pytest.mark.parametrize("how", tiered(PARALLEL))
 def test_auc_of_a_split_is_that_of_all_pairs(how):
     task = tiny.Noise(n=100, per_step="pieces" in how)
-    found = measured(task, DataParallel(**how))
+    result = evaluate_in_batches(task, DataParallel(**how))
     whole = task.batch("validation", 0, 100, 0)
     scores = 0.01 * whole.inputs[..., 0] - 4.6
     scores = scores if task.per_step else scores.max(1)
-    wanted = auc(scores.astype(np.float32).ravel(), whole.targets.ravel())
-    assert 0.6 < found["auc"] == pytest.approx(wanted, abs=1e-4)
+    expected = auc(scores.astype(np.float32).ravel(), whole.targets.ravel())
+    assert 0.6 < result["auc"] == pytest.approx(expected, abs=1e-4)
 
 
 def test_evaluation_of_nan_is_refused_by_metric_and_count():
     task = tiny.Noise(n_nan=3, per_step=True)
     parallel = DataParallel("jit")
     with refuses("loss", error=FloatingPointError) as refusal:
-        measured(task, parallel, split="test")
+        evaluate_in_batches(task, parallel, split="test")
     for part in ("`accuracy`, `auc`", "24 of 400 targets", "test split"):
         assert part in str(refusal.value)
-    found = measured(task, parallel, split="test", allow_nan=True)
-    assert all(map(math.isnan, found.values())), found
+    result = evaluate_in_batches(task, parallel, split="test", allow_nan=True)
+    assert all(map(math.isnan, result.values())), result
 
 
 def test_target_that_is_no_class_is_refused_before_it_is_on_a_device():
@@ -125,10 +125,10 @@ def test_metric_that_is_not_defined_is_null(tmp_path, monkeypatch):
     train(config, str(tmp_path))
     lines = WorkDir(tmp_path).metrics()
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
-    found = evaluate_run(tmp_path, packages=["tests"])
-    assert found["auc"] is None and found["baseline"]["auc"] is None
+    result = evaluate_run(tmp_path, packages=["tests"])
+    assert result["auc"] is None and result["baseline"]["auc"] is None
     assert json.loads((tmp_path / "evaluation.json").read_text())["auc"] is None
-    assert report.row_of(WorkDir(tmp_path))["value"] == found["accuracy"]
+    assert report.row_of(WorkDir(tmp_path))["value"] == result["accuracy"]
     assert plots.curves(lines, "auc", "noise").axes
 
 
@@ -162,8 +162,8 @@ SGD = Optimizer(learning_rate=0.1, kind="sgd")
 def norms_of_model(model, task, places, measure=state_gradients):
     run, state = create(model, task, SGD, seed=0)
     batch = task.batch("validation", 0, 3, seed=0)
-    found = measure(run, places)(state.params, state.model_state, batch)
-    return found, state.params, batch
+    result = measure(run, places)(state.params, state.model_state, batch)
+    return result, state.params, batch
 
 
 def norms(x):
@@ -175,16 +175,16 @@ def norms(x):
 @pytest.mark.parametrize("t", tiered([1, 4, 9], (4,)))
 def test_one_prediction_is_that_of_the_steps_so_far(t):
     model = RecurrentNetwork(GRU(d_state=4), LastHead(d_output=8))
-    (found,), params, batch = norms_of_model(model, Mixture(length=9), (t,))
+    (result,), params, batch = norms_of_model(model, Mixture(length=9), (t,))
 
     def loss(state, x, target):
         y, _ = model.apply({"params": params}, x[None, :t], state[None])
         return jnp.mean(jnp.square(y[0] - target))
 
-    of_rows = jax.jit(jax.vmap(jax.grad(loss)))(
+    gradients = jax.jit(jax.vmap(jax.grad(loss)))(
         jnp.zeros((3, 4)), batch.inputs, batch.targets
     )
-    np.testing.assert_allclose(found, norms(of_rows).mean(0), rtol=1e-4)
+    np.testing.assert_allclose(result, norms(gradients).mean(0), rtol=1e-4)
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -208,28 +208,30 @@ def test_pair_is_that_of_the_steps_so_far_of_both_sequences(padded, tmp_path):
         pair=True,
     )
     model = build(tiny.model(PairHead(d_output=2, d_hidden=5)))
-    (found,), params, batch = norms_of_model(model, task, (4,))
+    (result,), params, batch = norms_of_model(model, task, (4,))
     assert (batch.mask is not None) == padded
     mask = batch.mask if padded else np.ones((3, 2, 9), bool)
 
     @jax.jit
     @jax.grad
-    def of_rows(state):
+    def loss_gradient(state):
         x, valid = batch.inputs[:, :, :4], mask[:, :, :4]
         y, _ = model.apply({"params": params}, x, state, mask=valid)
         return -jnp.sum(jax.nn.log_softmax(y)[jnp.arange(3), batch.targets])
 
-    state = of_rows(jax.tree.map(jnp.zeros_like, model.initial_state((3, 2))))
+    state = loss_gradient(jax.tree.map(jnp.zeros_like, model.initial_state((3, 2))))
     (state,) = jax.tree.leaves(state)
-    wanted = norms(np.abs(state).reshape(3, -1)).mean(0)
-    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    expected = norms(np.abs(state).reshape(3, -1)).mean(0)
+    np.testing.assert_allclose(result, expected, rtol=1e-4)
 
 
 @pytest.mark.full
 def test_blocks_of_outputs_are_measured_as_the_authors_do():
     """Of the mean over the batch, by the states of all sequences as one vector."""
     model = RecurrentNetwork(GRU(d_state=4), LastHead(d_output=8))
-    found, params, batch = norms_of_model(model, Mixture(length=9), 3, output_gradients)
+    result, params, batch = norms_of_model(
+        model, Mixture(length=9), 3, output_gradients
+    )
 
     def losses(state):
         y, _ = model.apply({"params": params}, batch.inputs, state)
@@ -237,7 +239,7 @@ def test_blocks_of_outputs_are_measured_as_the_authors_do():
         return jnp.stack([jnp.mean(block) for block in squares])
 
     gradients = jax.jit(jax.jacobian(losses))(jnp.zeros((3, 4)))
-    np.testing.assert_allclose(found, norms(gradients.reshape(3, -1)), rtol=1e-4)
+    np.testing.assert_allclose(result, norms(gradients.reshape(3, -1)), rtol=1e-4)
 
 
 @pytest.mark.full
@@ -245,7 +247,7 @@ def test_prediction_at_each_step_is_that_of_the_step():
     model = build(tiny.model(StepHead(d_output=2)))
     task = Shift(length=16, n_shifts=2)
     steps = (8 + 1, 16)
-    found, params, batch = norms_of_model(model, task, steps)
+    results, params, batch = norms_of_model(model, task, steps)
 
     def losses(state, x, target):
         states = jax.tree.map(lambda leaf: leaf[None], state)
@@ -253,15 +255,15 @@ def test_prediction_at_each_step_is_that_of_the_step():
         return jnp.mean(jnp.square(y[0, -task.spec.l_output :] - target), -1)
 
     zero = jax.tree.map(lambda leaf: jnp.zeros_like(leaf), model.initial_state((3,)))
-    for t, given in zip(steps, found, strict=True):
+    for t, result in zip(steps, results, strict=True):
         place = t - 1 - (16 - task.spec.l_output)
 
         def loss(*row, place=place):
             return losses(*row)[place]
 
         (state,) = jax.vmap(jax.grad(loss))(zero, batch.inputs, batch.targets)
-        of_rows = norms(np.abs(state).reshape(3, -1))
-        np.testing.assert_allclose(given, of_rows.mean(0), rtol=1e-4)
+        row_norms = norms(np.abs(state).reshape(3, -1))
+        np.testing.assert_allclose(result, row_norms.mean(0), rtol=1e-4)
 
 
 @pytest.mark.full
@@ -271,9 +273,9 @@ def test_they_are_recorded_from_the_start_and_with_each_evaluation(tmp_path):
     lines = WorkDir(tmp_path).metrics()
     for norm in NORMS:
         name = f"gradient/{norm}/16"
-        found = {line["step"]: line[name] for line in lines if name in line}
-        assert list(found) == [0, 3, 6, 7]
-        assert len(set(found.values())) == 4
+        by_step = {line["step"]: line[name] for line in lines if name in line}
+        assert list(by_step) == [0, 3, 6, 7]
+        assert len(set(by_step.values())) == 4
 
 
 @pytest.mark.parametrize("step", [0, 17])
@@ -348,8 +350,8 @@ class Layers(nn.Module):
 def test_numbers_of_several_layers_are_reduced():
     x = jnp.arange(6.0).reshape(1, 3, 2)
     _, sown = Layers().init_with_output(jax.random.key(0), x)
-    found = sown_metrics(sown[METRICS_COLLECTION])
-    values = {name: reduction.compute() for name, reduction in found.items()}
+    reductions = sown_metrics(sown[METRICS_COLLECTION])
+    values = {name: reduction.compute() for name, reduction in reductions.items()}
     assert values == {"input_mean": 5.0, "input_max": 15.0, "plain": 5.0}
 
 
@@ -374,8 +376,8 @@ STEPS = [
 
 def test_reductions_of_each_step_are_found_again():
     arrays = named_leaves(stack_steps(STEPS))
-    found = unstack_steps(arrays, STEPS[0])
-    chex.assert_trees_all_equal(found, jax.tree.map(np.asarray, STEPS))
+    result = unstack_steps(arrays, STEPS[0])
+    chex.assert_trees_all_equal(result, jax.tree.map(np.asarray, STEPS))
     assert unstack_steps({}, STEPS[0]) == []
 
 

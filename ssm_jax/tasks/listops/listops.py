@@ -99,7 +99,9 @@ class ListOps(generated.GeneratedTask):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        shapes.check_bounds(bounds_of(self), "the arena's bounds are 500 and 2000")
+        shapes.check_bounds(
+            expression_bounds(self), "the arena's bounds are 500 and 2000"
+        )
 
     @property
     def spec(self) -> base.TaskSpec:
@@ -157,7 +159,7 @@ def examples(
     def draw(block: int) -> tuple[np.ndarray, np.ndarray]:
         # Seed 0 for every run; keyed by block, so that their order does not matter.
         rng = base.generator(stream, split, 0, block)
-        bounds = bounds_of(task)
+        bounds = expression_bounds(task)
         return expressions.draw(rng, _PER_BLOCK, bounds, PARTS[split], **options)
 
     return generated.GeneratedExamples(
@@ -165,6 +167,6 @@ def examples(
     )
 
 
-def bounds_of(task: Any) -> shapes.Bounds:
+def expression_bounds(task: Any) -> shapes.Bounds:
     """Returns the bounds of a task, which has fields of their names."""
     return shapes.Bounds(*(getattr(task, name) for name in shapes.Bounds._fields))

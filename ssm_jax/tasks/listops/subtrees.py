@@ -8,7 +8,7 @@ from typing_extensions import override
 from ssm_jax.fields import check_fields
 from ssm_jax.tasks import base, generated
 from ssm_jax.tasks.listops import shapes
-from ssm_jax.tasks.listops.listops import bounds_of, examples
+from ssm_jax.tasks.listops.listops import examples, expression_bounds
 
 _OPERATOR, _CLOSE = 11, 15  # Tokens of the first operator and of the closing bracket.
 
@@ -92,7 +92,9 @@ class ListOpsSubTrees(generated.GeneratedTask):
                 f"`min_length` must be at least 4, got {self.min_length}; a digit "
                 "alone has no closing bracket, and other expressions have four tokens."
             )
-        shapes.check_bounds(bounds_of(self), "the published bounds are 7001 and 8179")
+        shapes.check_bounds(
+            expression_bounds(self), "the published bounds are 7001 and 8179"
+        )
         if self.length < self.max_length:
             raise ValueError(
                 f"`length` must be at least `max_length`, {self.max_length}, got "
