@@ -7,7 +7,9 @@
 Every result in the README, in the conclusions of ``docs/papers`` and in
 ``experiments/results`` is written by this program. In Markdown, a number follows
 ``<!-- FIELD -->`` and ends with ``<!-- / -->``, where `experiments.page.Numbers` has
-the fields; a table stands between ``<!-- results:NAME -->`` and ``<!-- /results -->``.
+the fields; the table of the README stands between ``<!-- results:headlines -->`` and
+``<!-- /results -->``. The pages of ``experiments/results`` are written whole, from
+``experiments/PAPER/tables.py`` and the conclusions.
 ``--record`` first writes the rows of evaluated runs, with their validation metric by
 step and including those by length, to ``experiments/results``. ``--baselines`` adds the
 trivial baseline to records of these experiments that have none; their data are read

@@ -225,7 +225,7 @@ def _take_steps(
     task, training, parallel = parts.task, parts.training, parts.parallel
     start = int(state.step)
     measure = Measurements(run, task, training, parallel, output.checkpoints)
-    train_step = parallel.train_step(run)
+    take_step = parallel.train_step(run)
     entered = last_save = time.perf_counter()
     began = entered - elapsed_s
     if start == 0 and (norms := measure.gradient_norms(state)):
@@ -247,7 +247,7 @@ def _take_steps(
             # Take the step.
             trace.before(step)
             with locate_nans(step):
-                state, sums = train_step(state, batch)
+                state, sums = take_step(state, batch)
             trace.after(step, state)
             if step == start + 1:
                 output.write_start(start)
