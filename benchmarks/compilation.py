@@ -106,17 +106,17 @@ def main(argv):
     targets = [parse_target(text) for text in values.targets]
     file = Path(values.records)
     rows = json.loads(file.read_text()) if file.exists() else []
-    found = {(row["experiment"], row["target"]): row for row in rows}
+    records = {(row["experiment"], row["target"]): row for row in rows}
     cells = [(name, target) for target in targets for name in values.experiments]
     for name, target in cells:
         cell = name, target.text
-        if values.again or cell not in found:
+        if values.again or cell not in records:
             logging.info("compiling %s for %s", *cell)
-            found[cell] = compile_cell(name, target, values.timeout, values.quick)
-            rows = [found[cell] for cell in sorted(found)]
+            records[cell] = compile_cell(name, target, values.timeout, values.quick)
+            rows = [records[cell] for cell in sorted(records)]
             # After each cell: an interrupted run is continued.
             file.write_text(json.dumps(rows, indent=1) + "\n")
-    rows = [found[cell] for cell in sorted(found)]
+    rows = [records[cell] for cell in sorted(records)]
     Path(values.page).write_text(page(rows))
     print(page(rows))
 
@@ -193,24 +193,24 @@ def _line(record):
     if "error" in record:
         return (*cell, *[""] * 5, record["error"], *[""] * 4)
     step, evaluation = record["programs"][:2]
-    raised = record["batch_size"] > record["batch_size_of_config"]
-    sent = (step["traffic"] or {"collectives": []})["collectives"]
+    is_rounded_up = record["batch_size"] > record["batch_size_of_config"]
+    collectives = (step["traffic"] or {"collectives": []})["collectives"]
     kinds = ", ".join(
-        f"{collective['count']} {collective['kind']}" for collective in sent
+        f"{collective['count']} {collective['kind']}" for collective in collectives
     )
     fits = step["out_of_memory"] is None
     fits &= step["memory_bytes"] <= record["device_memory_bytes"]
     return (
         *cell,
         f"{record['parameters']:,}",
-        f"{record['batch_size']:,}{'+' if raised else ''}",
+        f"{record['batch_size']:,}{'+' if is_rounded_up else ''}",
         f"{step['seconds']:.0f}{'*' if record['quick'] else ''}",
         f"{step['cpu_seconds']:.0f}",
         _mib(step["memory_bytes"]),
         "yes" if fits else "no",
         _mib(step["temp_bytes"]),
         kinds,
-        _mib(sum(collective["bytes"] for collective in sent)),
+        _mib(sum(collective["bytes"] for collective in collectives)),
         _mib(evaluation["memory_bytes"]),
     )
 

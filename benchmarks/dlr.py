@@ -39,17 +39,17 @@ def power_rows(length: int, *, d_state: int = 64) -> Iterable[Row]:
     n = 2 * math.isqrt(length)
     lag = 7 * length // 8
     initial = DLR(d_state=d_state)
-    drawn = initial.init(jax.random.key(0), 1)
+    params = initial.init(jax.random.key(0), 1)
     shift = DLR(d_state=n, readout="prod", eigenvalues="unit", phase_init="coarse_fine")
-    of_shift = dict(shift.init(jax.random.key(0), 1))
-    of_shift |= spike_weights(np.asarray(of_shift["phase"], np.float64), lag)
-    modes, modes_of_shift = initial.modes(drawn), shift.modes(of_shift)
+    shift_params = dict(shift.init(jax.random.key(0), 1))
+    shift_params |= spike_weights(np.asarray(shift_params["phase"], np.float64), lag)
+    modes, shift_modes = initial.modes(params), shift.modes(shift_params)
     expected = np.real(_in_float64(modes.log_decay, modes.w[0], length))
     tap = np.arange(length) == lag
     for name, evaluate in EVALUATIONS.items():
         logging.info("%s, %d steps", name, length)
         kernel = np.real(evaluate(modes.log_decay, modes.w[0], length))
-        pair = evaluate(modes_of_shift.log_decay, modes_of_shift.w[0], length)
+        pair = evaluate(shift_modes.log_decay, shift_modes.w[0], length)
         product = np.float64(np.real(pair)) * np.float64(np.imag(pair))
         yield {
             "what": name,
@@ -78,8 +78,8 @@ def _sum_of_modes(power):
     @jax.jit
     def evaluate(log_decay, w, steps):
         def add(kernel, mode):
-            one, weight = mode
-            return kernel + weight * power(one, steps), None
+            log_decay, weight = mode
+            return kernel + weight * power(log_decay, steps), None
 
         zero = jnp.zeros(len(steps), jnp.complex64)
         return jax.lax.scan(add, zero, (log_decay, w))[0]
@@ -89,8 +89,8 @@ def _sum_of_modes(power):
 
 def _exact_powers(log_decay, steps):
     """Powers by `decay_powers`, with the phase in fixed point."""
-    one = jax.tree.map(lambda leaf: leaf[None], log_decay)
-    return decay_powers(one, steps)[:, 0]
+    log_decay = jax.tree.map(lambda leaf: leaf[None], log_decay)
+    return decay_powers(log_decay, steps)[:, 0]
 
 
 def _exponentials(log_decay, steps):

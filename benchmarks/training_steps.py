@@ -15,7 +15,7 @@ import optax
 from flax import linen as nn
 
 from benchmarks import plain
-from benchmarks.measurement import Row, in_turns
+from benchmarks.measurement import Row, time_in_turns
 from ssm_jax.layers import ChannelMixing, Mamba, RecurrentLayer
 from ssm_jax.models import Block, PooledHead, SequenceModel, VectorEncoder
 from ssm_jax.recurrences import CES, DLR, S4D, S5, Recurrence, SelectiveSSM
@@ -198,21 +198,21 @@ def training_step_rows(
         logging.info("%s, %d steps", name, length)
         runs, losses = {}, {}
         for what, fields in OURS.items():
-            found = classifier(
+            network = classifier(
                 name, length, **sizes, **fields, learning_rate=LEARNING_RATE
             )
-            run, state = found.create()
+            run, state = network.create()
             if what == "ours":
                 params = jax.tree.map(jnp.copy, state.params)  # Steps donate theirs.
-                runs["plain"], losses["plain"] = _plain(layer, params, found.batch)
-            runs[what], losses[what] = our_step(run, state, found.batch)
+                runs["plain"], losses["plain"] = _plain(layer, params, network.batch)
+            runs[what], losses[what] = our_step(run, state, network.batch)
         difference = abs(losses["plain"] / losses["ours"] - 1)
         if difference > TOLERANCE:
             raise ArithmeticError(
                 f"the loss of {name} must be within {TOLERANCE} of ours, got a "
                 f"difference of {difference:.2g}."
             )
-        seconds = in_turns(runs, repeats=repeats)
+        seconds = time_in_turns(runs, repeats=repeats)
         ours, ours_min = seconds["ours_s"], seconds["ours_min_s"]
         yield {
             "what": name,
@@ -252,8 +252,8 @@ def _plain(layer, params, batch) -> tuple[Callable[[], Array], float]:
 
     def loss(params):
         logits = predictions(layer, params, x)
-        of_row = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
-        return jnp.mean(of_row)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+        return jnp.mean(losses)
 
     @partial(jax.jit, donate_argnums=(0, 1))
     def step(params, opt_state):
@@ -314,8 +314,8 @@ def _mamba_layer(params, x):
     convolution = nn.Conv(
         2 * d, (len(taps),), padding="CAUSAL", feature_group_count=2 * d
     )
-    own = {"kernel": taps[:, None], "bias": params["convolution"]["bias"]}
-    filtered: Any = convolution.apply({"params": own}, u)
+    weights = {"kernel": taps[:, None], "bias": params["convolution"]["bias"]}
+    filtered: Any = convolution.apply({"params": weights}, u)
     u = jax.nn.silu(filtered)
     y = plain.selective_scan(params["recurrent"]["recurrence"], u)
     return _dense(params["out"], d, y * jax.nn.silu(z))
@@ -360,9 +360,9 @@ def depth_rows(
     """
     for name in DEPTH_MODELS:
         # What is imported or computed once per process is not part of a compilation.
-        _compiled(classifier(name, length, width=width, n_layers=2, batch=batch))
+        _compile_costs(classifier(name, length, width=width, n_layers=2, batch=batch))
         for remat, scan in itertools.product((False, True), (True, False)):
-            found = {
+            networks = {
                 n_layers: classifier(
                     name,
                     length,
@@ -375,7 +375,7 @@ def depth_rows(
                 for n_layers in DEPTHS
             }
             logging.info("%s, remat %s, scan_blocks %s", name, remat, scan)
-            costs = _minima(found, repeats)
+            costs = _minima(networks, repeats)
             first = costs[DEPTHS[0]]
             for n_layers, cost in costs.items():
                 yield {
@@ -392,16 +392,16 @@ def depth_rows(
                 }
 
 
-def _minima(found, repeats) -> dict[int, Row]:
+def _minima(networks, repeats) -> dict[int, Row]:
     """Compiles each classifier in turns; returns the costs of the fastest compilations.
 
     A machine is slower for minutes at a time.
     """
-    costs = {n_layers: [] for n_layers in found}
+    costs = {n_layers: [] for n_layers in networks}
     for turn in range(repeats):
-        for n_layers, of_depth in found.items():
+        for n_layers, network in networks.items():
             logging.info("%d layers, turn %d of %d", n_layers, turn + 1, repeats)
-            costs[n_layers].append(_compiled(of_depth))
+            costs[n_layers].append(_compile_costs(network))
     return {
         n_layers: min(turns, key=lambda cost: cost["compile_cpu_s"])
         | {"init_cpu_s": min(cost["init_cpu_s"] for cost in turns)}
@@ -409,14 +409,14 @@ def _minima(found, repeats) -> dict[int, Row]:
     }
 
 
-def _compiled(found) -> Row:
+def _compile_costs(network) -> Row:
     """Compiles a step without what earlier calls have left in the caches of JAX."""
-    run, state = abstract_state(found.create)
+    run, state = abstract_state(network.create)
     jax.clear_caches()
     step = jax.jit(partial(train_step, run), donate_argnums=0)
     # CPU seconds of all threads, which do not depend on the number of cores.
     clock = [time.process_time()]
-    traced = step.trace(state, found.batch)
+    traced = step.trace(state, network.batch)
     clock.append(time.process_time())
     lowered = traced.lower()
     clock.append(time.process_time())
@@ -429,15 +429,15 @@ def _compiled(found) -> Row:
         "lower_cpu_s": lower_s,
         "xla_cpu_s": xla_s,
         "compile_cpu_s": trace_s + lower_s + xla_s,
-        "init_cpu_s": _init_cpu_s(found),
+        "init_cpu_s": _init_cpu_s(network),
         "instructions": str(compiled.as_text()).count(" = "),
         "temp_bytes": memory.temp_size_in_bytes if memory else float("nan"),
     }
 
 
-def _init_cpu_s(found):
+def _init_cpu_s(network):
     jax.clear_caches()
     start = time.process_time()
-    init = jax.jit(found.model.init)
-    init.lower(jax.random.key(0), found.batch.inputs[:1]).compile()
+    init = jax.jit(network.model.init)
+    init.lower(jax.random.key(0), network.batch.inputs[:1]).compile()
     return time.process_time() - start

@@ -31,9 +31,9 @@ from experiments.records import (
     EXPERIMENTS,
     RESULTS,
     check_published,
-    curve_of,
     record,
     records,
+    validation_curve,
 )
 from ssm_jax import plots
 from ssm_jax.cli import app, tables
@@ -70,9 +70,9 @@ def texts(rows: Sequence[Row]) -> dict[Path, str]:
     """
     numbers = Numbers(rows)
     prose = {
-        name: with_numbers(path.read_text(), numbers) for name, path in PROSE.items()
+        name: fill_numbers(path.read_text(), numbers) for name, path in PROSE.items()
     }
-    readme = with_tables(README.read_text(), {"headlines": headlines(rows)})
+    readme = fill_tables(README.read_text(), {"headlines": headlines(rows)})
     pages = {
         RESULTS / f"{name}.md": page(paper, rows, prose[name])
         for name, paper in PAGES.items()
@@ -97,7 +97,7 @@ def headlines(rows: Sequence[Row]) -> str:
     return tables.markdown([head, *lines])
 
 
-def with_numbers(text: str, numbers: Numbers) -> str:
+def fill_numbers(text: str, numbers: Numbers) -> str:
     """Returns prose with its numbers replaced by those of the records.
 
     Args:
@@ -108,11 +108,11 @@ def with_numbers(text: str, numbers: Numbers) -> str:
       ValueError: As for `Numbers`.
     """
     return _NUMBER.sub(
-        lambda found: f"<!-- {found[1]} -->{numbers[found[1]]}<!-- / -->", text
+        lambda match: f"<!-- {match[1]} -->{numbers[match[1]]}<!-- / -->", text
     )
 
 
-def with_tables(text: str, contents: Mapping[str, str]) -> str:
+def fill_tables(text: str, contents: Mapping[str, str]) -> str:
     r"""Returns a text with its tables of results replaced.
 
     Args:
@@ -125,7 +125,7 @@ def with_tables(text: str, contents: Mapping[str, str]) -> str:
 
     Example:
       >>> old = "<!-- results:a -->\nold\n<!-- /results -->\nafter"
-      >>> print(with_tables(old, {"a": "new"}))
+      >>> print(fill_tables(old, {"a": "new"}))
       <!-- results:a -->
       <BLANKLINE>
       new
@@ -145,9 +145,9 @@ def with_tables(text: str, contents: Mapping[str, str]) -> str:
             "markers; `<!-- results:NAME -->` ends with `<!-- /results -->`."
         )
 
-    def fill(found: re.Match[str]) -> str:
-        table = contents[found[1]].rstrip()
-        return f"<!-- results:{found[1]} -->\n\n{table}\n<!-- /results -->"
+    def fill(match: re.Match[str]) -> str:
+        table = contents[match[1]].rstrip()
+        return f"<!-- results:{match[1]} -->\n\n{table}\n<!-- /results -->"
 
     return _TABLE.sub(fill, text)
 
@@ -170,7 +170,7 @@ def main(argv):
     rows = [row_of(folder) for folder in folders]
     for folder, row in zip(folders, rows, strict=True):
         check_published(folder, row)
-        if curve := curve_of(folder, row["metric"]):
+        if curve := validation_curve(folder, row["metric"]):
             row["curve"] = curve
     # Recorded after all checks, so that an error leaves the records unchanged.
     for row in rows:

@@ -24,21 +24,21 @@ def machine(record: Mapping[str, Any]) -> str:
     return f"{devices} ({record['cpus']} cores), commit {record['commit']}"
 
 
-def config_of(row: Mapping[str, Any]) -> Config:
+def row_config(row: Mapping[str, Any]) -> Config:
     """Returns the config of the experiment and variant of a row."""
-    return config_named(f"{row['experiment']}:{row['variant']}".rstrip(":"))
+    return experiment_config(f"{row['experiment']}:{row['variant']}".rstrip(":"))
 
 
-def config_named(name: str) -> Config:
+def experiment_config(name: str) -> Config:
     """Returns the config of an experiment.
 
     Args:
       name: The experiment and its variant, ``PAPER/TASK:variant``.
     """
-    return _loaded(name).copy_and_resolve_references()
+    return _load_config(name).copy_and_resolve_references()
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """Returns the name of an experiment and its variant, which becomes a path.
 
     A row may be of a run from elsewhere, and the file of the experiment is run.
@@ -56,8 +56,8 @@ def checked_name(name: str) -> str:
 
 # A page needs the configs of all its cells and runs several times.
 @functools.cache
-def _loaded(name: str) -> Config:
-    experiment, colon, variant = checked_name(name).partition(":")
+def _load_config(name: str) -> Config:
+    experiment, colon, variant = check_name(name).partition(":")
     return load(f"{EXPERIMENTS / experiment}.py{colon}{variant}")
 
 
@@ -76,7 +76,7 @@ def check_published(folder: WorkDir, row: Mapping[str, Any]) -> None:
     """
     different = [
         line
-        for line in differences(config_of(row), folder.config())
+        for line in differences(row_config(row), folder.config())
         if not line.startswith(("task.data_dir", "training.seed"))
     ]
     if different:
@@ -86,13 +86,13 @@ def check_published(folder: WorkDir, row: Mapping[str, Any]) -> None:
         )
 
 
-def path_of(row: Mapping[str, Any], results: Path = RESULTS) -> Path:
+def record_path(row: Mapping[str, Any], results: Path = RESULTS) -> Path:
     """Returns the path of the record of a row."""
-    name = checked_name(name_of(row)).replace(":", ".")
+    name = check_name(name_of(row)).replace(":", ".")
     return results / f"{name}.seed{int(row['seed'])}.json"
 
 
-def curve_of(folder: WorkDir, metric: str) -> dict[str, float]:
+def validation_curve(folder: WorkDir, metric: str) -> dict[str, float]:
     """Returns a metric of the validation split by step; empty if it is not logged.
 
     Steps at which it is not defined are left out.
@@ -111,14 +111,16 @@ def curve_of(folder: WorkDir, metric: str) -> dict[str, float]:
 
 def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:
     """Writes a row to a JSON file, and its rows by length to a JSONL file."""
-    path = path_of(row, results)
+    path = record_path(row, results)
     path.parent.mkdir(parents=True, exist_ok=True)
-    stored = {name: value for name, value in row.items() if name != "lengths"}
-    path.write_text(json.dumps(stored, indent=2) + "\n")
-    beside = path.with_suffix(".jsonl")
-    beside.unlink(missing_ok=True)
+    summary = {name: value for name, value in row.items() if name != "lengths"}
+    path.write_text(json.dumps(summary, indent=2) + "\n")
+    lengths_path = path.with_suffix(".jsonl")
+    lengths_path.unlink(missing_ok=True)
     if row["lengths"]:
-        beside.write_text("".join(json.dumps(line) + "\n" for line in row["lengths"]))
+        lengths_path.write_text(
+            "".join(json.dumps(line) + "\n" for line in row["lengths"])
+        )
 
 
 def records(results: Path = RESULTS) -> list[dict[str, Any]]:

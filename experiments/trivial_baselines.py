@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.records import config_of
+from experiments.records import row_config
 from ssm_jax.config import build
 from ssm_jax.evaluation import trivial_baseline
 
@@ -22,19 +22,19 @@ def add(experiments: Sequence[str], data_dir: str | None, results: Path) -> None
       ValueError: There is no record of one of ``experiments``, or the data belong to
         another experiment.
     """
-    of_names = {name: _of_experiment(name, results) for name in experiments}
-    for name, paths in of_names.items():
+    paths_by_name = {name: _record_paths(name, results) for name in experiments}
+    for name, paths in paths_by_name.items():
         if not paths:
             raise ValueError(
                 f"`--baselines` must name experiments that were recorded, got {name}; "
                 "`dlr/atomic` is one, and `dlr` selects all of that paper."
             )
-    for path in itertools.chain.from_iterable(of_names.values()):
+    for path in itertools.chain.from_iterable(paths_by_name.values()):
         row = json.loads(path.read_text())
         if row.get("baseline"):
             continue
         try:
-            baseline = _baseline_of(row, data_dir)
+            baseline = _compute_baseline(row, data_dir)
         except FileNotFoundError as error:
             print(f"{path.name}: none, {error}")
             continue
@@ -47,7 +47,7 @@ def add(experiments: Sequence[str], data_dir: str | None, results: Path) -> None
         print(f"{path.name}: {baseline['name']} added")
 
 
-def _of_experiment(name, results):
+def _record_paths(name, results):
     """Returns the record files of an experiment or of all those of a paper."""
     paths = sorted(results.rglob("*.json"))
     rows = [json.loads(path.read_text()) for path in paths]
@@ -59,9 +59,9 @@ def _of_experiment(name, results):
     ]
 
 
-def _baseline_of(row, data_dir):
+def _compute_baseline(row, data_dir):
     """Computes the baseline on the batches that `ssm_jax.cli.evaluate` reads."""
-    config = config_of(row)
+    config = row_config(row)
     if "data_dir" in config.task:
         config.task.data_dir = data_dir
     task, split = build(config.task, "config.task"), row["metric"].split()[0]

@@ -95,8 +95,8 @@ def loaded_by(code):
 def test_arrays_need_jax_numpy_scipy_jaxtyping_alone():
     allowed = loaded_by("import jax, numpy, scipy.special, scipy.linalg, jaxtyping")
     for name in ("ssm_jax", "ssm_jax.kernels", "ssm_jax.recurrences"):
-        further = loaded_by(f"import {name}") - allowed - sys.stdlib_module_names
-        assert further == {"ssm_jax"}, name
+        others = loaded_by(f"import {name}") - allowed - sys.stdlib_module_names
+        assert others == {"ssm_jax"}, name
 
 
 @pytest.mark.full

@@ -46,8 +46,8 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    variant, small = format_variant(choices), choices.size == "small"
     setting = SMALL if small else FULL
     return classification.experiment(
         "dlr/speech",

@@ -42,8 +42,8 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    variant, small = format_variant(choices), choices.size == "small"
     setting = SMALL if small else FULL
     return settings.experiment(
         "etsmlp/image",
@@ -52,7 +52,7 @@ def get_config(variant: str = "") -> Config:
         setting,
         task=spec(PixelCifar10),
         length=1024,
-        encoder=settings.pixels(setting),
-        head=settings.pooled(10),
-        model=chosen.model,
+        encoder=settings.pixel_encoder(setting),
+        head=settings.pooled_head(10),
+        model=choices.model,
     )

@@ -64,12 +64,12 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
-    changes = settings.ABLATIONS.get(chosen.ablation, {})
-    changes |= settings.INITS.get(chosen.init, {})
+    choices = parse_variant(variant, Variant)
+    variant, small = format_variant(choices), choices.size == "small"
+    changes = settings.ABLATIONS.get(choices.ablation, {})
+    changes |= settings.INITS.get(choices.init, {})
     setting = SMALL if small else FULL
-    if chosen.hyperparameters == "code":
+    if choices.hyperparameters == "code":
         setting = dataclasses.replace(setting, warmup_steps=setting.steps // 30)
     task = spec(ListOps, **(SMALL_TREES if small else {}))
     return settings.experiment(
@@ -79,8 +79,8 @@ def get_config(variant: str = "") -> Config:
         setting,
         task=task,
         length=task.get_ref("max_length"),
-        encoder=settings.tokens(setting, 16),
-        head=settings.pooled(10),
-        model=chosen.model,
+        encoder=settings.token_encoder(setting, 16),
+        head=settings.pooled_head(10),
+        model=choices.model,
         **changes,
     )

@@ -45,8 +45,8 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    variant, small = format_variant(choices), choices.size == "small"
     setting = SMALL if small else FULL
     task = spec(Pathfinder, n_train=40_000) if small else spec(Pathfinder)
     return settings.experiment(
@@ -56,7 +56,7 @@ def get_config(variant: str = "") -> Config:
         setting,
         task=task,
         length=1024,
-        encoder=settings.pixels(setting),
-        head=settings.pooled(2),
-        model=chosen.model,
+        encoder=settings.pixel_encoder(setting),
+        head=settings.pooled_head(2),
+        model=choices.model,
     )

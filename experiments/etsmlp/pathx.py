@@ -52,10 +52,10 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    variant, small = format_variant(choices), choices.size == "small"
     setting = SMALL if small else FULL
-    if chosen.small_change:
+    if choices.small_change:
         setting = dataclasses.replace(
             setting, small_change=True, r_min=0.999, r_max=0.9999, max_phase=0.314
         )
@@ -69,7 +69,7 @@ def get_config(variant: str = "") -> Config:
         setting,
         task=task,
         length=128 * 128,
-        encoder=settings.pixels(setting),
-        head=settings.pooled(2),
-        model=chosen.model,
+        encoder=settings.pixel_encoder(setting),
+        head=settings.pooled_head(2),
+        model=choices.model,
     )

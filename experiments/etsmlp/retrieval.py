@@ -47,10 +47,10 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    variant, small = format_variant(choices), choices.size == "small"
     setting = SMALL if small else FULL
-    if chosen.model == "gate":
+    if choices.model == "gate":
         setting = dataclasses.replace(setting, **GATE_RING)
     task = spec(Retrieval, length=1024 if small else 4000)
     return settings.experiment(
@@ -60,7 +60,7 @@ def get_config(variant: str = "") -> Config:
         setting,
         task=task,
         length=task.get_ref("length"),
-        encoder=settings.tokens(setting, 257),
+        encoder=settings.token_encoder(setting, 257),
         head=spec(
             PairHead,
             d_output=2,
@@ -69,5 +69,5 @@ def get_config(variant: str = "") -> Config:
             kernel_init="normal",
             use_bias=False,
         ),
-        model=chosen.model,
+        model=choices.model,
     )

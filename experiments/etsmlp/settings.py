@@ -161,19 +161,21 @@ def experiment(
     )
 
 
-def tokens(setting: Setting, vocabulary: int, *, language: bool = False) -> Config:
+def token_encoder(
+    setting: Setting, vocabulary: int, *, language: bool = False
+) -> Config:
     """Returns the spec of the token encoder, initialized as in the authors' code."""
     d = setting.d_model
     std = d**-0.5 if language else setting.std
     return spec(TokenEncoder, d_model=d, vocabulary=vocabulary, std=std)
 
 
-def pixels(setting: Setting) -> Config:
+def pixel_encoder(setting: Setting) -> Config:
     """Returns the spec of the pixel encoder."""
     return spec(ScalarEncoder, d_model=setting.d_model)
 
 
-def pooled(n_classes: int) -> Config:
+def pooled_head(n_classes: int) -> Config:
     """Returns the spec of the long-range tasks' head: a linear map without bias."""
     return spec(PooledHead, d_output=n_classes, kernel_init="normal", use_bias=False)
 

@@ -58,9 +58,9 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
-    setting = SMALL if small else GATE if chosen.model == "gate" else FULL
+    choices = parse_variant(variant, Variant)
+    variant, small = format_variant(choices), choices.size == "small"
+    setting = SMALL if small else GATE if choices.model == "gate" else FULL
     task = spec(ImdbBytes, length=1024 if small else 4000)
     return settings.experiment(
         "etsmlp/text",
@@ -69,7 +69,7 @@ def get_config(variant: str = "") -> Config:
         setting,
         task=task,
         length=task.get_ref("length"),
-        encoder=settings.tokens(setting, 257),
-        head=settings.pooled(2),
-        model=chosen.model,
+        encoder=settings.token_encoder(setting, 257),
+        head=settings.pooled_head(2),
+        model=choices.model,
     )

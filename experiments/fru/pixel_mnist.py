@@ -83,15 +83,15 @@ class Variant:
 
 def get_config(variant: str = "inputs=pixels,model=fru") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    inputs, model, variant = chosen.inputs, chosen.model, format_variant(chosen)
+    choices = parse_variant(variant, Variant)
+    inputs, model, variant = choices.inputs, choices.model, format_variant(choices)
     if model == "fru40" and inputs != "pixels":
         raise ValueError(
             f"`variant: inputs` must be 'pixels' for model=fru40, got {inputs!r}; "
             "model=fru has all inputs."
         )
-    rows, small = inputs == "rows", chosen.size == "small"
-    steps = (ROW_STEPS if rows else STEPS)[chosen.size]
+    rows, small = inputs == "rows", choices.size == "small"
+    steps = (ROW_STEPS if rows else STEPS)[choices.size]
     fourier = ROW_FOURIER if rows else SMALL_FOURIER if small else FOURIER
     rates = RATES["permuted" if rows else inputs, model]
     if model == "fru40":
@@ -113,7 +113,7 @@ def get_config(variant: str = "inputs=pixels,model=fru") -> Config:
             "training": spec(
                 TrainConfig,
                 steps=steps,
-                batch_size=256 if chosen.size == "full" else 64,
+                batch_size=256 if choices.size == "full" else 64,
                 evaluate_every=steps // 10,
             ),
         }

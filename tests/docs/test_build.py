@@ -31,15 +31,15 @@ OWN_WORDS = re.compile(
 def build(out: Path, *options: str) -> Path:
     """Builds the pages; a warning is an error."""
     program = [sys.executable, "-m", "sphinx", "--builder", "html", "--fail-on-warning"]
-    places = ["--doctree-dir", str(out / "doctrees"), "docs", str(out / "html")]
-    built = subprocess.run(
-        [*program, "--keep-going", *options, *places],
+    folders = ["--doctree-dir", str(out / "doctrees"), "docs", str(out / "html")]
+    process = subprocess.run(
+        [*program, "--keep-going", *options, *folders],
         cwd=ROOT,
         env={**os.environ, "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
     )
-    assert built.returncode == 0, built.stderr[-5000:]
+    assert process.returncode == 0, process.stderr[-5000:]
     return out / "html"
 
 

@@ -13,23 +13,23 @@ PART = np.linspace(0, 1, 301)
 def test_waves_interpolate_polynomials(degree):
     """Lemma 4.2: the error falls with the square of the frequency, below any bound."""
     coefficients = np.random.default_rng(degree).normal(size=degree + 1)
-    wanted = np.polynomial.polynomial.polyval(PART, coefficients)
+    values = np.polynomial.polynomial.polyval(PART, coefficients)
     errors = []
     for f in (0.04, 0.02, 0.01):
         weights = expressive.interpolation(coefficients, f)
-        errors.append(np.abs(expressive.waves(*weights, f, PART) - wanted).max())
+        errors.append(np.abs(expressive.waves(*weights, f, PART) - values).max())
     assert errors[0] > 3 * errors[1] > 9 * errors[2]
 
 
-def least_missed(terms, wanted):
+def minimum_missed(terms, values):
     """The least mean size of what any weights miss, as a part; a linear programme."""
-    n, t = terms.shape[1], len(wanted)
+    n, t = terms.shape[1], len(values)
     cost = np.concatenate([np.zeros(n), np.ones(t)])
     above = np.block([[terms, -np.eye(t)], [-terms, -np.eye(t)]])
     bounds = [(None, None)] * n + [(0, None)] * t
-    found = linprog(cost, above, np.concatenate([wanted, -wanted]), bounds=bounds)
-    assert found.success
-    return found.fun / np.abs(wanted).sum()
+    solution = linprog(cost, above, np.concatenate([values, -values]), bounds=bounds)
+    assert solution.success
+    return solution.fun / np.abs(values).sum()
 
 
 def test_figure_9_is_the_polynomial_of_the_proof():
@@ -47,20 +47,20 @@ def test_three_decays_miss_a_polynomial(seed):
     """Theorem 4.4 as far as its proof goes: up to two changes of sign."""
     rates = np.random.default_rng(seed).uniform(0.1, 30, 3)
     terms = np.exp(-np.outer(PART, rates))
-    missed = least_missed(terms, expressive.polynomial(PART))
+    missed = minimum_missed(terms, expressive.polynomial(PART))
     assert missed > expressive.LEAST_MISSED
 
 
 def test_many_decays_do_not_miss_it():
     """Theorem 4.4 beyond its proof does not hold: fourteen decays miss a percent."""
-    wanted = expressive.polynomial(PART)
-    of_eight, _ = expressive.fit(expressive.decays(8, PART), wanted)
-    assert of_eight < expressive.LEAST_MISSED
-    missed, largest = expressive.fit(expressive.decays(14, PART), wanted)
+    values = expressive.polynomial(PART)
+    missed_by_8, _ = expressive.fit(expressive.decays(8, PART), values)
+    assert missed_by_8 < expressive.LEAST_MISSED
+    missed, largest = expressive.fit(expressive.decays(14, PART), values)
     assert missed < 0.012
     assert largest > 1e4
-    of_waves, weight = expressive.fit(expressive.harmonics(14, PART), wanted)
-    assert of_waves < missed / 20
+    missed_by_waves, weight = expressive.fit(expressive.harmonics(14, PART), values)
+    assert missed_by_waves < missed / 20
     assert weight < 20
 
 
@@ -91,6 +91,6 @@ def test_largest_waves_leave_the_least_error(length):
     energy = np.abs(spectrum) ** 2 * np.where(np.arange(len(spectrum)) > 0, 2, 1)
     if length % 2 == 0:
         energy[-1] /= 2
-    left = np.sort(energy)[:-10].sum() / length
-    kept = temperatures.sparse(values, 10)
-    np.testing.assert_allclose(np.sum((values - kept) ** 2), left, rtol=1e-9)
+    error = np.sort(energy)[:-10].sum() / length
+    approximation = temperatures.sparse(values, 10)
+    np.testing.assert_allclose(np.sum((values - approximation) ** 2), error, rtol=1e-9)

@@ -22,11 +22,14 @@ def test_rnn_has_a_sigmoid_on_imdb_alone():
 
 
 def test_output_layer_is_initialized_as_the_authors_do():
-    start = "truncated_normal"
-    assert mixture.get_config("curves=sines,model=lstm").model.head.kernel_init == start
+    kernel_init = "truncated_normal"
+    assert (
+        mixture.get_config("curves=sines,model=lstm").model.head.kernel_init
+        == kernel_init
+    )
     assert (
         pixel_mnist.get_config("inputs=permuted,model=sru").model.head.kernel_init
-        == start
+        == kernel_init
     )
     assert imdb.get_config("model=fru").model.head.kernel_init == "normal"
 
@@ -75,9 +78,9 @@ def test_page_has_the_examples_and_epochs_of_training(file, variant, n_published
     n_train = n_published - build(config.task).n_validation
     epochs = config.training.steps * config.training.batch_size / n_train
     page = (Path(__file__).parents[2] / "docs/papers/fru.md").read_text()
-    told = page[page.index("A part of the training images") :]
-    assert re.search(rf"\b{n_train:,} of\s+{n_published:,}\b", told)
-    assert re.search(rf"\b{epochs:.1f}\b", told)
+    paragraph = page[page.index("A part of the training images") :]
+    assert re.search(rf"\b{n_train:,} of\s+{n_published:,}\b", paragraph)
+    assert re.search(rf"\b{epochs:.1f}\b", paragraph)
 
 
 def test_mixtures_train_for_the_epochs_of_the_paper():
