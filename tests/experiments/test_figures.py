@@ -102,18 +102,22 @@ def test_figure_of_another_experiment_is_refused(tmp_path):
         figures_atomic.draw(str(tmp_path))
 
 
+def train_briefly(config, workdir) -> str:
+    """Trains one layer on 20 examples; returns the work dir."""
+    config.task.update(n_train=20, n_validation=10, n_test=20)
+    config.model.update(n_layers=1)
+    config.optimizer.warmup_steps = 0
+    config.training.update(steps=2, batch_size=8, evaluate_every=1)
+    train(config, str(workdir))
+    return str(workdir)
+
+
 @pytest.fixture(scope="module")
 def subtrees(tmp_path_factory) -> str:
     """Work dir of a run of two steps on ListOps-SubTrees."""
     config = listops_subtrees.get_config("size=small")
-    config.task.update(n_train=20, n_validation=10, n_test=20)
     config.task.update(min_length=8, max_length=32, length=32)
-    config.model.update(n_layers=1)
-    config.optimizer.warmup_steps = 0
-    config.training.update(steps=2, batch_size=8, evaluate_every=2)
-    workdir = str(tmp_path_factory.mktemp("subtrees"))
-    train(config, workdir)
-    return workdir
+    return train_briefly(config, tmp_path_factory.mktemp("subtrees"))
 
 
 @pytest.mark.nightly
@@ -151,13 +155,7 @@ def test_errors_by_height_need_a_run_on_the_task(tmp_path):
 def segmented(tmp_path_factory) -> str:
     """Work dir of a run of two steps on Pathfinder-Segmentation."""
     config = pathfinder_segmentation.get_config("pixels=64,size=small")
-    config.task.update(n_train=20, n_validation=10, n_test=20)
-    config.model.update(n_layers=1)
-    config.optimizer.warmup_steps = 0
-    config.training.update(steps=2, batch_size=8, evaluate_every=1)
-    workdir = str(tmp_path_factory.mktemp("segmented"))
-    train(config, workdir)
-    return workdir
+    return train_briefly(config, tmp_path_factory.mktemp("segmented"))
 
 
 @pytest.mark.nightly
