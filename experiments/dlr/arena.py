@@ -83,7 +83,7 @@ class Variant:
 def get_config(variant: str = "task=listops") -> Config:
     """Returns the config of a variant."""
     choices = parse_variant(variant, Variant)
-    variant, small = format_variant(choices), choices.size == "small"
+    small = choices.size == "small"
     setting = (SMALL if small else FULL)[choices.task]
     d, length = setting.d_model, 1024 if small else 4096
     # At the small size all reviews are read and the other sets are smaller.
@@ -108,9 +108,9 @@ def get_config(variant: str = "task=listops") -> Config:
         head = spec(PooledHead, d_output=10 if choices.task == "listops" else 2)
     return classification.experiment(
         "dlr/arena",
-        variant,
-        PAPER.get(variant),
+        format_variant(choices),
         setting,
+        published=PAPER,
         task=task,
         encoder=encoder,
         head=head,

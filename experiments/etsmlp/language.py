@@ -22,7 +22,7 @@ from experiments.etsmlp.settings import Setting
 from ssm_jax.config import Config, spec
 from ssm_jax.models import PooledHead
 from ssm_jax.tasks import Glue, ImdbWords
-from ssm_jax.variants import format_variant, parse_variant
+from ssm_jax.variants import parse_variant
 
 PAPER = {
     "dataset=cola": 0.692,
@@ -109,7 +109,6 @@ def get_config(variant: str = "dataset=sst2") -> Config:
     """Returns the config of a variant."""
     choices = parse_variant(variant, Variant)
     dataset, small = choices.dataset, choices.size == "small"
-    variant = format_variant(choices)
     setting = (SMALL if small else FULL)[dataset]
     if choices.hyperparameters == "code":
         setting = dataclasses.replace(
@@ -123,9 +122,9 @@ def get_config(variant: str = "dataset=sst2") -> Config:
         task.update(length=256 if dataset == "imdb" else 64, vocabulary=20_000)
     return settings.experiment(
         "etsmlp/language",
-        variant,
-        PAPER.get(variant),
+        choices,
         setting,
+        published=PAPER,
         task=task,
         length=task.get_ref("length"),
         encoder=settings.token_encoder(
@@ -136,6 +135,5 @@ def get_config(variant: str = "dataset=sst2") -> Config:
             d_output=3 if dataset == "mnli" else 2,
             d_hidden=setting.d_model,
         ),
-        model=choices.model,
         language=True,
     )

@@ -20,7 +20,7 @@ from experiments.etsmlp import settings
 from experiments.etsmlp.settings import Setting
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import Pathfinder
-from ssm_jax.variants import format_variant, parse_variant
+from ssm_jax.variants import parse_variant
 
 PAPER = {"small_change=true": 0.8721, "model=gate,small_change=true": 0.9378}
 FULL = Setting(
@@ -53,7 +53,7 @@ class Variant:
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
     choices = parse_variant(variant, Variant)
-    variant, small = format_variant(choices), choices.size == "small"
+    small = choices.size == "small"
     setting = SMALL if small else FULL
     if choices.small_change:
         setting = dataclasses.replace(
@@ -64,12 +64,11 @@ def get_config(variant: str = "") -> Config:
         task.update(n_train=5_000, n_validation=500, n_test=1_000)
     return settings.experiment(
         "etsmlp/pathx",
-        variant,
-        PAPER.get(variant),
+        choices,
         setting,
+        published=PAPER,
         task=task,
         length=128 * 128,
         encoder=settings.pixel_encoder(setting),
         head=settings.pooled_head(2),
-        model=choices.model,
     )

@@ -16,7 +16,7 @@ from experiments.etsmlp import (
     text,
 )
 from experiments.etsmlp.figures import proposition_1
-from ssm_jax.config import build
+from ssm_jax.config import build, differences
 
 # Table 5: D, L, H, norm, learning rate, weight decay, dropout.
 TABLE_5 = [
@@ -126,6 +126,12 @@ def test_change_changes_its_field_alone(variant, field, value):
     unchanged = listops.get_config(plain).model.block.layer.recurrence.to_dict()
     assert changed[field] == value
     assert {k for k in unchanged if unchanged[k] != changed[k]} == {field}
+
+
+def test_two_changes_leave_the_tables_as_they_are():
+    expected = listops.get_config("ablation=real")
+    listops.get_config("ablation=real,init=stable_0.5")
+    assert differences(expected, listops.get_config("ablation=real")) == []
 
 
 def size(config) -> int:
