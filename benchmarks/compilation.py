@@ -30,39 +30,15 @@ ROOT = Path(__file__).parents[1]
 TARGETS = ("gpu:h100:8", "tpu:v5e:2x4")
 
 EXPERIMENTS = (
-    *(
-        f"dlr/{name}"
-        for name in (
-            "atomic",
-            "arena",
-            "digits",
-            "listops_subtrees",
-            "long_shift",
-            "pathfinder_segmentation",
-            "pg19",
-            "pixel_mnist",
-            "speech",
-        )
+    *sorted(
+        f"{path.parent.name}/{path.stem}"
+        for path in (ROOT / "experiments").glob("*/*.py")
+        if "\ndef get_config(" in path.read_text()
     ),
-    *(
-        f"etsmlp/{name}"
-        for name in (
-            "image",
-            "language",
-            "listops",
-            "pathfinder",
-            "pathx",
-            "retrieval",
-            "text",
-        )
-    ),
-    *(f"fru/{name}" for name in ("frequencies", "imdb", "mixture", "pixel_mnist")),
-    "longssm/text",
     *(
         f"longssm/text:model={model},length=1024,state_init=carry,size=d1024"
         for model in ("s5", "mamba")
     ),
-    "own_data/beijing",
 )
 """The experiments in the variant of their default, and the largest models."""
 

@@ -3,7 +3,8 @@
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,9 +41,7 @@ def power_rows(length: int, *, d_state: int = 64) -> Iterable[Row]:
     lag = 7 * length // 8
     initial = DLR(d_state=d_state)
     params = initial.init(jax.random.key(0), 1)
-    shift = DLR(d_state=n, readout="prod", eigenvalues="unit", phase_init="coarse_fine")
-    shift_params = dict(shift.init(jax.random.key(0), 1))
-    shift_params |= spike_weights(np.asarray(shift_params["phase"], np.float64), lag)
+    shift, shift_params = _shift(n, lag)
     modes, shift_modes = initial.modes(params), shift.modes(shift_params)
     expected = np.real(_in_float64(modes.log_decay, modes.w[0], length))
     tap = np.arange(length) == lag
@@ -138,11 +137,8 @@ def long_shift_rows(
       then those of a training step with 32 channels and a batch of 4.
     """
     n = 2 * math.isqrt(length) if d_state is None else d_state
-    dlr = DLR(d_state=n, readout="prod", eigenvalues="unit", phase_init="coarse_fine")
-    params = dlr.init(jax.random.key(0), 1)
     lag = 7 * length // 8
-    phase = np.asarray(params["phase"], np.float64)
-    params = dict(params) | spike_weights(phase, lag)
+    dlr, params = _shift(n, lag)
 
     def kernel(params):
         return convolution_kernel(dlr.modes(params), length)[0]
@@ -154,24 +150,20 @@ def long_shift_rows(
     yield {"length": length, "states": n, "left": error} | row | step_row
 
 
-def spike_weights(phase: np.ndarray, lag: int) -> dict[str, jax.Array]:
-    """Returns weights whose product kernel is 1 at a lag and 0 at the others.
+def _shift(n: int, lag: int) -> tuple[DLR, Mapping[str, Any]]:
+    """DLR-prod with ``n`` states, and parameters of a kernel that is 1 at a lag only.
 
     ``Re k`` is a comb of the coarse phases and ``Im k`` a peak of the fine ones, which
-    is 0 at the other teeth.
-
-    Args:
-      phase: Phases of `DLR` with ``phase_init="coarse_fine"``, ``(n,)``.
-      lag: The lag, less than ``n**2 / 4``.
-
-    Returns:
-      ``w_re`` and ``w_im``, ``(1, n)``.
+    is 0 at the other teeth. The lag is less than ``n**2 / 4``.
     """
-    n_coarse = len(phase) // 2
-    n_fine = len(phase) - n_coarse
-    scale = np.repeat([1 / n_coarse, 1j / n_fine], [n_coarse, n_fine])
+    dlr = DLR(d_state=n, readout="prod", eigenvalues="unit", phase_init="coarse_fine")
+    params = dlr.init(jax.random.key(0), 1)
+    phase = np.asarray(params["phase"], np.float64)
+    n_coarse = n // 2
+    scale = np.repeat([1 / n_coarse, 1j / (n - n_coarse)], [n_coarse, n - n_coarse])
     w = (scale * np.exp(-1j * phase * lag))[None]
-    return {"w_re": jnp.float32(np.real(w)), "w_im": jnp.float32(np.imag(w))}
+    weights = {"w_re": jnp.float32(np.real(w)), "w_im": jnp.float32(np.imag(w))}
+    return dlr, dict(params) | weights
 
 
 def _step(length, d_state):

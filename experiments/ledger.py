@@ -20,7 +20,6 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import trivial_baselines
 from experiments.dlr.figures import powers
 from experiments.etsmlp.figures import throughput
 from experiments.fru.figures import iterations, learning
@@ -30,6 +29,7 @@ from experiments.papers import HEADLINES, PAGES
 from experiments.records import (
     EXPERIMENTS,
     RESULTS,
+    add_baselines,
     check_published,
     record,
     records,
@@ -176,7 +176,7 @@ def main(argv):
     for row in rows:
         record(row)
     if flags.FLAGS.baselines:
-        trivial_baselines.add(flags.FLAGS.baselines, flags.FLAGS.data_dir, RESULTS)
+        add_baselines(flags.FLAGS.baselines, flags.FLAGS.data_dir, RESULTS)
     for path, text in texts(records()).items():
         path.write_text(text)
     for picture, draw in PICTURES.items():

@@ -27,24 +27,6 @@ from ssm_jax.tasks import PixelMnist
 from ssm_jax.training import TrainConfig
 from ssm_jax.variants import format_variant, parse_variant
 
-FOURIER = {
-    "n_frequencies": 60,
-    "frequency_max": 784.0,
-    "horizon": 784,
-    "d_statistic": 10,
-}
-SMALL_FOURIER = {
-    "n_frequencies": 40,
-    "frequency_max": 196.0,
-    "horizon": 196,
-    "d_statistic": 10,
-}
-ROW_FOURIER = {
-    "n_frequencies": 20,
-    "frequency_max": 28.0,
-    "horizon": 28,
-    "d_statistic": 10,
-}
 PAPER = {
     "inputs=pixels,model=fru": 0.9761,
     "inputs=pixels,model=fru40": 0.9688,
@@ -92,11 +74,16 @@ def get_config(variant: str = "inputs=pixels,model=fru") -> Config:
         )
     rows, small = inputs == "rows", choices.size == "small"
     steps = (ROW_STEPS if rows else STEPS)[choices.size]
-    fourier = ROW_FOURIER if rows else SMALL_FOURIER if small else FOURIER
+    # The frequencies and the steps of a sequence.
+    n_frequencies, length = (20, 28) if rows else (40, 196) if small else (60, 784)
     rates = RATES["permuted" if rows else inputs, model]
-    if model == "fru40":
-        fourier = fourier | {"n_frequencies": 40}
     unit: units.Unit = "fru" if model == "fru40" else model
+    fourier = {
+        "n_frequencies": 40 if model == "fru40" else n_frequencies,
+        "frequency_max": float(length),
+        "horizon": length,
+        "d_statistic": 10,
+    }
     return ConfigDict(
         {
             "experiment": "fru/pixel_mnist",

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import trivial_baselines
 from experiments.records import (
+    add_baselines,
     check_published,
     experiment_config,
     record,
@@ -104,7 +104,7 @@ def test_baselines_are_added_to_old_records(run, tmp_path):
     old = {name: value for name, value in row.items() if name != "baseline"}
     for item in (old, old | {"experiment": "a/b"}):
         record(item, tmp_path)
-    trivial_baselines.add(["dlr"], None, tmp_path)
+    add_baselines(["dlr"], None, tmp_path)
     unknown, new = records(tmp_path)
     assert list(new) == list(row)
     # Of the whole split, where the run above measured two batches of it.
@@ -112,7 +112,7 @@ def test_baselines_are_added_to_old_records(run, tmp_path):
     assert new["baseline"]["n_examples"] == 300
     assert "baseline" not in unknown
     with pytest.raises(ValueError, match="`--baselines` must name .*, got dl;"):
-        trivial_baselines.add(["dl"], None, tmp_path)
+        add_baselines(["dl"], None, tmp_path)
 
 
 def test_config_of_a_name_is_a_copy():
