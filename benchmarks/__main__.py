@@ -214,7 +214,7 @@ def main(argv):
     ]
     # Before the first measurement, since a commit may follow meanwhile; in a process of
     # its own, since compilers for other devices are loaded before JAX is used.
-    record = _in_a_fresh_process(environment)
+    record = _call_in_new_process(environment)
     record |= {"suite": name} | ({"options": options} if options else {})
     record |= {"repeats": values.repeats} if "repeats" in target_options else {}
     common, other_rows = {}, []
@@ -249,7 +249,7 @@ def read_options(suite: Callable[..., Any], texts: Sequence[str]) -> dict[str, i
     Raises:
       ValueError: The suite has no such argument, or it is not a positive integer.
     """
-    known = [
+    names = [
         name
         for name, parameter in inspect.signature(suite).parameters.items()
         if isinstance(parameter.default, int)
@@ -257,10 +257,10 @@ def read_options(suite: Callable[..., Any], texts: Sequence[str]) -> dict[str, i
     options = {}
     for text in texts:
         name, _, number = text.partition("=")
-        if name not in known or not number.isdecimal() or int(number) == 0:
+        if name not in names or not number.isdecimal() or int(number) == 0:
             raise ValueError(
                 "`--options` must be `name=number`, a positive integer and one of the "
-                f"names {', '.join(known) or '(none)'}, got {text}."
+                f"names {', '.join(names) or '(none)'}, got {text}."
             )
         options[name] = int(number)
     return options
@@ -279,14 +279,14 @@ def read_target(
     Raises:
       ValueError: One is given to a suite without it, or a suite lacks its target.
     """
-    known = inspect.signature(suite).parameters
+    parameters = inspect.signature(suite).parameters
     target_options = {"target": target, "methods": methods}
     for name, value in target_options.items():
-        if value and name not in known:
+        if value and name not in parameters:
             raise ValueError(
                 f"`--{name}` must be left out for a suite without it, got {value}."
             )
-    if "target" in known and not target:
+    if "target" in parameters and not target:
         raise ValueError(
             "`--target` must be given for a suite that compiles programs and runs none."
         )
@@ -331,7 +331,7 @@ def _program(row):
     return tuple(row.get(name) for name in _PROGRAM)
 
 
-def _in_a_fresh_process(function: Callable[[], Any]) -> Any:
+def _call_in_new_process(function: Callable[[], Any]) -> Any:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
         return pool.submit(function).result()

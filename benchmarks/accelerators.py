@@ -93,10 +93,10 @@ def passes(
     yield Pass("value", forward, arguments, n_bytes)
     # The backward pass reads the decays, the states and what is given; the selective
     # one reads all arguments and recomputes the states.
-    read = arguments if what == "selective" else (arguments[0], results)
-    n_bytes += _n_bytes((read, results, arguments))
-    both = partial(with_gradient, forward)
-    yield Pass("value and gradient", both, (arguments, results), n_bytes)
+    operands = arguments if what == "selective" else (arguments[0], results)
+    n_bytes += _n_bytes((operands, results, arguments))
+    value_and_gradient = partial(with_gradient, forward)
+    yield Pass("value and gradient", value_and_gradient, (arguments, results), n_bytes)
 
 
 def states(method: Method, a: Any, b: Any) -> Any:
@@ -152,7 +152,7 @@ def cost_rows(length: int, *, target: str) -> Iterator[Row]:
       number of kernels, also for each level of `ssm_jax.kernels.plan.depth`;
       ``predicted_ms`` the time that the model of ``"auto"`` predicts.
     """
-    device, platform = _prepared(target)
+    device, platform = _load_compiler(target)
     yield from _recurrences(length, device, platform)
     yield from _convolutions(length, device, platform)
     yield from _nonlinear(length, device, platform)
@@ -162,16 +162,16 @@ def _recurrences(length, device, platform) -> Iterator[Row]:
     b, n = _float32(device, ROWS, length, WIDTH), _float32(device, WIDTH)
     for what, a in (("time-invariant", LogDecay(n)), ("input-dependent", b)):
         for method in plan.METHODS:
-            both = partial(with_gradient, partial(states, method))
-            predicted = plan.seconds(
+            value_and_gradient = partial(with_gradient, partial(states, method))
+            seconds = plan.seconds(
                 method,
                 platform,
                 time_invariant=a is not b,
                 length=length,
                 n_bytes=4 * b.size,
             )
-            counted = _counts(both, ((a, b), b), platform, method, length)
-            yield {"what": what} | counted | {"predicted_ms": 1e3 * predicted}
+            counts = _counts(value_and_gradient, ((a, b), b), platform, method, length)
+            yield {"what": what} | counts | {"predicted_ms": 1e3 * seconds}
 
 
 def _convolutions(length, device, platform) -> Iterator[Row]:
@@ -184,9 +184,9 @@ def _convolutions(length, device, platform) -> Iterator[Row]:
             def outputs(params, x, dlr=dlr, method: Method = method):
                 return dlr.apply(params, x, method=method)[0]
 
-            both = partial(with_gradient, outputs)
-            counted = _counts(both, ((params, x), x), platform)
-            row = {"what": f"DLR, modes={n}"} | counted | {"method": method}
+            value_and_gradient = partial(with_gradient, outputs)
+            counts = _counts(value_and_gradient, ((params, x), x), platform)
+            row = {"what": f"DLR, modes={n}"} | counts | {"method": method}
             yield row | {"kernels_per_level": None, "predicted_ms": None}
 
 
@@ -205,20 +205,20 @@ def _nonlinear(length, device, platform) -> Iterator[Row]:
         u = gru.input_projection(params, x)
         return gru.nonlinear_term(params, h, u), gru.diagonal(params, h, u)
 
-    counted = _counts(steps, (params, x), platform, "sequential", length)
-    yield {"what": "GRU"} | counted | {"predicted_ms": None}
-    counted = _counts(term, (params, x, x), platform)
-    yield {"what": "GRU, nonlinear term"} | counted | {"predicted_ms": None}
+    counts = _counts(steps, (params, x), platform, "sequential", length)
+    yield {"what": "GRU"} | counts | {"predicted_ms": None}
+    counts = _counts(term, (params, x, x), platform)
+    yield {"what": "GRU, nonlinear term"} | counts | {"predicted_ms": None}
 
 
-def _prepared(target) -> tuple[Any, str]:
+def _load_compiler(target) -> tuple[Any, str]:
     """Loads the compiler of a target; returns a device of it, and its platform."""
-    parsed = aot.parse_target(target)
-    aot.prepare(parsed)
-    return aot.topology_devices(parsed)[0], parsed.device.platform
+    aot_target = aot.parse_target(target)
+    aot.prepare(aot_target)
+    return aot.topology_devices(aot_target)[0], aot_target.device.platform
 
 
-def _placed(tree, device) -> Any:
+def _on_device(tree, device) -> Any:
     """Shapes and dtypes of arrays on a device that programs can be compiled for."""
     sharding = SingleDeviceSharding(device)
     return jax.tree.map(
@@ -228,12 +228,12 @@ def _placed(tree, device) -> Any:
 
 
 def _float32(device, *shape) -> Any:
-    return _placed(jax.ShapeDtypeStruct(shape, jnp.float32), device)
+    return _on_device(jax.ShapeDtypeStruct(shape, jnp.float32), device)
 
 
 def _params(recurrence, d_in, device) -> Any:
     init = partial(recurrence.init, d_in=d_in)
-    return _placed(jax.eval_shape(init, jax.random.key(0)), device)
+    return _on_device(jax.eval_shape(init, jax.random.key(0)), device)
 
 
 def _counts(function, arguments, platform, method=None, length=1) -> Row:
@@ -270,37 +270,37 @@ def pallas_rows(
     with tempfile.TemporaryDirectory() as folder:
         if "pallas" in methods:
             _ask_compilers(folder)
-        device, platform = _prepared(target)
+        device, platform = _load_compiler(target)
         for what, (run, arguments) in programs(length).items():
             for method in methods:
                 forward = partial(run, method)
-                for evaluation in passes(what, forward, _placed(arguments, device)):
-                    placed = _placed(evaluation.arguments, device)
+                for evaluation in passes(what, forward, _on_device(arguments, device)):
+                    inputs = _on_device(evaluation.arguments, device)
                     row = {"what": what, "pass": evaluation.name, "method": method}
                     row |= {"length": length}
-                    yield row | _compiled(
+                    yield row | _compile_row(
                         evaluation.function,
-                        placed,
+                        inputs,
                         evaluation.min_bytes,
                         platform,
                         Path(folder),
                     )
 
 
-def _compiled(function, arguments, min_bytes, platform, folder) -> Row:
+def _compile_row(function, arguments, min_bytes, platform, folder) -> Row:
     """Compiles a program and reads what its compiler tells."""
-    began = sum(os.times()[:4])
-    with _printed() as printed, compiling_for(platform):
+    start = sum(os.times()[:4])
+    with _capture_output() as output, compiling_for(platform):
         compiled: Any = jax.jit(function).lower(*arguments).compile()
-    seconds = sum(os.times()[:4]) - began
-    moved = aot.bytes_moved(compiled.as_text())
+    seconds = sum(os.times()[:4]) - start
+    n_bytes = aot.bytes_moved(compiled.as_text())
     return {
-        "moved_MiB": moved / 2**20,
-        "ratio": moved / min_bytes,
+        "moved_MiB": n_bytes / 2**20,
+        "ratio": n_bytes / min_bytes,
         "temp_MiB": compiled.memory_analysis().temp_size_in_bytes / 2**20,
         "compile_cpu_s": seconds,
-        **_of_gpu("".join(printed)),
-        **_of_tpu(folder),
+        **_gpu_row("".join(output)),
+        **_tpu_row(folder),
     }
 
 
@@ -308,12 +308,12 @@ def _ask_compilers(folder: str) -> None:
     """Makes the compilers tell about their programs; they read this when loaded."""
     os.environ["MOSAIC_GPU_DUMP_PTXAS"] = "1"
     options = f"--xla_jf_dump_to={folder}", "--xla_jf_dump_llo_text=true"
-    before = os.environ.get("LIBTPU_INIT_ARGS", "")
-    os.environ["LIBTPU_INIT_ARGS"] = " ".join([before, *options]).strip()
+    set_options = os.environ.get("LIBTPU_INIT_ARGS", "")
+    os.environ["LIBTPU_INIT_ARGS"] = " ".join([set_options, *options]).strip()
 
 
 @contextmanager
-def _printed():
+def _capture_output():
     """Gives what libraries print meanwhile, as a list of one text."""
     output, stdout = [], os.dup(1)
     with tempfile.TemporaryFile("w+", errors="replace") as file:
@@ -327,17 +327,17 @@ def _printed():
         output.append(file.read())
 
 
-def _of_gpu(text: str) -> Row:
+def _gpu_row(text: str) -> Row:
     """What the assembler tells of the largest kernel."""
     registers = [int(n) for n in re.findall(r"Used (\d+) registers", text)]
-    spilled = [int(n) for n in re.findall(r"(\d+) bytes spill stores", text)]
+    spill_bytes = [int(n) for n in re.findall(r"(\d+) bytes spill stores", text)]
     return {
         "registers": max(registers, default=None),
-        "spilled_bytes": max(spilled, default=None),
+        "spilled_bytes": max(spill_bytes, default=None),
     }
 
 
-def _of_tpu(folder: Path) -> Row:
+def _tpu_row(folder: Path) -> Row:
     """What the TPU compiler tells of the largest kernel in Pallas, if there is one."""
     vmem, bundles = [], []
     for file in folder.glob("*-02-original.txt"):

@@ -30,39 +30,15 @@ ROOT = Path(__file__).parents[1]
 TARGETS = ("gpu:h100:8", "tpu:v5e:2x4")
 
 EXPERIMENTS = (
-    *(
-        f"dlr/{name}"
-        for name in (
-            "atomic",
-            "arena",
-            "digits",
-            "listops_subtrees",
-            "long_shift",
-            "pathfinder_segmentation",
-            "pg19",
-            "pixel_mnist",
-            "speech",
-        )
+    *sorted(
+        f"{path.parent.name}/{path.stem}"
+        for path in (ROOT / "experiments").glob("*/*.py")
+        if "\ndef get_config(" in path.read_text()
     ),
-    *(
-        f"etsmlp/{name}"
-        for name in (
-            "image",
-            "language",
-            "listops",
-            "pathfinder",
-            "pathx",
-            "retrieval",
-            "text",
-        )
-    ),
-    *(f"fru/{name}" for name in ("frequencies", "imdb", "mixture", "pixel_mnist")),
-    "longssm/text",
     *(
         f"longssm/text:model={model},length=1024,state_init=carry,size=d1024"
         for model in ("s5", "mamba")
     ),
-    "own_data/beijing",
 )
 """The experiments in the variant of their default, and the largest models."""
 
@@ -193,24 +169,24 @@ def _line(record):
     if "error" in record:
         return (*cell, *[""] * 5, record["error"], *[""] * 4)
     step, evaluation = record["programs"][:2]
-    raised = record["batch_size"] > record["batch_size_of_config"]
-    sent = (step["traffic"] or {"collectives": []})["collectives"]
+    is_rounded_up = record["batch_size"] > record["batch_size_of_config"]
+    collectives = (step["traffic"] or {"collectives": []})["collectives"]
     kinds = ", ".join(
-        f"{collective['count']} {collective['kind']}" for collective in sent
+        f"{collective['count']} {collective['kind']}" for collective in collectives
     )
     fits = step["out_of_memory"] is None
     fits &= step["memory_bytes"] <= record["device_memory_bytes"]
     return (
         *cell,
         f"{record['parameters']:,}",
-        f"{record['batch_size']:,}{'+' if raised else ''}",
+        f"{record['batch_size']:,}{'+' if is_rounded_up else ''}",
         f"{step['seconds']:.0f}{'*' if record['quick'] else ''}",
         f"{step['cpu_seconds']:.0f}",
         _mib(step["memory_bytes"]),
         "yes" if fits else "no",
         _mib(step["temp_bytes"]),
         kinds,
-        _mib(sum(collective["bytes"] for collective in sent)),
+        _mib(sum(collective["bytes"] for collective in collectives)),
         _mib(evaluation["memory_bytes"]),
     )
 

@@ -3,7 +3,8 @@
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,17 +40,15 @@ def power_rows(length: int, *, d_state: int = 64) -> Iterable[Row]:
     n = 2 * math.isqrt(length)
     lag = 7 * length // 8
     initial = DLR(d_state=d_state)
-    drawn = initial.init(jax.random.key(0), 1)
-    shift = DLR(d_state=n, readout="prod", eigenvalues="unit", phase_init="coarse_fine")
-    of_shift = dict(shift.init(jax.random.key(0), 1))
-    of_shift |= spike_weights(np.asarray(of_shift["phase"], np.float64), lag)
-    modes, modes_of_shift = initial.modes(drawn), shift.modes(of_shift)
+    params = initial.init(jax.random.key(0), 1)
+    shift, shift_params = _shift(n, lag)
+    modes, shift_modes = initial.modes(params), shift.modes(shift_params)
     expected = np.real(_in_float64(modes.log_decay, modes.w[0], length))
     tap = np.arange(length) == lag
     for name, evaluate in EVALUATIONS.items():
         logging.info("%s, %d steps", name, length)
         kernel = np.real(evaluate(modes.log_decay, modes.w[0], length))
-        pair = evaluate(modes_of_shift.log_decay, modes_of_shift.w[0], length)
+        pair = evaluate(shift_modes.log_decay, shift_modes.w[0], length)
         product = np.float64(np.real(pair)) * np.float64(np.imag(pair))
         yield {
             "what": name,
@@ -78,8 +77,8 @@ def _sum_of_modes(power):
     @jax.jit
     def evaluate(log_decay, w, steps):
         def add(kernel, mode):
-            one, weight = mode
-            return kernel + weight * power(one, steps), None
+            log_decay, weight = mode
+            return kernel + weight * power(log_decay, steps), None
 
         zero = jnp.zeros(len(steps), jnp.complex64)
         return jax.lax.scan(add, zero, (log_decay, w))[0]
@@ -89,8 +88,8 @@ def _sum_of_modes(power):
 
 def _exact_powers(log_decay, steps):
     """Powers by `decay_powers`, with the phase in fixed point."""
-    one = jax.tree.map(lambda leaf: leaf[None], log_decay)
-    return decay_powers(one, steps)[:, 0]
+    log_decay = jax.tree.map(lambda leaf: leaf[None], log_decay)
+    return decay_powers(log_decay, steps)[:, 0]
 
 
 def _exponentials(log_decay, steps):
@@ -138,11 +137,8 @@ def long_shift_rows(
       then those of a training step with 32 channels and a batch of 4.
     """
     n = 2 * math.isqrt(length) if d_state is None else d_state
-    dlr = DLR(d_state=n, readout="prod", eigenvalues="unit", phase_init="coarse_fine")
-    params = dlr.init(jax.random.key(0), 1)
     lag = 7 * length // 8
-    phase = np.asarray(params["phase"], np.float64)
-    params = dict(params) | spike_weights(phase, lag)
+    dlr, params = _shift(n, lag)
 
     def kernel(params):
         return convolution_kernel(dlr.modes(params), length)[0]
@@ -154,24 +150,20 @@ def long_shift_rows(
     yield {"length": length, "states": n, "left": error} | row | step_row
 
 
-def spike_weights(phase: np.ndarray, lag: int) -> dict[str, jax.Array]:
-    """Returns weights whose product kernel is 1 at a lag and 0 at the others.
+def _shift(n: int, lag: int) -> tuple[DLR, Mapping[str, Any]]:
+    """DLR-prod with ``n`` states, and parameters of a kernel that is 1 at a lag only.
 
     ``Re k`` is a comb of the coarse phases and ``Im k`` a peak of the fine ones, which
-    is 0 at the other teeth.
-
-    Args:
-      phase: Phases of `DLR` with ``phase_init="coarse_fine"``, ``(n,)``.
-      lag: The lag, less than ``n**2 / 4``.
-
-    Returns:
-      ``w_re`` and ``w_im``, ``(1, n)``.
+    is 0 at the other teeth. The lag is less than ``n**2 / 4``.
     """
-    n_coarse = len(phase) // 2
-    n_fine = len(phase) - n_coarse
-    scale = np.repeat([1 / n_coarse, 1j / n_fine], [n_coarse, n_fine])
+    dlr = DLR(d_state=n, readout="prod", eigenvalues="unit", phase_init="coarse_fine")
+    params = dlr.init(jax.random.key(0), 1)
+    phase = np.asarray(params["phase"], np.float64)
+    n_coarse = n // 2
+    scale = np.repeat([1 / n_coarse, 1j / (n - n_coarse)], [n_coarse, n - n_coarse])
     w = (scale * np.exp(-1j * phase * lag))[None]
-    return {"w_re": jnp.float32(np.real(w)), "w_im": jnp.float32(np.imag(w))}
+    weights = {"w_re": jnp.float32(np.real(w)), "w_im": jnp.float32(np.imag(w))}
+    return dlr, dict(params) | weights
 
 
 def _step(length, d_state):

@@ -43,16 +43,16 @@ def _row(unit: Nonlinear, x: Activations, factor: int, repeats: int) -> Row:
         for name, leaf in unit.init(jax.random.key(1), x.shape[-1]).items()
     }
 
-    def stepped(params, x):
+    def solve_in_steps(params, x):
         return unit.solve(params, x, method="sequential")[0]
 
-    def iterated(params, x):
+    def solve_in_parallel(params, x):
         y, _, stats = unit.solve(params, x, method="associative")
         return y, stats
 
-    steps, y = measure("steps", stepped, params, x, repeats=repeats)
+    steps, y = measure("steps", solve_in_steps, params, x, repeats=repeats)
     parallel, (solution, stats) = measure(
-        "iterations", iterated, params, x, repeats=repeats
+        "iterations", solve_in_parallel, params, x, repeats=repeats
     )
     return {
         "length": x.shape[1],

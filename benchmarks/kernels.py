@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.measurement import Row, in_turns, measure, relative_error, states
+from benchmarks.measurement import Row, measure, relative_error, states, time_in_turns
 from ssm_jax.kernels import LogDecay, linear_recurrence
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.recurrences import DLR, S4, Recurrence, SGConv
@@ -45,21 +45,21 @@ def recurrence_rows(length: int, *, n: int = 64, repeats: int) -> Iterable[Row]:
         jnp.asarray(rng.uniform(-np.pi, np.pi, n), jnp.float32),
     )
     exponent = np.asarray(log.log_abs, float) + 1j * np.asarray(log.phase, float)
-    varying = np.exp(exponent + 1j * rng.uniform(-0.1, 0.1, (length, n)))
-    varying = jnp.asarray(varying, jnp.complex64)
+    decay = np.exp(exponent + 1j * rng.uniform(-0.1, 0.1, (length, n)))
+    decay = jnp.asarray(decay, jnp.complex64)
     scans = ["sequential", "associative", "chunked"]
     # On a CPU it is interpreted.
     scans += ["pallas"] * (target_platform() != "cpu")
     for kind, a, numbers, methods in (
         ("time-invariant", log, np.exp(exponent), [*scans, "fft"]),
-        ("input-dependent", varying, varying, scans),
+        ("input-dependent", decay, decay, scans),
     ):
         exact = states(numbers, b)
         for method in methods:
             logging.info("%s decay, %s, %d steps", kind, method, length)
-            by_method = partial(_states, method=method)
+            states_of_method = partial(_states, method=method)
             row = {"what": method, "decay": kind, "length": length}
-            yield row | _costs(by_method, a, b, exact=exact, repeats=repeats)
+            yield row | _costs(states_of_method, a, b, exact=exact, repeats=repeats)
 
 
 def _states(a, b, *, method):
@@ -117,7 +117,7 @@ def convolution_rows(
             for name, function in _functions(recurrence, method).items():
                 compiled = jax.jit(function).lower(params, x, state).compile()
                 functions[f"{method} {name}"] = partial(compiled, params, x, state)
-        seconds = in_turns(functions, repeats=repeats)
+        seconds = time_in_turns(functions, repeats=repeats)
         for method in methods:
             row = {"what": what, "modes": n, "length": length, "method": method}
             yield row | {

@@ -13,7 +13,7 @@ import optax
 from flax import linen as nn
 from flax.core import meta
 
-from benchmarks.measurement import Row, bytes_held, in_turns
+from benchmarks.measurement import Row, bytes_held, time_in_turns
 from experiments.longssm import text
 from ssm_jax.config import build
 from ssm_jax.evaluation import GenerationState, generate
@@ -56,19 +56,19 @@ def decoding_rows(n_tokens: int, *, repeats: int) -> Iterable[Row]:
     """
     for name, rows in itertools.product(MODELS, TEXTS):
         logging.info("%s, %d texts of %d tokens", name, rows, n_tokens)
-        model, variables = started(name)
+        model, variables = initialize_model(name)
         prompts = random_tokens(rows, PROMPT).tolist()
         start = partial(generate, model, variables, prompts)
-        by_block, by_token = start(), start(block_size=1)
-        first = next(by_block), next(by_token)
+        block_steps, token_steps = start(), start(block_size=1)
+        first = next(block_steps), next(token_steps)
         tokens = jax.device_put(first[0].tokens)
         texts = {
             "loop": partial(loop, model, n_tokens, variables, tokens, first[0].state),
-            "blocks": partial(_texts, by_block, n_tokens),
-            "tokens": partial(_texts, by_token, n_tokens),
+            "blocks": partial(_texts, block_steps, n_tokens),
+            "tokens": partial(_texts, token_steps, n_tokens),
         }
         expected, *other_texts = (text() for text in texts.values())
-        seconds = in_turns(
+        seconds = time_in_turns(
             texts | {"first": lambda start=start: next(start()).tokens},
             repeats=repeats,
         )
@@ -109,7 +109,7 @@ def loop(
     return jax.lax.scan(step, (tokens, state), jnp.arange(1, n + 1))[1]
 
 
-def started(name: str) -> tuple[nn.Module, PyTree]:
+def initialize_model(name: str) -> tuple[nn.Module, PyTree]:
     """Returns a small model with its initial parameters."""
     config = text.get_config(f"model={name},length=16,state_init=zero,size=small")
     model = build(config.model, "config.model")
@@ -158,7 +158,7 @@ def throughput_rows(
         sizes = [leaf.size for leaf in jax.tree.leaves(variables)]
         row = {"what": name, "length": length, "parameters": sum(sizes)}
         rows.append(row | {"step_bytes": bytes_held(step)})
-    seconds = in_turns(runs, repeats=repeats)
+    seconds = time_in_turns(runs, repeats=repeats)
     for row in rows:
         fastest = seconds[f"{row['what']}_min_s"]
         yield row | {"tokens_a_second": length / fastest}
@@ -207,7 +207,7 @@ def throughput_models(width: int, n_layers: int, length: int) -> dict[str, nn.Mo
 def _gradient(model):
     def loss(variables, tokens: Int[Array, "1 l"]):
         logits, _ = model.apply(variables, tokens)
-        of_next = optax.softmax_cross_entropy_with_integer_labels
-        return jnp.mean(of_next(logits[:, :-1], tokens[:, 1:]))
+        cross_entropy = optax.softmax_cross_entropy_with_integer_labels
+        return jnp.mean(cross_entropy(logits[:, :-1], tokens[:, 1:]))
 
     return jax.grad(loss)

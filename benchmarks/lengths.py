@@ -8,7 +8,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from benchmarks.measurement import Row, bytes_held, in_turns
+from benchmarks.measurement import Row, bytes_held, time_in_turns
 from ssm_jax.recurrences import CES, DLR, LRU, S4D, S5, Recurrence
 
 SHORTEST = 2**12
@@ -68,7 +68,7 @@ def _rows(length: int, width: int, repeats: int) -> Iterable[Row]:
                 compiled = jax.jit(function).lower(params, x).compile()
                 programs[str(steps)] = compiled, partial(compiled, params, x)
             runs = {steps: run for steps, (_, run) in programs.items()}
-            seconds = in_turns(runs, repeats=repeats)
+            seconds = time_in_turns(runs, repeats=repeats)
             short, long = (seconds[f"{n}_min_s"] for n in (SHORTEST, length))
             exponent = math.log(long / short) / math.log(length / SHORTEST)
             row |= {

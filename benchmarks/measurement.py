@@ -55,7 +55,7 @@ def bytes_held(compiled: jax.stages.Compiled) -> float:
     return memory.temp_size_in_bytes + memory.output_size_in_bytes
 
 
-def in_turns(runs: Mapping[str, Callable[[], Any]], *, repeats: int) -> Row:
+def time_in_turns(runs: Mapping[str, Callable[[], Any]], *, repeats: int) -> Row:
     """Times functions in turns, so that the load of the machine is that of all.
 
     Args:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import plain
-from benchmarks.measurement import Row, in_turns
+from benchmarks.measurement import Row, time_in_turns
 from ssm_jax.kernels import linear_recurrence
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.recurrences import DLR, GRU, LRU, S4D, S5, Recurrence, SelectiveSSM
@@ -30,7 +30,7 @@ to the same form in plain JAX only."""
 Layer = Callable[[Any, Any], Any]
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """A layer and the layers it is compared to.
 
     Attributes:
@@ -48,7 +48,7 @@ class Compared(NamedTuple):
     torch: Layer | None = None
 
 
-def layers(width: int = 128, n: int = 64) -> dict[str, Compared]:
+def layers(width: int = 128, n: int = 64) -> dict[str, Comparison]:
     """Returns what is compared.
 
     Args:
@@ -56,17 +56,21 @@ def layers(width: int = 128, n: int = 64) -> dict[str, Compared]:
       n: Number of states; 16 per channel for the selective SSM.
     """
 
-    def of(recurrence: Recurrence, peers: Mapping[str, Layer], width=width, **torch):
+    def comparison(
+        recurrence: Recurrence, peers: Mapping[str, Layer], width=width, **torch
+    ):
         params = recurrence.init(jax.random.key(0), width)
         ours = partial(_apply, recurrence)
-        return Compared(ours, params, width, peers, **torch)
+        return Comparison(ours, params, width, peers, **torch)
 
     associative = "associative_scan of pairs"
     convolution = "powers and rfft"
     return {
-        "S5": of(S5(d_state=2 * n, blocks=1), {associative: plain.s5}),
-        "LRU": of(LRU(d_state=n, r_min=0.9, r_max=0.999), {associative: plain.lru}),
-        "SelectiveSSM": of(
+        "S5": comparison(S5(d_state=2 * n, blocks=1), {associative: plain.s5}),
+        "LRU": comparison(
+            LRU(d_state=n, r_min=0.9, r_max=0.999), {associative: plain.lru}
+        ),
+        "SelectiveSSM": comparison(
             SelectiveSSM(),
             {
                 "lax.scan": plain.selective_scan,
@@ -74,14 +78,14 @@ def layers(width: int = 128, n: int = 64) -> dict[str, Compared]:
             },
             width // 2,
         ),
-        "gated scan": Compared(
-            _gated, _gate_params(width), width, {"lax.scan": plain.gated_scan}
+        "gated scan": Comparison(
+            _gated_scan, _gate_params(width), width, {"lax.scan": plain.gated_scan}
         ),
-        "GRU": of(GRU(d_state=n), {"lax.scan of the cell": plain.gru}),
-        "DLR": of(
+        "GRU": comparison(GRU(d_state=n), {"lax.scan of the cell": plain.gru}),
+        "DLR": comparison(
             DLR(d_state=n, dt_min=1e-3), {convolution: plain.dlr}, torch=plain.dlr
         ),
-        "S4D": of(S4D(d_state=n), {convolution: plain.s4d}, torch=plain.s4d),
+        "S4D": comparison(S4D(d_state=n), {convolution: plain.s4d}, torch=plain.s4d),
     }
 
 
@@ -98,7 +102,7 @@ def _gate_params(width: int) -> dict[str, jax.Array]:
     }
 
 
-def _gated(params: Params, x: Activations) -> Outputs:
+def _gated_scan(params: Params, x: Activations) -> Outputs:
     return linear_recurrence(*plain.gates(params, x))[0]
 
 
@@ -115,9 +119,9 @@ def peer_rows(
       repeats: Number of timed turns.
 
     Returns:
-      The rows of `compared_rows`.
+      The rows of `comparison_rows`.
     """
-    return compared_rows(layers(width, n), length, batch, repeats)
+    return comparison_rows(layers(width, n), length, batch, repeats)
 
 
 def selective_rows(
@@ -132,19 +136,19 @@ def selective_rows(
       repeats: Number of timed turns.
 
     Returns:
-      The rows of `compared_rows`, by ``"sequential"`` on CPUs, else by ``"pallas"``.
+      The rows of `comparison_rows`, by ``"sequential"`` on CPUs, else by ``"pallas"``.
     """
     selective = SelectiveSSM()
     method = "sequential" if target_platform() == "cpu" else "pallas"
     params = selective.init(jax.random.key(0), width)
     ours = partial(_apply, selective, method=method)
     peers = {"lax.scan": plain.selective_steps}
-    result = {f"SelectiveSSM, {method}": Compared(ours, params, width, peers)}
-    return compared_rows(result, length, batch, repeats)
+    comparisons = {f"SelectiveSSM, {method}": Comparison(ours, params, width, peers)}
+    return comparison_rows(comparisons, length, batch, repeats)
 
 
-def compared_rows(
-    layers: Mapping[str, Compared], length: int, batch: int, repeats: int
+def comparison_rows(
+    layers: Mapping[str, Comparison], length: int, batch: int, repeats: int
 ) -> Iterator[Row]:
     """Times layers and their peers in turns.
 
@@ -163,21 +167,21 @@ def compared_rows(
     Raises:
       ArithmeticError: A peer differs from ours by more than `TOLERANCE`.
     """
-    for name, compared in layers.items():
+    for name, comparison in layers.items():
         logging.info("%s, %d steps", name, length)
         keys = jax.random.split(jax.random.key(1))
-        shape = batch, length, compared.width
+        shape = batch, length, comparison.width
         x = jax.random.normal(keys[0], shape)
-        y = jax.eval_shape(compared.ours, compared.params, x)
+        y = jax.eval_shape(comparison.ours, comparison.params, x)
         weight = jax.random.normal(keys[1], y.shape)
         runs = {
-            peer: _runs(function, compared.params, x, weight)
-            for peer, function in {"ours": compared.ours, **compared.peers}.items()
+            peer: _runs(function, comparison.params, x, weight)
+            for peer, function in {"ours": comparison.ours, **comparison.peers}.items()
         }
-        if compared.torch is not None and HAS_TORCH:
-            runs["torch"] = _torch_runs(compared.torch, compared.params, x, weight)
+        if comparison.torch is not None and HAS_TORCH:
+            runs["torch"] = _torch_runs(comparison.torch, comparison.params, x, weight)
         seconds = {
-            what: in_turns(
+            what: time_in_turns(
                 {peer: run[what] for peer, run in runs.items()}, repeats=repeats
             )
             for what in ("forward", "grad")
@@ -198,7 +202,7 @@ def compared_rows(
                 "peer": peer,
                 "length": length,
                 "batch": batch,
-                "width": compared.width,
+                "width": comparison.width,
                 **_times("forward", seconds["forward"], peer),
                 **_times("grad", seconds["grad"], peer),
                 "difference": difference,
@@ -264,8 +268,8 @@ def _torch_runs(function, params, x, weight) -> dict[str, Callable[[], Any]]:
 
     def gradient():
         loss = (output() * weight).sum()
-        *of_params, of_x = torch.autograd.grad(loss, [*leaves, x])
-        named = zip(names, (leaf.numpy() for leaf in of_params), strict=True)
-        return dict(named), of_x.numpy()
+        *gradients, x_gradient = torch.autograd.grad(loss, [*leaves, x])
+        named = zip(names, (leaf.numpy() for leaf in gradients), strict=True)
+        return dict(named), x_gradient.numpy()
 
     return {"forward": forward, "grad": gradient}

@@ -39,13 +39,13 @@ def lru(params: Params, x: Activations) -> Outputs:
 def _diagonal(a, B, C, D, x):
     """``h' = a h + B x``, ``y = Re(C h) + D x``, one sequence at a time."""
 
-    def one(x):
+    def evaluate(x):
         decays = a * jnp.ones((len(x), 1))
         inputs = jax.vmap(lambda u: B @ u)(x)
         _, h = jax.lax.associative_scan(_combine, (decays, inputs))
         return jax.vmap(lambda h: (C @ h).real)(h) + D * x
 
-    return jax.vmap(one)(x)
+    return jax.vmap(evaluate)(x)
 
 
 def _combine(left, right):
@@ -60,15 +60,15 @@ def selective_scan(params: Params, x: Activations) -> Outputs:
 def selective_steps(params: Params, x: Activations) -> Outputs:
     """Selective SSM: one scan that forms decays and inputs, and stores every state."""
     rates = jnp.exp(params["log_rate"])
-    dt, B, C = _selected(params, x)
+    dt, B, C = _selective_inputs(params, x)
 
-    def step(h, now):
-        x, dt, B, C = now
+    def step(h, inputs):
+        x, dt, B, C = inputs
         h = jnp.exp(-dt[..., None] * rates) * h + (dt * x)[..., None] * B[:, None]
         return h, jnp.sum(h * C[:, None], -1) + params["feedthrough"] * x
 
-    now = jax.tree.map(lambda v: jnp.moveaxis(v, 1, 0), (x, dt, B, C))
-    _, y = jax.lax.scan(step, jnp.zeros((len(x), *rates.shape)), now)
+    inputs = jax.tree.map(lambda v: jnp.moveaxis(v, 1, 0), (x, dt, B, C))
+    _, y = jax.lax.scan(step, jnp.zeros((len(x), *rates.shape)), inputs)
     return jnp.moveaxis(y, 0, 1)
 
 
@@ -84,25 +84,25 @@ def selective_associative(params: Params, x: Activations) -> Outputs:
 def _scan(decays, inputs):
     """``h' = a h + b`` over the second axis, step by step."""
 
-    def step(h, now):
-        h = now[0] * h + now[1]
+    def step(h, step_inputs):
+        h = step_inputs[0] * h + step_inputs[1]
         return h, h
 
-    now = jnp.moveaxis(decays, 1, 0), jnp.moveaxis(inputs, 1, 0)
-    return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(now[1][0]), now)[1], 0, 1)
+    steps = jnp.moveaxis(decays, 1, 0), jnp.moveaxis(inputs, 1, 0)
+    return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(steps[1][0]), steps)[1], 0, 1)
 
 
-def _selected(params, x):
+def _selective_inputs(params, x):
     """Steps, input projections and readouts of a selective SSM for its input."""
     n = params["log_rate"].shape[-1]
-    chosen = x @ params["input_kernel"]
-    rank = chosen.shape[-1] - 2 * n
-    r, B, C = jnp.split(chosen, [rank, rank + n], -1)
+    projected = x @ params["input_kernel"]
+    rank = projected.shape[-1] - 2 * n
+    r, B, C = jnp.split(projected, [rank, rank + n], -1)
     return jax.nn.softplus(r @ params["step_kernel"] + params["step_bias"]), B, C
 
 
 def _selective(states, params, x):
-    dt, B, C = _selected(params, x)
+    dt, B, C = _selective_inputs(params, x)
     decays = jnp.exp(-dt[..., None] * jnp.exp(params["log_rate"]))
     inputs = (dt * x)[..., None] * B[..., None, :]
     y = jnp.einsum("bldn,bln->bld", states(decays, inputs), C)
@@ -150,7 +150,7 @@ def dlr(params: Params, x: Any, xp: Any = jnp) -> Any:
     powers = xp.exp(log_lam[:, None] * xp.arange(x.shape[1]))
     w = params["w_re"] + 1j * params["w_im"]
     kernel = xp.einsum("dn,nl->dl", w, powers).real
-    return _convolved(kernel, params["feedthrough"], x, xp)
+    return _convolve(kernel, params["feedthrough"], x, xp)
 
 
 def s4d(params: Params, x: Any, xp: Any = jnp) -> Any:
@@ -161,7 +161,7 @@ def s4d(params: Params, x: Any, xp: Any = jnp) -> Any:
     w = B * C * (xp.exp(a) - 1) / lam
     powers = xp.exp(a[..., None] * xp.arange(x.shape[1]))
     kernel = 2 * xp.einsum("dn,dnl->dl", w, powers).real
-    return _convolved(kernel, params["feedthrough"], x, xp)
+    return _convolve(kernel, params["feedthrough"], x, xp)
 
 
 def ces(params: Params, x: Any, xp: Any = jnp) -> Any:
@@ -177,10 +177,10 @@ def ces(params: Params, x: Any, xp: Any = jnp) -> Any:
     w = xp.exp(beta) * (1 - xp.exp(log_mu))
     powers = xp.exp(log_mu[:, None] * xp.arange(x.shape[1]))
     kernel = (w[:, None] * powers).real
-    return _convolved(kernel, params["shortcut"], x, xp)
+    return _convolve(kernel, params["shortcut"], x, xp)
 
 
-def _convolved(kernel, feedthrough, x, xp):
+def _convolve(kernel, feedthrough, x, xp):
     """Causal convolution ``(b, l, d)`` with ``(d, l)``, padded to twice the length."""
     length, x = x.shape[1], x.swapaxes(-1, -2)
     product = xp.fft.rfft(x, n=2 * length) * xp.fft.rfft(kernel, n=2 * length)

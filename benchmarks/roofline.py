@@ -18,10 +18,10 @@ from ssm_jax.kernels import LogDecay, plan
 from ssm_jax.kernels.platforms import target_platform
 from ssm_jax.types import Method
 
-COPIED = 2**30
+COPY_BYTES = 2**30
 """Bytes of the array by which the bandwidth is measured; not in a cache."""
 
-CHECKED = 4
+N_CHECKED = 4
 """States of the first sequence, or channels, that are compared with float64."""
 
 
@@ -51,7 +51,7 @@ def roofline_rows(
         methods.append("pallas")
     for what, (run, shapes) in programs(length, rows=rows, width=width).items():
         logging.info("%s, %d steps", what, length)
-        arguments = _drawn(what, shapes)
+        arguments = _random_arguments(what, shapes)
         exact = _exact(what, arguments)
         results = jax.eval_shape(partial(run, "sequential"), *shapes)
         cotangents = jax.tree.map(partial(_normal, jax.random.key(9)), results)
@@ -61,7 +61,7 @@ def roofline_rows(
             for evaluation in passes(what, partial(run, method), shapes)
         ]
         reference = None
-        for (method, evaluation), compiled in zip(cells, _compiled(cells), strict=True):
+        for (method, evaluation), compiled in zip(cells, _compile(cells), strict=True):
             with_gradient = evaluation.name != "value"
             inputs = (arguments, cotangents) if with_gradient else arguments
             result = compiled(*inputs)
@@ -78,15 +78,15 @@ def roofline_rows(
                 "ms": 1e3 * seconds,
                 "copy_ms": 1e3 * copy,
                 "of_copy": copy / seconds,
-                "predicted_ms": _predicted(
+                "predicted_ms": _predicted_ms(
                     what, evaluation, method, length, rows * width
                 ),
-                "error": relative_error(values[0, :, :CHECKED], exact),
+                "error": relative_error(values[0, :, :N_CHECKED], exact),
                 "gradient_error": gradient and _largest_error(gradient, reference),
             }
 
 
-def _drawn(what: str, shapes: tuple[Any, ...]) -> tuple[Any, ...]:
+def _random_arguments(what: str, shapes: tuple[Any, ...]) -> tuple[Any, ...]:
     """Arguments at random, of decays between .5 and almost 1."""
     keys = iter(jax.random.split(jax.random.key(0), 16))
 
@@ -100,8 +100,8 @@ def _drawn(what: str, shapes: tuple[Any, ...]) -> tuple[Any, ...]:
         x, dt, B, C, rates, feedthrough, state = shapes
         steps = uniform(dt.shape, 0.001, 0.1)
         rate = uniform(rates.shape, 0.1, 16.0)
-        rest = normal(B), normal(C), rate, normal(feedthrough), normal(state)
-        return normal(x), steps, *rest
+        parameters = normal(B), normal(C), rate, normal(feedthrough), normal(state)
+        return normal(x), steps, *parameters
     a, b = shapes
     if isinstance(a, LogDecay):
         log_abs = -jnp.geomspace(1e-4, 0.7, a.log_abs.size)
@@ -119,21 +119,21 @@ def _normal(key, shape):
 
 def _exact(what: str, arguments: tuple[Any, ...]) -> np.ndarray:
     """The first states or outputs of the first sequence, step by step in float64."""
-    some = slice(CHECKED)
+    first = slice(N_CHECKED)
     if what != "selective":
         a, b = arguments
         if not isinstance(a, LogDecay):
-            return states(a[0, :, some], b[0, :, some])
-        decay = np.exp(np.asarray(a.log_abs[some], float))
+            return states(a[0, :, first], b[0, :, first])
+        decay = np.exp(np.asarray(a.log_abs[first], float))
         if a.phase is not None:
-            decay = decay * np.exp(1j * np.asarray(a.phase[some], float))
-        return states(decay, b[0, :, some])
+            decay = decay * np.exp(1j * np.asarray(a.phase[first], float))
+        return states(decay, b[0, :, first])
     x, dt, B, C, rates, feedthrough, state = arguments
-    x, dt = (np.asarray(values[0, :, some], float) for values in (x, dt))
+    x, dt = (np.asarray(values[0, :, first], float) for values in (x, dt))
     B, C = (np.asarray(values[0], float) for values in (B, C))
-    rates = np.asarray(rates[some], float)
-    feedthrough = np.asarray(feedthrough[some], float)
-    out, h = np.empty_like(x), np.asarray(state[0, some], float)
+    rates = np.asarray(rates[first], float)
+    feedthrough = np.asarray(feedthrough[first], float)
+    out, h = np.empty_like(x), np.asarray(state[0, first], float)
     for t in range(len(x)):
         decay = np.exp(-dt[t, :, None] * rates)
         h = decay * h + (dt[t] * x[t])[:, None] * B[t]
@@ -141,7 +141,7 @@ def _exact(what: str, arguments: tuple[Any, ...]) -> np.ndarray:
     return out
 
 
-def _compiled(cells: list[tuple[Method, Pass]]) -> list[Any]:
+def _compile(cells: list[tuple[Method, Pass]]) -> list[Any]:
     """Compiles in several threads what is traced in one."""
     lowered = [
         jax.jit(evaluation.function).lower(*evaluation.arguments)
@@ -154,7 +154,7 @@ def _compiled(cells: list[tuple[Method, Pass]]) -> list[Any]:
 def _seconds(compiled: Callable[..., Any], inputs: tuple[Any, ...], repeats: int):
     """The median time of a call among many that follow each other."""
 
-    def timed(calls):
+    def time_calls(calls):
         start = time.perf_counter()
         result = None
         for _ in range(calls):
@@ -162,23 +162,23 @@ def _seconds(compiled: Callable[..., Any], inputs: tuple[Any, ...], repeats: int
         jax.block_until_ready(result)
         return (time.perf_counter() - start) / calls
 
-    calls = int(min(max(0.02 / timed(2), 2), 200))
-    return statistics.median(timed(calls) for _ in range(repeats))
+    calls = int(min(max(0.02 / time_calls(2), 2), 200))
+    return statistics.median(time_calls(calls) for _ in range(repeats))
 
 
 @cache
 def _bandwidth(repeats: int) -> float:
     """Bytes per second of reading and writing an array."""
-    x = jnp.ones(COPIED // 4)
+    x = jnp.ones(COPY_BYTES // 4)
     compiled = jax.jit(lambda x: x + 1).lower(x).compile()
     return 2 * x.nbytes / _seconds(compiled, (x,), repeats)
 
 
-def _predicted(what, evaluation, method, length, n_states) -> float | None:
+def _predicted_ms(what, evaluation, method, length, n_states) -> float | None:
     """What the model of ``"auto"`` knows: real decays, with the gradient."""
     platform = target_platform()
-    counted = what.endswith("real") and evaluation.name != "value"
-    if platform == "cpu" or method not in plan.METHODS or not counted:
+    is_in_model = what.endswith("real") and evaluation.name != "value"
+    if platform == "cpu" or method not in plan.METHODS or not is_in_model:
         return None
     return 1e3 * plan.seconds(
         method,

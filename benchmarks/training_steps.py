@@ -15,7 +15,7 @@ import optax
 from flax import linen as nn
 
 from benchmarks import plain
-from benchmarks.measurement import Row, in_turns
+from benchmarks.measurement import Row, time_in_turns
 from ssm_jax.layers import ChannelMixing, Mamba, RecurrentLayer
 from ssm_jax.models import Block, PooledHead, SequenceModel, VectorEncoder
 from ssm_jax.recurrences import CES, DLR, S4D, S5, Recurrence, SelectiveSSM
@@ -212,7 +212,7 @@ def training_step_rows(
                 f"the loss of {name} must be within {TOLERANCE} of ours, got a "
                 f"difference of {difference:.2g}."
             )
-        seconds = in_turns(runs, repeats=repeats)
+        seconds = time_in_turns(runs, repeats=repeats)
         ours, ours_min = seconds["ours_s"], seconds["ours_min_s"]
         yield {
             "what": name,
@@ -252,8 +252,8 @@ def _plain(layer, params, batch) -> tuple[Callable[[], Array], float]:
 
     def loss(params):
         logits = predictions(layer, params, x)
-        of_row = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
-        return jnp.mean(of_row)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+        return jnp.mean(losses)
 
     @partial(jax.jit, donate_argnums=(0, 1))
     def step(params, opt_state):

@@ -34,8 +34,8 @@ def run(draw: Callable[..., Figure]) -> None:
         output = Path(flags.FLAGS.output)
         output.parent.mkdir(parents=True, exist_ok=True)
         check_writable("output", flags.FLAGS.output, PICTURES)
-        drawn = draw(*([flags.FLAGS.data] if needs_data else []))
-        print(*plots.save(drawn, output), sep="\n")
+        drawing = draw(*([flags.FLAGS.data] if needs_data else []))
+        print(*plots.save(drawing, output), sep="\n")
 
     main.__module__ = draw.__module__  # --help shows the docstring of the figure
     app.run(main, define_flags)

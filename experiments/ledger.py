@@ -22,7 +22,6 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import trivial_baselines
 from experiments.dlr.figures import powers
 from experiments.etsmlp.figures import throughput
 from experiments.fru.figures import iterations, learning
@@ -32,10 +31,11 @@ from experiments.papers import HEADLINES, PAGES
 from experiments.records import (
     EXPERIMENTS,
     RESULTS,
+    add_baselines,
     check_published,
-    curve_of,
     record,
     records,
+    validation_curve,
 )
 from ssm_jax import plots
 from ssm_jax.cli import app, tables
@@ -72,9 +72,9 @@ def texts(rows: Sequence[Row]) -> dict[Path, str]:
     """
     numbers = Numbers(rows)
     prose = {
-        name: with_numbers(path.read_text(), numbers) for name, path in PROSE.items()
+        name: fill_numbers(path.read_text(), numbers) for name, path in PROSE.items()
     }
-    readme = with_tables(README.read_text(), {"headlines": headlines(rows)})
+    readme = fill_tables(README.read_text(), {"headlines": headlines(rows)})
     pages = {
         RESULTS / f"{name}.md": page(paper, rows, prose[name])
         for name, paper in PAGES.items()
@@ -99,7 +99,7 @@ def headlines(rows: Sequence[Row]) -> str:
     return tables.markdown([head, *lines])
 
 
-def with_numbers(text: str, numbers: Numbers) -> str:
+def fill_numbers(text: str, numbers: Numbers) -> str:
     """Returns prose with its numbers replaced by those of the records.
 
     Args:
@@ -114,7 +114,7 @@ def with_numbers(text: str, numbers: Numbers) -> str:
     )
 
 
-def with_tables(text: str, contents: Mapping[str, str]) -> str:
+def fill_tables(text: str, contents: Mapping[str, str]) -> str:
     r"""Returns a text with its tables of results replaced.
 
     Args:
@@ -127,7 +127,7 @@ def with_tables(text: str, contents: Mapping[str, str]) -> str:
 
     Example:
       >>> old = "<!-- results:a -->\nold\n<!-- /results -->\nafter"
-      >>> print(with_tables(old, {"a": "new"}))
+      >>> print(fill_tables(old, {"a": "new"}))
       <!-- results:a -->
       <BLANKLINE>
       new
@@ -172,13 +172,13 @@ def main(argv):
     rows = [row_of(folder) for folder in folders]
     for folder, row in zip(folders, rows, strict=True):
         check_published(folder, row)
-        if curve := curve_of(folder, row["metric"]):
+        if curve := validation_curve(folder, row["metric"]):
             row["curve"] = curve
     # Recorded after all checks, so that an error leaves the records unchanged.
     for row in rows:
         record(row)
     if flags.FLAGS.baselines:
-        trivial_baselines.add(flags.FLAGS.baselines, flags.FLAGS.data_dir, RESULTS)
+        add_baselines(flags.FLAGS.baselines, flags.FLAGS.data_dir, RESULTS)
     for path, text in texts(records()).items():
         path.write_text(text)
     for picture, draw in PICTURES.items():

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from experiments.records import BENCHMARKS, config_named, machine
+from experiments.records import BENCHMARKS, experiment_config, machine
 from ssm_jax.cli import tables
 from ssm_jax.cli.summary import (
     ERRORS,
@@ -53,14 +53,14 @@ class Part(Protocol):
         ...
 
 
-class _WithoutRuns:
+class _PartWithoutRuns:
     def shows(self, name: str) -> bool:
         """Returns False: no results of experiments are shown."""
         del name
         return False
 
 
-class _OfRuns:
+class _PartOfRuns:
     experiments: str
 
     def shows(self, name: str) -> bool:
@@ -138,32 +138,38 @@ class Table:
         """Returns whether an experiment is a cell, or a reduced one."""
         return name in self.cells or _matches(self.reduced, name)
 
-    def published(self, results: Sequence[Summary]) -> list[Summary]:
+    def published_results(self, results: Sequence[Summary]) -> list[Summary]:
         """The results at the published setting."""
         return [result for result in results if result.name in self.cells]
 
-    def smaller(self, results: Sequence[Summary]) -> list[Summary]:
+    def reduced_results(self, results: Sequence[Summary]) -> list[Summary]:
         """The results of other sizes."""
         return [result for result in results if _matches(self.reduced, result.name)]
 
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns tables of the published and of reduced settings, and comparisons."""
         results = summaries(rows)
-        published, reduced = self.published(results), self.smaller(results)
+        published, reduced = (
+            self.published_results(results),
+            self.reduced_results(results),
+        )
         parts = []
         if published:
-            parts.append(_results(published, results, theirs=True))
+            parts.append(_result_table(published, results, theirs=True))
         if missing := [cell for cell in self.cells if cell not in _names(published)]:
-            parts.append(_not_run(missing))
+            parts.append(_missing_table(missing))
         if reduced:
-            parts += [_REDUCED + self._reductions(reduced), _results(reduced, results)]
+            parts += [
+                _REDUCED + self._reductions(reduced),
+                _result_table(reduced, results),
+            ]
         if self.note and (published or reduced):
             parts.append(textwrap.fill(self.note, 88) + "\n")
-        if compared := self.compared([*published, *reduced]):
-            parts.append(_comparisons(compared))
+        if pairs := self.pairs([*published, *reduced]):
+            parts.append(_comparison_table(pairs))
         return "\n".join(parts)
 
-    def compared(self, results: Sequence[Summary]) -> list[tuple[Summary, Summary]]:
+    def pairs(self, results: Sequence[Summary]) -> list[tuple[Summary, Summary]]:
         """Pairs of a result and its reference.
 
         If a result has several references of its kind, it is compared with those that
@@ -176,17 +182,18 @@ class Table:
         ]
         pairs = []
         for result in results:
-            same_kind = [
+            candidates = [
                 candidate for candidate in references if candidate.kind == result.kind
             ]
-            changed = [
-                len({*candidate.choices} ^ {*result.choices}) for candidate in same_kind
+            n_changes = [
+                len({*candidate.choices} ^ {*result.choices})
+                for candidate in candidates
             ]
             if result not in references:
                 pairs += [
                     (result, reference)
-                    for reference, n in zip(same_kind, changed, strict=True)
-                    if n == min(changed)
+                    for reference, n in zip(candidates, n_changes, strict=True)
+                    if n == min(n_changes)
                 ]
         return sorted(pairs, key=lambda pair: references.index(pair[1]))
 
@@ -197,19 +204,23 @@ class Table:
             published = _SIZES.sub("", name).rstrip(",:")
             if published not in self.cells:
                 continue
-            for line in differences(config_named(published), config_named(name)):
+            for line in differences(
+                experiment_config(published), experiment_config(name)
+            ):
                 path, values = line.split(": ", 1)
                 old, _, new = values.partition(" -> ")
                 if new and _rank(path) < len(_FIELDS) and len(values) < _LONGEST:
                     changes.setdefault(path, []).append((old, new))
         if not changes:
             return ""
-        listed = "; ".join(
-            f"`{path}` {_either(new for _, new in pairs)} "
-            f"(at full size {_either(old for old, _ in pairs)})"
+        sentence = "; ".join(
+            f"`{path}` {_format_alternatives(new for _, new in pairs)} "
+            f"(at full size {_format_alternatives(old for old, _ in pairs)})"
             for path, pairs in sorted(changes.items(), key=lambda item: _rank(item[0]))
         )
-        return textwrap.fill(f"They have {listed}.", 88, break_on_hyphens=False) + "\n"
+        return (
+            textwrap.fill(f"They have {sentence}.", 88, break_on_hyphens=False) + "\n"
+        )
 
 
 _REDUCED = """\
@@ -235,7 +246,7 @@ def _rank(path: str) -> int:
     return next(ranks, len(_FIELDS))
 
 
-def _either(values: Iterable[str]) -> str:
+def _format_alternatives(values: Iterable[str]) -> str:
     return " or ".join(sorted(dict.fromkeys(values), key=lambda v: (len(v), v)))
 
 
@@ -247,14 +258,18 @@ def _names(results: Iterable[Summary]) -> list[str]:
     return [result.name for result in results]
 
 
-def _results(results: Sequence[Summary], others: Sequence[Summary], *, theirs=False):
+def _result_table(
+    results: Sequence[Summary], others: Sequence[Summary], *, theirs=False
+):
     """A table of results, with notes."""
     footnotes = Footnotes()
     head = ["experiment", "metric", "ours", "theirs", "error", "baseline", "seeds"]
     lines = []
     for result in results:
         marks = footnotes.mark(result.notes(others))
-        published = number(config_named(result.name).paper, ".4g") if theirs else ""
+        published = (
+            number(experiment_config(result.name).paper, ".4g") if theirs else ""
+        )
         lines.append(
             [
                 result.name,
@@ -268,20 +283,20 @@ def _results(results: Sequence[Summary], others: Sequence[Summary], *, theirs=Fa
         )
     columns = [i for i, name in enumerate(head) if theirs or name != "theirs"]
     head, *lines = [[line[i] for i in columns] for line in [head, *lines]]
-    return "\n".join([_of_experiments(head, lines), *footnotes.lines()])
+    return "\n".join([_experiment_table(head, lines), *footnotes.lines()])
 
 
-def _not_run(names: Sequence[str]) -> str:
+def _missing_table(names: Sequence[str]) -> str:
     """The published settings that were not run, which a click shows."""
-    lines = [(name, number(config_named(name).paper, ".4g")) for name in names]
+    lines = [(name, number(experiment_config(name).paper, ".4g")) for name in names]
     head: tuple[str, ...] = ("experiment", "theirs")
     if not any(theirs for _, theirs in lines):
         head, lines = head[:1], [line[:1] for line in lines]
-    table = _of_experiments(head, lines)
+    table = _experiment_table(head, lines)
     return _details(f"Not run: {len(names)}", table)
 
 
-def _of_experiments(
+def _experiment_table(
     head: Sequence[str], lines: Sequence[Sequence[str]], columns: Sequence[int] = (0,)
 ) -> str:
     """A table of experiments, which says once what their names have in common.
@@ -295,16 +310,19 @@ def _of_experiments(
       What the names have in common, and the table with the rest of each.
     """
     names = [line[column] for line in lines for column in columns]
-    common = _common(names)
+    common = _common_choices(names)
     cells = [
-        [_rest(cell, common) if i in columns else cell for i, cell in enumerate(line)]
+        [
+            _distinct_choices(cell, common) if i in columns else cell
+            for i, cell in enumerate(line)
+        ]
         for line in lines
     ]
     table = tables.markdown([head, *cells])
     return f"Experiments are `{common}` with:\n\n{table}" if common else table
 
 
-def _common(names: Iterable[str]) -> str:
+def _common_choices(names: Iterable[str]) -> str:
     """The experiment and the choices that all names share; empty if there is one."""
     names = dict.fromkeys(names)
     experiments = {name.partition(":")[0] for name in names}
@@ -315,7 +333,7 @@ def _common(names: Iterable[str]) -> str:
     return f"{experiments.pop()}:{','.join(shared)}".rstrip(":")
 
 
-def _rest(name: str, common: str) -> str:
+def _distinct_choices(name: str, common: str) -> str:
     """The choices of a name that are not in common with others."""
     if not common:
         return name
@@ -331,7 +349,7 @@ def _details(summary: str, text: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{text}\n</details>\n"
 
 
-def _comparisons(pairs: Sequence[tuple[Summary, Summary]]) -> str:
+def _comparison_table(pairs: Sequence[tuple[Summary, Summary]]) -> str:
     head = ("experiment", "ours", "reference", "difference", "error", "seeds", "is")
     lines = [
         (
@@ -342,7 +360,7 @@ def _comparisons(pairs: Sequence[tuple[Summary, Summary]]) -> str:
         )
         for result, reference in pairs
     ]
-    return _of_experiments(head, lines, columns=(0, 2))
+    return _experiment_table(head, lines, columns=(0, 2))
 
 
 def _difference(difference: Difference) -> tuple[str, ...]:
@@ -411,7 +429,7 @@ def _pictures(pictures: Mapping[str, str]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Pictures(_WithoutRuns):
+class Pictures(_PartWithoutRuns):
     """Pictures that are drawn from records or runs.
 
     Attributes:
@@ -431,7 +449,7 @@ class Pictures(_WithoutRuns):
 
 
 @dataclass(frozen=True)
-class Benchmark(_WithoutRuns):
+class Benchmark(_PartWithoutRuns):
     """Rows of the record of a suite of ``benchmarks``.
 
     Attributes:
@@ -462,7 +480,7 @@ class Benchmark(_WithoutRuns):
 
 
 @dataclass(frozen=True)
-class Lengths(_OfRuns):
+class Lengths(_PartOfRuns):
     """Losses of language models by the length of their windows.
 
     Attributes:
@@ -478,8 +496,8 @@ class Lengths(_OfRuns):
     def markdown(self, rows: Sequence[Row]) -> str:
         """Returns the changes of the loss by length and by states, and perplexities."""
         rows = [row for row in rows if self.shows(name_of(row))]
-        of_name = {name_of(runs[0]): runs for runs in _measured_by_length(rows)}
-        if not of_name:
+        runs_by_name = {name_of(runs[0]): runs for runs in _measured_by_length(rows)}
+        if not runs_by_name:
             return ""
         changes = [
             (
@@ -487,19 +505,19 @@ class Lengths(_OfRuns):
                 *_difference(change_by_length(runs)),
                 ", ".join(extensions(runs)),
             )
-            for name, runs in of_name.items()
+            for name, runs in runs_by_name.items()
         ]
         gains = []
-        for name, runs in of_name.items():
-            zero = of_name.get(name.replace("=carry", "=zero"), runs)
+        for name, runs in runs_by_name.items():
+            zero = runs_by_name.get(name.replace("=carry", "=zero"), runs)
             if zero is not runs and _pairs(runs, zero):
                 longest, trained = gain(runs, zero), cost(runs, zero)
                 gains.append((name, *_difference(longest), *_difference(trained)[:2]))
         parts = [
             _LENGTHS,
-            _of_experiments((*_CHANGE, "extends"), changes),
+            _experiment_table((*_CHANGE, "extends"), changes),
             _GAINS,
-            _of_experiments((*_CHANGE, "at trained length", "error"), gains),
+            _experiment_table((*_CHANGE, "at trained length", "error"), gains),
             _PERPLEXITIES,
             tables.by_length(rows, most=3),
             f"![Perplexity by length: columns are models, rows evaluations]"
@@ -538,7 +556,9 @@ def change_by_length(runs: Sequence[Row]) -> Difference:
     """The loss at the longest windows less that at the trained length, in nats."""
     measured = [_losses(row, "zero") for row in runs]
     trained, longest = runs[0]["lengths"][0]["trained"], max(measured[0])
-    return paired_difference([_less(at[longest], at[trained]) for at in measured])
+    return paired_difference(
+        [_loss_differences(at[longest], at[trained]) for at in measured]
+    )
 
 
 def gain(carried: Sequence[Row], zero: Sequence[Row]) -> Difference:
@@ -547,7 +567,9 @@ def gain(carried: Sequence[Row], zero: Sequence[Row]) -> Difference:
     for row, other in _pairs(carried, zero):
         # With carried states the loss is the same at every length.
         with_carry, from_zero = _losses(row, "carry"), _losses(other, "zero")
-        values.append(_less(from_zero[max(from_zero)], with_carry[max(with_carry)]))
+        values.append(
+            _loss_differences(from_zero[max(from_zero)], with_carry[max(with_carry)])
+        )
     return paired_difference(values)
 
 
@@ -560,7 +582,9 @@ def cost(carried: Sequence[Row], zero: Sequence[Row]) -> Difference:
     for row, other in _pairs(carried, zero):
         trained = row["lengths"][0]["trained"]
         values.append(
-            _less(_losses(row, "zero")[trained], _losses(other, "zero")[trained])
+            _loss_differences(
+                _losses(row, "zero")[trained], _losses(other, "zero")[trained]
+            )
         )
     return paired_difference(values)
 
@@ -597,18 +621,22 @@ def _losses(row: Row, window_state: str) -> dict[int, Any]:
 
 def _pairs(carried: Sequence[Row], zero: Sequence[Row]) -> list[tuple[Row, Row]]:
     """The runs of equal seeds."""
-    of_seed = {row["seed"]: row for row in zero}
-    return [(row, of_seed[row["seed"]]) for row in carried if row["seed"] in of_seed]
+    rows_by_seed = {row["seed"]: row for row in zero}
+    return [
+        (row, rows_by_seed[row["seed"]])
+        for row in carried
+        if row["seed"] in rows_by_seed
+    ]
 
 
-def _less(line, other) -> list[float]:
+def _loss_differences(line, other) -> list[float]:
     """The losses of the documents of a line less those of another."""
     pairs = zip(line["loss_by_document"], other["loss_by_document"], strict=True)
     return [a - b for a, b in pairs]
 
 
 @dataclass(frozen=True)
-class Curves(_OfRuns):
+class Curves(_PartOfRuns):
     """The validation metric of runs while they were trained.
 
     Attributes:
@@ -634,13 +662,13 @@ class Curves(_OfRuns):
                         result.name,
                         ", ".join(f"{curve[-1]:.2f}" for curve in curves),
                         ", ".join(f"{max(curve[1:]):.2f}" for curve in curves),
-                        f"{sum(map(_rises, curves))} of {len(curves)}",
+                        f"{sum(map(_is_rising, curves))} of {len(curves)}",
                     )
                 )
         if not lines:
             return ""
         head = ("experiment", "last", "worst", "rises")
-        return f"{self.text}\n{_of_experiments(head, lines)}"
+        return f"{self.text}\n{_experiment_table(head, lines)}"
 
 
 def _curve(row: Row) -> list[float]:
@@ -648,12 +676,12 @@ def _curve(row: Row) -> list[float]:
     return [math.inf if value is None else value for value in row["curve"].values()]
 
 
-def _rises(curve: Sequence[float]) -> bool:
+def _is_rising(curve: Sequence[float]) -> bool:
     return any(after > before for before, after in itertools.pairwise(curve))
 
 
 @dataclass(frozen=True)
-class Forecast(_OfRuns):
+class Forecast(_PartOfRuns):
     """Errors of forecasts by the step ahead, beside baselines.
 
     Attributes:
@@ -704,8 +732,8 @@ class Forecast(_OfRuns):
     def _cell(self, values: Sequence[float]) -> str:
         digits = ".3f" if self.metric == "r2" else ".2f"
         mean = f"{statistics.mean(values):{digits}}"
-        spread = f" ± {statistics.stdev(values):{digits}}" if len(values) > 1 else ""
-        return f"{mean}{spread}"
+        std = f" ± {statistics.stdev(values):{digits}}" if len(values) > 1 else ""
+        return f"{mean}{std}"
 
 
 class Numbers:
@@ -745,27 +773,27 @@ class Numbers:
             case "seeds":
                 return str(len(rows[0]))
             case "less":
-                return _signed(results[0].difference(results[1]))
+                return _format_difference(results[0].difference(results[1]))
             case "errors":
                 difference = results[0].difference(results[1])
                 return number(difference.mean / (difference.error or math.nan), ".1f")
             case "missed":
                 return number((1 - results[0].mean) / (1 - results[1].mean), ".2g")
             case "change":
-                return _signed(change_by_length(rows[0]))
+                return _format_difference(change_by_length(rows[0]))
             case "extends":
                 return ", ".join(extensions(rows[0]))
             case "gain":
-                return _signed(gain(*rows), "")
+                return _format_difference(gain(*rows), "")
             case "cost":
-                return _signed(cost(*rows), "")
+                return _format_difference(cost(*rows), "")
         raise ValueError(
             f"a field of prose must begin with `mean`, `seeds`, `less`, `errors`, "
             f"`missed`, `change`, `extends`, `gain` or `cost`, got {word!r}."
         )
 
 
-def _signed(difference: Difference, sign: str = "+") -> str:
+def _format_difference(difference: Difference, sign: str = "+") -> str:
     return f"{difference.mean:{sign}.4f} ± {number(difference.error)}"
 
 
@@ -824,12 +852,12 @@ def page(paper: Paper, rows: Sequence[Row], prose: str) -> str:
         conclusions=conclusions(prose),
         about=textwrap.fill(about, 88, break_on_hyphens=False),
     )
-    listed = [
+    results = [
         result
         for result in summaries(rows)
         if any(part.shows(result.name) for part in paper.parts)
     ]
-    return "\n".join([head, *sections, *([_runs(listed)] if listed else [])])
+    return "\n".join([head, *sections, *([_runs(results)] if results else [])])
 
 
 def conclusions(text: str) -> str:

@@ -1,16 +1,18 @@
 """Records of runs in ``experiments/results``, one JSON file per run."""
 
 import functools
+import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ssm_jax.cli.config_file import load
 from ssm_jax.cli.report import lines_of
 from ssm_jax.cli.summary import name_of
-from ssm_jax.config import Config, differences
+from ssm_jax.config import Config, build, differences
+from ssm_jax.evaluation import trivial_baseline
 from ssm_jax.training import WorkDir
 
 EXPERIMENTS = Path(__file__).parent
@@ -24,21 +26,21 @@ def machine(record: Mapping[str, Any]) -> str:
     return f"{devices} ({record['cpus']} cores), commit {record['commit']}"
 
 
-def config_of(row: Mapping[str, Any]) -> Config:
+def row_config(row: Mapping[str, Any]) -> Config:
     """Returns the config of the experiment and variant of a row."""
-    return config_named(f"{row['experiment']}:{row['variant']}".rstrip(":"))
+    return experiment_config(f"{row['experiment']}:{row['variant']}".rstrip(":"))
 
 
-def config_named(name: str) -> Config:
+def experiment_config(name: str) -> Config:
     """Returns the config of an experiment.
 
     Args:
       name: The experiment and its variant, ``PAPER/TASK:variant``.
     """
-    return _loaded(name).copy_and_resolve_references()
+    return _load_config(name).copy_and_resolve_references()
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     """Returns the name of an experiment and its variant, which becomes a path.
 
     A row may be of a run from elsewhere, and the file of the experiment is run.
@@ -56,8 +58,8 @@ def checked_name(name: str) -> str:
 
 # A page needs the configs of all its cells and runs several times.
 @functools.cache
-def _loaded(name: str) -> Config:
-    experiment, colon, variant = checked_name(name).partition(":")
+def _load_config(name: str) -> Config:
+    experiment, colon, variant = check_name(name).partition(":")
     return load(f"{EXPERIMENTS / experiment}.py{colon}{variant}")
 
 
@@ -76,7 +78,7 @@ def check_published(folder: WorkDir, row: Mapping[str, Any]) -> None:
     """
     different = [
         line
-        for line in differences(config_of(row), folder.config())
+        for line in differences(row_config(row), folder.config())
         if not line.startswith(("task.data_dir", "training.seed"))
     ]
     if different:
@@ -86,13 +88,13 @@ def check_published(folder: WorkDir, row: Mapping[str, Any]) -> None:
         )
 
 
-def path_of(row: Mapping[str, Any], results: Path = RESULTS) -> Path:
+def record_path(row: Mapping[str, Any], results: Path = RESULTS) -> Path:
     """Returns the path of the record of a row."""
-    name = checked_name(name_of(row)).replace(":", ".")
+    name = check_name(name_of(row)).replace(":", ".")
     return results / f"{name}.seed{int(row['seed'])}.json"
 
 
-def curve_of(folder: WorkDir, metric: str) -> dict[str, float]:
+def validation_curve(folder: WorkDir, metric: str) -> dict[str, float]:
     """Returns a metric of the validation split by step; empty if it is not logged.
 
     Steps at which it is not defined are left out.
@@ -111,14 +113,16 @@ def curve_of(folder: WorkDir, metric: str) -> dict[str, float]:
 
 def record(row: Mapping[str, Any], results: Path = RESULTS) -> None:
     """Writes a row to a JSON file, and its rows by length to a JSONL file."""
-    path = path_of(row, results)
+    path = record_path(row, results)
     path.parent.mkdir(parents=True, exist_ok=True)
-    stored = {name: value for name, value in row.items() if name != "lengths"}
-    path.write_text(json.dumps(stored, indent=2) + "\n")
-    beside = path.with_suffix(".jsonl")
-    beside.unlink(missing_ok=True)
+    summary = {name: value for name, value in row.items() if name != "lengths"}
+    path.write_text(json.dumps(summary, indent=2) + "\n")
+    lengths_path = path.with_suffix(".jsonl")
+    lengths_path.unlink(missing_ok=True)
     if row["lengths"]:
-        beside.write_text("".join(json.dumps(line) + "\n" for line in row["lengths"]))
+        lengths_path.write_text(
+            "".join(json.dumps(line) + "\n" for line in row["lengths"])
+        )
 
 
 def records(results: Path = RESULTS) -> list[dict[str, Any]]:
@@ -127,3 +131,70 @@ def records(results: Path = RESULTS) -> list[dict[str, Any]]:
         json.loads(path.read_text()) | {"lengths": lines_of(path.with_suffix(".jsonl"))}
         for path in sorted(results.rglob("*.json"))
     ]
+
+
+def add_baselines(
+    experiments: Sequence[str], data_dir: str | None, results: Path
+) -> None:
+    """Adds the trivial baseline to records that have none and whose data are available.
+
+    Args:
+      experiments: Names of experiments or of papers, whose records are updated.
+      data_dir: Directory of the prepared data sets or texts of these runs.
+      results: Directory of the records.
+
+    Raises:
+      ValueError: There is no record of one of ``experiments``, or the data belong to
+        another experiment.
+    """
+    paths_by_name = {name: _record_paths(name, results) for name in experiments}
+    for name, paths in paths_by_name.items():
+        if not paths:
+            raise ValueError(
+                f"`--baselines` must name experiments that were recorded, got {name}; "
+                "`dlr/atomic` is one, and `dlr` selects all of that paper."
+            )
+    for path in itertools.chain.from_iterable(paths_by_name.values()):
+        row = json.loads(path.read_text())
+        if row.get("baseline"):
+            continue
+        try:
+            baseline = _compute_baseline(row, data_dir)
+        except FileNotFoundError as error:
+            print(f"{path.name}: none, {error}")
+            continue
+        names = list(row)
+        first = names.index("best_step") + 1
+        after = {name: row[name] for name in names[first:] if name != "baseline"}
+        before = {name: row[name] for name in names[:first]}
+        row = before | {"baseline": baseline} | after
+        path.write_text(json.dumps(row, indent=2) + "\n")
+        print(f"{path.name}: {baseline['name']} added")
+
+
+def _record_paths(name, results):
+    """Returns the record files of an experiment or of all those of a paper."""
+    paths = sorted(results.rglob("*.json"))
+    rows = [json.loads(path.read_text()) for path in paths]
+    prefix = name.rstrip("/") + "/"
+    return [
+        path
+        for path, row in zip(paths, rows, strict=True)
+        if f"{row['experiment']}/".startswith(prefix)
+    ]
+
+
+def _compute_baseline(row, data_dir):
+    """Computes the baseline on the batches that `ssm_jax.cli.evaluate` reads."""
+    config = row_config(row)
+    if "data_dir" in config.task:
+        config.task.data_dir = data_dir
+    task, split = build(config.task, "config.task"), row["metric"].split()[0]
+    endless = task.n_examples(split) is None
+    return trivial_baseline(
+        task,
+        split,
+        batch_size=config.training.batch_size,
+        limit=config.training.evaluation_batches if endless else None,
+        seed=row["seed"],
+    )

@@ -54,7 +54,7 @@ def refuses(
     assert "\n" not in message
 
 
-def refused(bad: Bad) -> None:
+def check_refusal(bad: Bad) -> None:
     """Checks that a call ends in one line that names the argument and its value."""
     with refuses(bad.name, bad.shown) as refusal:
         bad.call()
@@ -93,7 +93,7 @@ def shown(value: Any) -> str:
     return "list" if isinstance(value, list) else repr(value)
 
 
-def of_fields(label: str, make: Callable[..., Any], cls: type) -> dict[str, Bad]:
+def field_rows(label: str, make: Callable[..., Any], cls: type) -> dict[str, Bad]:
     """Every field of a class with the bad values of its annotation."""
     hints, rows = get_type_hints(cls), {}
     for field in dataclasses.fields(cls):

@@ -80,12 +80,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list) -> None:
     """Deselects the tests of other tiers."""
     if config.getoption("--nightly"):
         return
-    left_out = {"nightly"} if config.getoption("--full") else {"nightly", "full"}
-    kept, deselected = [], []
+    other_tiers = {"nightly"} if config.getoption("--full") else {"nightly", "full"}
+    selected, deselected = [], []
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        (deselected if marks & left_out else kept).append(item)
-    items[:] = kept
+        (deselected if marks & other_tiers else selected).append(item)
+    items[:] = selected
     config.hook.pytest_deselected(items=deselected)
 
 
@@ -103,7 +103,7 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _forgotten_programs():
+def _clear_programs():
     """Programs of a file of tests go with it: together they take many gigabytes."""
     yield
     jax.clear_caches()
@@ -182,14 +182,14 @@ def sets_dir(mnist_dir, tmp_path_factory) -> str:
     for write_raw in (raw_sets.cifar10, raw_sets.imdb, raw_sets.cola, raw_sets.mrpc):
         write_raw(raw)
     raw_sets.aan(raw)
-    for which in (
+    for raw_set in (
         prepare_cifar10.CIFAR10,
         prepare_imdb.IMDB,
         prepare_glue.COLA,
         prepare_glue.MRPC,
         prepare_aan.AAN,
     ):
-        writing.write(which, raw, str(data_dir), subset=True)
+        writing.write(raw_set, raw, str(data_dir), subset=True)
     raw_sets.novels(data_dir / "novels", 29)
     raw_sets.speech(data_dir / "speech")
     raw_sets.beijing(data_dir)

@@ -63,9 +63,9 @@ class OnMesh(NamedTuple):
         def put(tree, spec):
             return jax.device_put(tree, NamedSharding(mesh, spec))
 
-        given = put(variables, P()), put(x, self.spec), *put(rows, ROWS)
+        arguments = put(variables, P()), put(x, self.spec), *put(rows, ROWS)
         with jax.set_mesh(mesh) if self.is_set else contextlib.nullcontext():
-            return jax.tree.map(np.asarray, jax.jit(function)(*given))
+            return jax.tree.map(np.asarray, jax.jit(function)(*arguments))
 
 
 KINDS = {

@@ -64,48 +64,54 @@ def run_in(tmp_path_factory):
 
 
 def test_template_is_trained_continued_evaluated_and_reported(run_in, tmp_path):
-    own = shutil.copytree(ROOT / "examples" / "own_model", tmp_path / "own")
+    template = shutil.copytree(ROOT / "examples" / "own_model", tmp_path / "own")
     run, elsewhere = str(tmp_path / "run"), tmp_path / "elsewhere"
     elsewhere.mkdir()
     train = ("train", "--config=experiment.py", f"--workdir={run}", *SHORT)
-    assert (done := run_in(own, "ssm-jax", *train)).returncode == 0, done.stderr
+    assert (process := run_in(template, "ssm-jax", *train)).returncode == 0, (
+        process.stderr
+    )
     # The end of a finished run is found again, by its checkpoint.
-    again = run_in(own, "ssm-jax", *train)
+    again = run_in(template, "ssm-jax", *train)
     assert "continuing after step 4" in again.stderr
     evaluate = ("evaluate", f"--workdir={run}")
-    refused = run_in(own, "ssm-jax", *evaluate)
+    refused = run_in(template, "ssm-jax", *evaluate)
     assert refused.returncode == 2
     assert "--packages=own_model" in refused.stderr
     # In another folder the package must be installed.
     named = (*evaluate, "--packages=own_model")
     assert run_in(elsewhere, "ssm-jax", *named).returncode == 2
-    install = ("-m", "pip", "install", "--quiet", "--no-deps", str(own))
-    assert run_in(own, "python", *install).returncode == 0
-    found = run_in(elsewhere, "ssm-jax", *named)
-    assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout)["step"] in (2, 4)
-    found = run_in(elsewhere, "python", "-c", IN_NNX, run)
-    assert found.returncode == 0, found.stderr
+    install = ("-m", "pip", "install", "--quiet", "--no-deps", str(template))
+    assert run_in(template, "python", *install).returncode == 0
+    process = run_in(elsewhere, "ssm-jax", *named)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout)["step"] in (2, 4)
+    process = run_in(elsewhere, "python", "-c", IN_NNX, run)
+    assert process.returncode == 0, process.stderr
     export = ("export", f"--workdir={run}", "--packages=own_model", "--output=exported")
-    assert (done := run_in(elsewhere, "ssm-jax", *export)).returncode == 0, done.stderr
+    assert (process := run_in(elsewhere, "ssm-jax", *export)).returncode == 0, (
+        process.stderr
+    )
     assert (elsewhere / "exported" / "forward.stablehlo").exists()
     table = run_in(elsewhere, "ssm-jax", "report", f"--workdirs={run}")
     assert "own_model" in table.stdout
 
 
 def test_template_writes_text(run_in, tmp_path):
-    own = shutil.copytree(ROOT / "examples" / "own_model", tmp_path / "own")
+    template = shutil.copytree(ROOT / "examples" / "own_model", tmp_path / "own")
     texts, run = tmp_path / "texts", str(tmp_path / "run")
     texts.mkdir()
     for i in range(6):
         (texts / f"{i}.txt").write_text(f"One text, and number {i}. " * 40)
     experiment = ("--config=experiment.py:data=text", f"--data_dir={texts}")
-    trained = run_in(own, "ssm-jax", "train", *experiment, f"--workdir={run}", *SHORT)
-    assert trained.returncode == 0, trained.stderr
+    process = run_in(
+        template, "ssm-jax", "train", *experiment, f"--workdir={run}", *SHORT
+    )
+    assert process.returncode == 0, process.stderr
     options = (f"--workdir={run}", "--packages=own_model", "--n_tokens=5")
-    written = run_in(own, "ssm-jax", "generate", *options, "--prompt=One")
-    assert written.returncode == 0, written.stderr
-    assert written.stdout.startswith("One")
+    process = run_in(template, "ssm-jax", "generate", *options, "--prompt=One")
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.startswith("One")
 
 
 def test_forecaster_of_a_csv_is_trained_and_drawn(run_in, tmp_path):
@@ -118,19 +124,19 @@ def test_forecaster_of_a_csv_is_trained_and_drawn(run_in, tmp_path):
         ("evaluate", "--workdir=runs/forecast"),
         ("report", "--workdirs=runs/forecast"),
     ):
-        done = run_in(tmp_path, "ssm-jax", *command)
-        assert done.returncode == 0, done.stderr
-    assert "last value" in done.stdout and "seasonal" in done.stdout
+        process = run_in(tmp_path, "ssm-jax", *command)
+        assert process.returncode == 0, process.stderr
+    assert "last value" in process.stdout and "seasonal" in process.stdout
     assert (tmp_path / "runs" / "forecast" / "figures" / "forecast.png").exists()
 
 
 def test_contracts_of_the_template_hold(tmp_path):
-    own = shutil.copytree(ROOT / "examples" / "own_model", tmp_path / "own")
-    done = subprocess.run(
+    template = shutil.copytree(ROOT / "examples" / "own_model", tmp_path / "own")
+    process = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=own,
+        cwd=template,
         capture_output=True,
         text=True,
         timeout=600,
     )
-    assert done.returncode == 0, done.stdout
+    assert process.returncode == 0, process.stdout

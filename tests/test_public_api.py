@@ -96,8 +96,8 @@ def test_arrays_need_few_packages():
         "lazy_loader"
     )
     for name in ("ssm_jax", "ssm_jax.kernels", "ssm_jax.recurrences"):
-        further = loaded_by(f"import {name}") - allowed - sys.stdlib_module_names
-        assert further == {"ssm_jax"}, name
+        others = loaded_by(f"import {name}") - allowed - sys.stdlib_module_names
+        assert others == {"ssm_jax"}, name
 
 
 @pytest.mark.full

@@ -27,17 +27,17 @@ def shown_tree():
 
 
 def test_the_tree_shown_is_the_tree():
-    shown = shown_tree()
+    tree = shown_tree()
     package = {
         f"ssm_jax/{path.name}" + ("/" if path.is_dir() else "")
         for path in (ROOT / "ssm_jax").iterdir()
         if path.suffix != ".pyi"
         and path.name not in ("__init__.py", "__pycache__", "py.typed")
     }
-    assert {path for path in shown if path.startswith("ssm_jax/")} - {
+    assert {path for path in tree if path.startswith("ssm_jax/")} - {
         "ssm_jax/"
     } == package
-    for path in shown:
+    for path in tree:
         assert (ROOT / path).exists(), path
 
 

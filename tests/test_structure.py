@@ -19,14 +19,14 @@ def modules():
 
 def imports(path, names):
     """The modules among ``names`` that a file imports, wherever in it."""
-    found = set()
+    imported = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             origin = node.module or ""
-            found |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
+            imported |= {origin, *(f"{origin}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return {name for name in names if f"{PACKAGE}.{name}" in found}
+            imported |= {alias.name for alias in node.names}
+    return {name for name in names if f"{PACKAGE}.{name}" in imported}
 
 
 def graph():
@@ -45,11 +45,17 @@ def test_no_module_imports_a_recurrence():
 
 
 def test_no_circles():
-    left = graph()
-    while left:
-        leaves = {name for name, others in left.items() if not others & set(left)}
-        assert leaves, sorted(left)
-        left = {name: others for name, others in left.items() if name not in leaves}
+    modules_left = graph()
+    while modules_left:
+        leaves = {
+            name
+            for name, others in modules_left.items()
+            if not others & set(modules_left)
+        }
+        assert leaves, sorted(modules_left)
+        modules_left = {
+            name: others for name, others in modules_left.items() if name not in leaves
+        }
 
 
 def test_tests_are_named_after_a_module_or_a_property():

@@ -36,13 +36,13 @@ def tiered(
 
     def among(key, first):
         first = keys[:first] if isinstance(first, int) else first
-        return any(key is one or key == one for one in first)
+        return any(key is choice or key == choice for choice in first)
 
     def marks(key):
         if among(key, fast):
             return ()
-        of_full = full is None or among(key, full)
-        return (pytest.mark.full if of_full else pytest.mark.nightly,)
+        is_full = full is None or among(key, full)
+        return (pytest.mark.full if is_full else pytest.mark.nightly,)
 
     return [
         pytest.param(*param.values, id=param.id, marks=[*param.marks, *marks(key)])

@@ -49,7 +49,7 @@ def list_own_sections(app, what, name, obj, options, lines):
         depth = len(line) - len(line.lstrip())
         if inside is not None and line.strip() and depth <= inside:
             inside = None
-        if inside is None and _begins_section(lines, i):
+        if inside is None and _is_section_start(lines, i):
             inside = depth
             new += [line, ""]
         elif inside is not None and depth == inside + 2 and (item := ITEM.match(line)):
@@ -62,17 +62,17 @@ def list_own_sections(app, what, name, obj, options, lines):
     lines[:] = new
 
 
-def _begins_section(lines, i):
+def _is_section_start(lines, i):
     line = lines[i]
     title = line.strip().rstrip(":").split(" ")[0].lower()
-    following = lines[i + 1] if i + 1 < len(lines) else ""
+    next_line = lines[i + 1] if i + 1 < len(lines) else ""
     depth = len(line) - len(line.lstrip())
     return (
         line.rstrip().endswith(":")
         and not line.rstrip().endswith("::")
         and title not in KNOWN
-        and following.startswith(" " * (depth + 2))
-        and ITEM.match(following) is not None
+        and next_line.startswith(" " * (depth + 2))
+        and ITEM.match(next_line) is not None
     )
 
 
@@ -139,8 +139,8 @@ def link_literals(app, doctree, docname):
         if isinstance(literal.parent, nodes.reference | nodes.title):
             continue
         entry = objects[full]
-        where = entry.docname, entry.node_id
-        link = make_refnode(app.builder, docname, *where, literal.deepcopy(), full)
+        location = entry.docname, entry.node_id
+        link = make_refnode(app.builder, docname, *location, literal.deepcopy(), full)
         literal.replace_self(link)
 
 

@@ -30,21 +30,21 @@ class ProgramFlags(SphinxDirective):
         """Returns the nodes of the docstring and of the flags."""
         name = f"ssm_jax.cli.{self.arguments[0]}"
         lines = [f".. automodule:: {name}", "   :no-members:", ""]
-        with _flags_of(importlib.import_module(name)) as defined:
+        with _program_flags(importlib.import_module(name)) as defined:
             for flag in defined:
                 lines += [_syntax(flag), f"    {_description(flag)}", ""]
         return self.parse_text_to_nodes("\n".join(lines))
 
 
 @contextmanager
-def _flags_of(module):
+def _program_flags(module):
     """The flags that a program defines, by name; they are removed at the end."""
-    known, arguments = set(flags.FLAGS), sys.argv
+    known_names, arguments = set(flags.FLAGS), sys.argv
     # `new` reads its first argument, which here is one of Sphinx.
     sys.argv = arguments[:1]
     module.define_flags()
     sys.argv = arguments
-    names = sorted(set(flags.FLAGS) - known)
+    names = sorted(set(flags.FLAGS) - known_names)
     try:
         yield [flags.FLAGS[name] for name in names]
     finally:

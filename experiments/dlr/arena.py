@@ -82,35 +82,35 @@ class Variant:
 
 def get_config(variant: str = "task=listops") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
-    setting = (SMALL if small else FULL)[chosen.task]
+    choices = parse_variant(variant, Variant)
+    small = choices.size == "small"
+    setting = (SMALL if small else FULL)[choices.task]
     d, length = setting.d_model, 1024 if small else 4096
     # At the small size all reviews are read and the other sets are smaller.
-    if chosen.task == "listops":
+    if choices.task == "listops":
         task = spec(ListOps, **(SMALL_TREES if small else {}))
-    elif chosen.task == "text":
+    elif choices.task == "text":
         task = spec(ImdbBytes, length=length)
-    elif chosen.task == "retrieval":
+    elif choices.task == "retrieval":
         task = spec(Retrieval, length=min(length, 4000))
     else:
-        task = spec(Pathfinder, size=128 if chosen.task == "pathx" else 32)
+        task = spec(Pathfinder, size=128 if choices.task == "pathx" else 32)
         if small:
             task.update(n_train=setting.n_train, n_validation=1_000, n_test=2_000)
-    if chosen.task in ("pathfinder", "pathx"):
+    if choices.task in ("pathfinder", "pathx"):
         encoder = spec(VectorEncoder, d_model=d)
     else:
-        vocabulary = 16 if chosen.task == "listops" else 257
+        vocabulary = 16 if choices.task == "listops" else 257
         encoder = spec(TokenEncoder, d_model=d, vocabulary=vocabulary)
-    if chosen.task == "retrieval":
+    if choices.task == "retrieval":
         head = spec(PairHead, d_output=2, d_hidden=d, dropout=setting.dropout)
     else:
-        head = spec(PooledHead, d_output=10 if chosen.task == "listops" else 2)
+        head = spec(PooledHead, d_output=10 if choices.task == "listops" else 2)
     return classification.experiment(
         "dlr/arena",
-        variant,
-        PAPER.get(variant),
+        format_variant(choices),
         setting,
+        published=PAPER,
         task=task,
         encoder=encoder,
         head=head,

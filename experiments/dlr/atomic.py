@@ -171,17 +171,17 @@ SMALL_SELECTED = 8
 """Values that Select selects there, where the paper has 32."""
 
 
-def _full(chosen: Variant) -> Size:
+def _full(choices: Variant) -> Size:
     # Of all tasks, and of MIPS for attention.
-    rate = 1e-4 if "attention" in chosen.model and chosen.task == "mips" else 1e-3
-    if chosen.model == "dlr":
-        rate = DLR_RATES[chosen.length]
+    rate = 1e-4 if "attention" in choices.model and choices.task == "mips" else 1e-3
+    if choices.model == "dlr":
+        rate = DLR_RATES[choices.length]
     # The authors train MIPS for as many epochs with smaller batches.
-    batch_size = {512: 64, 4096: 4 if chosen.task == "mips" else 16}[chosen.length]
+    batch_size = {512: 64, 4096: 4 if choices.task == "mips" else 16}[choices.length]
     # An epoch of 16,000 sequences is 14,400 for training, from each of four workers.
     steps = 4 * 14_400 // batch_size
     return Size(
-        chosen.length,
+        choices.length,
         128,
         4096,
         rate,
@@ -192,33 +192,33 @@ def _full(chosen: Variant) -> Size:
     )
 
 
-def _demo(chosen: Variant) -> Size:
-    if chosen != Variant(chosen.task, size="demo") or chosen.task not in DEMO:
+def _demo(choices: Variant) -> Size:
+    if choices != Variant(choices.task, size="demo") or choices.task not in DEMO:
         raise ValueError(
             "`variant: size` must be full or small but for one layer of DLR on shift "
-            f"or cumsum, got {format_variant(chosen)}; small takes about a minute too."
+            f"or cumsum, got {format_variant(choices)}; small takes about a minute too."
         )
-    return DEMO[chosen.task]
+    return DEMO[choices.task]
 
 
-def _small(chosen: Variant) -> Size:
-    if chosen.length != 4096:
+def _small(choices: Variant) -> Size:
+    if choices.length != 4096:
         raise ValueError(
-            f"`variant: length` must be left out for size={chosen.size}, which has its "
-            f"own, got {chosen.length}; length=512 is a published setting."
+            f"`variant: length` must be left out for size={choices.size}, which has "
+            f"its own, got {choices.length}; length=512 is a published setting."
         )
-    return SMALL if chosen.size == "small" else NARROW
+    return SMALL if choices.size == "small" else NARROW
 
 
-def _layer(chosen: Variant, size: Size) -> Config:
+def _layer(choices: Variant, size: Size) -> Config:
     """The spec of the layer of a block."""
     # The published dt does not depend on the length.
-    scale = 4096 / size.length if chosen.size == "small" else 1
-    if chosen.model == "attention":
+    scale = 4096 / size.length if choices.size == "small" else 1
+    if choices.model == "attention":
         return attention.attention()
-    if chosen.model == "attention_feedforward":
+    if choices.model == "attention_feedforward":
         return attention.attention_feedforward(size.d_model)
-    if chosen.model == "dlr":
+    if choices.model == "dlr":
         dt = 1e-5 * scale
         recurrence = spec(DLR, d_state=size.d_state, dt_min=dt, dt_max=dt)
     else:
@@ -232,16 +232,16 @@ def _layer(chosen: Variant, size: Size) -> Config:
     return spec(RecurrentLayer, recurrence=recurrence, mixing=spec(ChannelMixing))
 
 
-def _head(task: Config, chosen: Variant) -> Config:
+def _head(task: Config, choices: Variant) -> Config:
     """The spec of the head; it follows the fields of the task that can be changed."""
-    outputs = {"shift": "n_shifts", "mips": "d_vector"}.get(chosen.task)
+    outputs = {"shift": "n_shifts", "mips": "d_vector"}.get(choices.task)
     steps = {
         "reverse": "length",
         "sort": "length",
         "select": "n_selected",
         "select_fixed": "n_selected",
-    }.get(chosen.task)
-    if chosen.task in ("solve", "solve_fixed"):
+    }.get(choices.task)
+    if choices.task in ("solve", "solve_fixed"):
         l_output = build(task).spec.l_output
     else:
         l_output = task.get_ref(steps) if steps else None
@@ -251,13 +251,13 @@ def _head(task: Config, chosen: Variant) -> Config:
 
 def get_config(variant: str = "task=shift") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    size = {"full": _full, "demo": _demo}.get(chosen.size, _small)(chosen)
-    variant = format_variant(chosen)
+    choices = parse_variant(variant, Variant)
+    size = {"full": _full, "demo": _demo}.get(choices.size, _small)(choices)
+    variant = format_variant(choices)
     fields = {"length": size.length}
-    if chosen.size == "small" and chosen.task in ("select", "select_fixed"):
+    if choices.size == "small" and choices.task in ("select", "select_fixed"):
         fields["n_selected"] = SMALL_SELECTED
-    task = spec(TASKS[chosen.task], **fields)
+    task = spec(TASKS[choices.task], **fields)
     return ConfigDict(
         {
             "experiment": "dlr/atomic",
@@ -267,17 +267,17 @@ def get_config(variant: str = "task=shift") -> Config:
             "model": spec(
                 SequenceModel,
                 encoder=spec(VectorEncoder, d_model=size.d_model),
-                block=spec(Block, layer=_layer(chosen, size), norm="scalar"),
-                n_layers=chosen.n_layers,
-                head=_head(task, chosen),
-                dtype=chosen.dtype,
+                block=spec(Block, layer=_layer(choices, size), norm="scalar"),
+                n_layers=choices.n_layers,
+                head=_head(task, choices),
+                dtype=choices.dtype,
             ),
             "optimizer": spec(Optimizer, learning_rate=size.learning_rate),
             "training": spec(
                 TrainConfig,
                 steps=size.steps,
                 batch_size=size.batch_size,
-                seed=1112 if chosen.size == "full" else 0,
+                seed=1112 if choices.size == "full" else 0,
                 log_every=100,
                 evaluate_every=size.evaluate_every,
                 evaluation_batches=size.evaluation_batches,

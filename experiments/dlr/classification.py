@@ -10,6 +10,7 @@ full batches.
 """
 
 import dataclasses
+from collections.abc import Mapping
 
 from ml_collections import ConfigDict
 
@@ -71,9 +72,9 @@ class Setting:
 def experiment(
     name: str,
     variant: str,
-    paper: float | None,
     setting: Setting,
     *,
+    published: Mapping[str, float],
     task: Config,
     encoder: Config,
     head: Config,
@@ -83,8 +84,8 @@ def experiment(
     Args:
       name: Name of the file, ``"dlr/..."``.
       variant: The variant, as formatted by `format_variant`.
-      paper: The published accuracy, in [0, 1]. None if there is none.
       setting: The hyperparameters.
+      published: The published accuracies by variant, in [0, 1].
       task: Spec of the task.
       encoder: Spec of the encoder.
       head: Spec of the head.
@@ -113,7 +114,7 @@ def experiment(
         {
             "experiment": name,
             "variant": variant,
-            "paper": paper,
+            "paper": published.get(variant),
             "task": task,
             "model": spec(
                 SequenceModel,

@@ -70,8 +70,8 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant = format_variant(chosen)
+    choices = parse_variant(variant, Variant)
+    variant = format_variant(choices)
     training = spec(
         TrainConfig,
         steps=300_000,  # 100 epochs
@@ -82,29 +82,29 @@ def get_config(variant: str = "") -> Config:
     )
     optimizer = spec(
         Optimizer,
-        learning_rate=LEARNING_RATES[chosen.model],
+        learning_rate=LEARNING_RATES[choices.model],
         schedule="cosine",
         warmup_steps=5_000,
         schedule_steps=training.get_ref("steps"),
         weight_decay=0.01,
     )
     sizes = {"d_model": 128, "d_state": 1024, "n_layers": 6}
-    if chosen.size == "easy":
+    if choices.size == "easy":
         sizes = {"d_model": 64, "d_state": 128, "n_layers": 4}
         training.update(steps=6_000, batch_size=16, evaluate_every=1_000, seed=0)
         optimizer.update(warmup_steps=300, learning_rate=3e-3)
-    elif chosen.size == "small":
+    elif choices.size == "small":
         sizes = {"d_model": 32, "d_state": 64, "n_layers": 3}
         training.update(steps=6_000, evaluate_every=1_000, seed=0)
         optimizer.update(warmup_steps=300, learning_rate=3e-3)
-    task = spec(ListOpsSubTrees, **SMALLER_TREES.get(chosen.size, {}))
+    task = spec(ListOpsSubTrees, **SMALLER_TREES.get(choices.size, {}))
     return ConfigDict(
         {
             "experiment": "dlr/listops_subtrees",
             "variant": variant,
             "paper": PAPER.get(variant),
             "task": task,
-            "model": _model(chosen.model, window=task.length // 8, **sizes),
+            "model": _model(choices.model, window=task.length // 8, **sizes),
             "optimizer": optimizer,
             "training": training,
         }

@@ -77,14 +77,14 @@ PAPER = {
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    if chosen.phases != "even" and chosen.model != "dlr_prod":
+    choices = parse_variant(variant, Variant)
+    if choices.phases != "even" and choices.model != "dlr_prod":
         raise ValueError(
-            f"`variant: phases` must be even for {chosen.model}, got {chosen.phases}; "
-            "only products have coarse and fine phases."
+            f"`variant: phases` must be even for {choices.model}, got "
+            f"{choices.phases}; only products have coarse and fine phases."
         )
-    variant = format_variant(chosen)
-    task = spec(Shift, length=chosen.length)
+    variant = format_variant(choices)
+    task = spec(Shift, length=choices.length)
     # An epoch of 8,000 sequences is 7,200 for training, from each of four workers.
     training = spec(
         TrainConfig,
@@ -95,21 +95,21 @@ def get_config(variant: str = "") -> Config:
         evaluate_every=7_200,
         evaluation_batches=200,
     )
-    optimizer = spec(Optimizer, learning_rate=RATES[chosen.model])
+    optimizer = spec(Optimizer, learning_rate=RATES[choices.model])
     d_state = 4096
-    if chosen.size == "small":
-        d_state = 2 * math.isqrt(chosen.length)
+    if choices.size == "small":
+        d_state = 2 * math.isqrt(choices.length)
         training.update(
             steps=3_000, seed=0, evaluate_every=500, evaluation_batches=8, log_every=50
         )
-        training.batch_size = max(1, 65_536 // chosen.length)
+        training.batch_size = max(1, 65_536 // choices.length)
         optimizer = spec(
             Optimizer,
             learning_rate=3e-3,
             schedule="cosine",
             schedule_steps=training.get_ref("steps"),
         )
-    recurrence = _recurrence(chosen, d_state)
+    recurrence = _recurrence(choices, d_state)
     layer = spec(RecurrentLayer, recurrence=recurrence, mixing=spec(ChannelMixing))
     return ConfigDict(
         {
@@ -130,29 +130,33 @@ def get_config(variant: str = "") -> Config:
     )
 
 
-def _recurrence(chosen: Variant, d_state: int) -> Config:
+def _recurrence(choices: Variant, d_state: int) -> Config:
     """The spec of the recurrence."""
     # Kernels of the small size learn at a third of the rate of the other parameters.
-    rate = 1.0 if chosen.size == "full" else 1 / 3
-    if chosen.model == "dss":
+    rate = 1.0 if choices.size == "full" else 1 / 3
+    if choices.model == "dss":
         return spec(
             DSS, d_state=d_state, eigenvalue_init="lin", dt_min=1e-4, dt_max=1e-2,
             lr_multiplier=rate,
         )  # fmt: skip
-    if chosen.model == "sgconv":
+    if choices.model == "sgconv":
         return spec(
-            SGConv, d_state=d_state, length=chosen.length, decay=1.0, lr_multiplier=rate
+            SGConv,
+            d_state=d_state,
+            length=choices.length,
+            decay=1.0,
+            lr_multiplier=rate,
         )
     recurrence = spec(DLR, d_state=d_state, dt_min=1e-5, dt_max=1e-5)
     recurrence.lr_multiplier = rate
-    if chosen.model == "dlr_prod":
+    if choices.model == "dlr_prod":
         recurrence.readout = "prod"
-    if chosen.phases != "even":
+    if choices.phases != "even":
         recurrence.update(
             eigenvalues="unit", phase_init="coarse_fine", phase_lr_multiplier=0.0
         )
-        if chosen.phases == "comb":
+        if choices.phases == "comb":
             recurrence.update(weight_init="comb", lr_multiplier=25.6 / d_state)
-    elif chosen.size == "small":
-        recurrence.phase_lr_multiplier = 16_384 / chosen.length * 0.1
+    elif choices.size == "small":
+        recurrence.phase_lr_multiplier = 16_384 / choices.length * 0.1
     return recurrence

@@ -85,10 +85,10 @@ class Setting(NamedTuple):
     window: int = 1024
 
 
-_OF_128 = Setting(5, 128, 1024, 2**13, 1e-4, 1e-3, 16, 150_000, 3_000, 150_000)
+_SETTING_128 = Setting(5, 128, 1024, 2**13, 1e-4, 1e-3, 16, 150_000, 3_000, 150_000)
 FULL = {
-    64: _OF_128._replace(max_kernel_length=None),
-    128: _OF_128,  # 30 epochs
+    64: _SETTING_128._replace(max_kernel_length=None),
+    128: _SETTING_128,  # 30 epochs
     # 40 and 21 epochs.
     256: Setting(6, 128, 1024, 2**15, 5e-5, 5e-4, 18, 177_760, 1_000, 200_000),
     512: Setting(12, 64, 2048, 2**15, 1e-5, 5e-4, 14, 119_994, 200, 600_000),
@@ -108,10 +108,10 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
-    setting = SMALL if small else FULL[chosen.pixels]
-    task = spec(PathfinderSegmentation, size=chosen.pixels)
+    choices = parse_variant(variant, Variant)
+    variant, small = format_variant(choices), choices.size == "small"
+    setting = SMALL if small else FULL[choices.pixels]
+    task = spec(PathfinderSegmentation, size=choices.pixels)
     training = spec(
         TrainConfig,
         steps=setting.steps,
@@ -125,7 +125,7 @@ def get_config(variant: str = "") -> Config:
         task.update(n_train=12_000, n_validation=240, n_test=1_200)
         training.update(seed=0, log_every=50, evaluate_every=250)
     rate = setting.dss_learning_rate
-    if chosen.model == "dlr":
+    if choices.model == "dlr":
         rate = setting.learning_rate
     return ConfigDict(
         {
@@ -133,7 +133,7 @@ def get_config(variant: str = "") -> Config:
             "variant": variant,
             "paper": PAPER.get(variant),
             "task": task,
-            "model": _model(chosen.model, setting),
+            "model": _model(choices.model, setting),
             "optimizer": spec(
                 Optimizer,
                 learning_rate=rate,

@@ -97,17 +97,17 @@ SMALL = Size(2, 64, 32, 128, 64, 4, 16, 256, 3e-3, 8, 2_000)
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    small = chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    small = choices.size == "small"
     size = SMALL if small else FULL
     task = spec(TextFolder, length=size.length, layout="shuffled")
     if not small:
         task.update(tokenizer="tokenizer.json", vocabulary=32_128, separator="</s>")
     block = spec(
         Block,
-        layer=_layer(chosen.model, size),
-        prenorm=chosen.norm == "pre",
-        feedforward=_feedforward(chosen.experts, size),
+        layer=_layer(choices.model, size),
+        prenorm=choices.norm == "pre",
+        feedforward=_feedforward(choices.experts, size),
     )
     training = spec(
         TrainConfig,
@@ -119,7 +119,7 @@ def get_config(variant: str = "") -> Config:
     return ConfigDict(
         {
             "experiment": "dlr/pg19",
-            "variant": format_variant(chosen),
+            "variant": format_variant(choices),
             "paper": None,
             "task": task,
             "model": spec(

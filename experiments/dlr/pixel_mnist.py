@@ -36,18 +36,18 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
+    choices = parse_variant(variant, Variant)
     model = pixels.model(d_model=128, d_state=256, n_layers=4, dropout=0.1)
     training = spec(TrainConfig, steps=22_000, batch_size=50, evaluate_every=1100)
-    if chosen.size == "small":
+    if choices.size == "small":
         model = pixels.model(d_model=32, d_state=64, n_layers=2, dropout=0.0)
         training.update(steps=600, evaluate_every=200)
     return ConfigDict(
         {
             "experiment": "dlr/pixel_mnist",
-            "variant": format_variant(chosen),
+            "variant": format_variant(choices),
             "paper": None,
-            "task": spec(PixelMnist, permuted=chosen.permuted),
+            "task": spec(PixelMnist, permuted=choices.permuted),
             "model": model,
             "optimizer": pixels.optimizer(3e-3, training),
             "training": training,

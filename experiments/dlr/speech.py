@@ -46,14 +46,14 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    small = choices.size == "small"
     setting = SMALL if small else FULL
     return classification.experiment(
         "dlr/speech",
-        variant,
-        PAPER.get(variant),
+        format_variant(choices),
         setting,
+        published=PAPER,
         task=spec(SpeechCommands, sample_rate=8_000 if small else 16_000),
         encoder=spec(VectorEncoder, d_model=setting.d_model),
         head=spec(PooledHead, d_output=35),

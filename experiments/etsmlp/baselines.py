@@ -45,14 +45,16 @@ def fields(name: str, setting: Any, length: int) -> dict[str, Config]:
     Returns:
       ``block`` and, for attention, ``positions`` and ``encoder_dropout``.
     """
-    around = {"norm": setting.norm, "prenorm": True}
+    norm_fields = {"norm": setting.norm, "prenorm": True}
     if name in RECURRENCES:
         mixing = spec(ChannelMixing, kind="glu", dropout=setting.dropout)
         recurrence = RECURRENCES[name](length)
         rate = setting.learning_rate
         recurrence.lr_multiplier = min(SSM_LEARNING_RATE, rate) / rate
         layer = spec(RecurrentLayer, recurrence=recurrence, mixing=mixing)
-        return {"block": spec(Block, layer=layer, dropout=setting.dropout, **around)}
+        return {
+            "block": spec(Block, layer=layer, dropout=setting.dropout, **norm_fields)
+        }
     attention = spec(
         Attention,
         n_heads=8 if setting.d_model % 128 == 0 else 4,
@@ -62,7 +64,7 @@ def fields(name: str, setting: Any, length: int) -> dict[str, Config]:
     )
     mlp = spec(MLP, d_hidden=2 * setting.d_model, dropout=setting.dropout)
     return {
-        "block": spec(Block, layer=attention, feedforward=mlp, **around),
+        "block": spec(Block, layer=attention, feedforward=mlp, **norm_fields),
         "positions": spec(PositionalEmbedding, max_length=length),
         "encoder_dropout": setting.dropout,
     }

@@ -11,10 +11,10 @@ quarter of an hour.
 import dataclasses
 
 from experiments.etsmlp import settings
-from experiments.etsmlp.settings import Setting
+from experiments.etsmlp.settings import Setting, Variant
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import PixelCifar10
-from ssm_jax.variants import format_variant, parse_variant
+from ssm_jax.variants import parse_variant
 
 PAPER = {"": 0.7814, "model=gate": 0.7534}
 FULL = Setting(
@@ -32,27 +32,18 @@ FULL = Setting(
 SMALL = dataclasses.replace(FULL, d_model=64, n_layers=3, d_hidden=64, steps=2_000)
 
 
-@dataclasses.dataclass(frozen=True)
-class Variant:
-    """Choices of the variant."""
-
-    model: settings.Model = "etsmlp"
-    size: settings.Size = "full"
-
-
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    small = choices.size == "small"
     setting = SMALL if small else FULL
     return settings.experiment(
         "etsmlp/image",
-        variant,
-        PAPER.get(variant),
+        choices,
         setting,
+        published=PAPER,
         task=spec(PixelCifar10),
         length=1024,
-        encoder=settings.pixels(setting),
-        head=settings.pooled(10),
-        model=chosen.model,
+        encoder=settings.pixel_encoder(setting),
+        head=settings.pooled_head(10),
     )

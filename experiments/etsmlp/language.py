@@ -22,7 +22,7 @@ from experiments.etsmlp.settings import Setting
 from ssm_jax.config import Config, spec
 from ssm_jax.models import PooledHead
 from ssm_jax.tasks import Glue, ImdbWords
-from ssm_jax.variants import format_variant, parse_variant
+from ssm_jax.variants import parse_variant
 
 PAPER = {
     "dataset=cola": 0.692,
@@ -40,7 +40,7 @@ PAPER = {
     "dataset=qnli": 0.645,
     "dataset=qnli,model=gate": 0.648,
 }
-_ONE = Setting(
+_DEFAULT = Setting(
     d_model=512,
     n_layers=6,
     d_hidden=512,
@@ -55,10 +55,12 @@ _ONE = Setting(
     batch_size=64,
 )
 FULL = {
-    "cola": dataclasses.replace(_ONE, n_layers=3, steps=4_000, warmup_steps=200),
-    "sst2": dataclasses.replace(_ONE, n_layers=12, steps=20_000, warmup_steps=1_000),
+    "cola": dataclasses.replace(_DEFAULT, n_layers=3, steps=4_000, warmup_steps=200),
+    "sst2": dataclasses.replace(
+        _DEFAULT, n_layers=12, steps=20_000, warmup_steps=1_000
+    ),
     "imdb": dataclasses.replace(
-        _ONE,
+        _DEFAULT,
         n_layers=4,
         dropout=0.3,
         r_min=0.1,
@@ -67,13 +69,13 @@ FULL = {
         steps=8_000,
         warmup_steps=400,
     ),
-    "qqp": _ONE,
-    "mrpc": dataclasses.replace(_ONE, steps=2_000, warmup_steps=100),
-    "mnli": dataclasses.replace(_ONE, steps=140_000, warmup_steps=7_000),
-    "qnli": dataclasses.replace(_ONE, steps=30_000, warmup_steps=1_500),
+    "qqp": _DEFAULT,
+    "mrpc": dataclasses.replace(_DEFAULT, steps=2_000, warmup_steps=100),
+    "mnli": dataclasses.replace(_DEFAULT, steps=140_000, warmup_steps=7_000),
+    "qnli": dataclasses.replace(_DEFAULT, steps=30_000, warmup_steps=1_500),
 }
 _SMALL = dataclasses.replace(
-    _ONE,
+    _DEFAULT,
     d_model=64,
     n_layers=2,
     d_hidden=64,
@@ -105,11 +107,10 @@ class Variant:
 
 def get_config(variant: str = "dataset=sst2") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    dataset, small = chosen.dataset, chosen.size == "small"
-    variant = format_variant(chosen)
+    choices = parse_variant(variant, Variant)
+    dataset, small = choices.dataset, choices.size == "small"
     setting = (SMALL if small else FULL)[dataset]
-    if chosen.hyperparameters == "code":
+    if choices.hyperparameters == "code":
         setting = dataclasses.replace(
             setting,
             learning_rate=0.01,
@@ -121,17 +122,18 @@ def get_config(variant: str = "dataset=sst2") -> Config:
         task.update(length=256 if dataset == "imdb" else 64, vocabulary=20_000)
     return settings.experiment(
         "etsmlp/language",
-        variant,
-        PAPER.get(variant),
+        choices,
         setting,
+        published=PAPER,
         task=task,
         length=task.get_ref("length"),
-        encoder=settings.tokens(setting, task.get_ref("vocabulary"), language=True),
+        encoder=settings.token_encoder(
+            setting, task.get_ref("vocabulary"), language=True
+        ),
         head=spec(
             PooledHead,
             d_output=3 if dataset == "mnli" else 2,
             d_hidden=setting.d_model,
         ),
-        model=chosen.model,
         language=True,
     )

@@ -17,7 +17,7 @@ from experiments.etsmlp import settings
 from experiments.etsmlp.settings import Setting
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import ListOps
-from ssm_jax.variants import format_variant, parse_variant
+from ssm_jax.variants import parse_variant
 
 PAPER = {
     "": 0.6135,
@@ -64,23 +64,23 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
-    changes = settings.ABLATIONS.get(chosen.ablation, {})
-    changes |= settings.INITS.get(chosen.init, {})
+    choices = parse_variant(variant, Variant)
+    small = choices.size == "small"
+    changes = settings.ABLATIONS.get(choices.ablation, {}) | settings.INITS.get(
+        choices.init, {}
+    )
     setting = SMALL if small else FULL
-    if chosen.hyperparameters == "code":
+    if choices.hyperparameters == "code":
         setting = dataclasses.replace(setting, warmup_steps=setting.steps // 30)
     task = spec(ListOps, **(SMALL_TREES if small else {}))
     return settings.experiment(
         "etsmlp/listops",
-        variant,
-        PAPER.get(variant),
+        choices,
         setting,
+        published=PAPER,
         task=task,
         length=task.get_ref("max_length"),
-        encoder=settings.tokens(setting, 16),
-        head=settings.pooled(10),
-        model=chosen.model,
+        encoder=settings.token_encoder(setting, 16),
+        head=settings.pooled_head(10),
         **changes,
     )

@@ -12,10 +12,10 @@ The second command generates the images once for several runs, which read them f
 import dataclasses
 
 from experiments.etsmlp import settings
-from experiments.etsmlp.settings import Setting
+from experiments.etsmlp.settings import Setting, Variant
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import Pathfinder
-from ssm_jax.variants import format_variant, parse_variant
+from ssm_jax.variants import parse_variant
 
 PAPER = {"": 0.8586, "model=gate": 0.9166}
 FULL = Setting(
@@ -35,28 +35,19 @@ SMALL = dataclasses.replace(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Variant:
-    """Choices of the variant."""
-
-    model: settings.Model = "etsmlp"
-    size: settings.Size = "full"
-
-
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    small = choices.size == "small"
     setting = SMALL if small else FULL
     task = spec(Pathfinder, n_train=40_000) if small else spec(Pathfinder)
     return settings.experiment(
         "etsmlp/pathfinder",
-        variant,
-        PAPER.get(variant),
+        choices,
         setting,
+        published=PAPER,
         task=task,
         length=1024,
-        encoder=settings.pixels(setting),
-        head=settings.pooled(2),
-        model=chosen.model,
+        encoder=settings.pixel_encoder(setting),
+        head=settings.pooled_head(2),
     )

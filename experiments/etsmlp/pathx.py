@@ -20,7 +20,7 @@ from experiments.etsmlp import settings
 from experiments.etsmlp.settings import Setting
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import Pathfinder
-from ssm_jax.variants import format_variant, parse_variant
+from ssm_jax.variants import parse_variant
 
 PAPER = {"small_change=true": 0.8721, "model=gate,small_change=true": 0.9378}
 FULL = Setting(
@@ -52,10 +52,10 @@ class Variant:
 
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    small = choices.size == "small"
     setting = SMALL if small else FULL
-    if chosen.small_change:
+    if choices.small_change:
         setting = dataclasses.replace(
             setting, small_change=True, r_min=0.999, r_max=0.9999, max_phase=0.314
         )
@@ -64,12 +64,11 @@ def get_config(variant: str = "") -> Config:
         task.update(n_train=5_000, n_validation=500, n_test=1_000)
     return settings.experiment(
         "etsmlp/pathx",
-        variant,
-        PAPER.get(variant),
+        choices,
         setting,
+        published=PAPER,
         task=task,
         length=128 * 128,
-        encoder=settings.pixels(setting),
-        head=settings.pooled(2),
-        model=chosen.model,
+        encoder=settings.pixel_encoder(setting),
+        head=settings.pooled_head(2),
     )

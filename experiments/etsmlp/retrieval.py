@@ -15,11 +15,11 @@ in the authors' code.
 import dataclasses
 
 from experiments.etsmlp import settings
-from experiments.etsmlp.settings import Setting
+from experiments.etsmlp.settings import Setting, Variant
 from ssm_jax.config import Config, spec
 from ssm_jax.models import PairHead
 from ssm_jax.tasks import Retrieval
-from ssm_jax.variants import format_variant, parse_variant
+from ssm_jax.variants import parse_variant
 
 PAPER = {"": 0.8578, "model=gate": 0.8672}
 FULL = Setting(
@@ -37,30 +37,22 @@ SMALL = dataclasses.replace(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Variant:
-    """Choices of the variant."""
-
-    model: settings.Model = "etsmlp"
-    size: settings.Size = "full"
-
-
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    small = choices.size == "small"
     setting = SMALL if small else FULL
-    if chosen.model == "gate":
+    if choices.model == "gate":
         setting = dataclasses.replace(setting, **GATE_RING)
     task = spec(Retrieval, length=1024 if small else 4000)
     return settings.experiment(
         "etsmlp/retrieval",
-        variant,
-        PAPER.get(variant),
+        choices,
         setting,
+        published=PAPER,
         task=task,
         length=task.get_ref("length"),
-        encoder=settings.tokens(setting, 257),
+        encoder=settings.token_encoder(setting, 257),
         head=spec(
             PairHead,
             d_output=2,
@@ -69,5 +61,4 @@ def get_config(variant: str = "") -> Config:
             kernel_init="normal",
             use_bias=False,
         ),
-        model=chosen.model,
     )

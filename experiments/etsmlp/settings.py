@@ -1,7 +1,8 @@
 """Settings and models of the experiments of the paper."""
 
 import dataclasses
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from ml_collections import ConfigDict
 
@@ -17,6 +18,7 @@ from ssm_jax.models import (
 )
 from ssm_jax.recurrences import CES
 from ssm_jax.training import Optimizer, TrainConfig
+from ssm_jax.variants import format_variant
 
 Model = Literal[
     "etsmlp",
@@ -94,17 +96,24 @@ class Setting:
     small_change: bool = False
 
 
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """Choices of the variant."""
+
+    model: Model = "etsmlp"
+    size: Size = "full"
+
+
 def experiment(
     name: str,
-    variant: str,
-    paper: float | None,
+    choices: Any,
     setting: Setting,
     *,
+    published: Mapping[str, float],
     task: Config,
     length: int,
     encoder: Config,
     head: Config,
-    model: Model = "etsmlp",
     language: bool = False,
     **smoothing: object,
 ) -> Config:
@@ -112,15 +121,14 @@ def experiment(
 
     Args:
       name: Name of the file, ``"etsmlp/..."``.
-      variant: The variant, as formatted by `format_variant`.
-      paper: The published result, in [0, 1]. None if there is none, or if it was
-        measured with other hyperparameters.
+      choices: Choices of the variant, of which ``model`` is one.
       setting: The sizes.
+      published: The published results by variant, in [0, 1], without those that were
+        measured with other hyperparameters.
       task: Spec of the task.
       length: Length of the sequences, which some baselines need, or a reference to it.
       encoder: Spec of the encoder.
       head: Spec of the head.
-      model: Name of the model.
       language: Whether to use activation, initialization and optimizer of the language
         tasks.
       **smoothing: Further fields of `CES`.
@@ -134,6 +142,7 @@ def experiment(
         batch_size=setting.batch_size,
         evaluate_every=setting.steps // 10,
     )
+    variant, model = format_variant(choices), choices.model
     if model in baselines.NAMES:
         recurrence_fields = baselines.fields(model, setting, length)
     else:
@@ -145,7 +154,7 @@ def experiment(
         {
             "experiment": name,
             "variant": variant,
-            "paper": paper,
+            "paper": published.get(variant),
             "task": task,
             "model": spec(
                 SequenceModel,
@@ -161,19 +170,21 @@ def experiment(
     )
 
 
-def tokens(setting: Setting, vocabulary: int, *, language: bool = False) -> Config:
+def token_encoder(
+    setting: Setting, vocabulary: int, *, language: bool = False
+) -> Config:
     """Returns the spec of the token encoder, initialized as in the authors' code."""
     d = setting.d_model
     std = d**-0.5 if language else setting.std
     return spec(TokenEncoder, d_model=d, vocabulary=vocabulary, std=std)
 
 
-def pixels(setting: Setting) -> Config:
+def pixel_encoder(setting: Setting) -> Config:
     """Returns the spec of the pixel encoder."""
     return spec(ScalarEncoder, d_model=setting.d_model)
 
 
-def pooled(n_classes: int) -> Config:
+def pooled_head(n_classes: int) -> Config:
     """Returns the spec of the long-range tasks' head: a linear map without bias."""
     return spec(PooledHead, d_output=n_classes, kernel_init="normal", use_bias=False)
 

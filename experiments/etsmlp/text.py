@@ -14,10 +14,10 @@ code; table 5 has four layers.
 import dataclasses
 
 from experiments.etsmlp import settings
-from experiments.etsmlp.settings import Setting
+from experiments.etsmlp.settings import Setting, Variant
 from ssm_jax.config import Config, spec
 from ssm_jax.tasks import ImdbBytes
-from ssm_jax.variants import format_variant, parse_variant
+from ssm_jax.variants import parse_variant
 
 PAPER = {"": 0.872, "model=gate": 0.8849}
 FULL = Setting(
@@ -48,28 +48,19 @@ SMALL = dataclasses.replace(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Variant:
-    """Choices of the variant."""
-
-    model: settings.Model = "etsmlp"
-    size: settings.Size = "full"
-
-
 def get_config(variant: str = "") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    variant, small = format_variant(chosen), chosen.size == "small"
-    setting = SMALL if small else GATE if chosen.model == "gate" else FULL
+    choices = parse_variant(variant, Variant)
+    small = choices.size == "small"
+    setting = SMALL if small else GATE if choices.model == "gate" else FULL
     task = spec(ImdbBytes, length=1024 if small else 4000)
     return settings.experiment(
         "etsmlp/text",
-        variant,
-        PAPER.get(variant),
+        choices,
         setting,
+        published=PAPER,
         task=task,
         length=task.get_ref("length"),
-        encoder=settings.tokens(setting, 257),
-        head=settings.pooled(2),
-        model=chosen.model,
+        encoder=settings.token_encoder(setting, 257),
+        head=settings.pooled_head(2),
     )

@@ -33,12 +33,12 @@ class Variant:
 
 def get_config(variant: str = "inputs=rows,n_frequencies=20") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    same = f"inputs={chosen.inputs},model=fru,size={chosen.size}"
-    config = pixel_mnist.get_config(same)
+    choices = parse_variant(variant, Variant)
+    base_variant = f"inputs={choices.inputs},model=fru,size={choices.size}"
+    config = pixel_mnist.get_config(base_variant)
     config.experiment, config.paper = "fru/frequencies", None
-    config.variant = format_variant(chosen)
+    config.variant = format_variant(choices)
     config.model.recurrence.frequencies = log_spaced(
-        chosen.n_frequencies, chosen.frequency_max, chosen.frequency_min
+        choices.n_frequencies, choices.frequency_max, choices.frequency_min
     )
     return config

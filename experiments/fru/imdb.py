@@ -52,17 +52,17 @@ class Variant:
 
 def get_config(variant: str = "model=fru") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    unit, variant = chosen.model, format_variant(chosen)
-    if unit != "fru" and chosen.n_frequencies != 5:
+    choices = parse_variant(variant, Variant)
+    unit, variant = choices.model, format_variant(choices)
+    if unit != "fru" and choices.n_frequencies != 5:
         raise ValueError(
             f"`variant: n_frequencies` must be left out for {unit}, got "
-            f"{chosen.n_frequencies}; it is of model=fru."
+            f"{choices.n_frequencies}; it is of model=fru."
         )
     task = spec(ImdbWords, length=300, vocabulary=10_000)
     tokens = task.get_ref("vocabulary")
     encoder = spec(TokenEncoder, d_model=128, vocabulary=tokens, std=0.02)
-    steps = 2_800 if chosen.size == "small" else 14_000
+    steps = 2_800 if choices.size == "small" else 14_000
     return ConfigDict(
         {
             "experiment": "fru/imdb",
@@ -72,7 +72,7 @@ def get_config(variant: str = "model=fru") -> Config:
             "model": units.network(
                 unit,
                 d_output=2,
-                fourier=FOURIER | {"n_frequencies": chosen.n_frequencies},
+                fourier=FOURIER | {"n_frequencies": choices.n_frequencies},
                 d_unit=128,
                 encoder=encoder,
                 dropout=0.2,

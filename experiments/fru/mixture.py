@@ -47,9 +47,9 @@ class Variant:
 
 def get_config(variant: str = "curves=sines,model=fru") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    curves, unit, small = chosen.curves, chosen.model, chosen.size == "small"
-    clipped = curves == "sines" or unit in ("fru", "sru")
+    choices = parse_variant(variant, Variant)
+    curves, unit, small = choices.curves, choices.model, choices.size == "small"
+    is_clipped = curves == "sines" or unit in ("fru", "sru")
     training = spec(
         TrainConfig,
         steps=1_000 if small else 10_000,
@@ -61,12 +61,12 @@ def get_config(variant: str = "curves=sines,model=fru") -> Config:
     return ConfigDict(
         {
             "experiment": "fru/mixture",
-            "variant": format_variant(chosen),
+            "variant": format_variant(choices),
             "paper": None,
             "task": spec(Mixture, degree=DEGREES[curves]),
             "model": units.network(unit, d_output=175, fourier=FOURIER),
             "optimizer": units.optimizer(
-                1e-3, 0.7 if curves == "sines" else 0.9, 5.0 if clipped else None
+                1e-3, 0.7 if curves == "sines" else 0.9, 5.0 if is_clipped else None
             ),
             "training": training,
         }

@@ -27,24 +27,6 @@ from ssm_jax.tasks import PixelMnist
 from ssm_jax.training import TrainConfig
 from ssm_jax.variants import format_variant, parse_variant
 
-FOURIER = {
-    "n_frequencies": 60,
-    "frequency_max": 784.0,
-    "horizon": 784,
-    "d_statistic": 10,
-}
-SMALL_FOURIER = {
-    "n_frequencies": 40,
-    "frequency_max": 196.0,
-    "horizon": 196,
-    "d_statistic": 10,
-}
-ROW_FOURIER = {
-    "n_frequencies": 20,
-    "frequency_max": 28.0,
-    "horizon": 28,
-    "d_statistic": 10,
-}
 PAPER = {
     "inputs=pixels,model=fru": 0.9761,
     "inputs=pixels,model=fru40": 0.9688,
@@ -83,20 +65,25 @@ class Variant:
 
 def get_config(variant: str = "inputs=pixels,model=fru") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    inputs, model, variant = chosen.inputs, chosen.model, format_variant(chosen)
+    choices = parse_variant(variant, Variant)
+    inputs, model, variant = choices.inputs, choices.model, format_variant(choices)
     if model == "fru40" and inputs != "pixels":
         raise ValueError(
             f"`variant: inputs` must be 'pixels' for model=fru40, got {inputs!r}; "
             "model=fru has all inputs."
         )
-    rows, small = inputs == "rows", chosen.size == "small"
-    steps = (ROW_STEPS if rows else STEPS)[chosen.size]
-    fourier = ROW_FOURIER if rows else SMALL_FOURIER if small else FOURIER
+    rows, small = inputs == "rows", choices.size == "small"
+    steps = (ROW_STEPS if rows else STEPS)[choices.size]
+    # The frequencies and the steps of a sequence.
+    n_frequencies, length = (20, 28) if rows else (40, 196) if small else (60, 784)
     rates = RATES["permuted" if rows else inputs, model]
-    if model == "fru40":
-        fourier = fourier | {"n_frequencies": 40}
     unit: units.Unit = "fru" if model == "fru40" else model
+    fourier = {
+        "n_frequencies": 40 if model == "fru40" else n_frequencies,
+        "frequency_max": float(length),
+        "horizon": length,
+        "d_statistic": 10,
+    }
     return ConfigDict(
         {
             "experiment": "fru/pixel_mnist",
@@ -113,7 +100,7 @@ def get_config(variant: str = "inputs=pixels,model=fru") -> Config:
             "training": spec(
                 TrainConfig,
                 steps=steps,
-                batch_size=256 if chosen.size == "full" else 64,
+                batch_size=256 if choices.size == "full" else 64,
                 evaluate_every=steps // 10,
             ),
         }

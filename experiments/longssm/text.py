@@ -85,24 +85,28 @@ class Variant:
 
 def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    length, rows, small = chosen.length, chosen.rows, chosen.size in ("small", "tiny")
-    d_model, n_layers = SIZES[chosen.size]
-    steps = {"small": 2_000, "tiny": TINY_STEPS}.get(chosen.size, 20_000)
+    choices = parse_variant(variant, Variant)
+    length, rows, small = (
+        choices.length,
+        choices.rows,
+        choices.size in ("small", "tiny"),
+    )
+    d_model, n_layers = SIZES[choices.size]
+    steps = {"small": 2_000, "tiny": TINY_STEPS}.get(choices.size, 20_000)
     tokens_of_batch = 2_048 if small else 32_768
-    batch_size, validated = max(1, tokens_of_batch // length), 50
+    batch_size, n_validation = max(1, tokens_of_batch // length), 50
     if rows is not None:
         steps = max(1, steps * tokens_of_batch // 2 // (rows * length))
         # Equally many tokens for every length, so that checkpoints are chosen alike.
-        validated = max(1, validated * tokens_of_batch // (rows * length))
+        n_validation = max(1, n_validation * tokens_of_batch // (rows * length))
         batch_size = rows
-    learning_rate = chosen.learning_rate or (3e-3 if small else 1e-3)
+    learning_rate = choices.learning_rate or (3e-3 if small else 1e-3)
     task = spec(
         TextFolder,
         length=length,
         tokenizer="bytes" if small else "words",
         vocabulary=257 if small else VOCABULARY,
-        layout="shuffled" if chosen.order == "shuffled" else "stream",
+        layout="shuffled" if choices.order == "shuffled" else "stream",
     )
     tokens = task.get_ref("vocabulary")
     encoder = spec(TokenEncoder, d_model=d_model, vocabulary=tokens, std=d_model**-0.5)
@@ -110,24 +114,24 @@ def get_config(variant: str = "model=s5,length=16,state_init=carry") -> Config:
         TrainConfig,
         steps=steps,
         batch_size=batch_size,
-        initial_state=chosen.state_init,
-        state_penalty=chosen.state_penalty,
+        initial_state=choices.state_init,
+        state_penalty=choices.state_penalty,
         evaluate_every=max(1, steps // 4),
-        evaluation_batches=validated,
+        evaluation_batches=n_validation,
     )
     return ConfigDict(
         {
             "experiment": "longssm/text",
-            "variant": format_variant(chosen),
+            "variant": format_variant(choices),
             "paper": None,
             "task": task,
             "model": spec(
                 SequenceModel,
                 encoder=encoder,
-                block=_block(chosen.model, d_model, n_layers),
+                block=_block(choices.model, d_model, n_layers),
                 n_layers=n_layers,
                 head=None,
-                dtype=chosen.dtype,
+                dtype=choices.dtype,
             ),
             "optimizer": spec(
                 Optimizer,

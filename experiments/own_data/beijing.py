@@ -48,8 +48,8 @@ class Variant:
 
 def get_config(variant: str = "model=s5") -> Config:
     """Returns the config of a variant."""
-    chosen = parse_variant(variant, Variant)
-    small = chosen.size == "small"
+    choices = parse_variant(variant, Variant)
+    small = choices.size == "small"
     sizes = {"d_model": 32, "d_state": 32, "n_layers": 2}
     if not small:
         sizes = {"d_model": 128, "d_state": 128, "n_layers": 4}
@@ -75,10 +75,10 @@ def get_config(variant: str = "model=s5") -> Config:
     return ConfigDict(
         {
             "experiment": "own_data/beijing",
-            "variant": format_variant(chosen),
+            "variant": format_variant(choices),
             "paper": None,
             "task": task,
-            "model": _model(chosen.model, **sizes),
+            "model": _model(choices.model, **sizes),
             "optimizer": spec(
                 Optimizer,
                 learning_rate=3e-3 if small else 1e-3,

@@ -40,13 +40,13 @@ def test_plain_smoothing_is_the_same_mathematics(key):
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", training_steps.LAYERS)
 def test_plain_classifier_has_the_predictions_of_ours(name):
-    found = training_steps.classifier(name, 12, width=16, n_layers=2, batch=2)
-    model, x = found.model, found.batch.inputs
+    network = training_steps.classifier(name, 12, width=16, n_layers=2, batch=2)
+    model, x = network.model, network.batch.inputs
     variables = meta.unbox(jax.jit(model.init)(jax.random.key(0), x))
     ours, _ = jax.jit(model.apply)(variables, x)
     layer = training_steps.LAYERS[name]
-    found = training_steps.predictions(layer, variables["params"], x)
-    np.testing.assert_allclose(found, ours, atol=1e-5)
+    logits = training_steps.predictions(layer, variables["params"], x)
+    np.testing.assert_allclose(logits, ours, atol=1e-5)
 
 
 @pytest.mark.nightly

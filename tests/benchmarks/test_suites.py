@@ -22,12 +22,12 @@ from benchmarks import (
     training_steps,
 )
 from benchmarks.__main__ import SUITES
-from benchmarks.measurement import Row, in_turns, measure, relative_error
+from benchmarks.measurement import Row, measure, relative_error, time_in_turns
 from ssm_jax.recurrences import CES
 from tests.tiers import tiered
 
 # Compiled on the device of the tests, as if for a GPU.
-PREPARED = {"_prepared": lambda target: (jax.devices()[0], "cuda")}
+COMPILER = {"_load_compiler": lambda target: (jax.devices()[0], "cuda")}
 
 
 class Case(NamedTuple):
@@ -98,7 +98,7 @@ CASES = {
         2 * 3 * 2,
         {},
         roofline,
-        {"COPIED": 2**20, "programs": few_programs},
+        {"COPY_BYTES": 2**20, "programs": few_programs},
         lambda rows: all(
             row["copy_ms"] > 0
             and row["error"] < 1e-6
@@ -113,7 +113,7 @@ CASES = {
         2 * 3 + 3 + 2,
         {"target": "gpu:h100:1"},
         accelerators,
-        PREPARED | {"ROWS": 2, "WIDTH": 4, "CHANNELS": 2, "MODES": (1,)},
+        COMPILER | {"ROWS": 2, "WIDTH": 4, "CHANNELS": 2, "MODES": (1,)},
         lambda rows: all(row["passes"] > 0 and row["kernels"] > 0 for row in rows),
     ),
     "pallas": Case(
@@ -121,7 +121,7 @@ CASES = {
         2 * 2,
         {"target": "gpu:h100:1", "methods": ["associative"]},
         accelerators,
-        PREPARED | {"programs": few_programs},
+        COMPILER | {"programs": few_programs},
         lambda rows: all(row["ratio"] > 0 for row in rows),
     ),
     "peers": Case(
@@ -278,8 +278,8 @@ def test_timed_calls_copy_no_argument_to_the_device():
 
 
 def test_functions_are_timed_in_turns_after_one_call_of_each():
-    called = []
-    runs = {name: functools.partial(called.append, name) for name in "ab"}
-    seconds = in_turns(runs, repeats=2)
-    assert called == 3 * ["a", "b"]
+    calls = []
+    runs = {name: functools.partial(calls.append, name) for name in "ab"}
+    seconds = time_in_turns(runs, repeats=2)
+    assert calls == 3 * ["a", "b"]
     assert 0 <= seconds["a_min_s"] <= seconds["a_s"]

@@ -18,7 +18,7 @@ METHODS = [method for method in get_args(Method) if method != "auto"]
 # The letters of the page, with a value for each, and a recurrence of these sizes.
 SIZES = {"d": 4, "n": 6, "h": 2, "k": 3, "m": 3, "p": 5, "L": 7}
 SUMS = {"d_statistic": 5, "d_feedback": 3, "d_output": 2}
-OF_THESE_SIZES = [
+RECURRENCES = [
     recurrences.DLR(d_state=6),
     recurrences.DSS(d_state=6),
     recurrences.S4(d_state=6),
@@ -40,8 +40,8 @@ OF_THESE_SIZES = [
         recurrence=recurrences.LRU(d_state=6), largest_state=2.0
     ),
 ]
-each = pytest.mark.parametrize(
-    "recurrence", OF_THESE_SIZES, ids=lambda recurrence: type(recurrence).__name__
+each_recurrence = pytest.mark.parametrize(
+    "recurrence", RECURRENCES, ids=lambda recurrence: type(recurrence).__name__
 )
 
 
@@ -67,17 +67,17 @@ def test_every_recurrence_has_a_row():
         and not getattr(cls, "_is_protocol", False)
     }
     assert set(ROWS) == evaluated
-    assert {type(recurrence).__name__ for recurrence in OF_THESE_SIZES} == evaluated
+    assert {type(recurrence).__name__ for recurrence in RECURRENCES} == evaluated
 
 
-@each
+@each_recurrence
 def test_file_is_that_of_the_class(recurrence):
     module = type(recurrence).__module__
     file = ROWS[type(recurrence).__name__][3].strip("`")
     assert module == f"ssm_jax.recurrences.{file.removesuffix('.py')}"
 
 
-@each
+@each_recurrence
 def test_paper_is_that_of_the_docstring(recurrence):
     year, place, link = re.fullmatch(
         r"(\d{4}), \[(.*)\]\((.*)\)", ROWS[type(recurrence).__name__][1]
@@ -90,7 +90,7 @@ def test_paper_is_that_of_the_docstring(recurrence):
     assert place in references
 
 
-@each
+@each_recurrence
 def test_state_is_that_of_the_recurrence(recurrence):
     cell = ROWS[type(recurrence).__name__][5]
     if cell == "of the other":
@@ -102,7 +102,7 @@ def test_state_is_that_of_the_recurrence(recurrence):
     assert jnp.iscomplexobj(state) == (kind == "complex")
 
 
-@each
+@each_recurrence
 def test_methods_are_those_that_are_not_refused(recurrence):
     listed = re.findall(r"`(\w+)`", ROWS[type(recurrence).__name__][4]) or METHODS
     key = jax.random.key(0)

@@ -67,10 +67,10 @@ def test_programs_and_flags_of_commands_exist(page):
 def test_variants_of_commands_exist(page):
     for words in commands(page):
         for word in words:
-            found = re.fullmatch(r"--config=(experiments/[\w/]+)\.py(?::(.*))?", word)
-            if found:
-                module = importlib.import_module(found[1].replace("/", "."))
-                config = module.get_config(*filter(None, [found[2]]))
+            match = re.fullmatch(r"--config=(experiments/[\w/]+)\.py(?::(.*))?", word)
+            if match:
+                module = importlib.import_module(match[1].replace("/", "."))
+                config = module.get_config(*filter(None, [match[2]]))
                 assert config.training.steps > 0
 
 

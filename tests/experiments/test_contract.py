@@ -184,8 +184,8 @@ def test_config_builds_and_its_parts_fit(file, variant):
     model = build(config.model, "config.model")
     optimizer = build(config.optimizer, "config.optimizer")
     training = build(config.training, "config.training")
-    predicting = model.encoder.vocabulary if model.head is None else model.head.d_output
-    assert predicting == task.spec.d_output
+    d_output = model.encoder.vocabulary if model.head is None else model.head.d_output
+    assert d_output == task.spec.d_output
     if file is not pathfinder_segmentation:  # Some published schedules are longer.
         assert optimizer.schedule_steps in (None, training.steps)
     assert training.evaluate_every <= training.steps
@@ -198,17 +198,17 @@ def set_to(config, path, value):
     return config
 
 
-def links(config):
+def linked_fields(config):
     """The fields that follow another one: ``{(source, follower): new value}``."""
-    before, found = flatten(config), {}
-    for path, value in before.items():
+    values, followers = flatten(config), {}
+    for path, value in values.items():
         if type(value) is not int or "[" in path:
             continue
-        other = flatten(set_to(config, path, 40 * value + 40))
-        for name in before:
-            if name != path and other[name] != before[name]:
-                found[path, name] = other[name]
-    return found
+        changed = flatten(set_to(config, path, 40 * value + 40))
+        for name in values:
+            if name != path and changed[name] != values[name]:
+                followers[path, name] = changed[name]
+    return followers
 
 
 # Files without a field that follows another.
@@ -227,20 +227,20 @@ UNLINKED = (fru_pixel_mnist, frequencies, pathfinder_segmentation, mixture)
 def test_linked_fields_are_two_fields(file, variant):
     """Each follows the other until it is set; then both hold, whatever the order."""
     config = file.get_config(variant)
-    found = links(config)
+    followers = linked_fields(config)
     if variant == VARIANTS[file][0]:
-        assert bool(found) == (file not in UNLINKED)
-    for (source, follower), followed in found.items():
+        assert bool(followers) == (file not in UNLINKED)
+    for (source, follower), value in followers.items():
         values = flatten(config)
-        one, two = 40 * values[source] + 40, followed + 1
-        alone = set_to(config, follower, two)
-        assert flatten(alone) == values | {follower: two}
+        source_value, follower_value = 40 * values[source] + 40, value + 1
+        changed = set_to(config, follower, follower_value)
+        assert flatten(changed) == values | {follower: follower_value}
         for first, second in [
-            ((source, one), (follower, two)),
-            ((follower, two), (source, one)),
+            ((source, source_value), (follower, follower_value)),
+            ((follower, follower_value), (source, source_value)),
         ]:
-            both = flatten(set_to(set_to(config, *first), *second))
-            assert (both[source], both[follower]) == (one, two)
+            fields = flatten(set_to(set_to(config, *first), *second))
+            assert (fields[source], fields[follower]) == (source_value, follower_value)
 
 
 def shrunk(config: ConfigDict, data_dir: str) -> ConfigDict:
@@ -308,7 +308,7 @@ STEPS = {
 }
 
 
-def described(leaf):
+def describe(leaf):
     return str(leaf.shape), str(leaf.dtype), leaf.weak_type
 
 
@@ -316,7 +316,7 @@ def described(leaf):
     ("file", "variant"),
     tiered(
         [(file, variant) for file, variants in STEPS.items() for variant in variants],
-        fast=[(listops, ""), (imdb, "words+fru")],
+        fast=[(listops, ""), (imdb, "model=fru")],
         # The others are trained below.
         full=[
             (file, variants[0])
@@ -338,7 +338,7 @@ def test_a_step_fits_the_task(file, variant, sets_dir):
 
     before, after, sums = jax.eval_shape(step, batch)
     # Another weak type would compile the second step again.
-    chex.assert_trees_all_equal(*(jax.tree.map(described, s) for s in (before, after)))
+    chex.assert_trees_all_equal(*(jax.tree.map(describe, s) for s in (before, after)))
     loss = jax.eval_shape(lambda sums: sums["loss"].part_of(sums["loss"]), sums)
     assert loss.shape == ()
 

@@ -16,7 +16,7 @@ from experiments.etsmlp import (
     text,
 )
 from experiments.etsmlp.figures import proposition_1
-from ssm_jax.config import build
+from ssm_jax.config import build, differences
 
 # Table 5: D, L, H, norm, learning rate, weight decay, dropout.
 TABLE_5 = [
@@ -123,9 +123,15 @@ def test_change_changes_its_field_alone(variant, field, value):
     pairs = variant.split(",")
     plain = ",".join(p for p in pairs if p.startswith(("model=", "size=")))
     changed = listops.get_config(variant).model.block.layer.recurrence.to_dict()
-    usual = listops.get_config(plain).model.block.layer.recurrence.to_dict()
+    unchanged = listops.get_config(plain).model.block.layer.recurrence.to_dict()
     assert changed[field] == value
-    assert {k for k in usual if usual[k] != changed[k]} == {field}
+    assert {k for k in unchanged if unchanged[k] != changed[k]} == {field}
+
+
+def test_two_changes_leave_the_tables_as_they_are():
+    expected = listops.get_config("ablation=real")
+    listops.get_config("ablation=real,init=stable_0.5")
+    assert differences(expected, listops.get_config("ablation=real")) == []
 
 
 def size(config) -> int:
@@ -162,9 +168,9 @@ def test_gradients_by_loglog_stay_where_those_by_lambda_explode():
 @pytest.mark.parametrize("angle", [0.1, 1.6])
 def test_gradients_towards_the_rest_of_the_circle(angle):
     """The real part stays; the imaginary one grows, which proposition 1 denies."""
-    found = proposition_1.gradients(NEAR_ONE[2:], angle)
-    assert np.max(found["real"]) < 1
-    growth = found["imaginary"] * 2 * (1 - NEAR_ONE[2:]) / angle
+    gradients = proposition_1.gradients(NEAR_ONE[2:], angle)
+    assert np.max(gradients["real"]) < 1
+    growth = gradients["imaginary"] * 2 * (1 - NEAR_ONE[2:]) / angle
     np.testing.assert_allclose(growth, 1, rtol=0.1)
 
 

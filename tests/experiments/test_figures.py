@@ -88,14 +88,14 @@ def test_figure_of_atomic_tasks_has_a_panel_for_each_run(tmp_path):
     assert "0.25" in below.get_title(loc="left")
     line, marks = above.get_lines()
     np.testing.assert_array_equal(line.get_ydata(), batches["select"].inputs[-1, :, 0])
-    wanted = batches["select"].targets[-1, :, 0]
-    np.testing.assert_array_equal(marks.get_ydata(), wanted)
-    for each, of in zip(below.get_lines(), (wanted, -wanted), strict=True):
-        np.testing.assert_array_equal(each.get_ydata(), of)
-        np.testing.assert_array_equal(each.get_xdata(), np.arange(232, 264))
+    targets = batches["select"].targets[-1, :, 0]
+    np.testing.assert_array_equal(marks.get_ydata(), targets)
+    for line, values in zip(below.get_lines(), (targets, -targets), strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), values)
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(232, 264))
     target, _ = vectors.get_lines()
-    wanted = batches["mips"].targets[-1, -128:, 0]
-    np.testing.assert_array_equal(target.get_ydata(), wanted)
+    targets = batches["mips"].targets[-1, -128:, 0]
+    np.testing.assert_array_equal(target.get_ydata(), targets)
 
 
 def test_figure_of_another_experiment_is_refused(tmp_path):
@@ -105,18 +105,22 @@ def test_figure_of_another_experiment_is_refused(tmp_path):
         figures_atomic.draw(str(tmp_path))
 
 
+def train_briefly(config, workdir) -> str:
+    """Trains one layer on 20 examples; returns the work dir."""
+    config.task.update(n_train=20, n_validation=10, n_test=20)
+    config.model.update(n_layers=1)
+    config.optimizer.warmup_steps = 0
+    config.training.update(steps=2, batch_size=8, evaluate_every=1)
+    train(config, str(workdir))
+    return str(workdir)
+
+
 @pytest.fixture(scope="module")
 def subtrees(tmp_path_factory) -> str:
     """Work dir of a run of two steps on ListOps-SubTrees."""
     config = listops_subtrees.get_config("size=small")
-    config.task.update(n_train=20, n_validation=10, n_test=20)
     config.task.update(min_length=8, max_length=32, length=32)
-    config.model.update(n_layers=1)
-    config.optimizer.warmup_steps = 0
-    config.training.update(steps=2, batch_size=8, evaluate_every=2)
-    workdir = str(tmp_path_factory.mktemp("subtrees"))
-    train(config, workdir)
-    return workdir
+    return train_briefly(config, tmp_path_factory.mktemp("subtrees"))
 
 
 @pytest.mark.nightly
@@ -126,8 +130,8 @@ def test_errors_by_height_are_those_of_the_evaluation(subtrees):
     assert counts.subtrees.sum() == batch.loss_mask.sum()
     assert (counts.subtrees.sum(0) == np.bincount(batch.inputs.flat)[11:15]).all()
     assert (counts.errors <= counts.subtrees).all()
-    missed = counts.errors.sum() / counts.subtrees.sum()
-    assert abs(1 - missed - evaluate_run(subtrees)["accuracy"]) < 1e-6
+    error = counts.errors.sum() / counts.subtrees.sum()
+    assert abs(1 - error - evaluate_run(subtrees)["accuracy"]) < 1e-6
 
 
 @pytest.mark.nightly
@@ -154,13 +158,7 @@ def test_errors_by_height_need_a_run_on_the_task(tmp_path):
 def segmented(tmp_path_factory) -> str:
     """Work dir of a run of two steps on Pathfinder-Segmentation."""
     config = pathfinder_segmentation.get_config("pixels=64,size=small")
-    config.task.update(n_train=20, n_validation=10, n_test=20)
-    config.model.update(n_layers=1)
-    config.optimizer.warmup_steps = 0
-    config.training.update(steps=2, batch_size=8, evaluate_every=1)
-    workdir = str(tmp_path_factory.mktemp("segmented"))
-    train(config, workdir)
-    return workdir
+    return train_briefly(config, tmp_path_factory.mktemp("segmented"))
 
 
 @pytest.mark.nightly
@@ -180,9 +178,9 @@ def test_segmentation_is_ranked_and_reported_by_macro_f1(segmented):
     best = max(folder.metrics(), key=lambda line: line["validation/macro_f1"])
     assert measured["step"] == best["step"]
     restored = restore(segmented)
-    found = folder.read_arrays("inspection.npz")
-    logits, _ = restored.model.apply(restored.variables, found["inputs"])
-    predicted = found["predictions"].argmax(-1)
+    arrays = folder.read_arrays("inspection.npz")
+    logits, _ = restored.model.apply(restored.variables, arrays["inputs"])
+    predicted = arrays["predictions"].argmax(-1)
     assert np.mean(predicted == logits.argmax(-1)) > 0.999
     row = report.row_of(folder)
     assert row["metric"] == "test macro_f1"

@@ -29,13 +29,13 @@ def test_page_is_what_the_ledger_writes(path):
 @pytest.mark.parametrize("name", PAPERS)
 def test_prose_says_something_of_every_table_and_figure_once(name):
     prose = ledger.PROSE[name].read_text().split("## Table by table")[1]
-    found = [
+    entries = [
         (kind, int(number))
         for kind, numbers in re.findall(r"^- \*\*(\w+?)s? ([\d and]+)\*\*", prose, re.M)
         for number in numbers.split(" and ")
     ]
-    wanted = [(kind, n) for kind, of in IN_PAPERS[name].items() for n in of]
-    assert sorted(found) == sorted(wanted)
+    expected = [(kind, n) for kind, numbers in IN_PAPERS[name].items() for n in numbers]
+    assert sorted(entries) == sorted(expected)
 
 
 def test_headlines_are_records_that_are_not_stale():
@@ -48,9 +48,9 @@ def test_numbers_are_written_between_their_markers():
     field = "mean dlr/digits"
     text = f"before <!-- {field} -->old<!-- / --> after <!-- a comment -->"
     number = Numbers(ROWS)[field]
-    written = ledger.with_numbers(text, Numbers(ROWS))
-    assert written == text.replace("old", number)
-    assert ledger.with_numbers(written, Numbers(ROWS)) == written
+    prose = ledger.fill_numbers(text, Numbers(ROWS))
+    assert prose == text.replace("old", number)
+    assert ledger.fill_numbers(prose, Numbers(ROWS)) == prose
 
 
 TABLE = "<!-- results:a -->\n\n{}\n<!-- /results -->\n"
@@ -58,9 +58,9 @@ TABLE = "<!-- results:a -->\n\n{}\n<!-- /results -->\n"
 
 def test_a_table_is_written_in_its_place():
     text = f"before\n{TABLE.format('old')}after\n"
-    new = ledger.with_tables(text, {"a": "| new |\n"})
+    new = ledger.fill_tables(text, {"a": "| new |\n"})
     assert new == f"before\n{TABLE.format('| new |')}after\n"
-    assert ledger.with_tables(new, {"a": "| new |\n"}) == new
+    assert ledger.fill_tables(new, {"a": "| new |\n"}) == new
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_a_table_is_written_in_its_place():
 )
 def test_markers_that_do_not_match_are_refused(text, message):
     with pytest.raises(ValueError, match=message):
-        ledger.with_tables(text, {"a": ""})
+        ledger.fill_tables(text, {"a": ""})

@@ -12,7 +12,7 @@ from flax.core import meta
 
 from experiments.longssm import text
 from experiments.longssm.figures import pretrained
-from experiments.longssm.figures.extrapolation import SEEN, errors, fitted, memory
+from experiments.longssm.figures.extrapolation import FIT_STEPS, errors, fit, memory
 from experiments.longssm.figures.lengths import RECORDS, Curve, curves
 from ssm_jax.config import build
 from ssm_jax.evaluation.length_extension import losses_by_length
@@ -24,7 +24,7 @@ from ssm_jax.models import Block, SequenceModel, TokenEncoder
 @pytest.mark.parametrize("m", [4, 6, 8, 10, 12, 16])
 def test_memory_fitted_to_windows_is_wrong_beyond_them(m):
     (within, beyond), (seen, far) = (
-        errors(m, SEEN[name]) for name in ("zero", "carry")
+        errors(m, FIT_STEPS[name]) for name in ("zero", "carry")
     )
     assert max(within, seen) < 0.1
     assert beyond > 10
@@ -32,7 +32,7 @@ def test_memory_fitted_to_windows_is_wrong_beyond_them(m):
 
 
 def test_more_decays_are_better_only_where_they_are_fitted():
-    few, many = errors(4, SEEN["zero"]), errors(10, SEEN["zero"])
+    few, many = errors(4, FIT_STEPS["zero"]), errors(10, FIT_STEPS["zero"])
     assert many[0] < few[0] / 100
     assert many[1] > few[1]
 
@@ -40,7 +40,7 @@ def test_more_decays_are_better_only_where_they_are_fitted():
 def test_decays_that_make_up_the_memory_are_found():
     """Fitted to all of it there is nothing to extrapolate."""
     whole = np.arange(2048)
-    np.testing.assert_allclose(fitted(16, len(whole)), memory(whole), rtol=0.02)
+    np.testing.assert_allclose(fit(16, len(whole)), memory(whole), rtol=0.02)
 
 
 def parameters(variant, vocabulary):
@@ -65,73 +65,77 @@ def test_page_has_the_numbers_of_parameters():
     for model, n_layers, size, *millions in dict.fromkeys(lines):
         assert text.SIZES[size][1] == int(n_layers)
         variant = f"model={model.lower()},size={size}"
-        found = [f"{parameters(variant, n) / 1e6:.1f}" for n in (30_000, 50_257)]
-        assert found == millions
+        sizes = [f"{parameters(variant, n) / 1e6:.1f}" for n in (30_000, 50_257)]
+        assert sizes == millions
 
 
 S5 = "model=s5,length=16"
 
 
-def recorded(folder, variant, lines, seed=0, **more):
+def write_record(folder, variant, lines, seed=0, **more):
     path = folder / f"text.{variant}.seed{seed}.json"
     path.write_text(json.dumps({"variant": variant, **more}))
     text = "".join(json.dumps(line) + "\n" for line in lines)
     path.with_suffix(".jsonl").write_text(text)
 
 
-def lines_of(fresh, carried, shuffled, split="test"):
+def length_lines(fresh, carried, shuffled, split="test"):
     """What a run records: fresh at 1, 2 and 4 tokens, carried once, shuffled at all."""
-    ways = [("zero", "text", n, p) for n, p in zip((1, 2, 4), fresh, strict=True)]
-    ways += [("carry", "text", 4, carried)]
-    ways += [
+    evaluations = [
+        ("zero", "text", n, p) for n, p in zip((1, 2, 4), fresh, strict=True)
+    ]
+    evaluations += [("carry", "text", 4, carried)]
+    evaluations += [
         ("carry", "shuffled", n, p) for n, p in zip((1, 2, 4), shuffled, strict=True)
     ]
     return [
         {"split": split, "window_state": s, "order": o, "length": n, "loss": np.log(p)}
-        for s, o, n, p in ways
+        for s, o, n, p in evaluations
     ]
 
 
 def test_curves_of_each_training_and_evaluation(tmp_path):
     """From zero states in order and with carried ones in none; seeds averaged."""
-    carried = lines_of([9.0, 8.0, 7.0], 6.0, [10.0, 8.5, 6.5])
-    fresh = lines_of([5.0, 6.0, 7.0], 11.0, [20.0, 20.0, 20.0])
-    again = lines_of([7.0, 8.0, 9.0], 11.0, [20.0, 20.0, 20.0])
-    recorded(tmp_path, f"{S5},state_init=carry,rows=32,size=small", carried)
-    recorded(tmp_path, f"{S5},state_init=zero,rows=32,size=small", fresh)
-    recorded(tmp_path, f"{S5},state_init=zero,rows=32,size=small", again, seed=1)
+    carried = length_lines([9.0, 8.0, 7.0], 6.0, [10.0, 8.5, 6.5])
+    fresh = length_lines([5.0, 6.0, 7.0], 11.0, [20.0, 20.0, 20.0])
+    fresh_1 = length_lines([7.0, 8.0, 9.0], 11.0, [20.0, 20.0, 20.0])
+    write_record(tmp_path, f"{S5},state_init=carry,rows=32,size=small", carried)
+    write_record(tmp_path, f"{S5},state_init=zero,rows=32,size=small", fresh)
+    write_record(tmp_path, f"{S5},state_init=zero,rows=32,size=small", fresh_1, seed=1)
     # Not of this figure: rows that depend on the length, training in no order, other
     # states, another split, and what is stale.
-    recorded(tmp_path, f"{S5},state_init=zero,size=small", fresh)
-    recorded(tmp_path, f"{S5},state_init=zero,order=shuffled,rows=32,size=small", fresh)
-    recorded(tmp_path, f"{S5},state_init=noise,rows=32,size=small", fresh)
-    recorded(
+    write_record(tmp_path, f"{S5},state_init=zero,size=small", fresh)
+    write_record(
+        tmp_path, f"{S5},state_init=zero,order=shuffled,rows=32,size=small", fresh
+    )
+    write_record(tmp_path, f"{S5},state_init=noise,rows=32,size=small", fresh)
+    write_record(
         tmp_path,
         f"{S5},state_init=zero,rows=32,size=small",
         fresh,
         seed=2,
         stale="Of one novel.",
     )
-    along, own = [1, 2, 4], ("s5", 16)
+    lengths, model = [1, 2, 4], ("s5", 16)
     shuffled, in_order = ("carry", "shuffled"), ("zero", "text")
     # The perplexities of the mean losses of two seeds.
     mean = np.sqrt(np.multiply([5.0, 6.0, 7.0], [7.0, 8.0, 9.0])).tolist()
     expected = [
-        Curve(*own, "carry", shuffled, along, [10.0, 8.5, 6.5]),
-        Curve(*own, "carry", in_order, along, [9.0, 8.0, 7.0]),
-        Curve(*own, "zero", shuffled, along, [20.0, 20.0, 20.0]),
-        Curve(*own, "zero", in_order, along, mean),
+        Curve(*model, "carry", shuffled, lengths, [10.0, 8.5, 6.5]),
+        Curve(*model, "carry", in_order, lengths, [9.0, 8.0, 7.0]),
+        Curve(*model, "zero", shuffled, lengths, [20.0, 20.0, 20.0]),
+        Curve(*model, "zero", in_order, lengths, mean),
     ]
-    for found, curve in zip(curves(tmp_path), expected, strict=True):
-        assert found[:-1] == curve[:-1]
-        np.testing.assert_allclose(found[-1], curve[-1], rtol=1e-12)
+    for curve, expected_curve in zip(curves(tmp_path), expected, strict=True):
+        assert curve[:-1] == expected_curve[:-1]
+        np.testing.assert_allclose(curve[-1], expected_curve[-1], rtol=1e-12)
 
 
 def test_curves_need_records(tmp_path):
     with pytest.raises(ValueError, match="`records` must hold runs of .*, got none in"):
         curves(tmp_path)
-    stale = lines_of([1.0] * 3, 1.0, [1.0] * 3)
-    recorded(
+    stale = length_lines([1.0] * 3, 1.0, [1.0] * 3)
+    write_record(
         tmp_path,
         f"{S5},state_init=zero,rows=32,size=small",
         stale,
@@ -152,16 +156,18 @@ def test_records_measured_on_one_novel_are_stale():
 
 def test_rows_do_not_depend_on_the_length_where_that_is_asked():
     lengths = np.array([16, 32, 128])
-    for more, rows in ((",rows=32", [32, 32, 32]), ("", [128, 64, 16])):
+    for choice, rows in ((",rows=32", [32, 32, 32]), ("", [128, 64, 16])):
         variants = (
-            f"model=s5,length={n},state_init=carry{more},size=small" for n in lengths
+            f"model=s5,length={n},state_init=carry{choice},size=small" for n in lengths
         )
-        found = [text.get_config(variant).training for variant in variants]
-        assert [each.batch_size for each in found] == rows
+        settings = [text.get_config(variant).training for variant in variants]
+        assert [setting.batch_size for setting in settings] == rows
         # As much text for every length, in training and in validation.
         for name in ("steps", "evaluation_batches"):
-            read = np.array([each[name] for each in found]) * rows * lengths
-            assert len(set(read)) == 1
+            n_tokens = (
+                np.array([setting[name] for setting in settings]) * rows * lengths
+            )
+            assert len(set(n_tokens)) == 1
 
 
 @pytest.mark.full
@@ -182,14 +188,14 @@ def test_published_models_are_measured_from_their_files(tmp_path, key):
     save_mamba(model, variables, tmp_path / "tiny")
     tokenizer.save(str(tmp_path / "tiny" / "tokenizer.json"))
 
-    ((name, found),) = pretrained.measured(tmp_path, (8, 64))
+    ((name, losses),) = pretrained.measure(tmp_path, (8, 64))
     assert name == "tiny"
-    wanted = losses_by_length(model, variables, tokens, (8, 64))
-    assert [each.length for each in found] == [8, 64]
-    assert [each.loss for each in found] == [each.loss for each in wanted]
+    expected = losses_by_length(model, variables, tokens, (8, 64))
+    assert [loss.length for loss in losses] == [8, 64]
+    assert [loss.loss for loss in losses] == [loss.loss for loss in expected]
 
 
 def test_no_published_model_is_an_error(tmp_path):
     (tmp_path / "text.txt").write_text("w1 w2")
     with pytest.raises(ValueError, match=r"must hold a folder with a config\.json"):
-        next(pretrained.measured(tmp_path))
+        next(pretrained.measure(tmp_path))

@@ -21,18 +21,18 @@ def test_page_has_the_errors_of_all_models_beside_the_baselines():
         head, *lines = cells(table)
         hours = ["1 ahead", "6 ahead", "24 ahead"]
         assert head == ["forecast", "all steps", *hours, "seeds"]
-        found = {line[0]: line for line in lines}
+        lines_by_name = {line[0]: line for line in lines}
         for model in ("s5", "dlr", "ces", "gru"):
             variant = f"model={model},size=small"
             errors = [r["forecast"]["model"] for r in rows if r["variant"] == variant]
-            line = found.pop(f"own_data/beijing:{variant}")
+            line = lines_by_name.pop(f"own_data/beijing:{variant}")
             assert line[-1] == str(len(errors)) == "3"
             for text, hour in zip(line[2:5], (1, 6, 24), strict=True):
-                values = [each[f"{part.metric}_by_step"][hour - 1] for each in errors]
+                values = [error[f"{part.metric}_by_step"][hour - 1] for error in errors]
                 mean, std = map(float, text.split(" ± "))
                 np.testing.assert_allclose(mean, np.mean(values), atol=0.0051)
                 np.testing.assert_allclose(std, np.std(values, ddof=1), atol=0.0051)
-        assert list(found) == ["last value", "seasonal"]
+        assert list(lines_by_name) == ["last value", "seasonal"]
 
 
 @pytest.fixture

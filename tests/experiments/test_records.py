@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from experiments import trivial_baselines
 from experiments.records import (
+    add_baselines,
     check_published,
-    config_named,
-    config_of,
-    curve_of,
-    path_of,
+    experiment_config,
     record,
+    record_path,
     records,
+    row_config,
+    validation_curve,
 )
 from ssm_jax.cli import report
 from ssm_jax.cli.config_file import load
@@ -40,8 +40,8 @@ def run(tmp_path_factory):
 def test_records_are_the_rows(run, tmp_path):
     row = report.row_of(WorkDir(run[0])) | {"variant": "a=16,b=c"}
     measured = row | {"seed": 1, "lengths": [{"length": 16}, {"length": 64}]}
-    for each in (row, measured):
-        record(each, tmp_path)
+    for item in (row, measured):
+        record(item, tmp_path)
     assert records(tmp_path) == [row, measured]
     record(measured | {"lengths": []}, tmp_path)
     assert not records(tmp_path)[1]["lengths"]
@@ -51,10 +51,10 @@ def test_records_are_the_rows(run, tmp_path):
 def test_curve_is_the_validation_metric_by_step(run):
     folder = WorkDir(run[0])
     lines = [line for line in folder.metrics() if "validation/accuracy" in line]
-    curve = curve_of(folder, report.row_of(folder)["metric"])
+    curve = validation_curve(folder, report.row_of(folder)["metric"])
     assert curve == {str(line["step"]): line["validation/accuracy"] for line in lines}
     assert [*curve] == ["2", "4"]
-    assert curve_of(folder, "test perplexity") == {}
+    assert validation_curve(folder, "test perplexity") == {}
 
 
 @pytest.mark.full
@@ -74,12 +74,12 @@ def test_every_record_is_of_an_experiment_that_exists():
     """Its name is the one that the experiment gives, and its file's."""
     assert records()
     for row in records():
-        config = config_of(row)
+        config = row_config(row)
         assert (config.experiment, config.variant) == (
             row["experiment"],
             row["variant"],
         )
-        assert path_of(row).is_file()
+        assert record_path(row).is_file()
 
 
 NAMES = ("../runs/other/payload", "/tmp/payload", "dlr/../x", "a:b/../../x", "a b", "")
@@ -89,31 +89,33 @@ NAMES = ("../runs/other/payload", "/tmp/payload", "dlr/../x", "a:b/../../x", "a 
 def test_name_in_a_run_is_no_path_to_elsewhere(name, tmp_path):
     experiment, _, variant = name.partition(":")
     row = {"experiment": experiment, "variant": variant, "seed": 0}
-    for call in (config_of, path_of):
+    for call in (row_config, record_path):
         with refuses("experiment", repr(name)):
             call(row)
     with pytest.raises(ValueError, match="int"):
-        path_of({"experiment": "dlr/digits", "variant": "", "seed": "0/../x"}, tmp_path)
+        record_path(
+            {"experiment": "dlr/digits", "variant": "", "seed": "0/../x"}, tmp_path
+        )
 
 
 @pytest.mark.full
 def test_baselines_are_added_to_old_records(run, tmp_path):
     row = report.row_of(WorkDir(run[0]))
     old = {name: value for name, value in row.items() if name != "baseline"}
-    for each in (old, old | {"experiment": "a/b"}):
-        record(each, tmp_path)
-    trivial_baselines.add(["dlr"], None, tmp_path)
-    other, found = records(tmp_path)
-    assert list(found) == list(row)
+    for item in (old, old | {"experiment": "a/b"}):
+        record(item, tmp_path)
+    add_baselines(["dlr"], None, tmp_path)
+    unknown, new = records(tmp_path)
+    assert list(new) == list(row)
     # Of the whole split, where the run above measured two batches of it.
-    assert found["baseline"]["accuracy"] == 0.1
-    assert found["baseline"]["n_examples"] == 300
-    assert "baseline" not in other
+    assert new["baseline"]["accuracy"] == 0.1
+    assert new["baseline"]["n_examples"] == 300
+    assert "baseline" not in unknown
     with pytest.raises(ValueError, match="`--baselines` must name .*, got dl;"):
-        trivial_baselines.add(["dl"], None, tmp_path)
+        add_baselines(["dl"], None, tmp_path)
 
 
 def test_config_of_a_name_is_a_copy():
-    config = config_named("dlr/digits")
+    config = experiment_config("dlr/digits")
     config.training.steps += 1
-    assert config_named("dlr/digits").training.steps == config.training.steps - 1
+    assert experiment_config("dlr/digits").training.steps == config.training.steps - 1

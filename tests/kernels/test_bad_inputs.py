@@ -171,7 +171,7 @@ ROWS = {
 
 @table(ROWS)
 def test_bad_argument_is_refused(bad, unchecked):
-    bad_inputs.refused(bad)
+    bad_inputs.check_refusal(bad)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def bash(*arguments, check=True, **env):
     )
 
 
-def stand_in(folder: Path, name: str, text: str) -> None:
+def write_program(folder: Path, name: str, text: str) -> None:
     """Writes a program that stands in for one of a cluster."""
     (folder / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
     (folder / name).chmod(0o755)
@@ -44,14 +44,14 @@ def test_scripts_are_correct_bash():
     assert {path.name for path in SCRIPTS} >= {"run", "srun", "train.sbatch", "tpu.sh"}
     bash("-n", *SCRIPTS)
     options = ["--external-sources", "--source-path=SCRIPTDIR"]
-    found = subprocess.run(["shellcheck", *options, *SCRIPTS], capture_output=True)
-    assert found.returncode == 0, found.stdout.decode()
+    process = subprocess.run(["shellcheck", *options, *SCRIPTS], capture_output=True)
+    assert process.returncode == 0, process.stdout.decode()
 
 
 @pytest.mark.parametrize(("status", "requeued"), [(0, ""), (2, ""), (143, "requeue 7")])
 def test_job_that_was_told_to_end_is_queued_again(tmp_path, status, requeued):
-    stand_in(tmp_path, "srun", f'echo "$@"; exit {status}')
-    stand_in(tmp_path, "scontrol", 'echo "$@"')
+    write_program(tmp_path, "srun", f'echo "$@"; exit {status}')
+    write_program(tmp_path, "scontrol", 'echo "$@"')
     job = bash(
         "launch/slurm/train.sbatch",
         "--config=a.py",
@@ -62,9 +62,9 @@ def test_job_that_was_told_to_end_is_queued_again(tmp_path, status, requeued):
         SLURM_JOB_ID="7",
     )
     assert job.returncode == status
-    started, *after = job.stdout.splitlines()
-    assert started.endswith("python -m launch.train --config=a.py --workdir=b")
-    assert "".join(after) == requeued
+    command, *requests = job.stdout.splitlines()
+    assert command.endswith("python -m launch.train --config=a.py --workdir=b")
+    assert "".join(requests) == requeued
 
 
 @pytest.mark.nightly
@@ -76,8 +76,8 @@ def test_two_tasks_of_slurm_train_one_run(tmp_path):
     # The port of the first process is one of 4,096, by the number of the job.
     env["SLURM_JOB_ID"] = str(random.randrange(4096))
     bash("launch/slurm/train.sbatch", f"--config={file}", f"--workdir={run}", **env)
-    found = json.loads((run / "run.json").read_text())
-    assert found["processes"] == 2 and found["n_devices"] == 8
+    record = json.loads((run / "run.json").read_text())
+    assert record["processes"] == 2 and record["n_devices"] == 8
     lines = (run / "metrics.jsonl").read_text().splitlines()
     steps = [json.loads(line)["step"] for line in lines]
     assert steps == sorted(set(steps)) and steps[-1] == 7
@@ -86,17 +86,17 @@ def test_two_tasks_of_slurm_train_one_run(tmp_path):
 def test_tpu_commands():
     """The commands that would be run, as the first words and what they must have."""
     script = "launch/tpu_vm/tpu.sh"
-    created = bash(script, "create", SPOT="1", **TPU).stdout
-    assert created.startswith("gcloud compute tpus tpu-vm create a --zone=z")
-    assert "--spot" in created
-    started = bash(script, "run", "--config=a b.py", **TPU).stdout
-    assert "--worker=all" in started and "launch.train" in started
-    copied = bash(script, "setup", **TPU).stdout.splitlines()
-    assert [line.split()[0] for line in copied] == ["git", "gcloud", "gcloud", "gcloud"]
-    deleted = bash(script, "delete", **TPU).stdout
-    assert deleted.split()[:5] == ["gcloud", "compute", "tpus", "tpu-vm", "delete"]
-    refused = bash(script, "start", check=False, **TPU)
-    assert refused.returncode == 2 and "got start" in refused.stderr
+    create = bash(script, "create", SPOT="1", **TPU).stdout
+    assert create.startswith("gcloud compute tpus tpu-vm create a --zone=z")
+    assert "--spot" in create
+    run = bash(script, "run", "--config=a b.py", **TPU).stdout
+    assert "--worker=all" in run and "launch.train" in run
+    setup = bash(script, "setup", **TPU).stdout.splitlines()
+    assert [line.split()[0] for line in setup] == ["git", "gcloud", "gcloud", "gcloud"]
+    delete = bash(script, "delete", **TPU).stdout
+    assert delete.split()[:5] == ["gcloud", "compute", "tpus", "tpu-vm", "delete"]
+    unknown = bash(script, "start", check=False, **TPU)
+    assert unknown.returncode == 2 and "got start" in unknown.stderr
 
 
 @pytest.mark.parametrize("name", ["gpu", "tpu"])
@@ -180,14 +180,14 @@ def differences(value, schema, path=""):
     if type(value) is not type(schema):
         return [f"{path}: {value!r}"]
     if isinstance(schema, list):
-        return [d for one in value for d in differences(one, schema[0], f"{path}[]")]
-    found = []
-    for key, one in value.items():
-        if (of := schema.get(key, schema.get(str))) is None:
-            found.append(f"{path}.{key}: no such field")
+        return [d for item in value for d in differences(item, schema[0], f"{path}[]")]
+    messages = []
+    for key, item in value.items():
+        if (item_schema := schema.get(key, schema.get(str))) is None:
+            messages.append(f"{path}.{key}: no such field")
         else:
-            found += differences(one, of, f"{path}.{key}")
-    return found
+            messages += differences(item, item_schema, f"{path}.{key}")
+    return messages
 
 
 @pytest.mark.parametrize("name", ["gpu", "tpu"])
@@ -203,6 +203,6 @@ def test_job_set_has_the_fields_of_kubernetes(name):
 
 def test_image_installs_the_project():
     text = (ROOT / "launch/docker/Dockerfile").read_text()
-    copied = [line.split()[1] for line in text.splitlines() if line.startswith("COPY")]
-    assert copied == ["requirements.lock", "."]
+    sources = [line.split()[1] for line in text.splitlines() if line.startswith("COPY")]
+    assert sources == ["requirements.lock", "."]
     assert 'ENTRYPOINT ["ssm-jax"]' in text and "\nUSER user" in text

@@ -104,7 +104,7 @@ CLASSES[ChannelMixing] = ("mixing", ChannelMixing())
 FIELDS = {
     key: bad
     for cls, (name, module) in CLASSES.items()
-    for key, bad in bad_inputs.of_fields(
+    for key, bad in bad_inputs.field_rows(
         name, functools.partial(_make, module), cls
     ).items()
 }
@@ -120,12 +120,12 @@ DROPOUTS = {
 
 @table(CALLS)
 def test_bad_argument_is_rejected(bad, unchecked):
-    bad_inputs.refused(bad)
+    bad_inputs.check_refusal(bad)
 
 
 @table(FIELDS | DROPOUTS)
 def test_bad_field_is_rejected(bad, unchecked):
-    bad_inputs.refused(bad)
+    bad_inputs.check_refusal(bad)
 
 
 def test_every_layer_and_model_has_cases():

@@ -119,7 +119,7 @@ def _fields():
             for field in dataclasses.fields(cls)
         }
         make = functools.partial(lambda cls, fields, **new: cls(**fields | new), cls)
-        rows |= bad_inputs.of_fields(name, functools.partial(make, fields), cls)
+        rows |= bad_inputs.field_rows(name, functools.partial(make, fields), cls)
     # The statistic may be independent of the sums.
     for name in ("sru", "fru"):
         del rows[f"{name}.d_feedback=0"]
@@ -128,12 +128,12 @@ def _fields():
 
 @table(CALLS)
 def test_bad_argument_is_refused(bad, unchecked):
-    bad_inputs.refused(bad)
+    bad_inputs.check_refusal(bad)
 
 
 @table(_fields())
 def test_bad_field_is_refused(bad, unchecked):
-    bad_inputs.refused(bad)
+    bad_inputs.check_refusal(bad)
 
 
 class Custom(TimeInvariant):
@@ -152,7 +152,7 @@ class Custom(TimeInvariant):
 def test_leaves_that_do_not_match_are_refused(method, unchecked):
     params = Custom().init(None, WIDTH)
     call = functools.partial(Custom().apply, params, X, method=method)
-    bad_inputs.refused(Bad(call, "log_decay", "(2, 1)"))
+    bad_inputs.check_refusal(Bad(call, "log_decay", "(2, 1)"))
 
 
 OTHERS = {
@@ -168,4 +168,4 @@ OTHERS = {
 
 @table(OTHERS)
 def test_other_bad_arguments_are_refused(bad, unchecked):
-    bad_inputs.refused(bad)
+    bad_inputs.check_refusal(bad)

@@ -39,7 +39,7 @@ def draw(data: str) -> Figure:
     drawing = figure(PAGE / N_COLUMNS * n_columns, 1.9 * n_rows)
     panels = drawing.subfigures(n_rows, n_columns, squeeze=False).ravel()
     for work, panel in zip(works, panels, strict=False):
-        _panel(work, panel)
+        _plot_panel(work, panel)
     lines = panels[0].axes[1].get_legend_handles_labels()
     drawing.legend(
         *lines, loc="outside lower center", frameon=False, ncols=2, fontsize=SMALL
@@ -47,7 +47,7 @@ def draw(data: str) -> Figure:
     return drawing
 
 
-def _panel(work: WorkDir, panel: SubFigure) -> None:
+def _plot_panel(work: WorkDir, panel: SubFigure) -> None:
     """Plots one run."""
     config, evaluation = work.config(), work.read("evaluation.json")
     if config.experiment != "dlr/atomic" or not evaluation:
@@ -65,14 +65,14 @@ def _panel(work: WorkDir, panel: SubFigure) -> None:
     x = inputs[:, 2 * config.task.d_vector if vectors else 0]
     output = 0 if vectors else targets.shape[1] // 2
     steps = np.arange(len(inputs))
-    of_targets = steps[-len(targets) :][-LAST:]
+    target_steps = steps[-len(targets) :][-LAST:]
     above, below = panel.subplots(2, 1)
     above.plot(steps, x, color=GREY, linewidth=0.6)
     if name.startswith("select"):
         marked = inputs[:, 1] == 1
         above.plot(steps[marked], x[marked], ".", color=GREEN, markersize=4)
     below.plot(
-        of_targets,
+        target_steps,
         targets[-LAST:, output],
         color=BLUE,
         linewidth=2,
@@ -80,7 +80,7 @@ def _panel(work: WorkDir, panel: SubFigure) -> None:
         label="target",
     )
     below.plot(
-        of_targets,
+        target_steps,
         predictions[-LAST:, output],
         color=ORANGE,
         linewidth=0.9,

@@ -79,11 +79,11 @@ def count(workdir: str) -> Counts:
     subtrees, errors = np.zeros((2, task.max_depth - 1, 4), np.int64)
     for index in range(n_batches(task, "test", batch_size) or 0):
         batch = task.batch("test", index, batch_size, seed=0)
-        at = batch.loss_mask
+        mask = batch.loss_mask
         predicted = np.asarray(predict(restored.variables, batch.inputs, batch.mask))
-        kind = heights(batch.inputs)[at] - 1, operators(batch.inputs)[at] - 11
+        kind = heights(batch.inputs)[mask] - 1, operators(batch.inputs)[mask] - 11
         np.add.at(subtrees, kind, 1)
-        np.add.at(errors, kind, predicted[at] != batch.targets[at])
+        np.add.at(errors, kind, predicted[mask] != batch.targets[mask])
     return Counts(task, subtrees, errors)
 
 
@@ -122,9 +122,9 @@ def table(counts: Counts) -> str:
 
 def draw(data: str) -> Figure:
     """Plots the errors by height, the number of subtrees, and the accuracies."""
-    by_run = {workdir: count(workdir) for workdir in data.split(",")}
-    first = next(iter(by_run.values()))
-    for name, counts in by_run.items():
+    counts_by_run = {workdir: count(workdir) for workdir in data.split(",")}
+    first = next(iter(counts_by_run.values()))
+    for name, counts in counts_by_run.items():
         if counts.task != first.task:
             raise ValueError(
                 f"`--data` must be of runs on the same task, got {counts.task} in "
@@ -143,8 +143,8 @@ def draw(data: str) -> Figure:
     n_by_height, n_by_operator = first.subtrees.sum(1), first.subtrees.sum(0)
     height = np.flatnonzero(n_by_height) + 1
     subtrees.bar(height, n_by_height[height - 1], color=GREY)
-    width = 0.8 / len(by_run)
-    labelled = zip(labels(list(by_run)), by_run.values(), strict=True)
+    width = 0.8 / len(counts_by_run)
+    labelled = zip(labels(list(counts_by_run)), counts_by_run.values(), strict=True)
     for i, (name, counts) in enumerate(labelled):
         colour = PALETTE[i % len(PALETTE)]
         rate = counts.errors.sum(1)[height - 1] / n_by_height[height - 1]
@@ -152,7 +152,7 @@ def draw(data: str) -> Figure:
         rate = np.where(rate > 0, rate, np.nan)
         errors.plot(height, rate, "o-", color=colour, label=name)
         accuracy = 1 - counts.errors.sum(0) / np.maximum(n_by_operator, 1)
-        place = np.arange(4) + (i - (len(by_run) - 1) / 2) * width
+        place = np.arange(4) + (i - (len(counts_by_run) - 1) / 2) * width
         by_operator.bar(place, accuracy, width, color=colour)
     if first.task.length == ListOpsSubTrees.length:
         published = range(1, len(PUBLISHED) + 1), PUBLISHED, "--"

@@ -19,8 +19,8 @@ from ssm_jax.plots.style import GREY, PAGE, PALETTE, SMALL, figure, plain
 def draw() -> Figure:
     """Plots both errors by length, one line per evaluation of the powers."""
     rows = json.loads((BENCHMARKS / "powers.json").read_text())["rows"]
-    drawn = figure(PAGE, 2.6)
-    panels = drawn.subplots(1, 2)
+    drawing = figure(PAGE, 2.6)
+    panels = drawing.subplots(1, 2)
     titles = {
         "error": "initial kernel: largest relative error",
         "left": "single tap: squared distance",
@@ -44,7 +44,7 @@ def draw() -> Figure:
         axes.minorticks_off()
         plain(axes, title=title, x="length, steps")
     panels[1].legend(fontsize=SMALL, frameon=False)
-    return drawn
+    return drawing
 
 
 if __name__ == "__main__":

@@ -74,10 +74,10 @@ def draw(data: str) -> Figure:
         sums = loss_sums(
             "classification", logits, batch.targets, batch.loss_mask, "balanced"
         )
-        measured = metrics(sums)
+        values = metrics(sums)
         print(
-            f"{name}: macro-F1 {measured['macro_f1']:.4f}, balanced accuracy "
-            f"{measured['balanced_accuracy']:.4f}"
+            f"{name}: macro-F1 {values['macro_f1']:.4f}, balanced accuracy "
+            f"{values['balanced_accuracy']:.4f}"
         )
     return plots.masks(
         batch.inputs,

@@ -44,8 +44,8 @@ def gradients(modulus: np.ndarray, angle: float) -> dict[str, np.ndarray]:
       each ``(n,)``.
 
     Example:
-      >>> found = gradients(np.array([0.9, 0.999]), angle=0.0)
-      >>> print({name: values.round(2).tolist() for name, values in found.items()})
+      >>> norms = gradients(np.array([0.9, 0.999]), angle=0.0)
+      >>> print({name: values.round(2).tolist() for name, values in norms.items()})
       {'lambda': [5.26, 500.25], 'real': [0.5, 0.5], 'imaginary': [0.0, 0.0]}
     """
     log = np.log(modulus) + 1j * angle
@@ -73,11 +73,11 @@ def draw() -> Figure:
     """Plots the gradients towards the circle and towards 0."""
     drawing = figure(PAGE, 4.2)
     panels = drawing.subplots(2, 3, sharey="row")
-    near = {
+    panel_values = {
         "distance to the circle, 1 − |λ|": np.geomspace(2e-4, 0.5, 24),
         "|λ|": np.geomspace(1e-6, 0.5, 24),
     }
-    for row, (name, values) in zip(panels, near.items(), strict=True):
+    for row, (name, values) in zip(panels, panel_values.items(), strict=True):
         modulus = 1 - values if name.endswith("1 − |λ|") else values
         norms = [gradients(modulus, angle) for angle in ANGLES]
         titles = ("by λ", "by Re λ'", "by Im λ'")

@@ -20,8 +20,8 @@ from ssm_jax.plots.style import COLUMN, GREY, PALETTE, SMALL, figure, plain
 def draw() -> Figure:
     """Plots iterations by length; hollow where the solver fell back to single steps."""
     rows = json.loads((BENCHMARKS / "iterations.json").read_text())["rows"]
-    drawn = figure(1.3 * COLUMN, 2.6)
-    axes = drawn.subplots()
+    drawing = figure(1.3 * COLUMN, 2.6)
+    axes = drawing.subplots()
     names = list(dict.fromkeys(row["what"] for row in rows))
     for name, colour in zip(names, (*PALETTE, GREY), strict=True):
         line = [row for row in rows if row["what"] == name]
@@ -40,7 +40,7 @@ def draw() -> Figure:
     axes.plot([], [], "o", color="black", fillstyle="none", label="not converged")
     plain(axes, title="iterations of the solver", x="length, steps")
     axes.legend(fontsize=SMALL, frameon=False)
-    return drawn
+    return drawing
 
 
 if __name__ == "__main__":

@@ -40,22 +40,22 @@ def draw() -> Figure:
         for row in records(RESULTS / "fru")
         if "curve" in row and row["seed"] == 0
     }
-    drawn = figure(PAGE, 3.8)
-    panels = drawn.subplots(2, 3).flat
+    drawing = figure(PAGE, 3.8)
+    panels = drawing.subplots(2, 3).flat
     for axes, (title, pattern) in zip(panels, PANELS, strict=False):
-        of_unit = {unit: losses.get(pattern.format(unit)) for unit in UNITS}
-        _panel(axes, title, of_unit)
-    last = drawn.axes[-1]
+        rows = {unit: losses.get(pattern.format(unit)) for unit in UNITS}
+        _plot_panel(axes, title, rows)
+    last = drawing.axes[-1]
     last.set_axis_off()
     for unit, colour in zip(UNITS, PALETTE, strict=True):
         last.plot([], [], color=colour, label=unit.upper())
     last.plot([], [], ":", color=GREY, label="majority class")
     last.legend(fontsize=SMALL, frameon=False, loc="center left")
-    return drawn
+    return drawing
 
 
-def _panel(axes: Axes, title: str, of_unit: Mapping[str, Row | None]) -> None:
-    for row, colour in zip(of_unit.values(), PALETTE, strict=True):
+def _plot_panel(axes: Axes, title: str, rows: Mapping[str, Row | None]) -> None:
+    for row, colour in zip(rows.values(), PALETTE, strict=True):
         if row:
             steps = [int(step) for step in row["curve"]]
             errors = [1 - accuracy for accuracy in row["curve"].values()]

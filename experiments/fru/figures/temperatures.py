@@ -84,10 +84,10 @@ def draw(data: str) -> Figure:
     days = np.arange(len(values)) / 24
     drawing = figure(PAGE, 3.8)
     for axes, n in zip(drawing.subplots(2, 2, sharey=True).flat, TERMS, strict=True):
-        fitted = sparse(values, n)
-        error = np.sqrt(np.mean(np.square(fitted - values)))
+        approximation = sparse(values, n)
+        error = np.sqrt(np.mean(np.square(approximation - values)))
         axes.plot(days, values, color=GREY, linewidth=0.3)
-        axes.plot(days, fitted, color=BLUE, linewidth=0.8)
+        axes.plot(days, approximation, color=BLUE, linewidth=0.8)
         plain(axes, title=f"{n} waves, error {error:.1f} °C", x="day", y="°C")
     return drawing
 

@@ -14,7 +14,7 @@ from experiments.longssm.figures import lengths
 
 def draw() -> Figure:
     """Plots all curves: one column per model, one row per evaluation."""
-    return lengths.of_size("tiny")
+    return lengths.draw_size("tiny")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from ssm_jax.plots.style import BLUE, GREY, ORANGE, PAGE, SMALL, figure, plain
 from ssm_jax.types import Array, Float
 
 WINDOW = 32
-SEEN = {"zero": WINDOW, "carry": 8 * WINDOW}
+FIT_STEPS = {"zero": WINDOW, "carry": 8 * WINDOW}
 FAR = 64 * WINDOW
 
 
@@ -34,13 +34,13 @@ def memory(s: Float[Array, " t"]) -> Float[np.ndarray, " t"]:
     return 1 / (1 + np.asarray(s) / 4)
 
 
-def fitted(m: int, seen: int) -> Float[np.ndarray, " t"]:
+def fit(m: int, n_steps: int) -> Float[np.ndarray, " t"]:
     """Memory over `FAR` steps of decays that are fitted to the first steps.
 
     Args:
       m: Number of decays; the logarithms of their time constants are evenly spaced
         from 1 to `FAR`.
-      seen: Number of steps that are fitted by least squares.
+      n_steps: Number of steps that are fitted by least squares.
 
     Returns:
       ``(FAR,)``.
@@ -48,15 +48,15 @@ def fitted(m: int, seen: int) -> Float[np.ndarray, " t"]:
     rates = 1 / np.geomspace(1, FAR, m)
     s = np.arange(FAR)
     terms = np.exp(-np.outer(s, rates))
-    weights = np.linalg.lstsq(terms[:seen], memory(s[:seen]), rcond=1e-7)[0]
+    weights = np.linalg.lstsq(terms[:n_steps], memory(s[:n_steps]), rcond=1e-7)[0]
     return terms @ weights
 
 
-def errors(m: int, seen: int) -> tuple[float, float]:
+def errors(m: int, n_steps: int) -> tuple[float, float]:
     """Mean absolute error on the window and beyond it, relative to the memory."""
     expected = memory(np.arange(FAR))
-    wrong = np.abs(fitted(m, seen) - expected) / expected
-    return float(wrong[:WINDOW].mean()), float(wrong[WINDOW:].mean())
+    error = np.abs(fit(m, n_steps) - expected) / expected
+    return float(error[:WINDOW].mean()), float(error[WINDOW:].mean())
 
 
 def draw() -> Figure:
@@ -67,10 +67,10 @@ def draw() -> Figure:
     left.loglog(s, memory(s), color=GREY, linewidth=3, label="wanted")
     counts = np.arange(2, 17)
     labels = {"zero": "zero states", "carry": "carried states"}
-    for name, seen in SEEN.items():
+    for name, n_steps in FIT_STEPS.items():
         line = {"color": colours[name], "linewidth": 1.5}
-        left.loglog(s, np.abs(fitted(12, seen)[1:]), label=labels[name], **line)
-        within, beyond = zip(*(errors(int(m), seen) for m in counts), strict=True)
+        left.loglog(s, np.abs(fit(12, n_steps)[1:]), label=labels[name], **line)
+        within, beyond = zip(*(errors(int(m), n_steps) for m in counts), strict=True)
         right.semilogy(
             counts, within, linestyle=":", label=f"{labels[name]}, window", **line
         )

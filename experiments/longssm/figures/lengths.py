@@ -128,22 +128,22 @@ def curves(records: Path = RECORDS, size: str = "small") -> list[Curve]:
 
 def draw() -> Figure:
     """Plots all curves: one column per model, one row per evaluation."""
-    return of_size("small")
+    return draw_size("small")
 
 
-def of_size(size: str) -> Figure:
+def draw_size(size: str) -> Figure:
     """Plots the curves of the models of a size.
 
     Args:
       size: The size, as in ``experiments/longssm/text.py``.
     """
-    measured = curves(size=size)
-    models = sorted({curve.model for curve in measured})
-    windows = sorted({curve.trained for curve in measured})
+    all_curves = curves(size=size)
+    models = sorted({curve.model for curve in all_curves})
+    windows = sorted({curve.trained for curve in all_curves})
     colours = dict(zip(windows, PALETTE, strict=False))
     drawing = figure(min(PAGE, max(COLUMN, 2.2 * len(models))), 4.6)
     panels = drawing.subplots(2, len(models), sharex=True, sharey="col", squeeze=False)
-    for curve in measured:
+    for curve in all_curves:
         row = [*_EVALUATIONS].index(curve.evaluation)
         panels[row][models.index(curve.model)].semilogx(
             curve.lengths,
@@ -154,7 +154,7 @@ def of_size(size: str) -> Figure:
             markersize=3,
         )
     shortest, longest = (
-        f(n for curve in measured for n in curve.lengths) for f in (min, max)
+        f(n for curve in all_curves for n in curve.lengths) for f in (min, max)
     )
     ticks = [shortest * 8**i for i in range(9) if shortest * 8**i <= longest]
     labels = [*_EVALUATIONS.values()]

@@ -30,7 +30,7 @@ LENGTHS = tuple(2**i for i in range(9, 16))
 MOST_TOKENS = 2**18
 
 
-def measured(
+def measure(
     folder: str | Path, lengths: Sequence[int] = LENGTHS
 ) -> Iterator[tuple[str, list[LossAtLength]]]:
     """Evaluates each model of a directory.
@@ -64,7 +64,7 @@ def draw(folder: str) -> Figure:
     """Plots one curve per model."""
     drawing = figure(COLUMN, 2.5)
     axes = drawing.subplots()
-    for i, (name, losses) in enumerate(measured(folder)):
+    for i, (name, losses) in enumerate(measure(folder)):
         axes.loglog(
             [loss.length for loss in losses],
             [loss.perplexity for loss in losses],

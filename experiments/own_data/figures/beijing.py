@@ -35,8 +35,8 @@ def draw(data: str) -> Figure:
       ValueError: The run is of another experiment, or not evaluated.
     """
     work = WorkDir(data)
-    of_other = work.config().experiment != "own_data/beijing"
-    if of_other or not (work.path / FORECAST_FILE).exists():
+    is_other_experiment = work.config().experiment != "own_data/beijing"
+    if is_other_experiment or not (work.path / FORECAST_FILE).exists():
         raise ValueError(
             f"`--data` must be an evaluated run of own_data/beijing, got {data}; "
             "`python -m launch.evaluate --workdir=RUN` evaluates one."
@@ -44,15 +44,15 @@ def draw(data: str) -> Figure:
     drawing = figure(PAGE, 4.6)
     above, below = drawing.subfigures(2, 1, squeeze=False)[:, 0]
     model = parse_variant(work.config().variant, Variant).model
-    _forecasts(above.subplots(), work.read_arrays(FORECAST_FILE), model.upper())
+    _plot_forecasts(above.subplots(), work.read_arrays(FORECAST_FILE), model.upper())
     panels = below.subplots(1, 2)
     for axes, metric in zip(panels, _LABELS, strict=True):
-        _by_hour(axes, metric)
+        _plot_errors(axes, metric)
     panels[0].legend(fontsize=SMALL, frameon=False)
     return drawing
 
 
-def _forecasts(axes: Axes, arrays, model: str) -> None:
+def _plot_forecasts(axes: Axes, arrays, model: str) -> None:
     """Measured values, and the forecasts of consecutive days."""
     days = np.arange(len(arrays["series"])) / 24
     axes.plot(days, arrays["series"], color=BLUE, linewidth=1.8, alpha=0.5)
@@ -66,19 +66,19 @@ def _forecasts(axes: Axes, arrays, model: str) -> None:
     plain(axes, x="days of the test split", y="PM2.5, µg/m³")
 
 
-def _by_hour(axes: Axes, metric: str) -> None:
+def _plot_errors(axes: Axes, metric: str) -> None:
     """Mean and standard deviation over seeds of each model, and the baselines."""
     rows = [row for row in records() if row["experiment"] == "own_data/beijing"]
     for name, colour in zip(_MODELS, PALETTE, strict=True):
-        of_seeds = np.array(
+        errors = np.array(
             [
                 row["forecast"]["model"][f"{metric}_by_step"]
                 for row in rows
                 if parse_variant(row["variant"], Variant) == Variant(name, "small")
             ]
         )
-        hours, mean = np.arange(1, of_seeds.shape[1] + 1), of_seeds.mean(0)
-        std = of_seeds.std(0, ddof=1)
+        hours, mean = np.arange(1, errors.shape[1] + 1), errors.mean(0)
+        std = errors.std(0, ddof=1)
         axes.fill_between(hours, mean - std, mean + std, color=colour, alpha=0.15, lw=0)
         axes.plot(hours, mean, color=colour, linewidth=1.2, label=name.upper())
     for name, colour in _BASELINES.items():

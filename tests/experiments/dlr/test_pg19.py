@@ -31,9 +31,9 @@ def shapes(variant):
 )
 def test_model_has_about_as_many_parameters_as_published(variant, size, unit):
     leaves = jax.tree.leaves(meta.unbox(shapes(variant)))
-    found = sum(leaf.size for leaf in leaves)
+    n_parameters = sum(leaf.size for leaf in leaves)
     # The widths are inferred from these numbers.
-    assert abs(found - size) <= max(unit / 2, 0.015 * size)
+    assert abs(n_parameters - size) <= max(unit / 2, 0.015 * size)
 
 
 def test_setting_is_the_published_one():

@@ -26,23 +26,23 @@ def shrunk(data_dir, steps):
 def test_accuracy_at_both_rates(sets_dir, tmp_path):
     train(shrunk(sets_dir, 2), str(tmp_path))
     restored = restore(tmp_path)
-    whole = evaluate_run(tmp_path)["accuracy"]
-    assert sample_rates.accuracy(restored, 16_000) == pytest.approx(whole)
+    accuracy = evaluate_run(tmp_path)["accuracy"]
+    assert sample_rates.accuracy(restored, 16_000) == pytest.approx(accuracy)
     model, task = sample_rates.at_rate(restored, 8_000)
     batch = task.batch("test", 0, 11, seed=0)
     logits, _ = jax.jit(model.apply)(restored.variables, batch.inputs)
     expected = np.mean(np.argmax(logits, -1) == batch.targets)
     assert sample_rates.accuracy(restored, 8_000) == pytest.approx(expected)
     # In one layer outputs are those of inputs that hold; a mean over steps differs.
-    held = np.repeat(batch.inputs[:3], 2, axis=1)
+    repeated = np.repeat(batch.inputs[:3], 2, axis=1)
 
     def features(model, inputs):
         variables = restored.variables
-        _, seen = model.apply(variables, inputs, capture_intermediates=True)
-        return seen["intermediates"]["block_0"]["layer"]["__call__"][0][0]
+        _, captured = model.apply(variables, inputs, capture_intermediates=True)
+        return captured["intermediates"]["block_0"]["layer"]["__call__"][0][0]
 
     half = features(model, batch.inputs[:3])
-    full = features(restored.model, held)
+    full = features(restored.model, repeated)
     np.testing.assert_allclose(half, full[:, 1::2], rtol=0, atol=1e-4)
 
 

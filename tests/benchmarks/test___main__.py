@@ -27,16 +27,16 @@ def suite(monkeypatch, rows, sentence="What it shows."):
     monkeypatch.setitem(
         benchmark.SUITES, "powers", benchmark.Suite(rows, (7,), sentence)
     )
-    monkeypatch.setattr(benchmark, "_in_a_fresh_process", lambda run: dict(MACHINE))
+    monkeypatch.setattr(benchmark, "_call_in_new_process", lambda run: dict(MACHINE))
 
 
 @pytest.mark.full
 def test_rows_are_written_with_the_machine_and_printed(tmp_path, capsys):
     output = tmp_path / "rows.json"
     run("--suite=recurrence", "--lengths=5", "--repeats=1", f"--output={output}")
-    found = json.loads(output.read_text())
-    assert len(found["rows"]) == 7
-    assert {"jax", "numpy"} <= found["versions"].keys()
+    record = json.loads(output.read_text())
+    assert len(record["rows"]) == 7
+    assert {"jax", "numpy"} <= record["versions"].keys()
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["what", "decay", "length"]
     assert [line.split()[0] for line in lines[:2]] == ["sequential", "associative"]
@@ -67,15 +67,15 @@ def test_rows_of_other_programs_are_kept(monkeypatch, tmp_path):
 
     suite(monkeypatch, rows)
     output = tmp_path / "rows.json"
-    replaced = {"target": "gpu:h100:1", "what": "a", "method": "auto", "length": 7}
-    kept = replaced | {"target": "tpu:v5e:1x1", "jax": "0.10.2"}  # without a commit
-    output.write_text(json.dumps({"commit": "old", "rows": [kept, replaced]}))
+    old_row = {"target": "gpu:h100:1", "what": "a", "method": "auto", "length": 7}
+    other_row = old_row | {"target": "tpu:v5e:1x1", "jax": "0.10.2"}  # without a commit
+    output.write_text(json.dumps({"commit": "old", "rows": [other_row, old_row]}))
     run("--suite=powers", "--target=gpu:h100:1", f"--output={output}")
-    found = json.loads(output.read_text())
-    assert found["commit"] == "abc" and "repeats" not in found
-    first, row = found["rows"]
-    assert first == kept
-    assert row == replaced | {"commit": "abc", "jax": jax.__version__, "passes": 2}
+    record = json.loads(output.read_text())
+    assert record["commit"] == "abc" and "repeats" not in record
+    first, row = record["rows"]
+    assert first == other_row
+    assert row == old_row | {"commit": "abc", "jax": jax.__version__, "passes": 2}
 
 
 @pytest.mark.parametrize("flag", ["--target=gpu:h100:1", "--methods=auto"])
@@ -119,20 +119,20 @@ def test_rows_before_an_error_are_written(monkeypatch, tmp_path, capsys):
 
 
 def test_commit_is_that_before_the_measurement(monkeypatch, tmp_path):
-    called = []
+    calls = []
 
     def rows(length, *, repeats):
-        called.append("rows")
+        calls.append("rows")
         yield {"what": "one"}
 
     def environment(run):
-        called.append(run.__name__)
+        calls.append(run.__name__)
         return {}
 
     suite(monkeypatch, rows)
-    monkeypatch.setattr(benchmark, "_in_a_fresh_process", environment)
+    monkeypatch.setattr(benchmark, "_call_in_new_process", environment)
     run("--suite=powers")
-    assert called == ["environment", "rows"]
+    assert calls == ["environment", "rows"]
 
 
 def test_lengths_are_refused_before_the_first_is_measured():
