@@ -29,6 +29,12 @@ def check_is_there(path: str) -> None:
         )
 
 
+def state_of(path: str) -> tuple[int, ...]:
+    """Returns what a file is now, which keys what is kept of it in memory."""
+    stat = os.stat(path)
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
 def npz(path: str) -> ArrayFile:
     """Opens an ``.npz`` file, whose arrays are read when they are asked for.
 

@@ -1,194 +1,245 @@
 """Columns of a table in a file: CSV, npz or parquet."""
 
 import contextlib
-import csv
 import functools
 import itertools
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from ssm_jax.files import max_unpacked
 from ssm_jax.tasks import user_files
-
-MISSING = ("", "na", "n/a", "nan", "null", "none")
-"""Words for a missing value in a CSV, in any case."""
+from ssm_jax.tasks.series import csv_rows, dates, numbers
+from ssm_jax.tasks.series.csv_rows import SHOWN, check_names
+from ssm_jax.tasks.series.table_format import TableFormat
 
 SUFFIXES = (".csv", ".npz", ".parquet")
-"""File name extensions that are read."""
+"""File name extensions that are read; ``.tsv`` and ``.txt`` are read as ``.csv``."""
 
-_DELIMITERS = ",;\t"
-SHOWN = 40
-"""Characters of a value in an error."""
-_SURROGATES = re.compile("[\udc80-\udcff]")
-
-
-class _Table(NamedTuple):
-    columns: Mapping[str, np.ndarray]  # ``(n,)``, by name
-    others: dict[str, str]  # kinds, by name, of what is no such column
-    lines: np.ndarray | None = None  # of each row of a CSV, ``(n,)``
+_CSV_SUFFIXES = (".csv", ".tsv", ".txt")
+_LABEL_GAPS = ("", "na", "n/a", "nan", "null", "none")
+_DEFAULT = TableFormat()
 
 
-def delimiter_of(header: str) -> str:
-    """Returns the delimiter of a CSV: of comma, semicolon and tab the most frequent.
+class Table(Mapping[str, np.ndarray]):
+    """The columns of a table by name, ``(n,)``, each read when it is asked for, once.
 
-    Example:
-      >>> delimiter_of("time;level, in mm;flow")
-      ';'
+    Those of a CSV are words, those of other formats have the dtype of the file.
+
+    Attributes:
+      path: The file.
+      format: How it is written.
+      others: The kinds, by name, of what it has besides, such as lists and matrices.
+      notes: What a careful reader would want to know of how it was read.
     """
-    return max(_DELIMITERS, key=header.count)
+
+    def __init__(
+        self,
+        path: str,
+        format: TableFormat,
+        load: Mapping[str, Callable[[], np.ndarray]],
+        *,
+        others: Mapping[str, str] | None = None,
+        lines: np.ndarray | None = None,
+        notes: tuple[str, ...] = (),
+        delimiter: str | None = None,
+    ):
+        """Keeps how each column is loaded.
+
+        Args:
+          path: The file.
+          format: How it is written.
+          load: Functions that load the columns, by name.
+          others: What is no such column.
+          lines: Line of each row of a CSV, ``(n,)``.
+          notes: How it was read.
+          delimiter: Delimiter of a CSV.
+        """
+        self.path, self.format, self.notes = path, format, notes
+        self.others = dict(others or {})
+        self._load = {name: functools.cache(column) for name, column in load.items()}
+        self._lines, self._delimiter = lines, delimiter
+        self._numbers = functools.cache(self._read_numbers)
+        self._times = functools.cache(self._read_times)
+
+    # Of the columns, which a mapping compares, there may be gigabytes.
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Returns a column."""
+        return self._load[name]()
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is a column; reads none."""
+        return name in self._load
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields the names of the columns."""
+        return iter(self._load)
+
+    def __len__(self) -> int:
+        """Returns the number of columns."""
+        return len(self._load)
+
+    def place(self, row: int | np.integer) -> str:
+        """Returns where a row is, for errors: the line of a CSV, or the row, from 0."""
+        return f"row {row}" if self._lines is None else f"line {self._lines[row]}"
+
+    def column(self, name: str, field: str) -> np.ndarray:
+        """Returns a column.
+
+        Args:
+          name: Name of the column.
+          field: Field of the task that names it, for the error.
+
+        Raises:
+          ValueError: There is no such column, or it is one of `others`.
+        """
+        if name in self.others:
+            raise ValueError(
+                f"`{field}` must be a column of numbers, words or dates, got {name!r} "
+                f"of {self.others[name]} in {self.path}; convert it, or leave it out."
+            )
+        if name not in self:
+            raise ValueError(
+                f"`{field}` must be among the columns {', '.join(self)} of "
+                f"{self.path}, got {name!r}; choose one of them."
+            )
+        return self[name]
+
+    def numbers(self, name: str) -> numbers.Numbers:
+        """Returns a column as float64, NaN where it is missing; see `Numbers`."""
+        return self._numbers(name)
+
+    def times(
+        self, names: str | tuple[str, ...], group: str | None = None
+    ) -> dates.Times:
+        """Returns a column of dates or numbers, or several that are a date together.
+
+        Args:
+          names: The column, or several: numbers whose names are of
+            `ssm_jax.tasks.series.dates.CALENDAR` in any case, or a date and a time.
+          group: The column of the name of the series. None means one series.
+        """
+        return self._times(names, group)
+
+    def shown(self, name: str, row: int) -> str:
+        """Returns a value with its column and its place, for errors."""
+        value = str(self[name][row])
+        dots = "..." if len(value) > SHOWN else ""
+        return (
+            f"{value[:SHOWN]!r}{dots} of {name!r} in {self.place(row)} of {self.path}"
+        )
+
+    def _read_numbers(self, name):
+        values = self[name]
+        if values.dtype.kind in "biuf":
+            return numbers.Numbers(values.astype(np.float64))
+        if values.dtype.kind in "mM":
+            return numbers.Numbers(None, 0)
+        return numbers.parse(values.astype(str).tolist(), self.format, self._decimal)
+
+    @functools.cached_property
+    def _decimal(self):
+        """The decimal sign that the columns of a CSV show together, or None."""
+        if self._lines is None or self.format.decimal is not None:
+            return self.format.decimal
+        found = {
+            sign
+            for name in self
+            # Whole numbers and dates show none.
+            if any("," in word for word in self[name])
+            and (sign := numbers.evidence(self[name].tolist(), self.format))
+        }
+        if len(found) == 1:
+            return found.pop()
+        # Between commas, one that is part of a value stands between thousands.
+        return "." if not found and self._delimiter == "," else None
+
+    def _read_times(self, names, group):
+        series = None if group is None else self[group].astype(str).tolist()
+        if isinstance(names, str):
+            return self._one_time(names, series)
+        units = [name.lower() for name in names]
+        if set(units) <= set(dates.CALENDAR) and "year" in units:
+            columns = {}
+            for unit, name in zip(units, names, strict=True):
+                read = self.numbers(name)
+                if read.values is None:
+                    return dates.Times(None, read.row, read.reason)
+                columns[unit] = read.values
+            return dates.from_calendar(columns, self.format, series)
+        words = zip(*(self[name].astype(str) for name in names), strict=True)
+        joined = [" ".join(row).strip() for row in words]
+        return dates.parse(joined, self.format, series)
+
+    def _one_time(self, name, series):
+        values = self[name]
+        if values.dtype.kind in "mM":
+            kind = "timedelta64[us]" if values.dtype.kind == "m" else "datetime64[us]"
+            moments = values.astype(kind)
+            # As a number, a missing date would be the earliest of all.
+            floats = np.where(np.isnat(moments), np.nan, moments.astype(np.float64))
+            return dates.Times(floats)
+        if (read := self.numbers(name)).values is not None:
+            return dates.from_numbers(read.values)
+        words = values.astype(str).tolist()
+        times = dates.parse(words, self.format, series)
+        if times.values is not None or times.row is None:
+            return times
+        # What is no date may be a number among numbers.
+        if dates.n_dates(words) == 0:
+            return times._replace(row=read.row, reason=read.reason, is_date=False)
+        return times
 
 
-def read(path: str) -> Mapping[str, np.ndarray]:
+def read(path: str, format: TableFormat = _DEFAULT) -> Table:
     """Reads a table.
 
+    A file is read again if it has changed since, and once otherwise.
+
     Args:
-      path: A CSV in UTF-8 with a header, whose delimiter is a comma, a semicolon or a
-        tab; an ``.npz`` with an array ``(n,)`` per column; or a ``.parquet``, which
-        needs pyarrow.
+      path: A CSV, whose header, delimiter and encoding `csv_rows.read` finds; an
+        ``.npz`` with an array ``(n,)`` per column; or a ``.parquet``, which needs
+        pyarrow.
+      format: How the table is written.
 
     Returns:
-      Columns by name, ``(n,)``; those of a CSV are strings. Those of the other formats
-      are read when they are asked for.
+      The table.
 
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The file has another extension, no header, no rows, rows of several
-        lengths, or two columns of one name, it is damaged or not UTF-8, or pyarrow is
-        not installed.
+        lengths, or two columns of one name, it is damaged or no text, or pyarrow is not
+        installed.
     """
-    return _table(path).columns
-
-
-def others(path: str) -> dict[str, str]:
-    """Returns what a table has besides, by name: such as lists, bytes, and matrices.
-
-    Args:
-      path: As for `read`.
-
-    Returns:
-      The kind of each column that is not read.
-    """
-    return _table(path).others
-
-
-def place(path: str, row: int | np.integer) -> str:
-    """Returns where a row is, for errors: the line of a CSV, or the row, from 0.
-
-    Args:
-      path: As for `read`.
-      row: Index of the row.
-    """
-    lines = _table(path).lines
-    return f"row {row}" if lines is None else f"line {lines[row]}"
-
-
-# A table is read once per process, as by tasks on prepared sets.
-@functools.cache
-def _table(path: str) -> _Table:
     user_files.check_is_there(path)
     suffix = Path(path).suffix.lower()
-    if suffix not in SUFFIXES:
+    if suffix not in (*_CSV_SUFFIXES, *SUFFIXES):
         raise ValueError(
             f"`file` must end in one of {', '.join(SUFFIXES)}, got {path}; convert it."
         )
-    return {".csv": _csv, ".npz": _npz, ".parquet": _parquet}[suffix](path)
+    return _read(path, format, user_files.state_of(path))
 
 
-def column(path: str, name: str, field: str) -> np.ndarray:
-    """Returns a column of a table.
-
-    Args:
-      path: As for `read`.
-      name: Name of the column.
-      field: Field of the task that names it, for the error.
-
-    Raises:
-      FileNotFoundError: As for `read`.
-      ValueError: As for `read`, there is no such column, or it is one of `others`.
-    """
-    table = read(path)
-    if name in others(path):
-        raise ValueError(
-            f"`{field}` must be a column of numbers, words or dates, got {name!r} of "
-            f"{others(path)[name]} in {path}; convert it, or leave it out."
-        )
-    if name not in table:
-        raise ValueError(
-            f"`{field}` must be among the columns {', '.join(table)} of {path}, got "
-            f"{name!r}; choose one of them."
-        )
-    return table[name]
-
-
-def numbers(values: np.ndarray) -> np.ndarray | None:
-    """Returns a column as float64, NaN where it is missing; None if it has a word.
-
-    Example:
-      >>> numbers(np.array(["1", "NA", "2.5"])).tolist()
-      [1.0, nan, 2.5]
-    """
-    if values.dtype.kind in "biuf":
-        return values.astype(np.float64)
-    words = np.where(missing(values), "nan", values.astype(str))
-    try:
-        return words.astype(np.float64)
-    except ValueError:
-        return None
-
-
-def times(values: np.ndarray) -> np.ndarray | None:
-    """Returns a column of numbers or ISO 8601 dates as float64; None if it is neither.
-
-    A time that is missing is NaN.
-
-    Example:
-      >>> bool(np.diff(times(np.array(["2010-01-01 00:00", "2010-01-01 01:00"]))) > 0)
-      True
-    """
-    floats = numbers(values)
-    if floats is not None:
-        return floats
-    kind = "timedelta64[us]" if values.dtype.kind == "m" else "datetime64[us]"
-    if values.dtype.kind not in "mM":
-        values = np.where(missing(values), "NaT", values.astype(str))
-    try:
-        dates = values.astype(kind)
-    except ValueError:
-        return None
-    # As a number, a missing date would be the earliest of all.
-    return np.where(np.isnat(dates), np.nan, dates.astype(np.float64))
+@functools.lru_cache(maxsize=8)
+def _read(path: str, format: TableFormat, state: tuple[int, ...]) -> Table:
+    del state  # What the file was when it was read.
+    readers = {".npz": _npz, ".parquet": _parquet}
+    return readers.get(Path(path).suffix.lower(), _csv)(path, format)
 
 
 def missing(values: np.ndarray) -> np.ndarray:
-    """Returns where a column has no value, bool, ``(n,)``."""
+    """Returns where a column has no value, bool, ``(n,)``.
+
+    Of words these are the empty ones, and NA, NaN, null and none in any case: others
+    that stand for a missing number, such as ``-``, may be labels.
+    """
     if values.dtype.kind in "fmM":
         return np.isnan(values)
-    return np.isin(np.char.lower(np.char.strip(values.astype(str))), MISSING)
-
-
-class _Columns(Mapping[str, np.ndarray]):
-    """Columns that are read when they are asked for, once."""
-
-    def __init__(self, names: Iterable[str], load: Callable[[str], np.ndarray]):
-        self._names, self._load = dict.fromkeys(names), functools.cache(load)
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._load(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    return np.isin(np.char.lower(np.char.strip(values.astype(str))), _LABEL_GAPS)
 
 
 def _check_rows(shapes, path):
@@ -209,121 +260,27 @@ def _check_size(name, size, way_out, path):
         )
 
 
-def _check_names(names, path):
-    twice = sorted({repr(name) for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(
-            f"`file` must have columns of different names, got {', '.join(twice)} "
-            f"more than once in {path}; rename or remove one."
-        )
-
-
-def _csv(path):
-    line, rows, lines = 1, [], []
-    # `utf-8-sig` drops the mark that spreadsheets write in front of the header.
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        try:
-            header = file.readline()
-            delimiter = delimiter_of(header)
-            names = [name.strip() for name in _fields(header, delimiter)]
-            _check_names(names, path)
-            _check_header(names, path)
-            # Strict, because a quote that is not closed would swallow the rest.
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            line = 2
-            for row in reader:
-                if not row and len(names) == 1:
-                    row = [""]  # Of a single column, a missing value.
-                if row and len(row) != len(names):
-                    raise ValueError(
-                        f"`file` must have {len(names)} values in each line, as in its "
-                        f"header, got {len(row)} in line {line} of {path}; correct the "
-                        "line."
-                    )
-                if row:
-                    rows.append(row)
-                    lines.append(line)
-                line = 2 + reader.line_num  # A field in quotes may have several.
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise _unread_line(path, line, error) from error
-    while rows and rows[-1] == [""]:  # Empty lines at the end are no values.
-        rows.pop()
-    _check_rows({name: (len(rows),) for name in names}, path)
-    for place, name in enumerate(names):
-        size = 4 * len(rows) * max(len(row[place]) for row in rows)
+def _csv(path, format):
+    rows = csv_rows.read(path, format)
+    for name, cells in zip(rows.names, rows.columns, strict=True):
+        size = 4 * len(cells) * max(map(len, cells))
         _check_size(name, size, "make its words shorter", path)
     # One array for each, because its longest word determines the size of all.
-    columns = {
-        name: np.array([row[place] for row in rows], str)
-        for place, name in enumerate(names)
+    load = {
+        name: functools.partial(np.array, cells, str)
+        for name, cells in zip(rows.names, rows.columns, strict=True)
     }
-    return _Table(columns, {}, np.array(lines))
-
-
-def _fields(text, delimiter):
-    """The fields of a line."""
-    return next(csv.reader([text], delimiter=delimiter, strict=True), [])
-
-
-def _check_header(names, path):
-    """Checks that the first line is not one of values, which would be lost."""
-    if not names or not all(map(_is_value, names)):
-        return
-    # Some tables number their columns.
-    first = names[0] if names[0].isdecimal() else "0"
-    counted = [str(int(first) + place) for place in range(len(names))]
-    if names != counted or (len(names) == 1 and first != "0"):
-        raise ValueError(
-            f"`file` must have the names of its columns in line 1, got "
-            f"{', '.join(names)[:SHOWN]} in {path}; add a line of names."
-        )
-
-
-def _is_value(name):
-    value = np.array([name])
-    return times(value) is not None and not missing(value)[0]
-
-
-def _unread_line(path, line, error):
-    """The error of the line where csv refused a row, or of bytes that are not UTF-8."""
-    decoded = not isinstance(error, UnicodeDecodeError)
-    # Bytes that are not UTF-8 become surrogates.
-    with open(path, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-        header = text = file.readline()
-        number = 1
-        while (number < line) if decoded else not _SURROGATES.search(text):
-            text, number = file.readline(), number + 1
-    delimiter = delimiter_of(header)
-    pieces = text.rstrip("\r\n").split(delimiter)
-    if decoded:
-        rule = f"have closed quotes and at most {csv.field_size_limit():,} characters"
-        rule, way_out = f"{rule} in a field", "correct the line"
-        index, value = _first_refused(pieces, delimiter)
-        got = f"{value[:SHOWN]!r} ({error})"
-    else:
-        rule, way_out = "be in UTF-8", "save it as UTF-8"
-        index = next(i for i, piece in enumerate(pieces) if _SURROGATES.search(piece))
-        got = repr(pieces[index].encode(errors="surrogateescape")[:SHOWN])
-    names = [name.strip('" ') for name in header.rstrip("\r\n").split(delimiter)]
-    column = f"column {names[index]!r}, " if 1 < number and index < len(names) else ""
-    return ValueError(
-        f"`file` must {rule}, got {got} in {column}line {number} of {path}; {way_out}."
+    return Table(
+        path,
+        format,
+        load,
+        lines=rows.lines,
+        notes=rows.notes,
+        delimiter=rows.delimiter,
     )
 
 
-def _first_refused(pieces, delimiter):
-    """The index of the first field that csv refuses, and its text."""
-    first = index = 0
-    for end in range(1, len(pieces) + 1):
-        try:
-            _fields(delimiter.join(pieces[first:end]), delimiter)
-        except csv.Error:
-            continue  # Further pieces may be of the same field, in quotes.
-        first, index = end, index + 1
-    return index, delimiter.join(pieces[first:])
-
-
-def _npz(path):
+def _npz(path, format):
     file = user_files.npz(path)
     columns, others = {}, {}
     for name in file:
@@ -336,10 +293,11 @@ def _npz(path):
         else:
             columns[name] = shape
     _check_rows(columns, path)
-    return _Table(_Columns(columns, file.__getitem__), others)
+    load = {name: functools.partial(file.__getitem__, name) for name in columns}
+    return Table(path, format, load, others=others)
 
 
-def _parquet(path):
+def _parquet(path, format):
     try:
         import pyarrow
         from pyarrow import parquet
@@ -350,7 +308,7 @@ def _parquet(path):
         ) from error
     with _damage(path, pyarrow.ArrowException):
         schema = parquet.read_schema(path)
-        _check_names(schema.names, path)
+        check_names(schema.names, path)
         kinds = {field.name: field.type for field in schema}
         # What holds several values, or bytes, is no number, word or date.
         other = {
@@ -378,7 +336,8 @@ def _parquet(path):
             _check_size(name, 4 * n * longest, "make its words shorter", path)
         return values.to_numpy(zero_copy_only=False)
 
-    return _Table(_Columns(names, load), other)
+    columns = {name: functools.partial(load, name) for name in names}
+    return Table(path, format, columns, others=other)
 
 
 @contextlib.contextmanager

@@ -1,115 +1,194 @@
 """Guesses the columns and the sizes of a forecast from a file."""
 
-import bisect
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ssm_jax.tasks import user_files
-from ssm_jax.tasks.series import columns
+from ssm_jax.tasks.series import columns, dates, timeline
+from ssm_jax.tasks.series.columns import Table
+from ssm_jax.tasks.series.csv_rows import SHOWN
+from ssm_jax.tasks.series.table_format import TableFormat
 
 CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second")
 """Names of columns that are no target unless they are asked for."""
 
-_MINUTE, _DAY = 60.0, 86_400.0
+_TIME_NAMES = ("time", "date", "datum", "fecha", "data", "stamp", "day", "epoch", "ts")
+_DAY = 86_400.0
 _MIN_ROWS = 80
 _CLASSES = "biuSU"  # Kinds of dtypes of labels.
+_SENTINELS = (-99999, -9999, -999, -99, 9999, 99999)
+# Of a column of dates, the part that must be dates for the others to be errors.
+_MOST = 0.8
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """What the user states, and what the file shows otherwise.
+
+    Attributes:
+      target: Column to forecast, which is then not the time. None means the first
+        column of numbers that is neither the time nor one of `CALENDAR`.
+      season: Period in steps. None means a day for steps below a day, a week for steps
+        of a day, a year for steps of a month or a quarter; without dates a day if there
+        is a column ``hour`` whose first value recurs, and none otherwise.
+      time: Column of the time.
+      group: Column of the name of the series.
+      order: As of a `SeriesTask`; None sorts rows that are not in order.
+      duplicates: As of a `SeriesTask`; None means the first where rows are equal in all
+        columns, and an error otherwise.
+      step: As of a `SeriesTask`; None means the usual step, if the times lie on its
+        grid and some are missing.
+    """
+
+    target: str | None = None
+    season: int | None = None
+    time: str | None = None
+    group: str | None = None
+    order: timeline.Order | None = None
+    duplicates: timeline.Duplicates | None = None
+    step: str | None = None
 
 
 def guess(
-    path: str, *, target: str | None = None, season: int | None = None
+    path: str, *, format: TableFormat | None = None, **stated: Any
 ) -> dict[str, Any]:
     """Returns fields of a `SeriesTask` that forecasts a column of a file.
 
     Args:
       path: The file; see `ssm_jax.tasks.series.columns.read`.
-      target: Column to forecast, which is then not the time. None means the first
-        column of numbers that is neither the time nor one of `CALENDAR`.
-      season: Period in steps. None means a day for steps below a day, a week for steps
-        of a day, a year for steps of a month; without dates a day if there is a column
-        ``hour`` whose first value recurs, and none otherwise.
+      format: How it is written.
+      **stated: Fields of `Choices`.
 
     Returns:
-      ``target``; ``time``, the first column if it increases, or else the first column
-      of dates that does, also one with dates missing, which a task refuses;
-      ``inputs``, all columns of numbers except the time and the year; ``season``;
-      ``horizon``, one period, or 24 steps, and ``window``, three times as many, both
-      fewer for a short file; and ``missing``.
+      ``target``; ``time``, a column of dates, columns of a calendar, or a first column
+      of numbers that increases and does not count the rows; ``inputs``, all columns of
+      numbers except these and the year; ``season``; ``horizon``, one period, or 24
+      steps, and ``window``, three times as many, both fewer for a short file; and
+      ``missing``. Also ``group``, ``order``, ``duplicates``, ``step`` and ``calendar``
+      where the file needs them.
 
     Raises:
       FileNotFoundError: There is no such file.
       ValueError: The file is no table, holds sequences with their classes or targets
-        instead of a series, is too short, or has no column to forecast; or ``target``
-        is not a column of numbers.
+        instead of a series, is too short, or has no column to forecast; a value among
+        dates is none; rows have equal times; or ``target`` is not a column of numbers.
     """
     _check_is_series(path)
-    table = columns.read(path)
-    time = _time(table, target)
+    choices, format = Choices(**stated), format or TableFormat()
+    table = columns.read(path, format)
+    time = choices.time or _time(table, choices.target)
+    if time is not None:
+        for name in (time,) if isinstance(time, str) else time:
+            table.column(name, "time")
+    used = {time} if isinstance(time, str) else set(time or ())
+    group = choices.group or _group(table, time, choices.target)
     numeric = [
         name
-        for name, values in table.items()
-        if name != time and _is_numeric(values) and name.lower() != "year"
+        for name in table
+        if name not in used | {group}
+        and _is_numeric(table, name)
+        and name.lower() != "year"
+        and (name == choices.target or not _counts_rows(table, name))
     ]
-    targets = [name for name in numeric if name.lower() not in CALENDAR]
-    if not (target or targets) and time is not None and _is_numeric(table[time]):
-        raise ValueError(
-            f"`target` must be a column of numbers other than the time, got {time!r}, "
-            f"which increases, as the only one of {path}; `--target={time}` forecasts "
-            "it."
-        )
-    target = target or (targets or [""])[0]
-    if target not in numeric:
-        raise ValueError(
-            f"`target` must be a column of numbers, {', '.join(numeric) or 'none'} of "
-            f"{path}, got {target!r}; `--target` names it."
-        )
-    n = len(table[target])
+    target = _target(table, numeric, choices.target, time)
+    found = _timeline_fields(table, time, group, choices)
+    steps = _arrange(table, time, group, found)
+    n = int(np.diff(steps.bounds).max())
     if n < _MIN_ROWS:
         raise ValueError(
             f"`file` must have at least {_MIN_ROWS} rows for a forecast, got {n} in "
             f"{path}; a tenth of them is for validation."
         )
-    if season is None and time is not None:
-        season = _season(table[time])
-    if season is None and (hours := table.get("hour")) is not None:
-        # The distance to the same hour of the next day.
-        again = np.flatnonzero(hours[1:] == hours[0])
-        season = int(again[0]) + 1 if again.size else None
+    season = choices.season
+    if season is None:
+        season = _season(table, steps)
     # The validation split, a tenth of the rows, holds several windows.
     held_out = n // 10
     horizon = max(1, min(season or 24, held_out // 8))
     window = max(1, min(3 * (season or 24), held_out // 2))
-    gaps = any(columns.missing(table[name]).any() for name in numeric)
-    return {
+    inputs = tuple(dict.fromkeys([target, *numeric]))
+    inserted = any(
+        np.isnan(steps.average(_values(table, name))).any() for name in inputs
+    )
+    if choices.season is not None and window < season:
+        # The season was asked for, so that a window holds it if the file allows it.
+        window = min(season, held_out - horizon)
+    fields = {
         "time": time,
         "target": target,
-        "inputs": tuple(dict.fromkeys([target, *numeric])),
-        "missing": "last" if gaps else "error",
+        "inputs": inputs,
+        "missing": "last" if inserted else "error",
         "window": window,
         "horizon": horizon,
         # A window holds a period, or the baseline is left out.
         "season": season if season is not None and season <= window else None,
     }
+    if choices.season is not None and fields["season"] is None:
+        raise ValueError(
+            f"`season` must be at most {window} for the {n:,} rows of {path}, whose "
+            f"validation split holds no more, got {choices.season}; leave it out, or "
+            "add rows."
+        )
+    return fields | found
 
 
-def unread(path: str, guesses: Mapping[str, Any]) -> dict[str, str]:
+def unread(
+    path: str, guesses: Mapping[str, Any], format: TableFormat | None = None
+) -> dict[str, str]:
     """Returns the columns that a guess does not read, except the year.
 
     Args:
       path: The file.
       guesses: The result of `guess`.
+      format: How the file is written.
 
     Returns:
       Why a column is not read, by its name.
     """
-    known = guesses["inputs"] + (guesses["time"],)
+    table, time = columns.read(path, format or TableFormat()), guesses["time"]
+    known = {*guesses["inputs"], guesses.get("group")}
+    known |= {time} if isinstance(time, str) or time is None else set(time)
     why = {
-        name: _why(path, values)
-        for name, values in columns.read(path).items()
+        name: _why(table, name)
+        for name in table
         if name not in known and name.lower() != "year"
     }
-    return why | {name: f"is of {kind}" for name, kind in columns.others(path).items()}
+    return why | {name: f"is of {kind}" for name, kind in table.others.items()}
+
+
+def suspects(
+    path: str, guesses: Mapping[str, Any], format: TableFormat | None = None
+) -> dict[str, str]:
+    """Returns inputs with a number that may stand for a missing one, such as -999.
+
+    Args:
+      path: The file.
+      guesses: The result of `guess`.
+      format: How the file is written.
+
+    Returns:
+      What is suspected of a column, by its name.
+    """
+    table, found = columns.read(path, format or TableFormat()), {}
+    for name in guesses["inputs"]:
+        values = _values(table, name)
+        values = values[~np.isnan(values)]
+        for sentinel in _SENTINELS:
+            others = values[values != sentinel]
+            count = len(values) - len(others)
+            if not count or len(others) < 2:
+                continue
+            # Beyond all others by more than their whole range.
+            low, high = others.min(), others.max()
+            if min(abs(sentinel - low), abs(sentinel - high)) > max(high - low, 10):
+                found[name] = (
+                    f"{sentinel} occurs {count:,} times and may stand for a missing "
+                    "value, which `missing` of the format states"
+                )
+    return found
 
 
 def _check_is_series(path):
@@ -140,54 +219,262 @@ def _check_is_series(path):
         )
 
 
-def _why(path, values):
-    """Why a column is neither an input nor the time."""
-    rows = np.flatnonzero(~columns.missing(values))
-    if not len(rows):
-        return "has no value"
-    if columns.times(values) is not None:
-        return "is not the time: another column is, or it does not increase"
-    # The first one that makes the values until there neither numbers nor dates.
-    first = bisect.bisect_left(
-        range(1, len(rows)),
-        True,
-        key=lambda n: columns.times(values[rows[:n]]) is None,
-    )
-    value, place = str(values[rows[first]]), columns.place(path, rows[first])
-    shown = f"{value[: columns.SHOWN]!r}{'...' * (len(value) > columns.SHOWN)}"
-    return f"{shown} in {place} is not a number or an ISO 8601 date"
-
-
-def _is_numeric(values):
-    floats = columns.numbers(values)
-    return floats is not None and not np.isnan(floats).all()
-
-
-def _time(table, target):
-    """The name of the column of the time, or None."""
-    for place, (name, values) in enumerate(table.items()):
-        times = columns.times(values)
-        if times is None or name == target:
+def _time(table: Table, target: str | None) -> str | tuple[str, ...] | None:
+    """The column of the time, the columns of a calendar, or None."""
+    dated, ordered = [], []
+    for place, name in enumerate(table):
+        if name == target:
             continue
-        if columns.numbers(values) is None:
-            # With a date missing it is the time, too, so that the task refuses it.
-            times = times[~np.isnan(times)]
-        elif place:
-            continue  # Any number may happen to increase.
-        if len(times) > 1 and (np.diff(times) > 0).all():
-            return name
+        times = table.times(name)
+        if times.values is None:
+            _check_dates(table, name, times)
+            continue
+        known = times.values[~np.isnan(times.values)]
+        increases = len(known) > 1 and bool((np.diff(known) > 0).all())
+        if times.is_date and len(known) > 1:
+            words = (
+                table[name].dtype.kind in "UOmM" and table.numbers(name).values is None
+            )
+            # Numbers may look like dates.
+            if words or place == 0 or any(part in name.lower() for part in _TIME_NAMES):
+                dated.append(name)
+                ordered += [name] if increases else []
+        # Any number may happen to increase.
+        elif place == 0 and increases and not _counts_rows(table, name):
+            ordered.append(name)
+    if ordered:
+        return ordered[0]
+    # Dates without times, beside a column of times of the day.
+    if dated and (joined := _date_and_time(table, dated[0])) is not None:
+        return joined
+    return dated[0] if dated else _calendar(table, target)
+
+
+def _check_dates(table, name, times):
+    """Refuses a column of dates of which a few are none."""
+    words = table[name].astype(str).tolist()
+    if times.is_date and dates.n_dates(words) >= _MOST * len(words):
+        raise ValueError(
+            f"`time` must be dates, got {table.shown(name, times.row)}, which "
+            f"{times.reason}; correct it, or remove the row."
+        )
+
+
+def _date_and_time(table, date):
+    """A column of dates and one of times of the day, if there is one."""
+    values = table.times(date).values
+    days = values[~np.isnan(values)]
+    if (days % (_DAY * dates.SECOND) != 0).any():
+        return None
+    for name in table:
+        if name == date or table[name].dtype.kind not in "UO":
+            continue
+        if _is_numeric(table, name) or table.times(name).values is not None:
+            continue
+        if table.times((date, name)).values is not None:
+            return date, name
     return None
 
 
-def _season(times):
-    """The usual period in steps of a column of dates, or None."""
-    seconds = columns.times(times)
-    if seconds is None or columns.numbers(times) is not None:
+def _calendar(table, target):
+    """Columns that are a date together, from the largest unit on, or None."""
+    by_unit = {
+        name.lower(): name
+        for name in table
+        if name.lower() in dates.CALENDAR and name != target
+    }
+    names = []
+    for unit in dates.CALENDAR:
+        if unit not in by_unit:
+            break
+        names.append(by_unit[unit])
+    if len(names) < 2 or table.times(tuple(names)).values is None:
         return None
-    # `times` counts microseconds.
-    step = float(np.median(np.diff(seconds[~np.isnan(seconds)]))) / 1e6
-    if _MINUTE <= step < _DAY:
-        return round(_DAY / step)
-    if step == _DAY:
-        return 7
-    return 12 if 28 * _DAY <= step <= 31 * _DAY else None
+    return tuple(names)
+
+
+def _group(table, time, target):
+    """The column of the name of the series of a file of several, or None."""
+    if time is None:
+        return None
+    values = table.times(time).values
+    if values is None or np.isnan(values).any() or (np.diff(values) > 0).all():
+        return None
+    used = {time} if isinstance(time, str) else set(time)
+    found = []
+    for name in table:
+        if name in used or name == target:
+            continue
+        words = table[name]
+        is_word = table.numbers(name).values is None
+        if not (is_word or words.dtype.kind in "iuU") or columns.missing(words).any():
+            continue
+        names, codes, counts = np.unique(
+            words.astype(str), return_inverse=True, return_counts=True
+        )
+        # A measured number has about as many values as rows.
+        if not 2 <= len(names) <= len(words) // 2 or counts.min() < 2:
+            continue
+        rows = np.lexsort((values, codes))
+        again = (np.diff(values[rows]) == 0) & (np.diff(codes[rows]) == 0)
+        repeated = len(np.unique(values)) < len(values)
+        in_file = np.argsort(codes, kind="stable")
+        falls = (np.diff(values[in_file]) < 0) & (np.diff(codes[in_file]) == 0)
+        # It explains times that recur, or rows that are not in order.
+        if not again.any() and (repeated or not falls.any()):
+            found.append((not is_word, len(names), name))
+    return min(found)[2] if found else None
+
+
+def _target(table, numeric, stated, time):
+    targets = [name for name in numeric if name.lower() not in CALENDAR]
+    if not (stated or targets) and isinstance(time, str) and _is_numeric(table, time):
+        raise ValueError(
+            f"`target` must be a column of numbers other than the time, got {time!r}, "
+            f"which increases, as the only one of {table.path}; `--target={time}` "
+            "forecasts it."
+        )
+    target = stated or (targets or [""])[0]
+    if target in table and target not in numeric:
+        read = table.numbers(target)
+        if read.row is not None:
+            raise ValueError(
+                f"`target` must be a column of numbers, got "
+                f"{table.shown(target, read.row)}, which {read.reason}; correct it."
+            )
+    if target not in numeric:
+        raise ValueError(
+            f"`target` must be a column of numbers, {', '.join(numeric) or 'none'} of "
+            f"{table.path}, got {target!r}; `--target` names it."
+        )
+    return target
+
+
+def _timeline_fields(table, time, group, choices):
+    """The fields of the task on the order of rows, where they are needed."""
+    found: dict[str, Any] = {} if group is None else {"group": group}
+    for name in ("order", "duplicates", "step"):
+        if (value := getattr(choices, name)) is not None:
+            found[name] = value
+    values = None if time is None else table.times(time, group).values
+    if values is None or np.isnan(values).any():
+        return found
+    labels = np.zeros(len(values), int)
+    if group is not None:
+        labels = np.unique(table[group].astype(str), return_inverse=True)[1]
+    rows = np.argsort(labels, kind="stable")
+    falls = (np.diff(values[rows]) < 0) & (np.diff(labels[rows]) == 0)
+    if "order" not in found and falls.any():
+        found["order"] = "sort"
+        rows = np.lexsort((values, labels))
+    same = (np.diff(values[rows]) == 0) & (np.diff(labels[rows]) == 0)
+    if "duplicates" not in found and same.any():
+        pairs = np.flatnonzero(same)
+        equal = all(
+            (table[name][rows[pairs]] == table[name][rows[pairs + 1]]).all()
+            for name in table
+        )
+        if equal:
+            found["duplicates"] = "first"
+    if "step" not in found:
+        steps = _arrange(table, time, group, found)
+        step = timeline.usual_step(steps.times, steps.bounds, steps.is_date)
+        if step is not None and steps.is_date:
+            gaps, others = timeline.count_irregular(steps, step)
+            if gaps and not others and not timeline.are_business_days(steps, step):
+                found["step"] = step
+    if table.times(time, group).is_date and (names := _phases(values)):
+        found["calendar"] = names
+    return found
+
+
+def _phases(times):
+    """The phases of time that a series shows: those of which it has two periods."""
+    distances = np.diff(np.unique(times)) / dates.SECOND
+    span, step = float(np.sum(distances)), float(np.median(distances))
+    phases = {"hour": _DAY, "weekday": 7 * _DAY, "year": 365 * _DAY}
+    return tuple(
+        name
+        for name, period in phases.items()
+        if step <= period / 7 and span >= 2 * period
+    )
+
+
+def _arrange(table, time, group, found):
+    return timeline.arrange(
+        table,
+        time=time,
+        group=group,
+        order=found.get("order", "error"),
+        duplicates=found.get("duplicates", "error"),
+        step=found.get("step"),
+    )
+
+
+def _why(table, name):
+    """Why a column is neither an input nor the time."""
+    words = table[name]
+    if columns.missing(words).all():
+        return "has no value"
+    if _counts_rows(table, name):
+        return "counts the rows"
+    read = table.numbers(name)
+    if read.values is not None and np.isnan(read.values).all():
+        return "has no value"
+    times = table.times(name)
+    if times.values is not None:
+        return "is not the time: another column is, or it does not increase"
+    row, reason = read.row, read.reason
+    if times.is_date:
+        row, reason = times.row, times.reason
+    if reason in ("is not a number", "is not a date"):
+        reason = "is not a number or a date"
+    value = str(words[row])
+    dots = "..." if len(value) > SHOWN else ""
+    return f"{value[:SHOWN]!r}{dots} in {table.place(row)} {reason}"
+
+
+def _values(table, name):
+    """A column of numbers."""
+    return table.numbers(name).values
+
+
+def _is_numeric(table, name):
+    floats = table.numbers(name).values
+    return floats is not None and not np.isnan(floats).all()
+
+
+def _counts_rows(table, name):
+    """Whether a column is the number of the row, from 0 or 1 on."""
+    if table[name].dtype.kind not in "iuU":
+        return False
+    values = table.numbers(name).values
+    if values is None or len(values) < 2 or values[0] not in (0, 1):
+        return False
+    return bool((np.diff(values) == 1).all())
+
+
+def _season(table, steps):
+    """The usual period in steps, or None."""
+    if steps.times is not None and steps.is_date:
+        text = timeline.usual_step(steps.times, steps.bounds, steps.is_date)
+        step = timeline.parse_step(text) if text is not None else None
+        if step is not None and step.months:
+            return (
+                12 // step.months
+                if 12 % step.months == 0 and step.months < 12
+                else None
+            )
+        seconds = 0.0 if step is None else step.size / dates.SECOND
+        if 60 <= seconds < _DAY:
+            return round(_DAY / seconds)
+        if seconds == _DAY:
+            return 5 if timeline.are_business_days(steps, text) else 7
+        return None
+    hour = next((name for name in table if name.lower() == "hour"), None)
+    if hour is None:
+        return None
+    # The distance to the same hour of the next day.
+    hours = table[hour]
+    again = np.flatnonzero(hours[1:] == hours[0])
+    return int(again[0]) + 1 if again.size else None

@@ -1,74 +1,170 @@
-"""A series with its columns normalised and its gaps filled."""
+"""Series with their columns normalised and their gaps filled."""
 
 import functools
 from typing import NamedTuple
 
 import numpy as np
+from absl import logging
 
-from ssm_jax.tasks.series import columns
+from ssm_jax.tasks.series import columns, timeline
+from ssm_jax.tasks.series.dates import SECOND
+from ssm_jax.tasks.series.table_format import TableFormat
+from ssm_jax.tasks.series.timeline import Timeline
 
 # Inputs and targets are float32; a difference of two targets is twice as large.
 _LARGEST = float(np.finfo(np.float32).max) / 2
+_DAY = 86_400 * SECOND
+_PERIODS = {"hour": _DAY, "weekday": 7 * _DAY, "year": 365.2425 * _DAY}
 
 
 class Series(NamedTuple):
-    """The columns of a task.
+    """The columns of a task, of ``g`` series one after another.
 
     Attributes:
-      inputs: float32, ``(n, k)``, normalised.
+      timeline: The steps of the series.
+      inputs: float32, ``(n, k)``, normalised by series.
+      between: float32, ``(n, k)``, ``inputs`` with gaps filled by lines between the
+        values around them; None unless the task interpolates.
+      next_observed: int64, ``(n, k)``, the step at which a column is observed next,
+        ``n`` after the last; None with ``between``.
       target: ``(n,)``: float64 values of the file, without gaps, or int64 indices of
         classes, 0 where they are missing.
       observed: bool, ``(n,)``, where the target is not missing.
-      mean: Mean of the target over the train split; 0 for classes.
-      std: Its standard deviation there; 1 for a constant and for classes.
-      means: Mean of each column of the inputs over the train split.
-      stds: Their standard deviations there.
+      mean: Mean of the target over the train split, ``(g,)``; 0 for classes.
+      std: Its standard deviation there, ``(g,)``; 1 for a constant and for classes.
+      means: Mean of each column of the inputs over the train split, ``(g, c)``.
+      stds: Their standard deviations there, ``(g, c)``.
+      notes: What a careful reader would want to know of how the file was read.
     """
 
+    timeline: Timeline
     inputs: np.ndarray
+    between: np.ndarray | None
+    next_observed: np.ndarray | None
     target: np.ndarray
     observed: np.ndarray
-    mean: float
-    std: float
-    means: tuple[float, ...]
-    stds: tuple[float, ...]
+    mean: np.ndarray
+    std: np.ndarray
+    means: np.ndarray
+    stds: np.ndarray
+    notes: tuple[str, ...]
+
+    def of_steps(self, steps: np.ndarray) -> np.ndarray:
+        """Returns the index of the series of some steps."""
+        return np.searchsorted(self.timeline.bounds, steps, "right") - 1
 
 
-@functools.lru_cache(maxsize=4)
 def series(
     path: str,
     inputs: tuple[str, ...],
     target: str,
     *,
     classes: tuple[str, ...] | None,
-    time: str | None,
+    time: str | tuple[str, ...] | None,
+    group: str | None,
+    order: timeline.Order,
+    duplicates: timeline.Duplicates,
+    step: str | None,
+    calendar: tuple[str, ...],
     missing: str,
+    mark_missing: bool,
     train_fraction: float,
+    format: TableFormat,
 ) -> Series:
     """Reads the columns of a `SeriesTask`, whose fields the arguments are."""
-    if time is not None:
-        _check_order(path, time)
-    gaps = missing == "last"
-    n_train = part(len(columns.column(path, target, "target")), train_fraction)
-    features, means, stds = [], [], []
+    # Kept for as long as the file is the one that it was read from.
+    return _series(
+        columns.read(path, format),
+        inputs,
+        target,
+        classes,
+        time,
+        group,
+        order,
+        duplicates,
+        step,
+        calendar,
+        missing,
+        mark_missing,
+        train_fraction,
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def _series(
+    table,
+    inputs,
+    target,
+    classes,
+    time,
+    group,
+    order,
+    duplicates,
+    step,
+    calendar,
+    missing,
+    mark_missing,
+    train_fraction,
+):
+    # The columns first: that there is none of a name is said before it is read.
     for name in inputs:
-        values = _values(path, name, "inputs", gaps)
-        filled, observed, mean, std = _fill(values, n_train)
-        features.append(_normalize(path, name, filled, mean, std))
-        means, stds = [*means, mean], [*stds, std]
-        features += [observed] if gaps else []
-    x = np.stack(features, -1).astype(np.float32)
-    moments = tuple(means), tuple(stds)
+        table.column(name, "inputs")
+    words = table.column(target, "target")
+    steps = timeline.arrange(
+        table, time=time, group=group, order=order, duplicates=duplicates, step=step
+    )
+    gaps = missing != "error"
+    features, between, following, means, stds = [], [], [], [], []
+    for name in inputs:
+        values = _values(table, name, "inputs", gaps, steps)
+        column = _fill(values, steps, train_fraction)
+        features.append(_normalize(table, name, column.filled, column, steps))
+        between.append(_between(values, features[-1], column, steps))
+        following.append(_next_observed(column.observed))
+        if gaps and mark_missing:
+            features.append(column.observed)
+            between.append(column.observed)
+            following.append(np.arange(len(column.observed)))
+        means.append(column.mean)
+        stds.append(column.std)
+    for values in _calendar(steps, calendar):
+        features.append(values)
+        between.append(values)
+        following.append(np.arange(len(values)))
+    n = int(steps.bounds[-1])
+
+    def stack(arrays, dtype=np.float32):
+        return np.stack(arrays, -1).astype(dtype) if arrays else np.empty((n, 0), dtype)
+
+    interpolates = missing == "interpolate"
+    shared = {
+        "timeline": steps,
+        "inputs": stack(features),
+        "between": stack(between) if interpolates else None,
+        "next_observed": stack(following, np.int64) if interpolates else None,
+        "means": np.stack(means, -1),
+        "stds": np.stack(stds, -1),
+        "notes": _notes(table, steps, inputs, target),
+    }
+    for note in shared["notes"]:
+        logging.info("%s: %s", table.path, note)
     if classes is None:
-        values = _values(path, target, "target", gaps)
-        filled, observed, mean, std = _fill(values, n_train)
-        _normalize(path, target, filled, mean, std)
-        return Series(x, filled, observed, mean, std, *moments)
-    words = columns.column(path, target, "target")
-    observed = ~columns.missing(words)
-    _check_missing(path, target, observed, gaps)
-    indices = _indices(path, target, classes, observed)
-    return Series(x, indices, observed, 0.0, 1.0, *moments)
+        values = _values(table, target, "target", gaps, steps)
+        column = _fill(values, steps, train_fraction)
+        _normalize(table, target, column.filled, column, steps)
+        return Series(
+            target=column.filled,
+            observed=column.observed,
+            mean=column.mean,
+            std=column.std,
+            **shared,
+        )
+    empty = columns.missing(words) & ~np.isin(np.char.strip(words.astype(str)), classes)
+    if not gaps:
+        _check_missing(table, target, ~empty)
+    labels, observed = steps.last(_indices(table, target, classes, ~empty), empty)
+    zero, one = np.zeros(len(steps.names)), np.ones(len(steps.names))
+    return Series(target=labels, observed=observed, mean=zero, std=one, **shared)
 
 
 def part(n: int, fraction: float) -> int:
@@ -82,57 +178,100 @@ def part(n: int, fraction: float) -> int:
     return int(round(fraction * n, 6))
 
 
-def _values(path, name, field, gaps):
-    """A column as float64, NaN where it is missing."""
-    words = columns.column(path, name, field)
-    values = columns.numbers(words)
-    if values is None or (np.abs(values) > _LARGEST).any():
-        row = _first_bad(words, values)
+class _Column(NamedTuple):
+    filled: np.ndarray  # (n,) without gaps
+    observed: np.ndarray  # (n,)
+    mean: np.ndarray  # (g,)
+    std: np.ndarray  # (g,)
+
+
+def _values(table, name, field, gaps, steps):
+    """A column as float64 by steps, NaN where it is missing."""
+    read = table.numbers(name)
+    if read.values is None:
         raise ValueError(
             f"`{field}` must be columns of numbers up to {_LARGEST:.3g}, got "
-            f"{str(words[row])!r} of {name!r} in {columns.place(path, row)} of {path}; "
-            "correct it, or leave the column out."
+            f"{table.shown(name, read.row)}, which {read.reason}; correct it, or leave "
+            "the column out."
         )
-    _check_missing(path, name, ~np.isnan(values), gaps)
-    return values
-
-
-def _first_bad(words, values):
-    """The row of the first value that is no number, or too large."""
-    if values is not None:
-        return int(np.argmax(np.abs(values) > _LARGEST))
-    return next(
-        row
-        for row in range(len(words))
-        if columns.numbers(words[row : row + 1]) is None
-    )
-
-
-def _normalize(path, name, values, mean, std):
-    """A column of mean 0 and deviation 1 in the train split, all of it finite."""
-    normalized = (values - mean) / std
-    too_large = np.abs(normalized) > _LARGEST
+    too_large = np.abs(read.values) > _LARGEST
     if too_large.any():
         row = int(np.argmax(too_large))
         raise ValueError(
+            f"`{field}` must be columns of numbers up to {_LARGEST:.3g}, got "
+            f"{table.shown(name, row)}; correct it, or leave the column out."
+        )
+    if not gaps:
+        _check_missing(table, name, ~np.isnan(read.values))
+    values = steps.average(read.values)
+    if not gaps and np.isnan(values).any():
+        raise ValueError(
+            "`missing` must be 'last' or 'interpolate' where `step` inserts steps, got "
+            f"'error' with {int(np.isnan(values).sum()):,} steps without a row in "
+            f"{table.path}; 'last' repeats the last value and marks it."
+        )
+    return values
+
+
+def _normalize(table, name, values, column, steps):
+    """A column of mean 0 and deviation 1 in the train split, all of it finite."""
+    sizes = np.diff(steps.bounds)
+    mean, std = np.repeat(column.mean, sizes), np.repeat(column.std, sizes)
+    normalized = (values - mean) / std
+    too_large = np.abs(normalized) > _LARGEST
+    if too_large.any():
+        at = int(np.argmax(too_large))
+        row = int(np.argmax(steps.source == at))
+        raise ValueError(
             f"`{name}` must be finite in float32 after it is normalised by the train "
-            f"split (mean {mean:g}, deviation {std:g}), got {values[row]:g} in "
-            f"{columns.place(path, row)} of {path}; correct it, or leave the column "
-            "out."
+            f"split (mean {mean[at]:g}, deviation {std[at]:g}), got {values[at]:g} in "
+            f"{table.place(row)} of {table.path}; correct it, or leave the column out."
         )
     return normalized
 
 
-def _fill(values, n_train):
-    """Values without gaps, where they are observed, and the mean and std of train."""
+def _fill(values, steps, train_fraction):
+    """Values without gaps, where they are observed, and the moments of train."""
     observed = ~np.isnan(values)
-    train_values = values[:n_train][observed[:n_train]]
-    mean, std = _moments(train_values) if train_values.size else (0.0, 1.0)
-    # The row of the last observed value, -1 before the first.
-    last = np.maximum.accumulate(np.where(observed, np.arange(len(values)), -1))
-    filled = np.where(last >= 0, values[last], mean)
-    # The deviation of a constant is rounding, which would become noise of size 1.
-    return filled, observed, mean, std if std > 1e-9 * abs(mean) else 1.0
+    filled, means, stds = np.empty_like(values), [], []
+    for start, end in zip(steps.bounds[:-1], steps.bounds[1:], strict=True):
+        one, seen = values[start:end], observed[start:end]
+        n_train = part(end - start, train_fraction)
+        train_values = one[:n_train][seen[:n_train]]
+        mean, std = _moments(train_values) if train_values.size else (0.0, 1.0)
+        # The step of the last observed value, -1 before the first.
+        last = np.maximum.accumulate(np.where(seen, np.arange(len(one)), -1))
+        filled[start:end] = np.where(last >= 0, one[last], mean)
+        means.append(mean)
+        # The deviation of a constant is rounding, which would become noise of size 1.
+        stds.append(std if std > 1e-9 * abs(mean) else 1.0)
+    return _Column(filled, observed, np.array(means), np.array(stds))
+
+
+def _next_observed(observed):
+    """The step at which a column is observed next, ``n`` after the last."""
+    n = len(observed)
+    places = np.where(observed, np.arange(n), n)
+    return np.minimum.accumulate(places[::-1])[::-1]
+
+
+def _between(values, normalized, column, steps):
+    """A normalised column whose gaps are filled by lines between observed values."""
+    result, times = normalized.copy(), steps.times
+    at = np.arange(len(values), dtype=np.float64) if times is None else times
+    for start, end in zip(steps.bounds[:-1], steps.bounds[1:], strict=True):
+        seen = start + np.flatnonzero(column.observed[start:end])
+        if len(seen) > 1:
+            inner = slice(seen[0], seen[-1] + 1)
+            result[inner] = np.interp(at[inner], at[seen], normalized[seen])
+    return result
+
+
+def _calendar(steps, names):
+    """Sines and cosines of the phase of the day, the week and the year."""
+    for name in names:
+        phase = 2 * np.pi * (steps.times % _PERIODS[name]) / _PERIODS[name]
+        yield from (np.sin(phase), np.cos(phase))
 
 
 def _moments(values):
@@ -142,47 +281,42 @@ def _moments(values):
     return float(values.mean()), float((values / scale).std() * scale)
 
 
-def _indices(path, target, classes, observed):
-    names = np.char.strip(columns.column(path, target, "target").astype(str))
+def _indices(table, target, classes, observed):
+    names = np.char.strip(table[target].astype(str))
     known = np.isin(names, classes) | ~observed
     if not known.all():
         raise ValueError(
             f"`classes` must have all values of {target!r}, got "
-            f"{str(names[~known][0])!r} in {columns.place(path, np.argmin(known))} of "
-            f"{path}; add it."
+            f"{table.shown(target, int(np.argmin(known)))}; add it."
         )
     return np.argmax(names[:, None] == np.array(classes), -1)
 
 
-def _check_missing(path, name, observed, gaps):
-    if not gaps and not observed.all():
+def _check_missing(table, name, observed):
+    if not observed.all():
         raise ValueError(
-            f"`missing` must be 'last' for a column with gaps, got 'error' with "
-            f"{np.sum(~observed)} missing values in {name!r}, first in "
-            f"{columns.place(path, np.argmin(observed))} of {path}; 'last' repeats the "
+            f"`missing` must be 'last' or 'interpolate' for a column with gaps, got "
+            f"'error' with {np.sum(~observed)} missing values in {name!r}, first in "
+            f"{table.place(np.argmin(observed))} of {table.path}; 'last' repeats the "
             "last value and marks it."
         )
 
 
-def _check_order(path, name):
-    times = columns.column(path, name, "time")
-    timestamps = columns.times(times)
-    if timestamps is None:
-        raise ValueError(
-            f"`time` must be a column of numbers or ISO 8601 dates, got {name!r} with "
-            f"{str(times[0])!r} in {path}; None leaves the order unchecked."
-        )
-    if np.isnan(timestamps).any():
-        row = int(np.argmax(np.isnan(timestamps)))
-        raise ValueError(
-            f"`time` must have a value in each row, got {str(times[row])!r} of "
-            f"{name!r} in {columns.place(path, row)} of {path}; fill it in, or remove "
-            "the row."
-        )
-    increases = np.diff(timestamps) > 0
-    if not increases.all():
-        row = int(np.argmin(increases)) + 1
-        raise ValueError(
-            f"`time` must increase from row to row, got {times[row]} after "
-            f"{times[row - 1]} in {columns.place(path, row)} of {path}; sort the file."
-        )
+def _notes(table, steps, inputs, target):
+    """What was found in the file, in its columns and in its times."""
+    notes = [*table.notes]
+    for name in dict.fromkeys([*inputs, target]):
+        if note := table.numbers(name).note:
+            notes.append(f"of {name!r}, {note}")
+    notes += steps.notes
+    if steps.times is not None and steps.is_date:
+        step = timeline.usual_step(steps.times, steps.bounds, steps.is_date)
+        gaps, others = timeline.count_irregular(steps, step) if step else (0, 0)
+        if gaps and not others and timeline.are_business_days(steps, step):
+            notes.append("rows are of business days")
+        elif gaps or others:
+            notes.append(
+                f"the usual step is {step}, but {gaps:,} are longer by whole steps and "
+                f"{others:,} are others; `step` of the task inserts or averages rows"
+            )
+    return tuple(notes)

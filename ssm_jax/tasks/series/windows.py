@@ -3,42 +3,65 @@
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
+from absl import logging
 from typing_extensions import override
 
 from ssm_jax.fields import Fraction, NonNegativeInt, PositiveInt, check_fields
 from ssm_jax.tasks import base, order, user_files
 from ssm_jax.tasks.series import scaled
+from ssm_jax.tasks.series.table_format import TableFormat
+from ssm_jax.tasks.series.timeline import Duplicates, Order, parse_step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeriesTask(order.FiniteTask):
     """Regression or classification: what follows a window of a time series.
 
-    The rows of the file are the steps of the series, evenly sampled and in the order of
-    time. Without ``classes``, the targets are the next ``horizon`` values of a column;
-    with ``classes``, the target is the class ``horizon`` steps after the window.
+    The rows of the file are the steps of one series, or with ``group`` of several,
+    whose windows never cross from one to another. Without ``classes``, the targets are
+    the next ``horizon`` values of a column; with ``classes``, the target is the class
+    ``horizon`` steps after the window.
 
     Columns are normalised to mean 0 and standard deviation 1 of their observed values
-    in the rows of the train split. `in_units` is the inverse for targets, and
-    `ssm_jax.evaluation.forecast_errors` states errors in the units of the file.
+    in the rows of the train split, each series by its own. `in_units` is the inverse
+    for targets, and `ssm_jax.evaluation.forecast_errors` states errors in the units of
+    the file.
 
-    Missing values are empty, or NA, NaN, null or none in any case. With
-    ``missing="last"`` an input that is missing has the last observed value of its
-    column, or the mean where there is none before it, and each column has a second
-    feature, 1 where it is observed and 0 where it is not; a window with a missing
-    target is left out of all splits.
+    Missing numbers are words such as NA, ``-`` and the empty one; see `TableFormat`.
+    With ``missing="last"`` an input that is missing has the last observed value of its
+    column, or the mean where there is none before it. With ``"interpolate"`` it is on
+    the line between the values around it, if both are in the window, and otherwise the
+    last one: a window shows nothing of what follows it. In both cases a window with a
+    missing target is left out of all splits, and with ``mark_missing`` each column has
+    a second feature, 1 where it is observed and 0 where it is not.
+
+    The file is read once by each task object, so that all its batches are of one state
+    of the file; a new object reads a file that has changed since.
 
     Attributes:
       file: Name of a ``.csv``, ``.npz`` or ``.parquet`` file; see
         `ssm_jax.tasks.series.columns` for its format.
       target: Column that is predicted.
       data_dir: Directory of the file. None means the current directory.
+      format: How the file is written, where it does not show that.
       inputs: Columns that the model reads. Empty means the target alone.
-      time: Column of numbers or ISO 8601 dates, which must increase. None means that
-        the order is not checked.
+      time: Column of dates or numbers; or columns that are a date together, such as
+        year, month, day and hour, or a date and a time. None means that the order is
+        not checked.
+      group: Column of the name of the series, in a file of several. None means one.
+      order: ``"error"`` refuses rows that are not in the order of ``time``, and
+        ``"sort"`` sorts them.
+      duplicates: ``"error"`` refuses rows of one time in one series; of these
+        ``"first"``, ``"last"`` or ``"mean"`` is a step.
+      step: Distance of two steps in time, such as ``"15min"``, ``"1h"``, ``"1D"`` or
+        ``"1M"``, or a number for a column of numbers: rows within one step are
+        averaged, and steps without a row are missing. None means that each row is a
+        step.
+      calendar: Inputs that are known from the time: the phase of the day, ``"hour"``,
+        of the week, ``"weekday"``, and of the ``"year"``, each as sine and cosine.
       window: Number of steps that the model reads.
       horizon: Number of values to predict, at least 1; for a classification the
         distance of the class from the last step of the window, 0 for that step itself.
@@ -50,19 +73,21 @@ class SeriesTask(order.FiniteTask):
         "last value". It helps where that baseline is good, or the series has a trend.
       classes: Values of the target, as they are written in the file. None means a
         forecast.
-      missing: ``"error"`` refuses missing values; ``"last"`` is described above.
-      train_fraction: Part of the rows, from the first, for training.
+      missing: ``"error"`` refuses missing values; the others are described above.
+      mark_missing: Whether each column has a feature that says where it is observed.
+      train_fraction: Part of the rows of each series, from the first, for training.
       validation_fraction: Part of the rows, from there on, for validation; the rest is
         for testing.
 
     Batch:
       inputs: float32, ``(b, window, k)``, with ``k`` the number of inputs, twice that
-        with ``missing="last"``.
+        if missing ones are marked, and 2 for each of ``calendar``.
       targets: float32, ``(b, horizon)``, or int32, ``(b,)``.
       loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
 
-    Splits: consecutive parts of the series. A window and its targets are in one of
-    them, so that no two splits share a row of the file.
+    Splits: consecutive parts of each series. A window and its targets are in one of
+    them, so that no two splits share a step. A series that is too short for a window
+    in a split has none there, which the log says once.
 
     Raises:
       FileNotFoundError: At the first batch or count, if there is no such file.
@@ -86,15 +111,22 @@ class SeriesTask(order.FiniteTask):
     file: str
     target: str
     data_dir: str | None = None
+    format: TableFormat = TableFormat()
     inputs: tuple[str, ...] = ()
-    time: str | None = None
+    time: str | tuple[str, ...] | None = None
+    group: str | None = None
+    order: Order = "error"
+    duplicates: Duplicates = "error"
+    step: str | None = None
+    calendar: tuple[Literal["hour", "weekday", "year"], ...] = ()
     window: PositiveInt = 96
     horizon: NonNegativeInt = 24
     stride: PositiveInt = 1
     season: PositiveInt | None = None
     differences: bool = False
     classes: tuple[str, ...] | None = None
-    missing: Literal["error", "last"] = "error"
+    missing: Literal["error", "last", "interpolate"] = "error"
+    mark_missing: bool = True
     train_fraction: Fraction = 0.7
     validation_fraction: Fraction = 0.1
 
@@ -110,6 +142,13 @@ class SeriesTask(order.FiniteTask):
             raise ValueError(
                 "`classes` must be two or more, with columns as `inputs`, got "
                 f"{self.classes} with {self.inputs}; None means a forecast."
+            )
+        if self.step is not None:
+            parse_step(self.step)
+        if self.calendar and self.time is None:
+            raise ValueError(
+                "`calendar` must be empty without `time`, got "
+                f"{self.calendar}; name the column of dates."
             )
         if self.season is not None and self.season > self.window:
             raise ValueError(
@@ -130,7 +169,8 @@ class SeriesTask(order.FiniteTask):
         return base.TaskSpec(
             length=self.window,
             inputs="vector",
-            d_input=len(self._inputs()) * (2 if self.missing == "last" else 1),
+            d_input=len(self._inputs()) * (2 if self._marks() else 1)
+            + 2 * len(self.calendar),
             targets="regression" if forecast else "classification",
             d_output=self.horizon if self.classes is None else len(self.classes),
             l_output=None,
@@ -143,9 +183,9 @@ class SeriesTask(order.FiniteTask):
     @override
     def n_examples(self, split: base.Split) -> int:
         base.check_split(split)
-        n = len(_starts(self, split))
+        n = len(self._starts(split))
         if n == 0:
-            rows = len(self._series().target)
+            rows = len(self._series.target)
             raise ValueError(
                 f"`window` must leave a window with its targets in the {split} split, "
                 f"got {self.window} steps and a horizon of {self.horizon} for the "
@@ -158,14 +198,13 @@ class SeriesTask(order.FiniteTask):
     def select(
         self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        starts, series = _starts(self, split)[indices, None], self._series()
-        # Indexing by arrays copies: the caller may modify the batch.
-        inputs = series.inputs[starts + np.arange(self.window)]
+        starts, series = self._starts(split)[indices, None], self._series
+        inputs = self._windows(starts)
         if self.classes is not None:
             at = starts[:, 0] + self.window - 1 + self.horizon
             return base.Batch(inputs, series.target[at].astype(np.int32), loss_mask)
         values = series.target[starts + self.window + np.arange(self.horizon)]
-        targets = (values - self._offset(starts)) / series.std
+        targets = (values - self._offset(starts)) / self._std(starts)
         return base.Batch(inputs, targets.astype(np.float32), loss_mask)
 
     def baselines(
@@ -191,7 +230,7 @@ class SeriesTask(order.FiniteTask):
         lags = {"last value": ahead}
         if self.season is not None:
             lags["seasonal"] = self.season * -(-ahead // self.season)
-        target, at = self._series().target, starts + self.window - 1 + ahead
+        target, at = self._series.target, starts + self.window - 1 + ahead
         return {name: target[at - lag] for name, lag in lags.items()}
 
     def in_units(
@@ -218,75 +257,135 @@ class SeriesTask(order.FiniteTask):
         return self._unscale(forecasts, starts)
 
     def next_inputs(self) -> np.ndarray:
-        """Returns the last window of the file, whose targets are not in it.
+        """Returns the last window of each series, whose targets are not in the file.
 
         Returns:
-          float32, ``(1, window, k)``, as the inputs of `batch`.
+          float32, ``(g, window, k)``, as the inputs of `batch`, in the order of
+          `series_names`.
+
+        Raises:
+          ValueError: As for `batch`, or a series has fewer steps than a window.
         """
-        return self._series().inputs[None, -self.window :].copy()
+        return self._windows(self._last_starts())
 
     def next_in_units(self, forecasts: np.ndarray) -> np.ndarray:
         """Returns predictions from `next_inputs` in the units of the file.
 
         Args:
-          forecasts: Predictions of a model, ``(1, horizon)``.
+          forecasts: Predictions of a model, ``(g, horizon)``.
 
         Returns:
-          float64, ``(1, horizon)``.
+          float64, ``(g, horizon)``.
         """
-        start = np.array([[len(self._series().target) - self.window]])
-        return self._unscale(forecasts, start)
+        return self._unscale(forecasts, self._last_starts())
+
+    def series_names(self) -> tuple[str, ...]:
+        """Returns the names of the series, ``("",)`` without ``group``."""
+        return self._series.timeline.names
+
+    def series_of_windows(self, split: base.Split) -> np.ndarray:
+        """Returns the index of the series of each window of a split, in order."""
+        base.check_split(split)
+        return self._series.of_steps(self._starts(split))
+
+    def notes(self) -> tuple[str, ...]:
+        """Returns what a careful reader would want to know of how the file was read."""
+        return self._series.notes
 
     def preprocessing(self) -> dict[str, Any]:
         """Describes the columns and their scale, in values of JSON, for an export.
 
         Returns:
           ``columns``, with the ``name``, ``mean`` and ``std`` of each input: features
-          are ``(x - mean) / std``, with ``missing="last"`` each followed by whether it
-          is observed, 1 or 0. Of a forecast ``target``, with the same fields and
-          ``differences``: forecasts are multiplied by ``std``, and ``mean``, or with
-          ``differences`` the last value of the window, is added. Of a classification
-          ``classes``.
+          are ``(x - mean) / std``, each followed by whether it is observed, 1 or 0, if
+          missing ones are marked; then those of ``calendar``. Of a forecast ``target``,
+          with the same fields and ``differences``: forecasts are multiplied by ``std``,
+          and ``mean``, or with ``differences`` the last value of the window, is added.
+          Of a classification ``classes``.
         """
-        series = self._series()
-        moments = zip(self._inputs(), series.means, series.stds, strict=True)
+        series = self._series
+        if len(series.timeline.names) > 1:
+            raise ValueError(
+                "`group` must be None for an export, got "
+                f"{self.group!r}; each series has its own mean and deviation."
+            )
+        moments = zip(
+            self._inputs(),
+            series.means[0].tolist(),
+            series.stds[0].tolist(),
+            strict=True,
+        )
         about: dict[str, Any] = {
             "columns": [{"name": n, "mean": m, "std": s} for n, m, s in moments],
             "missing": self.missing,
         }
+        if self.missing != "error" and not self.mark_missing:
+            about["mark_missing"] = False
+        if self.calendar:
+            about["calendar"] = [*self.calendar]
         if self.classes is not None:
             return about | {"classes": [*self.classes]}
-        target = {"name": self.target, "mean": series.mean, "std": series.std}
+        mean, std = float(series.mean[0]), float(series.std[0])
+        target = {"name": self.target, "mean": mean, "std": std}
         return about | {"target": target | {"differences": self.differences}}
 
     def values(self) -> np.ndarray:
         """Returns the target of a forecast, NaN where it is missing, ``(n,)``."""
-        series = self._series()
+        series = self._series
         return np.where(series.observed, series.target, np.nan)
 
     def first_targets(self, split: base.Split) -> np.ndarray:
         """Returns the row of the first target of each window of a split, in order."""
         base.check_split(split)
-        return _starts(self, split) + self.window
+        return self._starts(split) + self.window
+
+    def _windows(self, starts):
+        """Inputs of the windows that start at some steps, ``(b, window, k)``."""
+        series, steps = self._series, starts + np.arange(self.window)
+        # Indexing by arrays copies: the caller may modify the batch.
+        inputs = series.inputs[steps]
+        if series.between is None or series.next_observed is None:
+            return inputs
+        # On a line, if the value at its end is in the window.
+        is_known = series.next_observed[steps] < (starts + self.window)[..., None]
+        return np.where(is_known, series.between[steps], inputs)
+
+    def _last_starts(self):
+        """The first steps of the last windows of the series, ``(g, 1)``."""
+        timeline = self._series.timeline
+        sizes = np.diff(timeline.bounds)
+        if (sizes < self.window).any():
+            name = timeline.names[int(np.argmin(sizes))]
+            raise ValueError(
+                f"`window` must be at most the steps of each series, got {self.window} "
+                f"for {sizes.min()} of {name!r} in {self._path()}; leave that one out."
+            )
+        return timeline.bounds[1:, None] - self.window
 
     def _unscale(self, forecasts, starts):
         """Targets or predictions in the units of the file, which float32 may exceed."""
-        units = np.asarray(forecasts, np.float64) * self._series().std
+        units = np.asarray(forecasts, np.float64) * self._std(starts)
         return units + self._offset(starts)
 
+    def _std(self, starts):
+        """The deviation of the series of windows, ``(b, 1)``."""
+        return self._series.std[self._series.of_steps(starts)]
+
     def _offset(self, starts):
-        """What targets are differences from, ``(b, 1)`` or a number."""
-        series = self._series()
+        """What targets are differences from, ``(b, 1)``."""
+        series = self._series
         if self.differences:
             return series.target[starts + self.window - 1]
-        return series.mean
+        return series.mean[series.of_steps(starts)]
 
     def _starts_of_batch(self, split, index, batch_size, seed):
         """The first steps of the windows of a batch, ``(b, 1)``."""
         n = self.n_examples(split)
         indices, _ = order.shuffled_indices(n, split, index, batch_size, seed)
-        return _starts(self, split)[indices, None]
+        return self._starts(split)[indices, None]
 
+    # Once by each object: a file that grows meanwhile would move the splits of a run.
+    @functools.cached_property
     def _series(self):
         return scaled.series(
             self._path(),
@@ -294,29 +393,59 @@ class SeriesTask(order.FiniteTask):
             self.target,
             classes=self.classes,
             time=self.time,
+            group=self.group,
+            order=self.order,
+            duplicates=self.duplicates,
+            step=self.step,
+            calendar=self.calendar,
             missing=self.missing,
+            mark_missing=self.mark_missing,
             train_fraction=self.train_fraction,
+            format=self.format,
         )
+
+    def _starts(self, split):
+        """The first steps of the windows of a split whose targets are observed."""
+        return self._starts_of_splits[split]
+
+    @functools.cached_property
+    def _starts_of_splits(self) -> dict[base.Split, np.ndarray]:
+        series = self._series
+        # A difference of running counts is the number of missing targets of a window.
+        missing_counts = np.concatenate([[0], np.cumsum(~series.observed)])
+        bounds, names = series.timeline.bounds, series.timeline.names
+        found: dict[base.Split, list[np.ndarray]] = {
+            s: [] for s in get_args(base.Split)
+        }
+        short = set()
+        for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True):
+            held_out = self.train_fraction + self.validation_fraction
+            parts = (
+                scaled.part(end - start, f) for f in (self.train_fraction, held_out)
+            )
+            edges = (start, *(start + size for size in parts), end)
+            for place, parts_of_split in enumerate(found.values()):
+                last = edges[place + 1] - self.window - self.horizon
+                starts = np.arange(edges[place], last + 1, self.stride)
+                short |= set() if len(starts) else {name}
+                ends = starts + self.window + self.horizon
+                first = ends - (1 if self.classes is not None else self.horizon)
+                kept = missing_counts[ends] == missing_counts[first]
+                parts_of_split.append(starts[kept])
+        if short and len(names) > 1:
+            some = ", ".join(sorted(short)[:10])
+            logging.warning(
+                "%d of %d series of %s are too short for a window in each split: %s%s",
+                *(len(short), len(names), self._path(), some),
+                "..." if len(short) > 10 else "",
+            )
+        return {split: np.concatenate(parts) for split, parts in found.items()}
+
+    def _marks(self):
+        return self.missing != "error" and self.mark_missing
 
     def _inputs(self):
         return self.inputs or (self.target,)
 
     def _path(self):
         return user_files.path_of(self.data_dir, self.file)
-
-
-@functools.lru_cache(maxsize=12)
-def _starts(task: SeriesTask, split: base.Split) -> np.ndarray:
-    """The first steps of the windows of a split whose targets are observed."""
-    observed = task._series().observed
-    train, held_out = task.train_fraction, task.validation_fraction
-    n = len(observed)
-    edges = (0, *(scaled.part(n, end) for end in (train, train + held_out)), n)
-    place = ("train", "validation", "test").index(split)
-    last = edges[place + 1] - task.window - task.horizon
-    starts = np.arange(edges[place], last + 1, task.stride)
-    # A difference of running counts is the number of missing targets of a window.
-    missing_counts = np.concatenate([[0], np.cumsum(~observed)])
-    target_ends = starts + task.window + task.horizon
-    target_starts = target_ends - (1 if task.classes is not None else task.horizon)
-    return starts[missing_counts[target_ends] == missing_counts[target_starts]]

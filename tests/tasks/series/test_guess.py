@@ -8,6 +8,8 @@ from ssm_jax.tasks.series.guess import guess, unread
 from tests.bad_inputs import refuses
 
 STEPS = {"h": 24, "15m": 96, "D": 7, "s": None}
+# The phases of which 1,000 steps have two periods.
+CALENDARS = {"h": ("hour", "weekday"), "15m": ("hour",), "D": ("weekday", "year"), "s": ()}
 
 
 def write(path, times, n=1000, words=False):
@@ -38,6 +40,7 @@ def test_columns_and_period_of_dates_are_found(step, season, tmp_path):
         "horizon": horizon,
         # Longer than a window, which is bounded by the validation split.
         "season": season if season != 96 else None,
+        **({"calendar": CALENDARS[step]} if CALENDARS[step] else {}),
     }
 
 

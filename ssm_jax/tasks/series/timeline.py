@@ -1,0 +1,408 @@
+"""The order of rows in time: series, sorted rows, equal times, gaps and steps."""
+
+import re
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ssm_jax.tasks.series.columns import Table
+from ssm_jax.tasks.series.dates import SECOND
+
+Order = Literal["error", "sort"]
+"""What is done with rows that are not in the order of time."""
+
+Duplicates = Literal["error", "first", "last", "mean"]
+"""What is done with rows of one time."""
+
+_UNITS = {"s": 1, "min": 60, "h": 3_600, "D": 86_400, "W": 7 * 86_400}
+_MONTHS = {"M": 1, "Q": 3, "Y": 12}
+_STEP = re.compile(r"(\d+(?:\.\d+)?|\.\d+)?\s*(s|min|h|D|W|M|Q|Y)?")
+_MAX_INSERTED = 100  # steps for each row
+_DAY, _EPOCH_MONDAY = 86_400 * SECOND, 4  # 1970-01-05 was a Monday.
+
+
+class Step(NamedTuple):
+    """A distance in time.
+
+    Attributes:
+      size: Microseconds, or units of a column of numbers; 0 of calendar months.
+      months: Number of calendar months; 0 of other steps.
+    """
+
+    size: float
+    months: int = 0
+
+
+class Timeline(NamedTuple):
+    """The rows of a file as steps of one or several series, one after another.
+
+    Attributes:
+      names: Names of the ``g`` series; ``("",)`` of a file of one.
+      bounds: Where each series starts and the last one ends, ``(g + 1,)``.
+      times: float64, ``(n,)``, the time of each step; None without a column of it.
+      is_date: Whether ``times`` are microseconds since 1970.
+      source: The step that each row of the file belongs to, -1 of one that is left out,
+        ``(r,)``.
+      notes: What a careful reader would want to know.
+    """
+
+    names: tuple[str, ...]
+    bounds: np.ndarray
+    times: np.ndarray | None
+    is_date: bool
+    source: np.ndarray
+    notes: tuple[str, ...] = ()
+
+    def average(self, values: np.ndarray) -> np.ndarray:
+        """Returns the mean of the rows of each step that have a value, NaN without one.
+
+        Args:
+          values: float64 by rows of the file, ``(r,)``.
+
+        Returns:
+          float64, ``(n,)``.
+        """
+        n, rows = int(self.bounds[-1]), (self.source >= 0) & ~np.isnan(values)
+        at, counted = self.source[rows], np.zeros(n)
+        np.add.at(counted, at, 1.0)
+        # Divided before they are added: two large numbers would overflow.
+        means = np.zeros(n)
+        np.add.at(means, at, values[rows] / counted[at])
+        return np.where(counted > 0, means, np.nan)
+
+    def last(self, values: np.ndarray, missing: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Returns the last value of the rows of each step, and where there is one.
+
+        Args:
+          values: Integers by rows of the file, ``(r,)``.
+          missing: Where they are missing, bool, ``(r,)``.
+        """
+        n, rows = int(self.bounds[-1]), (self.source >= 0) & ~missing
+        found, observed = np.zeros(n, values.dtype), np.zeros(n, bool)
+        found[self.source[rows]] = values[rows]
+        observed[self.source[rows]] = True
+        return found, observed
+
+
+def parse_step(text: str) -> Step:
+    """Reads a step such as ``15min``, ``1h``, ``1D``, ``1W``, ``1M``, ``1Q`` or ``1Y``.
+
+    A number alone is in the units of a column of numbers.
+
+    Raises:
+      ValueError: It is none.
+
+    Example:
+      >>> parse_step("15min").size / SECOND, parse_step("Q").months
+      (900.0, 3)
+    """
+    match = _STEP.fullmatch(text.strip())
+    number = float(match[1] or 1) if match and match[0] else 0.0
+    unit = match[2] if match else None
+    if not number or (unit in _MONTHS and number != int(number)):
+        raise ValueError(
+            f"`step` must be a number and a unit of s, min, h, D, W, M, Q or Y, got "
+            f"{text!r}; '15min' and '1D' are two."
+        )
+    if unit in _MONTHS:
+        return Step(0.0, int(number) * _MONTHS[unit])
+    return Step(number * (_UNITS[unit] * SECOND if unit else 1.0))
+
+
+def arrange(
+    table: Table,
+    *,
+    time: str | tuple[str, ...] | None,
+    group: str | None,
+    order: Order,
+    duplicates: Duplicates,
+    step: str | None,
+) -> Timeline:
+    """Returns the order of the rows of a table.
+
+    Args:
+      table: The table.
+      time: The column, or columns, of the time; see `Table.times`. None means that the
+        rows are in the order of time.
+      group: The column of the name of the series; None means one series.
+      order: What is done with rows that are not in the order of time.
+      duplicates: What is done with rows of one time in one series.
+      step: The distance of steps; rows within one step are averaged, and steps without
+        a row are inserted, where all columns are missing. None means that each row is a
+        step.
+
+    Raises:
+      ValueError: A time is missing or none, a name of a series is missing, rows are not
+        in order or have equal times and that is not allowed, or there is no time for a
+        step.
+    """
+    codes, names = _series(table, group)
+    if time is None:
+        if step is not None:
+            raise ValueError(
+                f"`step` must be None without `time`, got {step!r}; name the column of "
+                "the time."
+            )
+        rows = np.argsort(codes, kind="stable")
+        return _timeline(names, codes[rows], None, True, rows, len(codes), ())
+    times = _times(table, time, group)
+    values = times.values
+    assert values is not None  # `_times` refuses other columns.
+    rows = np.argsort(codes, kind="stable")
+    notes = [times.note] if times.note else []
+    falls = (np.diff(values[rows]) < 0) & (np.diff(codes[rows]) == 0)
+    if falls.any():
+        if order == "error":
+            _refuse_order(table, time, rows, int(np.argmax(falls)))
+        rows = np.lexsort((values, codes))
+        notes.append(f"{int(falls.sum()):,} rows were before the row above; sorted")
+    same = (np.diff(values[rows]) == 0) & (np.diff(codes[rows]) == 0)
+    kept, source = rows, None
+    if same.any():
+        if duplicates == "error":
+            _refuse_duplicates(table, time, values, rows, same, times.is_date)
+        notes.append(
+            f"{int(same.sum()):,} rows have the time of another; {duplicates} is kept"
+        )
+        # Positions of the steps, of which equal times have one.
+        at = np.concatenate([[0], np.cumsum(~same)])
+        firsts = np.concatenate([[True], ~same])
+        lasts = np.concatenate([~same, [True]])
+        source = np.full(len(rows), -1)
+        chosen = {"first": firsts, "last": lasts, "mean": np.ones(len(rows), bool)}
+        source[rows[chosen[duplicates]]] = at[chosen[duplicates]]
+        kept = rows[firsts]
+    if step is None:
+        return _timeline(
+            names,
+            codes[kept],
+            values[kept],
+            times.is_date,
+            kept,
+            len(codes),
+            notes,
+            source,
+        )
+    if source is None:
+        source = np.full(len(rows), -1)
+        source[rows] = np.arange(len(rows))
+    return _resample(
+        names, codes[kept], values[kept], times.is_date, source, parse_step(step), notes
+    )
+
+
+def usual_step(times: np.ndarray, bounds: np.ndarray, is_date: bool) -> str | None:
+    """Returns the most frequent distance of two times of one series, as a step.
+
+    Args:
+      times: float64, ``(n,)``, in order within each series.
+      bounds: As those of a `Timeline`.
+      is_date: Whether times are microseconds.
+
+    Returns:
+      Text that `parse_step` reads; None for fewer than two times.
+    """
+    inner = np.ones(max(len(times) - 1, 0), bool)
+    inner[np.asarray(bounds[1:-1], int) - 1] = False
+    distances = np.diff(times)[inner]
+    distances = distances[distances > 0]
+    if not distances.size:
+        return None
+    if not is_date:
+        found, counts = np.unique(distances, return_counts=True)
+        return f"{found[np.argmax(counts)]:g}"
+    if (months := _in_months(times, distances)) is not None:
+        unit = {12: "Y", 3: "Q"}.get(months, "M")
+        return f"{months // _MONTHS[unit]}{unit}"
+    found, counts = np.unique(distances, return_counts=True)
+    seconds = float(found[np.argmax(counts)]) / SECOND
+    for unit in ("W", "D", "h", "min"):
+        if seconds % _UNITS[unit] == 0:
+            return f"{seconds / _UNITS[unit]:g}{unit}"
+    return f"{seconds:g}s"
+
+
+def count_irregular(timeline: Timeline, step: str) -> tuple[int, int]:
+    """Returns how many steps are longer than usual, and how many fall off its grid.
+
+    Args:
+      timeline: With times.
+      step: The usual step.
+    """
+    gaps = others = 0
+    for start, end in zip(timeline.bounds[:-1], timeline.bounds[1:], strict=True):
+        assert timeline.times is not None
+        places = _places(timeline.times[start:end], parse_step(step), timeline.is_date)
+        distances = np.diff(places)
+        whole = np.abs(distances - np.round(distances)) < 1e-6
+        others += int((~whole | (np.round(distances) < 1)).sum())
+        gaps += int((whole & (np.round(distances) > 1)).sum())
+    return gaps, others
+
+
+def are_business_days(timeline: Timeline, step: str | None) -> bool:
+    """Whether steps are of days without weekends."""
+    assert timeline.times is not None
+    # 1970 began on a Thursday.
+    weekdays = np.floor(timeline.times / _DAY).astype(int) % 7
+    return step == "1D" and not np.isin(weekdays, (2, 3)).any()
+
+
+def _in_months(times, distances):
+    """The usual number of months between times of one day of the month, or None."""
+    if np.median(distances) < 27 * _DAY:
+        return None
+    months = np.diff(_month_index(times))
+    found, counts = np.unique(months[months > 0], return_counts=True)
+    return int(found[np.argmax(counts)]) if found.size else None
+
+
+def _month_index(times):
+    """Months since 1970 of times in microseconds, whole numbers."""
+    return (
+        times.astype("int64")
+        .astype("datetime64[us]")
+        .astype("datetime64[M]")
+        .astype(int)
+    )
+
+
+def _series(table, group):
+    """The index of the series of each row, and the names."""
+    if group is None:
+        n = len(table[next(iter(table))])
+        return np.zeros(n, int), ("",)
+    words = table.column(group, "group").astype(str)
+    words = np.char.strip(words)
+    empty = words == ""
+    if empty.any():
+        row = int(np.argmax(empty))
+        raise ValueError(
+            f"`group` must have a name in each row, got {table.shown(group, row)}; "
+            "fill it in, or remove the row."
+        )
+    names, first, codes = np.unique(words, return_index=True, return_inverse=True)
+    # In the order of the file.
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return rank[codes], tuple(names[order].tolist())
+
+
+def _times(table, time, group):
+    """The times of the rows, which are all there."""
+    names = (time,) if isinstance(time, str) else time
+    for name in names:
+        table.column(name, "time")
+    times = table.times(time, group)
+    name = names[0]
+    if times.values is None:
+        raise ValueError(
+            f"`time` must be dates or numbers, got {table.shown(name, times.row)}, "
+            f"which {times.reason}; correct it, or None leaves the order unchecked."
+        )
+    gaps = np.isnan(times.values)
+    if gaps.any():
+        row = int(np.argmax(gaps))
+        raise ValueError(
+            f"`time` must have a value in each row, got {table.shown(name, row)}; fill "
+            "it in, or remove the row."
+        )
+    return times
+
+
+def _refuse_order(table, time, rows, place):
+    name = time if isinstance(time, str) else time[-1]
+    before, row = rows[place], rows[place + 1]
+    raise ValueError(
+        f"`time` must increase from row to row, got {table.shown(name, row)} after "
+        f"{str(table[name][before])!r}; `order='sort'` sorts the rows, and `group` "
+        "names the column of a file of several series."
+    )
+
+
+def _refuse_duplicates(table, time, values, rows, same, is_date):
+    name, place = time if isinstance(time, str) else time[-1], int(np.argmax(same))
+    got, before = table.shown(name, rows[place + 1]), table.place(rows[place])
+    hint = ""
+    if is_date and _are_clock_changes(values[rows][1:][same]):
+        hint = "`time_zone` of the format tells the repeated hour apart; "
+    raise ValueError(
+        f"`time` must differ from row to row, got {got} as in {before}, the first of "
+        f"{int(same.sum()):,} such rows; {hint}`duplicates` keeps the first, the last "
+        "or the mean, and `group` names the column of a file of several series."
+    )
+
+
+def _are_clock_changes(times):
+    """Whether times are of the hours at which clocks are set back somewhere."""
+    dates = times.astype("int64").astype("datetime64[us]")
+    months = _month_index(times) % 12 + 1
+    weekdays = (np.floor(times / _DAY).astype(int) - _EPOCH_MONDAY) % 7
+    hours = (dates - dates.astype("datetime64[D]")) / np.timedelta64(1, "h")
+    return bool((np.isin(months, (4, 9, 10, 11)) & (weekdays == 6) & (hours < 4)).all())
+
+
+def _places(times, step, is_date):
+    """Where times are, in steps from the first."""
+    if step.months:
+        return (_month_index(times) - _month_index(times[:1])) / step.months
+    return (times - times[0]) / step.size
+
+
+def _timeline(names, codes, times, is_date, kept, n_rows, notes, source=None):
+    """A timeline whose steps are rows of the file."""
+    if source is None:
+        source = np.full(n_rows, -1)
+        source[kept] = np.arange(len(kept))
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
+    return Timeline(names, bounds, times, is_date, source, tuple(notes))
+
+
+def _resample(names, codes, times, is_date, source, step, notes):
+    """A timeline of equal steps."""
+    if step.months and not is_date:
+        raise ValueError(
+            "`step` must be a number for a column of numbers, got one of months; leave "
+            "the unit out."
+        )
+    new_times, target, bounds = [], np.empty(len(times), int), [0]
+    for series in range(len(names)):
+        rows = np.flatnonzero(codes == series)
+        at, starts = _grid(times[rows], step)
+        target[rows] = bounds[-1] + at
+        new_times.append(starts)
+        bounds.append(bounds[-1] + len(starts))
+    n_filled = len(np.unique(target))
+    if inserted := bounds[-1] - n_filled:
+        notes.append(f"{inserted:,} steps without a row are inserted, as missing")
+    if merged := len(times) - n_filled:
+        notes.append(f"{merged:,} rows are averaged with others of their step")
+    moved = np.where(source >= 0, target[source], -1)
+    return Timeline(
+        names, np.array(bounds), np.concatenate(new_times), is_date, moved, tuple(notes)
+    )
+
+
+def _grid(times, step):
+    """The step of each time, and the times of all steps between the first and last."""
+    if step.months:
+        months = _month_index(times)
+        first = months[0] - months[0] % step.months
+        at = (months - first) // step.months
+        starts = first + step.months * np.arange(at[-1] + 1)
+        dates = starts.astype("datetime64[M]").astype("datetime64[us]")
+        return at, dates.astype(np.int64).astype(np.float64)
+    places = (times - times[0]) / step.size
+    if places[-1] > (bound := _MAX_INSERTED * len(times)):
+        raise ValueError(
+            f"`step` must give at most {bound:,} steps for {len(times):,} rows, got "
+            f"{places[-1]:.3g}; choose a longer one."
+        )
+    if np.abs(places - np.round(places)).max() < 1e-6:
+        at, origin = np.round(places).astype(int), times[0]
+    else:
+        # On full hours and the like, counted from the epoch.
+        origin = np.floor(times[0] / step.size) * step.size
+        at = np.floor((times - origin) / step.size).astype(int)
+    return at, origin + step.size * np.arange(at[-1] + 1)
