@@ -12,6 +12,8 @@ from ssm_jax.files import max_unpacked
 from ssm_jax.tasks import user_files
 from ssm_jax.tasks.series import csv_rows, dates, numbers
 from ssm_jax.tasks.series.csv_rows import SHOWN, check_names
+from ssm_jax.tasks.series.dates import Times
+from ssm_jax.tasks.series.numbers import Misfit, Numbers
 from ssm_jax.tasks.series.table_format import TableFormat
 
 SUFFIXES = (".csv", ".npz", ".parquet")
@@ -109,13 +111,11 @@ class Table(Mapping[str, np.ndarray]):
             )
         return self[name]
 
-    def numbers(self, name: str) -> numbers.Numbers:
+    def numbers(self, name: str) -> Numbers:
         """Returns a column as float64, NaN where it is missing; see `Numbers`."""
         return self._numbers(name)
 
-    def times(
-        self, names: str | tuple[str, ...], group: str | None = None
-    ) -> dates.Times:
+    def times(self, names: str | tuple[str, ...], group: str | None = None) -> Times:
         """Returns a column of dates or numbers, or several that are a date together.
 
         Args:
@@ -125,8 +125,15 @@ class Table(Mapping[str, np.ndarray]):
         """
         return self._times(names, group)
 
-    def shown(self, name: str, row: int) -> str:
-        """Returns a value with its column and its place, for errors."""
+    def shown(self, name: str, row: int | Misfit) -> str:
+        """Returns a value with its column and its place, for errors.
+
+        Args:
+          name: Name of the column.
+          row: Its row, or a misfit, whose reason and way out follow.
+        """
+        if isinstance(row, Misfit):
+            return f"{self.shown(name, row.row)}, which {row.reason}; {row.way_out}"
         value = str(self[name][row])
         dots = "..." if len(value) > SHOWN else ""
         return (
@@ -136,9 +143,9 @@ class Table(Mapping[str, np.ndarray]):
     def _read_numbers(self, name):
         values = self[name]
         if values.dtype.kind in "biuf":
-            return numbers.Numbers(values.astype(np.float64))
+            return Numbers(values.astype(np.float64))
         if values.dtype.kind in "mM":
-            return numbers.Numbers(None, 0)
+            return Numbers(None, Misfit(0))
         return numbers.parse(values.astype(str).tolist(), self.format, self._decimal)
 
     @functools.cached_property
@@ -168,7 +175,7 @@ class Table(Mapping[str, np.ndarray]):
             for unit, name in zip(units, names, strict=True):
                 read = self.numbers(name)
                 if read.values is None:
-                    return dates.Times(None, read.row, read.reason)
+                    return Times(None, read.misfit)
                 columns[unit] = read.values
             return dates.from_calendar(columns, self.format, series)
         words = zip(*(self[name].astype(str) for name in names), strict=True)
@@ -182,16 +189,16 @@ class Table(Mapping[str, np.ndarray]):
             moments = values.astype(kind)
             # As a number, a missing date would be the earliest of all.
             floats = np.where(np.isnat(moments), np.nan, moments.astype(np.float64))
-            return dates.Times(floats)
+            return Times(floats)
         if (read := self.numbers(name)).values is not None:
             return dates.from_numbers(read.values)
         words = values.astype(str).tolist()
         times = dates.parse(words, self.format, series)
-        if times.values is not None or times.row is None:
+        if times.values is not None:
             return times
         # What is no date may be a number among numbers.
         if dates.n_dates(words) == 0:
-            return times._replace(row=read.row, reason=read.reason, is_date=False)
+            return times._replace(misfit=read.misfit, is_date=False)
         return times
 
 

@@ -70,7 +70,8 @@ def read(path: str, format: TableFormat) -> Rows:
     names, rows = _below_header(rows, header, path, notes)
     if not rows:
         raise ValueError(
-            f"`file` must have rows below its header, got none in {path}; add them."
+            "`file` must have rows with a value below its header, got none in "
+            f"{path}; add them."
         )
     columns = [[row[place] for _, row in rows] for place in range(len(names))]
     lines = np.array([line for line, _ in rows])
@@ -85,6 +86,8 @@ def _decode(path, encoding):
     """The text of a file, and notes."""
     data = Path(path).read_bytes()
     mark = next((name for mark, name in _MARKS.items() if data.startswith(mark)), None)
+    if mark is None and encoding is None:
+        mark = _unmarked_utf16(data)
     tried = [encoding] if encoding is not None else [mark or "utf-8", "cp1252"]
     errors = []
     for name in tried:
@@ -107,6 +110,15 @@ def _decode(path, encoding):
     ) from error
 
 
+def _unmarked_utf16(data):
+    """UTF-16 without its mark, in which every other byte is 0; or None."""
+    head = data[:400]
+    for offset, name in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if head and 2 * head[offset::2].count(0) > 0.8 * len(head):
+            return name
+    return None
+
+
 def _find_delimiter(text):
     """The delimiter by which the lines have equally many values, which can be read."""
     lines = [line for line in text.splitlines() if line.strip()]
@@ -116,7 +128,9 @@ def _find_delimiter(text):
     scores = {}
     for delimiter in _DELIMITERS + " ":
         rows = [_fields(line, delimiter) for line in sample]
-        width, count = Counter(map(len, rows)).most_common(1)[0]
+        width, count = max(
+            Counter(map(len, rows)).items(), key=lambda item: item[1], default=(0, 0)
+        )
         if width < 2:
             continue
         whole = [row for row in rows if len(row) == width]
@@ -186,14 +200,16 @@ def _cut_above_header(rows, path, notes):
     width = widths.most_common(1)[0][0]
     first = next(i for i, (_, row) in enumerate(rows) if row)
     header = first
-    # A header that has a value less is wrong, and no title.
     while header < len(rows) and _is_above(rows[header][1], width):
         header += 1
-    if header >= min(len(rows), first + _MAX_ABOVE) or _is_row(rows[header][1]):
+    # What looks like a remark may be the header, and the header is no row.
+    if header >= min(len(rows), first + _MAX_ABOVE):
         header = first
-    above = [row for _, row in rows[:header] if row]
-    if above:
-        notes.append(f"{_count(len(above), 'line')} above the header are skipped")
+    elif _is_row(rows[header][1]):
+        remarks = [i for i in range(header) if len(rows[i][1]) == width]
+        header = remarks[-1] if remarks else first
+    if above := sum(bool(row) for _, row in rows[:header]):
+        notes.append(f"skipped {_count(above, 'line')} above the header")
     line, names = rows[header]
     if names and names[0].startswith("#"):
         names = [names[0].lstrip("# "), *names[1:]]
@@ -204,6 +220,8 @@ def _cut_above_header(rows, path, notes):
 def _is_above(row, width):
     """Whether a line is a title or a remark above a header of a width."""
     filled = sum(cell != "" for cell in row)
+    if row and row[0].startswith("#"):
+        return True
     if len(row) < width:
         return filled <= max(1, width // 2)
     return filled <= (1 if width > 2 else 0)
@@ -260,11 +278,11 @@ def _below_header(rows, header, path, notes):
         else:
             kept.append((number, row))
     if empty:
-        notes.append(f"{_count(empty, 'line')} without a value are skipped")
+        notes.append(f"skipped {_count(empty, 'line')} without a value")
     if repeated:
-        notes.append(f"{_count(repeated, 'line')} that repeat the header are skipped")
+        notes.append(f"skipped {_count(repeated, 'repeated header')}")
     if _is_units(kept):
-        notes.append(f"line {kept[0][0]} is skipped as one of units")
+        notes.append(f"skipped line {kept[0][0]}, which has units")
         kept = kept[1:]
     return names, kept
 
@@ -286,7 +304,7 @@ def _name_columns(names, columns, path, notes):
     names = list(names)
     if len(names) > 1 and names[-1] == "" and not any(columns[-1]):
         names.pop()
-        notes.append("the last column has neither a name nor a value, and is left out")
+        notes.append("left out the last column, which has neither a name nor a value")
     for place, name in enumerate(names):
         if not name:
             names[place] = f"column {place + 1}"

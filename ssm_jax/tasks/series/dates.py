@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ssm_jax.tasks.series import numbers
+from ssm_jax.tasks.series.numbers import Misfit
 from ssm_jax.tasks.series.table_format import TableFormat
 
 CALENDAR = ("year", "month", "day", "hour", "minute", "second")
@@ -70,15 +71,13 @@ class Times(NamedTuple):
       values: float64, ``(n,)``, in microseconds since 1970 (of UTC, if the dates have
         an offset or the format a time zone), or numbers in the units of the file; NaN
         where they are missing. None if a value is neither.
-      row: The first row that is neither; None if there is none.
-      reason: Why the value of ``row`` is none.
+      misfit: The first such value; None without one.
       is_date: Whether values are dates and no other numbers.
       note: What a careful reader would want to know of how they were read.
     """
 
     values: np.ndarray | None
-    row: int | None = None
-    reason: str = "is not a date"
+    misfit: Misfit | None = None
     is_date: bool = True
     note: str = ""
 
@@ -116,15 +115,15 @@ def parse(
     form = max(counts, key=lambda form: counts[form])
     found: Any = matches[form]
     if counts[form] < len(cells):
-        return Times(None, int(known[found.index(None)]))
-    dates, place, reason, note = _dates(form, found, format)
-    if place is not None:
-        return Times(None, int(known[place]), reason)
+        return Times(None, _misfit(known[found.index(None)]))
+    dates, misfit, note = _dates(form, found, format)
+    if misfit is not None:
+        return Times(None, misfit._replace(row=int(known[misfit.row])))
     zones = [_zone(match) for match in found]
     names = None if series is None else [series[row] for row in known]
-    shifted, place, reason = _to_utc(dates, zones, format, names)
-    if place is not None:
-        return Times(None, int(known[place]), reason)
+    shifted, misfit = _to_utc(dates, zones, format, names)
+    if misfit is not None:
+        return Times(None, misfit._replace(row=int(known[misfit.row])))
     values[known] = shifted
     return Times(values, note=note)
 
@@ -209,14 +208,16 @@ def from_calendar(
     for row in known:
         date = _date(*(float(array[row]) for array in filled))
         if date is None:
-            return Times(None, int(row), "is no date together with the other columns")
+            return Times(None, _misfit(row, "is no date together with other columns"))
         dates.append(date)
     names = None if series is None else [series[row] for row in known]
-    shifted, place, reason = _to_utc(dates, [""] * len(dates), format, names)
-    if place is not None:
-        return Times(None, int(known[place]), reason)
+    shifted, _ = _to_utc(dates, [""] * len(dates), format, names)
     values[known] = shifted
     return Times(values)
+
+
+def _misfit(row, reason="is not a date"):
+    return Misfit(int(row), reason, "correct it, or remove the row")
 
 
 def _forms(cells) -> Mapping[str, re.Pattern[str]]:
@@ -231,20 +232,16 @@ def _forms(cells) -> Mapping[str, re.Pattern[str]]:
 
 
 def _dates(form, matches, format):
-    """Dates of matches without their offsets; or the place and the reason of a misfit.
-
-    Returns:
-      ``(dates, place, reason, note)``.
-    """
+    """Dates of matches without their offsets, a misfit by its place, and a note."""
     if form == "numeric":
         return _numeric_dates(matches, format)
     dates = []
     for place, match in enumerate(matches):
         date = _READ[form](match.groupdict())
         if date is None:
-            return [], place, "is not a date", ""
+            return [], _misfit(place), ""
         dates.append(date)
-    return dates, None, "", ""
+    return dates, None, ""
 
 
 def _numeric_dates(matches, format):
@@ -265,7 +262,7 @@ def _numeric_dates(matches, format):
     fits = [name for name, dates in orders.items() if None not in dates]
     if not fits:
         name = max(orders, key=lambda name: len(parts) - orders[name].count(None))
-        return [], orders[name].index(None), "is not a date", ""
+        return [], _misfit(orders[name].index(None)), ""
     if "day first" in fits and all(part["s"] == "." for part in parts):
         fits = ["day first"]
     # Of two possible orders with equal dates, such as 01/01, either will do.
@@ -275,11 +272,11 @@ def _numeric_dates(matches, format):
             for i, dates in enumerate(zip(*(orders[n] for n in fits), strict=True))
             if len(set(dates)) > 1
         )
-        reason = f"may be {' or '.join(fits)}, which `day_first` of the format states"
-        return [], place, reason, ""
+        way_out = "`day_first` of the format states which"
+        return [], Misfit(place, f"may be {' or '.join(fits)}", way_out), ""
     # Of dates with a year of four digits in front there is nothing to say.
     plain = len(parts[0]["a"]) == 4
-    return orders[fits[0]], None, "", "" if plain else f"dates are {fits[0]}"
+    return orders[fits[0]], None, "" if plain else f"dates are {fits[0]}"
 
 
 def _has_width(part, letters):
@@ -381,16 +378,16 @@ def _zone(match):
 
 
 def _to_utc(dates, zones, format, series):
-    """Dates with their offsets taken off; or the place and the reason of a misfit."""
+    """Dates with their offsets taken off, and a misfit by its place."""
     dates = np.array(dates, np.float64)
     mixed = [bool(zone) != bool(zones[0]) for zone in zones]
     if any(mixed):
         reason = "has an offset and other rows have none, or the other way round"
-        return dates, mixed.index(True), reason
+        return dates, _misfit(mixed.index(True), reason)
     if zones and zones[0]:
-        return dates - SECOND * np.array([_offset(zone) for zone in zones]), None, ""
+        return dates - SECOND * np.array([_offset(zone) for zone in zones]), None
     if format.time_zone is None:
-        return dates, None, ""
+        return dates, None
     zone, earlier, moments = zoneinfo.ZoneInfo(format.time_zone), set(), []
     for date, name in zip(dates, series or [""] * len(dates), strict=True):
         local = _EPOCH + datetime.timedelta(microseconds=date)
@@ -399,7 +396,7 @@ def _to_utc(dates, zones, format, series):
         aware = local.replace(tzinfo=zone, fold=int((name, date) in earlier))
         earlier.add((name, date))
         moments.append(date - SECOND * aware.utcoffset().total_seconds())
-    return np.array(moments), None, ""
+    return np.array(moments), None
 
 
 def _offset(zone):

@@ -110,9 +110,8 @@ def guess(
     horizon = max(1, min(season or 24, held_out // 8))
     window = max(1, min(3 * (season or 24), held_out // 2))
     inputs = tuple(dict.fromkeys([target, *numeric]))
-    inserted = any(
-        np.isnan(steps.average(_values(table, name))).any() for name in inputs
-    )
+    averages = (steps.average(_values(table, name)) for name in inputs)
+    has_gaps = any(np.isnan(values).any() for values in averages)
     if choices.season is not None and window < season:
         # The season was asked for, so that a window holds it if the file allows it.
         window = min(season, held_out - horizon)
@@ -120,7 +119,7 @@ def guess(
         "time": time,
         "target": target,
         "inputs": inputs,
-        "missing": "last" if inserted else "error",
+        "missing": "last" if has_gaps else "error",
         "window": window,
         "horizon": horizon,
         # A window holds a period, or the baseline is left out.
@@ -227,16 +226,13 @@ def _time(table: Table, target: str | None) -> str | tuple[str, ...] | None:
             continue
         times = table.times(name)
         if times.values is None:
-            _check_dates(table, name, times)
             continue
         known = times.values[~np.isnan(times.values)]
         increases = len(known) > 1 and bool((np.diff(known) > 0).all())
         if times.is_date and len(known) > 1:
-            words = (
-                table[name].dtype.kind in "UOmM" and table.numbers(name).values is None
-            )
             # Numbers may look like dates.
-            if words or place == 0 or any(part in name.lower() for part in _TIME_NAMES):
+            named = any(part in name.lower() for part in _TIME_NAMES)
+            if place == 0 or named or table.numbers(name).values is None:
                 dated.append(name)
                 ordered += [name] if increases else []
         # Any number may happen to increase.
@@ -247,17 +243,23 @@ def _time(table: Table, target: str | None) -> str | tuple[str, ...] | None:
     # Dates without times, beside a column of times of the day.
     if dated and (joined := _date_and_time(table, dated[0])) is not None:
         return joined
-    return dated[0] if dated else _calendar(table, target)
+    found = dated[0] if dated else _calendar(table, target)
+    if found is None:
+        _check_dates(table, target)
+    return found
 
 
-def _check_dates(table, name, times):
-    """Refuses a column of dates of which a few are none."""
-    words = table[name].astype(str).tolist()
-    if times.is_date and dates.n_dates(words) >= _MOST * len(words):
-        raise ValueError(
-            f"`time` must be dates, got {table.shown(name, times.row)}, which "
-            f"{times.reason}; correct it, or remove the row."
-        )
+def _check_dates(table, target):
+    """Refuses a column of dates of which a few are none, as the last line of a file."""
+    for name in table:
+        times = table.times(name)
+        if name == target or times.values is not None or not times.is_date:
+            continue
+        words = table[name].astype(str).tolist()
+        if dates.n_dates(words) >= _MOST * len(words):
+            raise ValueError(
+                f"`time` must be dates, got {table.shown(name, times.misfit)}."
+            )
 
 
 def _date_and_time(table, date):
@@ -328,6 +330,8 @@ def _group(table, time, target):
 
 def _target(table, numeric, stated, time):
     targets = [name for name in numeric if name.lower() not in CALENDAR]
+    # Rather a quantity than a flag.
+    targets.sort(key=lambda name: bool(np.isin(_values(table, name), (0, 1)).all()))
     if not (stated or targets) and isinstance(time, str) and _is_numeric(table, time):
         raise ValueError(
             f"`target` must be a column of numbers other than the time, got {time!r}, "
@@ -337,17 +341,28 @@ def _target(table, numeric, stated, time):
     target = stated or (targets or [""])[0]
     if target in table and target not in numeric:
         read = table.numbers(target)
-        if read.row is not None:
+        if read.misfit is not None:
             raise ValueError(
-                f"`target` must be a column of numbers, got "
-                f"{table.shown(target, read.row)}, which {read.reason}; correct it."
+                "`target` must be a column of numbers, got "
+                f"{table.shown(target, read.misfit)}."
             )
+    if not numeric and not stated and (misfit := _first_misfit(table, time)):
+        raise ValueError(f"`target` must be a column of numbers, got none: {misfit}.")
     if target not in numeric:
         raise ValueError(
             f"`target` must be a column of numbers, {', '.join(numeric) or 'none'} of "
             f"{table.path}, got {target!r}; `--target` names it."
         )
     return target
+
+
+def _first_misfit(table, time):
+    """The first value that keeps a column from being one of numbers, or None."""
+    for name in table:
+        misfit = table.numbers(name).misfit
+        if misfit is not None and name != time and table.times(name).values is None:
+            return table.shown(name, misfit)
+    return None
 
 
 def _timeline_fields(table, time, group, choices):
@@ -424,14 +439,13 @@ def _why(table, name):
     times = table.times(name)
     if times.values is not None:
         return "is not the time: another column is, or it does not increase"
-    row, reason = read.row, read.reason
-    if times.is_date:
-        row, reason = times.row, times.reason
+    misfit = times.misfit if times.is_date else read.misfit
+    reason = misfit.reason
     if reason in ("is not a number", "is not a date"):
         reason = "is not a number or a date"
-    value = str(words[row])
+    value = str(words[misfit.row])
     dots = "..." if len(value) > SHOWN else ""
-    return f"{value[:SHOWN]!r}{dots} in {table.place(row)} {reason}"
+    return f"{value[:SHOWN]!r}{dots} in {table.place(misfit.row)} {reason}"
 
 
 def _values(table, name):
@@ -460,11 +474,8 @@ def _season(table, steps):
         text = timeline.usual_step(steps.times, steps.bounds, steps.is_date)
         step = timeline.parse_step(text) if text is not None else None
         if step is not None and step.months:
-            return (
-                12 // step.months
-                if 12 % step.months == 0 and step.months < 12
-                else None
-            )
+            # Of years, and of steps that do not divide one, there is none.
+            return 12 // step.months if step.months in (1, 2, 3, 4, 6) else None
         seconds = 0.0 if step is None else step.size / dates.SECOND
         if 60 <= seconds < _DAY:
             return round(_DAY / seconds)

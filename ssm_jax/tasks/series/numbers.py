@@ -38,21 +38,33 @@ PATTERNS: dict[Decimal, re.Pattern[str]] = {".": _pattern("."), ",": _pattern(",
 _AMBIGUOUS = re.compile(r"[+\-−]?[1-9]\d{0,2}(?P<mark>[.,])\d{3}", re.ASCII)
 
 
+class Misfit(NamedTuple):
+    """The first value of a column that cannot be read.
+
+    Attributes:
+      row: Its row.
+      reason: Why it cannot be read.
+      way_out: What can be done about it.
+    """
+
+    row: int
+    reason: str = "is not a number"
+    way_out: str = "correct it, or leave the column out"
+
+
 class Numbers(NamedTuple):
     """A column that was read as numbers.
 
     Attributes:
       values: float64, ``(n,)``, NaN where they are missing; None if a value is no
         number.
-      row: The first row that is no number; None if all are.
+      misfit: That value; None without one.
       note: What a careful reader would want to know of how they were read.
-      reason: Why the value of ``row`` is no number.
     """
 
     values: np.ndarray | None
-    row: int | None = None
+    misfit: Misfit | None = None
     note: str = ""
-    reason: str = "is not a number"
 
 
 def missing(words: Iterable[str], format: TableFormat) -> np.ndarray:
@@ -93,7 +105,7 @@ def parse(
     Example:
       >>> parse(["1,5", "NA", "2.000,25"], TableFormat(), None).values.tolist()
       [1.5, nan, 2000.25]
-      >>> parse(["1.5", "high"], TableFormat(), None).row
+      >>> parse(["1.5", "high"], TableFormat(), None).misfit.row
       1
     """
     words = [word.strip() for word in words]
@@ -105,18 +117,18 @@ def parse(
         return Numbers(values)
     if (first := _first_code(cells)) is not None:
         reason = "is a code with a zero in front, not a number"
-        return Numbers(None, int(known[first]), reason=reason)
+        return Numbers(None, Misfit(int(known[first]), reason))
     for flags in _FLAGS:
         if all(cell.lower() in flags for cell in cells):
             values[known] = [flags[cell.lower()] for cell in cells]
             yes, no = flags
             return Numbers(values, note=f"{yes} is read as 1, {no} as 0")
-    sign, reason, row = _decimal(cells, format.decimal, decimal)
-    if row is not None:
-        return Numbers(None, int(known[row]), reason=reason)
+    sign, misfit, note = _decimal(cells, format.decimal, decimal)
+    if misfit is not None:
+        return Numbers(None, misfit._replace(row=int(known[misfit.row])))
     if sign == "." and _PLAIN.issuperset("".join(cells)):
         values[known] = np.array(cells, str).astype(np.float64)
-        return Numbers(values)
+        return Numbers(values, note=note)
     found: dict[str, str] = {}
     marks: set[str] = set()
     for row, cell in zip(known, cells, strict=True):
@@ -124,7 +136,7 @@ def parse(
         for part in ("currency", "unit"):
             if match[part] != found.setdefault(part, match[part]):
                 reason = f"has another {part} than the rows before, {found[part]!r}"
-                return Numbers(None, int(row), reason=reason)
+                return Numbers(None, Misfit(int(row), reason))
         minus = "-" if match["minus"] in ("-", "−") else ""
         values[row] = float(minus + match["number"].translate(_TO_PLAIN[sign]))
         marks |= {match["mark"] or ""}
@@ -142,29 +154,28 @@ _TO_PLAIN = {
 
 
 def _decimal(cells, stated, others):
-    """The decimal sign of a column; or why a value has none, and its place."""
+    """The decimal sign of a column, its misfit, and a note."""
     signs = (".", ",") if stated is None else (stated,)
     first_misfits = {sign: _misfit(cells, sign) for sign in signs}
     fits = [sign for sign, place in first_misfits.items() if place is None]
     if not fits:
         # Of the sign by which more of the column can be read.
         sign = max(first_misfits, key=lambda sign: first_misfits[sign])
-        return sign, "is not a number", first_misfits[sign]
+        return sign, Misfit(first_misfits[sign]), ""
     if len(fits) == 1:
-        return fits[0], "", None
+        return fits[0], None, ""
     # Whole numbers are the same by both signs.
     marks = [match["mark"] for match in map(_AMBIGUOUS.fullmatch, cells) if match]
     if not marks:
-        return ".", "", None
+        return ".", None, ""
     if others is not None:
-        return others, "", None
+        return others, None, ""
     if "," not in marks:
-        return ".", "", None
+        note = "points are decimal signs, although they may stand between thousands"
+        return ".", None, f"{note}: `decimal` of the format states that"
     row = next(i for i, cell in enumerate(cells) if _AMBIGUOUS.fullmatch(cell))
-    reason = (
-        "may have a decimal comma or thousands, which `decimal` of the format states"
-    )
-    return ".", reason, row
+    reason = "may have a decimal comma or thousands"
+    return ".", Misfit(row, reason, "`decimal` of the format states which"), ""
 
 
 def _first_code(cells):

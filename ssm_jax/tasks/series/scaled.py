@@ -191,8 +191,7 @@ def _values(table, name, field, gaps, steps):
     if read.values is None:
         raise ValueError(
             f"`{field}` must be columns of numbers up to {_LARGEST:.3g}, got "
-            f"{table.shown(name, read.row)}, which {read.reason}; correct it, or leave "
-            "the column out."
+            f"{table.shown(name, read.misfit)}."
         )
     too_large = np.abs(read.values) > _LARGEST
     if too_large.any():
@@ -310,13 +309,5 @@ def _notes(table, steps, inputs, target):
             notes.append(f"of {name!r}, {note}")
     notes += steps.notes
     if steps.times is not None and steps.is_date:
-        step = timeline.usual_step(steps.times, steps.bounds, steps.is_date)
-        gaps, others = timeline.count_irregular(steps, step) if step else (0, 0)
-        if gaps and not others and timeline.are_business_days(steps, step):
-            notes.append("rows are of business days")
-        elif gaps or others:
-            notes.append(
-                f"the usual step is {step}, but {gaps:,} are longer by whole steps and "
-                f"{others:,} are others; `step` of the task inserts or averages rows"
-            )
+        notes += timeline.describe_steps(steps)
     return tuple(notes)

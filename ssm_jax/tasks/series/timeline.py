@@ -155,15 +155,14 @@ def arrange(
         if order == "error":
             _refuse_order(table, time, rows, int(np.argmax(falls)))
         rows = np.lexsort((values, codes))
-        notes.append(f"{int(falls.sum()):,} rows were before the row above; sorted")
+        notes.append(f"sorted by time, since {_rows(falls)} before the row above")
     same = (np.diff(values[rows]) == 0) & (np.diff(codes[rows]) == 0)
     kept, source = rows, None
     if same.any():
         if duplicates == "error":
             _refuse_duplicates(table, time, values, rows, same, times.is_date)
-        notes.append(
-            f"{int(same.sum()):,} rows have the time of another; {duplicates} is kept"
-        )
+        which = "their mean is" if duplicates == "mean" else f"the {duplicates} is"
+        notes.append(f"{which} kept, where {_rows(same)} at the time of another")
         # Positions of the steps, of which equal times have one.
         at = np.concatenate([[0], np.cumsum(~same)])
         firsts = np.concatenate([[True], ~same])
@@ -240,12 +239,38 @@ def count_irregular(timeline: Timeline, step: str) -> tuple[int, int]:
     return gaps, others
 
 
+def describe_steps(timeline: Timeline) -> list[str]:
+    """Returns notes on dates that are not evenly spaced, none if they are."""
+    assert timeline.times is not None
+    step = usual_step(timeline.times, timeline.bounds, timeline.is_date)
+    if step is None:
+        return []
+    gaps, others = count_irregular(timeline, step)
+    if gaps and not others and are_business_days(timeline, step):
+        return ["rows are of business days"]
+    n, way_out = len(timeline.times) - 1, "`step` of the task makes them equal"
+    if others > n / 10:
+        distance = np.median(np.diff(timeline.times)) / SECOND
+        return [f"steps are irregular, with a median of {distance:,.0f} s; {way_out}"]
+    if not gaps and not others:
+        return []
+    return [
+        f"of {n:,} steps, {gaps:,} are longer than {step} by whole steps, and "
+        f"{others:,} differ otherwise; {way_out}"
+    ]
+
+
 def are_business_days(timeline: Timeline, step: str | None) -> bool:
     """Whether steps are of days without weekends."""
     assert timeline.times is not None
     # 1970 began on a Thursday.
     weekdays = np.floor(timeline.times / _DAY).astype(int) % 7
     return step == "1D" and not np.isin(weekdays, (2, 3)).any()
+
+
+def _rows(flags):
+    n = int(flags.sum())
+    return f"{n:,} row{'s are' if n > 1 else ' is'}"
 
 
 def _in_months(times, distances):
@@ -298,8 +323,7 @@ def _times(table, time, group):
     name = names[0]
     if times.values is None:
         raise ValueError(
-            f"`time` must be dates or numbers, got {table.shown(name, times.row)}, "
-            f"which {times.reason}; correct it, or None leaves the order unchecked."
+            f"`time` must be dates or numbers, got {table.shown(name, times.misfit)}."
         )
     gaps = np.isnan(times.values)
     if gaps.any():
@@ -375,9 +399,9 @@ def _resample(names, codes, times, is_date, source, step, notes):
         bounds.append(bounds[-1] + len(starts))
     n_filled = len(np.unique(target))
     if inserted := bounds[-1] - n_filled:
-        notes.append(f"{inserted:,} steps without a row are inserted, as missing")
+        notes.append(f"inserted {inserted:,} steps without a row, as missing")
     if merged := len(times) - n_filled:
-        notes.append(f"{merged:,} rows are averaged with others of their step")
+        notes.append(f"averaged {merged:,} rows with others of their step")
     moved = np.where(source >= 0, target[source], -1)
     return Timeline(
         names, np.array(bounds), np.concatenate(new_times), is_date, moved, tuple(notes)

@@ -9,7 +9,12 @@ from tests.bad_inputs import refuses
 
 STEPS = {"h": 24, "15m": 96, "D": 7, "s": None}
 # The phases of which 1,000 steps have two periods.
-CALENDARS = {"h": ("hour", "weekday"), "15m": ("hour",), "D": ("weekday", "year"), "s": ()}
+CALENDARS = {
+    "h": ("hour", "weekday"),
+    "15m": ("hour",),
+    "D": ("weekday", "year"),
+    "s": (),
+}
 
 
 def write(path, times, n=1000, words=False):
