@@ -197,7 +197,7 @@ class Table(Mapping[str, np.ndarray]):
         if times.values is not None:
             return times
         # What is no date may be a number among numbers.
-        if dates.n_dates(words) == 0:
+        if 2 * dates.n_dates(words) < len(words):
             return times._replace(misfit=read.misfit, is_date=False)
         return times
 

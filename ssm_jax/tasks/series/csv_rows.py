@@ -96,6 +96,12 @@ def _decode(path, encoding):
         except UnicodeDecodeError as error:
             errors.append(error)
             continue
+        if "\0" in text:
+            line = text[: text.index("\0")].count("\n") + 1
+            raise ValueError(
+                f"`file` must be text, got a zero byte in line {line} of {path}; "
+                "correct the line."
+            )
         note = f"its encoding is {name}, since it is not UTF-8"
         return text, [note] if errors else []
     # The place in the last encoding, which is the more permissive one.

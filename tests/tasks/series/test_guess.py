@@ -22,7 +22,7 @@ def write(path, times, n=1000, words=False):
     rows = ["year,when,wind,load,gas"]
     for i in range(n):
         gas = "" if i == 3 else rng.normal()
-        wind = "N" if words else i
+        wind = "N" if words else 2 * i
         rows.append(f"{2010 + i // 400},{times[i]},{wind},{rng.normal()},{gas}")
     path.write_text("\n".join(rows) + "\n")
 
@@ -54,8 +54,16 @@ def test_number_that_increases_is_no_time_unless_it_comes_first(tmp_path):
     fields = guess(str(tmp_path / "a.csv"), target="gas", season=5)
     assert fields["time"] is None and fields["inputs"] == ("gas", "wind", "load")
     assert (fields["season"], fields["horizon"], fields["window"]) == (5, 5, 15)
-    np.savez(tmp_path / "b.npz", at=np.arange(99), load=np.zeros(99))
+    np.savez(tmp_path / "b.npz", at=2 * np.arange(99), load=np.zeros(99))
     assert guess(str(tmp_path / "b.npz"))["time"] == "at"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_number_of_the_row_is_neither_a_time_nor_an_input(tmp_path, first):
+    np.savez(tmp_path / "a.npz", no=first + np.arange(99), load=np.arange(99) % 7)
+    fields = guess(str(tmp_path / "a.npz"))
+    assert fields["time"] is None and fields["inputs"] == ("load",)
+    assert unread(str(tmp_path / "a.npz"), fields) == {"no": "counts the rows"}
 
 
 def test_hour_that_does_not_recur_is_no_period(tmp_path):
@@ -145,16 +153,13 @@ def test_first_column_that_increases_is_the_target_if_it_is_named(
 
 
 @pytest.mark.parametrize("row", [0, 5, 399])
-def test_time_with_a_missing_date_is_the_time_which_the_task_refuses(tmp_path, row):
+def test_date_that_is_missing_is_refused_with_its_line(tmp_path, row):
     dates = np.datetime64("2020-01-01") + np.arange(400)
     words = ["" if i == row else str(date) for i, date in enumerate(dates)]
     lines = [f"{word},{i % 7}" for i, word in enumerate(words)]
     (tmp_path / "a.csv").write_text("\n".join(["day,load", *lines]) + "\n")
-    fields = guess(str(tmp_path / "a.csv"))
-    assert (fields["time"], fields["season"]) == ("day", 7)
-    task = SeriesTask(file="a.csv", data_dir=str(tmp_path), **fields)
     with refuses("time", "'' of 'day'", rule=f"line {row + 2}"):
-        task.n_examples("train")
+        guess(str(tmp_path / "a.csv"))
 
 
 def test_columns_that_are_not_read_say_why(tmp_path):
@@ -179,18 +184,27 @@ def test_columns_that_are_not_read_say_why(tmp_path):
     assert all(word in reasons[name] for name, word in words.items())
 
 
-@pytest.mark.parametrize("bad", ["1..5", "0x10", "1,234.5", "01/02/2024", "x" * 99])
+BAD = ["1..5", "0x10", "1_000", "inf", "01/02/2024", "x" * 99]
+
+
+@pytest.mark.parametrize("bad", BAD)
 def test_value_that_is_no_number_is_shown_with_its_line(tmp_path, bad):
     rows = [[f"2024-01-01 {i % 24:02d}:00", f"{i}.5", f"{i % 7}"] for i in range(100)]
-    for row, column in ((30, 0), (60, 1)):
-        rows[row][column] = f'"{bad}"'
+    rows = [
+        [f"2024-01-{1 + i // 24:02d}" + row[0][10:], *row[1:]]
+        for i, row in enumerate(rows)
+    ]
+    rows[60][1] = bad
     path = tmp_path / "a.csv"
     path.write_text("\n".join(["day,level,load", *map(",".join, rows)]) + "\n")
     reasons = unread(str(path), guess(str(path)))
-    assert reasons.keys() == {"day", "level"}
-    for name, line in (("day", 32), ("level", 62)):
-        assert f"'{bad[:40]}'" in reasons[name] and f"line {line} " in reasons[name]
-        assert len(reasons[name]) < 120
+    assert reasons.keys() == {"level"}
+    assert f"'{bad[:40]}'" in reasons["level"] and "line 62 " in reasons["level"]
+    assert len(reasons["level"]) < 120
+    rows[30][0] = bad
+    path.write_text("\n".join(["day,level,load", *map(",".join, rows)]) + "\n")
+    with refuses("time", f"'{bad[:40]}'", rule="of 'day' in line 32"):
+        guess(str(path))
 
 
 @pytest.mark.parametrize("dtype", ["V8", "f4,f4", "M8", "m8"])

@@ -324,13 +324,7 @@ CSVS = {
         "'xxxx",
         "column 'place', line 1000",
     ),
-    "latin-1": (
-        csv_with(1999, "1,2,Z\xfcrich"),
-        r"b'Z\xfcrich'",
-        "column 'place', line 1999",
-    ),
-    "latin-1 in the header": (csv_with(2, "1,2,3", "\xb0C,b,c"), r"b'\xb0C'", "line 1"),
-    "utf-16": ("a,b\n1,2\n".encode("utf-16"), r"b'\xff\xfea", "line 1"),
+    "no text": (csv_with(1999, "1,2,Z\x81rich"), r"Z\x81rich'", "line 1999"),
     "numbers as the header": (b"1.5,2\n2.5,3\n", "1.5, 2", "line 1"),
     "a date as the header": (
         b"2020-01-01,7\n2020-01-02,8\n",
@@ -366,7 +360,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     for name, text, rule in (
         ("b.csv", "a,b\n\n1,2\n\n1\n", "in line 5"),
         ("c.csv", "a,b\n", "a value"),
-        ("d.txt", "a\n", "end in"),
+        ("d.dat", "a\n", "end in"),
         ("e.npz", "", "whole"),
         ("f.csv", "a,b, a\n1,2,3\n", "got 'a' more than once"),
     ):
@@ -403,10 +397,11 @@ def test_parquet_column_of_another_type_is_refused_where_it_is_read(
 
     path = str(tmp_path / "a.parquet")
     parquet.write_table(pyarrow.table({"level": [1.0, 2.0], "other": values}), path)
-    assert columns.column(path, "level", "target").tolist() == [1.0, 2.0]
+    table = columns.read(path)
+    assert table.column("level", "target").tolist() == [1.0, 2.0]
     for field in ("target", "inputs", "time"):
         with refuses(field, "'other'", rule=f"type {kind}") as error:
-            columns.column(path, "other", field)
+            table.column("other", field)
         assert path in str(error.value)
 
 
