@@ -13,7 +13,7 @@ from ssm_jax.tasks import user_files
 from ssm_jax.tasks.series import csv_rows, dates, numbers
 from ssm_jax.tasks.series.csv_rows import SHOWN, check_names
 from ssm_jax.tasks.series.dates import Times
-from ssm_jax.tasks.series.numbers import Misfit, Numbers
+from ssm_jax.tasks.series.numbers import Decimal, Misfit, Numbers
 from ssm_jax.tasks.series.table_format import TableFormat
 
 SUFFIXES = (".csv", ".npz", ".parquet")
@@ -66,8 +66,13 @@ class Table(Mapping[str, np.ndarray]):
         self._times = functools.cache(self._read_times)
 
     # Of the columns, which a mapping compares, there may be gigabytes.
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
+    def __hash__(self) -> int:
+        """Returns the identity."""
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two are the same object."""
+        return self is other
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Returns a column."""
@@ -149,11 +154,11 @@ class Table(Mapping[str, np.ndarray]):
         return numbers.parse(values.astype(str).tolist(), self.format, self._decimal)
 
     @functools.cached_property
-    def _decimal(self):
+    def _decimal(self) -> Decimal | None:
         """The decimal sign that the columns of a CSV show together, or None."""
         if self._lines is None or self.format.decimal is not None:
             return self.format.decimal
-        found = {
+        found: set[Decimal] = {
             sign
             for name in self
             # Whole numbers and dates show none.

@@ -105,7 +105,7 @@ def parse(
     """
     words = [" ".join(word.split()) for word in words]
     known = np.flatnonzero(~numbers.missing(words, format))
-    cells = [words[row] for row in known]
+    cells = [words[row] for row in known.tolist()]
     values = np.full(len(words), np.nan)
     if not cells:
         return Times(values)
@@ -120,7 +120,7 @@ def parse(
     if misfit is not None:
         return Times(None, misfit._replace(row=int(known[misfit.row])))
     zones = [_zone(match) for match in found]
-    names = None if series is None else [series[row] for row in known]
+    names = None if series is None else [series[row] for row in known.tolist()]
     shifted, misfit = _to_utc(dates, zones, format, names)
     if misfit is not None:
         return Times(None, misfit._replace(row=int(known[misfit.row])))
@@ -210,7 +210,7 @@ def from_calendar(
         if date is None:
             return Times(None, _misfit(row, "is no date together with other columns"))
         dates.append(date)
-    names = None if series is None else [series[row] for row in known]
+    names = None if series is None else [series[row] for row in known.tolist()]
     shifted, _ = _to_utc(dates, [""] * len(dates), format, names)
     values[known] = shifted
     return Times(values)
@@ -395,7 +395,8 @@ def _to_utc(dates, zones, format, series):
         # the change of clocks.
         aware = local.replace(tzinfo=zone, fold=int((name, date) in earlier))
         earlier.add((name, date))
-        moments.append(date - SECOND * aware.utcoffset().total_seconds())
+        offset = zone.utcoffset(aware) or datetime.timedelta()
+        moments.append(date - SECOND * offset.total_seconds())
     return np.array(moments), None
 
 

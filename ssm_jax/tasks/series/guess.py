@@ -112,9 +112,9 @@ def guess(
     inputs = tuple(dict.fromkeys([target, *numeric]))
     averages = (steps.average(_values(table, name)) for name in inputs)
     has_gaps = any(np.isnan(values).any() for values in averages)
-    if choices.season is not None and window < season:
+    if choices.season is not None and window < choices.season:
         # The season was asked for, so that a window holds it if the file allows it.
-        window = min(season, held_out - horizon)
+        window = min(choices.season, held_out - horizon)
     fields = {
         "time": time,
         "target": target,
@@ -393,7 +393,7 @@ def _timeline_fields(table, time, group, choices):
             found["duplicates"] = "first"
     if "step" not in found:
         steps = _arrange(table, time, group, found)
-        step = timeline.usual_step(steps.times, steps.bounds, steps.is_date)
+        step = timeline.usual_step(steps)
         if step is not None and steps.is_date:
             gaps, others = timeline.count_irregular(steps, step)
             if gaps and not others and not timeline.are_business_days(steps, step):
@@ -405,7 +405,7 @@ def _timeline_fields(table, time, group, choices):
 
 def _phases(times):
     """The phases of time that a series shows: those of which it has two periods."""
-    distances = np.diff(np.unique(times)) / dates.SECOND
+    distances = np.diff(np.unique(times)).astype(np.float64) / dates.SECOND
     span, step = float(np.sum(distances)), float(np.median(distances))
     phases = {"hour": _DAY, "weekday": 7 * _DAY, "year": 365 * _DAY}
     return tuple(
@@ -448,9 +448,11 @@ def _why(table, name):
     return f"{value[:SHOWN]!r}{dots} in {table.place(misfit.row)} {reason}"
 
 
-def _values(table, name):
+def _values(table: Table, name: str) -> np.ndarray:
     """A column of numbers."""
-    return table.numbers(name).values
+    values = table.numbers(name).values
+    assert values is not None  # Of other columns it is not asked for.
+    return values
 
 
 def _is_numeric(table, name):
@@ -471,7 +473,7 @@ def _counts_rows(table, name):
 def _season(table, steps):
     """The usual period in steps, or None."""
     if steps.times is not None and steps.is_date:
-        text = timeline.usual_step(steps.times, steps.bounds, steps.is_date)
+        text = timeline.usual_step(steps)
         step = timeline.parse_step(text) if text is not None else None
         if step is not None and step.months:
             # Of years, and of steps that do not divide one, there is none.

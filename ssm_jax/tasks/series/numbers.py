@@ -9,6 +9,7 @@ import numpy as np
 from ssm_jax.tasks.series.table_format import TableFormat
 
 Decimal = Literal[".", ","]
+_SIGNS: tuple[Decimal, ...] = (".", ",")
 
 # What float() reads as it stands, and nothing else that it reads, such as "1_000",
 # "infinity" and the digits of other scripts.
@@ -83,8 +84,9 @@ def evidence(words: Sequence[str], format: TableFormat) -> Decimal | None:
     words = [word.strip() for word in words]
     gaps = missing(words, format)
     known = {word for word, gap in zip(words, gaps, strict=True) if not gap}
-    signs: tuple[Decimal, ...] = (".", ",")
-    fits = [sign for sign in signs if all(map(PATTERNS[sign].fullmatch, known))]
+    fits: list[Decimal] = [
+        sign for sign in _SIGNS if all(map(PATTERNS[sign].fullmatch, known))
+    ]
     return fits[0] if len(fits) == 1 else None
 
 
@@ -111,7 +113,7 @@ def parse(
     words = [word.strip() for word in words]
     gaps = missing(words, format)
     known = np.flatnonzero(~gaps)
-    cells = [words[row] for row in known]
+    cells = [words[row] for row in known.tolist()]
     values = np.full(len(words), np.nan)
     if not cells:
         return Numbers(values)
@@ -153,15 +155,17 @@ _TO_PLAIN = {
 }
 
 
-def _decimal(cells, stated, others):
+def _decimal(
+    cells: Sequence[str], stated: Decimal | None, others: Decimal | None
+) -> tuple[Decimal, Misfit | None, str]:
     """The decimal sign of a column, its misfit, and a note."""
-    signs = (".", ",") if stated is None else (stated,)
-    first_misfits = {sign: _misfit(cells, sign) for sign in signs}
-    fits = [sign for sign, place in first_misfits.items() if place is None]
+    signs = _SIGNS if stated is None else (stated,)
+    misfits: dict[Decimal, int | None] = {sign: _misfit(cells, sign) for sign in signs}
+    fits: list[Decimal] = [sign for sign, place in misfits.items() if place is None]
     if not fits:
         # Of the sign by which more of the column can be read.
-        sign = max(first_misfits, key=lambda sign: first_misfits[sign])
-        return sign, Misfit(first_misfits[sign]), ""
+        sign = max(signs, key=lambda sign: misfits[sign] or 0)
+        return sign, Misfit(misfits[sign] or 0), ""
     if len(fits) == 1:
         return fits[0], None, ""
     # Whole numbers are the same by both signs.

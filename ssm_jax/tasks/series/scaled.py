@@ -1,7 +1,7 @@
 """Series with their columns normalised and their gaps filled."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -133,7 +133,7 @@ def _series(
         following.append(np.arange(len(values)))
     n = int(steps.bounds[-1])
 
-    def stack(arrays, dtype=np.float32):
+    def stack(arrays, dtype: Any = np.float32):
         return np.stack(arrays, -1).astype(dtype) if arrays else np.empty((n, 0), dtype)
 
     interpolates = missing == "interpolate"

@@ -190,19 +190,17 @@ def arrange(
     )
 
 
-def usual_step(times: np.ndarray, bounds: np.ndarray, is_date: bool) -> str | None:
+def usual_step(timeline: Timeline) -> str | None:
     """Returns the most frequent distance of two times of one series, as a step.
 
-    Args:
-      times: float64, ``(n,)``, in order within each series.
-      bounds: As those of a `Timeline`.
-      is_date: Whether times are microseconds.
-
     Returns:
-      Text that `parse_step` reads; None for fewer than two times.
+      Text that `parse_step` reads; None without a time, or for fewer than two.
     """
+    times, is_date = timeline.times, timeline.is_date
+    if times is None:
+        return None
     inner = np.ones(max(len(times) - 1, 0), bool)
-    inner[np.asarray(bounds[1:-1], int) - 1] = False
+    inner[timeline.bounds[1:-1] - 1] = False
     distances = np.diff(times)[inner]
     distances = distances[distances > 0]
     if not distances.size:
@@ -210,7 +208,7 @@ def usual_step(times: np.ndarray, bounds: np.ndarray, is_date: bool) -> str | No
     if not is_date:
         found, counts = np.unique(distances, return_counts=True)
         return f"{found[np.argmax(counts)]:g}"
-    if (months := _in_months(times, distances)) is not None:
+    if (months := _in_months(times, distances, inner)) is not None:
         unit = {12: "Y", 3: "Q"}.get(months, "M")
         return f"{months // _MONTHS[unit]}{unit}"
     found, counts = np.unique(distances, return_counts=True)
@@ -242,7 +240,7 @@ def count_irregular(timeline: Timeline, step: str) -> tuple[int, int]:
 def describe_steps(timeline: Timeline) -> list[str]:
     """Returns notes on dates that are not evenly spaced, none if they are."""
     assert timeline.times is not None
-    step = usual_step(timeline.times, timeline.bounds, timeline.is_date)
+    step = usual_step(timeline)
     if step is None:
         return []
     gaps, others = count_irregular(timeline, step)
@@ -273,11 +271,11 @@ def _rows(flags):
     return f"{n:,} row{'s are' if n > 1 else ' is'}"
 
 
-def _in_months(times, distances):
+def _in_months(times, distances, inner):
     """The usual number of months between times of one day of the month, or None."""
     if np.median(distances) < 27 * _DAY:
         return None
-    months = np.diff(_month_index(times))
+    months = np.diff(_month_index(times))[inner]
     found, counts = np.unique(months[months > 0], return_counts=True)
     return int(found[np.argmax(counts)]) if found.size else None
 

@@ -334,6 +334,16 @@ class SeriesTask(order.FiniteTask):
         series = self._series
         return np.where(series.observed, series.target, np.nan)
 
+    def times(self) -> np.ndarray | None:
+        """Returns the times of the steps, ``(n,)``; None without ``time``.
+
+        They are datetime64 in microseconds, or float64 for a column of numbers.
+        """
+        timeline = self._series.timeline
+        if timeline.times is None or not timeline.is_date:
+            return timeline.times
+        return np.round(timeline.times).astype(np.int64).astype("datetime64[us]")
+
     def first_targets(self, split: base.Split) -> np.ndarray:
         """Returns the row of the first target of each window of a split, in order."""
         base.check_split(split)
