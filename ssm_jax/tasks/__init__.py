@@ -2,9 +2,9 @@
 
 `base` holds the `Task` protocol, `Batch` and `TaskSpec`; `generated` holds the storage
 that all generated finite sets share. Tasks are grouped by subject: `arrays`, `folders`,
-`images`, `listops`, `pathfinder`, `series`, `speech`, `synthetic` and `text`; `tfds` reads and
-writes prepared data sets. A new task is a file in the package of its subject, is
-exported here, and gets a row in ``tests/tasks/test_contract.py``. A module
+`images`, `listops`, `pathfinder`, `series`, `speech`, `synthetic` and `text`; `tfds`
+reads and writes prepared data sets. A new task is a file in the package of its subject,
+is exported here, and gets a row in ``tests/tasks/test_contract.py``. A module
 ``prepare_NAME`` next to a task converts the publisher's files to the prepared set that
 the task reads.
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import os
 from collections.abc import Collection
 from typing import Annotated, Any, ClassVar
 
@@ -19,7 +20,7 @@ Rate = Annotated[int, Interval(ge=1, le=1_000_000)]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AudioFolder(labelled_files.LabelledFiles):
-    """Classification: the class of a recording, sample by sample.
+    r"""Classification: the class of a recording, sample by sample.
 
     A file is an example: no recording is in two splits. WAV of 8, 16, 24 and 32 bits or
     floats is read without further packages; FLAC, OGG, Opus, MP3 and AIFF need the
@@ -34,7 +35,7 @@ class AudioFolder(labelled_files.LabelledFiles):
         read. None means all, sorted; then they change with the folder.
       group: Regular expression with one group, which is searched in the path of each
         file in ``data_dir``: what it matches, such as a speaker, is never in two
-        splits. ``r"/(\\w+)_nohash"`` is that of Speech Commands.
+        splits. ``r"/(\w+)_nohash"`` is that of Speech Commands.
       validation_fraction: About this part of the files or groups is for validation, and
       test_fraction: this for testing.
       sample_rate: Samples per second. Files of others are resampled with a low-pass.
@@ -60,7 +61,7 @@ class AudioFolder(labelled_files.LabelledFiles):
     <ssm_jax.tasks.folders.labelled_files.LabelledFiles>` for when files are read.
 
     A recording whose samples are all equal is no error, as a class of silence may have
-    digital zeros; a warning names the first one of each class.
+    digital zeros; a warning names the first one of each folder.
 
     Raises:
       FileNotFoundError: When files are needed, if the folder does not exist.
@@ -142,8 +143,8 @@ class AudioFolder(labelled_files.LabelledFiles):
         steps = [-(-h.n * self.sample_rate // h.rate) for h in self.headers]
         if n_cut := sum(n > length for n in steps):
             labelled_files.warn_once(
-                f"{n_cut} of {len(steps)} recordings in {self.data_dir} are longer than "
-                f"{length} steps ({length / self.sample_rate:g} s) and cut there"
+                f"{n_cut} of {len(steps)} recordings in {self.data_dir} are longer "
+                f"than {length} steps ({length / self.sample_rate:g} s) and cut there"
             )
         return min(steps)
 
@@ -166,11 +167,10 @@ class AudioFolder(labelled_files.LabelledFiles):
         n = (length * down + 10 * max(up, down)) // up + 2
         samples = sound_files.read_samples(path, header, n)
         if np.ptp(samples, axis=0).max() == 0:
-            folder = path.removesuffix("/" + path.split("/")[-1])
             labelled_files.warn_once(
                 f"{path} is silent in its first {length} steps; others in its folder "
                 "are not named",
-                key=("silent", folder),
+                key=("silent", os.path.dirname(path)),
             )
         if self.channels is None:
             samples = samples.mean(1, keepdims=True)

@@ -126,7 +126,7 @@ class LabelledFiles(order.FiniteTask):
         """Reads what a file is, without its content; any exception says what is bad."""
 
     def check_header(self, header: Any) -> str | None:
-        """Returns why a file of this header does not fit the fields, None if it does."""
+        """Returns why a file of this header does not fit the fields, else None."""
         return None
 
     @abc.abstractmethod
