@@ -29,13 +29,13 @@ def first(task):
 
 @pytest.mark.parametrize("rate", [44_100, 48_000, 8_000, 16_000])
 def test_tone_of_any_rate_is_the_same_tone(tmp_path, rate):
-    """Within 1e-3 away from the ends, where the signal begins and stops at once."""
+    """Within 2e-3 away from the ends, where the signal begins and stops at once."""
     data_dir = folder_of(tmp_path, sine(440, rate).astype(np.float32), rate)
     task = tasks.AudioFolder(data_dir=data_dir, sample_rate=16_000, seconds=0.5)
     batch = first(task)
     inside = slice(100, -100)
     got, expected = batch.inputs[0, :, 0], sine(440, 16_000)
-    np.testing.assert_allclose(got[inside], expected[inside], atol=1e-3)
+    np.testing.assert_allclose(got[inside], expected[inside], atol=2e-3)
     assert batch.mask is None
 
 
