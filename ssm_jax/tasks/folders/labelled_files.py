@@ -484,9 +484,12 @@ def _draw(
     n_test = count(test_fraction, n_test, n - 1 - wants_validation)
     n_validation = sum(p < validation_fraction for p in position.values())
     n_validation = count(validation_fraction, n_validation, n - 1 - n_test)
-    splits: list[base.Split] = ["train"] * n
-    splits[:n_validation] = ["validation"] * n_validation
-    splits[n - n_test :] = ["test"] * n_test
+    sizes: dict[base.Split, int] = {
+        "validation": n_validation,
+        "train": n - n_validation - n_test,
+        "test": n_test,
+    }
+    splits = [split for split, size in sizes.items() for _ in range(size)]
     return dict(zip(ordered, splits, strict=True))
 
 

@@ -163,7 +163,7 @@ def _wav_samples(path, header, n):
 
 def _soundfile():
     try:
-        import soundfile
+        import soundfile  # pyright: ignore[reportMissingImports]
     except (ImportError, OSError) as error:
         raise ValueError(
             "it needs the package soundfile, pip install 'ssm_jax[audio]', or WAV"
