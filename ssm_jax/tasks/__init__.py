@@ -1,10 +1,10 @@
 """Tasks: sources of batches of sequences and targets, as numpy arrays.
 
 `base` holds the `Task` protocol, `Batch` and `TaskSpec`; `generated` holds the storage
-that all generated finite sets share. Tasks are grouped by subject: `arrays`, `images`,
-`listops`, `pathfinder`, `series`, `speech`, `synthetic` and `text`; `tfds` reads and
-writes prepared data sets. A new task is a file in the package of its subject, is
-exported here, and gets a row in ``tests/tasks/test_contract.py``. A module
+that all generated finite sets share. Tasks are grouped by subject: `arrays`, `folders`,
+`images`, `listops`, `pathfinder`, `series`, `speech`, `synthetic` and `text`; `tfds`
+reads and writes prepared data sets. A new task is a file in the package of its subject,
+is exported here, and gets a row in ``tests/tasks/test_contract.py``. A module
 ``prepare_NAME`` next to a task converts the publisher's files to the prepared set that
 the task reads.
 
@@ -14,6 +14,8 @@ Data sets are opened at the first batch; importing this package loads none of th
 from ssm_jax.tasks.arrays.dataset import GrainTask
 from ssm_jax.tasks.arrays.file import ArrayTask
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, n_batches
+from ssm_jax.tasks.folders.audio import AudioFolder
+from ssm_jax.tasks.folders.images import ImageFolder
 from ssm_jax.tasks.images.digits import Digits
 from ssm_jax.tasks.images.pixels import PixelCifar10, PixelMnist
 from ssm_jax.tasks.listops.listops import ListOps
@@ -40,6 +42,7 @@ from ssm_jax.tasks.tfds.task import TFDSTask
 
 __all__ = [
     "ArrayTask",
+    "AudioFolder",
     "Batch",
     "ContextShift",
     "CumMax",
@@ -47,6 +50,7 @@ __all__ = [
     "Digits",
     "Glue",
     "GrainTask",
+    "ImageFolder",
     "ImdbBytes",
     "ImdbWords",
     "ListOps",

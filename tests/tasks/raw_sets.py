@@ -246,3 +246,18 @@ def arrays(path: Path, n: int = 60) -> None:
         targets=rng.integers(0, 20, (n, 20)),
         lengths=rng.integers(1, 21, n),
     )
+
+
+def labelled_files(folder: Path) -> None:
+    """Writes ``sounds`` and ``pictures``: noise, with splits of 21, 9 and 11 files."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for split, n in (("train", 21), ("val", 9), ("test", 11)):
+        for i in range(n):
+            name = f"{split}/{'dog' if i % 3 else 'big cat'}/{i:02}"
+            samples = rng.integers(-(2**15), 2**15, 80 + 5 * i)
+            wav(folder / f"sounds/{name}.wav", samples, rate=11_025)
+            path = folder / f"pictures/{name}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (6, 9, 3), np.uint8)).save(path)

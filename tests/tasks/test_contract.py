@@ -38,6 +38,12 @@ FINITE = {
         d_output=20,
         per_step=True,
     ),
+    "audio_folder": lambda sets_dir: tasks.AudioFolder(
+        data_dir=f"{sets_dir}/sounds", sample_rate=8_000, length=60
+    ),
+    "image_folder": lambda sets_dir: tasks.ImageFolder(
+        data_dir=f"{sets_dir}/pictures", size=(5, 7), channels="rgb"
+    ),
     "digits": lambda mnist_dir: tasks.Digits(),
     "grain": lambda mnist_dir: tasks.GrainTask(
         source=Source(padded=True, augmented=False),
