@@ -79,7 +79,7 @@ def parse_target(text: str) -> Target:
     """Returns a target from its name.
 
     Args:
-      text: ``tpu:DEVICE:AxB`` (``AxBxC`` for v4) with the chips along each axis of the
+      text: ``tpu:DEVICE:AxB`` (``AxBxC`` for v4, v5p) with the chips along each axis of the
         topology, ``gpu:DEVICE:N`` with the devices of one host, or ``gpu:DEVICE:HxN``
         with ``H`` hosts of ``N`` devices.
 
