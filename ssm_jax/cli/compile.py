@@ -38,6 +38,7 @@ from absl import flags, logging
 
 from ssm_jax import aot
 from ssm_jax.cli.config_file import define_config, set_data_dir
+from ssm_jax.cli.native_log import LIBRARY_LOG, drop_lines
 from ssm_jax.cli.run_flags import check_writable
 from ssm_jax.cli.tables import markdown
 from ssm_jax.training import environment
@@ -66,7 +67,12 @@ def define_flags() -> None:
 def main(argv):
     """Compiles the steps of the experiment of ``--config`` for ``--target``."""
     del argv
-    values = flags.FLAGS
+    # The compilers log that there are no devices.
+    with drop_lines(LIBRARY_LOG):
+        _compile(flags.FLAGS)
+
+
+def _compile(values):
     check_writable("json", values.json)
     set_data_dir(values.config, values.data_dir)
     target = aot.parse_target(values.target)

@@ -248,8 +248,8 @@ def slurm_script(argv: list[str], n_runs: int, root: str) -> str:
 #SBATCH --requeue
 #SBATCH --signal=TERM@120
 # Options of the cluster, as --partition and --gpus, are given to sbatch or added here.
-# Two minutes before its time limit, or when it is preempted, a run finishes its step and
-# saves it, and its job is queued again.
+# Two minutes before its time limit, or when it is preempted, a run finishes its step
+# and saves it, and its job is queued again.
 
 set -e
 cd {shlex.quote(str(Path.cwd()))}

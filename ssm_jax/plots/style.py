@@ -32,7 +32,7 @@ TITLE, LABEL, SMALL = 8, 7.5, 6.5
 """Sizes of text, points: of titles, of labels of axes, of ticks and legends."""
 
 _CHARACTER = 0.6  # Mean width of a character, of the size of its text.
-_FEW_DECADES = 1e3
+_SUBDIVIDED, _PLAIN = 1e3, 1e5  # Ranges of logarithmic axes.
 _LINES = ("-", "--", ":", "-.")
 _MARKERS = "os^D"
 
@@ -152,8 +152,7 @@ class _LogLocator(LogLocator):
     """Ticks at 1, 2, 5, 10 ... over few decades, and at powers of 10 over many."""
 
     def tick_values(self, vmin, vmax):
-        few = vmax < _FEW_DECADES * vmin
-        self.set_params(subs=(1, 2, 5) if few else (1,))
+        self.set_params(subs=(1, 2, 5) if vmax < _SUBDIVIDED * vmin else (1,))
         ticks = super().tick_values(vmin, vmax)
         if np.sum((vmin <= ticks) & (ticks <= vmax)) < 2:
             ticks = MaxNLocator(4).tick_values(vmin, vmax)
@@ -165,7 +164,7 @@ class _LogFormatter(LogFormatterSciNotation):
 
     def __call__(self, x, pos=None):
         low, high = sorted(self.axis.get_view_interval())
-        return f"{x:,.6g}" if high < _FEW_DECADES * low else super().__call__(x, pos)
+        return f"{x:,.6g}" if high < _PLAIN * low else super().__call__(x, pos)
 
 
 def _mark_single_points(axes: Axes) -> None:

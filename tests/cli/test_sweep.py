@@ -130,9 +130,10 @@ def test_slurm_script_is_the_array_of_the_runs(tmp_path):
     path.write_text(script)
     subprocess.run(["bash", "-n", path], check=True)
     # The command of one job, with the shell's own splitting into words.
-    command = script[script.index("ssm-jax sweep") :]
+    command = script[script.index("status=0") :]
+    names = 'ssm-jax() { printf \'%s\\n\' "$@"; }; srun() { "$@"; }'
     said = subprocess.run(
-        ["bash", "-c", f"ssm-jax() {{ printf '%s\\n' \"$@\"; }}\n{command}"],
+        ["bash", "-c", f"{names}\n{command}"],
         env={"SLURM_ARRAY_TASK_ID": "3"},
         capture_output=True,
         text=True,
