@@ -33,16 +33,20 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax
 from absl import flags, logging
 
-from ssm_jax import aot
-from ssm_jax.cli.config_file import define_config, set_data_dir
 from ssm_jax.cli.native_log import LIBRARY_LOG, drop_lines
-from ssm_jax.cli.run_flags import check_writable
-from ssm_jax.cli.tables import markdown
-from ssm_jax.training import environment
-from ssm_jax.training.parallel import LENGTH_AXIS, shards_per_sequence
+
+# With a compiler of GPUs and no GPU, JAX logs already as it is imported.
+with drop_lines(LIBRARY_LOG):
+    import jax
+
+    from ssm_jax import aot
+    from ssm_jax.cli.config_file import define_config, set_data_dir
+    from ssm_jax.cli.run_flags import check_writable
+    from ssm_jax.cli.tables import markdown
+    from ssm_jax.training import environment
+    from ssm_jax.training.parallel import LENGTH_AXIS, shards_per_sequence
 
 NAMES = {
     "train": "training step",
