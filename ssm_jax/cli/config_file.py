@@ -241,9 +241,10 @@ def _check_part(path: str, config: ConfigDict, word: str) -> None:
     part = config_path.get_value(path, config)
     if isinstance(part, ConfigDict) and not word.lstrip().startswith("{"):
         fields = ", ".join(f"--config.{path}.{name}=" for name in part)
+        cls = ", where `cls` is the address of a class or function"
         raise ValueError(
             f"`--config.{path}` must be set by its fields, got {word!r}; they are "
-            f"{fields or 'none'}, where `cls` is the address of a class or function."
+            f"{fields or 'none'}{cls if 'cls' in part else ''}."
         )
 
 

@@ -1,6 +1,7 @@
 """Eigenvalues of the layers of a model in the unit disc."""
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -89,16 +90,17 @@ def eigenvalues(
     return drawing
 
 
-def _fit_disc(axes, lam):
+def _fit_disc(axes: Axes, lam: np.ndarray) -> None:
     """Shows the unit disc, or the square of eigenvalues that lie near its edge."""
     # Otherwise the unit circle is drawn as an ellipse.
     axes.set_aspect("equal")
     # With the point of the circle next to the largest of them, for its distance.
     largest = lam[np.abs(lam).argmax()]
     lam = np.append(lam, np.exp(1j * np.angle(largest)))
-    side = 1.2 * max(np.ptp(lam.real), np.ptp(lam.imag), 1e-3)
+    real, imag = np.real(lam), np.imag(lam)
+    side = 1.2 * max(np.ptp(real), np.ptp(imag), 1e-3)
     if side < 1:
-        for limits, values in ((axes.set_xlim, lam.real), (axes.set_ylim, lam.imag)):
+        for limits, values in ((axes.set_xlim, real), (axes.set_ylim, imag)):
             middle = (values.min() + values.max()) / 2
             limits(middle - side / 2, middle + side / 2)
     for axis in (axes.xaxis, axes.yaxis):

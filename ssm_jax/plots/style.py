@@ -154,7 +154,7 @@ class _LogLocator(LogLocator):
     def tick_values(self, vmin, vmax):
         self.set_params(subs=(1, 2, 5) if vmax < _SUBDIVIDED * vmin else (1,))
         ticks = super().tick_values(vmin, vmax)
-        if np.sum((vmin <= ticks) & (ticks <= vmax)) < 2:
+        if sum(vmin <= tick <= vmax for tick in ticks) < 2:
             ticks = MaxNLocator(4).tick_values(vmin, vmax)
         return ticks
 
@@ -163,7 +163,8 @@ class _LogFormatter(LogFormatterSciNotation):
     """Plain numbers over few decades, and powers of 10 over many."""
 
     def __call__(self, x, pos=None):
-        low, high = sorted(self.axis.get_view_interval())
+        axis: Any = self.axis
+        low, high = sorted(axis.get_view_interval())
         return f"{x:,.6g}" if high < _PLAIN * low else super().__call__(x, pos)
 
 
@@ -196,7 +197,7 @@ def _inches(axes: Axes) -> tuple[float, float]:
     assert place is not None
     grid, root = place.get_gridspec(), axes.figure.figure
     columns, rows = (
-        np.array(ratios, float) / sum(ratios)
+        np.array(ratios, float) / np.sum(ratios)
         for ratios in (grid.get_width_ratios(), grid.get_height_ratios())
     )
     box = axes.figure.bbox.transformed(root.dpi_scale_trans.inverted())

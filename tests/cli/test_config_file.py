@@ -207,7 +207,7 @@ MISTAKES = {
         [SHIFT, "--config.model.d_model=abc"],
         "flag --config.model.d_model=abc: invalid literal for int()",
     ),
-    "number for a spec": ([SHIFT, "--config.model=5"], "flag --config.model=5"),
+    "number for a spec": ([SHIFT, "--config.model=5"], "--config.model.d_model="),
     "override before the experiment": (
         ["--config.model.d_model=1", SHIFT],
         "Found --config.model.d_model=1 in argv before a value for --config",

@@ -162,6 +162,7 @@ def test_what_takes_long_is_on_the_terminal_until_it_ends(monkeypatch):
     assert stream.getvalue().split("\r")[-1].strip() == ""
 
 
+@pytest.mark.full
 def test_compilation_is_in_the_log_and_not_among_the_metrics(tmp_path, caplog):
     with caplog.at_level("INFO"):
         train(tiny.digits(steps=2, evaluate_every=2), str(tmp_path / "run"))
