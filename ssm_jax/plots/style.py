@@ -110,7 +110,7 @@ def label_ticks(axes: Axes, places: Sequence[float], names: Sequence[str]) -> No
     """Sets the ticks of the horizontal axis, upright if they would overlap."""
     axes.set_xticks(places, names)
     needed = _text_inches(sum(map(len, names)) + len(names), SMALL)
-    if needed > 0.8 * _inches(axes)[0]:
+    if needed > 0.7 * _inches(axes)[0]:
         axes.tick_params(axis="x", labelrotation=90)
         _grow(axes.figure.figure, _text_inches(max(map(len, names)), SMALL))
 
