@@ -43,6 +43,17 @@ class Interval(annotated_types.Interval):
 
     __slots__ = ()
 
+    def __init__(
+        self,
+        *,
+        gt: int | float | None = None,
+        ge: int | float | None = None,
+        lt: int | float | None = None,
+        le: int | float | None = None,
+    ):
+        """Sets the bounds; None is none."""
+        super().__init__(gt=gt, ge=ge, lt=lt, le=le)
+
     def __repr__(self) -> str:
         """The bounds that are set, as ``ge=1, lt=10``."""
         return ", ".join(
