@@ -127,7 +127,7 @@ def open_writers(
 
 
 @contextlib.contextmanager
-def show_time(what: str, bar: "tqdm[Any] | None" = None) -> Iterator[None]:
+def show_time(what: str, bar: tqdm | None = None) -> Iterator[None]:
     """Shows that something takes long, and the seconds that it has taken.
 
     A terminal shows both until it ends; a log has a line at the start and one at the
