@@ -25,11 +25,43 @@ from typing import (
     get_type_hints,
 )
 
+import annotated_types
 import numpy as np
-from annotated_types import Ge, Gt, Interval, Le, Lt, MultipleOf
+from annotated_types import Ge, Gt, Le, Lt, MultipleOf
 
 _LINEN = ("parent", "name")  # fields that Linen adds to a module and checks
 _TINY, _MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127  # range of normal float32 numbers
+
+
+class Interval(annotated_types.Interval):
+    """Bounds that `help` and signatures show in short, without those that are None.
+
+    Example:
+      >>> Annotated[int, Interval(ge=1, lt=10)]
+      typing.Annotated[int, ge=1, lt=10]
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        *,
+        gt: int | float | None = None,
+        ge: int | float | None = None,
+        lt: int | float | None = None,
+        le: int | float | None = None,
+    ):
+        """Sets the bounds; None is none."""
+        super().__init__(gt=gt, ge=ge, lt=lt, le=le)
+
+    def __repr__(self) -> str:
+        """The bounds that are set, as ``ge=1, lt=10``."""
+        return ", ".join(
+            f"{name}={bound}"
+            for name, bound in dataclasses.asdict(self).items()
+            if bound is not None
+        )
+
 
 PositiveInt = Annotated[int, Interval(ge=1, lt=2**31)]
 """Sizes and step counts. Larger values overflow the int32 arithmetic of devices."""

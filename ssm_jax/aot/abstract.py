@@ -36,6 +36,8 @@ class AbstractRun(NamedTuple):
       state: The state, replicated except for ``carry``.
       batch: A training batch, sharded by its first axis and, with
         ``training.mesh``, by its steps.
+      n_train: Number of examples of the train split. None: it is endless, or its data
+        are not on this machine.
       has_data: Whether the batch is as the task makes it. Otherwise its data are not
         on this machine, and it is as the spec says; tokens other than of a text then
         have a mask.
@@ -47,6 +49,7 @@ class AbstractRun(NamedTuple):
     mesh: Mesh
     state: TrainState
     batch: Batch
+    n_train: int | None
     has_data: bool
 
     def sharded(self, tree: PyTree, *, rows: bool = True) -> PyTree:
@@ -87,6 +90,7 @@ def abstract_run(
     parallel = DataParallel("shard_map", devices, pieces)
     parallel.check(training.batch_size, training.accumulate)
     rows, has_data = _one_row(task, training.seed)
+    n_train = _n_examples(task, 0) or None
     shapes: Any = _Zeros(task.spec, rows, _n_examples(task, training.batch_size))
     # Values do not count, so that the run of `init_from` is not read.
     run, state = abstract_state(
@@ -98,7 +102,7 @@ def abstract_run(
     batch = shapes.batch("train", 0, training.batch_size, training.seed)
     specs = batch_specs(task.spec, pieces)
     batch = Batch(*map(partial(_sharded, mesh), batch, specs))
-    return AbstractRun(run, training, parallel, mesh, state, batch, has_data)
+    return AbstractRun(run, training, parallel, mesh, state, batch, n_train, has_data)
 
 
 class _Zeros:

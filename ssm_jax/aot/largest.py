@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 LIMIT = 2**20
-"""Number of examples that no larger batch is tried after."""
+"""Number of examples of the largest batch that is tried."""
 
 
-def largest_batch(fits: Callable[[int], bool], unit: int, first: int) -> int | None:
+def largest_batch(
+    fits: Callable[[int], bool], unit: int, first: int, limit: int | None = None
+) -> int | None:
     """Finds the largest batch that fits, by doubling and then by bisection.
 
     Args:
@@ -14,21 +16,23 @@ def largest_batch(fits: Callable[[int], bool], unit: int, first: int) -> int | N
         is assumed to fit too.
       unit: The result is a multiple of it.
       first: The size to try first, a multiple of ``unit``.
+      limit: Number of examples that there are, such as those of a data set. None means
+        `LIMIT`.
 
     Returns:
       The size; above 64 units, one that is at most a 64th larger may fit too. None if
-      ``unit`` itself does not fit; the last size that was tried if one from `LIMIT` on
-      fits.
+      ``unit`` itself does not fit or is above the limit.
 
     Example:
       >>> largest_batch(lambda n: n <= 100, unit=8, first=16)
       96
     """
-    good, bad = 0, first // unit  # in units
+    top = min(LIMIT, limit or LIMIT) // unit
+    good, bad = 0, min(first // unit, top)  # in units
     while bad and fits(bad * unit):
-        good, bad = bad, 2 * bad
-        if good * unit >= LIMIT:
-            return good * unit
+        if bad == top:
+            return bad * unit
+        good, bad = bad, min(2 * bad, top)
     if not good:
         # Downwards in the same way, so that a first guess far too large costs little.
         while bad > 1 and not fits(bad // 2 * unit):

@@ -79,9 +79,9 @@ def parse_target(text: str) -> Target:
     """Returns a target from its name.
 
     Args:
-      text: ``tpu:DEVICE:AxB`` (``AxBxC`` for v4) with the chips along each axis of the
-        topology, ``gpu:DEVICE:N`` with the devices of one host, or ``gpu:DEVICE:HxN``
-        with ``H`` hosts of ``N`` devices.
+      text: ``tpu:DEVICE:AxB`` (``AxBxC`` for v4 and v5p) with the chips along each axis
+        of the topology, ``gpu:DEVICE:N`` with the devices of one host, or
+        ``gpu:DEVICE:HxN`` with ``H`` hosts of ``N`` devices.
 
     Returns:
       The target; no compiler is looked for.

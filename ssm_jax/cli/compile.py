@@ -2,9 +2,10 @@
 
     ssm-jax compile --config=FILE[:variant] --target=gpu:h100:8
 
-Targets are ``gpu:DEVICE:N`` with ``h100``, ``h200`` or ``a100``, ``gpu:DEVICE:HxN`` for
-``H`` hosts of ``N`` devices, ``tpu:DEVICE:AxB`` with ``v5e`` or ``v6e``, and
-``tpu:v4:AxBxC``, with the chips along each axis of the topology. This machine needs no
+Targets are ``gpu:DEVICE:N`` with ``a100``, ``h100``, ``h200``, ``b200`` or ``gb200``,
+``gpu:DEVICE:HxN`` for ``H`` hosts of ``N`` devices, ``tpu:DEVICE:AxB`` with ``v5e`` or
+``v6e``, and ``tpu:DEVICE:AxBxC`` with ``v4`` or ``v5p``, with the chips along each axis
+of the topology. This machine needs no
 accelerator, but the compilers: ``pip install 'ssm_jax[compile]'``, best in an
 environment of its own. Compiling for TPUs takes minutes, with ``--quick`` a fraction of
 that: the compiler then makes no effort for a fast program, and intermediate values that
@@ -24,22 +25,28 @@ three quarters, unless the environment variable XLA_PYTHON_CLIENT_MEM_FRACTION s
 otherwise.
 
 ``--max_batch`` finds the largest batch whose training step fits, by compiling it again
-and again, to a 64th of its size. ``--json=FILE`` writes all of it as JSON.
+and again, to a 64th of its size. It is at most the train split. ``--json=FILE`` writes
+all of it as JSON.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-import jax
 from absl import flags, logging
 
-from ssm_jax import aot
-from ssm_jax.cli.config_file import define_config, set_data_dir
-from ssm_jax.cli.run_flags import check_writable
-from ssm_jax.cli.tables import markdown
-from ssm_jax.training import environment
-from ssm_jax.training.parallel import LENGTH_AXIS, shards_per_sequence
+from ssm_jax.cli.native_log import LIBRARY_LOG, drop_lines
+
+# With a compiler of GPUs and no GPU, JAX logs already as it is imported.
+with drop_lines(LIBRARY_LOG):
+    import jax
+
+    from ssm_jax import aot
+    from ssm_jax.cli.config_file import define_config, set_data_dir
+    from ssm_jax.cli.run_flags import check_writable
+    from ssm_jax.cli.tables import markdown
+    from ssm_jax.training import environment
+    from ssm_jax.training.parallel import LENGTH_AXIS, shards_per_sequence
 
 NAMES = {
     "train": "training step",
@@ -64,7 +71,12 @@ def define_flags() -> None:
 def main(argv):
     """Compiles the steps of the experiment of ``--config`` for ``--target``."""
     del argv
-    values = flags.FLAGS
+    # The compilers log that there are no devices.
+    with drop_lines(LIBRARY_LOG):
+        _compile(flags.FLAGS)
+
+
+def _compile(values):
     check_writable("json", values.json)
     set_data_dir(values.config, values.data_dir)
     target = aot.parse_target(values.target)
@@ -79,7 +91,7 @@ def main(argv):
         print(program_text(program, target), flush=True)
     if values.max_batch:
         record["max_batch"] = _search_batch(
-            values.config, target, devices, values.quick
+            values.config, target, devices, described.n_train, values.quick
         )
         print(largest_text(record), flush=True)
     if values.json:
@@ -155,12 +167,18 @@ def largest_text(record: dict[str, Any]) -> str:
     """Describes the result of ``--max_batch``."""
     result = record["max_batch"]
     largest = result["batch_size"]
+    n_train, unit = result["n_train"], result["unit"]
+    split = "" if n_train is None else f"the {n_train:,} examples of the train split"
+    if n_train is not None and n_train < unit:
+        return f"\nno batch: {split} are fewer than one of {unit:,}"
     if largest is None:
-        return f"\nno batch fits, not even one of {result['unit']:,}"
+        return f"\nno batch fits, not even one of {unit:,}"
+    ended = n_train is not None and largest + unit > n_train
     return (
         f"\nlargest batch that fits: {largest:,}, "
         f"{largest * record['devices_per_sequence'] // record['n_devices']:,} "
-        f"on each device; {len(result['tried'])} were compiled"
+        f"on each device{f', as many as {split} allow' if ended else ''}; "
+        f"{len(result['tried'])} were compiled"
     )
 
 
@@ -182,7 +200,7 @@ def _heading(config, target, described) -> dict[str, Any]:
     }
 
 
-def _search_batch(config, target, devices, quick) -> dict[str, Any]:
+def _search_batch(config, target, devices, n_train, quick) -> dict[str, Any]:
     """The result of ``--max_batch``, with the memory of each batch that was tried."""
     pieces = shards_per_sequence(config.training.get("mesh"), target.n_devices)
     unit = target.n_devices // pieces * config.training.get("accumulate", 1)
@@ -207,8 +225,9 @@ def _search_batch(config, target, devices, quick) -> dict[str, Any]:
         jax.clear_caches()
         return verdict
 
-    largest = aot.largest_batch(fits, unit, config.training.batch_size)
-    return {"batch_size": largest, "unit": unit, "tried": tried}
+    largest = aot.largest_batch(fits, unit, config.training.batch_size, n_train)
+    found = {"batch_size": largest, "unit": unit, "n_train": n_train}
+    return found | {"tried": tried}
 
 
 def _size(n: int) -> str:

@@ -171,10 +171,11 @@ def explain(argv: Sequence[str]) -> None:
     if not experiment:
         raise ValueError("`--config` must be given, as --config=FILE[:variant].")
     config = load(experiment)
-    for argument in argv:
+    for argument, following in itertools.pairwise([*argv, ""]):
         # --noconfig.FIELD sets a boolean field to False, as for any flag of absl.
-        if match := re.match(r"--?(?:no)?config\.([^=]+)", argument):
+        if match := re.fullmatch(r"--?(?:no)?config\.([^=]+)(=.*)?", argument, re.S):
             _check_field(match[1], config, experiment)
+            _check_part(match[1], config, (match[2] or f"={following}")[1:])
 
 
 @contextlib.contextmanager
@@ -233,6 +234,18 @@ def _check_field(path: str, config: ConfigDict, experiment: str) -> None:
             f"`--config.{path}` must be a field of {experiment}; "
             f"{nearest(path, namesakes or known)}"
         ) from None
+
+
+def _check_part(path: str, config: ConfigDict, word: str) -> None:
+    """Checks that a class or function with fields of its own is not set by a word."""
+    part = config_path.get_value(path, config)
+    if isinstance(part, ConfigDict) and not word.lstrip().startswith("{"):
+        fields = ", ".join(f"--config.{path}.{name}=" for name in part)
+        cls = ", where `cls` is the address of a class or function"
+        raise ValueError(
+            f"`--config.{path}` must be set by its fields, got {word!r}; they are "
+            f"{fields or 'none'}{cls if 'cls' in part else ''}."
+        )
 
 
 def frames(error: BaseException) -> traceback.StackSummary:

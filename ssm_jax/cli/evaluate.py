@@ -1,10 +1,11 @@
-"""Evaluates the model of a run from its work dir, on any number of devices.
+"""Evaluates the model of a run from its work dir.
 
     ssm-jax evaluate --workdir=runs/digits
 
     ssm-jax evaluate --workdir=runs/s5 --mode=length_extension
 
-Prints the metrics of the whole split and writes them to ``evaluation.json`` in the work
+Uses all devices if they divide the batch of the run, and one device otherwise. Prints
+the metrics of the whole split and writes them to ``evaluation.json`` in the work
 dir, and arrays for figures to ``inspection.npz``; `ssm_jax.cli.report` reads both. The
 metrics of a read-only work dir are printed alone, with a warning. On an endless task it
 evaluates as many batches as validation during training.

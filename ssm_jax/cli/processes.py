@@ -20,6 +20,7 @@ import jax
 from absl import flags, logging
 
 from ssm_jax.cli.errors import one_line_errors
+from ssm_jax.cli.native_log import drop_lines
 from ssm_jax.training.interruption import SavedInterrupt
 
 _TIMEOUT_S = 300
@@ -27,6 +28,11 @@ _HEARTBEAT_S = 100
 
 _GRACE_S = 1
 _watchers: list[subprocess.Popen[str]] = []
+
+# What JAX prints where a process did not connect in time.
+_NOT_CONNECTED = (
+    r"^F\d{4} .*DEADLINE_EXCEEDED|^RPC: /xla|^\*\*\* Check failure|^ +@ +0x|^$"
+)
 
 # Waits until the process that started it ends; a second line means that it ended well.
 _WATCHER = """
@@ -89,18 +95,21 @@ def connect() -> None:
                 "each process needs all three, or a cluster that JAX knows."
             )
     _check_numbers(values_by_name["num_processes"], values_by_name["process_id"])
+    address = values_by_name["coordinator_address"] or "the first one"
+    rule = f"all processes must connect within {values.connect_timeout} s to {address}"
     _start_watcher(
-        f"error: all processes must connect within {values.connect_timeout} s and run "
-        f"until the end, got one that did not, see above; start all of them again, the "
-        "same command continues after the last checkpoint."
+        f"error: {rule}, got one that did not; start all of them with the address of "
+        "the first, or raise --connect_timeout."
     )
     try:
-        jax.distributed.initialize(
-            **values_by_name,
-            local_device_ids=_all_gpus(os.environ) if cluster == "Slurm" else None,
-            initialization_timeout=values.connect_timeout,
-            heartbeat_timeout_seconds=values.heartbeat_timeout,
-        )
+        # JAX does not raise an error but ends the process, with a trace of its stack.
+        with drop_lines(_NOT_CONNECTED):
+            jax.distributed.initialize(
+                **values_by_name,
+                local_device_ids=_all_gpus(os.environ) if cluster == "Slurm" else None,
+                initialization_timeout=values.connect_timeout,
+                heartbeat_timeout_seconds=values.heartbeat_timeout,
+            )
     except ValueError as error:
         if cluster != "TPU":
             raise ValueError(
@@ -112,11 +121,14 @@ def connect() -> None:
         return
     except RuntimeError as error:
         raise ConnectionError(
-            f"all processes must connect within {values.connect_timeout} s to "
-            f"{values_by_name['coordinator_address'] or 'the first one'}, got "
-            f"{' '.join(str(error).split())[:300]}; start all of them, or raise "
-            "--connect_timeout."
+            f"{rule}, got {' '.join(str(error).split())[:300]}; start all of them, or "
+            "raise --connect_timeout."
         ) from error
+    _stop_watcher()
+    _start_watcher(
+        "error: all processes must run until the end, got one that did not, see above; "
+        "start all of them again, the same command continues after the last checkpoint."
+    )
     if jax.process_index() and logging.get_verbosity() == logging.INFO:
         # The first process logs what is the same in all.
         logging.set_verbosity(logging.WARNING)

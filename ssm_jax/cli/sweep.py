@@ -14,7 +14,8 @@ not finite, is counted there, the others continue, the exit status is 1, and the
 call tries it again.
 
 ``--slurm=FILE`` trains nothing and writes the script of a Slurm job array, in which
-each job is the run of one index (``--row``). When they have ended, the command without
+each job is the run of one index (``--row``). A job that is preempted, or near its time
+limit, saves its run and is queued again. When all have ended, the command without
 ``--slurm`` prints the table.
 """
 
@@ -236,17 +237,31 @@ def slurm_script(argv: list[str], n_runs: int, root: str) -> str:
             r"--?slurm(=.*)?", word
         ):
             words.append(shlex.quote(word))
-    command = " \\\n    ".join(["ssm-jax sweep", *words, "--row=$SLURM_ARRAY_TASK_ID"])
+    command = " \\\n    ".join(
+        ["srun ssm-jax sweep", *words, "--row=$SLURM_ARRAY_TASK_ID"]
+    )
     return f"""#!/bin/bash
 #SBATCH --job-name=sweep
 #SBATCH --array=0-{n_runs - 1}
 #SBATCH --output={output}
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=TERM@120
 # Options of the cluster, as --partition and --gpus, are given to sbatch or added here.
+# Two minutes before its time limit, or when it is preempted, a run finishes its step
+# and saves it, and its job is queued again.
 
 set -e
 cd {shlex.quote(str(Path.cwd()))}
 export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH
-{command}
+status=0
+{command} \\
+    || status=$?
+# 143: a signal to end; the same command continues after the step that was saved.
+if [[ $status == 143 ]]; then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$status"
 """
 
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from annotated_types import Interval
 from flax import linen as nn, serialization
 
 from ssm_jax.fields import (
+    Interval,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,

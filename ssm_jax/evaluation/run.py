@@ -37,6 +37,7 @@ from ssm_jax.training.parallel import DataParallel
 from ssm_jax.training.state import RunSpec
 from ssm_jax.training.stopping import last_step
 from ssm_jax.training.workdir import WorkDir
+from ssm_jax.training.writers import show_time
 
 LENGTHS_FILE = "length_extension.jsonl"
 FORECAST_FILE = "forecast.npz"
@@ -124,18 +125,19 @@ def evaluate_run(
     params = variables.pop("params")
     # Evaluation has no optimizer.
     run = RunSpec(restored.model, task.spec, transform=optax.identity(), summary=())
-    measured = evaluate(
-        parallel.evaluation_step(run),
-        parallel,
-        task,
-        params,
-        variables,
-        split=split,
-        batch_size=training.batch_size,
-        limit=limit,
-        seed=training.seed,
-        carry=carried_in_evaluation(restored.model, training),
-    )
+    with show_time(f"evaluating the {split} split"):
+        measured = evaluate(
+            parallel.evaluation_step(run),
+            parallel,
+            task,
+            params,
+            variables,
+            split=split,
+            batch_size=training.batch_size,
+            limit=limit,
+            seed=training.seed,
+            carry=carried_in_evaluation(restored.model, training),
+        )
     baseline = trivial_baseline(
         task,
         split,

@@ -13,7 +13,10 @@ from ssm_jax.plots.style import (
     PURPLE,
     SMALL,
     figure,
+    heading,
+    legend,
     plain,
+    wrap,
 )
 
 _IMAGES, _SERIES, _FEATURES = 6, 3, 4
@@ -42,14 +45,14 @@ def batch(
     image = is_image(inputs)
     count = min(len(inputs), _IMAGES if image else _SERIES)
     names = [f"class {y}" if targets.ndim == 1 else "" for y in targets[:count]]
-    drawing = figure(COLUMN, 1.1 if image else 1.0 * count + 0.5)
+    drawing = figure(COLUMN, 1.1 if image else 1.0 * count + 0.2)
     panels = drawing.subplots(*((1, count) if image else (count, 1)), squeeze=False)
     for row, (axes, name) in enumerate(zip(panels.ravel(), names, strict=True)):
         if image:
             side = math.isqrt(inputs.shape[1])
             axes.imshow(inputs[row].reshape(side, side), cmap="gray_r")
             axes.set_axis_off()
-            axes.set_title(name, fontsize=SMALL)
+            axes.set_title(wrap(name, COLUMN / count, SMALL), fontsize=SMALL)
             continue
         there = slice(None) if mask is None else mask[row]
         steps = np.arange(inputs.shape[1])[there]
@@ -61,16 +64,8 @@ def batch(
         last = row == count - 1
         plain(axes, title=name, x="step" if last else "", y=f"example {row}")
     if not image:
-        # Below the panels, where it covers no line.
-        labelled = panels[0, 0].get_legend_handles_labels()
-        drawing.legend(
-            *labelled,
-            frameon=False,
-            loc="outside lower center",
-            ncols=2,
-            fontsize=SMALL,
-        )
-    drawing.suptitle(title, fontsize=SMALL)
+        legend(panels[0, 0], below=True)  # Where it covers no line.
+    heading(drawing, title, size=SMALL)
     return drawing
 
 

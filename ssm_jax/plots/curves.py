@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import BLUE, ORANGE, PAGE, SMALL, TITLE, figure, plain
+from ssm_jax.plots.style import BLUE, ORANGE, PAGE, figure, heading, legend, plain
 
 _COLOURS = {"train": BLUE, "validation": ORANGE}
 _NAMES = {"r2": "R²"}
@@ -24,11 +24,11 @@ def curves(
 
     Returns:
       A figure of two panels. Loss and perplexity have a logarithmic scale, the other
-      metrics a linear scale up to 1.
+      metrics a linear scale from 0, or from a little below the least value, up to 1.
     """
     drawing = figure(PAGE, 2.3)
     for axes, name in zip(drawing.subplots(1, 2), ("loss", metric), strict=True):
-        lowest = 1.0
+        values: list[float] = []
         for split, colour in _COLOURS.items():
             points = [
                 (line["step"], value)
@@ -47,16 +47,15 @@ def curves(
                 linewidth=1.5,
                 label=split,
             )
-            lowest = min(lowest, min(value for _, value in points))
-        shown = _NAMES.get(name, name)
-        plain(axes, x="step", y=shown)
+            values += [value for _, value in points]
         if name in _LOGARITHMIC:
             # Both may decrease by orders of magnitude during a run.
-            axes.set_yscale("log")
-        else:
+            if any(value > 0 for value in values):
+                axes.set_yscale("log")
+        elif any(value > 0 for value in values):
             # r2 may be far below 0 in the first steps; the scale starts at 0 then.
-            axes.set_ylim(max(0.0, lowest - 0.05), 1.02)
-        if axes.lines:
-            axes.legend(frameon=False, fontsize=SMALL)
-    drawing.suptitle(title, fontsize=TITLE)
+            axes.set_ylim(max(0.0, min(values) - 0.05), 1.02)
+        plain(axes, x="step", y=_NAMES.get(name, name))
+        legend(axes)
+    heading(drawing, title)
     return drawing

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 
 from ssm_jax.plots.style import (
@@ -13,8 +14,8 @@ from ssm_jax.plots.style import (
     ORANGE,
     PAGE,
     PURPLE,
-    SMALL,
     figure,
+    legend,
     plain,
 )
 
@@ -28,6 +29,7 @@ def forecasts(
     *,
     name: str,
     title: str,
+    times: np.ndarray | None = None,
 ) -> Figure:
     """Plots forecasts of consecutive windows.
 
@@ -38,6 +40,8 @@ def forecasts(
       errors: The result of `ssm_jax.evaluation.forecast_errors`.
       name: Name of the series, the label of its axis.
       title: Name of the model.
+      times: ``datetime64`` of each value of the series, increasing, ``(t,)``. None: the
+        axis counts steps.
 
     Returns:
       A figure with the series and the predictions above, and below the mean absolute
@@ -46,15 +50,19 @@ def forecasts(
     drawing = figure(PAGE, 4.4)
     above, below = drawing.subfigures(2, 1, squeeze=False)[:, 0]
     axes = above.subplots()
-    axes.plot(series, color=BLUE, linewidth=1.6, alpha=0.5, label=name)
+    dates = np.arange(len(series)) if times is None else times
+    axes.plot(dates, series, color=BLUE, linewidth=1.6, alpha=0.5, label="values")
     label = "model"
     for first, predicted in zip(found["first"], found["model"], strict=True):
-        steps = first + np.arange(len(predicted))
+        steps = dates[first : first + len(predicted)]
         axes.plot(steps, predicted, color=ORANGE, linewidth=1.0, label=label)
-        axes.axvline(first, color=GREY, linewidth=0.4, linestyle=":")
+        axes.axvline(steps[0], color=GREY, linewidth=0.4, linestyle=":")
         label = "_nolegend_"  # One entry for all windows.
-    plain(axes, title=f"{title}: forecasts from each dotted line", x="step", y=name)
-    axes.legend(fontsize=SMALL, frameon=False, ncols=2)
+    if times is not None:
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(AutoDateLocator()))
+    x = "step" if times is None else ""
+    plain(axes, title=f"{title}: forecasts from each dotted line", x=x, y=name)
+    legend(axes)
     panels = below.subplots(1, 2)
     labels = {"mae_by_step": f"mean absolute error, {name}", "r2_by_step": "R²"}
     for axes, (metric, label) in zip(panels, labels.items(), strict=True):
@@ -65,7 +73,5 @@ def forecasts(
             colour = _COLOURS.get(which, GREY)
             axes.plot(steps, values, ".-", color=colour, label=which, linewidth=1.0)
         plain(axes, x="steps ahead", y=label)
-    # Above the panel: the curves may be anywhere in it.
-    place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2}
-    panels[0].legend(fontsize=SMALL, frameon=False, ncols=len(errors), **place)
+    legend(panels[0], below=True)  # The curves may be anywhere in the panel.
     return drawing

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 import matplotlib
+import numpy as np
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import PAGE, SMALL, TITLE, figure, plain
+from ssm_jax.plots.style import PAGE, figure, heading, legend, plain
 
 KINDS = {
     "gradient": "loss at t",
@@ -40,9 +41,7 @@ def gradients(
     for kind, row in zip(kinds, panels, strict=True):
         for norm, axes in zip(NORMS, row, strict=True):
             for i, line in enumerate(lines):
-                # Logarithmic, because gradients vanish or grow exponentially with the
-                # distance.
-                axes.semilogy(
+                axes.plot(
                     *zip(*_points(line, kind, norm), strict=True),
                     # The lightest tenth of the colour map is hard to see on white.
                     color=colours(0.9 * i / max(len(lines) - 1, 1)),
@@ -50,9 +49,12 @@ def gradients(
                     # Two labels are enough: the colours give the order of the rest.
                     label=f"step {line['step']}" if i in (0, len(lines) - 1) else None,
                 )
+            if any(np.any(curve.get_ydata() > 0) for curve in axes.lines):
+                # Gradients vanish or grow exponentially with the distance.
+                axes.set_yscale("log")
             plain(axes, title=NORMS[norm], x=KINDS[kind], y="norm")
-    panels[0, 0].legend(frameon=False, fontsize=SMALL)
-    drawing.suptitle(f"{title}: gradient by the initial state", fontsize=TITLE)
+    legend(panels[0, 0])
+    heading(drawing, f"{title}: gradient by the initial state")
     return drawing
 
 

@@ -3,7 +3,9 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import COLUMN, PAGE, PALETTE, SMALL, TITLE, figure, plain
+from ssm_jax.plots.style import COLUMN, PAGE, PALETTE, SMALL, figure, heading, plain
+
+_COLUMNS = 4  # Panels in a row whose titles fit on a page.
 
 
 def convolution_kernels(
@@ -14,7 +16,7 @@ def convolution_kernels(
     channels: np.ndarray | None = None,
     energies: np.ndarray | None = None,
 ) -> Figure:
-    """Plots convolution kernels, with one column per layer, the most energy first.
+    """Plots convolution kernels, with a column per layer, the most energy first.
 
     Args:
       kernels: ``(layers, channels, lags)``.
@@ -26,7 +28,7 @@ def convolution_kernels(
         means the sums of squares of the kernels that are given, without labels.
 
     Returns:
-      A figure whose panels share the axis of lags.
+      A figure whose panels share the axis of lags, with four layers beside each other.
     """
     n_layers, n_channels, _ = kernels.shape
     if channels is None:
@@ -34,18 +36,25 @@ def convolution_kernels(
     order = np.argsort(
         -(np.square(kernels).sum(-1) if energies is None else energies), stable=True
     )
-    drawing = figure(min(PAGE, max(COLUMN, 2.2 * n_layers)), 0.6 + 0.85 * n_channels)
+    columns, blocks = min(n_layers, _COLUMNS), -(-n_layers // _COLUMNS)
+    rows = n_channels * blocks
+    drawing = figure(min(PAGE, max(COLUMN, 2.2 * columns)), 0.6 + 0.85 * rows)
     # Only the lags are shared: amplitudes may differ by orders of magnitude.
-    panels = drawing.subplots(n_channels, n_layers, sharex=True, squeeze=False)
-    for (row, layer), axes in np.ndenumerate(panels):
+    panels = drawing.subplots(rows, columns, sharex=True, squeeze=False)
+    for (place, column), axes in np.ndenumerate(panels):
+        block, row = divmod(place, n_channels)
+        layer = block * columns + column
+        if layer >= n_layers:
+            axes.remove()
+            continue
         shown = order[layer, row]
         colour = PALETTE[row % len(PALETTE)]
         axes.plot(lags, kernels[layer, shown], color=colour, linewidth=0.8)
         label = f"layer {layer}, channel {channels[layer, shown]}"
         if energies is not None:
             label += f": {energies[layer, shown]:.0%}"
-        plain(axes, x="lag, steps" if row == n_channels - 1 else "")
+        plain(axes, x="lag, steps" if place == rows - 1 else "")
         axes.set_title(label, fontsize=SMALL, loc="left")
     shares = "" if energies is None else " and their share of the layer's energy"
-    drawing.suptitle(f"{title}\nconvolution kernels{shares}", fontsize=TITLE)
+    heading(drawing, f"{title}\nconvolution kernels{shares}")
     return drawing

@@ -6,7 +6,16 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import BLUE, COLUMN, GREY, ORANGE, SMALL, figure, plain
+from ssm_jax.plots.style import (
+    BLUE,
+    COLUMN,
+    GREY,
+    ORANGE,
+    figure,
+    label_ticks,
+    legend,
+    plain,
+)
 
 _COLOURS = {"zero": BLUE, "carry": ORANGE}
 _LINES = {"text": "-", "shuffled": ":"}
@@ -27,7 +36,8 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
       title: Name of the run.
 
     Returns:
-      A figure with one panel; a vertical line marks the training length.
+      A figure with one panel; a vertical line marks the training length. The axis of
+      perplexities is logarithmic if they span a factor of 10 or more.
     """
     drawing = figure(COLUMN, 2.5)
     axes = drawing.subplots()
@@ -64,9 +74,12 @@ def lengths(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     )
     # Every other length from the longest one, so that the labels do not overlap.
     ticks = sorted({row["length"] for row in rows})[::-2]
-    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     # Minor ticks would be at multiples of powers of 10, between powers of 2.
     axes.minorticks_off()
+    known = [y for row in rows if (y := row["perplexity"]) is not None]
+    if known and max(known) > 10 * min(known):
+        axes.set_yscale("log")
     plain(axes, title=title, x="window length, tokens", y="perplexity")
-    axes.legend(frameon=False, fontsize=SMALL)
+    label_ticks(axes, ticks, [f"{tick:,}" for tick in ticks])
+    legend(axes)
     return drawing

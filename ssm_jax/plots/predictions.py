@@ -16,9 +16,11 @@ from ssm_jax.plots.style import (
     PAGE,
     PURPLE,
     SMALL,
-    TITLE,
     figure,
+    heading,
+    legend,
     plain,
+    wrap,
 )
 
 _WINDOW = 96  # steps that are distinguishable in a panel
@@ -64,12 +66,10 @@ def images(
         # The same scale for all images, so that the confidence can be compared.
         bars.set_ylim(0, 1)
         bars.set_yticks([])
-        bars.set_xticks(range(0, classes, 3))
+        bars.set_xticks(range(0, classes, max(3, classes // 3)))
         bars.tick_params(labelsize=SMALL, length=2)
         bars.spines[["top", "right", "left"]].set_visible(False)
-    drawing.suptitle(
-        f"{title}\n{examples}; predicted class and probabilities", fontsize=TITLE
-    )
+    heading(drawing, f"{title}\n{examples}; predicted class and probabilities")
     return drawing
 
 
@@ -104,8 +104,8 @@ def masks(
             # Without interpolation, which would mix classes.
             axes.imshow(value, interpolation="nearest", **style)
             axes.set(xticks=[], yticks=[])
-        line[0].set_ylabel(name, fontsize=LABEL)
-    drawing.suptitle(title, fontsize=TITLE)
+        line[0].set_ylabel(wrap(name, side_inches, LABEL), fontsize=LABEL)
+    heading(drawing, title)
     return drawing
 
 
@@ -140,13 +140,19 @@ def sequences(
         )
         plain(steps, title=f"{names[example]}, output {output}")
         points.plot(target, prediction, ".", color=ORANGE, markersize=2)
+        # Through a point among the data: the axes include it.
+        mean = np.nanmean(target)
         points.axline(
-            (0, 0), slope=1, color=GREY, linewidth=0.7, label="prediction = target"
+            (mean, mean),
+            slope=1,
+            color=GREY,
+            linewidth=0.7,
+            label="prediction = target",
         )
         plain(points, y="prediction")
     panels[-1, 0].set_xlabel("step", fontsize=LABEL)
     panels[-1, 1].set_xlabel("target", fontsize=LABEL)
     for axes in panels[0]:
-        axes.legend(frameon=False, fontsize=SMALL)
-    drawing.suptitle(title, fontsize=TITLE)
+        legend(axes)
+    heading(drawing, title)
     return drawing

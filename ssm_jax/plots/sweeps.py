@@ -5,10 +5,15 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from ssm_jax.plots.style import COLUMN, GREY, PALETTE, SMALL, figure, plain
-
-_LINES = ("-", "--", ":", "-.")
-_MARKERS = "os^D"
+from ssm_jax.plots.style import (
+    COLUMN,
+    GREY,
+    figure,
+    label_ticks,
+    legend,
+    line_style,
+    plain,
+)
 
 
 def sweep(
@@ -44,10 +49,7 @@ def sweep(
             [point[0] for point in points],
             [point[1] for point in points],
             yerr=[point[2] for point in points],
-            color=PALETTE[index % len(PALETTE)],
-            # Beyond the colours lines differ by their style.
-            linestyle=_LINES[index // len(PALETTE) % len(_LINES)],
-            marker=_MARKERS[index % len(_MARKERS)],
+            **line_style(index),
             markersize=4,
             capsize=2,
             label=label,
@@ -60,10 +62,9 @@ def sweep(
         axes.set_xscale("log")
         axes.minorticks_off()
     names = sorted(position, key=position.__getitem__)
-    axes.set_xticks(places, names)
     plain(axes, title=title, x=field, y=f"{metric}, mean and std over seeds")
-    if any(results) or baseline is not None:
-        axes.legend(frameon=False, fontsize=SMALL)
+    label_ticks(axes, places, names)
+    legend(axes)
     return drawing
 
 

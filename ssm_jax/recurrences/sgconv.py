@@ -7,9 +7,8 @@ from typing import Annotated
 
 import jax
 import jax.numpy as jnp
-from annotated_types import Interval
 
-from ssm_jax.fields import PositiveInt, check_fields
+from ssm_jax.fields import Interval, PositiveInt, check_fields
 from ssm_jax.kernels.arguments import check_draw
 from ssm_jax.recurrences.families.base import ParamGroup, Params
 from ssm_jax.recurrences.families.finite_kernel import FiniteKernel, Kernels

@@ -3,9 +3,8 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from annotated_types import Interval
-
 from ssm_jax.fields import (
+    Interval,
     NonNegativeFloat,
     PositiveFloat,
     PositiveInt,

@@ -246,7 +246,10 @@ def _take_steps(
 
             # Take the step.
             trace.before(step)
-            with locate_nans(step):
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(locate_nans(step))
+                if step == start + 1:
+                    stack.enter_context(progress.compiling("training step"))
                 state, sums = take_step(state, batch)
             trace.after(step, state)
             if step == start + 1:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import optax
-from annotated_types import Interval
 
 from ssm_jax.config import address_of, import_target, nearest
 from ssm_jax.fields import (
     Fraction,
+    Interval,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,

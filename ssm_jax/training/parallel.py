@@ -288,9 +288,13 @@ class DataParallel:
         """
         n = self._n_shards
         if batch_size % n:
+            unit = n * accumulate
+            below = batch_size // unit * unit
+            near = f"{below} or {below + unit}" if below else str(unit)
             raise ValueError(
                 f"`batch_size` must be a multiple of {n}, the number of shards of its "
-                f"rows, got {batch_size}; {batch_size - batch_size % n or n} is one."
+                f"rows on {self.n_devices} devices, got {batch_size}; take {near}, or "
+                "fewer devices, as by CUDA_VISIBLE_DEVICES."
             )
         if (rows := batch_size // n) % accumulate:
             raise ValueError(

@@ -4,6 +4,8 @@ import contextlib
 import importlib
 import json
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -124,6 +126,45 @@ def open_writers(
         yield writers
 
 
+@contextlib.contextmanager
+def show_time(what: str, bar: tqdm | None = None) -> Iterator[None]:
+    """Shows that something takes long, and the seconds that it has taken.
+
+    A terminal shows both until it ends; a log has a line at the start and one at the
+    end.
+
+    Args:
+      what: What the block does, such as ``"compiling the training step"``.
+      bar: A bar on the terminal that shows it. None: a line of its own.
+    """
+    began, ended = time.perf_counter(), threading.Event()
+    if not sys.stderr.isatty():
+        logging.info("%s", what)
+        yield
+        logging.info("%s took %.1f s", what, time.perf_counter() - began)
+        return
+    with contextlib.ExitStack() as stack:
+        if bar is None:
+            line = stack.enter_context(tqdm(bar_format="{desc}", leave=False))
+            show = line.set_description_str
+        else:
+            show = bar.set_postfix_str
+
+        def redraw():
+            while not ended.wait(1):
+                show(f"{what}, {time.perf_counter() - began:.0f} s")
+
+        show(what)
+        thread = threading.Thread(target=redraw, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            show("")
+
+
 class Progress(contextlib.AbstractContextManager["Progress"]):
     """Shows the progress of a run.
 
@@ -142,6 +183,10 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
             if terminal
             else None
         )
+
+    def compiling(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """Shows in the block that a step is compiled, and for how long."""
+        return show_time(f"compiling the {what}", self._bar)
 
     def show(self, step: int, measured: Mapping[str, float | None]) -> None:
         """Advances to a step and shows its metrics, but those that are None."""

@@ -20,6 +20,9 @@ GIB = 2**30
         ("tpu:v5e:4x4", 16, "v5e:4x4", 16 * GIB),
         ("tpu:v6e:2x4", 8, "v6e:2x4", 32 * GIB),
         ("tpu:v4:2x2x2", 8, "v4:2x2x2", 32 * GIB),
+        ("gpu:b200:8", 8, "1x1x8", 191_514_411_008),
+        ("gpu:gb200:18x4", 72, "1x18x4", 197_897_748_480),
+        ("tpu:v5p:2x2x2", 8, "v5p:2x2x2", 95 * GIB),
     ],
 )
 def test_target_is_its_devices_and_their_topology(text, n_devices, topology, memory):
@@ -34,8 +37,8 @@ def test_target_is_its_devices_and_their_topology(text, n_devices, topology, mem
     [
         ("h100", "gpu or tpu"),
         ("cpu:x86:1", "gpu or tpu"),
-        ("gpu:v5e:8", "a100, h100, h200"),
-        ("tpu:v9:2x2", "v4, v5e, v6e"),
+        ("gpu:v5e:8", "a100, b200, gb200, h100, h200"),
+        ("tpu:v9:2x2", "v4, v5e, v5p, v6e"),
         ("gpu:h100", "N devices"),
         ("gpu:h100:0", "N devices"),
         ("gpu:h100:2x2x2", "N devices"),
@@ -83,3 +86,11 @@ def test_largest_batch_is_found(largest, first):
 
 def test_largest_batch_ends_where_all_fit():
     assert aot.largest_batch(lambda n: True, unit=8, first=8) == 2**20
+
+
+@pytest.mark.parametrize(("limit", "largest"), [(1437, 1432), (100, 96), (7, None)])
+def test_no_batch_above_the_limit_is_tried(limit, largest):
+    tried = []
+    found = aot.largest_batch(lambda n: not tried.append(n), 8, first=128, limit=limit)
+    assert found == largest
+    assert all(n <= limit for n in tried)

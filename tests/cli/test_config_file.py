@@ -207,7 +207,7 @@ MISTAKES = {
         [SHIFT, "--config.model.d_model=abc"],
         "flag --config.model.d_model=abc: invalid literal for int()",
     ),
-    "number for a spec": ([SHIFT, "--config.model=5"], "flag --config.model=5"),
+    "number for a spec": ([SHIFT, "--config.model=5"], "--config.model.d_model="),
     "override before the experiment": (
         ["--config.model.d_model=1", SHIFT],
         "Found --config.model.d_model=1 in argv before a value for --config",
@@ -244,3 +244,23 @@ def test_bug_in_an_experiment_keeps_its_traceback_for_those_who_ask(parse, file,
         with one_line_errors(traceback=True):
             parse(f"--config=experiments/paper/{file}.py")
     assert isinstance(caught.value.__cause__, bug)
+
+
+@pytest.mark.parametrize("words", [("=name",), ("", "name")])
+def test_part_is_set_by_its_fields_and_not_by_a_word(folder, words):
+    first, *rest = words
+    line = [
+        "x",
+        "--config=experiments/paper/classes.py",
+        f"--config.task{first}",
+        *rest,
+    ]
+    with refuses("--config.task`", "name", rule="by its fields") as refusal:
+        config_file.load_with_overrides(line, [])
+    assert "--config.task.cls=" in str(refusal.value)
+    assert "--config.task.length=" in str(refusal.value)
+
+
+def test_part_is_another_function_by_its_address(folder):
+    line = ["x", "--config=experiments/paper/classes.py", "--config.task.cls=a:b"]
+    assert config_file.load_with_overrides(line, []).task.cls == "a:b"

@@ -130,9 +130,10 @@ def test_slurm_script_is_the_array_of_the_runs(tmp_path):
     path.write_text(script)
     subprocess.run(["bash", "-n", path], check=True)
     # The command of one job, with the shell's own splitting into words.
-    command = script[script.index("ssm-jax sweep") :]
+    command = script[script.index("status=0") :]
+    names = 'ssm-jax() { printf \'%s\\n\' "$@"; }; srun() { "$@"; }'
     said = subprocess.run(
-        ["bash", "-c", f"ssm-jax() {{ printf '%s\\n' \"$@\"; }}\n{command}"],
+        ["bash", "-c", f"{names}\n{command}"],
         env={"SLURM_ARRAY_TASK_ID": "3"},
         capture_output=True,
         text=True,
@@ -149,13 +150,28 @@ def test_words_of_the_command_line_are_no_commands_of_the_script(tmp_path, monke
     line = ["sweep", *(f"--config.task.target={word}" for word in WORDS)]
     script = sweep.slurm_script(line, 2, "50 % $(touch gone)")
     assert "/50 %% $(touch gone)/slurm-%A_%a.out'\n" in script
-    script = f"ssm-jax() {{ printf '%s\\0' \"$@\"; }}\n{script}"
+    said = 'ssm-jax() { printf \'%s\\0\' "$@"; }; srun() { "$@"; }'
+    script = f"{said}\n{script}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
     said = os.fsdecode(done.stdout).split("\0")
     assert said[: len(line)] == line
     assert os.listdir(tmp_path) == []
     with refuses("--workdir", "a\\ntouch", rule="printable"):
         sweep.slurm_script(line, 2, "a\ntouch gone")
+
+
+@pytest.mark.parametrize(("status", "requeued"), [(0, ""), (1, ""), (143, "requeue 7")])
+def test_job_that_a_signal_ended_is_queued_again(tmp_path, status, requeued):
+    script = sweep.slurm_script(["sweep", "--grid=a=1,2"], 2, str(tmp_path))
+    assert {"#SBATCH --requeue", "#SBATCH --signal=TERM@120"} <= {*script.splitlines()}
+    commands = f'srun() {{ return {status}; }}; scontrol() {{ echo "$@"; }}'
+    done = subprocess.run(
+        ["bash", "-c", f"{commands}\n{script}"],
+        env={"SLURM_JOB_ID": "7", "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.strip()) == (status, requeued)
 
 
 @pytest.mark.parametrize("fails", ["train", "evaluate_run", "row_of"])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from experiments.etsmlp.figures import proposition_1
 from ssm_jax import plots
@@ -226,3 +227,71 @@ def test_forecasts_are_drawn_from_their_first_steps():
     assert drawn(mae)["seasonal"] == [[1, 3.0], [2, 4.0]]
     assert np.isnan(drawn(r2)["model"][1][1])
     assert above.get_ylabel() == "level"
+
+
+def test_forecasts_have_dates_where_they_are_known():
+    series, times = np.arange(4.0), np.datetime64("2024-05-01") + np.arange(4)
+    found = {"first": np.array([2]), "model": np.array([[2.5, 3.5]])}
+    errors = {"model": {"mae_by_step": [0.5, 0.5], "r2_by_step": [None, None]}}
+    words = {"name": "level", "title": "x"}
+    figure = plots.forecasts(series, found, errors, **words, times=times)
+    values, predicted, _ = figure.axes[0].lines
+    np.testing.assert_array_equal(values.get_xdata(), times)
+    np.testing.assert_array_equal(predicted.get_xdata(), times[2:])
+    figure.draw_without_rendering()
+    assert "May" in figure.axes[0].xaxis.get_major_formatter().get_offset()
+
+
+LONG = "electricity_transformer.py:model=s4d,size=large,window=336,horizon=96,seed=12"
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [
+        lambda: plots.curves(LINES, "accuracy", LONG * 2),
+        lambda: plots.convolution_kernels(np.ones((5, 1, 8)), np.arange(8), LONG),
+        lambda: plots.sweep(
+            {f"{LONG}{i}": {"a" * 20: [0.5], "b" * 20: [0.6]} for i in range(20)},
+            **{"field": "x", "metric": LONG, "baseline": 0.1, "title": LONG},
+        ),
+    ],
+)
+def test_long_names_are_within_the_figure(drawing):
+    figure = drawing()
+    figure.draw_without_rendering()
+    for text in figure.findobj(Text):
+        if text.get_visible() and text.get_text() and LONG[:6] in text.get_text():
+            box, whole = text.get_window_extent(), figure.bbox
+            assert whole.x0 <= box.x0 and box.x1 <= whole.x1, text
+            assert whole.y0 <= box.y0 and box.y1 <= whole.y1, text
+
+
+@pytest.mark.parametrize(
+    ("losses", "ticks"),
+    [
+        ((2.2, 0.4), ["0.5", "1", "2"]),
+        ((2.31, 2.29), ["2.29", "2.3", "2.31"]),
+        ((900.0, 1.0), ["1", "10", "100"]),
+    ],
+)
+def test_ticks_of_few_decades_are_plain_numbers(losses, ticks):
+    lines = [{"step": i, "train/loss": loss} for i, loss in enumerate(losses)]
+    loss, _ = plots.curves(lines, "accuracy", "x").axes
+    loss.figure.draw_without_rendering()
+    assert {*ticks} <= {text.get_text() for text in loss.get_yticklabels()}
+    assert not any(text.get_text() for text in loss.get_yticklabels(minor=True))
+
+
+def test_points_without_neighbours_are_marked():
+    loss, _ = plots.curves(LINES[:1], "accuracy", "x").axes
+    assert loss.lines[0].get_marker() == "o"
+    series = np.array([[1.0, np.nan, 2.0, 3.0, np.nan, 4.0]])[..., None]
+    axes = plots.batch(series, np.zeros((1, 1)), None, "x").axes[0]
+    assert list(axes.lines[0].get_markevery()) == [0, 5]
+
+
+def test_axes_of_the_disc_fit_eigenvalues_near_its_edge():
+    log_abs, phase = np.array([[-1e-3, -4e-3]]), np.array([[0.0, 0.003]])
+    disc, memory = plots.eigenvalues(log_abs, phase, log_abs, phase, "x").axes
+    assert np.ptp(disc.get_xlim()) < 0.01 and disc.get_xlim()[1] > 1
+    assert np.ptp(memory.get_xlim()) < 0.01

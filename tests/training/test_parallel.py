@@ -186,10 +186,12 @@ def test_devices_drop_different_channels(kind):
 @each_kind
 def test_batch_that_does_not_divide_is_refused(kind):
     parallel = DataParallel(kind)
-    with refuses("batch_size", 12, rule="multiple of 8"):
+    with refuses("batch_size", 12, rule="multiple of 8") as refusal:
         parallel.check(12)
+    assert "take 8 or 16" in str(refusal.value)
     with refuses("batch_size", 12, rule="multiple of 8"):
         parallel.split(TASK.batch("train", 0, 12, seed=0))
-    with refuses("batch_size", 4, rule="multiple of 8"):
-        parallel.check(4)
+    with refuses("batch_size", 4, rule="multiple of 8") as refusal:
+        parallel.check(4, accumulate=2)
+    assert "take 16" in str(refusal.value)
     parallel.check(16)

@@ -1,8 +1,11 @@
 """Metrics of a run in TensorBoard's files and in a run of Weights & Biases."""
 
+import io
 import json
+import re
 import struct
 import sys
+import time
 from types import SimpleNamespace
 
 import jax
@@ -12,7 +15,7 @@ from tensorboardX.proto import event_pb2
 
 from ssm_jax.training import train
 from ssm_jax.training.profile import Profile
-from ssm_jax.training.writers import open_writers
+from ssm_jax.training.writers import open_writers, show_time
 from tests.bad_inputs import refuses
 from tests.training import tiny
 
@@ -141,3 +144,28 @@ def test_steps_that_were_taken_before_are_not_traced(
             trace.before(now)
             trace.after(now, {})
     assert seen == traced
+
+
+def test_what_takes_long_is_in_the_log_with_its_seconds(caplog):
+    with caplog.at_level("INFO"), show_time("compiling the step"):
+        assert caplog.messages == ["compiling the step"]
+    assert re.fullmatch(r"compiling the step took \d+\.\d s", caplog.messages[1])
+
+
+def test_what_takes_long_is_on_the_terminal_until_it_ends(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with show_time("compiling the step"):
+        time.sleep(1.5)
+    assert "compiling the step, 1 s" in stream.getvalue()
+    assert stream.getvalue().split("\r")[-1].strip() == ""
+
+
+@pytest.mark.full
+def test_compilation_is_in_the_log_and_not_among_the_metrics(tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        train(tiny.digits(steps=2, evaluate_every=2), str(tmp_path / "run"))
+    said = [text for text in caplog.messages if "compiling the training step" in text]
+    assert len(said) == 2 and "took" in said[1]
+    assert "compiling" not in (tmp_path / "run" / "metrics.jsonl").read_text()
