@@ -131,8 +131,8 @@ class AudioFolder(labelled_files.LabelledFiles):
 
     read_header = staticmethod(sound_files.read_header)
 
-    @override
     @property
+    @override
     def padded(self) -> bool:
         return self._shortest < self._n_steps()
 

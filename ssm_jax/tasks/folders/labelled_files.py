@@ -115,6 +115,11 @@ class LabelledFiles(order.FiniteTask):
                 "are usual."
             )
 
+    @property
+    @abc.abstractmethod
+    def spec(self) -> base.TaskSpec:
+        """Features of a step; one class per sequence."""
+
     @classmethod
     @abc.abstractmethod
     def suffixes(cls) -> Collection[str]:
@@ -395,7 +400,7 @@ def _list_files(
 def _split_folders(folder: str) -> Iterable[tuple[str, base.Split | None]]:
     """The folders of class folders, with their splits."""
     folders, _ = _entries(folder)
-    found = [
+    found: list[tuple[str, base.Split | None]] = [
         (entry.path, _SPLITS[entry.name.lower()])
         for entry in folders
         if entry.name.lower() in _SPLITS
@@ -489,7 +494,9 @@ def _draw(
         "train": n - n_validation - n_test,
         "test": n_test,
     }
-    splits = [split for split, size in sizes.items() for _ in range(size)]
+    splits: list[base.Split] = [
+        split for split, size in sizes.items() for _ in range(size)
+    ]
     return dict(zip(ordered, splits, strict=True))
 
 

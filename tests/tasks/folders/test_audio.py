@@ -82,6 +82,7 @@ def test_lengths_are_masked_and_cuts_are_counted_once(tmp_path, monkeypatch):
         data_dir=str(tmp_path), classes=("a", "b"), sample_rate=8_000, length=40
     )
     batch = task.batch("train", 0, task.n_examples("train"), seed=0)
+    assert batch.mask is not None
     lengths = batch.mask.sum(1)
     assert set(lengths.tolist()) == {30, 40}
     assert (batch.inputs[..., 0][~batch.mask] == 0).all()
