@@ -229,6 +229,7 @@ def draw(folder: WorkDir, row: Mapping[str, Any]) -> list[Path]:
             row["forecast"],
             name=folder.config().task.target,
             title=title,
+            times=forecast.get("times"),
         )
     figures_dir = folder.path / "figures"
     figures_dir.mkdir(exist_ok=True)

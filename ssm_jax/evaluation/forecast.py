@@ -57,14 +57,16 @@ def next_forecast(restored: Restored) -> np.ndarray:
       restored: A model of a `SeriesTask` without classes.
 
     Returns:
-      ``(horizon,)`` in the units of the file, the step after the last row first.
+      ``(horizon,)`` in the units of the file, the step after the last row first; of a
+      task with ``group`` ``(g, horizon)``, in the order of `SeriesTask.series_names`.
 
     Raises:
       ValueError: The task is no forecast.
     """
     task = _forecast_task(restored)
     predicted, _ = restored.model.apply(restored.variables, task.next_inputs())
-    return task.next_in_units(np.asarray(predicted))[0]
+    forecasts = task.next_in_units(np.asarray(predicted))
+    return forecasts if task.group is not None else forecasts[0]
 
 
 def forecast_errors(
@@ -104,7 +106,7 @@ def forecast_errors(
 def forecast_panel(
     task: SeriesTask, split: Split, arrays: Mapping[str, Float[Array, "n h"]]
 ) -> dict[str, np.ndarray]:
-    """Selects consecutive windows of a split for a figure.
+    """Selects consecutive windows of a split for a figure, those of the first series.
 
     Args:
       task: The task.
@@ -113,20 +115,26 @@ def forecast_panel(
 
     Returns:
       ``series``, the values around the windows, NaN where they are missing; ``first``,
-      the positions in it of the first steps that the windows predict; and ``model``,
-      their predictions, ``(w, horizon)``.
+      the positions in it of the first steps that the windows predict; ``model``, their
+      predictions, ``(w, horizon)``; and of a task with dates ``times``, those of the
+      values, datetime64.
     """
-    rows, chosen = task.first_targets(split), [0]
+    series = task.series_of_windows(split)
+    rows, chosen = task.first_targets(split)[series == series[0]], [0]
     for index, row in enumerate(rows):
         # Side by side, so that no step is predicted twice.
         if row >= rows[chosen[-1]] + task.horizon and len(chosen) < _WINDOWS:
             chosen.append(index)
-    start = rows[0] - task.window
-    return {
-        "series": task.values()[start : rows[chosen[-1]] + task.horizon],
+    start, end = rows[0] - task.window, rows[chosen[-1]] + task.horizon
+    panel = {
+        "series": task.values()[start:end],
         "first": rows[chosen] - start,
         MODEL: np.asarray(arrays[MODEL])[chosen],
     }
+    times = task.times()
+    if times is not None and times.dtype.kind == "M":
+        panel["times"] = times[start:end]
+    return panel
 
 
 def _forecast_task(restored):

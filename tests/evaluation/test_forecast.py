@@ -16,6 +16,7 @@ from ssm_jax.evaluation import (
     next_forecast,
     restore,
 )
+from ssm_jax.evaluation.forecast import forecast_panel
 from ssm_jax.tasks import Digits, SeriesTask
 from ssm_jax.training import TrainConfig, WorkDir, train
 from tests.bad_inputs import refuses
@@ -101,3 +102,23 @@ def test_next_forecast_follows_the_last_row(tmp_path, differences):
     training = TrainConfig(steps=1, batch_size=1)
     restored = Restored(Last(3, differences), {}, task, training, 1)
     np.testing.assert_allclose(next_forecast(restored), level[-3:], rtol=1e-5)
+
+
+def test_next_forecasts_of_several_series_follow_the_last_row_of_each(tmp_path):
+    series = {"a": 1, "b": 10}
+    rows = [
+        f"2024-01-{day:02d},{name},{day * factor}"
+        for name, factor in series.items()
+        for day in range(1, 31)
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(["day,shop,level", *rows]) + "\n")
+    task = SeriesTask(
+        file="a.csv", data_dir=str(tmp_path), target="level", time="day", group="shop",
+        window=3, horizon=2, train_fraction=0.5, validation_fraction=0.2,
+    )  # fmt: skip
+    restored = Restored(Last(2, False), {}, task, TrainConfig(steps=1, batch_size=1), 1)
+    found = next_forecast(restored)
+    np.testing.assert_allclose(found, [[29, 30], [290, 300]], rtol=1e-5)
+    panel = forecast_panel(task, "test", forecasts(restored, "test"))
+    # The first series alone, which has the values of its days.
+    assert panel["series"].tolist() == [time.day for time in panel["times"].tolist()]
