@@ -13,6 +13,7 @@ Data sets are opened at the first batch; importing this package loads none of th
 
 from ssm_jax.tasks.arrays.dataset import GrainTask
 from ssm_jax.tasks.arrays.file import ArrayTask
+from ssm_jax.tasks.arrays.long_table import LongTable
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, n_batches
 from ssm_jax.tasks.images.digits import Digits
 from ssm_jax.tasks.images.pixels import PixelCifar10, PixelMnist
@@ -51,6 +52,7 @@ __all__ = [
     "ImdbWords",
     "ListOps",
     "ListOpsSubTrees",
+    "LongTable",
     "MIPS",
     "Mixture",
     "Pathfinder",
