@@ -1,4 +1,4 @@
-"""`ssm-jax new`: the file that it writes is trained on the user's CSV."""
+"""`ssm-jax new`: the file that it writes is trained on the data of the user."""
 
 import ast
 import os
@@ -6,7 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from ssm_jax.cli import config_file, new
+from ssm_jax.cli import config_file
+from ssm_jax.cli.templates.forecast import forecast
 from ssm_jax.config import build
 from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import train
@@ -55,7 +56,7 @@ def test_columns_that_are_not_read_are_printed(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.nightly
 def test_experiment_is_trained_and_beats_the_last_value(csv):
-    new.forecast(csv, "mine.py")
+    forecast(csv, "mine.py")
     config = config_file.load("mine.py")
     config.training.update(steps=60, evaluate_every=60)
     train(config, "run")
@@ -97,7 +98,7 @@ def test_names_of_file_and_column_are_only_data(
     text = (tmp_path / csv).read_text().replace("load", f'"{column}"', 1)
     name = os.fsdecode(name)
     (tmp_path / name).write_text(text)
-    new.forecast(csv, "plain.py")
+    forecast(csv, "plain.py")
     assert write(monkeypatch, f"--csv={name}") in (0, None)
     assert capsys.readouterr().out.replace("\n", "").isprintable()
     written = tmp_path / "forecast.py"
@@ -111,17 +112,29 @@ def test_names_of_file_and_column_are_only_data(
 def test_what_cannot_be_written_is_refused(csv, tmp_path):
     (tmp_path / "there.py").write_text("")
     with refuses("--output", "there.py"):
-        new.forecast(csv, "there.py")
+        forecast(csv, "there.py")
     with refuses("--output", "mine.txt"):
-        new.forecast(csv, "mine.txt")
+        forecast(csv, "mine.txt")
     for name in ("a:b.py", "a\nb.py", "a\udcff.py"):
         with refuses("--output", ascii(name)[1:-1]):
-            new.forecast(csv, name)
+            forecast(csv, name)
     with refuses("target", "'Load'", rule="load"):
-        new.forecast(csv, "mine.py", target="Load")
-    with refuses("--csv", "other.csv", error=FileNotFoundError):
-        new.forecast("other.csv", "mine.py")
+        forecast(csv, "mine.py", target="Load")
+    with refuses("--data", "other.csv", error=FileNotFoundError):
+        forecast("other.csv", "mine.py")
     assert not (tmp_path / "mine.py").exists()
+
+
+def test_flag_of_data_has_two_names(csv, monkeypatch, capsys):
+    assert write(monkeypatch, f"--data={csv}", "--output=a.py") in (0, None)
+    assert write(monkeypatch, f"--csv={csv}", "--output=b.py") in (0, None)
+    assert write(monkeypatch, "--output=c.py") == 2
+    assert "`--data`" in capsys.readouterr().err
+
+
+def test_flag_of_another_kind_is_refused(csv, monkeypatch, capsys):
+    assert write(monkeypatch, f"--data={csv}", "--vocabulary=300") == 2
+    assert "`--vocabulary`" in capsys.readouterr().err
 
 
 def test_kind_is_one_that_is_known(csv, monkeypatch, capsys):

@@ -35,8 +35,8 @@ class Scale(NamedTuple):
         values = values.reshape(-1, values.shape[-1])
         # NaN, of a missing value, does not count, unless nothing else is there.
         values = np.where(np.isnan(values).all(0), 0, values)
-        mean = np.nanmean(values, 0, np.float64)
-        std = np.nanstd(values, 0, np.float64)
+        mean = np.asarray(np.nanmean(values, 0, np.float64))
+        std = np.asarray(np.nanstd(values, 0, np.float64))
         # The deviation of a constant is rounding, which would become noise of size 1.
         return cls(mean, np.where(std > 1e-6 * np.abs(mean), std, 1.0))
 

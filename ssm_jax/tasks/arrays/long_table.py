@@ -211,11 +211,8 @@ def group(path: str, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def _targets(task, path, by_example, first):
     """The target of each example, which is the same in all of its rows."""
-    words = _present(path, task.target, "target")
-    if task.classes is not None:
-        where = f"{task.target!r} in {path}"
-        values = examples.class_indices(words, task.classes, where)
-    else:
+    words = values = _present(path, task.target, "target")
+    if task.classes is None:
         values = _numbers(path, task.target, "error", "target")
     in_order = values[by_example]
     differs = in_order != in_order[first]
@@ -229,7 +226,9 @@ def _targets(task, path, by_example, first):
             "`example` names the column that tells examples apart."
         )
     targets = in_order[np.unique(first)]
-    return targets if task.classes is not None else targets[:, None]
+    if task.classes is None:
+        return targets[:, None]
+    return examples.class_indices(targets, task.classes, f"{task.target!r} in {path}")
 
 
 def _present(path, name, field):
