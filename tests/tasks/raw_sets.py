@@ -246,3 +246,15 @@ def arrays(path: Path, n: int = 60) -> None:
         targets=rng.integers(0, 20, (n, 20)),
         lengths=rng.integers(1, 21, n),
     )
+
+
+def long_table(path: Path) -> None:
+    """Writes 60 examples of 5 to 9 steps, one row for each, in the order of steps."""
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{i},{rng.normal():.6f},{rng.normal():.6f},{'up' if i % 3 else 'down'}"
+        for step in range(9)
+        for i in range(60)
+        if step < 5 + i % 5
+    ]
+    path.write_text("\n".join(["id,x,y,label", *rows]))

@@ -38,6 +38,15 @@ FINITE = {
         d_output=20,
         per_step=True,
     ),
+    "long_table": lambda sets_dir: tasks.LongTable(
+        file="long.csv",
+        data_dir=sets_dir,
+        example="id",
+        target="label",
+        features=("x", "y"),
+        length=9,
+        classes=("down", "up"),
+    ),
     "digits": lambda mnist_dir: tasks.Digits(),
     "grain": lambda mnist_dir: tasks.GrainTask(
         source=Source(padded=True, augmented=False),

@@ -111,6 +111,14 @@ def text(data: str, output: str, *, vocabulary: int | None = None) -> writing.Wr
     """
     writing.check_output(output)
     folder = writing.path_of(data, "a folder of .txt files", folder=True)
+    if not any(folder.rglob("*.txt")):
+        others = writing.shortened(
+            ascii(path.name) for path in sorted(folder.iterdir())
+        )
+        raise ValueError(
+            "`--data` must be a folder with files that end in .txt, got "
+            f"{others or 'none'} in {folder}; name texts so."
+        )
     by_split = documents.files(str(folder))
     task = TextFolder(data_dir=str(folder))
     # A token has one byte or more: what is refused is refused before it is tokenized.
@@ -245,8 +253,7 @@ def _files(folder, by_split):
     n_bytes = sum(path.stat().st_size for path in files)
     yield "size", f"{n_bytes:,} bytes, {n_characters:,} characters"
     if faults:
-        shown = writing.shortened(faults)
-        yield "not text", f"{shown}; `iconv -f UTF-16 -t UTF-8` converts such files"
+        yield "faulty", f"{writing.shortened(faults)}: `iconv` converts text to UTF-8"
     others = sorted(path for path in folder.rglob("*.txt") if _is_empty(path))
     if others:
         names = writing.shortened(_name(folder, path) for path in others)
