@@ -109,6 +109,27 @@ def test_names_of_file_and_column_are_only_data(
     assert len(os.listdir(tmp_path)) == 4
 
 
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_names_of_folders_and_labels_are_only_data(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(name)
+    for folder in ("plain", name):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{folder}.txt").write_text("rain and snow " * 600)
+    words = np.array([name.encode(errors="replace").decode().strip(), "b"])
+    x, y = np.zeros((40, 5)), np.arange(40) % 2
+    np.savez("plain.npz", inputs=x, targets=np.array(["a", "b"])[y])
+    np.savez(tmp_path / f"{name}.npz", inputs=x, targets=words[y])
+    for kind, end in (("text", ""), ("classify", ".npz")):
+        for data, output in (("plain", f"{kind}0.py"), (name, f"{kind}1.py")):
+            flags = f"--data={data}{end}", f"--output={output}"
+            assert programs.run(monkeypatch, "new", kind, *flags) in (0, None)
+        assert capsys.readouterr().out.replace("\n", "").isprintable()
+        plain, other = (without_strings(tmp_path / f"{kind}{i}.py") for i in (0, 1))
+        assert plain == other
+        assert build(config_file.load(f"{kind}1.py").task).n_examples("test") > 0
+
+
 def test_what_cannot_be_written_is_refused(csv, tmp_path):
     (tmp_path / "there.py").write_text("")
     with refuses("--output", "there.py"):

@@ -232,7 +232,7 @@ def _of_table(path, kind, example, target):
             f"the target, got none of {', '.join(table)} in {path}; the features of a "
             "step are such columns."
         )
-    _, lengths = long_table.group(str(path), example)
+    of_row, lengths = long_table.group(str(path), example)
     fields: dict[str, Any] = {
         "example": example,
         "target": target,
@@ -245,29 +245,32 @@ def _of_table(path, kind, example, target):
     if gaps:
         found.append(("missing", "values are replaced by the mean of their column"))
     found += [("unread", f"{name}: {reason}") for name, reason in unread.items()]
-    words, numbers = table[target], columns.numbers(table[target])
-    # Numbers with a fraction, or of which almost every example has another.
-    is_number = numbers is not None and (
-        bool((numbers % 1 != 0).any())
-        or len(np.unique(numbers)) > max(2, len(lengths) // 2)
-    )
-    if kind == "classify" and is_number:
-        raise ValueError(
-            f"`--target` must be a column of labels, got {target!r} with "
-            f"{len(np.unique(words)):,} different numbers in {path}; `ssm-jax new "
-            "regress` predicts numbers."
-        )
-    if kind == "regress" and numbers is None:
-        raise ValueError(
-            f"`--target` must be a column of numbers, got {target!r} with words in "
-            f"{path}; `ssm-jax new classify` predicts labels."
-        )
+    _check_target(path, table[target], target, kind, len(lengths))
     if kind == "regress":
         return fields, found, None
     # The label of an example is that of its first row; the task compares the others.
-    of_row, _ = long_table.group(str(path), example)
     _, first = np.unique(of_row, return_index=True)
-    return fields, found, words[first]
+    return fields, found, table[target][first]
+
+
+def _check_target(path, words, name, kind, n_examples):
+    """Refuses numbers as labels, and labels as numbers."""
+    numbers = columns.numbers(words)
+    if kind == "regress" and numbers is None:
+        raise ValueError(
+            f"`--target` must be a column of numbers, got {name!r} with words in "
+            f"{path}; `ssm-jax new classify` predicts labels."
+        )
+    if kind == "regress" or numbers is None:
+        return
+    # Numbers with a fraction, or of which almost every example has another.
+    different = np.unique(numbers[~np.isnan(numbers)])
+    if (different % 1 != 0).any() or len(different) > max(2, n_examples // 2):
+        raise ValueError(
+            f"`--target` must be a column of labels, got {name!r} with "
+            f"{len(different):,} different numbers in {path}; `ssm-jax new regress` "
+            "predicts numbers."
+        )
 
 
 def _with_classes(fields, labels, path):

@@ -78,7 +78,9 @@ class Examples(NamedTuple):
             values = scale.apply(self.inputs)
             examples = examples._replace(inputs=values, input_scale=scale)
         if targets and len(train):
-            scale = Scale.of(self.targets[train])
+            # Of each step, those of padding do not count.
+            valid = self.mask(train) if self.targets.ndim == 3 else None
+            scale = Scale.of(self.targets[train], valid)
             values = scale.apply(self.targets)
             examples = examples._replace(targets=values, target_scale=scale)
         return examples
