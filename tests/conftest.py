@@ -195,4 +195,5 @@ def sets_dir(mnist_dir, tmp_path_factory) -> str:
     raw_sets.beijing(data_dir)
     raw_sets.arrays(data_dir / "arrays.npz")
     raw_sets.labelled_files(data_dir)
+    raw_sets.long_table(data_dir / "long.csv")
     return str(data_dir)

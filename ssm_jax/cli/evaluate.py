@@ -7,7 +7,9 @@
 Uses all devices if they divide the batch of the run, and one device otherwise. Prints
 the metrics of the whole split and writes them to ``evaluation.json`` in the work
 dir, and arrays for figures to ``inspection.npz``; `ssm_jax.cli.report` reads both. The
-metrics of a read-only work dir are printed alone, with a warning. On an endless task it
+metrics of a read-only work dir are printed alone, with a warning, and those on the data
+of another ``--data_dir`` are written to ``evaluation-NAME.json``, with the name of that
+directory: they are no result of the run. On an endless task it
 evaluates as many batches as validation during training.
 
 ``--predictions=FILE.npz`` also writes the target and the prediction of every example of
@@ -19,6 +21,8 @@ with the lengths or the text. A standard error needs two documents as long as th
 longest window, and a classification also two lengths from the training length on: the
 field ``missing`` says what could not be computed, and which flag helps. The rows are
 written to ``length_extension.jsonl``, which `ssm_jax.cli.report` draws and tabulates.
+In this mode ``--workdir`` may be the folder of a Mamba of Hugging Face, see
+`ssm_jax.cli.pretrained`, with ``--data_dir``: the rows are then printed alone.
 """
 
 import json
@@ -26,8 +30,11 @@ from typing import Any, cast
 
 from absl import flags
 
+from ssm_jax.cli.pretrained import load_pretrained
 from ssm_jax.cli.run_flags import check_writable, define_run, run_options
 from ssm_jax.evaluation import evaluate_lengths, evaluate_run
+from ssm_jax.evaluation.run import measure_lengths
+from ssm_jax.models.pretrained import is_hugging_face
 from ssm_jax.tasks import Split
 
 
@@ -79,6 +86,12 @@ def main(argv):
     check_writable("predictions", values.predictions, ("npz",))
     split = cast(Split, values.split)
     options = run_options() | {"which": which, "split": split}
+    pretrained = is_hugging_face(values.workdir)
+    if values.mode == "metrics" and pretrained:
+        raise ValueError(
+            "`--mode` must be length_extension for a model that is not of a run, got "
+            f"metrics for {values.workdir}; add --mode=length_extension."
+        )
     if values.mode == "metrics":
         options["predictions_file"] = values.predictions or None
         print(json.dumps(evaluate_run(values.workdir, **options)))
@@ -91,6 +104,11 @@ def main(argv):
             f"{','.join(words)!r}; --lengths=16,32,64 is an example."
         )
     lengths = sorted(set(numbers))
-    options["max_tokens"] = values.max_tokens
-    for row in evaluate_lengths(values.workdir, lengths, **options):
+    limits = {"split": split, "max_tokens": values.max_tokens}
+    if pretrained:
+        restored = load_pretrained(values.workdir, data_dir=values.data_dir)
+        rows = measure_lengths(restored, lengths, **limits)
+    else:
+        rows = evaluate_lengths(values.workdir, lengths, **(options | limits))
+    for row in rows:
         print(json.dumps(row))

@@ -5,7 +5,8 @@
 The directory holds the forward pass and, for a language model, the decoding step, both
 for any batch size, the parameters, and ``export.json``, which says how inputs are made.
 The forward pass takes any length, if the model allows it, or that of ``--length``, for
-which it may have faster methods. The docstring of `ssm_jax.interop.stablehlo`
+which it may have faster methods. ``--workdir`` may also be the folder of a Mamba of
+Hugging Face; see `ssm_jax.cli.pretrained`. The docstring of `ssm_jax.interop.stablehlo`
 shows how to load and call the programs without this package.
 """
 
@@ -13,8 +14,8 @@ import json
 
 from absl import flags
 
-from ssm_jax.cli.run_flags import define_run, run_options
-from ssm_jax.evaluation import restore
+from ssm_jax.cli.pretrained import restore_any
+from ssm_jax.cli.run_flags import define_run
 from ssm_jax.interop import export_model
 from ssm_jax.interop.stablehlo import PLATFORMS
 
@@ -32,7 +33,7 @@ def main(argv):
     """Exports the model and prints the names and sizes of the files."""
     del argv
     values = flags.FLAGS
-    restored = restore(values.workdir, **run_options())
+    restored = restore_any(values.workdir)
     # A task of the user's own need not have it.
     describe = getattr(restored.task, "preprocessing", None)
     files = export_model(

@@ -5,8 +5,9 @@
 Tokens are sampled and printed in blocks of 64. Several ``--prompt`` are continued in
 one batch, and printed one after another at the end. ``--save_state`` saves the final
 state, and ``--load_state`` continues from it in place of a prompt; the text is the same
-as that of a single call. A model of bytes accepts any bytes as a prompt, other models
-UTF-8.
+as that of a single call. ``--workdir`` may also be the folder of a Mamba of Hugging
+Face; see `ssm_jax.cli.pretrained`. A model of bytes accepts any bytes as a prompt,
+other models UTF-8.
 """
 
 import itertools
@@ -15,8 +16,9 @@ import sys
 
 from absl import flags
 
-from ssm_jax.cli.run_flags import check_writable, define_run, run_options
-from ssm_jax.evaluation import GenerationState, Sampling, generate, restore
+from ssm_jax.cli.pretrained import restore_any
+from ssm_jax.cli.run_flags import check_writable, define_run
+from ssm_jax.evaluation import GenerationState, Sampling, generate
 from ssm_jax.fields import Seed, check_value
 
 
@@ -43,7 +45,7 @@ def main(argv):
     check_value("seed", values.seed, Seed)
     # Before the model is loaded, so that no text is generated and then lost.
     check_writable("save_state", values.save_state)
-    restored = restore(values.workdir, **run_options())
+    restored = restore_any(values.workdir)
     task = restored.text
     if values.load_state is None:
         heads = values.prompt or [""]

@@ -6,7 +6,7 @@ Programs::
     evaluate  evaluates the model of a run from its work dir
     generate  continues a prompt with the language model of a run
     prepare   prepares a data set for the tasks that read it
-    new       writes an experiment on a CSV of your own
+    new       writes an experiment on a series, texts or labelled sequences of yours
     export    exports the model of a run, to be run with JAX alone
     report    prints tables of runs and draws their figures
     compile   compiles an experiment for GPUs or TPUs that need not be there

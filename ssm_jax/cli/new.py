@@ -1,155 +1,60 @@
-"""Writes an experiment on a file of your own, to be trained, and edited before.
+"""Writes an experiment on data of your own, to be trained, and edited before.
 
-    ssm-jax new forecast --csv=FILE
+    ssm-jax new forecast --data=FILE
+    ssm-jax new text --data=FOLDER
+    ssm-jax new classify --data=FILE
+    ssm-jax new regress --data=FILE
 
-The file, ``forecast.py`` unless ``--output`` names another, forecasts a column of the
-CSV (or npz, or parquet) from all columns of numbers. The column of the time, the column
-to forecast, the period and the lengths are guessed; they are printed and are constants
-at the top of the file. Dates are those of ISO 8601, such as ``2026-01-31`` or
-``2026-01-31 18:00``; a column that is neither dates nor numbers is printed as unread.
+The file is named after the kind, such as ``forecast.py``, unless ``--output`` names
+another. What was found and guessed is printed, and what can be corrected is a constant
+at the top of the file.
+
+``forecast`` forecasts a column of a CSV (or npz, or parquet) from all columns of
+numbers. Encoding, delimiter, decimal sign and the form of dates are found, and what is
+found is printed: columns that are not read, rows out of order, missing ones. What the
+file leaves open is refused with the flag that states it: ``--day_first``,
+``--decimal=,``, ``--time_zone=Europe/Berlin``, ``--duplicates=mean``. A file of several
+series has one column with their names, ``--group``; ``--step=1h`` averages the rows of
+each hour.
+
+``text`` is a language model of the ``.txt`` files of a folder, and of those of its
+folders, read as bytes. With ``--vocabulary=N`` it reads subwords of a tokenizer of N
+tokens, which is trained and written beside the experiment; the package ``tokenizers``
+does it (extra ``[interop]``).
+
+``classify`` and ``regress`` predict a label, or numbers, of each sequence. An npz has
+the arrays ``inputs``, ``(n, length, features)`` or ``(n, length)``, and ``targets``,
+``(n,)``; labels are words or integers; see `ssm_jax.tasks.ArrayTask`. A CSV (or
+parquet) has a row for each step, a column that names its sequence, ``--example``, and
+one of its label or number, ``--target``; all other columns of numbers are the features.
 """
 
-import re
 import shlex
 import sys
-from pathlib import Path
-from typing import Any, get_args
 
 from absl import flags
 
-from ssm_jax.cli.run_flags import check_writable
-from ssm_jax.files import write_text
-from ssm_jax.tasks import SeriesTask, Split
-from ssm_jax.tasks.series.guess import guess, unread
+from ssm_jax.cli.templates import labelled, writing
+from ssm_jax.cli.templates.forecast import FORMAT_FIELDS, forecast
+from ssm_jax.cli.templates.text import text
 
-# What depends on the user's file is in literals alone: its names may be any text, which
-# would be code elsewhere, even in the docstring.
-TEMPLATE = '''"""Forecast of a column of a file, written by `ssm-jax new forecast`.
+KINDS = {
+    "forecast": forecast,
+    "text": text,
+    "classify": labelled.classify,
+    "regress": labelled.regress,
+}
+"""What writes an experiment of each kind."""
 
-    ssm-jax train --config=FILE --workdir=RUN
-    ssm-jax evaluate --workdir=RUN
-    ssm-jax report --workdirs=RUN
-
-FILE is this one, and RUN the directory of the run. The last command prints the errors
-beside those of the baselines and draws the forecasts in the folder `figures` of RUN.
-"""
-
-from ml_collections import ConfigDict
-
-from ssm_jax.config import spec
-from ssm_jax.layers import ChannelMixing, RecurrentLayer
-from ssm_jax.models import Block, LastHead, SequenceModel, VectorEncoder
-from ssm_jax.recurrences import S5
-from ssm_jax.tasks import SeriesTask
-from ssm_jax.training import Optimizer, TrainConfig
-
-# Guessed from the file; the docstring of SeriesTask explains each field.
-{constants}
-
-def get_config():
-    """Returns the config of the experiment."""
-    task = spec(
-        SeriesTask,
-        data_dir={data_dir!r},
-        file={file!r},
-        time=TIME,
-        target=TARGET,
-        inputs=INPUTS,
-        missing=MISSING,
-        window=WINDOW,
-        horizon=HORIZON,
-        season=SEASON,
-        differences=True,
-    )
-    layer = spec(
-        RecurrentLayer,
-        recurrence=spec(S5, d_state=32),
-        mixing=spec(ChannelMixing, kind="glu", dropout=0.1),
-    )
-    model = spec(
-        SequenceModel,
-        encoder=spec(VectorEncoder, d_model=32),
-        block=spec(Block, layer=layer, prenorm=True),
-        n_layers=2,
-        head=spec(LastHead, d_output=HORIZON),
-    )
-    training = spec(TrainConfig, steps=500, batch_size={batch}, evaluate_every=250)
-    optimizer = spec(
-        Optimizer,
-        learning_rate=3e-3,
-        schedule="cosine",
-        warmup_steps=50,
-        schedule_steps=training.get_ref("steps"),
-        weight_decay=0.05,
-    )
-    return ConfigDict(
-        {{
-            "experiment": {experiment!r},
-            "variant": "",
-            "paper": None,
-            "task": task,
-            "model": model,
-            "optimizer": optimizer,
-            "training": training,
-        }}
-    )
-'''
-
-_MAX_BATCH = 64
-
-
-def forecast(file: str, output: str, **options: Any) -> dict[str, Any]:
-    """Writes an experiment that forecasts a column of a file.
-
-    Args:
-      file: The file with the series.
-      output: The experiment to write, ``NAME.py``.
-      **options: ``target`` and ``season``, as for `ssm_jax.tasks.series.guess.guess`.
-
-    Returns:
-      The fields of the task that were guessed.
-
-    Raises:
-      FileNotFoundError: There is no such file.
-      ValueError: ``output`` exists or cannot be written, or there is no forecast of
-        the file; see `ssm_jax.tasks.series.guess.guess`.
-    """
-    check_writable("output", output, ("py",))
-    # In --config=FILE:VARIANT the first colon ends the name.
-    if ":" in output or not output.isprintable():
-        raise ValueError(
-            "`--output` must be a name of printable characters without a colon, got "
-            f"{output!r}; give another name."
-        )
-    if Path(output).exists():
-        raise ValueError(
-            f"`--output` must be a new file, got {output}, which exists; remove it or "
-            "give another name."
-        )
-    path = Path(file).expanduser().resolve()
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"`--csv` must be a CSV, npz or parquet file, got {file}, which "
-            f"{'is none' if path.exists() else 'does not exist'}; give its path."
-        )
-    guesses = guess(str(path), **options)
-    task = SeriesTask(data_dir=str(path.parent), file=path.name, **guesses)
-    # Counted here, so that a file that cannot be trained on is refused before.
-    n = min(task.n_examples(split) for split in get_args(Split))
-    # A power of 2, so that it can be divided over devices.
-    batch = min(_MAX_BATCH, 2 ** (n.bit_length() - 1))
-    constants = "".join(
-        f"{name.upper()} = {value!r}\n" for name, value in guesses.items()
-    )
-    text = TEMPLATE.format(
-        constants=constants,
-        data_dir=str(path.parent),
-        file=path.name,
-        experiment=_experiment(output),
-        batch=batch,
-    )
-    write_text(Path(output), text)
-    return guesses
+_OPTIONS = {
+    "target": ("forecast", "classify", "regress"),
+    **dict.fromkeys(
+        ("season", "time", "group", "order", "duplicates", "step"), ("forecast",)
+    ),
+    **dict.fromkeys(FORMAT_FIELDS, ("forecast",)),
+    "vocabulary": ("text",),
+    "example": ("classify", "regress"),
+}
 
 
 def define_flags() -> None:
@@ -157,44 +62,65 @@ def define_flags() -> None:
     # The kind is a word of its own, and `app.parse` takes flags alone.
     if sys.argv[1:] and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"--kind={sys.argv[1]}"
-    flags.DEFINE_enum("kind", None, ["forecast"], "What to write.", required=True)
-    flags.DEFINE_string("csv", None, "CSV, npz or parquet file.", required=True)
-    flags.DEFINE_string("output", "forecast.py", "Experiment to write.")
-    flags.DEFINE_string("target", None, "Column to forecast (default: guessed).")
+    flags.DEFINE_enum("kind", None, [*KINDS], "What to write.", required=True)
+    flags.DEFINE_string("data", None, "The file, or the folder of texts.")
+    flags.DEFINE_alias("csv", "data")
+    flags.DEFINE_string("output", None, "Experiment to write (default: KIND.py).")
+    flags.DEFINE_string("target", None, "Column to predict (forecast: guessed).")
     flags.DEFINE_integer(
         "season", None, "Period in steps (default: guessed).", lower_bound=1
     )
+    flags.DEFINE_integer(
+        "vocabulary", None, "Tokens of a tokenizer to train (default: bytes).", 258
+    )
+    flags.DEFINE_string("time", None, "Column of the time (default: guessed).")
+    flags.DEFINE_string("group", None, "Column of the name of the series, of several.")
+    flags.DEFINE_enum("order", None, ["error", "sort"], "Rows not in order of time.")
+    flags.DEFINE_enum(
+        "duplicates", None, ["error", "first", "last", "mean"], "Rows of one time."
+    )
+    flags.DEFINE_string("step", None, "Distance of steps, such as 15min, 1h or 1D.")
+    flags.DEFINE_string("delimiter", None, "Character between values (default: found).")
+    flags.DEFINE_string("encoding", None, "Encoding of the file (default: found).")
+    flags.DEFINE_enum("decimal", None, [".", ","], "Decimal sign (default: found).")
+    flags.DEFINE_bool("day_first", None, "Whether 02/03 is the second of March.")
+    flags.DEFINE_string("time_zone", None, "Time zone of dates, as Europe/Berlin.")
+    flags.DEFINE_string("example", None, "Column that names the sequence of a step.")
 
 
 def main(argv):
-    """Writes the experiment on ``--csv``, prints what was guessed and what follows."""
+    """Writes the experiment on ``--data``, prints what was found and what follows."""
     del argv
     values = flags.FLAGS
-    options = {"target": values.target, "season": values.season}
-    guesses = forecast(values.csv, values.output, **options)
-    for name, value in guesses.items():
-        print(f"{name:8} {_printable(value)}")
-    unread_columns = unread(str(Path(values.csv).expanduser().resolve()), guesses)
-    for name, reason in unread_columns.items():
-        print(f"unread   {_printable(name)}: {reason}")
-    workdir, config = _workdir(values.output), shlex.quote(values.output)
-    print(
-        f"\nWritten to {values.output}; change it where the guess is wrong. Then:\n\n"
-        f"    ssm-jax train --config={config} --workdir={workdir}\n"
-        f"    ssm-jax evaluate --workdir={workdir}\n"
-        f"    ssm-jax report --workdirs={workdir}"
-    )
+    if values.data is None:
+        raise ValueError(
+            "`--data` must name the file, or the folder of texts, got None; "
+            "--data=FILE is an example."
+        )
+    options = {}
+    for name, kinds in _OPTIONS.items():
+        if values.kind in kinds:
+            options[name] = values[name].value
+        elif values[name].value is not None:
+            raise ValueError(
+                f"`--{name}` must be left out for {values.kind}, got "
+                f"{values[name].value}; it is of {', '.join(kinds)}."
+            )
+    output = values.output or f"{values.kind}.py"
+    written = KINDS[values.kind](values.data, output, **options)
+    width = max(8, *(len(name) for name, _ in written.found))
+    for name, value in written.found:
+        print(f"{name:{width}} {_printable(value)}")
+    workdir = f"runs/{writing.experiment_name(output)}"
+    print(f"\nWritten to {output}; change it where the guess is wrong. Then:\n")
+    print(f"    ssm-jax train --config={shlex.quote(output)} --workdir={workdir}")
+    for line in written.programs:
+        program, *rest = line.split()
+        flag = "workdirs" if program == "report" else "workdir"
+        print(" ".join([f"    ssm-jax {program} --{flag}={workdir}", *rest]))
 
 
 def _printable(value):
     """A value as text, in which nothing is a control sequence of the terminal."""
     text = str(value)
     return text if text.isprintable() else repr(text)
-
-
-def _workdir(output):
-    return f"runs/{_experiment(output)}"
-
-
-def _experiment(output):
-    return re.sub(r"\W+", "_", Path(output).stem)

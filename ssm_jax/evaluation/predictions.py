@@ -5,6 +5,8 @@ import numpy as np
 import optax
 
 from ssm_jax.evaluation.restore import Restored
+from ssm_jax.tasks.arrays.file import ArrayTask
+from ssm_jax.tasks.arrays.long_table import LongTable
 from ssm_jax.tasks.base import Split, Task, rows_of_batch
 from ssm_jax.tasks.order import contiguous_indices, shuffled_indices
 from ssm_jax.tasks.series.windows import SeriesTask
@@ -43,8 +45,8 @@ def predictions(
         they belong to, ``(l_output,)``, and ``loss_mask``, bool, ``(n, l_output)``,
         true where a target counts in the loss;
       - ``mask``: if sequences are padded, the mask of a `Batch`;
-      - ``target_in_units``, ``prediction_in_units``: of a forecast by a `SeriesTask`,
-        in the units of its file.
+      - ``target_in_units``, ``prediction_in_units``: of a regression on a `SeriesTask`,
+        a `LongTable`, or an `ArrayTask` with ``standardize``, in the units of its file.
 
     Raises:
       ValueError: The split is ``"train"``, or is endless and ``limit`` is None.
@@ -111,6 +113,13 @@ def example_ids(
     return indices(n, split, index, batch_size, seed=0)
 
 
+def _has_units(task):
+    """Whether the targets of a regression are in other units than in the file."""
+    return isinstance(task, SeriesTask | LongTable) or (
+        isinstance(task, ArrayTask) and task.standardize
+    )
+
+
 def _arrays(task, batch, outputs, request):
     """The arrays of a batch by their names in the file."""
     spec, arrays = task.spec, {"target": batch.targets}
@@ -124,7 +133,7 @@ def _arrays(task, batch, outputs, request):
         arrays["loss_mask"] = batch.loss_mask
     if batch.mask is not None:
         arrays["mask"] = batch.mask
-    if isinstance(task, SeriesTask) and task.classes is None:
+    if spec.targets == "regression" and _has_units(task):
         for name in ("target", "prediction"):
             arrays[f"{name}_in_units"] = task.in_units(arrays[name], *request)
     return arrays

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from ssm_jax.evaluation.length_extension import (
     merged_documents,
 )
 from ssm_jax.evaluation.predictions import predictions
-from ssm_jax.evaluation.restore import restore
+from ssm_jax.evaluation.restore import Restored, restore
 from ssm_jax.files import write_arrays, write_text
 from ssm_jax.tasks.base import Split
 from ssm_jax.tasks.series.windows import SeriesTask
@@ -71,7 +72,9 @@ def evaluate_run(
     The whole split is evaluated; ``evaluation_batches`` of the training configuration
     applies to endless splits only. Metrics are written to ``evaluation.json`` in the
     work dir, and arrays for figures to ``inspection.npz``. If the work dir is
-    read-only, a warning is logged, and they are returned alone.
+    read-only, a warning is logged, and they are returned alone. Metrics on the data of
+    another ``data_dir``, which are no result of the run, are written to
+    ``evaluation-NAME.json`` with the name of that directory, and no arrays are.
 
     Args:
       workdir: Work dir of the run.
@@ -79,7 +82,8 @@ def evaluate_run(
       split: The split.
       data_dir: Data directory of the task, if it has moved since the run.
       packages: Packages whose classes the run may name; see `restore`.
-      allow_changed_data: Whether the data may have changed; see `restore`.
+      allow_changed_data: Whether the data may be others than those of the training;
+        see `restore`.
       predictions_file: The ``.npz`` file to write the predictions of every example to;
         see `predictions`. None means none.
 
@@ -156,13 +160,15 @@ def evaluate_run(
         arrays = forecasts(restored, split)
         result["forecast"] = forecast_errors(arrays)
         panel = forecast_panel(task, split, arrays)
+    other = _other_data(restored, data_dir)
     if writable:
         with _log_if_not_written(work, result):
-            if panel is not None:
+            if panel is not None and not other:
                 write_arrays(work.path / FORECAST_FILE, panel)
             # First, so that an error of what is drawn loses no metric.
-            work.write("evaluation.json", result)
-            inspect(restored, work.path / "inspection.npz", split)
+            work.write(f"evaluation{other}.json", result)
+            if not other:
+                inspect(restored, work.path / "inspection.npz", split)
     return result
 
 
@@ -184,7 +190,8 @@ def evaluate_lengths(
     at every length; and states carried over between shuffled windows. Windows are
     distributed evenly over the documents of the split; states are carried within a span
     (`Spans`). The rows are written to ``length_extension.jsonl`` in the work dir, if it
-    is not read-only.
+    is not read-only; on the text of another ``data_dir`` to
+    ``length_extension-NAME.jsonl``, with the name of that directory.
 
     Args:
       workdir: Work dir of the run.
@@ -231,8 +238,51 @@ def evaluate_lengths(
         packages=packages,
         allow_changed_data=allow_changed_data,
     )
-    task, trained = restored.text, restored.text.length
     writable = work.may_write()
+    rows = measure_lengths(
+        restored,
+        lengths,
+        split=split,
+        max_tokens=max_tokens,
+        trained=restored.text.length,
+    )
+    rows = [row | {"logged_step": logged} for row in rows]
+    # Written at the end, so that an interrupted evaluation keeps the previous file.
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    if writable:
+        stem, suffix = LENGTHS_FILE.split(".")
+        name = f"{stem}{_other_data(restored, data_dir)}.{suffix}"
+        with _log_if_not_written(work, rows):
+            write_text(work.path / name, lines)
+    return rows
+
+
+def measure_lengths(
+    restored: Restored,
+    lengths: Sequence[int],
+    *,
+    split: Split = "validation",
+    max_tokens: int | None = None,
+    trained: int | None = None,
+) -> list[dict[str, Any]]:
+    """Measures the loss of a language model by window length, and writes nothing.
+
+    Args:
+      restored: The model, which need not be that of a run.
+      lengths: As for `evaluate_lengths`.
+      split: As for `evaluate_lengths`.
+      max_tokens: As for `evaluate_lengths`.
+      trained: The training length. None means that it is not known.
+
+    Returns:
+      The rows of `evaluate_lengths`, without ``logged_step``; ``trained`` and
+      ``extends`` are None if the training length is not known.
+
+    Raises:
+      ValueError: The model is not of a text, or a length does not fit.
+      FloatingPointError: The loss of a window is NaN.
+    """
+    task = restored.text
     text, known = task.text(split), corpus(task, split)
     edges = task.documents(split)
     check_lengths(lengths)
@@ -267,15 +317,22 @@ def evaluate_lengths(
             else None,
             "documents_merged": n_groups < len(edges) - 1,
             "missing": missing,
-            "logged_step": logged,
         }
         rows += [evaluation | _row(loss, known) | common for loss in losses]
-    # Written at the end, so that an interrupted evaluation keeps the previous file.
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    if writable:
-        with _log_if_not_written(work, rows):
-            write_text(work.path / LENGTHS_FILE, lines)
     return rows
+
+
+def _other_data(restored: Restored, data_dir: str | None) -> str:
+    """What files are named by that are of other data than those of the run.
+
+    Returns:
+      ``-NAME`` for a directory that was asked for and has other data, or nothing.
+    """
+    if data_dir is None or not restored.changed_data:
+        return ""
+    name = Path(data_dir).expanduser().resolve().name
+    # File systems take names of at most 255 bytes.
+    return "-" + re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:100]
 
 
 @contextlib.contextmanager
@@ -290,7 +347,7 @@ def _log_if_not_written(work: WorkDir, result: object) -> Iterator[None]:
 
 def _explain_missing(
     lengths: Sequence[int],
-    trained: int,
+    trained: int | None,
     max_tokens: int,
     *,
     n_groups: int,
@@ -311,7 +368,12 @@ def _explain_missing(
             f"{longest:,} tokens, and a standard error is taken over two or more; use "
             f"--max_tokens={2 * longest} or more."
         )
-    if sum(length >= trained for length in lengths) < 2:
+    if trained is None:
+        sentences.append(
+            "extends is null: it compares lengths from the training length on, which "
+            "is not known of a model that is not of a run."
+        )
+    elif sum(length >= trained for length in lengths) < 2:
         sentences.append(
             "extends is null: it compares two lengths or more from the training length "
             f"on; add to --lengths such as {trained} and {2 * trained}."
@@ -319,8 +381,12 @@ def _explain_missing(
     return sentences
 
 
-def _classify_extension(losses: Sequence[LossAtLength], trained: int) -> str | None:
+def _classify_extension(
+    losses: Sequence[LossAtLength], trained: int | None
+) -> str | None:
     """`classify_extension`, or None if there are too few lengths or documents."""
+    if trained is None:
+        return None
     beyond = [loss for loss in losses if loss.length >= trained]
     if len(beyond) < 2 or beyond[0].n_documents < 2:
         return None

@@ -16,8 +16,8 @@ and the states that a caller carries are those of Linen:
 restored run, after ``module.lazy_init``.
 """
 
-from ssm_jax.interop.mamba import load_mamba, save_mamba
 from ssm_jax.interop.stablehlo import export_model, exported_programs
+from ssm_jax.models.pretrained import load_mamba, save_mamba
 
 __all__ = [
     "export_model",

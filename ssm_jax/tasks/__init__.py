@@ -13,6 +13,7 @@ Data sets are opened at the first batch; importing this package loads none of th
 
 from ssm_jax.tasks.arrays.dataset import GrainTask
 from ssm_jax.tasks.arrays.file import ArrayTask
+from ssm_jax.tasks.arrays.long_table import LongTable
 from ssm_jax.tasks.base import Batch, Split, Task, TaskSpec, n_batches
 from ssm_jax.tasks.folders.audio import AudioFolder
 from ssm_jax.tasks.folders.images import ImageFolder
@@ -22,6 +23,7 @@ from ssm_jax.tasks.listops.listops import ListOps
 from ssm_jax.tasks.listops.subtrees import ListOpsSubTrees
 from ssm_jax.tasks.pathfinder.pathfinder import Pathfinder
 from ssm_jax.tasks.pathfinder.segmentation import PathfinderSegmentation
+from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.tasks.speech.commands import SpeechCommands
 from ssm_jax.tasks.synthetic.context_shift import ContextShift
@@ -55,6 +57,7 @@ __all__ = [
     "ImdbWords",
     "ListOps",
     "ListOpsSubTrees",
+    "LongTable",
     "MIPS",
     "Mixture",
     "Pathfinder",
@@ -73,6 +76,7 @@ __all__ = [
     "SpeechCommands",
     "Split",
     "TFDSTask",
+    "TableFormat",
     "Task",
     "TaskSpec",
     "TextFolder",

@@ -12,6 +12,7 @@ from absl import logging
 from flax import linen as nn, traverse_util
 
 from ssm_jax.config import Config, build
+from ssm_jax.models.pretrained import is_hugging_face, load_mamba
 from ssm_jax.tasks.base import Task, n_batches, rows_of_batch
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.checkpointing.integrity import Json, read_record, records
@@ -201,7 +202,8 @@ def warm_start(
     its parameters (``training.ema``), the averages are loaded.
 
     Args:
-      workdir: Work dir of the other run; it is not modified.
+      workdir: Work dir of the other run, or the folder of a Mamba as
+        `ssm_jax.interop.load_mamba` reads it; it is not modified.
       params: Initialized parameters of the model, without boxes.
       model_state: Its other variables.
 
@@ -212,16 +214,11 @@ def warm_start(
       ValueError: The run has no checkpoint, or no parameter of that path and shape.
       CheckpointError: The checkpoint is damaged.
     """
-    directory = Path(workdir, "checkpoints").absolute()
-    record = _best_record(directory)
-    saved = record["leaves"]
-    layout = abstract(saved, "ema") or abstract(saved, "params")
-    layout |= abstract(saved, "model_state")
-    target = traverse_util.unflatten_dict(layout, sep="/")
-    restored = Checkpoints(directory).restore(target, step=record["step"]).state
-    if "ema" in restored:
-        restored["params"] = restored.pop("ema")
-    theirs = named_leaves(restored)
+    if is_hugging_face(workdir):
+        step, (_, saved) = 0, load_mamba(workdir)
+    else:
+        step, saved = _best_of_run(workdir)
+    theirs = named_leaves(saved)
     ours = named_leaves({"params": params, "model_state": model_state})
     loaded = {
         name: np.asarray(theirs[name], leaf.dtype)
@@ -239,11 +236,25 @@ def warm_start(
     tree = jax.tree.unflatten(jax.tree.structure(tree), leaves)
     return WarmStart(
         **tree,
-        step=record["step"],
+        step=step,
         loaded=tuple(loaded),
         skipped=_shown({n: leaf for n, leaf in theirs.items() if n not in loaded}),
         initialized=_shown({n: leaf for n, leaf in ours.items() if n not in loaded}),
     )
+
+
+def _best_of_run(workdir):
+    """The step and the variables of the best checkpoint of a run."""
+    directory = Path(workdir, "checkpoints").absolute()
+    record = _best_record(directory)
+    leaves = record["leaves"]
+    layout = abstract(leaves, "ema") or abstract(leaves, "params")
+    layout |= abstract(leaves, "model_state")
+    target = traverse_util.unflatten_dict(layout, sep="/")
+    restored = Checkpoints(directory).restore(target, step=record["step"]).state
+    if "ema" in restored:
+        restored["params"] = restored.pop("ema")
+    return record["step"], restored
 
 
 def _best_record(directory: Path) -> Json:
@@ -251,8 +262,8 @@ def _best_record(directory: Path) -> Json:
     latest = Checkpoints(directory).latest_step
     if latest is None:
         raise ValueError(
-            "`init_from` must be the work dir of a run with a checkpoint, got "
-            f"{directory.parent}; train that run first."
+            "`init_from` must be the work dir of a run with a checkpoint, or the "
+            f"folder of a Mamba, got {directory.parent}; train that run first."
         )
     # Of all checkpoints: the latest may have been saved between two evaluations.
     metrics = [

@@ -8,6 +8,7 @@ metrics.jsonl         one line per measurement
 checkpoints/          the latest states and the best
 lock                  the process that trains here, or the last one that did
 evaluation.json       what `launch.evaluate` measured
+evaluation-NAME.json  what it measured on the data of another directory, of that name
 profile/              traces of the steps that `profile_steps` named
 tensorboard/          the metrics for TensorBoard, if it is one of the writers
 wandb.json, wandb/    the run of Weights & Biases, if it is one of the writers

@@ -1,4 +1,4 @@
-"""`ssm-jax new`: the file that it writes is trained on the user's CSV."""
+"""`ssm-jax new`: the file that it writes is trained on the data of the user."""
 
 import ast
 import os
@@ -6,7 +6,8 @@ import os
 import numpy as np
 import pytest
 
-from ssm_jax.cli import config_file, new
+from ssm_jax.cli import config_file
+from ssm_jax.cli.templates.forecast import forecast
 from ssm_jax.config import build
 from ssm_jax.evaluation import evaluate_run
 from ssm_jax.training import train
@@ -45,17 +46,30 @@ def test_experiment_is_written_and_builds(csv, monkeypatch, capsys):
 
 def test_columns_that_are_not_read_are_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    rows = [f"{1 + n % 28:02}.01.2020,{n % 7},{2020 + n}" for n in range(100)]
+    rows = [f"n{n % 28},{n % 7},{2020 + n}" for n in range(100)]
     (tmp_path / "visits.csv").write_text("\n".join(["day of,visits,year", *rows]))
     assert write(monkeypatch, "--csv=visits.csv") in (0, None)
     shown = capsys.readouterr().out
-    assert "unread   day of: '01.01.2020' in line 2 is not a number or" in shown
+    assert "unread   day of: 'n0' in line 2 is not a number or" in shown
     assert "unread   year" not in shown
+
+
+def test_what_the_file_leaves_open_is_stated_by_flags(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    days = [f"{1 + n % 12:02}/{1 + n // 12:02}/2020" for n in range(120)]
+    rows = [f"{day};{shop};1,{200 + n}" for n, day in enumerate(days) for shop in "ab"]
+    (tmp_path / "a.csv").write_text("\n".join(["day;shop;visits", *rows, rows[-1]]))
+    assert write(monkeypatch, "--data=a.csv") == 2
+    assert "`day_first`" in capsys.readouterr().err
+    flags = ["--data=a.csv", "--day_first", "--decimal=,", "--group=shop"]
+    assert write(monkeypatch, *flags, "--duplicates=mean", "--step=1D") in (0, None)
+    shown = capsys.readouterr().out
+    assert "series" in shown and "2: a, b" in shown and "their mean is kept" in shown
 
 
 @pytest.mark.nightly
 def test_experiment_is_trained_and_beats_the_last_value(csv):
-    new.forecast(csv, "mine.py")
+    forecast(csv, "mine.py")
     config = config_file.load("mine.py")
     config.training.update(steps=60, evaluate_every=60)
     train(config, "run")
@@ -97,7 +111,7 @@ def test_names_of_file_and_column_are_only_data(
     text = (tmp_path / csv).read_text().replace("load", f'"{column}"', 1)
     name = os.fsdecode(name)
     (tmp_path / name).write_text(text)
-    new.forecast(csv, "plain.py")
+    forecast(csv, "plain.py")
     assert write(monkeypatch, f"--csv={name}") in (0, None)
     assert capsys.readouterr().out.replace("\n", "").isprintable()
     written = tmp_path / "forecast.py"
@@ -108,20 +122,53 @@ def test_names_of_file_and_column_are_only_data(
     assert len(os.listdir(tmp_path)) == 4
 
 
+@pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
+def test_names_of_folders_and_labels_are_only_data(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(name)
+    for folder in ("plain", name):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{folder}.txt").write_text("rain and snow " * 600)
+    words = np.array([name.encode(errors="replace").decode().strip(), "b"])
+    x, y = np.zeros((40, 5)), np.arange(40) % 2
+    np.savez("plain.npz", inputs=x, targets=np.array(["a", "b"])[y])
+    np.savez(tmp_path / f"{name}.npz", inputs=x, targets=words[y])
+    for kind, end in (("text", ""), ("classify", ".npz")):
+        for data, output in (("plain", f"{kind}0.py"), (name, f"{kind}1.py")):
+            flags = f"--data={data}{end}", f"--output={output}"
+            assert programs.run(monkeypatch, "new", kind, *flags) in (0, None)
+        assert capsys.readouterr().out.replace("\n", "").isprintable()
+        plain, other = (without_strings(tmp_path / f"{kind}{i}.py") for i in (0, 1))
+        assert plain == other
+        assert build(config_file.load(f"{kind}1.py").task).n_examples("test") > 0
+
+
 def test_what_cannot_be_written_is_refused(csv, tmp_path):
     (tmp_path / "there.py").write_text("")
     with refuses("--output", "there.py"):
-        new.forecast(csv, "there.py")
+        forecast(csv, "there.py")
     with refuses("--output", "mine.txt"):
-        new.forecast(csv, "mine.txt")
+        forecast(csv, "mine.txt")
     for name in ("a:b.py", "a\nb.py", "a\udcff.py"):
         with refuses("--output", ascii(name)[1:-1]):
-            new.forecast(csv, name)
+            forecast(csv, name)
     with refuses("target", "'Load'", rule="load"):
-        new.forecast(csv, "mine.py", target="Load")
-    with refuses("--csv", "other.csv", error=FileNotFoundError):
-        new.forecast("other.csv", "mine.py")
+        forecast(csv, "mine.py", target="Load")
+    with refuses("--data", "other.csv", error=FileNotFoundError):
+        forecast("other.csv", "mine.py")
     assert not (tmp_path / "mine.py").exists()
+
+
+def test_flag_of_data_has_two_names(csv, monkeypatch, capsys):
+    assert write(monkeypatch, f"--data={csv}", "--output=a.py") in (0, None)
+    assert write(monkeypatch, f"--csv={csv}", "--output=b.py") in (0, None)
+    assert write(monkeypatch, "--output=c.py") == 2
+    assert "`--data`" in capsys.readouterr().err
+
+
+def test_flag_of_another_kind_is_refused(csv, monkeypatch, capsys):
+    assert write(monkeypatch, f"--data={csv}", "--vocabulary=300") == 2
+    assert "`--vocabulary`" in capsys.readouterr().err
 
 
 def test_kind_is_one_that_is_known(csv, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from flax import linen as nn
 from ml_collections import ConfigDict
 
+from ssm_jax.cli import report
 from ssm_jax.config import spec
 from ssm_jax.evaluation import (
     Restored,
@@ -23,7 +25,7 @@ from ssm_jax.layers import ChannelMixing, RecurrentLayer
 from ssm_jax.models import Block, SequenceModel, TokenEncoder
 from ssm_jax.recurrences import DLR
 from ssm_jax.tasks import Digits, TextFolder
-from ssm_jax.training import Optimizer, TrainConfig, train
+from ssm_jax.training import Optimizer, TrainConfig, WorkDir, train
 from ssm_jax.training.measure import n_evaluated
 from tests.bad_inputs import refuses
 from tests.tasks.raw_sets import novels
@@ -96,6 +98,31 @@ def test_losses_by_length_are_written(trained, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         evaluate_lengths(trained, [4, 8, 16], max_tokens=64)
     assert (trained / "length_extension.jsonl").read_text().splitlines() == lines
+
+
+@pytest.mark.full
+def test_other_data_have_records_of_their_own(trained, tmp_path):
+    """Copied data are those of the run; others never replace its results."""
+    own = Path(restore(trained).task.data_dir)
+    moved = shutil.copytree(own, tmp_path / "moved")
+    result = evaluate_run(trained, data_dir=str(moved))
+    rows = evaluate_lengths(trained, [4, 8], max_tokens=64, data_dir=str(moved))
+    kept = {
+        name: (trained / name).read_bytes()
+        for name in ("evaluation.json", "length_extension.jsonl", "inspection.npz")
+    }
+    assert json.loads(kept["evaluation.json"]) == result
+    novels(tmp_path / "other né ws", 9)
+    options = {"data_dir": str(tmp_path / "other né ws"), "allow_changed_data": True}
+    other = evaluate_run(trained, **options)
+    others = evaluate_lengths(trained, [4, 8], max_tokens=64, **options)
+    assert other != result and others != rows
+    record = trained / "evaluation-other_n_ws.json"
+    assert json.loads(record.read_text()) == other and other["changed_data"]
+    lines = (trained / "length_extension-other_n_ws.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == others
+    assert {name: (trained / name).read_bytes() for name in kept} == kept
+    assert report.row_of(WorkDir(trained))["corpus"]["folder"] == "moved"
 
 
 @pytest.mark.full

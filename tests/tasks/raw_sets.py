@@ -261,3 +261,15 @@ def labelled_files(folder: Path) -> None:
             path = folder / f"pictures/{name}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(rng.integers(0, 256, (6, 9, 3), np.uint8)).save(path)
+
+
+def long_table(path: Path) -> None:
+    """Writes 60 examples of 5 to 9 steps, one row for each, in the order of steps."""
+    rng = np.random.default_rng(0)
+    rows = [
+        f"{i},{rng.normal():.6f},{rng.normal():.6f},{'up' if i % 3 else 'down'}"
+        for step in range(9)
+        for i in range(60)
+        if step < 5 + i % 5
+    ]
+    path.write_text("\n".join(["id,x,y,label", *rows]))

@@ -44,6 +44,15 @@ FINITE = {
     "image_folder": lambda sets_dir: tasks.ImageFolder(
         data_dir=f"{sets_dir}/pictures", size=(5, 7), channels="rgb"
     ),
+    "long_table": lambda sets_dir: tasks.LongTable(
+        file="long.csv",
+        data_dir=sets_dir,
+        example="id",
+        target="label",
+        features=("x", "y"),
+        length=9,
+        classes=("down", "up"),
+    ),
     "digits": lambda mnist_dir: tasks.Digits(),
     "grain": lambda mnist_dir: tasks.GrainTask(
         source=Source(padded=True, augmented=False),

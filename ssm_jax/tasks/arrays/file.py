@@ -3,14 +3,14 @@
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from typing_extensions import override
 
 from ssm_jax.fields import Fraction, PositiveInt, check_fields
 from ssm_jax.tasks import base, order, user_files
-from ssm_jax.tasks.arrays import checks
+from ssm_jax.tasks.arrays import checks, examples
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,9 +21,10 @@ class ArrayTask(order.FiniteTask):
     have an axis 2 before them:
 
     - ``inputs``: numbers ``(n, length, d_input)``, or tokens, integers in
-      ``[0, d_input)``, ``(n, length)``.
+      ``[0, d_input)``, ``(n, length)``. Numbers of one feature may lack the last axis.
     - ``targets``: numbers ``(n, d_output)``, or classes, integers in ``[0, d_output)``,
-      ``(n,)``; with ``per_step`` ``(n, length, d_output)`` and ``(n, length)``.
+      ``(n,)``; with ``per_step`` ``(n, length, d_output)`` and ``(n, length)``. With
+      ``classes`` words or any integers; a single number may lack the last axis.
     - ``lengths``, optional: integers ``(n,)``, of pairs ``(n, 2)``, the number of steps
       of each sequence from 1 to ``length``; the steps after them are padding.
     - ``split``, optional: ``"train"``, ``"validation"`` or ``"test"``, ``(n,)``.
@@ -36,6 +37,12 @@ class ArrayTask(order.FiniteTask):
       d_input: Number of features of a step, or size of the vocabulary.
       targets: ``"regression"`` for numbers, ``"classification"`` for classes.
       d_output: Number of values, or of classes.
+      classes: The labels in the file, words or integers as they are written; the class
+        of a label is its position here. None means that labels are these positions.
+      class_weight: ``"balanced"`` for classes of different frequency; see `TaskSpec`.
+      standardize: Whether numbers, inputs as well as targets, have mean 0 and standard
+        deviation 1, for each feature or value, in the train split; `in_units` is the
+        inverse for targets.
       per_step: Whether each step has a target.
       pair: Whether an example is a pair of sequences, with one target.
       validation_fraction: Part of the examples for validation, and
@@ -80,6 +87,9 @@ class ArrayTask(order.FiniteTask):
     d_input: PositiveInt
     targets: Literal["regression", "classification"]
     d_output: PositiveInt
+    classes: tuple[str, ...] | None = None
+    class_weight: Literal["balanced"] | None = None
+    standardize: bool = False
     per_step: bool = False
     pair: bool = False
     validation_fraction: Fraction = 0.1
@@ -90,6 +100,14 @@ class ArrayTask(order.FiniteTask):
         if self.pair and self.per_step:
             raise ValueError(
                 "`per_step` must be False for pairs, got True; a pair has one target."
+            )
+        classes, n = self.classes, self.d_output
+        labelled = self.targets == "classification"
+        if classes is not None and (len(set(classes)) != n or not labelled):
+            raise ValueError(
+                f"`classes` must be `d_output` different labels, {n}, of a "
+                f"classification, got {len(set(classes))} with targets = "
+                f"{self.targets!r}; None means integers from 0."
             )
 
     @property
@@ -103,6 +121,7 @@ class ArrayTask(order.FiniteTask):
             d_output=self.d_output,
             l_output=self.length if self.per_step else None,
             pair=self.pair,
+            class_weight=self.class_weight,
         )
 
     def data_files(self) -> dict[str, Path]:
@@ -112,7 +131,7 @@ class ArrayTask(order.FiniteTask):
     @override
     def n_examples(self, split: base.Split) -> int:
         base.check_split(split)
-        n = len(_arrays(self).rows[split])
+        n = len(self._examples.rows[split])
         if n == 0:
             raise ValueError(
                 f"`file` must have examples of the {split} split, got none in "
@@ -125,35 +144,53 @@ class ArrayTask(order.FiniteTask):
     def select(
         self, split: base.Split, indices: np.ndarray, loss_mask: np.ndarray
     ) -> base.Batch:
-        arrays = _arrays(self)
-        indices = arrays.rows[split][indices]
-        mask = None
-        if arrays.lengths is not None:
-            mask = np.arange(self.length) < arrays.lengths[indices][..., None]
-        if self.per_step:
-            steps = np.ones((1, self.length), bool) if mask is None else mask
-            loss_mask = loss_mask[:, None] & steps
-        # Indexing by an array copies: the caller may modify the batch.
-        return base.Batch(
-            arrays.inputs[indices], arrays.targets[indices], loss_mask, mask
-        )
+        return self._examples.take(split, indices, loss_mask, per_step=self.per_step)
+
+    def in_units(
+        self,
+        values: np.ndarray,
+        split: base.Split,
+        index: int,
+        batch_size: int,
+        seed: int,
+    ) -> np.ndarray:
+        """Returns targets or predictions of a batch of a regression as in the file.
+
+        Args:
+          values: Targets, or predictions of a model, ``(b, ..., d_output)``.
+          split: The split of `batch`, like the other arguments, on which the result
+            does not depend.
+          index: See ``split``.
+          batch_size: See ``split``.
+          seed: See ``split``.
+
+        Returns:
+          float64, of the shape of ``values``.
+        """
+        del split, index, batch_size, seed
+        return self._examples.unscaled(values)
+
+    def preprocessing(self) -> dict[str, Any]:
+        """Describes scales and classes, in values of JSON, for an export."""
+        about = self._examples.described()
+        return about if self.classes is None else about | {"classes": [*self.classes]}
+
+    # Once by each object, so that all its batches are of one state of the file.
+    @functools.cached_property
+    def _examples(self) -> examples.Examples:
+        path = self._path()
+        user_files.check_is_there(path)
+        return _examples(self, user_files.state_of(path))
 
     def _path(self):
         return user_files.path_of(self.data_dir, self.file)
 
 
-class _Arrays(NamedTuple):
-    inputs: np.ndarray
-    targets: np.ndarray
-    lengths: np.ndarray | None
-    rows: dict[str, np.ndarray]  # examples of each split
-
-
-# The file is read once per process.
+# Read again if the file has changed since.
 @functools.lru_cache(maxsize=4)
-def _arrays(task: ArrayTask) -> _Arrays:
+def _examples(task: ArrayTask, state: tuple[int, ...]) -> examples.Examples:
+    del state
     path = task._path()
-    user_files.check_is_there(path)
     file = user_files.npz(path)
     for name in ("inputs", "targets"):
         if name not in file:
@@ -178,11 +215,26 @@ def _arrays(task: ArrayTask) -> _Arrays:
         "lengths": ((n, *pair), task.length + 1),
     }
     expected = {name: kind for name, kind in expected.items() if name in file}
+    shapes = {}
     # All headers before the first array, which may have gigabytes.
     for name, (shape, n_integers) in expected.items():
-        checks.check_layout(file.layout(name), name, shape, n_integers, path)
+        layout = file.layout(name)
+        # Of one number, the file may lack the last axis.
+        is_short = n_integers is None and (*layout.shape, 1) == shape
+        shapes[name] = layout.shape if is_short else shape
+        if name == "targets" and task.classes is not None:
+            _check_labels(layout, shape, path)
+        else:
+            checks.check_layout(layout, name, shapes[name], n_integers, path)
+    labels = None
+    if task.classes is not None:
+        labels = examples.class_indices(file["targets"], task.classes, path)
     arrays = {
-        name: checks.convert(file[name], name, shape, n_integers, path)
+        name: labels
+        if name == "targets" and labels is not None
+        else checks.convert(file[name], name, shapes[name], n_integers, path).reshape(
+            shape
+        )
         for name, (shape, n_integers) in expected.items()
     }
     lengths = arrays.get("lengths")
@@ -191,8 +243,21 @@ def _arrays(task: ArrayTask) -> _Arrays:
             f"`lengths` must be at least 1, got {lengths.min()} in {path}; leave "
             "empty sequences out."
         )
-    rows = _rows(task, file, n, path)
-    return _Arrays(arrays["inputs"], arrays["targets"], lengths, rows)
+    found = examples.Examples(
+        arrays["inputs"], arrays["targets"], lengths, task.length,
+        _rows(task, file, n, path),
+    )  # fmt: skip
+    if not task.standardize:
+        return found
+    return found.standardized(inputs=vectors, targets=not classes)
+
+
+def _check_labels(layout, shape, path):
+    if layout.shape != shape or layout.dtype.kind not in "biuU":
+        raise ValueError(
+            f"`targets` must be words or integers {shape} with `classes`, got "
+            f"{layout.dtype} {layout.shape} in {path}; `array.astype(str)` makes words."
+        )
 
 
 def _rows(task, file, n, path):
@@ -210,9 +275,4 @@ def _rows(task, file, n, path):
             f"{found.shape}{words} in {path}; leave it out for splits that are "
             "drawn."
         )
-    # Seed 0 for every run: the splits belong to the data.
-    order = base.generator("splits of arrays", "train", 0, 0).permutation(n)
-    sizes = [round(f * n) for f in (task.validation_fraction, task.test_fraction)]
-    validation, test, train = np.split(order, np.cumsum(sizes))
-    found = {"train": train, "validation": validation, "test": test}
-    return {name: np.sort(rows) for name, rows in found.items()}
+    return examples.drawn_splits(n, task.validation_fraction, task.test_fraction)

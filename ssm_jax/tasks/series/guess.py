@@ -208,13 +208,14 @@ def _check_is_series(path):
             target = labels[0]
         else:
             continue
-        dtype, kind = arrays[target].dtype, "regression"
+        dtype, kind, program = arrays[target].dtype, "regression", "regress"
         if dtype.kind in _CLASSES:
-            kind = "classification"
+            kind, program = "classification", "classify"
         raise ValueError(
             f"`file` must be a series, with an array (n,) for each column, got {path} "
             f"with {name} {shape} and {target} {dtype} {arrays[target].shape}, a "
-            f"{kind} set; `ArrayTask` in a config trains on it."
+            f"{kind} set; `ssm-jax new {program}` trains on one with inputs and "
+            "targets."
         )
 
 

@@ -58,18 +58,19 @@ class TextFolder:
     Splits: disjoint by file; the sizes depend on the files. If one of the
     subdirectories ``train``, ``validation`` and ``test`` exists, they are the splits.
     Otherwise, of every ten files sorted by name, the first is for validation and the
-    second for test. A text may be larger than the memory: bytes are read from the files
-    when they are needed, and the files must not change meanwhile; words and the tokens
-    of a file are written once per process to a temporary file, in the directory
-    ``TMPDIR``, with two bytes per token, or four for vocabularies above 65,536.
+    second for test; of one or two files, the first eight tenths of each are for train,
+    a tenth for validation and the last for test. Empty files are left out. A text may
+    be larger than the memory: bytes are read from the files when they are needed, and
+    the files must not change meanwhile; words and the tokens of a file are written once
+    per process to a temporary file, in the directory ``TMPDIR``, with two bytes per
+    token, or four for vocabularies above 65,536.
 
     Raises:
       FileNotFoundError: At the first batch or count, if the directory or the tokenizer
         does not exist.
       ValueError: A number is too small, or ``vocabulary`` is not 257 for bytes; at the
-        first batch or count, if a split has no file, a file is empty, a split is
-        shorter than a window, or the tokenizer has more than ``vocabulary`` tokens or
-        no token ``separator``.
+        first batch or count, if a split has no file, a split is shorter than a window,
+        or the tokenizer has more than ``vocabulary`` tokens or no token ``separator``.
 
     Example:
       >>> import tempfile
@@ -149,7 +150,7 @@ class TextFolder:
         Training drops a window at the end that is shorter than ``length``. Evaluation
         pads it, so that models with different lengths are evaluated on the same text.
         """
-        n_targets = len(self._tokens(split)) - 1
+        n_targets = self.n_tokens(split) - 1
         if n_targets < self.length:
             raise ValueError(
                 f"`length` must be at most {n_targets}, the tokens of the {split} "
@@ -193,6 +194,10 @@ class TextFolder:
         # The separator is the first token of a document, so the state is reset there.
         reset = inputs == self._separator() if packed else None
         return base.Batch(inputs, targets, loss_mask, reset=reset)
+
+    def n_tokens(self, split: base.Split) -> int:
+        """Returns the number of tokens of a split, separators included."""
+        return len(self._tokens(split))
 
     def text(self, split: base.Split) -> np.ndarray:
         """Returns the tokens of a split, documents and separators, ``(n,)``.

@@ -9,6 +9,11 @@ import numpy as np
 
 from ssm_jax.tasks.text import tokens
 
+Part = tuple[float, float]
+"""Where the part of a file that is read begins and ends, as fractions of its bytes."""
+
+WHOLE: Part = (0.0, 1.0)
+
 
 class ByteFiles:
     """Files, read as bytes, as one sequence of tokens.
@@ -18,7 +23,7 @@ class ByteFiles:
     may open.
 
     Attributes:
-      files: The files, none of them empty.
+      files: The files.
       separator: The token between files.
 
     Example:
@@ -31,14 +36,20 @@ class ByteFiles:
       9 [ 99 100   0  98]
     """
 
-    def __init__(self, files: Sequence[Path], separator: int):
+    def __init__(self, files: Sequence[Path], separator: int, part: Part = WHOLE):
         """Reads the sizes of the files.
 
+        Args:
+          files: The files.
+          separator: The token between files.
+          part: The part that is read of each file.
+
         Raises:
-          ValueError: A file is empty.
+          ValueError: There are no bytes in that part of a file.
         """
         self.files, self.separator = files, separator
-        sizes = [file.stat().st_size for file in files]
+        spans = [span(file, part) for file in files]
+        self._starts, sizes = zip(*spans, strict=True)
         for file, size in zip(files, sizes, strict=True):
             check_text(file, size)
         # Position of the separator before each file, and of the last one.
@@ -71,7 +82,7 @@ class ByteFiles:
         """The tokens of ``size`` bytes of a file."""
         file = self.files[i]
         with file.open("rb") as stream:
-            stream.seek(offset)
+            stream.seek(self._starts[i] + offset)
             data = stream.read(size)
         if len(data) < size:
             raise ValueError(
@@ -109,9 +120,26 @@ def map_documents(
         return np.memmap(stream, separator.dtype, "r")
 
 
+def span(file: Path, part: Part) -> tuple[int, int]:
+    """Returns the first byte and the number of bytes of a part of a file.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.NamedTemporaryFile() as file:
+      ...     _ = file.write(bytes(20))
+      ...     file.flush()
+      ...     span(Path(file.name), (0.8, 0.9))
+      (16, 2)
+    """
+    size = file.stat().st_size
+    start, stop = (int(size * fraction) for fraction in part)
+    return start, stop - start
+
+
 def check_text(file: Path, size: int) -> None:
     """Raises ValueError for a file without text."""
     if size == 0:
         raise ValueError(
-            f"`data_dir` must hold no file without text, got {file}; remove it."
+            f"`data_dir` must hold text in each file, for each split that reads it, "
+            f"got none in {file}; remove it, or put more text there."
         )

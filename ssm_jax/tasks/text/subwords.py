@@ -82,6 +82,10 @@ class Subwords:
             )
         return number
 
+    def token(self, number: int) -> str | None:
+        """Returns the token of an index, or None."""
+        return self._tokenizer.id_to_token(number)
+
     def encode(self, texts: Iterable[str]) -> Iterator[np.ndarray]:
         """Yields the tokens of each text, int32, without special tokens around it."""
         for text_batch in _batches(texts):

@@ -2,6 +2,7 @@
 
 import zipfile
 
+import chex
 import numpy as np
 import pytest
 
@@ -34,12 +35,12 @@ KINDS = {
 }
 
 
-def task(folder, inputs, targets, lengths=None, split=None, **fields):
-    arrays = {"inputs": inputs, "targets": targets, "lengths": lengths, "split": split}
+def task(folder, inputs, labels, lengths=None, split=None, **fields):
+    arrays = {"inputs": inputs, "targets": labels, "lengths": lengths, "split": split}
     arrays = {name: x for name, x in arrays.items() if x is not None}
     np.savez(folder / "a.npz", allow_pickle=True, **arrays)
-    inputs, targets = np.asarray(inputs), np.asarray(targets)
-    tokens, classes = inputs.dtype.kind == "i", targets.dtype.kind == "i"
+    inputs, labels = np.asarray(inputs), np.asarray(labels)
+    tokens, classes = inputs.dtype.kind == "i", labels.dtype.kind == "i"
     options = {
         "length": LENGTH,
         "inputs": "token" if tokens else "vector",
@@ -101,6 +102,7 @@ BAD = {
 @pytest.mark.parametrize(("fields", "arrays", "name", "value"), BAD.values(), ids=BAD)
 def test_file_that_does_not_fit_is_refused(fields, arrays, name, value, tmp_path):
     arrays = {"inputs": VECTORS, "targets": CLASSES} | arrays
+    arrays["labels"] = arrays.pop("targets")
     with refuses(name, value):
         task(tmp_path, **arrays, **fields).n_examples("validation")
 
@@ -143,3 +145,52 @@ def test_damaged_file_is_refused(kept, tmp_path):
     (tmp_path / "a.npz").write_bytes(whole[:kept])
     with refuses("file", "a.npz", rule="whole"):
         it.n_examples("test")
+
+
+LABELS = {
+    "words": (np.array(["b", "a", "é"]), ("b", "a", "é")),
+    "integers": (np.array([10, -1, 7]), ("10", "-1", "7")),
+    "bools": (np.array([True, False, True]), ("True", "False")),
+}
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+@pytest.mark.parametrize(("labels", "classes"), LABELS.values(), ids=LABELS)
+def test_labels_are_classes_by_position(labels, classes, per_step, tmp_path):
+    shape = (N, LENGTH) if per_step else (N,)
+    targets = labels[RNG.integers(0, 3, shape)]
+    fields = {"targets": "classification", "d_output": len(classes)}
+    it = task(tmp_path, VECTORS, targets, classes=classes, per_step=per_step, **fields)
+    batch = it.batch("train", 0, 32, seed=0)
+    for row, x in enumerate(batch.inputs):
+        (i,) = [i for i in range(N) if np.array_equal(VECTORS[i], x)]
+        found = np.array(classes)[batch.targets[row]]
+        np.testing.assert_array_equal(found, targets[i].astype(str))
+    other = ("other", *classes[1:])
+    with refuses("classes", repr(classes[0])):
+        task(
+            tmp_path, VECTORS, targets, classes=other, per_step=per_step, **fields
+        ).n_examples("train")
+    with refuses("classes", len(classes) + 1):
+        task(tmp_path, VECTORS, targets, classes=(*classes, "x"), **fields)
+
+
+def test_single_numbers_need_no_axis_of_features(tmp_path):
+    x, y = VECTORS[..., 0], VECTORS[:, 0, 1]
+    short = task(tmp_path, x, y, d_input=1, d_output=1).batch("test", 0, 4, seed=0)
+    (tmp_path / "long").mkdir()
+    it = task(tmp_path / "long", x[..., None], y[:, None], d_input=1, d_output=1)
+    chex.assert_trees_all_equal(short, it.batch("test", 0, 4, seed=0))
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+def test_standardized_numbers_have_mean_0_and_deviation_1_in_train(lengths, tmp_path):
+    x = VECTORS * [1e4, 1, 0] + [1e6, 0, 5]
+    it = task(tmp_path, x, x[:, 0, :2], lengths, standardize=True)
+    batch = it.batch("train", 0, 32, seed=0)
+    valid = batch.inputs.reshape(-1, 3) if lengths is None else batch.inputs[batch.mask]
+    np.testing.assert_allclose(valid.mean(0), 0, atol=1e-3)
+    np.testing.assert_allclose(valid.std(0), [1, 1, 0], atol=1e-3)
+    np.testing.assert_allclose(batch.targets.std(0), 1, atol=1e-3)
+    units = it.in_units(batch.targets, "train", 0, 32, 0)
+    assert all(np.isclose(x[:, 0, :2], row, atol=1e-3).all(1).any() for row in units)

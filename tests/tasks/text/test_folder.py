@@ -178,6 +178,25 @@ def test_folders_named_as_splits_are_the_splits(tmp_path):
         assert row == [0, *[49 + i] * 9, 0, *[99] * 9]
 
 
+@pytest.mark.parametrize("tokenizer", ["bytes", "words"])
+def test_one_or_two_files_are_cut(tokenizer, tmp_path):
+    texts = ["ab cd " * 100, "ef gh " * 50]
+    write(tmp_path, **dict(zip("ab", texts, strict=True)), empty="")
+    vocabulary = {"bytes": 257, "words": 9}[tokenizer]
+    task = tasks.TextFolder(
+        data_dir=str(tmp_path), length=5, tokenizer=tokenizer, vocabulary=vocabulary
+    )
+    parts = {"train": (0, 480, 240), "validation": (480, 540, 270)}
+    parts["test"] = (540, 600, 300)
+    for split, (first, *ends) in parts.items():
+        starts = first, first // 2
+        pieces = [t[a:b] for t, a, b in zip(texts, starts, ends, strict=True)]
+        expected = [token for piece in pieces for token in task.encode(piece)]
+        assert task.text(split)[:-1].tolist() == expected
+        assert task.n_tokens(split) == len(expected) + 1
+    assert sorted(task.data_files()) == ["a.txt", "b.txt"]
+
+
 def write(folder, **texts):
     for name, text in texts.items():
         (folder / f"{name}.txt").write_text(text)
@@ -192,8 +211,8 @@ def test_folder_that_is_not_there_is_an_error(tmp_path):
 
 REFUSED = {
     "no files": ({}, "data_dir", "train", ""),
-    "two files": ({"a": "one", "b": "two"}, "data_dir", "train", ""),
-    "empty": ({"a": "one", "b": "", "c": "two"}, "data_dir", "", "b.txt"),
+    "empty": ({"a": "", "b": "", "c": ""}, "data_dir", "train", ""),
+    "two files": ({"a": "one", "b": "two", "c": ""}, "length", "4", 6),
     "short": ({"a": "one", "b": "four", "c": "seven"}, "length", "5", 6),
 }
 

@@ -14,6 +14,7 @@ from ssm_jax.interop import load_mamba, save_mamba
 from ssm_jax.layers import Mamba
 from ssm_jax.models import Block, SequenceModel, StepHead, TokenEncoder
 from ssm_jax.recurrences import SelectiveSSM
+from ssm_jax.training.setup import warm_start
 from tests.bad_inputs import refuses
 
 TOKENS = np.random.default_rng(0).integers(0, 11, (2, 37))
@@ -230,3 +231,13 @@ def test_logits_match_transformers(saved):
         expected = theirs(torch.tensor(TOKENS)).logits.numpy()
     logits, _ = jax.jit(model.apply)(variables, TOKENS)
     np.testing.assert_allclose(logits, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_run_begins_from_the_weights_of_a_folder(saved):
+    folder, model, variables = saved
+    zeros = jax.tree.map(np.zeros_like, variables["params"])
+    found = warm_start(folder, zeros, {})
+    chex.assert_trees_all_equal(found.params, variables["params"])
+    assert not found.skipped and not found.initialized and found.step == 0
+    with refuses("init_from", str(folder), rule="path and shape"):
+        warm_start(folder, {"other": np.zeros(3)}, {})

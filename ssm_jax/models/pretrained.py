@@ -17,7 +17,9 @@ from flax.core import meta
 
 from ssm_jax.fields import Depth, PositiveInt, check_value
 from ssm_jax.layers import Mamba
-from ssm_jax.models import Block, SequenceModel, TokenEncoder
+from ssm_jax.models.block import Block
+from ssm_jax.models.encoders import TokenEncoder
+from ssm_jax.models.stack import SequenceModel
 from ssm_jax.recurrences import SelectiveSSM
 from ssm_jax.types import PyTree
 
@@ -61,6 +63,15 @@ _LAYER = {
     "mixer.D": ("layer", "recurrent", "recurrence", "feedthrough"),
     "mixer.out_proj.weight": ("layer", "out", "dense", "kernel"),
 }
+
+
+def is_hugging_face(folder: str | os.PathLike[str]) -> bool:
+    """Whether a directory has the config of a model of Hugging Face, not of a run."""
+    try:
+        config = json.loads((Path(folder) / CONFIG).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and "model_type" in config
 
 
 def load_mamba(

@@ -1,0 +1,1 @@
+"""The experiments that ``ssm-jax new`` writes: a template and a guess for each kind."""

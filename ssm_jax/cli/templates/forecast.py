@@ -1,0 +1,169 @@
+"""The experiment on a series: a column of a table is forecast from its past.
+
+The column of the time, the column to forecast, the period and the lengths are guessed.
+"""
+
+from typing import Any, get_args
+
+from ssm_jax.cli.templates import writing
+from ssm_jax.tasks import SeriesTask, Split, TableFormat
+from ssm_jax.tasks.series.guess import guess, suspects, unread
+
+TEMPLATE = '''"""Forecast of a column of a file, written by `ssm-jax new forecast`.
+
+    ssm-jax train --config=FILE --workdir=RUN
+    ssm-jax evaluate --workdir=RUN
+    ssm-jax report --workdirs=RUN
+
+FILE is this one, and RUN the directory of the run. The last command prints the errors
+beside those of the baselines and draws the forecasts in the folder `figures` of RUN.
+"""
+
+from ml_collections import ConfigDict
+
+from ssm_jax.config import spec
+from ssm_jax.layers import ChannelMixing, RecurrentLayer
+from ssm_jax.models import Block, LastHead, SequenceModel, VectorEncoder
+from ssm_jax.recurrences import S5
+from ssm_jax.tasks import SeriesTask, TableFormat
+from ssm_jax.training import Optimizer, TrainConfig
+
+# Guessed from the file; the docstring of SeriesTask explains each field.
+{constants}
+
+def get_config():
+    """Returns the config of the experiment."""
+    task = spec(
+        SeriesTask,
+        data_dir={data_dir!r},
+        file={file!r},
+        format=spec(TableFormat, **FORMAT),
+        time=TIME,
+        group=GROUP,
+        order=ORDER,
+        duplicates=DUPLICATES,
+        step=STEP,
+        calendar=CALENDAR,
+        target=TARGET,
+        inputs=INPUTS,
+        missing=MISSING,
+        window=WINDOW,
+        horizon=HORIZON,
+        season=SEASON,
+        differences=True,
+    )
+    layer = spec(
+        RecurrentLayer,
+        recurrence=spec(S5, d_state=32),
+        mixing=spec(ChannelMixing, kind="glu", dropout=0.1),
+    )
+    model = spec(
+        SequenceModel,
+        encoder=spec(VectorEncoder, d_model=32),
+        block=spec(Block, layer=layer, prenorm=True),
+        n_layers=2,
+        head=spec(LastHead, d_output=HORIZON),
+    )
+    training = spec(TrainConfig, steps=500, batch_size={batch}, evaluate_every=250)
+    optimizer = spec(
+        Optimizer,
+        learning_rate=3e-3,
+        schedule="cosine",
+        warmup_steps=50,
+        schedule_steps=training.get_ref("steps"),
+        weight_decay=0.05,
+    )
+    return ConfigDict(
+        {{
+            "experiment": {experiment!r},
+            "variant": "",
+            "paper": None,
+            "task": task,
+            "model": model,
+            "optimizer": optimizer,
+            "training": training,
+        }}
+    )
+'''
+
+FORMAT_FIELDS = ("delimiter", "encoding", "decimal", "day_first", "time_zone")
+"""Fields of a `TableFormat` that are options."""
+
+_MAX_BATCH = 64
+_SHOWN = 10  # Columns that are not read.
+# Of a file in the order of time, of one series.
+_DEFAULTS = {
+    "group": None,
+    "order": "error",
+    "duplicates": "error",
+    "step": None,
+    "calendar": (),
+}
+
+
+def forecast(data: str, output: str, **options: Any) -> writing.Written:
+    """Writes an experiment that forecasts a column of a file.
+
+    Args:
+      data: The file with the series.
+      output: The experiment to write, ``NAME.py``.
+      **options: Fields of `ssm_jax.tasks.series.guess.Choices`, and those of a
+        `TableFormat` in `FORMAT_FIELDS`. None means that they are found.
+
+    Returns:
+      What was found in the file, and the fields of the task that were guessed.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: ``output`` exists or cannot be written, or there is no forecast of
+        the file; see `ssm_jax.tasks.series.guess.guess`.
+    """
+    writing.check_output(output)
+    path = writing.path_of(data, "a CSV, npz or parquet file")
+    given = {name: value for name, value in options.items() if value is not None}
+    stated = {name: given.pop(name) for name in FORMAT_FIELDS if name in given}
+    format = TableFormat(**stated)
+    guesses = _DEFAULTS | guess(str(path), format=format, **given)
+    task = SeriesTask(
+        data_dir=str(path.parent), file=path.name, format=format, **guesses
+    )
+    # Counted here, so that a file that cannot be trained on is refused before.
+    n = min(task.n_examples(split) for split in get_args(Split))
+    # A power of 2, so that it can be divided over devices.
+    values = {
+        "data_dir": str(path.parent),
+        "file": path.name,
+        "batch": min(_MAX_BATCH, writing.power_of_2(n)),
+    }
+    writing.write(output, TEMPLATE, values, format=stated, **guesses)
+    return writing.Written([*_describe(task, path, format, guesses)])
+
+
+def _describe(task, path, format, guesses):
+    """Names and values of what was found in a file."""
+    yield "rows", f"{len(task.values()):,}{_span(task.times())}"
+    names = task.series_names()
+    if len(names) > 1:
+        yield "series", f"{len(names):,}: {writing.shortened(names)}"
+    for note in task.notes():
+        yield "found", note
+    for name, value in guesses.items():
+        if name in _DEFAULTS and value == _DEFAULTS[name]:
+            continue
+        yield name, writing.shortened(value) if name == "inputs" else value
+    for name, doubt in suspects(str(path), guesses, format).items():
+        yield "check", f"{name}: {doubt}"
+    why = [*unread(str(path), guesses, format).items()]
+    for name, reason in why[:_SHOWN]:
+        yield "unread", f"{name}: {reason}"
+    if len(why) > _SHOWN:
+        yield "unread", f"{len(why) - _SHOWN:,} more columns"
+
+
+def _span(times):
+    """The first and the last date."""
+    if times is None or times.dtype.kind != "M":
+        return ""
+    ends = (times.min(), times.max())
+    first, last = (str(end.astype("datetime64[s]")) for end in ends)
+    return f", {first} to {last}".replace("T00:00:00", "").replace("T", " ")
