@@ -7,6 +7,7 @@ tokenizer write them. Nothing is written to it.
 
 import json
 from pathlib import Path
+from typing import Any
 
 from ssm_jax.cli.run_flags import run_options
 from ssm_jax.evaluation import Restored, restore
@@ -54,7 +55,7 @@ def load_pretrained(folder: str, *, data_dir: str | None = None) -> Restored:
     model, variables = load_mamba(folder)
     vocabulary = model.encoder.vocabulary
     path = Path(folder, TOKENIZER).absolute()
-    options = {}
+    options: dict[str, Any] = {}
     if path.is_file() or vocabulary != N_BYTES:
         options = {"tokenizer": str(path), "separator": _separator(path)}
     task = TextFolder(data_dir=data_dir, vocabulary=vocabulary, **options)

@@ -100,7 +100,7 @@ def read_subwords(
     with tqdm(
         documents, f"{tokenizer} {split}", total=len(paths), disable=None
     ) as progress:
-        rows = reader.encode(progress)
+        rows = reader.encode(iter(progress))
         return on_disk.map_documents(paths, rows, separator_token)
 
 
