@@ -16,7 +16,7 @@ Duplicates = Literal["error", "first", "last", "mean"]
 
 _UNITS = {"s": 1, "min": 60, "h": 3_600, "D": 86_400, "W": 7 * 86_400}
 _MONTHS = {"M": 1, "Q": 3, "Y": 12}
-_STEP = re.compile(r"(\d+(?:\.\d+)?|\.\d+)?\s*(s|min|h|D|W|M|Q|Y)?")
+_STEP = re.compile(r"((?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d+)?)?\s*(s|min|h|D|W|M|Q|Y)?")
 _MAX_INSERTED = 100  # steps for each row
 _DAY, _EPOCH_MONDAY = 86_400 * SECOND, 4  # 1970-01-05 was a Monday.
 
@@ -207,7 +207,7 @@ def usual_step(timeline: Timeline) -> str | None:
         return None
     if not is_date:
         found, counts = np.unique(distances, return_counts=True)
-        return f"{found[np.argmax(counts)]:g}"
+        return f"{found[np.argmax(counts)]:.12g}"
     if (months := _in_months(times, distances, inner)) is not None:
         unit = {12: "Y", 3: "Q"}.get(months, "M")
         return f"{months // _MONTHS[unit]}{unit}"
@@ -215,8 +215,8 @@ def usual_step(timeline: Timeline) -> str | None:
     seconds = float(found[np.argmax(counts)]) / SECOND
     for unit in ("W", "D", "h", "min"):
         if seconds % _UNITS[unit] == 0:
-            return f"{seconds / _UNITS[unit]:g}{unit}"
-    return f"{seconds:g}s"
+            return f"{seconds / _UNITS[unit]:.12g}{unit}"
+    return f"{seconds:.12g}s"
 
 
 def count_irregular(timeline: Timeline, step: str) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import pytest
 
 from ssm_jax.tasks import SeriesTask
 from ssm_jax.tasks.series.guess import guess, suspects, unread
+from ssm_jax.tasks.series.timeline import parse_step, usual_step
 
 N = 100
 DATES = [datetime.date(2024, 1, 1) + datetime.timedelta(i) for i in range(N)]
@@ -511,3 +512,13 @@ def test_phase_of_the_time_is_an_input(tmp_path):
     hour = 2 * np.pi * np.array([HOURS[80 + i].hour for i in range(5)]) / 24
     np.testing.assert_allclose(batch.inputs[0, :, 1], np.sin(hour), atol=1e-6)
     np.testing.assert_allclose(batch.inputs[0, :, 2], np.cos(hour), atol=1e-6)
+
+
+@pytest.mark.parametrize("seconds", [1e-6, 0.25, 1, 90, 1_234_567, 3_600, 14 * 86_400])
+def test_usual_step_is_the_distance_of_two_rows(tmp_path, seconds):
+    first = np.datetime64("2024-01-01T00:00:00.000000")
+    times = first + (1e6 * seconds * np.arange(N)).astype("timedelta64[us]")
+    path = write(tmp_path, csv(dates=times))
+    steps = task_of(path)._series.timeline
+    step = usual_step(steps)
+    assert step is not None and parse_step(step).size == 1e6 * seconds
