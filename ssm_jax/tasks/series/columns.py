@@ -130,7 +130,7 @@ class Table(Mapping[str, np.ndarray]):
         """
         return self._times(names, group)
 
-    def shown(self, name: str, row: int | Misfit) -> str:
+    def shown(self, name: str, row: int | np.integer | Misfit) -> str:
         """Returns a value with its column and its place, for errors.
 
         Args:

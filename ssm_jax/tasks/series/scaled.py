@@ -233,7 +233,7 @@ def _fill(values, steps, train_fraction):
     """Values without gaps, where they are observed, and the moments of train."""
     observed = ~np.isnan(values)
     filled, means, stds = np.empty_like(values), [], []
-    for start, end in zip(steps.bounds[:-1], steps.bounds[1:], strict=True):
+    for start, end in steps.spans():
         one, seen = values[start:end], observed[start:end]
         n_train = part(end - start, train_fraction)
         train_values = one[:n_train][seen[:n_train]]
@@ -258,7 +258,7 @@ def _between(values, normalized, column, steps):
     """A normalised column whose gaps are filled by lines between observed values."""
     result, times = normalized.copy(), steps.times
     at = np.arange(len(values), dtype=np.float64) if times is None else times
-    for start, end in zip(steps.bounds[:-1], steps.bounds[1:], strict=True):
+    for start, end in steps.spans():
         seen = start + np.flatnonzero(column.observed[start:end])
         if len(seen) > 1:
             inner = slice(seen[0], seen[-1] + 1)

@@ -1,5 +1,6 @@
 """The order of rows in time: series, sorted rows, equal times, gaps and steps."""
 
+import itertools
 import re
 from typing import Literal, NamedTuple
 
@@ -52,6 +53,10 @@ class Timeline(NamedTuple):
     is_date: bool
     source: np.ndarray
     notes: tuple[str, ...] = ()
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Returns where each series starts and ends."""
+        return list(itertools.pairwise(self.bounds.tolist()))
 
     def average(self, values: np.ndarray) -> np.ndarray:
         """Returns the mean of the rows of each step that have a value, NaN without one.
@@ -227,7 +232,7 @@ def count_irregular(timeline: Timeline, step: str) -> tuple[int, int]:
       step: The usual step.
     """
     gaps = others = 0
-    for start, end in zip(timeline.bounds[:-1], timeline.bounds[1:], strict=True):
+    for start, end in timeline.spans():
         assert timeline.times is not None
         places = _places(timeline.times[start:end], parse_step(step), timeline.is_date)
         distances = np.diff(places)

@@ -423,12 +423,13 @@ class SeriesTask(order.FiniteTask):
         series = self._series
         # A difference of running counts is the number of missing targets of a window.
         missing_counts = np.concatenate([[0], np.cumsum(~series.observed)])
-        bounds, names = series.timeline.bounds, series.timeline.names
+        names = series.timeline.names
         found: dict[base.Split, list[np.ndarray]] = {
             s: [] for s in get_args(base.Split)
         }
         short = set()
-        for name, start, end in zip(names, bounds[:-1], bounds[1:], strict=True):
+        spans = zip(names, series.timeline.spans(), strict=True)
+        for name, (start, end) in spans:
             held_out = self.train_fraction + self.validation_fraction
             parts = (
                 scaled.part(end - start, f) for f in (self.train_fraction, held_out)

@@ -127,6 +127,7 @@ def test_bad_images_are_named(tmp_path, monkeypatch):
         make(tmp_path / "bomb", Image.fromarray(GREY)).n_examples("train")
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_bad_fields_are_refused():
     for name, value in (("size", (0, 3)), ("size", (3,)), ("fit", "x")):
         with refuses(name):
