@@ -71,7 +71,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--full") or config.getoption("--nightly"):
         jax.config.update("jax_num_cpu_devices", 8)  # before JAX makes them
         # It compiles every module of ssm_jax anew, which takes some seconds.
-        jaxtyping.install_import_hook("ssm_jax", "beartype.beartype")
+        # The hook imports the package of a name alone, and this the module.
+        from tests import annotations
+
+        jaxtyping.install_import_hook("ssm_jax", f"{annotations.__name__}.check")
     else:
         jax.config.update("jax_num_cpu_devices", 1)
 

@@ -126,7 +126,7 @@ def line_style(index: int) -> dict[str, Any]:
     }
 
 
-def wrap(text: str, inches: float, size: int | float) -> str:
+def wrap(text: str, inches: float, size: float) -> str:
     """Breaks the lines of a text that are longer than a width.
 
     Lines are broken after spaces and, as names of runs and columns have none, after
@@ -211,7 +211,7 @@ def _grow(drawing: Figure, inches: float) -> None:
     drawing.set_figheight(drawing.get_figheight() + inches)
 
 
-def _text_inches(n_characters: int, size: int | float) -> float:
+def _text_inches(n_characters: int, size: float) -> float:
     return _CHARACTER * size / 72 * n_characters
 
 

@@ -115,7 +115,7 @@ def experiment_name(output: str) -> str:
     return re.sub(r"\W+", "_", Path(output).stem)
 
 
-def power_of_2(number: int | float) -> int:
+def power_of_2(number: float) -> int:
     """Returns the largest power of 2 up to a number, at least 1.
 
     Example:
