@@ -1,4 +1,4 @@
-"""The check of annotations under `--full`, which the hook of `jaxtyping` calls by name."""
+"""The check of annotations under `--full`, which the hook of `jaxtyping` names."""
 
 from beartype import BeartypeConf, beartype
 
