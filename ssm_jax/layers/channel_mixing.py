@@ -48,7 +48,7 @@ def _normal_cdf(x):
     return 0.5 * jax.lax.erfc(-x * np.sqrt(0.5).astype(x.dtype))
 
 
-InitScheme = Literal["uniform", "xavier", "normal", "truncated_normal"]
+InitScheme = Literal["uniform", "xavier", "normal", "truncated_normal", "zeros"]
 """Initialization of the weights and the bias of a linear map; see `Linear`."""
 
 
@@ -62,7 +62,8 @@ class Linear(Module):
         ``+-sqrt(6 / (d_in + features))``, bias 0. ``"normal"``: weights normal with
         standard deviation 0.02, as in BERT, bias 0. ``"truncated_normal"``: weights and
         bias normal with standard deviation 0.1, truncated at two standard deviations,
-        as the FRU's authors initialize their output layer.
+        as the FRU's authors initialize their output layer. ``"zeros"``: weights and
+        bias 0.
       use_bias: Whether to add a bias.
       scale: Factor applied to the initial weights.
 
@@ -93,6 +94,7 @@ class Linear(Module):
             "xavier": (nn.initializers.xavier_uniform(), zeros),
             "normal": (nn.initializers.normal(0.02), zeros),
             "truncated_normal": (truncated, truncated),
+            "zeros": (zeros, zeros),
         }[self.kernel_init]
         dense = nn.Dense(
             self.features,

@@ -24,7 +24,7 @@ from ssm_jax.metrics.reductions import (
     log_metric,
     sown_metrics,
 )
-from ssm_jax.metrics.regression import R2
+from ssm_jax.metrics.regression import R2, Skill
 
 __all__ = [
     "AUC",
@@ -37,6 +37,7 @@ __all__ = [
     "Max",
     "Mean",
     "Reduction",
+    "Skill",
     "Sums",
     "add_up",
     "is_reduction",

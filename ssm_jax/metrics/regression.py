@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from ssm_jax.metrics.reductions import Reduction, add_up
+from ssm_jax.metrics.reductions import Reduction, Sums, add_up
 
 
 @struct.dataclass
@@ -63,3 +63,21 @@ class R2(Reduction):
             return math.nan
         # The lower bound keeps r2 finite for (almost) constant targets.
         return 1.0 - float(self.error) / n / max(variance, 1e-5)
+
+
+@struct.dataclass
+class Skill(Sums):
+    """The skill score 1 - absolute error / that of predictions of zero.
+
+    Attributes:
+      error: Sum of the absolute errors.
+      reference: Sum of the absolute values of the targets.
+    """
+
+    error: Any
+    reference: Any
+
+    def compute(self) -> float:
+        """The score; 0 for targets that are all zero."""
+        reference = float(self.reference)
+        return 1.0 - float(self.error) / reference if reference else 0.0

@@ -79,9 +79,11 @@ class TaskSpec:
       class_weight: ``"balanced"``: each class of a batch contributes equally to the
         loss, and macro-F1 and balanced accuracy are reported; see
         `ssm_jax.training.loss_sums`. None: each target contributes equally.
+      loss: The loss of a regression, the squared error or the absolute one.
 
     Raises:
-      ValueError: ``class_weight`` is given for a regression.
+      ValueError: ``class_weight`` is given for a regression, or the absolute loss for a
+        classification.
     """
 
     length: int
@@ -94,13 +96,19 @@ class TaskSpec:
     language: bool = False
     resets: bool = False
     class_weight: Literal["balanced"] | None = None
+    loss: Literal["squared", "absolute"] = "squared"
 
     def __post_init__(self) -> None:
-        """Validates ``class_weight``."""
+        """Validates what belongs to one kind of targets."""
         if self.class_weight is not None and self.targets != "classification":
             raise ValueError(
                 "`class_weight` must be None for a regression, got "
                 f"{self.class_weight!r}; leave it out."
+            )
+        if self.loss != "squared" and self.targets == "classification":
+            raise ValueError(
+                "`loss` must be 'squared' for a classification, whose loss is the "
+                f"cross-entropy, got {self.loss!r}; leave it out."
             )
 
 

@@ -34,6 +34,8 @@ class TrainConfig:
       log_every: Steps between two lines of training metrics.
       evaluate_every: Steps between two evaluations on the validation split; each is
         followed by a checkpoint. The last step is always evaluated.
+      evaluate_at_start: Whether the initial state is evaluated and saved too. It is the
+        best one of a run that only makes predictions worse.
       evaluation_batches: Number of batches of an evaluation during training. None means
         the whole split, which must then be finite.
       parallel: Transformation that maps the step over devices.
@@ -84,6 +86,7 @@ class TrainConfig:
     accumulate: PositiveInt = 1
     log_every: PositiveInt = 50
     evaluate_every: PositiveInt = 500
+    evaluate_at_start: bool = False
     evaluation_batches: PositiveInt | None = None
     parallel: Literal["pmap", "shard_map"] = "pmap"
     mesh: str | None = None

@@ -129,6 +129,7 @@ def train(
             run,
             state,
             Output(work, checkpoints, opened, data),
+            new=restored is None,
             elapsed_s=elapsed_s,
             pending=pending,
             trace=trace,
@@ -205,6 +206,7 @@ def _take_steps(
     state: TrainState,
     output: Output,
     *,
+    new: bool,
     elapsed_s: float,
     pending: Mapping[str, np.ndarray],
     trace: Profile,
@@ -217,6 +219,7 @@ def _take_steps(
       run: The constant parts of the run.
       state: The state to start from, as `DataParallel.place` returns it.
       output: Where metrics and states are written.
+      new: Whether there is no checkpoint yet.
       elapsed_s: Seconds that earlier starts of the run took.
       pending: Reductions of steps before the start that are not logged yet.
       trace: What traces some of the steps.
@@ -228,8 +231,16 @@ def _take_steps(
     take_step = parallel.train_step(run)
     entered = last_save = time.perf_counter()
     began = entered - elapsed_s
-    if start == 0 and (norms := measure.gradient_norms(state)):
-        output.log(0, norms)
+    if new:
+        line: dict[str, float | None] = measure.gradient_norms(state)
+        if training.evaluate_at_start:
+            line = measure.validation_metrics(0, state) | line
+            line["elapsed_s"] = round(time.perf_counter() - began, 3)
+        if line:
+            output.log(0, line)
+        if training.evaluate_at_start:
+            output.write_start(0)
+            output.save(0, parallel, state, line)
     if _out_of_patience(training, task.spec, output.work):
         return
 
@@ -262,7 +273,7 @@ def _take_steps(
                 jax.block_until_ready(waiting[-_IN_FLIGHT])
 
             # Measure it.
-            line: dict[str, float | None] = {}
+            line = {}
             if is_logged:
                 measured = measure.training_metrics(step, waiting, state.params)
                 waiting = []

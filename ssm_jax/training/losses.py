@@ -24,6 +24,7 @@ from ssm_jax.metrics import (
     MacroF1,
     Mean,
     Reduction,
+    Skill,
 )
 from ssm_jax.recurrences import Recurrence, TimeInvariant
 from ssm_jax.tasks.base import TaskSpec
@@ -42,7 +43,7 @@ shows that there is none.
 
 PREDICTED = (
     *("accuracy", "auc", "balanced_accuracy", "macro_f1"),
-    *("mae", "r2", "r2_batch"),
+    *("mae", "r2", "r2_batch", "skill"),
 )
 """The metrics that are not defined if the loss of a target is NaN."""
 
@@ -81,6 +82,7 @@ def loss_sums(
     expected: Float[Array, "*b o"] | Int[Array, "*b"],
     mask: Bool[Array, "*b"],
     class_weight: Literal["balanced"] | None = None,
+    loss: Literal["squared", "absolute"] = "squared",
 ) -> Reductions:
     """Reduces the loss and the metrics over the targets in the mask.
 
@@ -89,21 +91,22 @@ def loss_sums(
     of its class, over all devices.
 
     Args:
-      targets: ``"regression"``: squared error. ``"classification"``: cross-entropy in
-        nats of the softmax of ``predictions``.
+      targets: ``"regression"``: error of values. ``"classification"``: cross-entropy
+        in nats of the softmax of ``predictions``.
       predictions: Values or logits, ``(*b, o)``.
       expected: Values, ``(*b, o)``, or classes, ``(*b,)``. A class in the mask that is
         not in ``[0, o)`` makes the loss and the accuracy NaN.
       mask: True at targets that are part of the loss, ``(*b,)``.
       class_weight: ``"balanced"``: all classes contribute equally to the loss of a
         classification. None: all targets do.
+      loss: The loss of a regression, the squared or the absolute error.
 
     Returns:
       Reductions by name, to be merged with those of other batches: ``loss``, a `Mean`
       over entries of the targets or a `ClassMean`, and ``accuracy``, or ``mae`` and
-      ``r2``; of two classes also ``auc``. With balanced classes also ``macro_f1`` and
-      ``balanced_accuracy``. ``nan_targets`` is a `Mean`: the number of targets whose
-      loss is NaN, and that of all.
+      ``r2``; of absolute errors also ``skill``; of two classes also ``auc``. With
+      balanced classes also ``macro_f1`` and ``balanced_accuracy``. ``nan_targets`` is a
+      `Mean`: the number of targets whose loss is NaN, and that of all.
 
     Raises:
       ValueError: The shapes do not fit, or a target that counts is no index of a class
@@ -125,14 +128,14 @@ def loss_sums(
             classes, counts = np.asarray(expected), np.asarray(mask)
             remedy = "`loss_mask` is false where there is no target"
             check_indices("expected", classes, n_classes, remedy, counts=counts)
-        loss = cross_entropy(predictions, expected)
+        entropy = cross_entropy(predictions, expected)
         wrong = mask & ~_is_class(expected, n_classes)
         hits = (mask & (jnp.argmax(predictions, -1) == expected)).astype(jnp.float32)
         # Counts of a batch are exact in float32 up to 2^24; batches add in float64.
         n = jnp.sum(mask, dtype=jnp.float32)
-        n_nan = jnp.sum(mask & jnp.isnan(loss), dtype=jnp.float32)
+        n_nan = jnp.sum(mask & jnp.isnan(entropy), dtype=jnp.float32)
         # `where` instead of a product with the mask: NaN * 0 is NaN.
-        loss = jnp.where(mask, loss, 0)
+        entropy = jnp.where(mask, entropy, 0)
         reductions: Reductions = {
             "accuracy": Mean(jnp.sum(jnp.where(wrong, jnp.nan, hits)), n),
             NAN_TARGETS: Mean(n_nan, n),
@@ -142,10 +145,10 @@ def loss_sums(
                 predictions[..., 1] - predictions[..., 0], expected, mask
             )
         if class_weight is None:
-            return {"loss": Mean(jnp.sum(loss), n), **reductions}
+            return {"loss": Mean(jnp.sum(entropy), n), **reductions}
         counts = _confusion_counts(predictions, expected, mask)
         return {
-            "loss": _class_mean(loss, expected, mask, predictions.shape[-1]),
+            "loss": _class_mean(entropy, expected, mask, predictions.shape[-1]),
             **reductions,
             "macro_f1": MacroF1(counts),
             "balanced_accuracy": BalancedAccuracy(counts),
@@ -163,12 +166,16 @@ def loss_sums(
     square = jnp.sum(jnp.square(deviation)) - n * jnp.square(rounding)
     is_nan = jnp.any(jnp.isnan(difference), -1)
     n_targets = jnp.sum(mask, dtype=jnp.float32)
-    return {
-        "loss": Mean(error, n),
-        "mae": Mean(jnp.sum(jnp.abs(difference)), n),
+    absolute = jnp.sum(jnp.abs(difference))
+    reductions = {
+        "loss": Mean(error if loss == "squared" else absolute, n),
+        "mae": Mean(absolute, n),
         "r2": R2(error, n, mean + rounding, square),
         NAN_TARGETS: Mean(jnp.sum(is_nan, dtype=jnp.float32), n_targets),
     }
+    if loss == "absolute":
+        reductions["skill"] = Skill(absolute, jnp.sum(jnp.abs(expected)))
+    return reductions
 
 
 def _class_mean(loss, expected, mask, n_classes):
@@ -257,7 +264,8 @@ def metrics(
       mean absolute error; ``r2``, 1 minus the ratio of the mean squared error to the
       variance of the targets, or to 1e-5 if that is larger; and ``r2_batch``, the mean
       of ``r2`` over batches, as the paper on DLR reports it, which depends on the batch
-      size.
+      size. For one of absolute errors also ``skill``, 1 minus the ratio of ``mae`` to
+      that of zero predictions.
       ``perplexity``, the exponential of the loss, and ``bits_per_token`` for language.
       Of training steps ``gradient_norm``, before clipping, and ``largest_state`` if
       states are carried between batches; and the metrics that layers sow.
@@ -296,7 +304,7 @@ def perplexity(loss: float) -> float:
         return math.inf
 
 
-MAIN_METRICS = ("macro_f1", "accuracy", "r2")
+MAIN_METRICS = ("macro_f1", "accuracy", "skill", "r2")
 """The `main_metric` of a run is the first of these that its log has."""
 
 
@@ -307,8 +315,9 @@ def main_metric(spec: TaskSpec) -> str:
       spec: Spec of the task.
 
     Returns:
-      ``"r2"``, ``"accuracy"``, or ``"macro_f1"`` for balanced classes.
+      ``"r2"``, or ``"skill"`` for absolute errors; ``"accuracy"``, or ``"macro_f1"``
+      for balanced classes.
     """
     if spec.targets == "regression":
-        return "r2"
+        return "r2" if spec.loss == "squared" else "skill"
     return "accuracy" if spec.class_weight is None else "macro_f1"

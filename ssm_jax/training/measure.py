@@ -460,7 +460,9 @@ def state_gradients(run: RunSpec, steps: Sequence[int]) -> Measure:
             if spec.l_output is not None:
                 counts = mask & (places[-spec.l_output :] == step - 1)
             predictions, _ = _apply(run, params, model_state, batch, state, seen)
-            found = loss_sums(spec.targets, predictions, batch.targets, counts)["loss"]
+            found = loss_sums(
+                spec.targets, predictions, batch.targets, counts, loss=spec.loss
+            )["loss"]
             # `rows` times the mean is the sum over rows. Rows are independent, so the
             # gradient by the state of a row is that of its own loss.
             return rows * found.part_of(found)

@@ -271,7 +271,12 @@ def _without_predictions(spec, batch) -> Reductions:
 
 def _loss_sums(spec, predictions, batch) -> Reductions:
     return loss_sums(
-        spec.targets, predictions, batch.targets, batch.loss_mask, spec.class_weight
+        spec.targets,
+        predictions,
+        batch.targets,
+        batch.loss_mask,
+        spec.class_weight,
+        spec.loss,
     )
 
 

@@ -1,5 +1,6 @@
 """Series with their columns normalised and their gaps filled."""
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -15,6 +16,35 @@ from ssm_jax.tasks.series.timeline import Timeline
 _LARGEST = float(np.finfo(np.float32).max) / 2
 _DAY = 86_400 * SECOND
 _PERIODS = {"hour": _DAY, "weekday": 7 * _DAY, "year": 365.2425 * _DAY}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Moments:
+    """Means and standard deviations of the train split of ``g`` series.
+
+    Attributes:
+      names: The names of the series.
+      mean: Mean of the target, ``(g,)``.
+      std: Its standard deviation, ``(g,)``.
+      means: Means of the inputs, ``(g, c)``.
+      stds: Their standard deviations, ``(g, c)``.
+    """
+
+    names: tuple[str, ...]
+    mean: np.ndarray
+    std: np.ndarray
+    means: np.ndarray
+    stds: np.ndarray
+
+    def of_target(self) -> dict[str, tuple[float, float]]:
+        """Returns mean and standard deviation of the target by the name of a series."""
+        pairs = zip(self.mean.tolist(), self.std.tolist(), strict=True)
+        return dict(zip(self.names, pairs, strict=True))
+
+    def of_input(self, index: int) -> dict[str, tuple[float, float]]:
+        """Returns those of an input."""
+        means, stds = self.means[:, index].tolist(), self.stds[:, index].tolist()
+        return dict(zip(self.names, zip(means, stds, strict=True), strict=True))
 
 
 class Series(NamedTuple):
@@ -70,8 +100,13 @@ def series(
     mark_missing: bool,
     train_fraction: float,
     format: TableFormat,
+    moments: Moments | None = None,
 ) -> Series:
-    """Reads the columns of a `SeriesTask`, whose fields the arguments are."""
+    """Reads the columns of a `SeriesTask`, whose fields the arguments are.
+
+    ``moments`` are those of another file, by which the columns are normalised. A series
+    that it does not name is normalised by all of its own values.
+    """
     # Kept for as long as the file is the one that it was read from.
     return _series(
         columns.read(path, format),
@@ -87,6 +122,7 @@ def series(
         missing,
         mark_missing,
         train_fraction,
+        moments,
     )
 
 
@@ -105,6 +141,7 @@ def _series(
     missing,
     mark_missing,
     train_fraction,
+    moments,
 ):
     # The columns first: that there is none of a name is said before it is read.
     for name in inputs:
@@ -117,7 +154,8 @@ def _series(
     features, between, following, means, stds = [], [], [], [], []
     for name in inputs:
         values = _values(table, name, "inputs", gaps, steps)
-        column = _fill(values, steps, train_fraction)
+        known = None if moments is None else moments.of_input(len(means))
+        column = _fill(values, steps, train_fraction, known)
         features.append(_normalize(table, name, column.filled, column, steps))
         between.append(_between(values, features[-1], column, steps))
         following.append(_next_observed(column.observed))
@@ -127,7 +165,7 @@ def _series(
             following.append(np.arange(len(column.observed)))
         means.append(column.mean)
         stds.append(column.std)
-    for values in _calendar(steps, calendar):
+    for values in [] if steps.times is None else phases(steps.times, calendar).T:
         features.append(values)
         between.append(values)
         following.append(np.arange(len(values)))
@@ -150,7 +188,8 @@ def _series(
         logging.info("%s: %s", table.path, note)
     if classes is None:
         values = _values(table, target, "target", gaps, steps)
-        column = _fill(values, steps, train_fraction)
+        known = None if moments is None else moments.of_target()
+        column = _fill(values, steps, train_fraction, known)
         _normalize(table, target, column.filled, column, steps)
         return Series(
             target=column.filled,
@@ -165,6 +204,25 @@ def _series(
     labels, observed = steps.last(_indices(table, target, classes, ~empty), empty)
     zero, one = np.zeros(len(steps.names)), np.ones(len(steps.names))
     return Series(target=labels, observed=observed, mean=zero, std=one, **shared)
+
+
+def phases(times: np.ndarray, names: tuple[str, ...], harmonics: int = 1) -> np.ndarray:
+    """Returns sines and cosines of the phase of the day, the week and the year.
+
+    Args:
+      times: Times of a `Timeline`, ``(n,)``.
+      names: Of ``"hour"``, ``"weekday"`` and ``"year"``.
+      harmonics: Number of multiples of each frequency.
+
+    Returns:
+      ``(n, 2 * harmonics * len(names))``.
+    """
+    waves = [np.empty((len(times), 0))]
+    for name in names:
+        phase = 2 * np.pi * (times % _PERIODS[name]) / _PERIODS[name]
+        for k in range(1, harmonics + 1):
+            waves.append(np.stack([np.sin(k * phase), np.cos(k * phase)], -1))
+    return np.hstack(waves)
 
 
 def part(n: int, fraction: float) -> int:
@@ -229,15 +287,17 @@ def _normalize(table, name, values, column, steps):
     return normalized
 
 
-def _fill(values, steps, train_fraction):
+def _fill(values, steps, train_fraction, known):
     """Values without gaps, where they are observed, and the moments of train."""
     observed = ~np.isnan(values)
     filled, means, stds = np.empty_like(values), [], []
-    for start, end in steps.spans():
+    for name, (start, end) in zip(steps.names, steps.spans(), strict=True):
         one, seen = values[start:end], observed[start:end]
-        n_train = part(end - start, train_fraction)
+        # All rows of a series are new to a model that was trained on others.
+        n_train = part(end - start, 1.0 if known else train_fraction)
         train_values = one[:n_train][seen[:n_train]]
         mean, std = _moments(train_values) if train_values.size else (0.0, 1.0)
+        mean, std = (known or {}).get(name, (mean, std))
         # The step of the last observed value, -1 before the first.
         last = np.maximum.accumulate(np.where(seen, np.arange(len(one)), -1))
         filled[start:end] = np.where(last >= 0, one[last], mean)
@@ -264,13 +324,6 @@ def _between(values, normalized, column, steps):
             inner = slice(seen[0], seen[-1] + 1)
             result[inner] = np.interp(at[inner], at[seen], normalized[seen])
     return result
-
-
-def _calendar(steps, names):
-    """Sines and cosines of the phase of the day, the week and the year."""
-    for name in names:
-        phase = 2 * np.pi * (steps.times % _PERIODS[name]) / _PERIODS[name]
-        yield from (np.sin(phase), np.cos(phase))
 
 
 def _moments(values):

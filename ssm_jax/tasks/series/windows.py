@@ -10,10 +10,14 @@ from absl import logging
 from typing_extensions import override
 
 from ssm_jax.fields import Fraction, NonNegativeInt, PositiveInt, check_fields
+from ssm_jax.files import read_arrays
 from ssm_jax.tasks import base, order, user_files
-from ssm_jax.tasks.series import scaled
+from ssm_jax.tasks.series import linear, scaled
+from ssm_jax.tasks.series.linear import LinearForecast
 from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.timeline import Duplicates, Order, parse_step
+
+_HARMONICS = 3  # Of the time of day, of the week and of the year, in linear maps.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,20 @@ class SeriesTask(order.FiniteTask):
       differences: Whether targets are differences from the last value of the window,
         divided by the same standard deviation: a prediction of zeros is the baseline
         "last value". It helps where that baseline is good, or the series has a trend.
+      linear: Whether targets are differences from a linear forecast, divided by their
+        root mean square in the train split: a prediction of zeros is that forecast, and
+        the model learns what no linear map of the window has. See
+        `ssm_jax.tasks.series.linear`; it is fitted to the train split, for the test
+        split and the future to the train and validation splits.
+      normalize: What inputs are normalised by after that: ``"train"``, nothing more;
+        ``"window"``, the mean and the standard deviation of each window, so that the
+        level of a series may change after training, or that of a new one be another.
+        Targets are divided by the same standard deviation.
+      loss: The loss of a forecast, the squared error or the absolute one, which is
+        less moved by outliers, and whose runs are ranked by `skill`: 1 minus the ratio
+        of their absolute error to that of zeros.
+      statistics: File of `compute_statistics` of the data of a training, which are used
+        instead of those of this file. None means those of this file.
       classes: Values of the target, as they are written in the file. None means a
         forecast.
       missing: ``"error"`` refuses missing values; the others are described above.
@@ -85,9 +103,10 @@ class SeriesTask(order.FiniteTask):
       targets: float32, ``(b, horizon)``, or int32, ``(b,)``.
       loss_mask: bool, ``(b,)``, false in the rows that pad the last batch.
 
-    Splits: consecutive parts of each series. A window and its targets are in one of
-    them, so that no two splits share a step. A series that is too short for a window
-    in a split has none there, which the log says once.
+    Splits: consecutive parts of each series. No two share a target; a window begins
+    before the split of its targets, so that their number does not depend on its length.
+    A series that is too short for a window in a split has none there, which the log
+    says once.
 
     Raises:
       FileNotFoundError: At the first batch or count, if there is no such file.
@@ -124,6 +143,10 @@ class SeriesTask(order.FiniteTask):
     stride: PositiveInt = 1
     season: PositiveInt | None = None
     differences: bool = False
+    linear: bool = False
+    normalize: Literal["train", "window"] = "train"
+    loss: Literal["squared", "absolute"] = "squared"
+    statistics: str | None = None
     classes: tuple[str, ...] | None = None
     missing: Literal["error", "last", "interpolate"] = "error"
     mark_missing: bool = True
@@ -142,6 +165,16 @@ class SeriesTask(order.FiniteTask):
             raise ValueError(
                 "`classes` must be two or more, with columns as `inputs`, got "
                 f"{self.classes} with {self.inputs}; None means a forecast."
+            )
+        if self.classes is not None and (self.linear or self.loss != "squared"):
+            raise ValueError(
+                "`linear` and `loss` must be left out with `classes`, got "
+                f"{self.linear} and {self.loss!r}; they are of a forecast."
+            )
+        if self.linear and self.differences:
+            raise ValueError(
+                "`differences` must be False with `linear`, got True; targets are "
+                "differences from the linear forecast."
             )
         if self.step is not None:
             parse_step(self.step)
@@ -174,6 +207,7 @@ class SeriesTask(order.FiniteTask):
             targets="regression" if forecast else "classification",
             d_output=self.horizon if self.classes is None else len(self.classes),
             l_output=None,
+            loss=self.loss,
         )
 
     def data_files(self) -> dict[str, Path]:
@@ -204,7 +238,7 @@ class SeriesTask(order.FiniteTask):
             at = starts[:, 0] + self.window - 1 + self.horizon
             return base.Batch(inputs, series.target[at].astype(np.int32), loss_mask)
         values = series.target[starts + self.window + np.arange(self.horizon)]
-        targets = (values - self._offset(starts)) / self._std(starts)
+        targets = (values - self._offset(starts, split)) / self._scale(starts)
         return base.Batch(inputs, targets.astype(np.float32), loss_mask)
 
     def baselines(
@@ -214,8 +248,10 @@ class SeriesTask(order.FiniteTask):
 
         Returns:
           In the units of the file, ``(b, horizon)``: ``"last value"``, that of the
-          last step of the window, and with ``season`` also ``"seasonal"``, the last
-          value at the same phase of the period.
+          last step of the window; with ``season`` also ``"seasonal"``, the last value
+          at the same phase of the period; ``"ridge"``, the best ridge regression on
+          lags by its error on the validation split; and with ``linear`` also
+          ``"linear"``, to which the predictions of the model are added.
 
         Raises:
           ValueError: As for `batch`, or the task is a classification.
@@ -231,7 +267,10 @@ class SeriesTask(order.FiniteTask):
         if self.season is not None:
             lags["seasonal"] = self.season * -(-ahead // self.season)
         target, at = self._series.target, starts + self.window - 1 + ahead
-        return {name: target[at - lag] for name, lag in lags.items()}
+        found = {name: target[at - lag] for name, lag in lags.items()}
+        for name, forecasts in self._fits.items():
+            found[name] = self._forecast(starts, forecasts[_is_held_out(split)])
+        return found
 
     def in_units(
         self,
@@ -254,7 +293,7 @@ class SeriesTask(order.FiniteTask):
           float64, ``(b, horizon)``.
         """
         starts = self._starts_of_batch(split, index, batch_size, seed)
-        return self._unscale(forecasts, starts)
+        return self._unscale(forecasts, starts, split)
 
     def next_inputs(self) -> np.ndarray:
         """Returns the last window of each series, whose targets are not in the file.
@@ -277,7 +316,7 @@ class SeriesTask(order.FiniteTask):
         Returns:
           float64, ``(g, horizon)``.
         """
-        return self._unscale(forecasts, self._last_starts())
+        return self._unscale(forecasts, self._last_starts(), "test")
 
     def series_names(self) -> tuple[str, ...]:
         """Returns the names of the series, ``("",)`` without ``group``."""
@@ -329,6 +368,36 @@ class SeriesTask(order.FiniteTask):
         target = {"name": self.target, "mean": mean, "std": std}
         return about | {"target": target | {"differences": self.differences}}
 
+    def compute_statistics(self) -> dict[str, np.ndarray]:
+        """Returns what was computed from the data of the training, for `statistics`.
+
+        Returns:
+          Arrays by name: means and standard deviations of the columns, and of a
+          forecast the linear maps and the scale of their errors.
+
+        Raises:
+          ValueError: As for `batch`.
+        """
+        series = self._series
+        arrays = {
+            "target": np.array([self.target]),
+            "inputs": np.array(self._inputs()),
+            "names": np.array(series.timeline.names),
+            "mean": series.mean,
+            "std": series.std,
+            "means": series.means,
+            "stds": series.stds,
+        }
+        if self.classes is not None:
+            return arrays
+        for name, pair in self._fits.items():
+            for place, forecast in zip(("train", "all"), pair, strict=True):
+                for key, value in forecast.arrays().items():
+                    arrays[f"{name}/{place}/{key}"] = value
+        if self.linear:
+            arrays["scales"] = np.array([*self._linear_scales.values()])
+        return arrays
+
     def values(self) -> np.ndarray:
         """Returns the target of a forecast, NaN where it is missing, ``(n,)``."""
         series = self._series
@@ -351,6 +420,17 @@ class SeriesTask(order.FiniteTask):
 
     def _windows(self, starts):
         """Inputs of the windows that start at some steps, ``(b, window, k)``."""
+        inputs = self._train_windows(starts)
+        if self.normalize == "window":
+            columns = inputs[..., self._columns()]
+            scale = linear.deviation(columns)
+            inputs[..., self._columns()] = (
+                columns - columns.mean(1, keepdims=True)
+            ) / scale
+        return inputs
+
+    def _train_windows(self, starts):
+        """Inputs by the moments of the train split, ``(b, window, k)``."""
         series, steps = self._series, starts + np.arange(self.window)
         # Indexing by arrays copies: the caller may modify the batch.
         inputs = series.inputs[steps]
@@ -372,21 +452,159 @@ class SeriesTask(order.FiniteTask):
             )
         return timeline.bounds[1:, None] - self.window
 
-    def _unscale(self, forecasts, starts):
+    def _unscale(self, forecasts, starts, split):
         """Targets or predictions in the units of the file, which float32 may exceed."""
-        units = np.asarray(forecasts, np.float64) * self._std(starts)
-        return units + self._offset(starts)
+        units = np.asarray(forecasts, np.float64) * self._scale(starts)
+        return units + self._offset(starts, split)
 
-    def _std(self, starts):
-        """The deviation of the series of windows, ``(b, 1)``."""
-        return self._series.std[self._series.of_steps(starts)]
+    def _scale(self, starts):
+        """What the targets of windows are divided by, ``(b, 1)``."""
+        series = self._series.of_steps(starts)
+        scale = self._series.std[series]
+        if self.linear:
+            known = self._linear_scales
+            scales = [known.get(name, known[""]) for name in self.series_names()]
+            scale = scale * np.array(scales)[series]
+        if self.normalize == "window":
+            scale = scale * linear.deviation(self._normalized_target(starts))
+        return scale
 
-    def _offset(self, starts):
-        """What targets are differences from, ``(b, 1)``."""
+    def _offset(self, starts, split):
+        """What targets are differences from, ``(b, 1)`` or ``(b, horizon)``."""
         series = self._series
+        if self.linear:
+            return self._forecast(starts, self._fits["linear"][_is_held_out(split)])
         if self.differences:
             return series.target[starts + self.window - 1]
+        if self.normalize == "window":
+            steps = starts + np.arange(self.window)
+            return series.target[steps].mean(1, keepdims=True)
         return series.mean[series.of_steps(starts)]
+
+    def _forecast(self, starts, forecast):
+        """A linear forecast in the units of the file, ``(b, horizon)``."""
+        series = self._series.of_steps(starts)
+        values = forecast(self._linear_windows(starts))
+        return values * self._series.std[series] + self._series.mean[series]
+
+    def _normalized_target(self, starts):
+        """The target in windows by the moments of the train split, ``(b, window)``."""
+        series, steps = self._series.of_steps(starts), starts + np.arange(self.window)
+        values = self._series.target[steps] - self._series.mean[series]
+        return values / self._series.std[series]
+
+    def _normalized_targets(self, starts):
+        """What follows windows, by the moments of the train split, ``(b, horizon)``."""
+        series = self._series.of_steps(starts)
+        steps = starts + self.window + np.arange(self.horizon)
+        values = self._series.target[steps] - self._series.mean[series]
+        return values / self._series.std[series]
+
+    def _linear_windows(self, starts):
+        """What linear forecasts read of the windows that start at some steps."""
+        last = starts[:, 0] + self.window - 1
+        pairs = zip(self._columns(), self._inputs(), strict=True)
+        others = [column for column, name in pairs if name != self.target]
+        times, phases = self._series.timeline.times, np.empty((len(starts), 0))
+        if times is not None and self.calendar:
+            phases = scaled.phases(times[last], self.calendar, _HARMONICS)
+        return linear.Windows(
+            self._normalized_target(starts),
+            linear.recent(self._train_windows(starts)[..., others].astype(np.float64)),
+            phases,
+        )
+
+    def _columns(self):
+        """The places of the columns among the features of the inputs."""
+        n = len(self._inputs())
+        return [*range(0, 2 * n, 2)] if self._marks() else [*range(n)]
+
+    @functools.cached_property
+    def _fits(self) -> dict[str, tuple[LinearForecast, LinearForecast]]:
+        """Linear forecasts by their names among the baselines.
+
+        The first of a pair is of the train split, the second, for what follows, of the
+        train and the validation split.
+        """
+        names = ("ridge", "linear") if self.linear else ("ridge",)
+        if self._stored is not None:
+            return {name: _pair_of(self._stored, name) for name in names}
+        splits: list[base.Split] = ["train", "validation"]
+        for split in splits:
+            self.n_examples(split)  # Refuses one without a window.
+        limits = zip(splits, (linear.FITTED, linear.SCORED), strict=True)
+        rows = [linear.sample(self._starts(s), n)[:, None] for s, n in limits]
+        parts = [self._linear_windows(starts) for starts in rows]
+        targets = [self._normalized_targets(starts) for starts in rows]
+        both = np.concatenate(rows)
+        lags = {self.window, -(-self.window // 3), self.season or -(-self.window // 7)}
+
+        def fit_pair(parts, whole, **options):
+            (train, validation), (y, held_out) = parts, targets
+            found = linear.fit(train, y, validation, held_out, lags=lags, **options)
+            return found, found.refitted(whole, np.concatenate(targets))
+
+        whole = self._linear_windows(both)
+        fits = {
+            "ridge": fit_pair(
+                [part.lags_alone() for part in parts],
+                whole.lags_alone(),
+                levels=("train", "last value"),
+                n_members=1,
+            )
+        }
+        if self.linear:
+            fits["linear"] = fit_pair(parts, whole)
+        return fits
+
+    @functools.cached_property
+    def _linear_scales(self) -> dict[str, float]:
+        """The root mean square error of the linear forecast in the train split.
+
+        It is that of each series by its name, in units of its standard deviation, and
+        under ``""`` that of all.
+        """
+        names = self.series_names()
+        if self._stored is not None:
+            scales = self._stored["scales"].tolist()
+            return dict(zip(["", *self._stored["names"].tolist()], scales, strict=True))
+        starts = linear.sample(self._starts("train"), linear.FITTED)[:, None]
+        forecast, _ = self._fits["linear"]
+        errors = forecast(self._linear_windows(starts))
+        errors -= self._normalized_targets(starts)
+        if self.normalize == "window":
+            errors /= linear.deviation(self._normalized_target(starts))
+        squares, of_series = (errors**2).mean(1), self._series.of_steps(starts[:, 0])
+        # A series that is forecast without an error has targets of zero.
+        mean = squares.mean() or 1.0
+        found = {"": float(mean**0.5)}
+        for index, name in enumerate(names):
+            own = squares[of_series == index]
+            found[name] = float((own.mean() if own.any() else mean) ** 0.5)
+        return found
+
+    @functools.cached_property
+    def _stored(self) -> dict[str, np.ndarray] | None:
+        """The arrays of the file ``statistics``."""
+        if self.statistics is None:
+            return None
+        arrays = read_arrays(user_files.path_of(None, self.statistics))
+        for name, ours in (("target", [self.target]), ("inputs", [*self._inputs()])):
+            if arrays[name].tolist() != ours:
+                raise ValueError(
+                    f"`statistics` must be of the same {name}, {', '.join(ours)}, got "
+                    f"{self.statistics} with {', '.join(arrays[name].tolist())}; make "
+                    "them by `compute_statistics` of the task of the training."
+                )
+        return arrays
+
+    def _moments(self):
+        """The moments of the file ``statistics``, or None."""
+        if (stored := self._stored) is None:
+            return None
+        names = tuple(stored["names"].tolist())
+        arrays = (stored[name] for name in ("mean", "std", "means", "stds"))
+        return scaled.Moments(names, *arrays)
 
     def _starts_of_batch(self, split, index, batch_size, seed):
         """The first steps of the windows of a batch, ``(b, 1)``."""
@@ -412,6 +630,7 @@ class SeriesTask(order.FiniteTask):
             mark_missing=self.mark_missing,
             train_fraction=self.train_fraction,
             format=self.format,
+            moments=self._moments(),
         )
 
     def _starts(self, split):
@@ -437,7 +656,10 @@ class SeriesTask(order.FiniteTask):
             edges = (start, *(start + size for size in parts), end)
             for place, parts_of_split in enumerate(found.values()):
                 last = edges[place + 1] - self.window - self.horizon
-                starts = np.arange(edges[place], last + 1, self.stride)
+                # The first target is the first step of the split.
+                lead = self.window + (self.horizon - 1) * (self.classes is not None)
+                earliest = max(start, edges[place] - lead)
+                starts = np.arange(earliest, last + 1, self.stride)
                 short |= set() if len(starts) else {name}
                 ends = starts + self.window + self.horizon
                 first = ends - (1 if self.classes is not None else self.horizon)
@@ -460,3 +682,20 @@ class SeriesTask(order.FiniteTask):
 
     def _path(self):
         return user_files.path_of(self.data_dir, self.file)
+
+
+def _is_held_out(split):
+    """Whether a split follows the validation split, which choices were made by."""
+    return split == "test"
+
+
+def _pair_of(arrays, name):
+    """The two linear forecasts of a name that `compute_statistics` stores."""
+    pair = []
+    for place in ("train", "all"):
+        start = f"{name}/{place}/"
+        own = {
+            k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)
+        }
+        pair.append(LinearForecast.of(own))
+    return tuple(pair)

@@ -1,0 +1,264 @@
+"""Forecasts by linear maps of the window, fitted in closed form.
+
+A linear map from the window to the horizon, shrunk by ridge regression, is a strong
+forecast of many series, and takes a second to fit. What it leaves open, whether the
+level of the window is subtracted, how many lags are read, and how much is shrunk, is
+chosen by the error on the validation split.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+Level = Literal["train", "last value", "window"]
+
+_ALPHAS = tuple(10.0**k for k in range(-3, 8))
+FITTED, SCORED = 20_000, 5_000
+"""Windows of the train and of the validation split; more would change little."""
+
+_LAGS = 512  # Features of the target; of a longer window the older steps are averaged.
+_MEMBERS = 3
+_RECENT = 3  # Steps of the other columns.
+_COLUMNS = 256  # Of other columns; more would take longer than a second.
+# A walk has no better forecast than its last value, but a fitted map has errors.
+_MARGIN = 0.02
+_SMALLEST = 0.3
+
+
+class Windows(NamedTuple):
+    """What linear maps read, of ``n`` windows.
+
+    Attributes:
+      target: The target in each step, ``(n, window)``, with mean 0 and standard
+        deviation 1 in the train split of its series.
+      others: The other columns in the last steps, ``(n, c)``, normalised likewise.
+      phases: Sines and cosines of the time of the last step, ``(n, p)``.
+    """
+
+    target: np.ndarray
+    others: np.ndarray
+    phases: np.ndarray
+
+    def lags_alone(self) -> "Windows":
+        """Returns these windows without what is not of the target."""
+        return Windows(self.target, self.others[:, :0], self.phases[:, :0])
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearMap:
+    """A linear map from a window to the values that follow it.
+
+    Attributes:
+      level: What is subtracted from the target of the window and added to the forecast:
+        nothing, which is the mean of the train split; the last value; or the mean of
+        the window, whose standard deviation then scales the rest, too.
+      lags: Number of last steps of the target that are read.
+      phases: Whether the time of the last step is read.
+      others: Whether the other columns are read.
+      alpha: The penalty of ridge regression.
+      coefficients: ``(p, horizon)``.
+      intercept: ``(horizon,)``.
+    """
+
+    level: Level
+    lags: int
+    phases: bool
+    others: bool
+    alpha: float = 0.0
+    coefficients: np.ndarray = dataclasses.field(
+        default_factory=lambda: np.empty((0, 0)), repr=False
+    )
+    intercept: np.ndarray = dataclasses.field(
+        default_factory=lambda: np.empty(0), repr=False
+    )
+
+    def __call__(self, windows: Windows) -> np.ndarray:
+        """Returns the forecasts, ``(n, horizon)``, normalised as the target is."""
+        level, scale, features = self._features(windows)
+        return level + features @ self.coefficients + scale * self.intercept
+
+    def fitted(
+        self, windows: Windows, targets: np.ndarray, alphas: Iterable[float]
+    ) -> list["LinearMap"]:
+        """Returns the maps that ridge regression fits.
+
+        Args:
+          windows: The windows.
+          targets: The values that follow them, ``(n, horizon)``.
+          alphas: The penalties.
+        """
+        level, scale, features = self._features(windows)
+        targets = targets - level
+        # The intercept is not penalised: the rest is fitted to what it leaves.
+        square = np.sum(scale**2)
+        means = (scale * features).sum(0) / square, (scale * targets).sum(0) / square
+        features, targets = features - scale * means[0], targets - scale * means[1]
+        values, vectors = np.linalg.eigh(features.T @ features)
+        rotated = vectors.T @ (features.T @ targets)
+        maps = []
+        for alpha in alphas:
+            # Rounding makes eigenvalues of zero negative.
+            inverse = 1 / (np.maximum(values, 0) + alpha)
+            coefficients = vectors @ (inverse[:, None] * rotated)
+            intercept = means[1] - means[0] @ coefficients
+            maps.append(
+                dataclasses.replace(
+                    self, alpha=alpha, coefficients=coefficients, intercept=intercept
+                )
+            )
+        return maps
+
+    def _features(self, windows):
+        """The level and the scale of each window, ``(n, 1)``, and the features."""
+        target = windows.target
+        # Of the whole window, whatever the number of lags.
+        level = scale = np.ones((len(target), 1))
+        if self.level == "train":
+            level = np.zeros((len(target), 1))
+        elif self.level == "last value":
+            level = target[:, -1:]
+        else:
+            level = target.mean(1, keepdims=True)
+            scale = deviation(target)
+        lags = _averaged(target[:, -self.lags :]) - level
+        further = [windows.phases] * self.phases + [windows.others] * self.others
+        return level, scale, np.hstack([lags, *(scale * x for x in further)])
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearForecast:
+    """The mean of linear maps, each fitted by ridge regression.
+
+    Attributes:
+      members: The maps. None of them means the last value of the window.
+      horizon: Number of values to predict.
+    """
+
+    members: tuple[LinearMap, ...]
+    horizon: int
+
+    def __call__(self, windows: Windows) -> np.ndarray:
+        """Returns the forecasts, ``(n, horizon)``, normalised as the target is."""
+        if not self.members:
+            return np.repeat(windows.target[:, -1:], self.horizon, 1)
+        return sum(member(windows) for member in self.members) / len(self.members)
+
+    def refitted(self, windows: Windows, targets: np.ndarray) -> "LinearForecast":
+        """Returns the same maps with coefficients of other windows."""
+        members = (m.fitted(windows, targets, [m.alpha])[0] for m in self.members)
+        return LinearForecast(tuple(members), self.horizon)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns the maps as arrays by name."""
+        arrays = {"horizon": np.array(self.horizon)}
+        for index, member in enumerate(self.members):
+            for field in dataclasses.fields(member):
+                arrays[f"{index}/{field.name}"] = np.array(getattr(member, field.name))
+        return arrays
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray]) -> "LinearForecast":
+        """Returns the maps that `arrays` describes."""
+        members = []
+        for index in itertools.count():
+            if f"{index}/level" not in arrays:
+                return cls(tuple(members), int(arrays["horizon"]))
+            values = {}
+            for field in dataclasses.fields(LinearMap):
+                value = arrays[f"{index}/{field.name}"]
+                values[field.name] = value if value.ndim else value.item()
+            members.append(LinearMap(**values))
+
+
+def fit(
+    train: Windows,
+    train_targets: np.ndarray,
+    validation: Windows,
+    validation_targets: np.ndarray,
+    *,
+    lags: Iterable[int],
+    levels: Iterable[Level] = ("train", "last value", "window"),
+    n_members: int = _MEMBERS,
+) -> LinearForecast:
+    """Fits linear maps to the train split, and chooses among them by validation.
+
+    The forecast is the mean of the ``n_members`` best, or the last value of the window
+    if its error is at most 2 % larger than theirs and there is a choice of several.
+
+    Args:
+      train: Windows of the train split.
+      train_targets: The values that follow them, ``(n, horizon)``, normalised as the
+        target is.
+      validation: Windows of the validation split.
+      validation_targets: The values that follow them.
+      lags: Numbers of lags that are tried.
+      levels: Levels that are tried.
+      n_members: Number of maps, each of another level, number of lags or columns.
+    """
+
+    def error(forecasts):
+        return float(np.abs(forecasts - validation_targets).mean())
+
+    def scored(choices):
+        for choice in choices:
+            maps = choice.fitted(train, train_targets, _ALPHAS)
+            errors = [error(each(validation)) for each in maps]
+            best = int(np.argmin(errors))
+            yield errors[best], maps[best]
+
+    with_phases = (False, True) if train.phases.shape[1] else (False,)
+    choices = itertools.product(levels, sorted(set(lags)), with_phases)
+    found = [*scored(LinearMap(*choice, others=False) for choice in choices)]
+    found.sort(key=lambda pair: pair[0])
+    if train.others.shape[1] and n_members > 1:
+        # Only for the best, as further columns cost the most.
+        mixed = [dataclasses.replace(best, others=True) for _, best in found[:_MEMBERS]]
+        found = sorted([*found, *scored(mixed)], key=lambda pair: pair[0])
+    horizon = train_targets.shape[1]
+    chosen = LinearForecast(tuple(best for _, best in found[:n_members]), horizon)
+    last = LinearForecast((), horizon)
+    is_no_worse = error(last(validation)) <= (1 + _MARGIN) * error(chosen(validation))
+    return last if n_members > 1 and is_no_worse else chosen
+
+
+def recent(others: np.ndarray) -> np.ndarray:
+    """Returns the last steps of the other columns, as `Windows` has them.
+
+    Args:
+      others: ``(n, window, c)``.
+    """
+    last = others[:, -_RECENT:, :_COLUMNS]
+    return last.reshape(len(others), -1)
+
+
+def _averaged(target):
+    """Steps of the target, of which the older ones are averaged if they are many."""
+    n_steps = target.shape[1]
+    if n_steps <= _LAGS:
+        return target
+    half = _LAGS // 2
+    edges = np.linspace(0, n_steps - half, half + 1).astype(int)
+    means = np.add.reduceat(target[:, : n_steps - half], edges[:-1], 1)
+    return np.hstack([means / np.diff(edges), target[:, -half:]])
+
+
+def deviation(windows: np.ndarray) -> np.ndarray:
+    """Returns the standard deviation of windows, by which they may be divided.
+
+    Args:
+      windows: Values of standard deviation 1 in the train split, ``(n, window, ...)``.
+
+    Returns:
+      ``(n, 1, ...)``, at least 0.3: a window that is nearly constant shows rounding.
+    """
+    return np.maximum(windows.std(1, keepdims=True), _SMALLEST)
+
+
+def sample(rows: np.ndarray, limit: int) -> np.ndarray:
+    """Returns at most ``limit`` of some rows, the same at each call."""
+    # Not evenly spaced, which might be the same hour of each day.
+    chosen = np.random.default_rng(0).permutation(len(rows))[:limit]
+    return rows[np.sort(chosen)]
