@@ -35,7 +35,9 @@ class TrainConfig:
       evaluate_every: Steps between two evaluations on the validation split; each is
         followed by a checkpoint. The last step is always evaluated.
       evaluate_at_start: Whether the initial state is evaluated and saved too. It is the
-        best one of a run that only makes predictions worse.
+        best one unless the main metric of another is more than 0.02 larger: for models
+        that begin as a good prediction, as one of zeros on a `SeriesTask` with
+        ``linear``.
       evaluation_batches: Number of batches of an evaluation during training. None means
         the whole split, which must then be finite.
       parallel: Transformation that maps the step over devices.

@@ -92,9 +92,10 @@ def _since_best(lines, name):
     # A loss that is not finite ends the run. A metric that is not defined is None, and
     # no better than any other.
     ranks = [
-        (
+        integrity.rank(
+            line["step"],
             -math.inf if line[name] is None else line[name],
-            -line.get("validation/loss", math.inf),
+            line.get("validation/loss"),
         )
         for line in lines
         if name in line
