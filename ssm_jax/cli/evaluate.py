@@ -12,6 +12,9 @@ of another ``--data_dir`` are written to ``evaluation-NAME.json``, with the name
 directory: they are no result of the run. On an endless task it
 evaluates as many batches as validation during training.
 
+``--data=FILE`` evaluates a forecast on all windows of a file of new rows, with the
+statistics of the training, and writes ``evaluation-FILE.json``.
+
 ``--predictions=FILE.npz`` also writes the target and the prediction of every example of
 the split; `ssm_jax.evaluation.predictions` describes the arrays.
 
@@ -26,12 +29,18 @@ In this mode ``--workdir`` may be the folder of a Mamba of Hugging Face, see
 """
 
 import json
-from typing import Any, cast
+from typing import cast
 
 from absl import flags
 
 from ssm_jax.cli.pretrained import load_pretrained
-from ssm_jax.cli.run_flags import check_writable, define_run, run_options
+from ssm_jax.cli.run_flags import (
+    check_writable,
+    checkpoint,
+    define_checkpoint,
+    define_run,
+    run_options,
+)
 from ssm_jax.evaluation import evaluate_lengths, evaluate_run
 from ssm_jax.evaluation.run import measure_lengths
 from ssm_jax.models.pretrained import is_hugging_face
@@ -44,9 +53,8 @@ def define_flags() -> None:
     flags.DEFINE_enum(
         "split", "test", ["train", "validation", "test"], "Split to evaluate."
     )
-    flags.DEFINE_string(
-        "checkpoint", "best", "Checkpoint to evaluate: best, latest or a step."
-    )
+    flags.DEFINE_string("data", None, "File of a series that is new to the run.")
+    define_checkpoint()
     flags.DEFINE_string("predictions", None, "npz file for the predictions.")
     flags.DEFINE_enum(
         "mode", "metrics", ["metrics", "length_extension"], "What to measure."
@@ -69,23 +77,15 @@ def main(argv):
     """Evaluates the run of ``--workdir``."""
     del argv
     values = flags.FLAGS
-    which: Any = values.checkpoint
-    if which not in ("best", "latest"):
-        # `int` alone would also accept signs, underscores and other scripts' digits.
-        if not (which.isascii() and which.isdecimal()):
+    for name in ("predictions", "data"):
+        if values[name].value and values.mode != "metrics":
             raise ValueError(
-                f"`--checkpoint` must be best, latest or a step, got {which!r}; the "
-                "directories in checkpoints/ are the steps that were kept."
+                f"`--{name}` must be left out with --mode=length_extension, got "
+                f"{values[name].value}; it is of --mode=metrics."
             )
-        which = int(which)
-    if values.predictions and values.mode != "metrics":
-        raise ValueError(
-            "`--predictions` must be left out with --mode=length_extension, got "
-            f"{values.predictions}; --mode=metrics writes them."
-        )
     check_writable("predictions", values.predictions, ("npz",))
     split = cast(Split, values.split)
-    options = run_options() | {"which": which, "split": split}
+    options = run_options() | {"which": checkpoint(), "split": split}
     pretrained = is_hugging_face(values.workdir)
     if values.mode == "metrics" and pretrained:
         raise ValueError(
@@ -94,6 +94,7 @@ def main(argv):
         )
     if values.mode == "metrics":
         options["predictions_file"] = values.predictions or None
+        options["data"] = values.data
         print(json.dumps(evaluate_run(values.workdir, **options)))
         return
     words = values.lengths

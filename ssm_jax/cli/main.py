@@ -4,6 +4,7 @@ Programs::
 
     train     trains an experiment, or continues a run
     evaluate  evaluates the model of a run from its work dir
+    predict   predicts what follows new rows by the model of a run
     generate  continues a prompt with the language model of a run
     prepare   prepares a data set for the tasks that read it
     new       writes an experiment on a series, texts or labelled sequences of yours
@@ -23,6 +24,7 @@ from ssm_jax.cli.startup import exit_on_interrupt, open_streams
 PROGRAMS = (
     "train",
     "evaluate",
+    "predict",
     "generate",
     "prepare",
     "new",

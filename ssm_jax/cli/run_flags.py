@@ -47,6 +47,31 @@ def define_run(where: str) -> None:
     )
 
 
+def define_checkpoint() -> None:
+    """Defines ``--checkpoint``."""
+    flags.DEFINE_string(
+        "checkpoint", "best", "Checkpoint to use: best, latest or a step."
+    )
+
+
+def checkpoint() -> Any:
+    """Returns ``--checkpoint`` as `ssm_jax.evaluation.restore` takes it.
+
+    Raises:
+      ValueError: It is no checkpoint.
+    """
+    which = flags.FLAGS.checkpoint
+    if which in ("best", "latest"):
+        return which
+    # `int` alone would also accept signs, underscores and other scripts' digits.
+    if not (which.isascii() and which.isdecimal()):
+        raise ValueError(
+            f"`--checkpoint` must be best, latest or a step, got {which!r}; the "
+            "directories in checkpoints/ are the steps that were kept."
+        )
+    return int(which)
+
+
 def run_options() -> dict[str, Any]:
     """Returns the flags of `define_run` as options of `ssm_jax.evaluation.restore`.
 

@@ -31,7 +31,13 @@ from ml_collections import config_flags
 from ssm_jax.cli.config_file import define_config, set_data_dir
 from ssm_jax.cli.processes import connect, define_processes, exit_at_error
 from ssm_jax.cli.run_flags import PICTURES, check_writable, define_data
+from ssm_jax.config import packages_of
+from ssm_jax.config.spec import address_of
+from ssm_jax.evaluation import restore
+from ssm_jax.evaluation.run import calibrate
+from ssm_jax.tasks import SeriesTask
 from ssm_jax.training import train
+from ssm_jax.training.hosts import is_first
 from ssm_jax.training.workdir import check_parts
 from ssm_jax.training.writers import WRITERS
 
@@ -94,7 +100,16 @@ def main(argv):
             profile_steps=_two_steps(flags.FLAGS.profile_steps),
             allow_changed_data=flags.FLAGS.allow_changed_data,
         )
+        if is_first() and _forecasts(config):
+            # While the data of the training are there.
+            calibrate(workdir, restore(workdir, packages=packages_of(config)))
     logging.info("trained: %s, in %s", measured, workdir)
+
+
+def _forecasts(config):
+    """Whether the task of a config is a forecast."""
+    task = config.task
+    return task.cls == address_of(SeriesTask) and task.get("classes") is None
 
 
 def _two_steps(words):

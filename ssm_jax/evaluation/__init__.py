@@ -17,6 +17,7 @@ from ssm_jax.evaluation.length_extension import (
     losses_by_length,
     spread_spans,
 )
+from ssm_jax.evaluation.predict import predict, stream
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import Restored, restore
 from ssm_jax.evaluation.run import corpus, evaluate_lengths, evaluate_run
@@ -40,9 +41,11 @@ __all__ = [
     "loss_interval",
     "losses_by_length",
     "next_forecast",
+    "predict",
     "predictions",
     "recurrence_kernels",
     "restore",
     "spread_spans",
+    "stream",
     "trivial_baseline",
 ]

@@ -1,15 +1,18 @@
 """Errors of forecasts by the distance of the predicted step, beside baselines."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from ssm_jax.evaluation.restore import Restored
 from ssm_jax.tasks.base import Split, n_batches, rows_of_batch
 from ssm_jax.tasks.series.windows import SeriesTask
 from ssm_jax.types import Array, Float
+
+LEVEL = 0.9
+"""Probability that an interval holds the value, if errors stay as they were."""
 
 MODEL = "model"
 """Name of the model among the forecasts."""
@@ -27,18 +30,20 @@ def forecasts(restored: Restored, split: Split) -> dict[str, np.ndarray]:
     Returns:
       Arrays ``(n, horizon)`` in the units of the file: ``"target"``, ``"model"`` and
       those of `SeriesTask.baselines`; the rows are the windows in the order of time.
+      ``"scale"``, ``(n, 1)``, is what the targets of a window are divided by in
+      training.
 
     Raises:
       ValueError: The task is no forecast.
     """
-    task, size = _forecast_task(restored), restored.training.batch_size
-    apply = jax.jit(lambda x: restored.model.apply(restored.variables, x)[0])
+    task, size = forecast_task(restored), restored.training.batch_size
     parts = []
     for index in range(n_batches(task, split, size) or 0):
         request = split, index, size, 0
         batch = rows_of_batch(task, *request)
-        predicted = np.asarray(apply(batch.inputs))
+        predicted = np.asarray(restored.apply(batch.inputs))
         arrays = {
+            "scale": task.scale(*request),
             "target": task.in_units(batch.targets, *request),
             MODEL: task.in_units(predicted, *request),
             **task.baselines(*request),
@@ -50,8 +55,7 @@ def forecasts(restored: Restored, split: Split) -> dict[str, np.ndarray]:
 def next_forecast(restored: Restored) -> np.ndarray:
     """Returns the forecast of the steps that follow the last row of the file.
 
-    Columns are normalised by the rows of the train split, so the file must be the one
-    that the model was trained on, as `restore` checks: new rows need a new run.
+    `ssm_jax.evaluation.predict` has them with their times and intervals, and of other data.
 
     Args:
       restored: A model of a `SeriesTask` without classes.
@@ -63,44 +67,112 @@ def next_forecast(restored: Restored) -> np.ndarray:
     Raises:
       ValueError: The task is no forecast.
     """
-    task = _forecast_task(restored)
-    predicted, _ = restored.model.apply(restored.variables, task.next_inputs())
-    forecasts = task.next_in_units(np.asarray(predicted))
+    task = forecast_task(restored)
+    forecasts = task.next_in_units(np.asarray(restored.apply(task.next_inputs())))
     return forecasts if task.group is not None else forecasts[0]
+
+
+def interval_widths(
+    arrays: Mapping[str, Float[Array, "n h"]], level: float = LEVEL
+) -> dict[str, np.ndarray]:
+    """Computes how wide intervals around forecasts are, by split conformal prediction.
+
+    The errors of the validation split, which no parameter was fitted to, are ordered;
+    an interval reaches as far as the ``ceil((n + 1) level)``-th of them. It holds the
+    next value with that probability if its error is like these, whatever their
+    distribution. Of a series whose level or spread changes, it is not.
+
+    Args:
+      arrays: The result of `forecasts` on the validation split.
+      level: The probability.
+
+    Returns:
+      For the model and each baseline the distance of both ends from the forecast, for
+      each step predicted, divided by ``scale``, ``(horizon,)``. It is infinite if the
+      split has too few windows.
+
+    References:
+      Lei, G'Sell, Rinaldo, Tibshirani and Wasserman, `Distribution-Free Predictive
+      Inference for Regression <https://arxiv.org/abs/1604.04173>`_, 2018
+    """
+    target, scale = arrays["target"], arrays["scale"]
+    rank, widths = math.ceil((len(target) + 1) * level), {}
+    for name in arrays.keys() - {"target", "scale"}:
+        errors = np.sort(np.abs(arrays[name] - target) / scale, 0)
+        no_end = np.full(errors.shape[1], np.inf)
+        widths[name] = errors[rank - 1] if rank <= len(errors) else no_end
+    return widths
 
 
 def forecast_errors(
     arrays: Mapping[str, Float[Array, "n h"]],
+    widths: Mapping[str, Float[Array, " h"]] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Computes the errors of forecasts, over all steps and by the step predicted.
 
     Args:
       arrays: The result of `forecasts`.
+      widths: The result of `interval_widths`.
 
     Returns:
-      For the model and each baseline a dict with ``mae`` and ``r2`` over all steps, and
-      lists ``mae_by_step`` and ``r2_by_step``, of which the first entry belongs to the
-      first step after the window. R2 is None where all targets are equal.
+      For the model and each baseline a dict with ``mae``, ``rmse`` and ``r2`` over all
+      steps, and lists ``mae_by_step`` and ``r2_by_step``, of which the first entry
+      belongs to the first step after the window. R2 is None where all targets are
+      equal. With ``widths`` also ``coverage``, the share of targets that are in the
+      interval, and ``coverage_by_step``.
 
     Example:
       >>> target = np.array([[1.0, 2.0], [3.0, 6.0]])
       >>> arrays = {"target": target, "model": target + [[0.0, 1.0], [0.0, -1.0]]}
-      >>> forecast_errors(arrays)["model"]
-      {'mae': 0.5, 'r2': 0.857..., 'mae_by_step': [0.0, 1.0], 'r2_by_step': [1.0, 0.75]}
+      >>> errors = forecast_errors(arrays)["model"]
+      >>> errors["mae"], errors["mae_by_step"], errors["r2_by_step"]
+      (0.5, [0.0, 1.0], [1.0, 0.75])
     """
     target = np.asarray(arrays["target"], np.float64)
     result = {}
-    for name in arrays.keys() - {"target"}:
+    for name in arrays.keys() - {"target", "scale"}:
         errors = np.asarray(arrays[name], np.float64) - target
         result[name] = {
             "mae": float(np.abs(errors).mean()),
+            "rmse": float(np.sqrt(np.square(errors).mean())),
             "r2": _r2(errors.ravel(), target.ravel()),
             "mae_by_step": np.abs(errors).mean(0).tolist(),
             "r2_by_step": [_r2(*pair) for pair in zip(errors.T, target.T, strict=True)],
         }
+        if widths is not None:
+            inside = np.abs(errors) <= widths[name] * arrays["scale"]
+            result[name]["coverage"] = float(inside.mean())
+            result[name]["coverage_by_step"] = inside.mean(0).tolist()
     # The model first, then the baselines by name.
     names = sorted(result, key=lambda name: (name != MODEL, name))
     return {name: result[name] for name in names}
+
+
+def errors_by_series(
+    task: SeriesTask, split: Split, arrays: Mapping[str, Float[Array, "n h"]]
+) -> dict[str, dict[str, float]]:
+    """Computes the mean absolute errors of forecasts of each series of a file.
+
+    Args:
+      task: The task.
+      split: The split of `forecasts`.
+      arrays: The result of `forecasts`.
+
+    Returns:
+      For the model and each baseline a dict with the error by the name of the series,
+      of those that have a window in the split.
+    """
+    of_series, names = task.series_of_windows(split), task.series_names()
+    target = arrays["target"]
+    return {
+        which: {
+            names[index]: float(
+                np.abs(arrays[which] - target)[of_series == index].mean()
+            )
+            for index in np.unique(of_series)
+        }
+        for which in sorted(arrays.keys() - {"target", "scale"})
+    }
 
 
 def forecast_panel(
@@ -137,8 +209,12 @@ def forecast_panel(
     return panel
 
 
-def _forecast_task(restored):
-    """The task of a model that forecasts."""
+def forecast_task(restored: Restored) -> SeriesTask:
+    """Returns the task of a model that forecasts.
+
+    Raises:
+      ValueError: It is another model.
+    """
     task = restored.task
     if not isinstance(task, SeriesTask) or task.classes is not None:
         raise ValueError(

@@ -1,9 +1,10 @@
 """Restoring of trained models from the work dirs of their runs."""
 
 import dataclasses
+import functools
 import os
-from collections.abc import Collection
-from typing import Literal
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from ssm_jax.tasks.text.folder import TextFolder
 from ssm_jax.training.checkpointing import CheckpointError
 from ssm_jax.training.config import TrainConfig
 from ssm_jax.training.workdir import WorkDir
-from ssm_jax.types import PyTree
+from ssm_jax.types import Array, PyTree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +34,8 @@ class Restored:
       training: The training configuration.
       step: The training step of the checkpoint.
       changed_data: Whether the data are others than at that step.
+      widths: How wide the intervals around forecasts are; see
+        `ssm_jax.evaluation.forecast.interval_widths`. None if that was not measured.
     """
 
     model: nn.Module
@@ -41,6 +44,14 @@ class Restored:
     training: TrainConfig
     step: int
     changed_data: bool = False
+    widths: Mapping[str, np.ndarray] | None = dataclasses.field(
+        default=None, repr=False
+    )
+
+    @functools.cached_property
+    def apply(self) -> Callable[[Any], Array]:
+        """The compiled function from inputs to predictions."""
+        return jax.jit(lambda inputs: self.model.apply(self.variables, inputs)[0])
 
     @property
     def text(self) -> TextFolder:
@@ -93,7 +104,7 @@ def restore(
     config = work.config()
     check_packages(config, packages)
     runtime = {} if data_dir is None else {"data_dir": data_dir}
-    task = build(config.task, "config.task", **runtime)
+    task = work.with_statistics(build(config.task, "config.task", **runtime))
     model = build(config.model, "config.model")
     # Shapes and dtypes are enough to restore into; nothing is initialized.
     target = jax.eval_shape(lambda: _variables(model, task.spec))
@@ -116,7 +127,8 @@ def restore(
         _data_of(task), restored.step, allow_changed=allow_changed_data
     )
     variables = {"params": restored.state[params], **restored.state["model_state"]}
-    return Restored(model, variables, task, training, restored.step, changed)
+    widths = work.widths(restored.step)
+    return Restored(model, variables, task, training, restored.step, changed, widths)
 
 
 def _data_of(task):

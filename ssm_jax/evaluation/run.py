@@ -1,6 +1,7 @@
 """Evaluation of a run from its work dir: metrics, arrays for figures, length curves."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -10,11 +11,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
+import numpy as np
 import optax
 from absl import logging
 
 from ssm_jax.evaluation.baseline import trivial_baseline
-from ssm_jax.evaluation.forecast import forecast_errors, forecast_panel, forecasts
+from ssm_jax.evaluation.forecast import (
+    errors_by_series,
+    forecast_errors,
+    forecast_panel,
+    forecast_task,
+    forecasts,
+    interval_widths,
+)
 from ssm_jax.evaluation.inspect import inspect
 from ssm_jax.evaluation.length_extension import (
     LossAtLength,
@@ -26,6 +35,7 @@ from ssm_jax.evaluation.length_extension import (
     losses_by_length,
     merged_documents,
 )
+from ssm_jax.evaluation.predict import Data, is_path, series_task
 from ssm_jax.evaluation.predictions import predictions
 from ssm_jax.evaluation.restore import Restored, restore
 from ssm_jax.files import write_arrays, write_text
@@ -62,6 +72,7 @@ def evaluate_run(
     *,
     which: Literal["best", "latest"] | int = "best",
     split: Split = "test",
+    data: Data | None = None,
     data_dir: str | None = None,
     packages: Collection[str] = (),
     allow_changed_data: bool = False,
@@ -80,6 +91,10 @@ def evaluate_run(
       workdir: Work dir of the run.
       which: The checkpoint; see `restore`.
       split: The split.
+      data: Data of a series that are new to the run, all of whose windows are
+        evaluated; see `ssm_jax.evaluation.predict`. The metrics are written to
+        ``evaluation-NAME.json``, with the name of the file, if it is one, and there is
+        no ``baseline``, which is of the train split. None means those of the run.
       data_dir: Data directory of the task, if it has moved since the run.
       packages: Packages whose classes the run may name; see `restore`.
       allow_changed_data: Whether the data may be others than those of the training;
@@ -92,7 +107,8 @@ def evaluate_run(
       ``step`` and ``split``; ``logged_step``, the last step that the run had logged;
       ``baseline``, the result of `trivial_baseline` on the same
       batches; for text ``corpus``, the result of `corpus`; for a forecast ``forecast``,
-      that of `forecast_errors`; and ``changed_data``, True if the data are others than
+      that of `forecast_errors`, and of several series ``mae_by_series``, that of
+      `errors_by_series`; and ``changed_data``, True if the data are others than
       those of the training.
 
     Raises:
@@ -112,8 +128,13 @@ def evaluate_run(
         which,
         data_dir=data_dir,
         packages=packages,
-        allow_changed_data=allow_changed_data,
+        # The splits of the training are not read.
+        allow_changed_data=allow_changed_data or data is not None,
     )
+    other = _other_data(restored, data_dir)
+    if data is not None:
+        restored = dataclasses.replace(restored, task=series_task(restored, data))
+        other = f"-{_file_name(Path(data).stem if is_path(data) else 'data')}"
     training, task = restored.training, restored.task
     writable = work.may_write()
     endless = task.n_examples(split) is None
@@ -142,25 +163,30 @@ def evaluate_run(
             seed=training.seed,
             carry=carried_in_evaluation(restored.model, training),
         )
-    baseline = trivial_baseline(
-        task,
-        split,
-        batch_size=training.batch_size,
-        limit=limit,
-        seed=training.seed,
-    )
+    baseline = None
+    if data is None:
+        baseline = trivial_baseline(
+            task,
+            split,
+            batch_size=training.batch_size,
+            limit=limit,
+            seed=training.seed,
+        )
     result = {"split": split, "step": restored.step, "logged_step": logged}
     result |= {**finite_or_none(measured, split), "baseline": baseline}
-    if restored.changed_data:
+    if restored.changed_data or data is not None:
         result["changed_data"] = True
     if isinstance(task, TextFolder):
         result["corpus"] = corpus(task, split)
     panel = None
     if isinstance(task, SeriesTask) and task.classes is None:
         arrays = forecasts(restored, split)
-        result["forecast"] = forecast_errors(arrays)
+        known = data is not None or restored.widths is not None
+        widths = restored.widths if known else calibrate(workdir, restored)
+        result["forecast"] = forecast_errors(arrays, widths)
+        if task.group is not None:
+            result["mae_by_series"] = errors_by_series(task, split, arrays)
         panel = forecast_panel(task, split, arrays)
-    other = _other_data(restored, data_dir)
     if writable:
         with _log_if_not_written(work, result):
             if panel is not None and not other:
@@ -170,6 +196,38 @@ def evaluate_run(
             if not other:
                 inspect(restored, work.path / "inspection.npz", split)
     return result
+
+
+def calibrate(
+    workdir: str | os.PathLike[str], restored: Restored
+) -> Mapping[str, np.ndarray] | None:
+    """Measures how wide the intervals around the forecasts of a run are.
+
+    They are kept in the work dir, if it is not read-only, for predictions on data
+    without the validation split of the training.
+
+    Args:
+      workdir: Work dir of the run.
+      restored: Its model.
+
+    Returns:
+      The result of `interval_widths` on the validation split; None if the data changed
+      before it was measured, so that there is no such split.
+
+    Raises:
+      ValueError: The model is of another task than a forecast.
+    """
+    if restored.widths is not None:
+        return restored.widths
+    forecast_task(restored)
+    if restored.changed_data:
+        logging.warning("no intervals: the data are not those of the training")
+        return None
+    widths = interval_widths(forecasts(restored, "validation"))
+    work = WorkDir(workdir)
+    if work.may_write():
+        work.write_widths(restored.step, widths)
+    return widths
 
 
 def evaluate_lengths(
@@ -330,9 +388,13 @@ def _other_data(restored: Restored, data_dir: str | None) -> str:
     """
     if data_dir is None or not restored.changed_data:
         return ""
-    name = Path(data_dir).expanduser().resolve().name
+    return f"-{_file_name(Path(data_dir).expanduser().resolve().name)}"
+
+
+def _file_name(name: str) -> str:
+    """A name as part of the name of a file."""
     # File systems take names of at most 255 bytes.
-    return "-" + re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:100]
+    return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII)[:100]
 
 
 @contextlib.contextmanager

@@ -120,6 +120,10 @@ class Task(Protocol):
     path of each file that determines its batches, by a name that stays the same if the
     data are moved. A run then notices that its data changed; see
     `ssm_jax.tasks.fingerprint`.
+
+    A task that normalises its data may have a method ``compute_statistics()``, which
+    returns arrays by name, and a field ``statistics``, a file of them that is used
+    instead. The work dir of a run keeps them, so that other data are normalised alike.
     """
 
     @property

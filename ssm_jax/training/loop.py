@@ -113,6 +113,10 @@ def train(
             state, measured = restored.state, restored.metrics
             elapsed_s, pending = measured["elapsed_s"] or 0.0, restored.pending
             logging.info("continuing after step %d in %s", restored.step, work.path)
+        if restored is not None:
+            parts = parts._replace(task=work.with_statistics(parts.task))
+        else:
+            on_first(lambda: work.write_statistics(parts.task))
         start = int(state.step)
         # A step that was saved without an evaluation knows only the time.
         last = measured if len(measured) > 1 else None

@@ -13,17 +13,20 @@ profile/              traces of the steps that `profile_steps` named
 tensorboard/          the metrics for TensorBoard, if it is one of the writers
 wandb.json, wandb/    the run of Weights & Biases, if it is one of the writers
 inspection.npz        kernels, eigenvalues and examples, for the figures
+statistics.npz        what a task computed from the data of the training, as moments
+intervals.npz         by how much the forecasts of the validation split were wrong
 figures/              what `launch.report` drew
 ====================  ========================================================
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import platform
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -41,15 +44,18 @@ from ssm_jax.files import (
     name_in_errors,
     parse_json,
     read_arrays,
+    write_arrays,
     write_text,
 )
-from ssm_jax.tasks.base import TaskSpec
+from ssm_jax.tasks.base import Task, TaskSpec
 from ssm_jax.tasks.fingerprint import Fingerprint, describe, same
 from ssm_jax.training.checkpointing import Checkpoints
 from ssm_jax.training.losses import main_metric
 
 PARTS = ("task", "model", "optimizer", "training")
 """What the config of a run holds, each a `ssm_jax.config.spec`."""
+
+STATISTICS, WIDTHS = "statistics.npz", "intervals.npz"
 
 _LOCK, _RUN, _DATA = "lock", "run.json", "data.json"
 _AGAIN = "remove it, and run again what writes it"
@@ -144,6 +150,37 @@ class WorkDir:
             entries.append({"step": step, **fingerprint})
         if entries != before:
             self.write(_DATA, {"fingerprints": entries})
+
+    def write_statistics(self, task: Task) -> None:
+        """Writes what a task computes from the data of the training, if it does."""
+        compute: Any = getattr(task, "compute_statistics", None)
+        if callable(compute):
+            write_arrays(self.path / STATISTICS, compute())
+
+    def with_statistics(self, task: Any) -> Any:
+        """Returns a task with the statistics of the training, if the run has some.
+
+        Data that are read later, as a file that has grown, are then normalised as those
+        of the training were.
+
+        Args:
+          task: The task, of the config of the run.
+        """
+        path = self.path / STATISTICS
+        if not (hasattr(task, "compute_statistics") and path.exists()):
+            return task
+        return dataclasses.replace(task, statistics=str(path))
+
+    def write_widths(self, step: int, widths: Mapping[str, np.ndarray]) -> None:
+        """Writes how wide the intervals around forecasts of a step are."""
+        write_arrays(self.path / WIDTHS, {"step": np.array(step), **widths})
+
+    def widths(self, step: int) -> dict[str, np.ndarray] | None:
+        """Returns what `write_widths` wrote of a step, None if that was of another."""
+        if not (self.path / WIDTHS).exists():
+            return None
+        arrays = self.read_arrays(WIDTHS)
+        return arrays if arrays.pop("step", -1) == step else None
 
     def check_data(
         self, fingerprint: Fingerprint | None, step: int, *, allow_changed: bool

@@ -18,6 +18,7 @@ CALENDAR = ("year", "month", "week", "weekday", "day", "hour", "minute", "second
 _TIME_NAMES = ("time", "date", "datum", "fecha", "data", "stamp", "day", "epoch", "ts")
 _DAY = 86_400.0
 _MIN_ROWS = 80
+_LONGEST = 512  # Steps of a window of several periods; it is read at every step.
 _CLASSES = "biuSU"  # Kinds of dtypes of labels.
 _SENTINELS = (-99999, -9999, -999, -99, 9999, 99999)
 # Of a column of dates, the part that must be dates for the others to be errors.
@@ -66,7 +67,7 @@ def guess(
       ``target``; ``time``, a column of dates, columns of a calendar, or a first column
       of numbers that increases and does not count the rows; ``inputs``, all columns of
       numbers except these and the year; ``season``; ``horizon``, one period, or 24
-      steps, and ``window``, three times as many, both fewer for a short file; and
+      steps, and ``window``, up to seven periods, both fewer for a short file; and
       ``missing``. Also ``group``, ``order``, ``duplicates``, ``step`` and ``calendar``
       where the file needs them.
 
@@ -96,7 +97,8 @@ def guess(
     target = _target(table, numeric, choices.target, time)
     found = _timeline_fields(table, time, group, choices)
     steps = _arrange(table, time, group, found)
-    n = int(np.diff(steps.bounds).max())
+    # Half of the series are at least as long.
+    n = int(np.median(np.diff(steps.bounds)))
     if n < _MIN_ROWS:
         raise ValueError(
             f"`file` must have at least {_MIN_ROWS} rows for a forecast, got {n} in "
@@ -105,16 +107,12 @@ def guess(
     season = choices.season
     if season is None:
         season = _season(table, steps)
-    # The validation split, a tenth of the rows, holds several windows.
-    held_out = n // 10
-    horizon = max(1, min(season or 24, held_out // 8))
-    window = max(1, min(3 * (season or 24), held_out // 2))
+    # The validation split, a tenth of the rows, holds several horizons.
+    horizon = max(1, min(season or 24, n // 80))
+    window = _window(n, season)
     inputs = tuple(dict.fromkeys([target, *numeric]))
     averages = (steps.average(_values(table, name)) for name in inputs)
     has_gaps = any(np.isnan(values).any() for values in averages)
-    if choices.season is not None and window < choices.season:
-        # The season was asked for, so that a window holds it if the file allows it.
-        window = min(choices.season, held_out - horizon)
     fields = {
         "time": time,
         "target": target,
@@ -127,9 +125,8 @@ def guess(
     }
     if choices.season is not None and fields["season"] is None:
         raise ValueError(
-            f"`season` must be at most {window} for the {n:,} rows of {path}, whose "
-            f"validation split holds no more, got {choices.season}; leave it out, or "
-            "add rows."
+            f"`season` must be at most {window}, the longest window for the {n:,} rows "
+            f"of {path}, got {choices.season}; leave it out, or add rows."
         )
     return fields | found
 
@@ -454,6 +451,16 @@ def _values(table: Table, name: str) -> np.ndarray:
     values = table.numbers(name).values
     assert values is not None  # Of other columns it is not asked for.
     return values
+
+
+def _window(n, season):
+    """The steps of a window: some periods, that fit four times into the train split."""
+    most, period = max(1, int(0.7 * n) // 4), season or 24
+    # Without a period more steps would say little.
+    for count in (7, 3, 2) if season else (3, 2):
+        if count * period <= min(most, _LONGEST):
+            return count * period
+    return min(period, most)
 
 
 def _is_numeric(table, name):

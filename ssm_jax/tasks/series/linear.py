@@ -9,7 +9,7 @@ chosen by the error on the validation split.
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -144,7 +144,7 @@ class LinearForecast:
         """Returns the forecasts, ``(n, horizon)``, normalised as the target is."""
         if not self.members:
             return np.repeat(windows.target[:, -1:], self.horizon, 1)
-        return sum(member(windows) for member in self.members) / len(self.members)
+        return np.mean([member(windows) for member in self.members], 0)
 
     def refitted(self, windows: Windows, targets: np.ndarray) -> "LinearForecast":
         """Returns the same maps with coefficients of other windows."""
@@ -159,18 +159,27 @@ class LinearForecast:
                 arrays[f"{index}/{field.name}"] = np.array(getattr(member, field.name))
         return arrays
 
+    def described(self) -> list[dict[str, Any]]:
+        """Describes the maps in values of JSON, for an export."""
+        return [
+            {
+                key: value.tolist() if isinstance(value, np.ndarray) else value
+                for key, value in vars(member).items()
+            }
+            for member in self.members
+        ]
+
     @classmethod
     def of(cls, arrays: Mapping[str, np.ndarray]) -> "LinearForecast":
         """Returns the maps that `arrays` describes."""
-        members = []
-        for index in itertools.count():
-            if f"{index}/level" not in arrays:
-                return cls(tuple(members), int(arrays["horizon"]))
-            values = {}
+        members: list[LinearMap] = []
+        while f"{(index := len(members))}/level" in arrays:
+            values: dict[str, Any] = {}
             for field in dataclasses.fields(LinearMap):
                 value = arrays[f"{index}/{field.name}"]
                 values[field.name] = value if value.ndim else value.item()
             members.append(LinearMap(**values))
+        return cls(tuple(members), int(arrays["horizon"]))
 
 
 def fit(

@@ -9,7 +9,6 @@ from absl import logging
 
 from ssm_jax.tasks.series import columns, timeline
 from ssm_jax.tasks.series.dates import SECOND
-from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.timeline import Timeline
 
 # Inputs and targets are float32; a difference of two targets is twice as large.
@@ -85,7 +84,7 @@ class Series(NamedTuple):
 
 
 def series(
-    path: str,
+    table: columns.Table,
     inputs: tuple[str, ...],
     target: str,
     *,
@@ -99,17 +98,16 @@ def series(
     missing: str,
     mark_missing: bool,
     train_fraction: float,
-    format: TableFormat,
     moments: Moments | None = None,
 ) -> Series:
-    """Reads the columns of a `SeriesTask`, whose fields the arguments are.
+    """Reads the columns of a table for a `SeriesTask`, whose fields the others are.
 
     ``moments`` are those of another file, by which the columns are normalised. A series
     that it does not name is normalised by all of its own values.
     """
     # Kept for as long as the file is the one that it was read from.
     return _series(
-        columns.read(path, format),
+        table,
         inputs,
         target,
         classes,

@@ -271,6 +271,53 @@ def are_business_days(timeline: Timeline, step: str | None) -> bool:
     return step == "1D" and not np.isin(weekdays, (2, 3)).any()
 
 
+def following(
+    timeline: Timeline, series: int, n: int, step: str | None
+) -> np.ndarray | None:
+    """Returns the times of the steps after the last one of a series.
+
+    Steps of months keep the day of the month, or its end; those of business days leave
+    out weekends.
+
+    Args:
+      timeline: With times.
+      series: Index of the series.
+      n: Number of steps.
+      step: The distance of steps. None means the usual one.
+
+    Returns:
+      As ``times`` of the timeline, ``(n,)``; None if more than a tenth of the distances
+      are no multiple of the usual one, or there is none.
+    """
+    assert timeline.times is not None
+    text = step or usual_step(timeline)
+    if text is None or count_irregular(timeline, text)[1] > len(timeline.times) / 10:
+        return None
+    last = float(timeline.times[timeline.bounds[series + 1] - 1])
+    ahead = np.arange(1, n + 1)
+    found = parse_step(text)
+    if found.months:
+        date = np.datetime64(round(last), "us")
+        month = date.astype("datetime64[M]")
+        passed = date - month.astype("datetime64[us]")
+        ends = month + found.months * ahead + 1
+        # Of a longer month, as of the 31st of January, the end.
+        is_end = date.astype("datetime64[D]") + 1 == month + 1
+        lengths = ends.astype("datetime64[D]") - (ends - 1).astype("datetime64[D]")
+        days = np.minimum(passed.astype("timedelta64[D]"), lengths - 1)
+        days = lengths - 1 if is_end else days
+        times = (
+            (ends - 1).astype("datetime64[us]") + days + passed % np.timedelta64(1, "D")
+        )
+        return times.astype("datetime64[us]").astype(np.int64).astype(np.float64)
+    if timeline.is_date and are_business_days(timeline, text):
+        day = np.datetime64(round(last), "us").astype("datetime64[D]")
+        passed = last - day.astype("datetime64[us]").astype(np.int64)
+        days = np.busday_offset(day, ahead, roll="backward").astype("datetime64[us]")
+        return days.astype(np.int64) + passed
+    return last + found.size * ahead
+
+
 def _rows(flags):
     n = int(flags.sum())
     return f"{n:,} row{'s are' if n > 1 else ' is'}"

@@ -12,7 +12,8 @@ from typing_extensions import override
 from ssm_jax.fields import Fraction, NonNegativeInt, PositiveInt, check_fields
 from ssm_jax.files import read_arrays
 from ssm_jax.tasks import base, order, user_files
-from ssm_jax.tasks.series import linear, scaled
+from ssm_jax.tasks.series import columns, linear, scaled, timeline
+from ssm_jax.tasks.series.columns import Table
 from ssm_jax.tasks.series.linear import LinearForecast
 from ssm_jax.tasks.series.table_format import TableFormat
 from ssm_jax.tasks.series.timeline import Duplicates, Order, parse_step
@@ -295,6 +296,16 @@ class SeriesTask(order.FiniteTask):
         starts = self._starts_of_batch(split, index, batch_size, seed)
         return self._unscale(forecasts, starts, split)
 
+    def scale(
+        self, split: base.Split, index: int, batch_size: int, seed: int
+    ) -> np.ndarray:
+        """Returns what the targets of a batch were divided by, ``(b, 1)``."""
+        return self._scale(self._starts_of_batch(split, index, batch_size, seed))
+
+    def next_scale(self) -> np.ndarray:
+        """Returns what the targets of `next_inputs` are divided by, ``(g, 1)``."""
+        return self._scale(self._last_starts())
+
     def next_inputs(self) -> np.ndarray:
         """Returns the last window of each series, whose targets are not in the file.
 
@@ -318,6 +329,46 @@ class SeriesTask(order.FiniteTask):
         """
         return self._unscale(forecasts, self._last_starts(), "test")
 
+    def on(self, table: Table) -> "SeriesTask":
+        """Returns this task on another table, with the statistics of its own.
+
+        Args:
+          table: The table, with the columns that the fields name. All of its windows
+            are of the test split.
+        """
+        task = dataclasses.replace(self)
+        stored = self.compute_statistics() if self._stored is None else self._stored
+        # In place of the cached properties.
+        vars(task).update(_table=table, _stored=stored, _is_other=True)
+        return task
+
+    def step_of_rows(self) -> tuple[np.ndarray, int]:
+        """Returns the step of each row of the file, and the number of steps.
+
+        It is -1 for a row that is left out, as one of two of the same time may be.
+        """
+        steps = self._series.timeline
+        return steps.source, int(steps.bounds[-1])
+
+    def next_times(self) -> np.ndarray | None:
+        """Returns the times of the steps that follow the last one of each series.
+
+        Returns:
+          ``(g, horizon)``, of the type of `times`; None without ``time``, and where the
+          steps of a series have no usual distance.
+        """
+        steps = self._series.timeline
+        if steps.times is None:
+            return None
+        found = [
+            timeline.following(steps, index, self.horizon, self.step)
+            for index in range(len(steps.names))
+        ]
+        known = [times for times in found if times is not None]
+        if len(known) < len(found):
+            return None
+        return _as_dates(np.stack(known)) if steps.is_date else np.stack(known)
+
     def series_names(self) -> tuple[str, ...]:
         """Returns the names of the series, ``("",)`` without ``group``."""
         return self._series.timeline.names
@@ -340,6 +391,9 @@ class SeriesTask(order.FiniteTask):
           missing ones are marked; then those of ``calendar``. Of a forecast ``target``,
           with the same fields and ``differences``: forecasts are multiplied by ``std``,
           and ``mean``, or with ``differences`` the last value of the window, is added.
+          With ``linear`` they are multiplied by ``scale``, and the mean of the maps of
+          ``linear`` is added, before that. With ``normalize``, features and forecasts
+          are relative to the mean and deviation of the window; see there.
           Of a classification ``classes``.
         """
         series = self._series
@@ -366,6 +420,14 @@ class SeriesTask(order.FiniteTask):
             return about | {"classes": [*self.classes]}
         mean, std = float(series.mean[0]), float(series.std[0])
         target = {"name": self.target, "mean": mean, "std": std}
+        if self.normalize == "window":
+            about["normalize"] = self.normalize
+        if self.linear:
+            _, forecast = self._fits["linear"]
+            name = self.series_names()[0]
+            scales = self._linear_scales
+            target["scale"] = scales.get(name, scales[""])
+            target["linear"] = forecast.described()
         return about | {"target": target | {"differences": self.differences}}
 
     def compute_statistics(self) -> dict[str, np.ndarray]:
@@ -408,10 +470,10 @@ class SeriesTask(order.FiniteTask):
 
         They are datetime64 in microseconds, or float64 for a column of numbers.
         """
-        timeline = self._series.timeline
-        if timeline.times is None or not timeline.is_date:
-            return timeline.times
-        return np.round(timeline.times).astype(np.int64).astype("datetime64[us]")
+        steps = self._series.timeline
+        if steps.times is None or not steps.is_date:
+            return steps.times
+        return _as_dates(steps.times)
 
     def first_targets(self, split: base.Split) -> np.ndarray:
         """Returns the row of the first target of each window of a split, in order."""
@@ -442,15 +504,15 @@ class SeriesTask(order.FiniteTask):
 
     def _last_starts(self):
         """The first steps of the last windows of the series, ``(g, 1)``."""
-        timeline = self._series.timeline
-        sizes = np.diff(timeline.bounds)
+        steps = self._series.timeline
+        sizes = np.diff(steps.bounds)
         if (sizes < self.window).any():
-            name = timeline.names[int(np.argmin(sizes))]
+            name = steps.names[int(np.argmin(sizes))]
             raise ValueError(
                 f"`window` must be at most the steps of each series, got {self.window} "
                 f"for {sizes.min()} of {name!r} in {self._path()}; leave that one out."
             )
-        return timeline.bounds[1:, None] - self.window
+        return steps.bounds[1:, None] - self.window
 
     def _unscale(self, forecasts, starts, split):
         """Targets or predictions in the units of the file, which float32 may exceed."""
@@ -588,14 +650,19 @@ class SeriesTask(order.FiniteTask):
         """The arrays of the file ``statistics``."""
         if self.statistics is None:
             return None
-        arrays = read_arrays(user_files.path_of(None, self.statistics))
-        for name, ours in (("target", [self.target]), ("inputs", [*self._inputs()])):
-            if arrays[name].tolist() != ours:
-                raise ValueError(
-                    f"`statistics` must be of the same {name}, {', '.join(ours)}, got "
-                    f"{self.statistics} with {', '.join(arrays[name].tolist())}; make "
-                    "them by `compute_statistics` of the task of the training."
-                )
+        ours = {"target": [self.target], "inputs": [*self._inputs()]}
+        arrays, found = {}, None
+        try:
+            arrays = read_arrays(user_files.path_of(None, self.statistics))
+            found = {name: arrays[name].tolist() for name in ours}
+        except (KeyError, ValueError) as error:
+            found = error
+        if found != ours:
+            raise ValueError(
+                f"`statistics` must be a file of the columns {ours}, got "
+                f"{self.statistics} with {found}; `compute_statistics` of the task of "
+                "the training returns its arrays."
+            )
         return arrays
 
     def _moments(self):
@@ -614,9 +681,18 @@ class SeriesTask(order.FiniteTask):
 
     # Once by each object: a file that grows meanwhile would move the splits of a run.
     @functools.cached_property
+    def _is_other(self) -> bool:
+        """Whether the data are others than those of the training; see `on`."""
+        return False
+
+    @functools.cached_property
+    def _table(self) -> Table:
+        return columns.read(self._path(), self.format)
+
+    @functools.cached_property
     def _series(self):
         return scaled.series(
-            self._path(),
+            self._table,
             self._inputs(),
             self.target,
             classes=self.classes,
@@ -629,7 +705,6 @@ class SeriesTask(order.FiniteTask):
             missing=self.missing,
             mark_missing=self.mark_missing,
             train_fraction=self.train_fraction,
-            format=self.format,
             moments=self._moments(),
         )
 
@@ -654,6 +729,8 @@ class SeriesTask(order.FiniteTask):
                 scaled.part(end - start, f) for f in (self.train_fraction, held_out)
             )
             edges = (start, *(start + size for size in parts), end)
+            if self._is_other:
+                edges = (start, start, start, end)
             for place, parts_of_split in enumerate(found.values()):
                 last = edges[place + 1] - self.window - self.horizon
                 # The first target is the first step of the split.
@@ -682,6 +759,11 @@ class SeriesTask(order.FiniteTask):
 
     def _path(self):
         return user_files.path_of(self.data_dir, self.file)
+
+
+def _as_dates(times):
+    """Microseconds since 1970 as dates."""
+    return np.round(times).astype(np.int64).astype("datetime64[us]")
 
 
 def _is_held_out(split):

@@ -1,0 +1,105 @@
+"""Predicts what follows the last rows of new data, by the model of a run.
+
+    ssm-jax predict --workdir=RUN --data=NEW.csv --output=FORECAST.csv
+
+NEW.csv has the columns of the file that the run was trained on, by name, and at least
+one window of rows of each series: the file with rows appended, or another one. Columns
+are normalised as in the training; a series that was not in it is normalised by its own
+rows. Without ``--data`` the file of the run is read.
+
+The output is a CSV, or an ``.npz`` or ``.parquet`` by its extension, and has a row for
+each series and step: its time, the forecast, and the ends ``lower`` and ``upper`` of
+the interval that holds 90 % of the values as long as errors are like those of the
+validation split. Of a classification it has the class of each series, and the
+probabilities of all. It is written whole or not at all. Without ``--output`` it is
+printed.
+"""
+
+import csv
+import io
+from pathlib import Path
+
+from absl import flags, logging
+
+from ssm_jax.cli.run_flags import (
+    check_writable,
+    checkpoint,
+    define_checkpoint,
+    define_run,
+    run_options,
+)
+from ssm_jax.evaluation import predict, restore
+from ssm_jax.files import atomic_file, write_arrays, write_text
+
+_SUFFIXES = ("csv", "npz", "parquet")
+
+
+def define_flags() -> None:
+    """Defines the flags of this program."""
+    define_run("Directory of the data set (default: that of the run).")
+    flags.DEFINE_string("data", None, "File of new rows (default: that of the run).")
+    flags.DEFINE_string("output", None, "File to write (default: print it).")
+    define_checkpoint()
+
+
+def main(argv):
+    """Predicts from the last rows of ``--data`` by the run of ``--workdir``."""
+    del argv
+    values = flags.FLAGS
+    check_writable("output", values.output, _SUFFIXES)
+    options = run_options()
+    # The splits of the training are not read.
+    options["allow_changed_data"] |= values.data is not None
+    restored = restore(values.workdir, checkpoint(), **options)
+    table = predict(restored, values.data)
+    if restored.widths is None and "forecast" in table:
+        logging.warning(
+            "no intervals: `ssm-jax evaluate --workdir=%s` measures them on the data "
+            "of the training",
+            values.workdir,
+        )
+    if not values.output:
+        print(_csv(table), end="")
+        return
+    _write(Path(values.output), table)
+    print(f"{len(next(iter(table.values()))):,} rows written to {values.output}")
+
+
+def _write(path, table):
+    """Writes a table, whole or not at all."""
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        write_arrays(path, table)
+    elif suffix == ".csv":
+        write_text(path, _csv(table))
+    else:
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ImportError as error:
+            raise ValueError(
+                f"`--output` must be a .csv or .npz without pyarrow, got {path}; "
+                "`pip install pyarrow` installs it."
+            ) from error
+        with atomic_file(path) as file:
+            parquet.write_table(pyarrow.table(table), file)
+
+
+def _csv(table):
+    """A table as the text of a CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(zip(*(_words(column) for column in table.values()), strict=True))
+    return text.getvalue()
+
+
+def _words(column):
+    """A column as words, of dates without the digits that are all zero."""
+    if column.dtype.kind == "M":
+        units = ("D", "s", "us")
+        unit = next(u for u in units if (column.astype(f"M8[{u}]") == column).all())
+        return [str(x).replace("T", " ") for x in column.astype(f"M8[{unit}]")]
+    if column.dtype.kind == "f":
+        return [f"{x:.9g}" for x in column]
+    return [str(x) for x in column]

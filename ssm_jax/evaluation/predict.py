@@ -1,0 +1,257 @@
+"""Predictions on data that a run was not trained on, whole or row by row."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, TypeGuard
+
+import jax
+import numpy as np
+
+from ssm_jax.evaluation.forecast import MODEL
+from ssm_jax.evaluation.restore import Restored
+from ssm_jax.tasks.series import columns
+from ssm_jax.tasks.series.columns import Table
+from ssm_jax.tasks.series.windows import SeriesTask
+
+Data = str | os.PathLike[str] | Mapping[str, Any]
+"""A file, or columns by name: a dict of arrays, or a data frame."""
+
+
+def predict(restored: Restored, data: Data | None = None) -> dict[str, np.ndarray]:
+    """Predicts what follows the last row of each series.
+
+    Columns are normalised as in the training, and a series that was not in it by its
+    own rows.
+
+    Args:
+      restored: A model of a `SeriesTask`.
+      data: A file, or columns by name, with those that the task reads; the last
+        ``window`` rows of each series are the window. None means the file of the run.
+
+    Returns:
+      A table as columns by name. Of a forecast, a row for each series and step: the
+      name of the series, under that of the column, of a task with ``group``; the time,
+      if it has one and its steps are regular, dates with an offset in UTC; ``step``,
+      from 1; ``forecast``; and the ends ``lower`` and ``upper`` of the interval that
+      holds 90 % of the values, if that was measured. Of a classification, a row for
+      each series: ``prediction``, the most likely class, and ``p(CLASS)``, the
+      probability of each.
+
+    Raises:
+      FileNotFoundError: There is no such file.
+      ValueError: The model is of another task, a column is not there or is not one of
+        numbers, or a series has fewer rows than a window.
+    """
+    task = series_task(restored, data)
+    predicted = np.asarray(restored.apply(task.next_inputs()))
+    names = np.array(task.series_names())
+    if task.classes is not None:
+        table = {} if task.group is None else {task.group: names}
+        table["prediction"] = np.array(task.classes)[predicted.argmax(-1)]
+        probabilities = np.asarray(jax.nn.softmax(predicted, axis=-1))
+        of_classes = zip(task.classes, probabilities.T, strict=True)
+        return table | {f"p({name})": values for name, values in of_classes}
+    forecasts = task.next_in_units(predicted)
+    steps = np.arange(1, task.horizon + 1)
+    table = {} if task.group is None else {task.group: names.repeat(task.horizon)}
+    if (times := task.next_times()) is not None:
+        time = task.time if isinstance(task.time, str) else "time"
+        table[time] = times.ravel()
+    table["step"] = np.tile(steps, len(names))
+    table["forecast"] = forecasts.ravel()
+    if restored.widths is not None:
+        reach = restored.widths[MODEL] * task.next_scale()
+        table["lower"] = (forecasts - reach).ravel()
+        table["upper"] = (forecasts + reach).ravel()
+    return table
+
+
+def series_task(restored: Restored, data: Data | None) -> SeriesTask:
+    """Returns the task of a run on other data, with the statistics of the training.
+
+    Args:
+      restored: A model of a `SeriesTask`.
+      data: As for `predict`.
+
+    Raises:
+      ValueError: The model is of another task.
+    """
+    task = restored.task
+    if not isinstance(task, SeriesTask):
+        raise ValueError(
+            "`restored` must be a model of a SeriesTask to predict what follows rows, "
+            f"got one of {type(task).__name__}; `evaluate_run` and `predictions` are "
+            "of its splits, and `generate` continues a text."
+        )
+    if data is None:
+        return task
+    if is_path(data):
+        path = os.path.expanduser(os.fspath(data))
+        return task.on(columns.read(path, task.format))
+    return task.on(_table_of(data, task))
+
+
+def is_path(data: Data) -> TypeGuard[str | os.PathLike[str]]:
+    """Returns whether data are in a file."""
+    return isinstance(data, str | os.PathLike)
+
+
+def _table_of(frame, task):
+    """Columns in memory as a table."""
+    time = (task.time,) if isinstance(task.time, str) else task.time or ()
+    # The time of a data frame is often its index.
+    if not set(time) <= {*_names(frame)} and hasattr(frame, "reset_index"):
+        frame = frame.reset_index()
+    arrays = {name: _column(frame[name]) for name in _names(frame)}
+    if len({len(array) for array in arrays.values()}) != 1:
+        raise ValueError(
+            "`data` must have columns of one length, got "
+            f"{ {name: len(array) for name, array in arrays.items()} }; leave out what "
+            "is none."
+        )
+    load = {name: partial(arrays.__getitem__, name) for name in arrays}
+    return Table("the data", task.format, load)
+
+
+def _names(frame):
+    # Iterating over a frame of polars gives its columns, not their names.
+    return [str(name) for name in getattr(frame, "columns", frame)]
+
+
+def _column(values):
+    array = np.atleast_1d(np.asarray(values))
+    if array.dtype.kind != "O":
+        return array
+    return np.array(["" if _is_none(value) else str(value) for value in array])
+
+
+def _is_none(value):
+    return value is None or value != value  # NaN, and the missing date of pandas.
+
+
+class WindowStream:
+    """Forecasts of a model of windows, after each row that arrives.
+
+    What it keeps is the last window of rows of each series. After each row its forecast
+    is that of `predict` on all rows so far.
+
+    Attributes:
+      keeps: ``"window"``, what is kept between rows.
+    """
+
+    keeps = "window"
+
+    def __init__(self, restored: Restored):
+        """Starts without a row."""
+        self._restored, self._task = restored, series_task(restored, None)
+        self._rows: dict[str, list[dict[str, Any]]] = {}
+
+    def push(self, row: Mapping[str, Any]) -> dict[str, np.ndarray] | None:
+        """Takes a row and returns the forecast from there.
+
+        Args:
+          row: A value for each column by name; None for one that is missing.
+
+        Returns:
+          As `predict`; None as long as the series has fewer steps than a window.
+
+        Raises:
+          ValueError: As for `predict`; the row is then not taken.
+        """
+        group = self._task.group
+        name = "" if group is None else str(row[group])
+        rows = [*self._rows.get(name, []), dict(row)]
+        frame = {column: [each[column] for each in rows] for column in row}
+        task = series_task(self._restored, frame)
+        step_of_row, n_steps = task.step_of_rows()
+        found = None
+        if n_steps >= task.window:
+            found = predict(dataclasses.replace(self._restored, task=task))
+        self._rows[name] = _last_rows(rows, step_of_row, n_steps - task.window)
+        return found
+
+
+class StateStream:
+    """Predictions of a model at each step, from its recurrent state.
+
+    What it keeps is the state, whose size does not grow with the steps. The predictions
+    are those of one call on the whole sequence.
+
+    Attributes:
+      keeps: ``"state"``, what is kept between rows.
+    """
+
+    keeps = "state"
+
+    def __init__(self, restored: Restored):
+        """Starts from the zero state."""
+        self._restored, self._state = restored, None
+
+        def step(inputs, state):
+            predicted, state = restored.model.apply(restored.variables, inputs, state)
+            return predicted[0, -1] if predicted.ndim == 3 else predicted[0], state
+
+        self._step = jax.jit(step)
+
+    def push(self, row: Sequence[float] | int) -> np.ndarray:
+        """Takes the inputs of a step and returns the prediction there.
+
+        Args:
+          row: Features ``(d_input,)``, or a token.
+
+        Returns:
+          Values, or logits of the classes, ``(d_output,)``.
+        """
+        spec = self._restored.task.spec
+        if spec.inputs == "token":
+            inputs = np.array([[row]], np.int32)
+        else:
+            inputs = np.asarray(row, np.float32).reshape(1, 1, spec.d_input)
+        predicted, self._state = self._step(inputs, self._state)
+        return np.asarray(predicted)
+
+
+def stream(restored: Restored) -> WindowStream | StateStream:
+    """Returns what predicts from one row at a time.
+
+    A model that was trained on windows of a series is evaluated on the last window
+    after each row. A model that predicts at each step of a sequence carries its state,
+    at a constant cost per row.
+
+    Args:
+      restored: The model.
+
+    Raises:
+      ValueError: The model predicts once for a whole sequence of another task.
+    """
+    task, spec = restored.task, restored.task.spec
+    carries = restored.training.initial_state == "carry"
+    if isinstance(task, SeriesTask) and not carries:
+        return WindowStream(restored)
+    if (spec.l_output is None and not carries) or spec.pair:
+        raise ValueError(
+            "`restored` must predict at each step for a stream, or be of a SeriesTask, "
+            f"got a model of {type(task).__name__} with one prediction for a sequence; "
+            "`predictions` has those of whole sequences."
+        )
+    return StateStream(restored)
+
+
+def _last_rows(rows, step_of_row, first):
+    """The rows from a step on, after one of the last values before it."""
+    n_before = int(np.sum(step_of_row < first))
+    before, kept = rows[:n_before], rows[n_before:]
+    if not before:
+        return kept
+    # What a missing value repeats may be older than the window.
+    last = dict(before[-1])
+    for column in last:
+        known = [row[column] for row in before if not _is_missing(row[column])]
+        last[column] = known[-1] if known else last[column]
+    return [last, *kept]
+
+
+def _is_missing(value):
+    return _is_none(value) or (isinstance(value, str) and not value.strip())
