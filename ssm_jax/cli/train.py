@@ -31,8 +31,7 @@ from ml_collections import config_flags
 from ssm_jax.cli.config_file import define_config, set_data_dir
 from ssm_jax.cli.processes import connect, define_processes, exit_at_error
 from ssm_jax.cli.run_flags import PICTURES, check_writable, define_data
-from ssm_jax.config import packages_of
-from ssm_jax.config.spec import address_of
+from ssm_jax.config import build, packages_of
 from ssm_jax.evaluation import restore
 from ssm_jax.evaluation.run import calibrate
 from ssm_jax.tasks import SeriesTask
@@ -108,8 +107,8 @@ def main(argv):
 
 def _forecasts(config):
     """Whether the task of a config is a forecast."""
-    task = config.task
-    return task.cls == address_of(SeriesTask) and task.get("classes") is None
+    task = build(config.task, "config.task")
+    return isinstance(task, SeriesTask) and task.classes is None
 
 
 def _two_steps(words):

@@ -55,7 +55,8 @@ def forecasts(restored: Restored, split: Split) -> dict[str, np.ndarray]:
 def next_forecast(restored: Restored) -> np.ndarray:
     """Returns the forecast of the steps that follow the last row of the file.
 
-    `ssm_jax.evaluation.predict` has them with their times and intervals, and of other data.
+    `ssm_jax.evaluation.predict` returns them with their times and intervals, and those
+    of other data.
 
     Args:
       restored: A model of a `SeriesTask` without classes.

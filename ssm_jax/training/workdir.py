@@ -153,9 +153,9 @@ class WorkDir:
 
     def write_statistics(self, task: Task) -> None:
         """Writes what a task computes from the data of the training, if it does."""
-        compute: Any = getattr(task, "compute_statistics", None)
-        if callable(compute):
-            write_arrays(self.path / STATISTICS, compute())
+        if hasattr(task, "compute_statistics"):
+            of_any: Any = task
+            write_arrays(self.path / STATISTICS, of_any.compute_statistics())
 
     def with_statistics(self, task: Any) -> Any:
         """Returns a task with the statistics of the training, if the run has some.

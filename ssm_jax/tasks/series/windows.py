@@ -426,7 +426,7 @@ class SeriesTask(order.FiniteTask):
             _, forecast = self._fits["linear"]
             name = self.series_names()[0]
             scales = self._linear_scales
-            target["scale"] = scales.get(name, scales[""])
+            target["scale"] = scales.get(name, scales[None])
             target["linear"] = forecast.described()
         return about | {"target": target | {"differences": self.differences}}
 
@@ -525,7 +525,7 @@ class SeriesTask(order.FiniteTask):
         scale = self._series.std[series]
         if self.linear:
             known = self._linear_scales
-            scales = [known.get(name, known[""]) for name in self.series_names()]
+            scales = [known.get(name, known[None]) for name in self.series_names()]
             scale = scale * np.array(scales)[series]
         if self.normalize == "window":
             scale = scale * linear.deviation(self._normalized_target(starts))
@@ -620,16 +620,16 @@ class SeriesTask(order.FiniteTask):
         return fits
 
     @functools.cached_property
-    def _linear_scales(self) -> dict[str, float]:
+    def _linear_scales(self) -> dict[str | None, float]:
         """The root mean square error of the linear forecast in the train split.
 
         It is that of each series by its name, in units of its standard deviation, and
-        under ``""`` that of all.
+        under None that of all.
         """
         names = self.series_names()
         if self._stored is not None:
             scales = self._stored["scales"].tolist()
-            return dict(zip(["", *self._stored["names"].tolist()], scales, strict=True))
+            return dict(zip([None, *self._stored["names"].tolist()], scales, strict=True))
         starts = linear.sample(self._starts("train"), linear.FITTED)[:, None]
         forecast, _ = self._fits["linear"]
         errors = forecast(self._linear_windows(starts))
@@ -639,7 +639,7 @@ class SeriesTask(order.FiniteTask):
         squares, of_series = (errors**2).mean(1), self._series.of_steps(starts[:, 0])
         # A series that is forecast without an error has targets of zero.
         mean = squares.mean() or 1.0
-        found = {"": float(mean**0.5)}
+        found: dict[str | None, float] = {None: float(mean**0.5)}
         for index, name in enumerate(names):
             own = squares[of_series == index]
             found[name] = float((own.mean() if own.any() else mean) ** 0.5)
