@@ -108,7 +108,7 @@ def guess(
     if season is None:
         season = _season(table, steps)
     # The validation split, a tenth of the rows, holds several horizons.
-    horizon = max(1, min(season or 24, n // 80))
+    horizon = max(1, min(season or 24, n // 30))
     window = _window(n, season)
     inputs = tuple(dict.fromkeys([target, *numeric]))
     averages = (steps.average(_values(table, name)) for name in inputs)

@@ -34,17 +34,15 @@ def test_columns_and_period_of_dates_are_found(step, season, tmp_path):
         number, unit
     )
     write(tmp_path / "a.csv", times, words=True)
-    horizon = min(season or 24, 12)
-    window = min(3 * (season or 24), 50)
+    window = {"h": 168, "15m": 96, "D": 49, "s": 72}[step]
     assert guess(str(tmp_path / "a.csv")) == {
         "time": "when",
         "target": "load",
         "inputs": ("load", "gas"),
         "missing": "last",
         "window": window,
-        "horizon": horizon,
-        # Longer than a window, which is bounded by the validation split.
-        "season": season if season != 96 else None,
+        "horizon": min(season or 24, 33),
+        "season": season,
         **({"calendar": CALENDARS[step]} if CALENDARS[step] else {}),
     }
 
@@ -53,7 +51,7 @@ def test_number_that_increases_is_no_time_unless_it_comes_first(tmp_path):
     write(tmp_path / "a.csv", ["x"] * 1000)
     fields = guess(str(tmp_path / "a.csv"), target="gas", season=5)
     assert fields["time"] is None and fields["inputs"] == ("gas", "wind", "load")
-    assert (fields["season"], fields["horizon"], fields["window"]) == (5, 5, 15)
+    assert (fields["season"], fields["horizon"], fields["window"]) == (5, 5, 35)
     np.savez(tmp_path / "b.npz", at=2 * np.arange(99), load=np.zeros(99))
     assert guess(str(tmp_path / "b.npz"))["time"] == "at"
 
@@ -70,7 +68,7 @@ def test_hour_that_does_not_recur_is_no_period(tmp_path):
     load = np.random.default_rng(0).normal(size=100)
     np.savez(tmp_path / "a.npz", load=load, hour=np.arange(100))
     fields = guess(str(tmp_path / "a.npz"))
-    assert (fields["season"], fields["horizon"], fields["window"]) == (None, 1, 5)
+    assert (fields["season"], fields["horizon"], fields["window"]) == (None, 3, 17)
 
 
 @pytest.mark.parametrize("n", [80, 117])

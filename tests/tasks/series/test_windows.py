@@ -51,7 +51,8 @@ def definition(level, flow):
         last_value = last_value if np.isnan(value) else value
         filled.append(last_value)
     windows = []
-    for first in range(51, 60 - WINDOW - HORIZON + 1):
+    # The first target of the split is in row 51; the window is of rows before it.
+    for first in range(51 - WINDOW, 60 - WINDOW - HORIZON + 1):
         rows = range(first, first + WINDOW)
         ahead = range(first + WINDOW, first + WINDOW + HORIZON)
         if any(np.isnan(level[t]) for t in ahead):
@@ -120,7 +121,7 @@ def test_class_is_that_of_a_step_after_the_window(tmp_path):
     options = {"inputs": ("flow",), "classes": ("wet", "dry"), "season": None}
     for ahead in (0, 2):
         batch = task(tmp_path, horizon=ahead, **options).batch("test", 0, 3, seed=0)
-        at = 51 + np.arange(3) + WINDOW - 1 + ahead
+        at = 51 + np.arange(3)
         np.testing.assert_array_equal(batch.targets, names[at] == "dry")
 
 
@@ -260,7 +261,7 @@ FILES = {
     "order": ({}, {"time": "flow"}, "time", FLOW[1]),
     "first time": ({"flow": ["nan", *range(59)]}, {"time": "flow"}, "time", "line 2"),
     "no time": ({"flow": ["x"] * 60}, {"time": "flow"}, "time", "'x'"),
-    "long": ({}, {"window": 40}, "window", 40),
+    "long": ({}, {"window": 60}, "window", 60),
 }
 
 
@@ -280,9 +281,9 @@ def test_value_of_any_size_that_float32_holds_is_normalised(tmp_path):
         write(tmp_path / f"{scale}.csv", LEVEL * scale)
         it = task(tmp_path, f"{scale}.csv")
         batch = it.batch("test", 0, 1, seed=0)
-        np.testing.assert_allclose(batch.inputs[0, :, 1], expected[51:56], rtol=1e-5)
+        np.testing.assert_allclose(batch.inputs[0, :, 1], expected[46:51], rtol=1e-5)
         values = it.in_units(batch.targets, "test", 0, 1, 0)[0]
-        np.testing.assert_allclose(values, LEVEL[56:60] * scale, rtol=1e-5)
+        np.testing.assert_allclose(values, LEVEL[51:55] * scale, rtol=1e-5)
 
 
 def test_column_without_a_line_is_missing_where_it_is_empty(tmp_path):
